@@ -1,0 +1,72 @@
+# make setup    virtual environment with everything the tests and lints need
+# make build    the extension, into the environment, in the profile the Rust tests use
+# make demo     merges real tables and prints the reports
+# make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
+# make lint     formats, lints and types
+# make bench    side by side with other engines
+# make clean    everything that was made here
+
+export CARGO_TARGET_DIR ?= $(HOME)/.cache/plait/target
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PROFILE := fast
+# One interpreter for cargo and maturin, so that pyo3 is compiled once.
+export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+RUST_PACKAGES := --workspace --exclude plait-py
+
+.PHONY: setup build demo test test-rust test-python test-spark java lint bench clean
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml scripts/extras.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
+	$(BIN)/python scripts/extras.py build test spark lint > $(VENV)/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements.txt
+	touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	$(BIN)/python scripts/extras.py bench > $(VENV)/requirements-bench.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements-bench.txt
+	touch $@
+
+build: setup
+	$(BIN)/maturin develop --quiet --profile $(PROFILE)
+
+demo: build
+	$(BIN)/python examples/demo.py
+
+test: test-rust test-python test-spark
+
+test-rust: setup
+	cargo test --profile $(PROFILE) $(RUST_PACKAGES)
+
+test-python: build
+	$(BIN)/python -m pytest tests/python -m "not spark"
+
+test-spark: build java
+	$(BIN)/python -m pytest tests/python -m spark
+
+java:
+	@java -version >/dev/null 2>&1 || { \
+	  echo "make: the Spark tests need a JDK (17 or newer) on the PATH; without one run: make test-rust test-python" >&2; \
+	  exit 1; }
+
+lint: setup
+	cargo fmt --check
+	cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(VENV)/.bench
+	$(BIN)/maturin develop --quiet --release
+	$(BIN)/python benches/run.py
+
+clean:
+	cargo clean
+	rm -rf $(VENV) dist demo-data bench-data .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -f python/plait/*.so
+	find python tests examples benches scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

@@ -1,0 +1,307 @@
+"""The three calls: `merge`, `verify`, `inspect`.
+
+Each writes its options as one JSON text, hands it to the engine, and reads one JSON report.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, SupportsIndex
+
+from plait import _native
+from plait.errors import InvalidArgument, VerificationFailed
+from plait.order import SortBy, sort_text
+from plait.report import FileReport, MergeReport, Progress, VerifyReport
+from plait.sizes import Size, parse_size
+
+Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path]
+OnProgress = Callable[[Progress], object]
+
+# The options that take one of a few values.
+CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
+    "data_page_version": (1, 2),
+    "widen": ("lossless", "error"),
+    "missing": ("null", "error"),
+    "metadata_conflicts": ("first", "drop", "error"),
+    "verify_order": ("bounds", "full"),
+    "verify": ("content",),
+    "if_exists": ("error", "add"),
+}
+
+
+def merge(
+    sources: Paths,
+    out: Path,
+    *,
+    sort_by: SortBy | None = None,
+    outputs: SupportsIndex | None = None,
+    target_file_size: Size | None = None,
+    target_rows: SupportsIndex | None = None,
+    cut_on: SupportsIndex | None = None,
+    row_group_size: Size = "128MB",
+    row_group_rows: SupportsIndex = 1_048_576,
+    page_size: Size = "1MB",
+    page_rows: SupportsIndex = 20_000,
+    align_row_groups: SupportsIndex = 0,
+    compression: str | None = None,
+    dictionary: bool | None = None,
+    data_page_version: Literal[1, 2] | None = None,
+    widen: Literal["lossless", "error"] = "lossless",
+    missing: Literal["null", "error"] = "null",
+    metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    verify_order: Literal["bounds", "full"] = "bounds",
+    assume_sorted: bool = False,
+    verify: Literal["content"] | None = None,
+    sha256: bool = False,
+    copy_tiers: Iterable[str] = ("chunk",),
+    threads: SupportsIndex | None = None,
+    memory_limit: Size = "512MB",
+    if_exists: Literal["error", "add"] = "error",
+    empty_output: bool = True,
+    progress: OnProgress | None = None,
+) -> MergeReport:
+    """Merges sorted Parquet files into sorted files whose key ranges do not overlap.
+
+    The merge is stable: equal keys leave in the order of the sources, then of their rows. Memory
+    depends on `memory_limit`, not on the data. Outputs become visible complete, or not at all.
+
+    Args:
+        sources: Parquet files, sorted already: paths, globs, directories, object store URLs, one
+            or many. Their order decides ties.
+        out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
+        sort_by: The order of the sources and outputs, most significant column first: text
+            (`"name, -ts nulls first"`), a list of columns, or a list of
+            `(name, "ascending" | "descending")`. `[]` makes all rows equal: the sources are
+            concatenated. `None` takes the order that the files declare.
+        outputs: At most so many files.
+        target_file_size: Files of about this size, in bytes or as `"256MB"`, `"1GiB"`.
+        target_rows: Files of about so many rows.
+        cut_on: How many leading key columns must stay together in one file; all by default.
+        row_group_size: Bytes of a row group.
+        row_group_rows: Rows of a row group, at most.
+        page_size: Bytes of a page.
+        page_rows: Rows of a page, at most.
+        align_row_groups: Start a row group whenever one of so many leading key columns changes.
+        compression: Codec of the outputs, such as `"zstd(3)"`, `"snappy"` or `"none"`; `None`
+            keeps the codec of the sources.
+        dictionary: Whether to encode with dictionaries; `None` does as the sources do.
+        data_page_version: Version of the data pages, 1 or 2; `None` does as the sources do.
+        widen: Whether columns whose types differ are widened where nothing is lost, or refused.
+        missing: Whether columns absent from some sources are filled with nulls, or refused.
+        metadata_conflicts: What to do with a footer entry on which sources differ: keep the
+            first, drop it, or refuse.
+        verify_order: How the order of copied stretches is checked: by the bounds of their pages,
+            or in full, by decoding every key. Decoded keys are always checked.
+        assume_sorted: Trust the sources. The report says so.
+        verify: `"content"` hashes all rows in and out and fails on a difference.
+        sha256: Whether to report a SHA-256 digest of every output.
+        copy_tiers: Cheap ways of copying that may be used: `"chunk"` copies the column chunks of
+            whole row groups as they are. `()` decodes and encodes everything. The rows are the
+            same either way.
+        threads: Number of threads; all processors by default. The result does not depend on it.
+        memory_limit: Memory for buffers, in bytes or as text.
+        if_exists: What to do when the folder holds Parquet files already, or the file exists:
+            refuse, or add to the folder.
+        empty_output: Whether to write one file without rows when there are no rows.
+        progress: Called a few times a second with a `Progress`. What it raises stops the merge.
+
+    Returns:
+        What was read, written, copied and measured.
+
+    Raises:
+        UnsortedSource: A source is not in the order; names file, row and both keys.
+        SchemaConflict: The sources cannot be brought to one schema; names every conflict.
+        UnknownColumn: `sort_by` names a column that no source has.
+        UnsupportedKey: `sort_by` names a column whose type has no order.
+        CorruptSource: A source is damaged; names file, column and offset.
+        SourceNotFound: A source does not exist.
+        OutputExists: The output exists and `if_exists` is `"error"`.
+        StorageError: Reading or writing failed.
+        InvalidArgument: An option makes no sense.
+        PlaitError: Base of these and all others, see `plait.errors`.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [1, 3], "v": ["a", "c"]}), "a.parquet")
+        >>> pq.write_table(pa.table({"k": [2, 3], "v": ["b", "d"]}), "b.parquet")
+        >>> report = merge(["a.parquet", "b.parquet"], "merged.parquet", sort_by="k")
+        >>> report.rows_out
+        4
+        >>> pq.read_table("merged.parquet").column("v").to_pylist()
+        ['a', 'b', 'c', 'd']
+    """
+    options = {
+        "sources": _paths(sources, "sources"),
+        "out": _path(out, "out"),
+        "sort_by": sort_text(sort_by),
+        "outputs": _count(outputs, "outputs"),
+        "target_file_size": _size(target_file_size, "target_file_size"),
+        "target_rows": _count(target_rows, "target_rows"),
+        "cut_on": _count(cut_on, "cut_on"),
+        "row_group_size": _size(row_group_size, "row_group_size"),
+        "row_group_rows": _count(row_group_rows, "row_group_rows"),
+        "page_size": _size(page_size, "page_size"),
+        "page_rows": _count(page_rows, "page_rows"),
+        "align_row_groups": _count(align_row_groups, "align_row_groups"),
+        "compression": compression,
+        "dictionary": _flag(dictionary, "dictionary"),
+        "data_page_version": _choice(data_page_version, "data_page_version"),
+        "widen": _choice(widen, "widen"),
+        "missing": _choice(missing, "missing"),
+        "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
+        "verify_order": _choice(verify_order, "verify_order"),
+        "assume_sorted": _flag(assume_sorted, "assume_sorted"),
+        "verify": _choice(verify, "verify"),
+        "sha256": _flag(sha256, "sha256"),
+        "copy_tiers": [copy_tiers] if isinstance(copy_tiers, str) else list(copy_tiers),
+        "threads": _count(threads, "threads"),
+        "memory_limit": _size(memory_limit, "memory_limit"),
+        "if_exists": _choice(if_exists, "if_exists"),
+        "empty_output": _flag(empty_output, "empty_output"),
+    }
+    return MergeReport.from_dict(_call(_native.merge, options, progress))
+
+
+def verify(
+    files: Paths,
+    *,
+    against: Paths | None = None,
+    sort_by: SortBy | None = None,
+    memory_limit: Size = "512MB",
+    check: bool = True,
+    progress: OnProgress | None = None,
+) -> VerifyReport:
+    """Checks that files are sorted and disjoint, and hold the same rows as others.
+
+    Works on anybody's files. Every key and, with `against`, every value is read.
+
+    Args:
+        files: The files, as `sources` of `merge`.
+        against: Files that must hold the same rows, in whatever order and split.
+        sort_by: The order to check; `None` takes the order that the files declare.
+        memory_limit: Memory for buffers, in bytes or as text.
+        check: Whether a difference raises; otherwise it is only reported.
+        progress: Called a few times a second with a `Progress`.
+
+    Returns:
+        What was found; `ok` says whether everything holds.
+
+    Raises:
+        VerificationFailed: Something does not hold. Its `report` is the `VerifyReport`.
+        PlaitError: The files cannot be read, see `plait.errors`.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [1, 2]}), "sorted.parquet")
+        >>> verify("sorted.parquet", sort_by="k").ok
+        True
+    """
+    options = {
+        "files": _paths(files, "files"),
+        "against": None if against is None else _paths(against, "against"),
+        "sort_by": sort_text(sort_by),
+        "memory_limit": _size(memory_limit, "memory_limit"),
+    }
+    report = VerifyReport.from_dict(_call(_native.verify, options, progress))
+    if check and not report.ok:
+        error = VerificationFailed("verification failed: " + "; ".join(report.problems))
+        error.what = "verification failed"
+        error.report = report
+        raise error
+    return report
+
+
+def inspect(file: Path, *, pages: bool = False) -> FileReport:
+    """Describes a Parquet file from its footer, without reading its data.
+
+    Args:
+        file: Path or object store URL of one file.
+        pages: Whether to count the pages of every column chunk, which reads the page indexes.
+
+    Returns:
+        Sizes, declared order, metadata, schema, and statistics of every column chunk.
+
+    Raises:
+        CorruptSource: The file is not Parquet, or damaged.
+        SourceNotFound: The file does not exist.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [1, 2]}), "two.parquet")
+        >>> report = inspect("two.parquet")
+        >>> report.rows, report.row_groups[0].columns[0].max
+        (2, '2')
+    """
+    options = {"file": _path(file, "file"), "pages": _flag(pages, "pages")}
+    return FileReport.from_dict(_call(_native.inspect, options, None))
+
+
+def _call(
+    function: Callable[[str, Callable[[int, int, int, str], object] | None], str],
+    options: dict[str, Any],
+    progress: OnProgress | None,
+) -> dict[str, Any]:
+    def tell(consumed_bytes: int, total_bytes: int, rows_written: int, stage: str) -> None:
+        if progress is not None:
+            progress(Progress(consumed_bytes, total_bytes, rows_written, stage))
+
+    try:
+        text = json.dumps(options)
+    except TypeError as cause:
+        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    report: dict[str, Any] = json.loads(function(text, None if progress is None else tell))
+    return report
+
+
+def _path(path: object, name: str) -> str:
+    if isinstance(path, str | bytes | os.PathLike):
+        return os.fsdecode(path)
+    raise InvalidArgument.of(
+        f"`{name}` is not a path", got=f"`{path!r}`", hint="give text or a pathlib.Path"
+    )
+
+
+def _paths(paths: object, name: str) -> list[str]:
+    if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike):
+        return [_path(path, name) for path in paths]
+    return [_path(paths, name)]
+
+
+def _count(value: object, name: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = operator.index(value)
+        if number >= 0:
+            return number
+    raise InvalidArgument.of(
+        f"`{name}` is not a count", got=f"`{value!r}`", hint="give a whole number, 0 or more"
+    )
+
+
+def _size(value: Size | None, name: str) -> int | None:
+    return None if value is None else parse_size(value, name)
+
+
+def _choice(value: object, name: str) -> object:
+    if value is None and name in ("data_page_version", "verify"):
+        return None
+    for choice in CHOICES[name]:
+        if value == choice and not isinstance(value, bool):
+            return choice
+    choices = ", ".join(map(repr, CHOICES[name]))
+    raise InvalidArgument.of(
+        f"`{name}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
+    )
+
+
+def _flag(value: object, name: str) -> bool | None:
+    if value is None and name == "dictionary":
+        return None
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument.of(f"`{name}` is a switch", got=f"`{value!r}`", hint="give True or False")

@@ -1,0 +1,101 @@
+"""How reports look to people: sizes, aligned tables, and the same tables as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+Cell = str | int | None
+_STEP = 1000
+_UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def human_bytes(size_bytes: float) -> str:
+    """Writes a size with a decimal unit and three digits.
+
+    Example:
+        >>> human_bytes(999), human_bytes(12_345_678)
+        ('999 B', '12.3 MB')
+    """
+    power = 0
+    while abs(size_bytes) >= _STEP - 0.5 and power < len(_UNITS) - 1:
+        size_bytes /= _STEP
+        power += 1
+    digits = f"{size_bytes:.3g}" if abs(size_bytes) < _STEP else f"{size_bytes:,.0f}"
+    return f"{digits} {_UNITS[power]}"
+
+
+def human_key(values: Sequence[str | None] | None) -> str:
+    """Writes the columns of a key; a null key column is `null`."""
+    if values is None:
+        return ""
+    return ", ".join("null" if value is None else value for value in values)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; whole numbers are aligned to the right."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def text(self) -> str:
+        """The table with aligned columns."""
+        lines = [self.columns, *(tuple(map(_cell_text, row)) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        right = [
+            bool(self.rows) and all(isinstance(row[i], int) for row in self.rows)
+            for i in range(len(self.columns))
+        ]
+        return "\n".join(
+            "  ".join(
+                cell.rjust(width) if is_right else cell.ljust(width)
+                for cell, width, is_right in zip(line, widths, right, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+    def html(self) -> str:
+        """The table as HTML, every cell escaped."""
+        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(_cell_text(cell))}</td>" for cell in row) + "</tr>"
+            for row in self.rows
+        )
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A sentence, tables, and remarks: what every report is made of."""
+
+    title: str
+    tables: tuple[Table, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The page as aligned text."""
+        width = max((len(name) for name, _ in self.facts), default=0)
+        facts = "\n".join(f"{name.ljust(width)}  {value}".rstrip() for name, value in self.facts)
+        parts = [
+            self.title,
+            *(table.text() for table in self.tables),
+            facts,
+            "\n".join(self.remarks),
+        ]
+        return "\n\n".join(part for part in parts if part)
+
+    def html(self) -> str:
+        """The page as HTML, everything escaped."""
+        facts = Table(("", ""), self.facts).html() if self.facts else ""
+        tables = "".join(table.html() for table in self.tables)
+        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
+        return f"<div><p>{escape(self.title)}</p>{tables}{facts}{remarks}</div>"
+
+
+def _cell_text(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:,}" if isinstance(cell, int) else cell

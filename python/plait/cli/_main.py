@@ -1,0 +1,101 @@
+"""Reads the command line, calls the function, prints the report, and says how it ended."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import plait
+from plait.cli import _options
+from plait.cli._progress import Bar
+
+EXIT_OK = 0
+EXIT_VERIFICATION = 1
+EXIT_USAGE = 2
+EXIT_INPUT = 3
+EXIT_STORAGE = 4
+EXIT_MEMORY = 5
+EXIT_INTERNAL = 70
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141
+
+# The first class that fits decides.
+_EXIT_CODES: tuple[tuple[tuple[type[plait.PlaitError], ...], int], ...] = (
+    ((plait.VerificationFailed,), EXIT_VERIFICATION),
+    ((plait.InvalidArgument,), EXIT_USAGE),
+    (
+        (
+            plait.UnsortedSource,
+            plait.SchemaConflict,
+            plait.UnknownColumn,
+            plait.UnsupportedKey,
+            plait.CorruptSource,
+            plait.Unsupported,
+        ),
+        EXIT_INPUT,
+    ),
+    (
+        (plait.SourceNotFound, plait.SourceChanged, plait.StorageError, plait.OutputExists),
+        EXIT_STORAGE,
+    ),
+    ((plait.MemoryLimitExceeded,), EXIT_MEMORY),
+    ((plait.Cancelled,), EXIT_INTERRUPTED),
+    ((plait.PlaitError,), EXIT_INTERNAL),
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line; returns its exit code.
+
+    Args:
+        arguments: The arguments after the program's name; those of the process by default.
+    """
+    try:
+        code = _run(_options.parse(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except plait.PlaitError as error:
+        print(f"plait: error: {error}", file=sys.stderr)
+        return exit_code(error)
+    except KeyboardInterrupt:
+        print("plait: interrupted; nothing was published", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader left. Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_BROKEN_PIPE
+    return code
+
+
+def exit_code(error: plait.PlaitError) -> int:
+    """The exit code for an error."""
+    return next(code for classes, code in _EXIT_CODES if isinstance(error, classes))
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    options = vars(parsed)
+    command = options.pop("command")
+    as_json = options.pop("json")
+    quiet = options.pop("quiet", False)
+    if command == "inspect":
+        _print(plait.inspect(**options), as_json=as_json)
+        return EXIT_OK
+    with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
+        if command == "verify":
+            found = plait.verify(**options, check=False, progress=bar)
+        else:
+            merged = plait.merge(**options, progress=bar)
+    if command == "merge":
+        if as_json or not quiet:
+            _print(merged, as_json=as_json)
+        return EXIT_OK
+    if as_json or not quiet:
+        _print(found, as_json=as_json)
+    return EXIT_OK if found.ok else EXIT_VERIFICATION
+
+
+def _print(report: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any report
+    print(json.dumps(report.to_dict(), indent=2) if as_json else report)

@@ -1,0 +1,167 @@
+"""The grammar of the command line: every option of the functions, by the same name."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import plait
+from plait import sizes
+from plait._api import CHOICES
+
+_EXIT_CODES = """\
+exit codes:
+  0    done
+  1    verification failed
+  2    wrong usage
+  3    bad input: unsorted, conflicting, damaged, or of an unsupported kind
+  4    storage: not found, exists already, not readable or writable, full
+  5    the memory limit is too small
+  70   a bug in plait
+  130  interrupted; nothing was published
+  141  the reader of the output went away
+"""
+
+_MERGE_HELP: dict[str, str] = {
+    "sort_by": 'order, such as "name, -ts nulls first"; "" concatenates; default: as files declare',
+    "outputs": "at most so many files",
+    "target_file_size": "files of about this size, such as 256MB or 1GiB",
+    "target_rows": "files of about so many rows",
+    "cut_on": "so many leading key columns stay together in one file; default: all",
+    "row_group_size": "size of a row group",
+    "row_group_rows": "rows of a row group, at most",
+    "page_size": "size of a page",
+    "page_rows": "rows of a page, at most",
+    "align_row_groups": "start a row group when one of so many leading key columns changes",
+    "compression": 'codec, such as "zstd(3)", snappy or none; default: as the sources',
+    "dictionary": "encode with dictionaries, or not; default: as the sources",
+    "data_page_version": "version of the data pages; default: as the sources",
+    "widen": "columns whose types differ: widen where nothing is lost, or refuse",
+    "missing": "columns absent from some sources: fill with nulls, or refuse",
+    "metadata_conflicts": "footer entries on which sources differ: keep first, drop, or refuse",
+    "verify_order": "check copied stretches by the bounds of their pages, or in full",
+    "assume_sorted": "trust the order of the sources",
+    "verify": "hash all rows in and out, fail on a difference",
+    "sha256": "report the SHA-256 digest of every output",
+    "copy_tiers": "cheap ways of copying that may be used, comma-separated, or none",
+    "threads": "number of threads; default: all processors",
+    "memory_limit": "memory for buffers",
+    "if_exists": "when the output exists: refuse, or add to the folder",
+    "empty_output": "write one file without rows when there are no rows, or not",
+}
+
+_SWITCHES_BOTH_WAYS = ("dictionary", "empty_output")
+_SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit")
+_TEXTS = ("sort_by", "compression")
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Reads the arguments after the program's name; exits when they make no sense."""
+    joined: list[str] = []
+    for argument in arguments:
+        # `--sort-by -ts` must not be read as two options.
+        if joined and joined[-1] == "--sort-by":
+            joined[-1] += "=" + argument
+        else:
+            joined.append(argument)
+    return parser().parse_args(joined)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line."""
+    root = _parser_of(argparse.ArgumentParser, prog="plait", description=_first_line(plait.__doc__))
+    root.add_argument("--version", action="version", version=f"plait {plait.__version__}")
+    commands = root.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    merge = _parser_of(commands.add_parser, "merge", help="merge sorted files")
+    merge.description = _first_line(plait.merge.__doc__)
+    merge.add_argument("sources", nargs="+", metavar="SOURCE", help="file, folder, glob or URL")
+    merge.add_argument(
+        "-o", "--out", required=True, metavar="OUT", help="folder, or one path ending in .parquet"
+    )
+    defaults = {n: p.default for n, p in inspect.signature(plait.merge).parameters.items()}
+    for name, text in _MERGE_HELP.items():
+        _add_option(merge, name, defaults[name], text)
+    _add_printing(merge)
+
+    verify = _parser_of(commands.add_parser, "verify", help="check order, ranges and rows of files")
+    verify.description = _first_line(plait.verify.__doc__)
+    verify.add_argument("files", nargs="+", metavar="FILE", help="file, folder, glob or URL")
+    verify.add_argument(
+        "--against", nargs="+", metavar="FILE", help="files that must hold the same rows"
+    )
+    _add_option(verify, "sort_by", None, _MERGE_HELP["sort_by"])
+    _add_option(verify, "memory_limit", "512MB", _MERGE_HELP["memory_limit"])
+    _add_printing(verify)
+
+    describe = _parser_of(commands.add_parser, "inspect", help="describe one file")
+    describe.description = _first_line(plait.inspect.__doc__)
+    describe.add_argument("file", metavar="FILE", help="file or URL")
+    describe.add_argument("--pages", action="store_true", help="count the pages, too")
+    describe.add_argument("--json", action="store_true", help="print the report as JSON")
+    return root
+
+
+def _parser_of(make: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:  # noqa: ANN401
+    made: argparse.ArgumentParser = make(
+        *args,
+        **kwargs,
+        epilog=_EXIT_CODES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    return made
+
+
+def _add_printing(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="print the report as JSON")
+    command.add_argument("--quiet", action="store_true", help="no progress bar, no report")
+
+
+def _add_option(command: argparse.ArgumentParser, name: str, default: Any, text: str) -> None:  # noqa: ANN401
+    flag = "--" + name.replace("_", "-")
+    if default not in (None, False, True, ()) and name != "copy_tiers":
+        text = f"{text} (default: {default})"
+    settings: dict[str, Any] = {"default": default, "help": text}
+    if name in _SWITCHES_BOTH_WAYS:
+        settings["action"] = argparse.BooleanOptionalAction
+    elif isinstance(default, bool):
+        settings["action"] = "store_true"
+    elif name in CHOICES:
+        settings["choices"] = CHOICES[name]
+        settings["type"] = type(CHOICES[name][0])
+    elif name in _SIZES:
+        settings.update(type=_size, metavar="SIZE")
+    elif name == "copy_tiers":
+        settings.update(type=_tiers, metavar="TIERS", help=f"{text} (default: {','.join(default)})")
+    elif name in _TEXTS:
+        settings["metavar"] = "TEXT"
+    else:
+        settings.update(type=_count, metavar="N")
+    command.add_argument(flag, **settings)
+
+
+def _size(text: str) -> int:
+    try:
+        return sizes.parse_size(text)
+    except plait.InvalidArgument:
+        raise argparse.ArgumentTypeError(f"`{text}` is not a size such as 256MB or 1GiB") from None
+
+
+def _count(text: str) -> int:
+    digits = text.replace("_", "")
+    if not digits.isdecimal():
+        raise argparse.ArgumentTypeError(f"`{text}` is not a whole number, 0 or more")
+    return int(digits)
+
+
+def _tiers(text: str) -> tuple[str, ...]:
+    if text.strip().lower() in ("", "none"):
+        return ()
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").partition("\n")[0]

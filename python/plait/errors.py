@@ -1,0 +1,145 @@
+"""Exceptions: one base, `PlaitError`, and one class per kind with its nearest builtin.
+
+The message says what, where, what was found and what to do; the same parts are attributes::
+
+    try:
+        plait.merge(["a.parquet", "b.parquet"], "out", sort_by="ts")
+    except plait.UnsortedSource as error:
+        print(error.path, error.column, error.row)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from plait.report import VerifyReport
+
+__all__ = [
+    "Cancelled",
+    "CorruptSource",
+    "EncryptedSource",
+    "InternalError",
+    "InvalidArgument",
+    "MemoryLimitExceeded",
+    "OutputExists",
+    "PlaitError",
+    "SchemaConflict",
+    "SourceChanged",
+    "SourceNotFound",
+    "StorageError",
+    "UnknownColumn",
+    "UnsortedSource",
+    "Unsupported",
+    "UnsupportedKey",
+    "VerificationFailed",
+]
+
+
+class PlaitError(Exception):
+    """Base of every error that Plait raises.
+
+    Attributes:
+        what: The sentence alone, without place, find and hint.
+        path: The file, if one is named.
+        column: Dotted path of the column, if one is named.
+        row: Row of the file, counted from 0, if one is named.
+        offset: Byte offset in the file, if one is named.
+        hint: What the caller can do, if anything.
+    """
+
+    what: str = ""
+    path: str | None = None
+    column: str | None = None
+    row: int | None = None
+    offset: int | None = None
+    hint: str | None = None
+
+    @classmethod
+    def of(cls, what: str, *, got: str = "", hint: str = "") -> Self:
+        """The error that says `what`, what was found, and what to do."""
+        error = cls(what + (f": got {got}" if got else "") + (f"\nhint: {hint}" if hint else ""))
+        error.what, error.hint = what, hint or None
+        return error
+
+    def __str__(self) -> str:
+        # KeyError and OSError would print their arguments in their own way.
+        return str(self.args[0]) if self.args else type(self).__name__
+
+
+class InvalidArgument(PlaitError, ValueError):
+    """An option or a combination of options makes no sense."""
+
+
+class UnsortedSource(PlaitError, ValueError):
+    """A source's rows are not in the declared order."""
+
+
+class SchemaConflict(PlaitError, TypeError):
+    """The sources cannot be brought to one schema."""
+
+
+class UnknownColumn(PlaitError, KeyError):
+    """A named column is in no source."""
+
+
+class UnsupportedKey(PlaitError, TypeError):
+    """A column's type has no order and cannot be a key."""
+
+
+class CorruptSource(PlaitError, ValueError):
+    """Bytes of a source contradict the format or each other."""
+
+
+class EncryptedSource(CorruptSource):
+    """A source is encrypted."""
+
+
+class Unsupported(PlaitError, NotImplementedError):
+    """Valid input that this version does not handle."""
+
+
+class SourceNotFound(PlaitError, FileNotFoundError):
+    """A source does not exist."""
+
+
+class SourceChanged(PlaitError, OSError):
+    """A source changed while it was read."""
+
+
+class StorageError(PlaitError, OSError):
+    """Reading or writing failed in the storage below."""
+
+
+class OutputExists(PlaitError, FileExistsError):
+    """The output is there already."""
+
+
+class MemoryLimitExceeded(PlaitError, MemoryError):
+    """One item alone needs more memory than the limit allows."""
+
+
+class Cancelled(PlaitError):
+    """The call was asked to stop; nothing was published."""
+
+
+class VerificationFailed(PlaitError, ValueError):
+    """A check of the result failed.
+
+    Attributes:
+        report: What `plait.verify` found; `None` when `plait.merge` raised.
+    """
+
+    report: VerifyReport | None = None
+
+
+class InternalError(PlaitError, RuntimeError):
+    """A promise inside Plait was broken; please report it."""
+
+
+for _name in __all__:
+    # Tracebacks and pickles show the name that users import.
+    globals()[_name].__module__ = "plait"
+del _name

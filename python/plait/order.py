@@ -1,0 +1,57 @@
+"""Sort orders as Python writes them, turned into the one text form the engine reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from plait.errors import InvalidArgument
+
+SortBy = str | Iterable[str | tuple[str, str]]
+
+_DIRECTIONS = {"ascending": "", "asc": "", "descending": "-", "desc": "-"}
+_BARE_PATH = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+def sort_text(sort_by: SortBy | None) -> str | None:
+    """Writes a sort order as text.
+
+    Args:
+        sort_by: Text (`"name, -ts nulls first"`), a list of such columns, a list of PyArrow's
+            `(name, "ascending" | "descending")` pairs, `[]` for the empty order, or `None` to
+            take the order from the files.
+
+    Returns:
+        The text; `""` for the empty order; `None` when the files decide.
+
+    Raises:
+        InvalidArgument: An item is neither text nor such a pair.
+
+    Example:
+        >>> sort_text(["name", ("ts", "descending")])
+        'name, -ts'
+    """
+    if sort_by is None or isinstance(sort_by, str):
+        return sort_by
+    return ", ".join(_column_text(column) for column in sort_by)
+
+
+def _column_text(column: object) -> str:
+    if isinstance(column, str) and column.strip():
+        return column
+    if isinstance(column, tuple | list) and len(column) == len(("name", "direction")):
+        name, direction = column
+        if isinstance(name, str) and name and direction in _DIRECTIONS:
+            return _DIRECTIONS[direction] + _quoted_if_odd(name)
+    raise InvalidArgument.of(
+        "`sort_by` has a column of no known form",
+        got=f"`{column!r}`",
+        hint='write "ts", "-ts", or ("ts", "descending")',
+    )
+
+
+def _quoted_if_odd(name: str) -> str:
+    # A plain dotted name is a path; anything else is one name, kept as it is.
+    if _BARE_PATH.fullmatch(name):
+        return name
+    return '"' + name.replace('"', '""') + '"'

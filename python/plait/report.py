@@ -1,0 +1,475 @@
+"""What a call did: frozen values that print well, and survive JSON.
+
+Every report has `from_dict`, `to_dict`, `__str__` (aligned text) and `_repr_html_` (for
+notebooks). `from_dict` ignores keys it does not know, so reports of later versions still read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from plait._text import Page, Table, human_bytes, human_key
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "Against",
+    "ColumnReport",
+    "Copied",
+    "FileReport",
+    "Memory",
+    "MergeReport",
+    "MetadataConflict",
+    "OutputReport",
+    "Overlap",
+    "Progress",
+    "RowGroupReport",
+    "SourceReport",
+    "Times",
+    "VerifiedFile",
+    "VerifyReport",
+]
+
+
+class _Report:
+    """Reads from and writes to plain dictionaries."""
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Builds the report from what `to_dict` gave, or from parsed JSON."""
+        report: Self = _build(cls, data)
+        return report
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as dictionaries, lists, text and numbers, ready for `json.dumps`."""
+        plain: dict[str, Any] = _plain(self)
+        return plain
+
+
+class _PrintedReport(_Report):
+    """Also prints itself."""
+
+    def _page(self) -> Page:
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self._page().text()
+
+    def _repr_html_(self) -> str:
+        return self._page().html()
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a call has come.
+
+    Attributes:
+        consumed_bytes: Bytes of the sources read so far.
+        total_bytes: Bytes that will be read in all; 0 while that is not known yet.
+        rows_written: Rows written so far.
+        stage: What is being done: `"plan"`, `"merge"`, `"publish"` or `"verify"`.
+    """
+
+    consumed_bytes: int
+    total_bytes: int
+    rows_written: int
+    stage: str
+
+
+@dataclass(frozen=True)
+class SourceReport(_Report):
+    """One source: where it is, and its rows, bytes and row groups."""
+
+    path: str
+    rows: int
+    bytes: int
+    row_groups: int
+
+
+@dataclass(frozen=True)
+class OutputReport(_Report):
+    """One output file.
+
+    Attributes:
+        path: Where it was published.
+        rows: Number of rows.
+        bytes: Size of the file.
+        row_groups: Number of row groups.
+        key_min: First key, one text per sort column, `None` for a null.
+        key_max: Last key.
+        sha256: Digest of the file's bytes, if it was asked for.
+        oversized: Whether rows that must stay together made it exceed its target.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    row_groups: int
+    key_min: tuple[str | None, ...] | None
+    key_max: tuple[str | None, ...] | None
+    sha256: str | None = None
+    oversized: bool = False
+
+
+@dataclass(frozen=True)
+class Copied(_Report):
+    """Rows and stored bytes that one copy tier moved."""
+
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Overlap(_Report):
+    """Groups of sources whose key ranges hang together, and the most sources that share a key."""
+
+    regions: int
+    depth_max: int
+
+
+@dataclass(frozen=True)
+class MetadataConflict(_Report):
+    """A footer entry on which files differ, whether the first value was kept, and the files."""
+
+    key: str
+    kept: bool
+    files: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Times(_Report):
+    """Seconds by stage, in all (`wall_s`), and of processor time (`cpu_s`, where known)."""
+
+    plan_s: float = 0.0
+    order_s: float = 0.0
+    weave_s: float = 0.0
+    write_s: float = 0.0
+    verify_s: float = 0.0
+    wall_s: float = 0.0
+    cpu_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Memory(_Report):
+    """The limit, and the most that was accounted for at once."""
+
+    limit_bytes: int
+    peak_accounted_bytes: int
+
+
+@dataclass(frozen=True)
+class MergeReport(_PrintedReport):
+    """What a merge did.
+
+    Attributes:
+        sort_by: The order of the outputs; `""` is the empty order.
+        rows_in: Rows of all sources.
+        rows_out: Rows of all outputs; with `rows_dropped` they add up to `rows_in`.
+        rows_dropped: Dropped rows by reason.
+        sources: One entry per source, in the order that decides ties.
+        outputs: One entry per output, in key order.
+        copied: Rows and bytes by copy tier.
+        overlap: How much the sources overlap.
+        metadata_conflicts: Footer entries on which the sources differ.
+        time: Seconds by stage.
+        memory: Limit and peak.
+        assumed_sorted: Whether the order of the sources was taken on trust.
+        content_hash: Hash of all rows regardless of their order, with `verify="content"`.
+        warnings: What a careful reader should know.
+    """
+
+    sort_by: str
+    rows_in: int
+    rows_out: int
+    rows_dropped: dict[str, int]
+    sources: tuple[SourceReport, ...]
+    outputs: tuple[OutputReport, ...]
+    copied: dict[str, Copied]
+    overlap: Overlap
+    metadata_conflicts: tuple[MetadataConflict, ...]
+    time: Times
+    memory: Memory
+    assumed_sorted: bool = False
+    content_hash: str | None = None
+    warnings: tuple[str, ...] = ()
+
+    def _page(self) -> Page:
+        outputs = Table(
+            ("output", "rows", "bytes", "row groups", "first key", "last key"),
+            tuple(
+                (o.path, o.rows, o.bytes, o.row_groups, human_key(o.key_min), human_key(o.key_max))
+                for o in self.outputs
+            ),
+        )
+        time = self.time
+        stages = ("plan", "order", "weave", "write", "verify")
+        facts = [
+            *(
+                (f"copied by {tier}", f"{copied.rows:,} rows, {human_bytes(copied.bytes)}")
+                for tier, copied in self.copied.items()
+            ),
+            *(
+                (f"dropped as {reason}", f"{rows:,} rows")
+                for reason, rows in self.rows_dropped.items()
+                if rows
+            ),
+            ("overlap", f"{self.overlap.regions:,} regions, {self.overlap.depth_max:,} deep"),
+            (
+                "time",
+                f"{time.wall_s:.2f} s"
+                + ("" if time.cpu_s is None else f", processor {time.cpu_s:.2f} s")
+                + " ("
+                + ", ".join(f"{stage} {getattr(time, stage + '_s'):.2f}" for stage in stages)
+                + ")",
+            ),
+            (
+                "memory",
+                f"peak {human_bytes(self.memory.peak_accounted_bytes)} of "
+                + human_bytes(self.memory.limit_bytes),
+            ),
+        ]
+        if self.content_hash is not None:
+            facts.append(("content hash", self.content_hash))
+        remarks = [f"warning: {warning}" for warning in self.warnings]
+        if self.assumed_sorted:
+            remarks.append("the order of the sources was assumed, not checked")
+        remarks += [
+            f"metadata `{conflict.key}` differs in {len(conflict.files)} files: "
+            + ("kept the first" if conflict.kept else "dropped")
+            for conflict in self.metadata_conflicts
+        ]
+        return Page(
+            title=f"merged {_files(len(self.sources))} into {_files(len(self.outputs))}: "
+            f"{self.rows_out:,} rows {_sorted_by(self.sort_by)}",
+            tables=(outputs,) if self.outputs else (),
+            facts=tuple(facts),
+            remarks=tuple(remarks),
+        )
+
+
+@dataclass(frozen=True)
+class VerifiedFile(_Report):
+    """One file that was checked: its rows, first and last key, and whether it is sorted."""
+
+    path: str
+    rows: int
+    key_min: tuple[str | None, ...] | None
+    key_max: tuple[str | None, ...] | None
+    sorted: bool
+
+
+@dataclass(frozen=True)
+class Against(_Report):
+    """The files compared with: rows, hash, whether equal, and the columns that differ."""
+
+    rows: int
+    content_hash: str | None
+    equal: bool
+    columns_differ: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class VerifyReport(_PrintedReport):
+    """What a verification found.
+
+    Attributes:
+        ok: Whether everything holds.
+        sort_by: The order that was checked.
+        rows: Rows of all files.
+        files: One entry per file.
+        disjoint: Whether no two files' key ranges overlap.
+        content_hash: Hash of all rows regardless of their order.
+        against: The comparison, if one was asked for.
+        problems: What does not hold, one sentence each.
+    """
+
+    ok: bool
+    sort_by: str
+    rows: int
+    files: tuple[VerifiedFile, ...]
+    disjoint: bool
+    content_hash: str | None = None
+    against: Against | None = None
+    problems: tuple[str, ...] = ()
+
+    def _page(self) -> Page:
+        files = Table(
+            ("file", "rows", "sorted", "first key", "last key"),
+            tuple(
+                (f.path, f.rows, _yes(f.sorted), human_key(f.key_min), human_key(f.key_max))
+                for f in self.files
+            ),
+        )
+        facts = [("disjoint", _yes(self.disjoint))]
+        if self.content_hash is not None:
+            facts.append(("content hash", self.content_hash))
+        if self.against is not None:
+            facts.append(("same rows", f"{_yes(self.against.equal)} ({self.against.rows:,} rows)"))
+            if self.against.columns_differ:
+                facts.append(("differing columns", ", ".join(self.against.columns_differ)))
+        return Page(
+            title=f"{'verified' if self.ok else 'verification failed'}: "
+            f"{_files(len(self.files))}, {self.rows:,} rows {_sorted_by(self.sort_by)}",
+            tables=(files,) if self.files else (),
+            facts=tuple(facts),
+            remarks=tuple(f"problem: {problem}" for problem in self.problems),
+        )
+
+
+@dataclass(frozen=True)
+class ColumnReport(_Report):
+    """One column chunk: its types, encodings, sizes in bytes, pages and statistics."""
+
+    path: str
+    physical_type: str
+    logical_type: str | None
+    codec: str
+    encodings: tuple[str, ...]
+    bytes: int
+    compressed_bytes: int
+    pages: int | None = None
+    dictionary: bool = False
+    null_count: int | None = None
+    min: str | None = None
+    max: str | None = None
+
+
+@dataclass(frozen=True)
+class RowGroupReport(_Report):
+    """One row group: its rows, sizes in bytes, and columns."""
+
+    rows: int
+    bytes: int
+    compressed_bytes: int
+    columns: tuple[ColumnReport, ...]
+
+
+@dataclass(frozen=True)
+class FileReport(_PrintedReport):
+    """What a file says about itself.
+
+    Attributes:
+        path: Where it is.
+        bytes: Its size.
+        rows: Number of rows.
+        created_by: The program that wrote it.
+        sort_by: The order it declares, if any.
+        key_min: First key, if the file says it.
+        key_max: Last key, if the file says it.
+        sorted: Whether the bounds agree with the declared order; `None` if they do not tell.
+        metadata: Footer entries.
+        schema: The schema as text.
+        row_groups: One entry per row group.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    created_by: str | None
+    sort_by: str | None
+    key_min: tuple[str | None, ...] | None
+    key_max: tuple[str | None, ...] | None
+    sorted: bool | None
+    metadata: dict[str, str]
+    schema: str
+    row_groups: tuple[RowGroupReport, ...]
+
+    def _page(self) -> Page:
+        facts = [
+            ("created by", self.created_by or "unknown"),
+            ("sorted by", "not declared" if self.sort_by is None else self.sort_by or "nothing"),
+        ]
+        if self.sorted is not None:
+            facts.append(("bounds in order", _yes(self.sorted)))
+        if self.key_min is not None:
+            facts.append(("first key", human_key(self.key_min)))
+        if self.key_max is not None:
+            facts.append(("last key", human_key(self.key_max)))
+        facts += [(f"metadata {key}", _shortened(text)) for key, text in self.metadata.items()]
+        columns = Table(
+            ("group", "column", "type", "codec", "encodings", "bytes", "stored", "nulls", "range"),
+            tuple(
+                (
+                    index,
+                    column.path,
+                    column.logical_type or column.physical_type,
+                    column.codec,
+                    " ".join(column.encodings),
+                    column.bytes,
+                    column.compressed_bytes,
+                    "" if column.null_count is None else f"{column.null_count:,}",
+                    _range(column.min, column.max),
+                )
+                for index, group in enumerate(self.row_groups)
+                for column in group.columns
+            ),
+        )
+        return Page(
+            title=f"{self.path}: {self.rows:,} rows in {len(self.row_groups):,} row groups, "
+            f"{human_bytes(self.bytes)}",
+            tables=(columns,) if self.row_groups else (),
+            facts=tuple(facts),
+            remarks=(self.schema.rstrip(),),
+        )
+
+
+_SHOWN_CHARS_MAX = 60
+
+
+def _shortened(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= _SHOWN_CHARS_MAX else line[: _SHOWN_CHARS_MAX - 3] + "..."
+
+
+def _range(low: str | None, high: str | None) -> str:
+    return "" if low is None or high is None else _shortened(f"{low} .. {high}")
+
+
+def _files(count: int) -> str:
+    return "1 file" if count == 1 else f"{count:,} files"
+
+
+def _sorted_by(sort_by: str) -> str:
+    return f"sorted by {sort_by}" if sort_by else "in source order"
+
+
+def _yes(value: bool) -> str:  # noqa: FBT001 - the value is the point
+    return "yes" if value else "no"
+
+
+@cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _build(hint: Any, value: Any) -> Any:  # noqa: ANN401 - JSON on one side, type hints on the other
+    if value is None:
+        return None
+    if dataclasses.is_dataclass(hint):
+        hints = _hints(typing.cast("type", hint))
+        names = [field.name for field in dataclasses.fields(hint) if field.name in value]
+        return typing.cast("type", hint)(**{n: _build(hints[n], value[n]) for n in names})
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is types.UnionType or origin is typing.Union:
+        return _build(next(arg for arg in args if arg is not types.NoneType), value)
+    if origin is tuple:
+        return tuple(_build(args[0], item) for item in value)
+    if origin is dict:
+        return {key: _build(args[1], item) for key, item in value.items()}
+    return value
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any report
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,285 @@
+//! One error for everything: what happened, where, what was found, what to do.
+//!
+//! ```text
+//! key goes backwards in source 2 (b.parquet), column `ts`, row 4096: got `17:03` after `17:05`
+//! hint: sort the file first, or pass assume_sorted=True if its order is guaranteed elsewhere
+//! ```
+//!
+//! # Invariants
+//! Callers act on [`Kind`], people read the message. Context (path, column) is added while the
+//! error travels up and never overwrites what a deeper layer said.
+//!
+//! # Not here
+//! Expected outcomes: those are `#[must_use]` enums.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+/// Result with Plait's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of thing went wrong; each has one exception class in Python.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// An option or a combination of options makes no sense.
+    InvalidArgument,
+    /// A source's rows are not in the declared order.
+    UnsortedSource,
+    /// Sources cannot be brought to one schema.
+    SchemaConflict,
+    /// A named column is in no source.
+    UnknownColumn,
+    /// A column's type has no order and cannot be a key.
+    UnsupportedKey,
+    /// Bytes of a source contradict the format or each other.
+    CorruptSource,
+    /// A source is encrypted.
+    EncryptedSource,
+    /// Valid input that this version does not handle.
+    Unsupported,
+    /// A source does not exist.
+    SourceNotFound,
+    /// A source changed while it was read.
+    SourceChanged,
+    /// Reading or writing failed in the storage below.
+    Storage,
+    /// The output is there already.
+    OutputExists,
+    /// One item alone needs more memory than the limit allows.
+    MemoryLimit,
+    /// The caller asked to stop.
+    Cancelled,
+    /// A check of the result failed; nothing was published.
+    VerificationFailed,
+    /// A broken promise inside Plait; please report it.
+    Internal,
+}
+
+impl Kind {
+    /// Name of the kind, equal to the Python exception class.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "InvalidArgument",
+            Self::UnsortedSource => "UnsortedSource",
+            Self::SchemaConflict => "SchemaConflict",
+            Self::UnknownColumn => "UnknownColumn",
+            Self::UnsupportedKey => "UnsupportedKey",
+            Self::CorruptSource => "CorruptSource",
+            Self::EncryptedSource => "EncryptedSource",
+            Self::Unsupported => "Unsupported",
+            Self::SourceNotFound => "SourceNotFound",
+            Self::SourceChanged => "SourceChanged",
+            Self::Storage => "StorageError",
+            Self::OutputExists => "OutputExists",
+            Self::MemoryLimit => "MemoryLimitExceeded",
+            Self::Cancelled => "Cancelled",
+            Self::VerificationFailed => "VerificationFailed",
+            Self::Internal => "InternalError",
+        }
+    }
+}
+
+/// Plait's error: a [`Kind`], a sentence, a place, what was found, a hint, a cause.
+pub struct Error(Box<Inner>);
+
+#[derive(Default)]
+struct Place {
+    path: Option<String>,
+    column: Option<String>,
+    row: Option<u64>,
+    offset: Option<u64>,
+}
+
+struct Inner {
+    kind: Kind,
+    what: String,
+    place: Place,
+    got: Option<String>,
+    hint: Option<String>,
+    cause: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error that says `what` in one lower-case sentence without a full stop.
+    ///
+    /// ```
+    /// use plait_core::{Error, Kind};
+    /// let e = Error::new(Kind::UnknownColumn, "sort column is in no source")
+    ///     .with_column("ts")
+    ///     .with_hint("the columns are `a`, `b`");
+    /// assert_eq!(
+    ///     e.to_string(),
+    ///     "sort column is in no source: column `ts`\nhint: the columns are `a`, `b`"
+    /// );
+    /// ```
+    pub fn new(kind: Kind, what: impl Into<String>) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            what: what.into(),
+            place: Place::default(),
+            got: None,
+            hint: None,
+            cause: None,
+        }))
+    }
+
+    /// Names the file, unless a deeper layer did.
+    #[must_use]
+    pub fn with_path(mut self, path: impl Into<String>) -> Self {
+        self.0.place.path.get_or_insert_with(|| path.into());
+        self
+    }
+
+    /// Names the column by its dotted path, unless a deeper layer did.
+    #[must_use]
+    pub fn with_column(mut self, column: impl Into<String>) -> Self {
+        self.0.place.column.get_or_insert_with(|| column.into());
+        self
+    }
+
+    /// Names the row, counted from 0 over the whole file, unless a deeper layer did.
+    #[must_use]
+    pub fn with_row(mut self, row: u64) -> Self {
+        self.0.place.row.get_or_insert(row);
+        self
+    }
+
+    /// Names the byte offset in the file, unless a deeper layer did.
+    #[must_use]
+    pub fn with_offset(mut self, offset: u64) -> Self {
+        self.0.place.offset.get_or_insert(offset);
+        self
+    }
+
+    /// Says what was found, unless a deeper layer did.
+    #[must_use]
+    pub fn with_got(mut self, got: impl Into<String>) -> Self {
+        self.0.got.get_or_insert_with(|| got.into());
+        self
+    }
+
+    /// Says what the caller can do, unless a deeper layer did.
+    #[must_use]
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint.get_or_insert_with(|| hint.into());
+        self
+    }
+
+    /// Keeps the error that caused this one.
+    #[must_use]
+    pub fn with_cause(mut self, cause: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.cause.get_or_insert_with(|| cause.into());
+        self
+    }
+
+    /// The kind that callers act on.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.0.kind
+    }
+
+    /// The sentence alone, without place, find and hint.
+    #[must_use]
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
+    /// The file, if one is named.
+    #[must_use]
+    pub fn path(&self) -> Option<&str> {
+        self.0.place.path.as_deref()
+    }
+
+    /// The column's dotted path, if one is named.
+    #[must_use]
+    pub fn column(&self) -> Option<&str> {
+        self.0.place.column.as_deref()
+    }
+
+    /// The row, if one is named.
+    #[must_use]
+    pub fn row(&self) -> Option<u64> {
+        self.0.place.row
+    }
+
+    /// The byte offset, if one is named.
+    #[must_use]
+    pub fn offset(&self) -> Option<u64> {
+        self.0.place.offset
+    }
+
+    /// The hint, if there is one.
+    #[must_use]
+    pub fn hint(&self) -> Option<&str> {
+        self.0.hint.as_deref()
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { what, place, got, hint, cause, .. } = &*self.0;
+        f.write_str(what)?;
+        let mut separator = ": ";
+        let mut part = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
+            f.write_str(std::mem::replace(&mut separator, ", "))?;
+            f.write_fmt(text)
+        };
+        if let Some(path) = &place.path {
+            part(f, format_args!("file `{path}`"))?;
+        }
+        if let Some(column) = &place.column {
+            part(f, format_args!("column `{column}`"))?;
+        }
+        if let Some(row) = place.row {
+            part(f, format_args!("row {row}"))?;
+        }
+        if let Some(offset) = place.offset {
+            part(f, format_args!("byte offset {offset}"))?;
+        }
+        if let Some(got) = got {
+            part(f, format_args!("got {got}"))?;
+        }
+        if let Some(cause) = cause {
+            part(f, format_args!("{cause}"))?;
+        }
+        if let Some(hint) = hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {self}", self.0.kind.name())
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.cause.as_deref().map(|c| c as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn message_says_what_where_got_hint() {
+        let e = Error::new(Kind::UnsortedSource, "key goes backwards")
+            .with_column("ts")
+            .with_path("b.parquet")
+            .with_path("a name added later does not win")
+            .with_row(4096)
+            .with_got("`17:03` after `17:05`")
+            .with_hint("sort the file first");
+        assert_eq!(
+            e.to_string(),
+            "key goes backwards: file `b.parquet`, column `ts`, row 4096, got `17:03` after `17:05`\n\
+             hint: sort the file first"
+        );
+    }
+}

@@ -1,0 +1,34 @@
+//! Keys: the declared order of rows, as bytes that `memcmp` orders the same way.
+//!
+//! ```text
+//! "service, -ts" ─ SortOrder ─┬─ KeyShape ── encode ──> Keys ──> who is next, ranges, cuts
+//!   types from the schema ────┘      └────── decode <──┘
+//! ```
+//!
+//! # Invariants
+//! `a < b` in the declared order if and only if `encode(a) < encode(b)`; equal likewise; `decode`
+//! undoes `encode`. The bytes outlive the process: `docs/formats/key.md` draws them.
+//!
+//! # Not here
+//! Resolving names against a schema (`schema`); reading key columns (`plait_parquet`).
+
+mod arrow;
+mod column;
+mod decode;
+#[cfg(test)]
+mod examples;
+mod keys;
+#[cfg(test)]
+mod laws;
+mod order;
+mod quickwit;
+mod range;
+mod shape;
+
+pub use arrow::encode_arrow;
+pub use column::{Column, Values, encode};
+pub use decode::{KeyValue, decode, render};
+pub use keys::{KeyBytes, Keys, pack};
+pub use order::{Nulls, SortColumn, SortOrder};
+pub use range::{prefix_len, successor};
+pub use shape::{KeyColumn, KeyShape, KeyType};

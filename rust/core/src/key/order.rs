@@ -1,0 +1,421 @@
+//! What order? The text form of a sort order, and its value.
+//!
+//! ```text
+//! order  = [ column { "," column } ]
+//! column = ["-" | "+"] path ["asc" | "desc"] ["nulls" ("first" | "last")]
+//! path   = name { "." name }
+//! name   = bare | '"' any text, a quote written twice '"'
+//! ```
+//!
+//! # Invariants
+//! No column twice, no empty path: upheld by [`SortOrder::try_new`]. `Display` writes text that
+//! parses back to the same value.
+//!
+//! # Cost
+//! Linear in the text; names are compared through a set.
+//!
+//! # Not here
+//! Whether the columns exist and have an order (`schema`, `shape`).
+
+use std::collections::HashSet;
+use std::fmt;
+
+use super::quickwit;
+use crate::{Error, Kind, Result};
+
+/// Where nulls go, in both directions alike.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Nulls {
+    /// Before every value.
+    First,
+    /// After every value.
+    #[default]
+    Last,
+}
+
+/// One column of a sort order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SortColumn {
+    /// Names from the root to the leaf.
+    pub path: Vec<String>,
+    /// Whether greater values come first.
+    pub descending: bool,
+    /// Where nulls go.
+    pub nulls: Nulls,
+}
+
+impl SortColumn {
+    /// The path with dots, odd names in double quotes.
+    ///
+    /// ```
+    /// use plait_core::key::{Nulls, SortColumn};
+    /// let path = vec!["tags".to_owned(), "k8s.pod".to_owned()];
+    /// let column = SortColumn { path, descending: true, nulls: Nulls::Last };
+    /// assert_eq!(column.dotted(), "tags.\"k8s.pod\"");
+    /// ```
+    #[must_use]
+    pub fn dotted(&self) -> String {
+        let names: Vec<String> = self.path.iter().map(|name| quoted_if_odd(name)).collect();
+        names.join(".")
+    }
+}
+
+impl fmt::Display for SortColumn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.descending {
+            f.write_str("-")?;
+        }
+        f.write_str(&self.dotted())?;
+        match self.nulls {
+            Nulls::First => f.write_str(" nulls first"),
+            Nulls::Last => Ok(()),
+        }
+    }
+}
+
+/// The declared order of rows: columns, first the most significant.
+///
+/// ```
+/// use plait_core::key::SortOrder;
+/// let order = SortOrder::try_parse("metric_name, tags.host asc nulls first, ts DESC")?;
+/// assert_eq!(order.to_string(), "metric_name, tags.host nulls first, -ts");
+/// # Ok::<(), plait_core::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SortOrder {
+    columns: Vec<SortColumn>,
+}
+
+impl SortOrder {
+    /// Reads the text form; blank text is the empty order.
+    ///
+    /// Quickwit's `metric_name|host|timestamp/V2` is read too: `+` or `-` before, after or behind a
+    /// colon; `timestamp` and `timestamp_secs` descend unless told otherwise; nulls last.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] when the text does not follow the grammar or names a column twice.
+    pub fn try_parse(text: &str) -> Result<Self> {
+        if quickwit::looks_like(text) {
+            return quickwit::parse(text)
+                .and_then(Self::try_new)
+                .map_err(|e| e.with_got(got(text)));
+        }
+        let mut reader = Reader { text, at: 0 };
+        let mut columns = Vec::new();
+        reader.skip_blank();
+        if reader.rest().is_empty() {
+            return Ok(Self::empty());
+        }
+        loop {
+            columns.push(reader.column().map_err(|e| e.with_got(got(text)))?);
+            if reader.rest().is_empty() {
+                return Self::try_new(columns);
+            }
+        }
+    }
+
+    /// The order by `columns`.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] when a column appears twice or has no name.
+    pub fn try_new(columns: Vec<SortColumn>) -> Result<Self> {
+        let mut seen = HashSet::new();
+        for column in &columns {
+            if column.path.is_empty() {
+                return Err(Error::new(Kind::InvalidArgument, "sort column has no name"));
+            }
+            if !seen.insert(&column.path) {
+                return Err(Error::new(Kind::InvalidArgument, "sort column is named twice")
+                    .with_column(column.dotted())
+                    .with_hint("name each column once; the first place decides"));
+            }
+        }
+        Ok(Self { columns })
+    }
+
+    /// The order in which all rows are equal.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self::default()
+    }
+
+    /// The columns, first the most significant.
+    #[must_use]
+    pub fn columns(&self) -> &[SortColumn] {
+        &self.columns
+    }
+
+    /// Number of columns.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Whether all rows are equal.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.columns.is_empty()
+    }
+}
+
+impl fmt::Display for SortOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, column) in self.columns.iter().enumerate() {
+            if i > 0 {
+                f.write_str(", ")?;
+            }
+            column.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for SortOrder {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::try_parse(text)
+    }
+}
+
+fn got(text: &str) -> String {
+    format!("`{text}`")
+}
+
+fn invalid(what: impl Into<String>) -> Error {
+    Error::new(Kind::InvalidArgument, what)
+}
+
+/// Bare names stay readable in every context; all others are quoted.
+fn quoted_if_odd(name: &str) -> String {
+    let mut chars = name.chars();
+    let word = |c: char| c.is_alphanumeric() || c == '_';
+    let bare = chars.next().is_some_and(word) && chars.all(|c| word(c) || matches!(c, '-' | '$'));
+    if bare { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
+}
+
+/// A place in the text; `at` is always on a character boundary.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn skip_blank(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start().len();
+    }
+
+    fn eat(&mut self, c: char) -> bool {
+        let found = self.rest().starts_with(c);
+        self.at += if found { c.len_utf8() } else { 0 };
+        found
+    }
+
+    /// The next word of letters, lower case, without moving past anything else.
+    fn word(&mut self) -> String {
+        self.skip_blank();
+        let rest = self.rest();
+        let end = rest.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(rest.len());
+        self.at += end;
+        rest.get(..end).unwrap_or_default().to_ascii_lowercase()
+    }
+
+    /// One column and the comma after it, if there is one.
+    fn column(&mut self) -> Result<SortColumn> {
+        self.skip_blank();
+        let mut direction = None;
+        if self.eat('-') {
+            direction = Some(true);
+        } else if self.eat('+') {
+            direction = Some(false);
+        }
+        let mut path = vec![self.name()?];
+        while self.eat('.') {
+            path.push(self.name()?);
+        }
+        let mut column = SortColumn { path, descending: false, nulls: Nulls::Last };
+        let at_word = |e: Error, column: &SortColumn| e.with_column(column.dotted());
+        let mut word = self.word();
+        if word == "asc" || word == "desc" {
+            if direction.is_some() {
+                let hint = "write `-` before the name or `desc` after it, not both";
+                return Err(at_word(invalid("direction is given twice").with_hint(hint), &column));
+            }
+            direction = Some(word == "desc");
+            word = self.word();
+        }
+        if word == "nulls" {
+            column.nulls = match self.word().as_str() {
+                "first" => Nulls::First,
+                "last" => Nulls::Last,
+                other => {
+                    let what = format!("`nulls` is followed by `{other}`, not `first` or `last`");
+                    return Err(at_word(invalid(what), &column));
+                }
+            };
+            word = self.word();
+        }
+        if !word.is_empty() {
+            return Err(at_word(
+                invalid(format!("`{word}` is not understood here")).with_hint(
+                    "a column is `name`, `-name` or `name desc`, then `nulls first` if wanted; \
+                     columns are separated by commas, and odd names go in double quotes",
+                ),
+                &column,
+            ));
+        }
+        column.descending = direction.unwrap_or(false);
+        self.skip_blank();
+        if self.eat(',') && self.rest().trim_start().is_empty() {
+            return Err(invalid("a column is missing after the last comma"));
+        }
+        Ok(column)
+    }
+
+    fn name(&mut self) -> Result<String> {
+        if self.eat('"') {
+            return self.quoted_name();
+        }
+        let rest = self.rest();
+        let odd = |c: char| c.is_whitespace() || matches!(c, ',' | '.' | '"');
+        let end = rest.find(odd).unwrap_or(rest.len());
+        let name = rest.get(..end).unwrap_or_default();
+        self.at += end;
+        if name.is_empty() || name.starts_with(['-', '+']) {
+            return Err(invalid("a column name is missing")
+                .with_hint("an empty or odd name goes in double quotes"));
+        }
+        if self.rest().starts_with('"') {
+            return Err(invalid("a quote in the middle of a name")
+                .with_hint("put the whole name in double quotes and write each quote twice"));
+        }
+        Ok(name.to_owned())
+    }
+
+    /// What follows the opening quote.
+    fn quoted_name(&mut self) -> Result<String> {
+        let mut name = String::new();
+        loop {
+            let rest = self.rest();
+            let Some(end) = rest.find('"') else {
+                return Err(invalid("a double quote is not closed"));
+            };
+            name.push_str(rest.get(..end).unwrap_or_default());
+            self.at += end + 1;
+            if !self.eat('"') {
+                break;
+            }
+            name.push('"');
+        }
+        match self.rest().chars().next() {
+            None | Some(',' | '.') => Ok(name),
+            Some(c) if c.is_whitespace() => Ok(name),
+            Some(_) => Err(invalid("a closing double quote is followed by a letter")
+                .with_hint("write a quote inside a name twice")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(text: &str) -> Vec<(String, bool, Nulls)> {
+        let order = SortOrder::try_parse(text).unwrap();
+        order.columns().iter().map(|c| (c.dotted(), c.descending, c.nulls)).collect()
+    }
+
+    fn column(name: &str, descending: bool, nulls: Nulls) -> (String, bool, Nulls) {
+        (name.to_owned(), descending, nulls)
+    }
+
+    #[test]
+    fn every_way_to_write_a_column_is_read() {
+        use Nulls::{First, Last};
+        assert_eq!(
+            parsed(" metric_name,tags.host ASC Nulls First , -ts,+a, b desc nulls last,desc desc"),
+            [
+                column("metric_name", false, Last),
+                column("tags.host", false, First),
+                column("ts", true, Last),
+                column("a", false, Last),
+                column("b", true, Last),
+                column("desc", true, Last),
+            ]
+        );
+        assert_eq!(parsed("-\"a \"\"b\"\".c\".d"), [column("\"a \"\"b\"\".c\".d", true, Last)]);
+        assert_eq!(
+            parsed("\" | /V2\", größe"),
+            [column("\" | /V2\"", false, Last), column("größe", false, Last)]
+        );
+    }
+
+    #[test]
+    fn blank_text_is_the_empty_order() {
+        assert!(parsed("").is_empty());
+        assert!(parsed(" \n\t").is_empty());
+        assert_eq!(SortOrder::empty().to_string(), "");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_in_words() {
+        for (text, what) in [
+            ("a,,b", "a column name is missing"),
+            ("a,", "a column is missing after the last comma"),
+            (",a", "a column name is missing"),
+            ("--a", "a column name is missing"),
+            ("a.", "a column name is missing"),
+            ("-a desc", "direction is given twice"),
+            ("a down", "`down` is not understood here"),
+            ("a b c", "`b` is not understood here"),
+            ("a nulls", "`nulls` is followed by ``, not `first` or `last`"),
+            ("a nulls first last", "`last` is not understood here"),
+            ("\"a", "a double quote is not closed"),
+            ("\"a\"b", "a closing double quote is followed by a letter"),
+            ("a\"b", "a quote in the middle of a name"),
+            ("a, -a", "sort column is named twice"),
+        ] {
+            let error = SortOrder::try_parse(text).unwrap_err();
+            assert_eq!((error.kind(), error.what()), (Kind::InvalidArgument, what), "{text}");
+        }
+        let nameless = SortColumn { path: vec![], descending: false, nulls: Nulls::Last };
+        assert!(SortOrder::try_new(vec![nameless]).is_err());
+    }
+
+    fn name() -> impl Strategy<Value = String> {
+        prop_oneof!["[a-z_]{1,5}", "[-+.,\"|/V2 a\u{0}\né=&]{0,6}", Just("desc".into()), ".{0,4}"]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn text_of_an_order_parses_back_to_the_order(
+            columns in prop::collection::vec(
+                (prop::collection::vec(name(), 1..4), any::<bool>(), any::<bool>()), 0..5
+            )
+        ) {
+            let columns: Vec<_> = columns.into_iter().map(|(path, descending, first)| {
+                let nulls = if first { Nulls::First } else { Nulls::Last };
+                SortColumn { path, descending, nulls }
+            }).collect();
+            if let Ok(order) = SortOrder::try_new(columns) {
+                prop_assert_eq!(SortOrder::try_parse(&order.to_string()).unwrap(), order);
+            }
+        }
+
+        #[test]
+        fn any_text_is_an_order_or_an_error(text in "[-+.,\"|/V2 a:&=\u{0}\né]{0,12}|.{0,20}") {
+            if let Ok(order) = SortOrder::try_parse(&text) {
+                prop_assert_eq!(SortOrder::try_parse(&order.to_string()).unwrap(), order);
+            }
+        }
+    }
+}

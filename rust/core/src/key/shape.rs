@@ -1,0 +1,313 @@
+//! Which bytes? The types, directions and null placement of a key's columns.
+//!
+//! ```text
+//! service: text, ts: int64 descending     widths: marker + variable, marker + 8
+//! a: int32, b: int64                      1+4 + 1+8 = 14 bytes: packs into a u128
+//! ```
+//!
+//! # Invariants
+//! Every type of a shape has a total order and a known width; the rest is refused by
+//! [`KeyType::from_arrow`]. Columns have different names: upheld by [`KeyShape::try_new`].
+//!
+//! # Not here
+//! The bytes themselves (`column`, `decode`).
+
+use std::collections::HashSet;
+use std::fmt;
+
+use arrow_schema::DataType;
+
+use super::order::Nulls;
+use crate::{Error, Kind, Result};
+
+/// Keys of at most this many bytes are held as `u128`.
+pub(super) const PACKED_BYTES_MAX: usize = 16;
+
+/// Decimals of more digits take 32 bytes instead of 16.
+const DECIMAL128_DIGITS_MAX: u8 = 38;
+
+/// Scales beyond this are damage, and would print as endless zeros.
+const SCALE_MAX: u32 = 128;
+
+/// How a key column's values are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyType {
+    /// Only nulls.
+    Null,
+    /// `false` before `true`.
+    Boolean,
+    /// Signed, up to 32 bits; also dates and times of day.
+    Int32,
+    /// Signed, 64 bits; also timestamps and durations.
+    Int64,
+    /// Unsigned, up to 32 bits.
+    UInt32,
+    /// Unsigned, 64 bits.
+    UInt64,
+    /// Half precision.
+    Float16,
+    /// Single precision.
+    Float32,
+    /// Double precision.
+    Float64,
+    /// Decimal of at most 38 digits.
+    Decimal128 {
+        /// Digits after the point.
+        scale: i32,
+    },
+    /// Decimal of at most 76 digits.
+    Decimal256 {
+        /// Digits after the point.
+        scale: i32,
+    },
+    /// Parquet's legacy timestamp: julian day, then nanoseconds of the day.
+    Int96,
+    /// Strings and binary, by unsigned bytes.
+    Bytes {
+        /// Whether people read it as UTF-8; changes no byte.
+        text: bool,
+    },
+}
+
+impl KeyType {
+    /// The key type of an Arrow type; of a dictionary or run-end encoded one, that of its values.
+    ///
+    /// # Errors
+    /// [`Kind::UnsupportedKey`] when the type has no total order.
+    pub fn from_arrow(data_type: &DataType) -> Result<Self> {
+        Ok(match data_type {
+            DataType::Null => Self::Null,
+            DataType::Boolean => Self::Boolean,
+            DataType::Int8
+            | DataType::Int16
+            | DataType::Int32
+            | DataType::Date32
+            | DataType::Time32(_) => Self::Int32,
+            DataType::Int64
+            | DataType::Date64
+            | DataType::Time64(_)
+            | DataType::Timestamp(..)
+            | DataType::Duration(_) => Self::Int64,
+            DataType::UInt8 | DataType::UInt16 | DataType::UInt32 => Self::UInt32,
+            DataType::UInt64 => Self::UInt64,
+            DataType::Float16 => Self::Float16,
+            DataType::Float32 => Self::Float32,
+            DataType::Float64 => Self::Float64,
+            DataType::Decimal32(precision, scale)
+            | DataType::Decimal64(precision, scale)
+            | DataType::Decimal128(precision, scale)
+            | DataType::Decimal256(precision, scale) => {
+                let scale = i32::from(*scale);
+                if *precision <= DECIMAL128_DIGITS_MAX {
+                    Self::Decimal128 { scale }
+                } else {
+                    Self::Decimal256 { scale }
+                }
+            }
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Bytes { text: true },
+            DataType::Binary
+            | DataType::LargeBinary
+            | DataType::BinaryView
+            | DataType::FixedSizeBinary(_) => Self::Bytes { text: false },
+            DataType::Dictionary(_, values) => Self::from_arrow(values)?,
+            DataType::RunEndEncoded(_, values) => Self::from_arrow(values.data_type())?,
+            DataType::Interval(_)
+            | DataType::List(_)
+            | DataType::ListView(_)
+            | DataType::FixedSizeList(..)
+            | DataType::LargeList(_)
+            | DataType::LargeListView(_)
+            | DataType::Struct(_)
+            | DataType::Union(..)
+            | DataType::Map(..) => {
+                return Err(Error::new(Kind::UnsupportedKey, "type of a sort column has no order")
+                    .with_got(format!("`{data_type}`"))
+                    .with_hint("sort by another column, or by a leaf of this one"));
+            }
+        })
+    }
+
+    /// Bytes of every value, if all have as many; without the marker.
+    #[must_use]
+    pub fn width(self) -> Option<usize> {
+        Some(match self {
+            Self::Null => 0,
+            Self::Boolean => 1,
+            Self::Float16 => 2,
+            Self::Int32 | Self::UInt32 | Self::Float32 => 4,
+            Self::Int64 | Self::UInt64 | Self::Float64 => 8,
+            Self::Int96 => 12,
+            Self::Decimal128 { .. } => 16,
+            Self::Decimal256 { .. } => 32,
+            Self::Bytes { .. } => return None,
+        })
+    }
+
+    fn scale(self) -> i32 {
+        match self {
+            Self::Decimal128 { scale } | Self::Decimal256 { scale } => scale,
+            _ => 0,
+        }
+    }
+}
+
+impl fmt::Display for KeyType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("null"),
+            Self::Boolean => f.write_str("boolean"),
+            Self::Int32 => f.write_str("int32"),
+            Self::Int64 => f.write_str("int64"),
+            Self::UInt32 => f.write_str("uint32"),
+            Self::UInt64 => f.write_str("uint64"),
+            Self::Float16 => f.write_str("float16"),
+            Self::Float32 => f.write_str("float32"),
+            Self::Float64 => f.write_str("float64"),
+            Self::Decimal128 { scale } => write!(f, "decimal128(scale {scale})"),
+            Self::Decimal256 { scale } => write!(f, "decimal256(scale {scale})"),
+            Self::Int96 => f.write_str("int96"),
+            Self::Bytes { text: true } => f.write_str("text"),
+            Self::Bytes { text: false } => f.write_str("binary"),
+        }
+    }
+}
+
+/// One column of a key.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KeyColumn {
+    /// Dotted path, for messages.
+    pub name: String,
+    /// How values are encoded.
+    pub ty: KeyType,
+    /// Whether greater values come first.
+    pub descending: bool,
+    /// Where nulls go.
+    pub nulls: Nulls,
+}
+
+impl KeyColumn {
+    /// First byte of a null.
+    pub(super) fn null_marker(&self) -> u8 {
+        match self.nulls {
+            Nulls::First => 0x00,
+            Nulls::Last => 0x02,
+        }
+    }
+
+    /// What the bytes of a value are combined with: complemented when descending.
+    pub(super) fn mask(&self) -> u8 {
+        if self.descending { 0xFF } else { 0x00 }
+    }
+}
+
+/// The columns of a key, first the most significant.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct KeyShape {
+    columns: Vec<KeyColumn>,
+    fixed_width: Option<usize>,
+}
+
+impl KeyShape {
+    /// The shape of keys made of `columns`; no columns give the empty key, equal for all rows.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] when a name appears twice; [`Kind::UnsupportedKey`] when a
+    /// decimal's scale is out of all reason.
+    pub fn try_new(columns: Vec<KeyColumn>) -> Result<Self> {
+        let mut names = HashSet::new();
+        for column in &columns {
+            if !names.insert(&column.name) {
+                return Err(Error::new(Kind::InvalidArgument, "key column is named twice")
+                    .with_column(&column.name));
+            }
+            if column.ty.scale().unsigned_abs() > SCALE_MAX {
+                return Err(Error::new(Kind::UnsupportedKey, "scale of a decimal is out of range")
+                    .with_column(&column.name)
+                    .with_got(column.ty.scale().to_string()));
+            }
+        }
+        let fixed_width = columns.iter().map(|c| c.ty.width().map(|width| width + 1)).sum();
+        Ok(Self { columns, fixed_width })
+    }
+
+    /// The columns, first the most significant.
+    #[must_use]
+    pub fn columns(&self) -> &[KeyColumn] {
+        &self.columns
+    }
+
+    /// Bytes of every key, markers included, if all have as many.
+    #[must_use]
+    pub fn fixed_width(&self) -> Option<usize> {
+        self.fixed_width
+    }
+
+    /// Whether keys fit a `u128`.
+    #[must_use]
+    pub fn packs(&self) -> bool {
+        self.fixed_width.is_some_and(|width| width <= PACKED_BYTES_MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow_schema::{Field, IntervalUnit};
+
+    use super::*;
+
+    fn column(name: &str, ty: KeyType) -> KeyColumn {
+        KeyColumn { name: name.to_owned(), ty, descending: false, nulls: Nulls::Last }
+    }
+
+    #[test]
+    fn types_without_an_order_are_refused_by_name() {
+        let item = Arc::new(Field::new("item", DataType::Int32, true));
+        for data_type in [
+            DataType::Interval(IntervalUnit::MonthDayNano),
+            DataType::List(Arc::clone(&item)),
+            DataType::Struct(vec![Arc::clone(&item)].into()),
+            DataType::Dictionary(
+                Box::new(DataType::Int8),
+                Box::new(DataType::List(Arc::clone(&item))),
+            ),
+        ] {
+            let error = KeyType::from_arrow(&data_type).unwrap_err();
+            assert_eq!(error.kind(), Kind::UnsupportedKey);
+        }
+        let error = KeyType::from_arrow(&DataType::Interval(IntervalUnit::DayTime)).unwrap_err();
+        assert!(error.to_string().contains("Interval"), "{error}");
+    }
+
+    #[test]
+    fn decimals_are_as_wide_as_their_precision_asks() {
+        let ty = |data_type| KeyType::from_arrow(&data_type).unwrap();
+        assert_eq!(ty(DataType::Decimal256(38, 2)), KeyType::Decimal128 { scale: 2 });
+        assert_eq!(ty(DataType::Decimal256(39, 2)), KeyType::Decimal256 { scale: 2 });
+        assert_eq!(ty(DataType::Decimal32(9, -1)), KeyType::Decimal128 { scale: -1 });
+    }
+
+    #[test]
+    fn keys_of_sixteen_bytes_pack_and_longer_ones_do_not() {
+        let shape = |types: &[KeyType]| {
+            let columns = types.iter().enumerate().map(|(i, t)| column(&i.to_string(), *t));
+            KeyShape::try_new(columns.collect()).unwrap()
+        };
+        let sixteen = shape(&[KeyType::Int32, KeyType::Int64, KeyType::Boolean]);
+        assert_eq!((sixteen.fixed_width(), sixteen.packs()), (Some(16), true));
+        let seventeen = shape(&[KeyType::Decimal128 { scale: 0 }]);
+        assert_eq!((seventeen.fixed_width(), seventeen.packs()), (Some(17), false));
+        let text = shape(&[KeyType::Int32, KeyType::Bytes { text: true }]);
+        assert_eq!((text.fixed_width(), text.packs()), (None, false));
+        assert_eq!((shape(&[]).fixed_width(), shape(&[]).packs()), (Some(0), true));
+    }
+
+    #[test]
+    fn a_shape_that_makes_no_sense_is_refused() {
+        let twice = vec![column("a", KeyType::Null), column("a", KeyType::Int32)];
+        assert_eq!(KeyShape::try_new(twice).unwrap_err().kind(), Kind::InvalidArgument);
+        let scale = vec![column("a", KeyType::Decimal128 { scale: i32::MIN })];
+        assert_eq!(KeyShape::try_new(scale).unwrap_err().kind(), Kind::UnsupportedKey);
+    }
+}

@@ -1,0 +1,23 @@
+//! The pure half of Plait: what the keys are, who is next, where to cut.
+//!
+//! ```text
+//! error ── run ──┬── key ──┬── plan     who is next, in windows of runs
+//!                │         └── region   who overlaps whom
+//!                └── schema             one type for many
+//! ```
+//!
+//! # Invariants
+//! No files, threads, clocks, environment, Python or Parquet: the core asks (`Step::Need`), the
+//! shell fetches. Imports follow the arrows (checked by `tests/layers.rs`).
+//!
+//! # Not here
+//! Reading and writing Parquet (`plait_parquet`).
+
+pub mod error;
+pub mod key;
+pub mod plan;
+pub mod region;
+pub mod run;
+pub mod schema;
+
+pub use error::{Error, Kind, Result};

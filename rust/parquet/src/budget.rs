@@ -1,0 +1,67 @@
+//! Turns the memory limit into sizes: how much each stage may hold.
+//!
+//! ```text
+//! limit ─┬─ 1/4  keys of all sources        → rows per batch of keys
+//!        ├─ 1/8  runs of one window         → rows per window
+//!        ├─ 1/4  pages read ahead           → bytes per source and leaf
+//!        ├─ 1/8  chunks that wait           → bytes before a chunk spills
+//!        └─ 1/16 page locations
+//! ```
+//!
+//! # Invariants
+//! Sizes depend on the limit, the number of sources and threads; never on rows or file sizes.
+//!
+//! # Not here
+//! Accounting (`context`).
+
+use plait_core::run::Run;
+
+/// Sizes for one merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Rows per batch of keys of one source.
+    pub key_rows: usize,
+    /// Most rows of one window.
+    pub window_rows: u64,
+    /// Bytes that one leaf of one source reads at once.
+    pub read_ahead_bytes: usize,
+    /// A waiting chunk larger than this goes to disk.
+    pub spill_bytes: usize,
+    /// Bytes of page locations kept.
+    pub locations_bytes: usize,
+}
+
+impl Budget {
+    /// Shares `limit_bytes` among `sources` sources, `key_columns` columns and `threads` threads.
+    #[must_use]
+    pub fn new(limit_bytes: usize, sources: usize, key_columns: usize, threads: usize) -> Self {
+        let sources = sources.max(1);
+        // A key of a few text columns takes about 100 bytes.
+        let key_rows = limit_bytes / 4 / sources / 100;
+        // Reads are open at once in every key column of every source, and in one leaf per thread.
+        let reads = sources * (key_columns + threads);
+        Self {
+            key_rows: key_rows.clamp(64, 4096),
+            window_rows: (limit_bytes / 8 / size_of::<Run>()).max(1024) as u64,
+            read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
+            spill_bytes: (limit_bytes / 8 / (threads + 1)).max(64 << 10),
+            locations_bytes: limit_bytes / 16,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_shrink_with_sources_and_stay_usable() {
+        let few = Budget::new(512 << 20, 16, 4, 2);
+        let many = Budget::new(512 << 20, 1000, 4, 2);
+        assert_eq!(few.key_rows, 4096);
+        assert!(many.key_rows < few.key_rows && many.key_rows >= 64);
+        assert!(many.read_ahead_bytes < few.read_ahead_bytes);
+        let tiny = Budget::new(16 << 20, 5000, 8, 64);
+        assert!(tiny.key_rows >= 64 && tiny.read_ahead_bytes >= 4 << 10);
+    }
+}

@@ -1,0 +1,230 @@
+//! What every stage of one call shares: the stop flag, the memory account, the progress.
+//!
+//! ```text
+//! caller ── cancel() ──▶ ┌─────────┐ ◀── charge(bytes) ── pages, spans, runs, chunks
+//!        ◀─ progress() ─ │ Context │ ◀── consumed(bytes) ─ ranged reads
+//!                        └─────────┘
+//! ```
+//!
+//! # Invariants
+//! Every large buffer holds a [`Charge`] for as long as it lives, so `peak_bytes` is what the
+//! engine held at its worst. A cancelled context makes the next page or batch fail with
+//! [`Kind::Cancelled`](plait_core::Kind::Cancelled).
+//!
+//! # Cost
+//! One atomic addition per page or batch.
+//!
+//! # Not here
+//! Deciding sizes from the limit (`budget`).
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+
+use plait_core::{Error, Kind, Result};
+
+/// Handle to the state that one call shares; clones are the same context.
+///
+/// ```
+/// use plait_parquet::context::Context;
+/// let context = Context::new(512 << 20);
+/// let page = context.charge(1 << 20);
+/// assert_eq!(context.accounted_bytes(), 1 << 20);
+/// drop(page);
+/// assert_eq!((context.accounted_bytes(), context.peak_bytes()), (0, 1 << 20));
+/// context.cancel();
+/// assert!(context.check_cancelled().is_err());
+/// ```
+#[derive(Clone)]
+pub struct Context(Arc<Shared>);
+
+struct Shared {
+    limit_bytes: usize,
+    read_ahead_bytes: AtomicUsize,
+    cancelled: AtomicBool,
+    held_bytes: AtomicI64,
+    peak_bytes: AtomicI64,
+    consumed_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    rows_written: AtomicU64,
+    stage: AtomicUsize,
+    faults: Option<Faults>,
+}
+
+/// Called before every operation on storage with its name; an error makes the operation fail.
+pub type Faults = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read from the sources so far (as stored). Key columns are read once more when they
+    /// are woven, and count again in `total_bytes`.
+    pub consumed_bytes: u64,
+    /// Bytes that will be read in all.
+    pub total_bytes: u64,
+    /// Rows woven into outputs so far.
+    pub rows_written: u64,
+    /// What is being done now.
+    pub stage: &'static str,
+}
+
+/// The stages of a call, in order.
+const STAGES: [&str; 4] = ["plan", "merge", "publish", "verify"];
+
+impl Context {
+    /// A context that accounts against `limit_bytes`.
+    #[must_use]
+    pub fn new(limit_bytes: usize) -> Self {
+        Self::build(limit_bytes, None)
+    }
+
+    /// A context whose storage fails when `faults` says so: tests make the n-th operation fail.
+    #[must_use]
+    pub fn with_faults(limit_bytes: usize, faults: Faults) -> Self {
+        Self::build(limit_bytes, Some(faults))
+    }
+
+    fn build(limit_bytes: usize, faults: Option<Faults>) -> Self {
+        Self(Arc::new(Shared {
+            limit_bytes,
+            read_ahead_bytes: AtomicUsize::new(256 << 10),
+            cancelled: AtomicBool::new(false),
+            held_bytes: AtomicI64::new(0),
+            peak_bytes: AtomicI64::new(0),
+            consumed_bytes: AtomicU64::new(0),
+            total_bytes: AtomicU64::new(0),
+            rows_written: AtomicU64::new(0),
+            stage: AtomicUsize::new(0),
+            faults,
+        }))
+    }
+
+    /// Fails if a test wants this operation (`read`, `create`, `write`, `spill`, `sync`, `rename`,
+    /// `mkdir`) to fail.
+    ///
+    /// # Errors
+    /// What the test chose.
+    pub fn fault(&self, operation: &str) -> io::Result<()> {
+        self.0.faults.as_ref().map_or(Ok(()), |faults| faults(operation))
+    }
+
+    /// The memory limit in bytes.
+    #[must_use]
+    pub fn limit_bytes(&self) -> usize {
+        self.0.limit_bytes
+    }
+
+    /// How much one leaf of one source reads at a time.
+    #[must_use]
+    pub fn read_ahead_bytes(&self) -> usize {
+        self.0.read_ahead_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets how much one leaf of one source reads at a time.
+    pub fn set_read_ahead_bytes(&self, bytes: usize) {
+        self.0.read_ahead_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Asks the call to stop; it does within one page.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails once [`cancel`](Self::cancel) was called.
+    ///
+    /// # Errors
+    /// [`Kind::Cancelled`].
+    pub fn check_cancelled(&self) -> Result<()> {
+        if self.0.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::new(Kind::Cancelled, "stopped at the caller's request")
+                .with_hint("nothing was published and no source was changed"));
+        }
+        Ok(())
+    }
+
+    /// Accounts `bytes` until the returned charge is dropped.
+    #[must_use]
+    pub fn charge(&self, bytes: usize) -> Charge {
+        let mut charge = Charge { context: self.clone(), bytes: 0 };
+        charge.set(bytes);
+        charge
+    }
+
+    /// Bytes accounted at this moment.
+    #[must_use]
+    pub fn accounted_bytes(&self) -> u64 {
+        self.0.held_bytes.load(Ordering::Relaxed).max(0).unsigned_abs()
+    }
+
+    /// The most bytes that were ever accounted at once.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.0.peak_bytes.load(Ordering::Relaxed).max(0).unsigned_abs()
+    }
+
+    /// Adds to the bytes read from sources.
+    pub fn consumed(&self, bytes: u64) {
+        self.0.consumed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Sets the bytes that will be read in all.
+    pub fn set_total_bytes(&self, bytes: u64) {
+        self.0.total_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds to the rows woven into outputs.
+    pub fn rows_written(&self, rows: u64) {
+        self.0.rows_written.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Names the stage that begins: 0 plan, 1 merge, 2 publish, 3 verify.
+    pub fn enter_stage(&self, stage: usize) {
+        self.0.stage.store(stage, Ordering::Relaxed);
+    }
+
+    /// How far the call has come.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let total = self.0.total_bytes.load(Ordering::Relaxed);
+        Progress {
+            consumed_bytes: self.0.consumed_bytes.load(Ordering::Relaxed).min(total),
+            total_bytes: total,
+            rows_written: self.0.rows_written.load(Ordering::Relaxed),
+            stage: STAGES.get(self.0.stage.load(Ordering::Relaxed)).copied().unwrap_or("merge"),
+        }
+    }
+}
+
+/// Bytes accounted against a [`Context`] while this value lives.
+pub struct Charge {
+    context: Context,
+    bytes: usize,
+}
+
+impl Charge {
+    /// Changes the amount, for buffers that grow or shrink.
+    pub fn set(&mut self, bytes: usize) {
+        let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let change = signed(bytes) - signed(self.bytes);
+        self.bytes = bytes;
+        if change != 0 {
+            let shared = &self.context.0;
+            let held = shared.held_bytes.fetch_add(change, Ordering::Relaxed) + change;
+            if change > 0 {
+                shared.peak_bytes.fetch_max(held, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// The amount.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        self.set(0);
+    }
+}

@@ -1,0 +1,140 @@
+//! A leaf read from its pages, across row groups, from any row.
+//!
+//! # Invariants
+//! Rows come in file order without gaps. Decoders of the parquet crate run under
+//! [`guard`](crate::page::guard), so hostile bytes are an error with file and column.
+//!
+//! # Not here
+//! Casts and absent leaves (`adapt`).
+
+use std::sync::Arc;
+
+use parquet::column::reader::ColumnReaderImpl;
+use parquet::data_type::DataType;
+use parquet::schema::types::ColumnDescPtr;
+use plait_core::{Error, Kind, Result};
+
+use super::{Leaf, LocationCache, Span};
+use crate::context::Context;
+use crate::page::{Pages, guard, unwrap_error};
+use crate::schema::LevelMap;
+use crate::source::Source;
+
+/// Reads one leaf of one source from some row on.
+pub(super) struct PagedLeaf<T: DataType> {
+    source: Arc<Source>,
+    leaf: usize,
+    descr: ColumnDescPtr,
+    row: u64,
+    group_end: u64,
+    reader: Option<ColumnReaderImpl<T>>,
+    levels: LevelMap,
+    cache: Arc<LocationCache>,
+    context: Context,
+}
+
+impl<T: DataType> PagedLeaf<T> {
+    pub(super) fn new(
+        source: &Arc<Source>,
+        leaf: usize,
+        levels: LevelMap,
+        row: u64,
+        cache: &Arc<LocationCache>,
+        context: &Context,
+    ) -> Self {
+        Self {
+            descr: source.leaf(leaf),
+            source: Arc::clone(source),
+            leaf,
+            row,
+            group_end: row,
+            reader: None,
+            levels,
+            cache: Arc::clone(cache),
+            context: context.clone(),
+        }
+    }
+
+    fn name(&self, error: Error) -> Error {
+        error
+            .with_path(self.source.path())
+            .with_column(self.descr.path().string())
+            .with_row(self.row)
+    }
+
+    fn open_group(&mut self) -> Result<()> {
+        let (row_group, in_group) = self.source.row_group_of(self.row);
+        let locations = self.cache.find(&self.source, row_group, self.leaf, &self.context)?;
+        let (pages, skip) =
+            Pages::open(&self.source, row_group, self.leaf, in_group, &self.context, locations)?;
+        let mut reader = ColumnReaderImpl::<T>::new(Arc::clone(&self.descr), Box::new(pages));
+        if skip > 0 {
+            let skip = usize::try_from(skip).unwrap_or(usize::MAX);
+            let skipped = guard(|| reader.skip_records(skip))?.map_err(unwrap_error)?;
+            if skipped != skip {
+                return Err(self.ends_early());
+            }
+        }
+        self.reader = Some(reader);
+        self.group_end =
+            self.source.row_group_start(row_group) + self.source.row_group_rows(row_group);
+        Ok(())
+    }
+
+    fn ends_early(&self) -> Error {
+        Error::new(Kind::CorruptSource, "column chunk has fewer rows than its row group")
+            .with_hint("the file is damaged; write it again from its origin")
+    }
+
+    fn read_some(&mut self, rows: usize, span: &mut Span<T::T>) -> Result<usize> {
+        if self.row >= self.source.rows() {
+            return Ok(0);
+        }
+        self.context.check_cancelled()?;
+        if self.reader.is_none() || self.row >= self.group_end {
+            self.reader = None;
+            self.open_group()?;
+        }
+        let in_group = usize::try_from(self.group_end - self.row).unwrap_or(usize::MAX);
+        let wanted = rows.min(in_group);
+        let (def_before, values_before) = (span.def.len(), span.values.len());
+        let Some(reader) = &mut self.reader else { return Ok(0) };
+        let outcome = guard(|| {
+            let (def, rep) = (&mut span.def, &mut span.rep);
+            reader.read_records(wanted, Some(def), Some(rep), &mut span.values)
+        });
+        let (read, _, _) = outcome?.map_err(unwrap_error)?;
+        if read == 0 {
+            return Err(self.ends_early());
+        }
+        self.map_levels(span, def_before, values_before);
+        self.row += read as u64;
+        Ok(read)
+    }
+
+    fn map_levels(&self, span: &mut Span<T::T>, def_before: usize, values_before: usize) {
+        let LevelMap::Def(levels) = &self.levels else { return };
+        if self.descr.max_def_level() == 0 {
+            // Required in the source, optional in the output: every row has its value.
+            let there = levels.first().copied().unwrap_or(0);
+            let rows = span.values.len() - values_before;
+            span.def.resize(def_before + rows, there);
+        } else {
+            span.def[def_before..].iter_mut().for_each(|def| *def = self.levels.apply(*def));
+        }
+    }
+}
+
+impl<T: DataType> Leaf<T> for PagedLeaf<T> {
+    fn read(&mut self, rows: usize, span: &mut Span<T::T>) -> Result<usize> {
+        let mut total = 0;
+        while total < rows {
+            match self.read_some(rows - total, span) {
+                Ok(0) => break,
+                Ok(n) => total += n,
+                Err(e) => return Err(self.name(e)),
+            }
+        }
+        Ok(total)
+    }
+}

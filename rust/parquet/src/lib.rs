@@ -1,0 +1,39 @@
+//! Plait's Parquet engine: the only crate that does I/O.
+//!
+//! ```text
+//! store ─▶ source ─▶ page ─▶ leaf ─┬─▶ keys ─▶ plait_core::plan ─▶ Runs ─┐
+//!                                  └──────────▶ weave (value tier) ◀──────┤
+//!                                               chunk (whole row groups) ◀┘
+//!                                                  └─▶ sink ─▶ target (temp, sync, rename)
+//! ```
+//!
+//! # Invariants
+//! A file is leaf columns made of levels and values; no Arrow array is built. Memory follows the
+//! limit, never the data. Nothing is visible before it is whole.
+//!
+//! # Not here
+//! Order and cuts (`plait_core`); Python (`plait-py`).
+
+pub mod budget;
+pub mod chunk;
+pub mod context;
+pub mod inspect;
+pub mod keys;
+pub mod leaf;
+pub mod merge;
+pub mod options;
+pub mod page;
+pub mod properties;
+pub mod report;
+pub mod schema;
+pub mod sink;
+pub mod source;
+pub mod spill;
+pub mod store;
+pub mod target;
+pub mod verify;
+pub mod weave;
+
+pub use context::{Context, Progress};
+pub use options::MergeOptions;
+pub use report::MergeReport;

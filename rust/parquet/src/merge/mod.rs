@@ -1,0 +1,76 @@
+//! Merges sorted Parquet files into few sorted files whose key ranges do not overlap.
+//!
+//! ```text
+//! prepare   footers ─▶ one schema ─▶ sort order ─▶ bounds ─▶ regions
+//! run       keys ─▶ windows ─▶ weave or copy ─▶ outputs under temp names
+//! publish   rows add up? sources unchanged? ─▶ rename all
+//! ```
+//!
+//! # Invariants
+//! Nothing is visible before every output is whole, durable and counted. Sources are only read.
+//!
+//! # Cost
+//! Key columns are read twice, everything else once. Memory: see `budget`.
+//!
+//! # Not here
+//! The order of rows (`plait_core::plan`).
+
+mod order;
+mod prepare;
+mod publish;
+mod run;
+mod tail;
+
+use std::time::Instant;
+
+use plait_core::Result;
+
+use crate::context::Context;
+use crate::options::MergeOptions;
+use crate::report::{MergeReport, Times};
+
+pub(crate) use order::{claimed, from_sources, key_leaves};
+pub(crate) use prepare::{open_sources, output_leaves};
+
+/// Merges as `options` say.
+///
+/// # Errors
+/// Every [`Kind`](plait_core::Kind); whatever it is, no output is visible and no source changed.
+/// The one exception: when a rename fails or the process dies between two renames, the outputs
+/// renamed before stay, each whole; running the merge again replaces them with the same bytes.
+pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
+    let started = Instant::now();
+    let cpu_before = cpu_seconds();
+    options.check()?;
+    context.enter_stage(0);
+    let mut times = Times::default();
+    let prepared = prepare::prepare(options, context)?;
+    times.plan_s = started.elapsed().as_secs_f64();
+    context.enter_stage(1);
+    let outcome = run::run(&prepared, options, context, &mut times)
+        .and_then(|made| publish::publish(&prepared, made, options, context, &mut times));
+    let mut report = match outcome {
+        Ok(report) => report,
+        Err(e) => {
+            prepared.target.abandon();
+            return Err(e);
+        }
+    };
+    times.wall_s = started.elapsed().as_secs_f64();
+    times.cpu_s = cpu_before.and_then(|before| Some(cpu_seconds()? - before));
+    report.time = times;
+    report.memory.limit_bytes = context.limit_bytes() as u64;
+    report.memory.peak_accounted_bytes = context.peak_bytes();
+    Ok(report)
+}
+
+/// User and system seconds of this process, where `/proc` tells.
+fn cpu_seconds() -> Option<f64> {
+    /// Clock ticks per second in `/proc`: fixed at 100 on every Linux.
+    const TICKS_PER_S: f64 = 100.0;
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+    let user: f64 = fields.next()?.parse().ok()?;
+    let system: f64 = fields.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_S)
+}

@@ -1,0 +1,129 @@
+//! Which order the rows have: asked for, or told by the files.
+//!
+//! # Invariants
+//! What files tell is a claim; the merge checks it row by row.
+
+use std::sync::Arc;
+
+use parquet::file::metadata::SortingColumn;
+use parquet::schema::types::SchemaDescriptor;
+use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder};
+use plait_core::{Error, Kind, Result};
+
+use crate::keys::KeyLeaves;
+use crate::leaf::OutputLeaf;
+use crate::schema::{key_leaf, key_type};
+use crate::source::Source;
+
+/// Name of the footer entry with the sort order.
+pub(crate) const SORT_ORDER_ENTRY: &str = "plait.sort_order";
+
+/// The sort order all sources claim.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] when they claim none or differ.
+pub(crate) fn from_sources(sources: &[Arc<Source>]) -> Result<SortOrder> {
+    let hint = "pass sort_by, for example sort_by=\"service, -timestamp\"";
+    let mut found: Option<(SortOrder, &str)> = None;
+    for source in sources {
+        let Some(order) = claimed(source)? else {
+            return Err(Error::new(Kind::InvalidArgument, "source does not say how it is sorted")
+                .with_path(source.path())
+                .with_hint(hint));
+        };
+        match &found {
+            None => found = Some((order, source.path())),
+            Some((first, path)) if *first != order => {
+                return Err(Error::new(
+                    Kind::InvalidArgument,
+                    "sources differ in how they are sorted",
+                )
+                .with_path(source.path())
+                .with_got(format!("`{order}`, while {path} says `{first}`"))
+                .with_hint(hint));
+            }
+            Some(_) => {}
+        }
+    }
+    found
+        .map(|(order, _)| order)
+        .ok_or_else(|| Error::new(Kind::InvalidArgument, "there is nothing to merge"))
+}
+
+/// The order one source claims, from Plait's entry or from `sorting_columns`.
+pub(crate) fn claimed(source: &Source) -> Result<Option<SortOrder>> {
+    let entries = source.meta.file_metadata().key_value_metadata();
+    let entry = entries.into_iter().flatten().find(|e| e.key == SORT_ORDER_ENTRY);
+    if let Some(text) = entry.and_then(|e| e.value.as_deref())
+        && let Ok(order) = SortOrder::try_parse(text)
+    {
+        return Ok(Some(order));
+    }
+    let mut found: Option<&Vec<SortingColumn>> = None;
+    for group in source.meta.row_groups() {
+        let Some(columns) = group.sorting_columns().filter(|c| !c.is_empty()) else {
+            return Ok(None);
+        };
+        if found.is_some_and(|first| first != columns) {
+            return Ok(None);
+        }
+        found = Some(columns);
+    }
+    let Some(columns) = found else { return Ok(None) };
+    let mut order = Vec::new();
+    for column in columns {
+        let index = usize::try_from(column.column_idx).ok().filter(|i| *i < source.num_leaves());
+        let Some(index) = index else {
+            return Err(Error::new(
+                Kind::CorruptSource,
+                "sorting_columns names a column that is not there",
+            )
+            .with_path(source.path())
+            .with_got(format!("column {}", column.column_idx))
+            .with_hint("pass sort_by"));
+        };
+        order.push(SortColumn {
+            path: source.leaf(index).path().parts().to_vec(),
+            descending: column.descending,
+            nulls: if column.nulls_first { Nulls::First } else { Nulls::Last },
+        });
+    }
+    SortOrder::try_new(order).map(Some).map_err(|e| e.with_path(source.path()))
+}
+
+/// The key columns of `order` in the output schema.
+///
+/// # Errors
+/// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`].
+pub(crate) fn key_leaves(
+    order: &SortOrder,
+    descr: &SchemaDescriptor,
+    leaves: &[OutputLeaf],
+) -> Result<KeyLeaves> {
+    let mut columns = Vec::new();
+    let mut key_leaves = Vec::new();
+    for column in order.columns() {
+        let index = key_leaf(descr, &column.path)?;
+        let ty = key_type(&descr.column(index)).map_err(|e| e.with_column(column.dotted()))?;
+        columns.push(KeyColumn {
+            name: column.dotted(),
+            ty,
+            descending: column.descending,
+            nulls: column.nulls,
+        });
+        key_leaves.extend(leaves.get(index).cloned());
+    }
+    Ok(KeyLeaves { shape: KeyShape::try_new(columns)?, leaves: key_leaves })
+}
+
+/// The footer's form of the order.
+pub(crate) fn sorting_columns(order: &SortOrder, keys: &KeyLeaves) -> Vec<SortingColumn> {
+    let pairs = order.columns().iter().zip(&keys.leaves);
+    pairs
+        .map(|(column, leaf)| SortingColumn {
+            column_idx: i32::try_from(leaf.index).unwrap_or(i32::MAX),
+            descending: column.descending,
+            nulls_first: column.nulls == Nulls::First,
+        })
+        .collect()
+}

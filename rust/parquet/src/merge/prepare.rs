@@ -1,0 +1,328 @@
+//! Everything that is known before the first row moves: sources, schema, order, bounds, sizes.
+//!
+//! # Invariants
+//! Nothing but the output folder has been made when this returns.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parquet::file::properties::WriterPropertiesPtr;
+use plait_core::key::SortOrder;
+use plait_core::region::{Bounds, Region, sweep};
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+use sha2::{Digest, Sha256};
+
+use super::order::{SORT_ORDER_ENTRY, from_sources, key_leaves, sorting_columns};
+use crate::budget::Budget;
+use crate::context::Context;
+use crate::keys::{KeyLeaves, key_at};
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::options::{IfExists, MergeOptions};
+use crate::properties::properties;
+use crate::schema::{Reconciled, reconcile};
+use crate::source::Source;
+use crate::store::{self, Store};
+use crate::target::Target;
+
+/// What a merge works on.
+pub(super) struct Prepared {
+    pub(super) sources: Arc<Vec<Arc<Source>>>,
+    pub(super) reconciled: Reconciled,
+    pub(super) leaves: Vec<OutputLeaf>,
+    pub(super) order: SortOrder,
+    pub(super) keys: KeyLeaves,
+    pub(super) bounds: Vec<Bounds>,
+    pub(super) regions: Vec<Region>,
+    pub(super) properties: WriterPropertiesPtr,
+    pub(super) budget: Budget,
+    pub(super) threads: usize,
+    pub(super) cache: Arc<LocationCache>,
+    pub(super) target: Target,
+    pub(super) task: String,
+    pub(super) merge_level: u64,
+}
+
+impl Prepared {
+    pub(super) fn rows(&self) -> u64 {
+        self.sources.iter().map(|s| s.rows()).sum()
+    }
+
+    /// Footer entries that all outputs share.
+    pub(super) fn entries(&self) -> Vec<(&'static str, String)> {
+        let mut entries = vec![
+            ("plait.merge_level", self.merge_level.to_string()),
+            ("plait.task", self.task.clone()),
+        ];
+        if !self.order.is_empty() {
+            entries.push((SORT_ORDER_ENTRY, self.order.to_string()));
+        }
+        entries
+    }
+}
+
+/// Opens every source named by `patterns`, in order, with ids from `first_id` on.
+///
+/// # Errors
+/// As [`store::list`], [`store::open`], [`Source::open`].
+pub(crate) fn open_sources(
+    patterns: &[String],
+    first_id: usize,
+    context: &Context,
+) -> Result<Vec<Arc<Source>>> {
+    let paths = store::list(patterns)?;
+    let mut sources = Vec::with_capacity(paths.len());
+    for (i, path) in paths.iter().enumerate() {
+        context.check_cancelled()?;
+        let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
+            Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
+        })?);
+        let store: Arc<dyn Store> =
+            Arc::new(Watched { inner: store::open(path)?, context: context.clone() });
+        sources.push(Arc::new(Source::open(id, store)?));
+    }
+    Ok(sources)
+}
+
+/// The output's leaves with the adapters of all sources.
+pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
+    let adapters = Arc::new(reconciled.leaves.clone());
+    let leaf = |(index, descr): (usize, &Arc<_>)| OutputLeaf {
+        descr: Arc::clone(descr),
+        index,
+        adapters: Arc::clone(&adapters),
+    };
+    reconciled.descr.columns().iter().enumerate().map(leaf).collect()
+}
+
+pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepared> {
+    let sources = Arc::new(open_sources(&options.sources, 0, context)?);
+    let order = match &options.sort_by {
+        Some(text) => SortOrder::try_parse(text)?,
+        None => from_sources(&sources)?,
+    };
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let reconciled = reconcile(&footers, &options.policy())?;
+    let leaves = output_leaves(&reconciled);
+    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    for (name, columns) in
+        [("cut_on", options.cut_on.unwrap_or(0)), ("align_row_groups", options.align_row_groups)]
+    {
+        if columns > keys.leaves.len() {
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                format!("`{name}` counts more columns than the sort order has"),
+            )
+            .with_got(format!("{columns} of {}", keys.leaves.len())));
+        }
+    }
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = options.threads.unwrap_or_else(cores);
+    let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
+    let budget = Budget::new(limit, sources.len(), keys.leaves.len(), threads);
+    context.set_read_ahead_bytes(budget.read_ahead_bytes);
+    let cache = Arc::new(LocationCache::new(context, budget.locations_bytes));
+    let properties = properties(
+        options,
+        &sources,
+        &leaves,
+        sorting_columns(&order, &keys),
+        reconciled.metadata.clone(),
+    )?;
+    let task = task_hash(options, &order, &sources);
+    context.set_total_bytes(total_bytes(&sources, &keys));
+    let bounds = bounds(&sources, &keys, options.assume_sorted, &cache, context)?;
+    let regions = sweep(&bounds);
+    // The folder comes last: input that is refused leaves no trace.
+    let target = Target::open(&options.out, context)?;
+    if let Err(e) = check_free(&target, options, &sources, &task) {
+        target.abandon();
+        return Err(e);
+    }
+    let merge_level = 1 + sources.iter().map(|s| level(s)).max().unwrap_or(0);
+    Ok(Prepared {
+        sources,
+        reconciled,
+        leaves,
+        order,
+        keys,
+        bounds,
+        regions,
+        properties,
+        budget,
+        threads,
+        cache,
+        target,
+        task,
+        merge_level,
+    })
+}
+
+/// First and last key of every source that has rows.
+fn bounds(
+    sources: &[Arc<Source>],
+    keys: &KeyLeaves,
+    assume_sorted: bool,
+    cache: &Arc<LocationCache>,
+    context: &Context,
+) -> Result<Vec<Bounds>> {
+    let mut bounds = Vec::new();
+    for source in sources.iter().filter(|s| s.rows() > 0) {
+        let last_row = source.rows() - 1;
+        let first = key_at(source, keys, 0, cache, context)?;
+        let last = key_at(source, keys, last_row, cache, context)?;
+        if last < first && !assume_sorted {
+            return Err(super::run::unsorted(source, &keys.shape, last_row, &first, &last));
+        }
+        bounds.push(Bounds { source: source.id, last: last.max(first.clone()), first });
+    }
+    Ok(bounds)
+}
+
+/// Bytes that will be read: all columns, and the key columns a second time.
+fn total_bytes(sources: &[Arc<Source>], keys: &KeyLeaves) -> u64 {
+    let bytes = |n: i64| u64::try_from(n).unwrap_or(0);
+    let mut total = 0;
+    for source in sources {
+        for group in source.meta.row_groups() {
+            total += bytes(group.compressed_size());
+            for leaf in &keys.leaves {
+                let index = leaf.adapter(source.id).ok().and_then(crate::schema::LeafAdapter::leaf);
+                let chunk = index.and_then(|i| group.columns().get(i));
+                total += chunk.map_or(0, |c| bytes(c.compressed_size()));
+            }
+        }
+    }
+    total
+}
+
+fn level(source: &Source) -> u64 {
+    let entries = source.meta.file_metadata().key_value_metadata();
+    let entry = entries.into_iter().flatten().find(|e| e.key == "plait.merge_level");
+    entry.and_then(|e| e.value.as_deref()).and_then(|v| v.parse().ok()).unwrap_or(0)
+}
+
+/// Names the task by what decides its bytes: sources, order, options; not threads or memory.
+fn task_hash(options: &MergeOptions, order: &SortOrder, sources: &[Arc<Source>]) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    add(b"plait task 1");
+    add(order.to_string().as_bytes());
+    let fixed = MergeOptions {
+        sources: Vec::new(),
+        out: String::new(),
+        sort_by: None,
+        threads: None,
+        verify: None,
+        sha256: false,
+        if_exists: IfExists::Error,
+        ..options.clone()
+    };
+    add(serde_json::to_string(&fixed).unwrap_or_default().as_bytes());
+    for source in sources {
+        add(&source.store.len().to_le_bytes());
+        add(&source.footer_hash);
+    }
+    hash.finalize().iter().take(8).map(|b| format!("{b:02x}")).collect()
+}
+
+/// Refuses to add to a folder or replace a file that another merge or another tool wrote.
+fn check_free(
+    target: &Target,
+    options: &MergeOptions,
+    sources: &[Arc<Source>],
+    task: &str,
+) -> Result<()> {
+    let exists = |what: &str, path: &Path, hint: &str| {
+        Err(Error::new(Kind::OutputExists, what)
+            .with_path(path.display().to_string())
+            .with_hint(hint))
+    };
+    if let Some(name) = target.file_name() {
+        if options.outputs.is_some_and(|n| n > 1)
+            || options.target_file_size.is_some()
+            || options.target_rows.is_some()
+        {
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                "one output file cannot hold several outputs",
+            )
+            .with_path(&options.out)
+            .with_hint("name a folder"));
+        }
+        let path = target.dir().join(name);
+        if !path.exists() {
+            return Ok(());
+        }
+        let same = |s: &&Arc<Source>| {
+            s.store.is_local()
+                && std::fs::canonicalize(s.path()).ok() == std::fs::canonicalize(&path).ok()
+        };
+        if sources.iter().any(|s| same(&s)) {
+            return exists("the output is one of the sources", &path, "write to another file");
+        }
+        return match is_ours(&path, task) {
+            true => Ok(()),
+            false => exists("the output is there already", &path, "remove it or write elsewhere"),
+        };
+    }
+    if options.if_exists == IfExists::Add {
+        return Ok(());
+    }
+    let foreign = target.visible()?.into_iter().find(|name| !name.contains(task));
+    match foreign {
+        None => Ok(()),
+        Some(name) => exists(
+            "the output folder has other Parquet files, readers would see their rows too",
+            &target.dir().join(name),
+            "write to an empty folder, or pass if_exists=\"add\"",
+        ),
+    }
+}
+
+/// Whether `path` was written by this very task.
+fn is_ours(path: &Path, task: &str) -> bool {
+    let Some(path) = path.to_str() else { return false };
+    let source = store::open(path).and_then(|store| Source::open(SourceId(0), store));
+    source.is_ok_and(|source| {
+        let entries = source.meta.file_metadata().key_value_metadata();
+        entries
+            .into_iter()
+            .flatten()
+            .any(|e| e.key == "plait.task" && e.value.as_deref() == Some(task))
+    })
+}
+
+/// A store whose reads can be made to fail by tests.
+struct Watched {
+    inner: Arc<dyn Store>,
+    context: Context,
+}
+
+impl Store for Watched {
+    fn path(&self) -> &str {
+        self.inner.path()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
+        self.context.fault("read").map_err(|e| {
+            Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
+        })?;
+        self.inner.read(range)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.inner.check_unchanged()
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
+    }
+}

@@ -1,0 +1,140 @@
+//! The last step: count, compare, rename.
+//!
+//! # Invariants
+//! Outputs get their names only after the rows add up, the sources are what they were, and, if
+//! asked for, the contents are equal.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use plait_core::key::decode;
+use plait_core::{Error, Kind, Result};
+use sha2::{Digest, Sha256};
+
+use super::prepare::Prepared;
+use super::run::Made;
+use crate::context::Context;
+use crate::options::{MergeOptions, Verify};
+use crate::report::{
+    ConflictReport, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
+};
+use crate::verify::content;
+
+pub(super) fn publish(
+    prepared: &Prepared,
+    made: Made,
+    options: &MergeOptions,
+    context: &Context,
+    times: &mut Times,
+) -> Result<MergeReport> {
+    let started = Instant::now();
+    let rows_in = prepared.rows();
+    let rows_out: u64 = made.outputs.iter().map(|o| o.rows).sum();
+    if rows_in != rows_out {
+        return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
+            .with_got(format!("{rows_out} rows out of {rows_in}"))
+            .with_hint("please report this"));
+    }
+    let mut content_hash = None;
+    if options.verify == Some(Verify::Content) {
+        context.enter_stage(3);
+        content_hash =
+            Some(content::compare_outputs(prepared_view(prepared), &made.outputs, context)?);
+        times.verify_s = started.elapsed().as_secs_f64();
+    }
+    let publishing = Instant::now();
+    context.enter_stage(2);
+    for source in prepared.sources.iter() {
+        source.store.check_unchanged()?;
+    }
+    context.check_cancelled()?;
+    let mut outputs = Vec::new();
+    let dir = prepared.target.dir();
+    for (i, (finished, oversized)) in made.outputs.into_iter().zip(made.oversized).enumerate() {
+        let path = match prepared.target.file_name() {
+            Some(name) => dir.join(name),
+            None => dir.join(format!("part-{i:05}-{}.parquet", prepared.task)),
+        };
+        let sha256 = options.sha256.then(|| sha256(finished.temp.path())).transpose()?;
+        let (key_min, key_max) = match &finished.key_range {
+            Some((min, max)) => (key_text(prepared, min)?, key_text(prepared, max)?),
+            None => (Vec::new(), Vec::new()),
+        };
+        outputs.push((
+            finished.temp,
+            OutputReport {
+                path: path.display().to_string(),
+                rows: finished.rows,
+                bytes: finished.bytes,
+                row_groups: finished.row_groups,
+                key_min,
+                key_max,
+                sha256,
+                oversized,
+            },
+        ));
+    }
+    let mut reports = Vec::new();
+    for (temp, report) in outputs {
+        temp.publish(report.path.as_ref())?;
+        reports.push(report);
+    }
+    prepared.target.sync()?;
+    times.write_s += publishing.elapsed().as_secs_f64();
+    Ok(MergeReport {
+        sort_by: prepared.order.to_string(),
+        rows_in,
+        rows_out,
+        rows_dropped: BTreeMap::new(),
+        sources: prepared
+            .sources
+            .iter()
+            .map(|s| SourceReport {
+                path: s.path().to_owned(),
+                rows: s.rows(),
+                bytes: s.store.len(),
+                row_groups: s.num_row_groups(),
+            })
+            .collect(),
+        outputs: reports,
+        copied: BTreeMap::from([("chunk", made.copied), ("value", made.woven)]),
+        overlap: Overlap {
+            regions: prepared.regions.len(),
+            depth_max: prepared.regions.iter().map(|r| r.depth_max).max().unwrap_or(0),
+        },
+        metadata_conflicts: prepared
+            .reconciled
+            .metadata_conflicts
+            .iter()
+            .map(|c| ConflictReport { key: c.key.clone(), kept: c.kept, files: c.paths.to_vec() })
+            .collect(),
+        time: Times::default(),
+        memory: Memory::default(),
+        assumed_sorted: options.assume_sorted,
+        content_hash,
+        warnings: Vec::new(),
+    })
+}
+
+fn prepared_view(prepared: &Prepared) -> content::Rows<'_> {
+    content::Rows { sources: &prepared.sources, leaves: &prepared.leaves }
+}
+
+fn key_text(prepared: &Prepared, key: &[u8]) -> Result<Vec<Option<String>>> {
+    use plait_core::key::KeyValue;
+    let values = decode(&prepared.keys.shape, key)?;
+    let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
+    Ok(values.into_iter().map(text).collect())
+}
+
+fn sha256(path: &std::path::Path) -> Result<String> {
+    let store = crate::store::open(&path.display().to_string())?;
+    let mut hash = Sha256::new();
+    let mut at = 0;
+    while at < store.len() {
+        let end = store.len().min(at + (1 << 20));
+        hash.update(&store.read(at..end)?);
+        at = end;
+    }
+    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+}

@@ -1,0 +1,248 @@
+//! What a merge is asked to do: plain values, the same names through every door.
+//!
+//! # Invariants
+//! Sizes are bytes. Unknown names are refused. Defaults are those of the Python function.
+//!
+//! # Not here
+//! Units such as `"128MB"` (the Python layer).
+
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::schema::{MetadataConflicts, Missing, Policy, Widen};
+
+/// Options of a merge.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MergeOptions {
+    /// Files, folders, globs, URLs.
+    pub sources: Vec<String>,
+    /// Folder, or one `.parquet` file.
+    pub out: String,
+    /// Sort order as text; absent = from the files.
+    pub sort_by: Option<String>,
+    /// At most this many outputs.
+    pub outputs: Option<u64>,
+    /// Bytes after which an output ends at the next cut key.
+    pub target_file_size: Option<u64>,
+    /// Rows after which an output ends at the next cut key.
+    pub target_rows: Option<u64>,
+    /// How many leading key columns stay together in one output; absent = all.
+    pub cut_on: Option<usize>,
+    /// Encoded bytes of an output row group.
+    pub row_group_size: u64,
+    /// Most rows of an output row group.
+    pub row_group_rows: u64,
+    /// Encoded bytes of a page.
+    pub page_size: u64,
+    /// Most rows of a page.
+    pub page_rows: u64,
+    /// A row group starts whenever one of this many leading key columns changes.
+    pub align_row_groups: usize,
+    /// Codec, such as `zstd(3)`; absent = as in the sources.
+    pub compression: Option<String>,
+    /// Whether to try dictionaries; absent = as in the sources.
+    pub dictionary: Option<bool>,
+    /// 1 or 2; absent = as in the sources.
+    pub data_page_version: Option<u8>,
+    /// `lossless` or `error`.
+    pub widen: WidenOption,
+    /// `null` or `error`.
+    pub missing: MissingOption,
+    /// `first`, `drop` or `error`.
+    pub metadata_conflicts: MetadataConflictsOption,
+    /// How row groups that are copied whole are checked for order.
+    pub verify_order: VerifyOrder,
+    /// Check no order at all.
+    pub assume_sorted: bool,
+    /// What is compared after writing.
+    pub verify: Option<Verify>,
+    /// Whether the report has a SHA-256 of every output.
+    pub sha256: bool,
+    /// Copy tiers that may be used besides `value`.
+    pub copy_tiers: Vec<Tier>,
+    /// Threads that weave; absent = one per core.
+    pub threads: Option<usize>,
+    /// Bytes of memory to stay within.
+    pub memory_limit: u64,
+    /// What to do when the output is there already.
+    pub if_exists: IfExists,
+    /// Whether sources without rows give one output without rows.
+    pub empty_output: bool,
+}
+
+impl Default for MergeOptions {
+    fn default() -> Self {
+        Self {
+            sources: Vec::new(),
+            out: String::new(),
+            sort_by: None,
+            outputs: None,
+            target_file_size: None,
+            target_rows: None,
+            cut_on: None,
+            row_group_size: 128_000_000,
+            row_group_rows: 1_048_576,
+            page_size: 1_000_000,
+            page_rows: 20_000,
+            align_row_groups: 0,
+            compression: None,
+            dictionary: None,
+            data_page_version: None,
+            widen: WidenOption::Lossless,
+            missing: MissingOption::Null,
+            metadata_conflicts: MetadataConflictsOption::First,
+            verify_order: VerifyOrder::Bounds,
+            assume_sorted: false,
+            verify: None,
+            sha256: false,
+            copy_tiers: vec![Tier::Chunk],
+            threads: None,
+            memory_limit: 512_000_000,
+            if_exists: IfExists::Error,
+            empty_output: true,
+        }
+    }
+}
+
+macro_rules! choice {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+    };
+}
+
+choice!(
+    /// See [`Widen`].
+    WidenOption {
+        /// Widen without loss.
+        Lossless,
+        /// Refuse types that differ.
+        Error,
+    }
+);
+choice!(
+    /// See [`Missing`].
+    MissingOption {
+        /// Absent columns are null.
+        Null,
+        /// Refuse absent columns.
+        Error,
+    }
+);
+choice!(
+    /// See [`MetadataConflicts`].
+    MetadataConflictsOption {
+        /// The first file's value stays.
+        First,
+        /// Neither stays.
+        Drop,
+        /// Refuse.
+        Error,
+    }
+);
+choice!(
+    /// How row groups that are copied whole are checked for order.
+    VerifyOrder {
+        /// First and last key, and page bounds of the column index.
+        Bounds,
+        /// Every key.
+        Full,
+    }
+);
+choice!(
+    /// What is compared after writing.
+    Verify {
+        /// An order-independent hash of all rows, in and out.
+        Content,
+    }
+);
+choice!(
+    /// Ways to copy rows without decoding them.
+    Tier {
+        /// A whole row group of one source, byte for byte.
+        Chunk,
+    }
+);
+choice!(
+    /// What to do when the output is there already.
+    IfExists {
+        /// Refuse.
+        Error,
+        /// Add to the folder.
+        Add,
+    }
+);
+
+impl MergeOptions {
+    /// How schemas are brought together.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy {
+            widen: match self.widen {
+                WidenOption::Lossless => Widen::Lossless,
+                WidenOption::Error => Widen::Error,
+            },
+            missing: match self.missing {
+                MissingOption::Null => Missing::Null,
+                MissingOption::Error => Missing::Error,
+            },
+            metadata_conflicts: match self.metadata_conflicts {
+                MetadataConflictsOption::First => MetadataConflicts::First,
+                MetadataConflictsOption::Drop => MetadataConflicts::Drop,
+                MetadataConflictsOption::Error => MetadataConflicts::Error,
+            },
+        }
+    }
+
+    /// Checks what can be checked without files.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        let bad = |what: String| Err(Error::new(Kind::InvalidArgument, what));
+        if self.sources.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "there is nothing to merge")
+                .with_hint("name at least one file, folder, glob or URL"));
+        }
+        let sizes = [
+            ("outputs", self.outputs),
+            ("target_file_size", self.target_file_size),
+            ("target_rows", self.target_rows),
+        ];
+        let asked: Vec<&str> =
+            sizes.iter().filter(|(_, size)| size.is_some()).map(|(name, _)| *name).collect();
+        if asked.len() > 1 {
+            return bad(format!("`{}` and `{}` exclude each other", asked[0], asked[1]));
+        }
+        let positive = [
+            ("row_group_size", Some(self.row_group_size)),
+            ("row_group_rows", Some(self.row_group_rows)),
+            ("page_size", Some(self.page_size)),
+            ("page_rows", Some(self.page_rows)),
+            ("threads", self.threads.map(|n| n as u64)),
+        ];
+        for (name, size) in sizes.iter().chain(&positive) {
+            if *size == Some(0) {
+                return bad(format!("`{name}` must be at least 1"));
+            }
+        }
+        if self.threads.is_some_and(|n| n > 1024) {
+            return bad("`threads` must be at most 1024".into());
+        }
+        if self.memory_limit < MEMORY_LIMIT_MIN {
+            return Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
+                .with_got(format!("{} bytes", self.memory_limit))
+                .with_hint(format!("give at least {} MB", MEMORY_LIMIT_MIN / 1_000_000)));
+        }
+        if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
+            return bad("`data_page_version` must be 1 or 2".into());
+        }
+        Ok(())
+    }
+}
+
+/// Below this the engine cannot hold a page of each of a few sources.
+pub const MEMORY_LIMIT_MIN: u64 = 16_000_000;

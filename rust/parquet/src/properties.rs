@@ -1,0 +1,234 @@
+//! How outputs are encoded: as the sources were, unless the caller asked otherwise.
+//!
+//! # Invariants
+//! For every leaf the first source that has it decides codec, encoding and dictionary; the first
+//! source decides the page version. What an output type cannot carry is left to the default.
+//!
+//! # Not here
+//! Row group sizes (`merge`).
+
+use std::sync::Arc;
+
+use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, Type as Physical, ZstdLevel};
+use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, SortingColumn};
+use parquet::file::properties::{
+    EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
+};
+use plait_core::{Error, Kind, Result};
+
+use crate::leaf::OutputLeaf;
+use crate::options::MergeOptions;
+use crate::page::header::{PageHeader, PageKind, Parsed};
+use crate::schema::LeafAdapter;
+use crate::source::Source;
+
+/// Level for zstd where the sources use zstd: footers do not tell the level. 3 is zstd's default
+/// and what most writers of lakes use.
+const ZSTD_LEVEL: i32 = 3;
+
+/// Longest minimum and maximum in the footer. Longer values are cut and marked as not exact.
+const STATISTICS_BYTES_MAX: usize = 1024;
+
+/// Longest minimum and maximum in the column index.
+const INDEX_BYTES_MAX: usize = 64;
+
+/// Dictionaries larger than this fall back to plain values.
+const DICTIONARY_BYTES_MAX: usize = 1 << 20;
+
+/// Properties of all outputs of a merge.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for a codec that is not known.
+pub fn properties(
+    options: &MergeOptions,
+    sources: &[Arc<Source>],
+    leaves: &[OutputLeaf],
+    sorting: Vec<SortingColumn>,
+    metadata: Vec<KeyValue>,
+) -> Result<WriterPropertiesPtr> {
+    let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
+    let version = match options.data_page_version {
+        Some(version) => version,
+        None => page_version(sources),
+    };
+    let v2 = version == 2;
+    let mut builder = WriterProperties::builder()
+        .set_created_by(format!("plait version {}", env!("CARGO_PKG_VERSION")))
+        .set_writer_version(if v2 {
+            WriterVersion::PARQUET_2_0
+        } else {
+            WriterVersion::PARQUET_1_0
+        })
+        .set_statistics_enabled(EnabledStatistics::Page)
+        .set_statistics_truncate_length(Some(STATISTICS_BYTES_MAX))
+        .set_column_index_truncate_length(Some(INDEX_BYTES_MAX))
+        .set_data_page_size_limit(to_usize(options.page_size))
+        .set_data_page_row_count_limit(to_usize(options.page_rows))
+        .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
+        .set_max_row_group_row_count(None)
+        .set_sorting_columns((!sorting.is_empty()).then_some(sorting))
+        .set_key_value_metadata((!metadata.is_empty()).then_some(metadata));
+    let asked = options.compression.as_deref().map(parse_codec).transpose()?;
+    for leaf in leaves {
+        let path = leaf.descr.path().clone();
+        let first = first_chunk(sources, leaf);
+        let codec = asked.or_else(|| first.map(|(chunk, _)| writable(chunk.compression())));
+        builder = builder.set_column_compression(
+            path.clone(),
+            codec.unwrap_or(Compression::ZSTD(zstd(ZSTD_LEVEL))),
+        );
+        let dictionary = match (options.dictionary, first) {
+            (Some(asked), _) => asked,
+            (None, Some((chunk, _))) => has_paying_dictionary(chunk),
+            (None, None) => true,
+        };
+        let is_boolean = leaf.descr.physical_type() == Physical::BOOLEAN;
+        builder = builder.set_column_dictionary_enabled(path.clone(), dictionary && !is_boolean);
+        let encoding = match first {
+            Some((chunk, true)) => value_encoding(chunk),
+            _ => None,
+        };
+        if !(is_boolean && v2) {
+            builder = builder.set_column_encoding(path, encoding.unwrap_or(Encoding::PLAIN));
+        }
+    }
+    Ok(Arc::new(builder.build()))
+}
+
+/// First non-empty chunk that gives `leaf`, and whether its values are not cast.
+fn first_chunk<'a>(
+    sources: &'a [Arc<Source>],
+    leaf: &OutputLeaf,
+) -> Option<(&'a ColumnChunkMetaData, bool)> {
+    sources.iter().find_map(|source| {
+        let (index, same) = match leaf.adapter(source.id).ok()? {
+            LeafAdapter::Same { leaf, .. } => (*leaf, true),
+            LeafAdapter::Cast { leaf, .. } => (*leaf, false),
+            LeafAdapter::Missing { .. } => return None,
+        };
+        let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0)?;
+        Some((group.columns().get(index)?, same))
+    })
+}
+
+/// Whether the source kept a dictionary for all of the chunk, or did not tell.
+fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
+    let is_dictionary =
+        |e: &Encoding| matches!(e, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
+    if !chunk.encodings().any(|e| is_dictionary(&e)) {
+        return false;
+    }
+    // Data pages of another encoding: the dictionary overflowed, and would again.
+    if let Some(mask) = chunk.page_encoding_stats_mask() {
+        return mask.encodings().all(|e| is_dictionary(&e));
+    }
+    if let Some(stats) = chunk.page_encoding_stats() {
+        use parquet::basic::PageType;
+        let mut data = stats.iter().filter(|s| s.page_type != PageType::DICTIONARY_PAGE);
+        return data.all(|s| is_dictionary(&s.encoding));
+    }
+    true
+}
+
+/// The encoding of values beside a dictionary, if it is a special one.
+fn value_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
+    chunk.encodings().find(|e| {
+        matches!(
+            e,
+            Encoding::DELTA_BINARY_PACKED
+                | Encoding::DELTA_LENGTH_BYTE_ARRAY
+                | Encoding::DELTA_BYTE_ARRAY
+                | Encoding::BYTE_STREAM_SPLIT
+        )
+    })
+}
+
+/// Version of the first data page that can be looked at.
+fn page_version(sources: &[Arc<Source>]) -> u8 {
+    let header = sources.iter().find_map(|source| {
+        let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0)?;
+        let start = u64::try_from(group.columns().first()?.data_page_offset()).ok()?;
+        let end = source.store.len().min(start.saturating_add(64 << 10));
+        let bytes = source.store.read(start..end).ok()?;
+        match PageHeader::parse(&bytes).ok()? {
+            Parsed::Header { header, .. } => Some(header),
+            Parsed::MoreBytes => None,
+        }
+    });
+    match header.map(|h| h.kind) {
+        Some(PageKind::DataV2 { .. }) => 2,
+        _ => 1,
+    }
+}
+
+/// The codec to write where a source was read with `codec`.
+fn writable(codec: Compression) -> Compression {
+    match codec {
+        Compression::ZSTD(_) => Compression::ZSTD(zstd(ZSTD_LEVEL)),
+        // The old LZ4 has two incompatible framings; LZ4_RAW is what replaced it.
+        Compression::LZ4 => Compression::LZ4_RAW,
+        Compression::LZO => Compression::SNAPPY,
+        other => other,
+    }
+}
+
+fn zstd(level: i32) -> ZstdLevel {
+    ZstdLevel::try_new(level).unwrap_or_default()
+}
+
+/// Parses `zstd`, `zstd(3)`, `snappy`, `gzip(6)`, `brotli(4)`, `lz4`, `none`.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] listing what there is.
+pub fn parse_codec(text: &str) -> Result<Compression> {
+    let refuse = || {
+        Error::new(Kind::InvalidArgument, "compression is not known")
+            .with_got(format!("`{text}`"))
+            .with_hint(
+                "use zstd, zstd(1..22), snappy, gzip, gzip(0..9), brotli, brotli(0..11), lz4, none",
+            )
+    };
+    let lower = text.trim().to_ascii_lowercase();
+    let (name, level) = match lower.split_once('(') {
+        Some((name, rest)) => {
+            let level = rest.strip_suffix(')').and_then(|l| l.trim().parse::<i32>().ok());
+            (name.trim_end(), Some(level.ok_or_else(refuse)?))
+        }
+        None => (lower.as_str(), None),
+    };
+    let unsigned = |default: u32| u32::try_from(level.unwrap_or(default.cast_signed()));
+    match (name, level) {
+        ("zstd", _) => ZstdLevel::try_new(level.unwrap_or(ZSTD_LEVEL))
+            .map(Compression::ZSTD)
+            .map_err(|_| refuse()),
+        ("gzip", _) => unsigned(6)
+            .ok()
+            .and_then(|l| GzipLevel::try_new(l).ok())
+            .map(Compression::GZIP)
+            .ok_or_else(refuse),
+        ("brotli", _) => unsigned(1)
+            .ok()
+            .and_then(|l| BrotliLevel::try_new(l).ok())
+            .map(Compression::BROTLI)
+            .ok_or_else(refuse),
+        ("snappy", None) => Ok(Compression::SNAPPY),
+        ("lz4" | "lz4_raw", None) => Ok(Compression::LZ4_RAW),
+        ("none" | "uncompressed", None) => Ok(Compression::UNCOMPRESSED),
+        _ => Err(refuse()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codecs_parse_with_and_without_a_level() {
+        assert_eq!(parse_codec("zstd(7)").unwrap(), Compression::ZSTD(zstd(7)));
+        assert_eq!(parse_codec(" Snappy ").unwrap(), Compression::SNAPPY);
+        assert_eq!(parse_codec("none").unwrap(), Compression::UNCOMPRESSED);
+        for bad in ["zstd(99)", "zip", "snappy(3)", "zstd(", "zstd(x)", "gzip(-1)"] {
+            assert_eq!(parse_codec(bad).unwrap_err().kind(), Kind::InvalidArgument, "{bad}");
+        }
+    }
+}

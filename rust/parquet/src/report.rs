@@ -1,0 +1,132 @@
+//! What was done: the report of a merge, in plain values that survive JSON.
+//!
+//! # Invariants
+//! `rows_in == rows_out + rows_dropped`, checked by the merge before it publishes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+/// The report of a merge.
+#[derive(Clone, Debug, Serialize)]
+pub struct MergeReport {
+    /// Sort order, as text that parses back.
+    pub sort_by: String,
+    /// Rows of all sources.
+    pub rows_in: u64,
+    /// Rows of all outputs.
+    pub rows_out: u64,
+    /// Rows left out, by reason.
+    pub rows_dropped: BTreeMap<String, u64>,
+    /// The sources, in the order that breaks ties.
+    pub sources: Vec<SourceReport>,
+    /// The outputs, in key order.
+    pub outputs: Vec<OutputReport>,
+    /// Rows and stored bytes by copy tier.
+    pub copied: BTreeMap<&'static str, Copied>,
+    /// How the sources overlapped.
+    pub overlap: Overlap,
+    /// File metadata that differed.
+    pub metadata_conflicts: Vec<ConflictReport>,
+    /// Seconds by stage.
+    pub time: Times,
+    /// Memory.
+    pub memory: Memory,
+    /// Whether the caller switched the order check off.
+    pub assumed_sorted: bool,
+    /// Hash of all rows, order-independent, with `verify="content"`.
+    pub content_hash: Option<String>,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+/// One source of a merge.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceReport {
+    /// Location.
+    pub path: String,
+    /// Rows.
+    pub rows: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Row groups.
+    pub row_groups: usize,
+}
+
+/// One output of a merge.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutputReport {
+    /// Location.
+    pub path: String,
+    /// Rows.
+    pub rows: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Row groups.
+    pub row_groups: usize,
+    /// Smallest key, one text per column.
+    pub key_min: Vec<Option<String>>,
+    /// Largest key.
+    pub key_max: Vec<Option<String>>,
+    /// SHA-256 of the file, if asked for.
+    pub sha256: Option<String>,
+    /// Whether one cut key made it larger than asked for.
+    pub oversized: bool,
+}
+
+/// What a copy tier moved.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Copied {
+    /// Rows.
+    pub rows: u64,
+    /// Bytes in the outputs.
+    pub bytes: u64,
+}
+
+/// How the sources overlapped.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Overlap {
+    /// Groups of sources whose key ranges hang together.
+    pub regions: usize,
+    /// The most sources that share one key.
+    pub depth_max: usize,
+}
+
+/// A key of file metadata that differed.
+#[derive(Clone, Debug, Serialize)]
+pub struct ConflictReport {
+    /// The key.
+    pub key: String,
+    /// Whether the first value was kept.
+    pub kept: bool,
+    /// The two files.
+    pub files: Vec<String>,
+}
+
+/// Seconds by stage. Stages that run on several threads count the waiting thread's time.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Times {
+    /// Footers, schema, bounds.
+    pub plan_s: f64,
+    /// Reading and merging keys.
+    pub order_s: f64,
+    /// Decoding, copying and encoding rows.
+    pub weave_s: f64,
+    /// Writing, syncing, renaming.
+    pub write_s: f64,
+    /// Comparing contents.
+    pub verify_s: f64,
+    /// All.
+    pub wall_s: f64,
+    /// Processor seconds of the whole process meanwhile, where the system tells.
+    pub cpu_s: Option<f64>,
+}
+
+/// Memory.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Memory {
+    /// What the caller allowed.
+    pub limit_bytes: u64,
+    /// The most that the engine's large buffers held at once.
+    pub peak_accounted_bytes: u64,
+}

@@ -1,0 +1,103 @@
+//! Which leaf does a sort column name, and how are its keys encoded?
+//!
+//! # Invariants
+//! A sort column is one leaf that has at most one value a row. Names match exactly; what is
+//! near is offered, never taken.
+//!
+//! # Not here
+//! The text of sort orders (`plait_core::key`).
+
+use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use plait_core::key::KeyType;
+use plait_core::{Error, Kind, Result};
+
+use super::leaf::LeafType;
+
+/// The leaf at `path`.
+///
+/// # Errors
+/// [`Kind::UnknownColumn`] with the nearest names when there is none; [`Kind::UnsupportedKey`] when it
+/// is a group, repeated, or not the only one of its name.
+pub fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usize> {
+    let name = path.join(".");
+    let refuse = |what: &str| Error::new(Kind::UnsupportedKey, what).with_column(&name);
+    let parts = |column: &ColumnDescriptor| column.path().parts().to_vec();
+    let mut found = descr.columns().iter().enumerate().filter(|(_, c)| c.path().parts() == path);
+    if let Some((leaf, column)) = found.next() {
+        if found.next().is_some() {
+            return Err(refuse("sort column has a name that several columns have"));
+        }
+        if column.max_rep_level() > 0 {
+            return Err(refuse("sort column is repeated: a row has no one value of it")
+                .with_hint("sort by a column outside of lists and maps"));
+        }
+        return Ok(leaf);
+    }
+    let inside: Vec<String> = descr
+        .columns()
+        .iter()
+        .filter(|c| !path.is_empty() && parts(c).starts_with(path))
+        .map(|c| format!("`{}`", c.path().string()))
+        .collect();
+    if !inside.is_empty() {
+        return Err(refuse("sort column is a group").with_hint(format!(
+            "sort by a leaf of it: {}",
+            inside.get(..NAMES_MAX).unwrap_or(&inside).join(", ")
+        )));
+    }
+    let mut near: Vec<(usize, String)> = descr
+        .columns()
+        .iter()
+        .map(|c| c.path().string())
+        .map(|other| (distance(&name.to_lowercase(), &other.to_lowercase()), other))
+        .collect();
+    near.sort();
+    let close = |(distance, other): &(usize, String)| *distance * 3 <= other.len().max(name.len());
+    let few: Vec<String> = if near.iter().any(close) {
+        near.iter().filter(|n| close(n)).map(|(_, n)| format!("`{n}`")).take(3).collect()
+    } else {
+        descr.columns().iter().map(|c| format!("`{}`", c.path().string())).take(NAMES_MAX).collect()
+    };
+    let more = if few.len() == NAMES_MAX && near.len() > NAMES_MAX { ", ..." } else { "" };
+    let said = if near.iter().any(close) { "did you mean" } else { "the columns are" };
+    Err(Error::new(Kind::UnknownColumn, "sort column is in no source")
+        .with_column(&name)
+        .with_hint(format!("{said} {}{more}", few.join(", "))))
+}
+
+/// Names in a hint.
+const NAMES_MAX: usize = 12;
+
+/// How keys of a leaf are encoded.
+///
+/// # Errors
+/// [`Kind::UnsupportedKey`] when its values have no order, naming the type.
+pub fn key_type(column: &ColumnDescriptor) -> Result<KeyType> {
+    let leaf = LeafType::of(column.self_type());
+    leaf.as_ref().and_then(LeafType::key_type).ok_or_else(|| {
+        Error::new(Kind::UnsupportedKey, "type of a sort column has no order")
+            .with_column(column.path().string())
+            .with_got(leaf.map_or_else(String::new, |leaf| leaf.to_string()))
+            .with_hint("sort by another column")
+    })
+}
+
+/// Characters to insert, delete or replace to get from `a` to `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        if let Some(first) = row.first_mut() {
+            *first = left;
+        }
+        for (cell, y) in row.iter_mut().skip(1).zip(&b) {
+            let up = *cell;
+            left = (diagonal + usize::from(x != *y)).min(up + 1).min(left + 1);
+            diagonal = up;
+            *cell = left;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}

@@ -1,0 +1,429 @@
+//! What does a leaf mean, and which leaf holds the values of several?
+//!
+//! ```text
+//! INT32 (INTEGER(8,false)) ─┐ meaning                supertype          node
+//! INT32                    ─┴─────────> uint8, int32 ─────────> int32 ──────> INT32
+//! ```
+//!
+//! # Invariants
+//! Leaves that agree are carried as they are, whatever they mean. Leaves that differ only meet if
+//! both mean something this module knows, and then by [`plait_core::schema::supertype`]; a cast
+//! exists for every pair of a source's leaf and the leaf they meet in.
+//! What annotations add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with
+//! an annotation taken away, or bytes declared to be text, would not be what was written. So
+//! STRING and bare BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
+//!
+//! # Not here
+//! Names, repetition and nesting (`tree`); casting values (the leaf readers, told by [`Cast`]).
+
+use arrow_schema::{DataType, TimeUnit as ArrowUnit};
+use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as PhysicalType};
+use parquet::schema::types::Type;
+use plait_core::key::KeyType;
+use plait_core::schema::supertype;
+
+use super::adapt::{Cast, DecimalForm};
+
+/// What an annotation says beyond the Arrow type.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Tag {
+    Plain,
+    Time { utc: bool },
+    Enum,
+    Json,
+    Bson,
+    Uuid,
+    Interval,
+    Int96,
+    Other(LogicalType),
+}
+
+/// What the values of a leaf are.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Meaning {
+    pub(super) ty: DataType,
+    pub(super) tag: Tag,
+}
+
+/// The parts of a primitive node that its name, repetition and id do not touch.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LeafType {
+    pub(super) physical: PhysicalType,
+    pub(super) length: i32,
+    precision: i32,
+    scale: i32,
+    logical: Option<LogicalType>,
+    converted: ConvertedType,
+}
+
+impl LeafType {
+    /// `None` for a group.
+    pub(super) fn of(node: &Type) -> Option<Self> {
+        let Type::PrimitiveType { basic_info, physical_type, type_length, scale, precision } = node
+        else {
+            return None;
+        };
+        Some(Self {
+            physical: *physical_type,
+            length: if *physical_type == PhysicalType::FIXED_LEN_BYTE_ARRAY {
+                *type_length
+            } else {
+                -1
+            },
+            precision: *precision,
+            scale: *scale,
+            logical: basic_info.logical_type_ref().cloned(),
+            converted: basic_info.converted_type(),
+        })
+    }
+
+    fn bare(physical: PhysicalType) -> Self {
+        let converted = ConvertedType::NONE;
+        Self { physical, length: -1, precision: -1, scale: -1, logical: None, converted }
+    }
+
+    fn integer(bits: i8) -> Self {
+        let logical = Some(LogicalType::integer(bits, true));
+        Self { converted: logical.clone().into(), logical, ..Self::bare(PhysicalType::INT32) }
+    }
+
+    /// A node of this type.
+    pub(super) fn node(
+        &self,
+        name: &str,
+        repetition: Repetition,
+        id: Option<i32>,
+    ) -> parquet::errors::Result<Type> {
+        Type::primitive_type_builder(name, self.physical)
+            .with_repetition(repetition)
+            .with_logical_type(self.logical.clone())
+            .with_converted_type(self.converted)
+            .with_length(self.length)
+            .with_precision(self.precision)
+            .with_scale(self.scale)
+            .with_id(id)
+            .build()
+    }
+
+    /// Whether every value is null, by declaration.
+    pub(super) fn only_nulls(&self) -> bool {
+        self.logical == Some(LogicalType::Unknown)
+    }
+
+    /// What the values are, or `None` for an annotation that does not fit or is not known.
+    pub(super) fn meaning(&self) -> Option<Meaning> {
+        if self.only_nulls() {
+            return Some(Meaning { ty: DataType::Null, tag: Tag::Plain });
+        }
+        let ty = match self.physical {
+            PhysicalType::BOOLEAN => return self.plain(DataType::Boolean),
+            PhysicalType::FLOAT => return self.plain(DataType::Float32),
+            PhysicalType::DOUBLE => return self.plain(DataType::Float64),
+            PhysicalType::INT96 => {
+                let ty = DataType::Timestamp(ArrowUnit::Nanosecond, None);
+                return self.plain(ty).map(|m| Meaning { tag: Tag::Int96, ..m });
+            }
+            PhysicalType::INT32 => return self.meaning_of_int32(),
+            PhysicalType::INT64 => return self.meaning_of_int64(),
+            PhysicalType::BYTE_ARRAY => DataType::Binary,
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => DataType::FixedSizeBinary(self.length),
+        };
+        let (ty, tag) = match (&self.logical, self.converted) {
+            (None, ConvertedType::NONE) => (ty, Tag::Plain),
+            (Some(LogicalType::Decimal(_)), _) | (None, ConvertedType::DECIMAL) => {
+                return self.decimal();
+            }
+            (Some(LogicalType::String), _) | (None, ConvertedType::UTF8) => {
+                (DataType::Utf8, Tag::Plain)
+            }
+            (Some(LogicalType::Json), _) | (None, ConvertedType::JSON) => {
+                (DataType::Utf8, Tag::Json)
+            }
+            (Some(LogicalType::Bson), _) | (None, ConvertedType::BSON) => (ty, Tag::Bson),
+            (Some(LogicalType::Enum), _) | (None, ConvertedType::ENUM) => (ty, Tag::Enum),
+            (Some(LogicalType::Uuid), _) => (ty, Tag::Uuid),
+            (Some(LogicalType::Float16), _) if self.length == 2 => (DataType::Float16, Tag::Plain),
+            (None, ConvertedType::INTERVAL) => (ty, Tag::Interval),
+            (Some(other @ (LogicalType::Geometry(_) | LogicalType::Geography(_))), _) => {
+                (ty, Tag::Other(other.clone()))
+            }
+            _ => return None,
+        };
+        Some(Meaning { ty, tag })
+    }
+
+    fn plain(&self, ty: DataType) -> Option<Meaning> {
+        let bare = self.logical.is_none() && self.converted == ConvertedType::NONE;
+        bare.then_some(Meaning { ty, tag: Tag::Plain })
+    }
+
+    fn meaning_of_int32(&self) -> Option<Meaning> {
+        use DataType as T;
+        let (ty, tag) = match (&self.logical, self.converted) {
+            (None, ConvertedType::NONE | ConvertedType::INT_32) => (T::Int32, Tag::Plain),
+            (None, ConvertedType::INT_8) => (T::Int8, Tag::Plain),
+            (None, ConvertedType::INT_16) => (T::Int16, Tag::Plain),
+            (None, ConvertedType::UINT_8) => (T::UInt8, Tag::Plain),
+            (None, ConvertedType::UINT_16) => (T::UInt16, Tag::Plain),
+            (None, ConvertedType::UINT_32) => (T::UInt32, Tag::Plain),
+            (Some(LogicalType::Integer(int)), _) => {
+                let ty = match (int.bit_width, int.is_signed) {
+                    (8, true) => T::Int8,
+                    (16, true) => T::Int16,
+                    (32, true) => T::Int32,
+                    (8, false) => T::UInt8,
+                    (16, false) => T::UInt16,
+                    (32, false) => T::UInt32,
+                    _ => return None,
+                };
+                (ty, Tag::Plain)
+            }
+            (Some(LogicalType::Date), _) | (None, ConvertedType::DATE) => (T::Date32, Tag::Plain),
+            (Some(LogicalType::Time(time)), _) if time.unit == TimeUnit::MILLIS => {
+                let utc = time.is_adjusted_to_u_t_c;
+                (T::Time32(ArrowUnit::Millisecond), Tag::Time { utc })
+            }
+            (None, ConvertedType::TIME_MILLIS) => {
+                (T::Time32(ArrowUnit::Millisecond), Tag::Time { utc: true })
+            }
+            (Some(LogicalType::Decimal(_)), _) | (None, ConvertedType::DECIMAL) => {
+                return self.decimal();
+            }
+            _ => return None,
+        };
+        Some(Meaning { ty, tag })
+    }
+
+    fn meaning_of_int64(&self) -> Option<Meaning> {
+        use DataType as T;
+        let unit = |unit: &TimeUnit| match unit {
+            TimeUnit::MILLIS => ArrowUnit::Millisecond,
+            TimeUnit::MICROS => ArrowUnit::Microsecond,
+            TimeUnit::NANOS => ArrowUnit::Nanosecond,
+        };
+        let timestamp = |unit, utc: bool| T::Timestamp(unit, utc.then(|| "UTC".into()));
+        let (ty, tag) = match (&self.logical, self.converted) {
+            (None, ConvertedType::NONE | ConvertedType::INT_64) => (T::Int64, Tag::Plain),
+            (None, ConvertedType::UINT_64) => (T::UInt64, Tag::Plain),
+            (Some(LogicalType::Integer(int)), _) if int.bit_width == 64 => {
+                (if int.is_signed { T::Int64 } else { T::UInt64 }, Tag::Plain)
+            }
+            (Some(LogicalType::Timestamp(stamp)), _) => {
+                (timestamp(unit(&stamp.unit), stamp.is_adjusted_to_u_t_c), Tag::Plain)
+            }
+            (None, ConvertedType::TIMESTAMP_MILLIS) => {
+                (timestamp(ArrowUnit::Millisecond, true), Tag::Plain)
+            }
+            (None, ConvertedType::TIMESTAMP_MICROS) => {
+                (timestamp(ArrowUnit::Microsecond, true), Tag::Plain)
+            }
+            (Some(LogicalType::Time(time)), _) if time.unit != TimeUnit::MILLIS => {
+                (T::Time64(unit(&time.unit)), Tag::Time { utc: time.is_adjusted_to_u_t_c })
+            }
+            (None, ConvertedType::TIME_MICROS) => {
+                (T::Time64(ArrowUnit::Microsecond), Tag::Time { utc: true })
+            }
+            (Some(LogicalType::Decimal(_)), _) | (None, ConvertedType::DECIMAL) => {
+                return self.decimal();
+            }
+            _ => return None,
+        };
+        Some(Meaning { ty, tag })
+    }
+
+    fn decimal(&self) -> Option<Meaning> {
+        let (scale, precision) = match &self.logical {
+            Some(LogicalType::Decimal(decimal)) => (decimal.scale, decimal.precision),
+            _ => (self.scale, self.precision),
+        };
+        let fits = (1..=76).contains(&precision)
+            && (0..=precision).contains(&scale)
+            && (self.physical != PhysicalType::FIXED_LEN_BYTE_ARRAY
+                || (1..=32).contains(&self.length));
+        let (p, s) = (u8::try_from(precision).ok()?, i8::try_from(scale).ok()?);
+        let ty = if p <= 38 { DataType::Decimal128(p, s) } else { DataType::Decimal256(p, s) };
+        fits.then_some(Meaning { ty, tag: Tag::Plain })
+    }
+
+    /// How a key of these values is encoded, or `None` when they have no order.
+    pub(super) fn key_type(&self) -> Option<KeyType> {
+        let meaning = self.meaning()?;
+        match meaning.tag {
+            Tag::Interval => None,
+            Tag::Int96 => Some(KeyType::Int96),
+            _ => KeyType::from_arrow(&meaning.ty).ok(),
+        }
+    }
+
+    fn decimal_form(&self) -> DecimalForm {
+        match self.physical {
+            PhysicalType::INT32 => DecimalForm::Int32,
+            PhysicalType::INT64 => DecimalForm::Int64,
+            PhysicalType::FIXED_LEN_BYTE_ARRAY => {
+                DecimalForm::Fixed { bytes: usize::try_from(self.length).unwrap_or(0) }
+            }
+            _ => DecimalForm::Bytes,
+        }
+    }
+}
+
+impl std::fmt::Display for LeafType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.physical)?;
+        if self.physical == PhysicalType::FIXED_LEN_BYTE_ARRAY {
+            write!(f, "[{}]", self.length)?;
+        }
+        let annotation = match &self.logical {
+            Some(LogicalType::Decimal(d)) => format!("DECIMAL({},{})", d.precision, d.scale),
+            Some(LogicalType::Integer(i)) => {
+                format!("{}INT{}", if i.is_signed { "" } else { "U" }, i.bit_width)
+            }
+            Some(LogicalType::Timestamp(t)) => {
+                let zone = if t.is_adjusted_to_u_t_c { "UTC" } else { "local" };
+                format!("TIMESTAMP({:?},{zone})", t.unit)
+            }
+            Some(LogicalType::Time(t)) => {
+                let zone = if t.is_adjusted_to_u_t_c { "UTC" } else { "local" };
+                format!("TIME({:?},{zone})", t.unit)
+            }
+            Some(LogicalType::Unknown) => "NULL".to_owned(),
+            Some(logical) => format!("{logical:?}").to_uppercase(),
+            None if self.converted == ConvertedType::DECIMAL => {
+                format!("DECIMAL({},{})", self.precision, self.scale)
+            }
+            None if self.converted == ConvertedType::NONE => return Ok(()),
+            None => self.converted.to_string(),
+        };
+        write!(f, " ({annotation})")
+    }
+}
+
+/// The leaf that holds the values of all `types`, or the indices of two that conflict.
+pub(super) fn unify(types: &[LeafType]) -> Result<LeafType, (usize, usize)> {
+    let Some(first) = types.first() else { return Ok(LeafType::bare(PhysicalType::BOOLEAN)) };
+    let Some(odd) = types.iter().position(|t| t != first) else { return Ok(first.clone()) };
+    let mut meanings = Vec::with_capacity(types.len());
+    for (i, ty) in types.iter().enumerate() {
+        // Without a meaning nothing but an equal leaf will do.
+        meanings.push(ty.meaning().ok_or(if i == 0 { (0, odd) } else { (0, i) })?);
+    }
+    // Columns of only nulls were left out before, except repeated ones: those have lengths.
+    if meanings.iter().any(|m| m.ty.is_null()) {
+        return Err((0, odd));
+    }
+    let pair =
+        |a: &Meaning, b: &Meaning| (a.tag == b.tag).then(|| supertype(&a.ty, &b.ty)).flatten();
+    let mut all = meanings[0].ty.clone();
+    for (j, meaning) in meanings.iter().enumerate().skip(1) {
+        let met = (meaning.tag == meanings[0].tag).then(|| supertype(&all, &meaning.ty)).flatten();
+        let Some(met) = met else {
+            let i = meanings[..j].iter().position(|other| pair(other, meaning).is_none());
+            return Err((i.unwrap_or(0), j));
+        };
+        all = met;
+    }
+    let built = build(&all, types);
+    // A source's own node says more than a built one: names of legacy and of new annotations.
+    let of_a_source = types
+        .iter()
+        .zip(&meanings)
+        .filter(|(ty, meaning)| meaning.ty == all && fits(ty, built.as_ref()))
+        .map(|(ty, _)| ty)
+        .reduce(|a, b| if a.logical.is_none() && b.logical.is_some() { b } else { a });
+    of_a_source.cloned().or(built).ok_or((0, odd))
+}
+
+/// Whether a source's leaf stores values as the built one would.
+fn fits(ty: &LeafType, built: Option<&LeafType>) -> bool {
+    built.is_none_or(|built| ty.physical == built.physical && ty.length == built.length)
+}
+
+/// The leaf of a type that may be in no source.
+fn build(ty: &DataType, types: &[LeafType]) -> Option<LeafType> {
+    use DataType as T;
+    Some(match ty {
+        T::Int8 => LeafType::integer(8),
+        T::Int16 => LeafType::integer(16),
+        T::Int32 => LeafType::bare(PhysicalType::INT32),
+        T::Int64 => LeafType::bare(PhysicalType::INT64),
+        T::Float64 => LeafType::bare(PhysicalType::DOUBLE),
+        T::Decimal128(p, s) | T::Decimal256(p, s) => {
+            let (precision, scale) = (i32::from(*p), i32::from(*s));
+            let all =
+                |physical: &[PhysicalType]| types.iter().all(|t| physical.contains(&t.physical));
+            let (physical, length) = if precision <= 9 && all(&[PhysicalType::INT32]) {
+                (PhysicalType::INT32, -1)
+            } else if precision <= 18 && all(&[PhysicalType::INT32, PhysicalType::INT64]) {
+                (PhysicalType::INT64, -1)
+            } else if types.iter().all(|t| t.physical == PhysicalType::BYTE_ARRAY)
+                && types.iter().all(|t| (t.precision, t.scale) == (precision, scale))
+            {
+                (PhysicalType::BYTE_ARRAY, -1)
+            } else {
+                let widest = types.iter().map(|t| t.length).max().unwrap_or(0);
+                (PhysicalType::FIXED_LEN_BYTE_ARRAY, widest.max(decimal_bytes(*p)))
+            };
+            LeafType {
+                physical,
+                length,
+                precision,
+                scale,
+                logical: Some(LogicalType::decimal(scale, precision)),
+                converted: ConvertedType::DECIMAL,
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// Bytes of a two's complement number of `precision` digits.
+fn decimal_bytes(precision: u8) -> i32 {
+    // One bit for the sign, log2(10) bits a digit; no power of ten is a power of two.
+    let bits = 1.0 + f64::from(precision) * std::f64::consts::LOG2_10;
+    (1..=32).find(|bytes| f64::from(bytes * 8) >= bits).unwrap_or(32)
+}
+
+/// How values of `from` become values of `to`: `Ok(None)` when they are the same values already.
+pub(super) fn cast(from: &LeafType, to: &LeafType) -> Option<Option<Cast>> {
+    use DataType as T;
+    if from == to {
+        return Some(None);
+    }
+    let (a, b) = (from.meaning()?.ty, to.meaning()?.ty);
+    let by = |from: &ArrowUnit, to: &ArrowUnit| match (nanos(*to), nanos(*from)) {
+        (to, from) if from % to == 0 => Some(from / to),
+        _ => None,
+    };
+    let cast = match (&a, &b) {
+        (T::Decimal128(_, s) | T::Decimal256(_, s), T::Decimal128(_, t) | T::Decimal256(_, t)) => {
+            let mul10 = u32::try_from(i32::from(*t) - i32::from(*s)).ok()?;
+            let (from, to) = (from.decimal_form(), to.decimal_form());
+            if mul10 == 0 && from == to {
+                return Some(None);
+            }
+            Cast::Decimal { from, to, mul10 }
+        }
+        (T::Time32(u), T::Time64(v)) => Cast::I32ToI64Mul { by: by(u, v)? },
+        (T::Time64(u), T::Time64(v)) | (T::Timestamp(u, _), T::Timestamp(v, _)) if u != v => {
+            Cast::I64Mul { by: by(u, v)? }
+        }
+        (T::Float16, T::Float32) => Cast::F16ToF32,
+        (T::Float16, T::Float64) => Cast::F16ToF64,
+        (T::Float32, T::Float64) => Cast::F32ToF64,
+        _ if from.physical == to.physical && from.length == to.length => return Some(None),
+        (T::UInt32, T::Int64 | T::UInt64) => Cast::U32ToI64,
+        (_, T::Int64 | T::UInt64) if from.physical == PhysicalType::INT32 => Cast::I32ToI64,
+        (_, T::Float64) if from.physical == PhysicalType::INT32 => Cast::I32ToF64,
+        _ => return None,
+    };
+    Some(Some(cast))
+}
+
+fn nanos(unit: ArrowUnit) -> i64 {
+    match unit {
+        ArrowUnit::Second => 1_000_000_000,
+        ArrowUnit::Millisecond => 1_000_000,
+        ArrowUnit::Microsecond => 1000,
+        ArrowUnit::Nanosecond => 1,
+    }
+}

@@ -1,0 +1,305 @@
+//! One output file: row groups in, footer out, still under its temp name.
+//!
+//! ```text
+//! PAR1 │ row group │ row group │ … │ bloom filters, column and offset indexes │ footer │ PAR1
+//!        chunks in leaf order                                    plait.* entries ─┘
+//! ```
+//!
+//! # Invariants
+//! Chunks are appended in leaf order whatever order they were woven in, so one thread and many give
+//! the same bytes. The footer is written by [`Output::finish`] alone; without it the temp file is
+//! removed.
+//!
+//! # Not here
+//! Weaving (`weave`); names and renames (`target`).
+
+use std::collections::BTreeMap;
+use std::io::BufWriter;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterPropertiesPtr;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::TypePtr;
+use plait_core::plan::Window;
+use plait_core::run::Runs;
+use plait_core::{Error, Kind, Result};
+
+use crate::chunk;
+use crate::leaf::OutputLeaf;
+use crate::page::unwrap_error;
+use crate::source::Source;
+use crate::target::{Target, TempFile};
+use crate::weave::{Chunk, Loom, weave};
+
+/// Rows between two entries of `plait.key_index`.
+pub const KEY_INDEX_ROWS: u64 = 64 << 10;
+
+/// Buffer before the file: pages are larger, headers and footers are not.
+const WRITE_BUFFER_BYTES: usize = 256 << 10;
+
+/// An output that is being written.
+pub struct Output {
+    writer: SerializedFileWriter<BufWriter<TempFile>>,
+    rows: u64,
+    first_key: Option<Vec<u8>>,
+    last_key: Vec<u8>,
+    key_index: Vec<(u64, Vec<u8>)>,
+    row_groups: usize,
+    encoded_bytes: u64,
+}
+
+/// An output that is written and synced, and waits for its name.
+pub struct Finished {
+    /// The file.
+    pub temp: TempFile,
+    /// Its rows.
+    pub rows: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Its row groups.
+    pub row_groups: usize,
+    /// Encoded smallest and largest key; absent without rows.
+    pub key_range: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Output {
+    /// Opens a temp file in `target` for rows of `schema`.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn create(
+        target: &Target,
+        schema: &TypePtr,
+        properties: &WriterPropertiesPtr,
+    ) -> Result<Self> {
+        let file = BufWriter::with_capacity(WRITE_BUFFER_BYTES, target.create()?);
+        let writer = SerializedFileWriter::new(file, Arc::clone(schema), Arc::clone(properties))
+            .map_err(unwrap_error)?;
+        Ok(Self {
+            writer,
+            rows: 0,
+            first_key: None,
+            last_key: Vec::new(),
+            key_index: Vec::new(),
+            row_groups: 0,
+            encoded_bytes: 0,
+        })
+    }
+
+    /// Rows so far.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Bytes so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.writer.bytes_written() as u64
+    }
+
+    /// Encoded bytes before compression so far.
+    #[must_use]
+    pub fn encoded_bytes(&self) -> u64 {
+        self.encoded_bytes
+    }
+
+    /// Weaves the rows of `window` into a row group.
+    ///
+    /// # Errors
+    /// Whatever is wrong with a source or the storage.
+    pub fn weave(
+        &mut self,
+        loom: &Loom,
+        leaves: &[OutputLeaf],
+        window: &Window,
+        threads: usize,
+    ) -> Result<()> {
+        let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
+        weave_all(loom, leaves, &window.runs, threads, &mut group)?;
+        group.close().map_err(unwrap_error)?;
+        self.note(window)
+    }
+
+    /// Copies the one row group that `window` stands for. `false` if it has to be woven: then
+    /// nothing was written.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the source or the storage.
+    pub fn copy(
+        &mut self,
+        loom: &Loom,
+        leaves: &[OutputLeaf],
+        window: &Window,
+        source: &Arc<Source>,
+        row_group: usize,
+    ) -> Result<bool> {
+        let open =
+            |leaf: &OutputLeaf| chunk::open(source, row_group, leaf, &loom.cache, &loom.context);
+        // All chunks are looked at before the first byte is written.
+        for leaf in leaves {
+            if open(leaf)?.is_none() {
+                return Ok(false);
+            }
+        }
+        let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
+        for leaf in leaves {
+            let Some((reader, close)) = open(leaf)? else {
+                return Err(Error::new(Kind::SourceChanged, "source changed while it was read")
+                    .with_path(source.path()));
+            };
+            group.append_column(&reader, close).map_err(unwrap_error)?;
+        }
+        group.close().map_err(unwrap_error)?;
+        self.note(window)?;
+        Ok(true)
+    }
+
+    fn note(&mut self, window: &Window) -> Result<()> {
+        self.writer
+            .flush()
+            .map_err(|e| Error::new(Kind::Storage, "cannot write an output").with_cause(e))?;
+        self.rows += window.runs.rows();
+        self.row_groups += 1;
+        if self.first_key.is_none() {
+            self.first_key = Some(window.first_key.clone());
+        }
+        self.last_key.clone_from(&window.last_key);
+        self.key_index.extend(window.samples.iter().cloned());
+        let group = self.writer.flushed_row_groups().last();
+        self.encoded_bytes += group.map_or(0, |g| g.total_byte_size().max(0).unsigned_abs());
+        Ok(())
+    }
+
+    /// Writes the footer with `entries` and makes the file durable.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn finish(mut self, entries: &[(&str, String)]) -> Result<Finished> {
+        let key_range = self.first_key.take().map(|first| (first, self.last_key.clone()));
+        let mut add = |key: &str, value: String| {
+            self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
+        };
+        for (key, value) in entries {
+            add(key, value.clone());
+        }
+        if let Some((first, last)) = key_range.as_ref().filter(|(first, _)| !first.is_empty()) {
+            let range = serde_json::json!({
+                "version": 1, "min": BASE64.encode(first), "max": BASE64.encode(last),
+            });
+            add("plait.key_range", range.to_string());
+            let index = serde_json::json!({
+                "version": 1, "rows": self.key_index.iter().map(|(row, _)| *row).collect::<Vec<_>>(),
+                "keys": self.key_index.iter().map(|(_, k)| BASE64.encode(k)).collect::<Vec<_>>(),
+            });
+            add("plait.key_index", index.to_string());
+        }
+        // Writes the footer too.
+        let buffer = self.writer.into_inner().map_err(unwrap_error)?;
+        let mut temp = buffer.into_inner().map_err(|e| {
+            Error::new(Kind::Storage, "cannot write an output").with_cause(e.into_error())
+        })?;
+        temp.sync()?;
+        let bytes = temp.bytes();
+        Ok(Finished { temp, rows: self.rows, bytes, row_groups: self.row_groups, key_range })
+    }
+}
+
+type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
+
+/// Weaves all leaves of a row group on `threads` threads and appends them in order.
+fn weave_all(
+    loom: &Loom,
+    leaves: &[OutputLeaf],
+    runs: &Runs,
+    threads: usize,
+    group: &mut Group<'_>,
+) -> Result<()> {
+    let threads = threads.min(leaves.len());
+    if threads <= 1 {
+        for leaf in leaves {
+            append(group, weave(loom, leaf, runs)?)?;
+        }
+    } else {
+        let queue = Queue::default();
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| queue.work(loom, leaves, runs, threads));
+            }
+            let outcome = (0..leaves.len()).try_for_each(|i| append(group, queue.take(i)?));
+            queue.stop();
+            outcome
+        })?;
+    }
+    Ok(())
+}
+
+fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
+    group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
+}
+
+/// Leaves to weave and chunks that wait for their turn.
+#[derive(Default)]
+struct Queue {
+    state: Mutex<QueueState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct QueueState {
+    next: usize,
+    appended: usize,
+    stopped: bool,
+    done: BTreeMap<usize, Result<Chunk>>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, loom: &Loom, leaves: &[OutputLeaf], runs: &Runs, threads: usize) {
+        loop {
+            let mut state = self.lock();
+            // No more chunks wait than there are threads.
+            while !state.stopped && state.next >= state.appended + 2 * threads {
+                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let i = state.next;
+            if state.stopped || i >= leaves.len() {
+                return;
+            }
+            state.next += 1;
+            drop(state);
+            let woven = catch_unwind(AssertUnwindSafe(|| weave(loom, &leaves[i], runs)))
+                .unwrap_or_else(|_| {
+                    Err(Error::new(Kind::Internal, "a weaving thread panicked")
+                        .with_column(leaves[i].descr.path().string())
+                        .with_hint("please report this with the traceback above"))
+                });
+            self.lock().done.insert(i, woven);
+            self.changed.notify_all();
+        }
+    }
+
+    fn take(&self, i: usize) -> Result<Chunk> {
+        let mut state = self.lock();
+        loop {
+            if let Some(chunk) = state.done.remove(&i) {
+                state.appended = i + 1;
+                self.changed.notify_all();
+                return chunk;
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn stop(&self) {
+        self.lock().stopped = true;
+        self.changed.notify_all();
+    }
+}

@@ -1,0 +1,262 @@
+//! Which files do these patterns name?
+//!
+//! ```text
+//! a.parquet              itself
+//! folder                 every *.parquet below it, sorted
+//! folder/2024-*.parquet  every match, sorted
+//! s3://bucket/folder/    every *.parquet below the prefix, sorted
+//! ```
+//!
+//! # Invariants
+//! Items stay in the order given; only what one item names is sorted. Names that start with `.`
+//! or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
+//!
+//! # Not here
+//! Opening files (`store::open`).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use plait_core::{Error, Kind, Result};
+
+use super::local::storage_error;
+use super::{Location, not_found, object};
+
+/// Folders inside folders, at most; more means a loop of symbolic links.
+const DEPTH_MAX: usize = 64;
+
+/// Finds the files that `patterns` name: files, folders, globs and URLs.
+///
+/// # Errors
+/// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two items
+/// name the same file.
+pub fn list(patterns: &[String]) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for pattern in patterns {
+        let before = found.len();
+        match Location::parse(pattern)? {
+            Location::Remote(url) if url.path().ends_with('/') => {
+                let mut below = object::list_prefix(&url, pattern)?;
+                below.retain(|(_, parts)| {
+                    parts.iter().all(|p| !is_hidden(p))
+                        && parts.last().is_some_and(|name| name.ends_with(".parquet"))
+                });
+                below.sort_by(|a, b| a.1.cmp(&b.1));
+                found.extend(below.into_iter().map(|(url, _)| url));
+            }
+            Location::Remote(_) => found.push(pattern.clone()),
+            Location::Local(path) => list_local(&path, pattern, &mut found)?,
+        }
+        if found.len() == before {
+            return Err(Error::new(Kind::SourceNotFound, "nothing matches")
+                .with_path(pattern.as_str())
+                .with_hint("folders are searched for names that end in .parquet"));
+        }
+    }
+    check_distinct(&found)?;
+    Ok(found)
+}
+
+fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => list_folder(path, 0, found),
+        Ok(_) => push(path, found),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(storage_error(e, pattern)),
+        Err(_) if pattern.contains(['*', '?', '[']) => list_glob(path, pattern, found),
+        Err(_) => Err(not_found(pattern)),
+    }
+}
+
+fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
+    let name = folder.to_string_lossy();
+    if depth > DEPTH_MAX {
+        return Err(Error::new(Kind::Storage, "folders are nested too deeply")
+            .with_path(name)
+            .with_hint("is there a loop of symbolic links?"));
+    }
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(|e| storage_error(e, &name))? {
+        entries.push(entry.map_err(|e| storage_error(e, &name))?.path());
+    }
+    entries.retain(|path| path.file_name().is_some_and(|n| !is_hidden(&n.to_string_lossy())));
+    entries.sort();
+    for path in entries {
+        // Through links, as one would expect of a folder of links.
+        match std::fs::metadata(&path) {
+            Ok(metadata) if metadata.is_dir() => list_folder(&path, depth + 1, found)?,
+            Ok(_) if path.extension().is_some_and(|e| e == "parquet") => push(&path, found)?,
+            Ok(_) => {}
+            Err(e) => return Err(storage_error(e, &path.to_string_lossy())),
+        }
+    }
+    Ok(())
+}
+
+fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
+    let text = utf8(path)?;
+    let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
+    let matches = glob::glob_with(text, options).map_err(|e| {
+        Error::new(Kind::InvalidArgument, "pattern is not a valid glob")
+            .with_path(pattern)
+            .with_cause(e)
+    })?;
+    let mut paths = Vec::new();
+    for path in matches {
+        paths.push(path.map_err(|e| {
+            let place = e.path().to_string_lossy().into_owned();
+            storage_error(e.into(), &place)
+        })?);
+    }
+    let last = text.rsplit('/').next().unwrap_or_default();
+    if !is_hidden(last) {
+        paths.retain(|path| path.file_name().is_some_and(|n| !is_hidden(&n.to_string_lossy())));
+    }
+    paths.sort();
+    for path in paths {
+        if path.is_dir() {
+            list_folder(&path, 0, found)?;
+        } else {
+            push(&path, found)?;
+        }
+    }
+    Ok(())
+}
+
+fn push(path: &Path, found: &mut Vec<String>) -> Result<()> {
+    found.push(utf8(path)?.to_owned());
+    Ok(())
+}
+
+fn utf8(path: &Path) -> Result<&str> {
+    path.to_str().ok_or_else(|| {
+        Error::new(Kind::InvalidArgument, "file name is not valid Unicode")
+            .with_path(path.to_string_lossy())
+            .with_hint("rename the file")
+    })
+}
+
+fn is_hidden(name: &str) -> bool {
+    name.starts_with(['.', '_'])
+}
+
+fn check_distinct(found: &[String]) -> Result<()> {
+    let mut seen = BTreeSet::new();
+    for location in found {
+        let identity = match Location::parse(location)? {
+            Location::Local(path) => std::fs::canonicalize(&path).unwrap_or(path),
+            Location::Remote(url) => PathBuf::from(url.as_str()),
+        };
+        if !seen.insert(identity) {
+            return Err(Error::new(Kind::InvalidArgument, "same source given twice")
+                .with_path(location.as_str())
+                .with_hint("its rows would appear twice; name every file once"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Tree(PathBuf);
+
+    impl Tree {
+        fn new(name: &str, files: &[&str]) -> Self {
+            let root =
+                std::env::temp_dir().join(format!("plait-list-{name}-{}", std::process::id()));
+            let _ = std::fs::remove_dir_all(&root);
+            for file in files {
+                let path = root.join(file);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, b"").unwrap();
+            }
+            Self(root)
+        }
+
+        /// Lists items below the tree, and gives the names below the tree.
+        fn list(&self, items: &[&str]) -> Result<Vec<String>> {
+            let root = self.0.to_str().unwrap();
+            let items: Vec<String> = items.iter().map(|i| format!("{root}/{i}")).collect();
+            let found = list(&items)?;
+            let below =
+                |p: &String| p.strip_prefix(root).unwrap().trim_start_matches('/').to_owned();
+            Ok(found.iter().map(below).collect())
+        }
+    }
+
+    impl Drop for Tree {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn folders_are_searched_below_in_order_and_hidden_names_skipped() {
+        let tree = Tree::new(
+            "folders",
+            &[
+                "b.parquet",
+                "a/z.parquet",
+                "a/c.parquet",
+                "a/n.txt",
+                ".h/x.parquet",
+                "_t/y.parquet",
+                "_s.parquet",
+            ],
+        );
+        assert_eq!(tree.list(&[""]).unwrap(), ["a/c.parquet", "a/z.parquet", "b.parquet"]);
+        assert_eq!(
+            tree.list(&["b.parquet", "a"]).unwrap(),
+            ["b.parquet", "a/c.parquet", "a/z.parquet"]
+        );
+        assert_eq!(tree.list(&["_s.parquet", "a/n.txt"]).unwrap(), ["_s.parquet", "a/n.txt"]);
+    }
+
+    #[test]
+    fn globs_match_sorted_and_a_literal_name_wins() {
+        let tree = Tree::new(
+            "globs",
+            &["2.parquet", "1.parquet", "_3.parquet", "d/4.parquet", "[1].parquet"],
+        );
+        assert_eq!(tree.list(&["?.parquet"]).unwrap(), ["1.parquet", "2.parquet"]);
+        assert_eq!(tree.list(&["[1].parquet"]).unwrap(), ["[1].parquet"]);
+        assert_eq!(tree.list(&["_*"]).unwrap(), ["_3.parquet"]);
+        assert_eq!(tree.list(&["d*", "2*"]).unwrap(), ["d/4.parquet", "2.parquet"]);
+        assert_eq!(tree.list(&["**/4.parquet"]).unwrap(), ["d/4.parquet"]);
+    }
+
+    #[test]
+    fn an_item_that_names_nothing_is_not_found() {
+        let tree = Tree::new("nothing", &["a.txt"]);
+        for item in ["", "x.parquet", "x*.parquet", "x/"] {
+            let e = tree.list(&[item]).unwrap_err();
+            assert_eq!(e.kind(), Kind::SourceNotFound, "{item}");
+            assert!(e.hint().is_some());
+        }
+        assert_eq!(tree.list(&["a[.parquet"]).unwrap_err().kind(), Kind::InvalidArgument);
+    }
+
+    #[test]
+    fn the_same_file_twice_is_refused_however_it_is_written() {
+        let tree = Tree::new("twice", &["a.parquet", "d/b.parquet"]);
+        for items in
+            [["a.parquet", "d/../a.parquet"], ["", "a.parquet"], ["*.parquet", "./a.parquet"]]
+        {
+            let e = tree.list(&items).unwrap_err();
+            assert_eq!(e.kind(), Kind::InvalidArgument, "{items:?}");
+        }
+        let url = "s3://bucket/a.parquet".to_owned();
+        assert_eq!(list(std::slice::from_ref(&url)).unwrap(), std::slice::from_ref(&url));
+        assert_eq!(list(&[url.clone(), url]).unwrap_err().kind(), Kind::InvalidArgument);
+    }
+
+    #[test]
+    fn file_urls_name_local_paths() {
+        let tree = Tree::new("urls", &["a b.parquet"]);
+        let path = tree.0.join("a b.parquet");
+        let url = url::Url::from_file_path(&path).unwrap().to_string();
+        assert!(url.ends_with("a%20b.parquet"));
+        assert_eq!(list(&[url]).unwrap(), [path.to_str().unwrap()]);
+    }
+}

@@ -1,0 +1,289 @@
+//! A local file, read at positions.
+//!
+//! ```text
+//! the first HELD_FILES_MAX files   descriptor kept open     read = pread
+//! all others                       opened for every read    read = open, compare, pread, close
+//! ```
+//!
+//! # Invariants
+//! Both ways read the very file that was opened first: the descriptor pins it, or its identity
+//! (device, inode, length, time of change) is compared before every read. Thousands of sources
+//! therefore never exhaust the descriptors of the process.
+//!
+//! # Not here
+//! Object stores (`object`); finding files (`list`).
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use plait_core::{Error, Kind, Result};
+
+use super::{Store, changed, check_range, not_found, short_read};
+
+/// How many descriptors sources may hold; the usual limit of a process is 1,024.
+const HELD_FILES_MAX: usize = 512;
+
+static HELD_FILES: AtomicUsize = AtomicUsize::new(0);
+
+/// A local file.
+pub(super) struct LocalFile {
+    path: PathBuf,
+    location: String,
+    identity: Identity,
+    held: Option<Held>,
+}
+
+/// What tells one version of a file from another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity {
+    len: u64,
+    modified: Option<SystemTime>,
+    device_and_inode: Option<(u64, u64)>,
+}
+
+impl Identity {
+    fn of(metadata: &Metadata) -> Self {
+        #[cfg(unix)]
+        let device_and_inode = {
+            use std::os::unix::fs::MetadataExt;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        #[cfg(not(unix))]
+        let device_and_inode = None;
+        Self { len: metadata.len(), modified: metadata.modified().ok(), device_and_inode }
+    }
+}
+
+/// An open descriptor that counts against [`HELD_FILES_MAX`].
+struct Held(File);
+
+impl Held {
+    fn try_new(file: File) -> Option<Self> {
+        if HELD_FILES.fetch_add(1, Ordering::Relaxed) < HELD_FILES_MAX {
+            return Some(Self(file));
+        }
+        HELD_FILES.fetch_sub(1, Ordering::Relaxed);
+        None
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        HELD_FILES.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl LocalFile {
+    /// Opens the file at `path`; errors name it `location`.
+    pub(super) fn open(path: &Path, location: &str) -> Result<Self> {
+        let (file, metadata) = open_file(path, location)?;
+        if metadata.is_dir() {
+            return Err(Error::new(Kind::Storage, "location is a directory, not a file")
+                .with_path(location)
+                .with_hint("list the directory to get the files in it"));
+        }
+        if !metadata.is_file() {
+            return Err(Error::new(Kind::Storage, "location is not a regular file")
+                .with_path(location)
+                .with_hint("pipes and devices cannot be read by position; copy to a file first"));
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            location: location.to_owned(),
+            identity: Identity::of(&metadata),
+            held: Held::try_new(file),
+        })
+    }
+}
+
+impl Store for LocalFile {
+    fn path(&self) -> &str {
+        &self.location
+    }
+
+    fn len(&self) -> u64 {
+        self.identity.len
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let len = check_range(&range, self.len(), &self.location)?;
+        let mut bytes = Vec::new();
+        bytes.try_reserve_exact(len).map_err(|e| {
+            Error::new(Kind::MemoryLimit, "not enough memory for one read")
+                .with_path(self.location.as_str())
+                .with_got(format!("{len} bytes"))
+                .with_cause(e)
+        })?;
+        bytes.resize(len, 0);
+        let outcome = match &self.held {
+            Some(Held(file)) => read_exact_at(file, &mut bytes, range.start),
+            None => {
+                let (file, metadata) = open_file(&self.path, &self.location).map_err(|e| {
+                    // It was there when the source was opened.
+                    if e.kind() == Kind::SourceNotFound { changed(&self.location) } else { e }
+                })?;
+                if Identity::of(&metadata) != self.identity {
+                    return Err(changed(&self.location));
+                }
+                read_exact_at(&file, &mut bytes, range.start)
+            }
+        };
+        match outcome {
+            Ok(()) => Ok(bytes.into()),
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(short_read(&range, &self.location))
+            }
+            Err(e) => Err(storage_error(e, &self.location).with_offset(range.start)),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        // By path, not by descriptor: rows that a replacement brought would be lost unnoticed.
+        match std::fs::metadata(&self.path) {
+            Ok(metadata) if Identity::of(&metadata) == self.identity => Ok(()),
+            Ok(_) => Err(changed(&self.location)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(changed(&self.location).with_got("no file"))
+            }
+            Err(e) => Err(storage_error(e, &self.location)),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "this is the one place that opens files to read")]
+fn open_file(path: &Path, location: &str) -> Result<(File, Metadata)> {
+    let opened = File::open(path).and_then(|file| file.metadata().map(|m| (file, m)));
+    opened.map_err(|e| storage_error(e, location))
+}
+
+/// Our error for an error of the operating system.
+pub(super) fn storage_error(e: io::Error, location: &str) -> Error {
+    match e.kind() {
+        io::ErrorKind::NotFound => not_found(location),
+        io::ErrorKind::PermissionDenied => {
+            Error::new(Kind::Storage, "no permission to read the source").with_path(location)
+        }
+        _ => {
+            Error::new(Kind::Storage, "reading the source failed").with_path(location).with_cause(e)
+        }
+    }
+}
+
+#[cfg(unix)]
+fn read_exact_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
+}
+
+#[cfg(windows)]
+fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match std::os::windows::fs::FileExt::seek_read(file, bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
+                bytes = bytes.get_mut(n..).unwrap_or_default();
+                offset += n as u64;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::open;
+
+    /// A directory of its own for one test, removed at the end.
+    struct Dir(PathBuf);
+
+    impl Dir {
+        fn new(name: &str) -> Self {
+            let path =
+                std::env::temp_dir().join(format!("plait-local-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        fn file(&self, name: &str, bytes: &[u8]) -> String {
+            let path = self.0.join(name);
+            std::fs::write(&path, bytes).unwrap();
+            path.to_str().unwrap().to_owned()
+        }
+    }
+
+    impl Drop for Dir {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn ranges_are_read_exactly_and_never_past_the_end() {
+        let dir = Dir::new("ranges");
+        let store = open(&dir.file("a", b"0123456789")).unwrap();
+        assert!(store.is_local() && store.len() == 10);
+        assert_eq!(&store.read(3..7).unwrap()[..], b"3456");
+        assert!(store.read(10..10).unwrap().is_empty());
+        assert_eq!(store.read(8..11).unwrap_err().kind(), Kind::CorruptSource);
+        assert_eq!(store.read(0..u64::MAX).unwrap_err().kind(), Kind::CorruptSource);
+    }
+
+    #[test]
+    fn missing_files_and_directories_are_told_apart() {
+        let dir = Dir::new("missing");
+        let missing = dir.0.join("b").to_str().unwrap().to_owned();
+        assert_eq!(open(&missing).err().unwrap().kind(), Kind::SourceNotFound);
+        let e = open(dir.0.to_str().unwrap()).err().unwrap();
+        assert_eq!((e.kind(), e.what()), (Kind::Storage, "location is a directory, not a file"));
+    }
+
+    #[test]
+    fn a_written_replaced_or_removed_file_is_noticed() {
+        let dir = Dir::new("changed");
+        let path = dir.file("a", b"0123");
+        let store = open(&path).unwrap();
+        store.check_unchanged().unwrap();
+        let other = dir.file("b", b"4567");
+        std::fs::rename(other, &path).unwrap();
+        assert_eq!(store.check_unchanged().unwrap_err().kind(), Kind::SourceChanged);
+        assert_eq!(&store.read(0..4).unwrap()[..], b"0123", "the descriptor pins the old file");
+        std::fs::write(&path, b"01234").unwrap();
+        let store = open(&path).unwrap();
+        std::fs::write(&path, b"01").unwrap();
+        assert_eq!(store.check_unchanged().unwrap_err().kind(), Kind::SourceChanged);
+        assert_eq!(store.read(0..5).unwrap_err().kind(), Kind::CorruptSource);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(store.check_unchanged().unwrap_err().kind(), Kind::SourceChanged);
+    }
+
+    #[test]
+    fn files_beyond_the_descriptor_limit_are_read_all_the_same() {
+        let dir = Dir::new("many");
+        let path = dir.file("a", b"0123456789");
+        let mut store = LocalFile::open(Path::new(&path), &path).unwrap();
+        store.held = None;
+        assert_eq!(&store.read(3..7).unwrap()[..], b"3456");
+        std::fs::write(&path, b"01234567890").unwrap();
+        assert_eq!(store.read(3..7).unwrap_err().kind(), Kind::SourceChanged);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(store.read(3..7).unwrap_err().kind(), Kind::SourceChanged);
+        let before = HELD_FILES.load(Ordering::Relaxed);
+        let path = dir.file("b", b"x");
+        let stores: Vec<_> = (0..HELD_FILES_MAX + 40).map(|_| open(&path).unwrap()).collect();
+        assert!(stores.iter().all(|s| &s.read(0..1).unwrap()[..] == b"x"));
+        assert!(HELD_FILES.load(Ordering::Relaxed) <= HELD_FILES_MAX + 8);
+        drop(stores);
+        assert!(HELD_FILES.load(Ordering::Relaxed) <= before + 8);
+    }
+}

@@ -1,0 +1,308 @@
+//! Where outputs are written: temp files beside their place, published by rename.
+//!
+//! ```text
+//! .plait-tmp-<pid>-<n>   locked, written, synced ── rename ──▶ part-00000-<hash>.parquet
+//!        └── dropped before that: removed
+//! ```
+//!
+//! # Invariants
+//! Only this module creates files. A visible name always stands for a whole file. A temp file is
+//! locked by the process that writes it: one that can be locked has no owner any more and is
+//! removed by the next run ([`Target::open`]).
+//!
+//! # Not here
+//! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use plait_core::{Error, Kind, Result};
+
+use crate::context::Context;
+
+const TEMP_PREFIX: &str = ".plait-tmp-";
+
+static TEMP_COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// A folder that outputs are published to.
+pub struct Target {
+    dir: PathBuf,
+    /// Set when the caller named one output file.
+    file_name: Option<String>,
+    created_dir: bool,
+    context: Context,
+}
+
+impl Target {
+    /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`; makes it
+    /// if it is missing and sweeps temp files whose owner is gone.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when the folder cannot be made or written, [`Kind::Unsupported`] for URLs.
+    pub fn open(out: &str, context: &Context) -> Result<Self> {
+        let out = match out.split_once("://") {
+            Some(("file", path)) => path,
+            Some((scheme, _)) => {
+                return Err(Error::new(Kind::Unsupported, "outputs are written to local folders")
+                    .with_path(out)
+                    .with_got(format!("scheme `{scheme}`"))
+                    .with_hint("write to a local folder and upload the files from there"));
+            }
+            None => out,
+        };
+        if out.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "output path is empty"));
+        }
+        let path = Path::new(out);
+        let is_file = !path.is_dir() && out.ends_with(".parquet");
+        let (dir, file_name) = match (is_file, path.file_name()) {
+            (true, Some(name)) => {
+                let dir = path.parent().filter(|p| !p.as_os_str().is_empty());
+                let name = name.to_str().ok_or_else(|| {
+                    Error::new(Kind::InvalidArgument, "output path is not valid UTF-8")
+                })?;
+                (dir.unwrap_or(Path::new(".")).to_owned(), Some(name.to_owned()))
+            }
+            _ => (path.to_owned(), None),
+        };
+        let created_dir = !dir.exists();
+        let failed = |e: io::Error| storage("cannot make the output folder", &dir, e);
+        context.fault("mkdir").map_err(failed)?;
+        fs::create_dir_all(&dir).map_err(failed)?;
+        let target = Self { dir, file_name, created_dir, context: context.clone() };
+        target.sweep();
+        Ok(target)
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The name of the one output file, if the caller chose it.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&str> {
+        self.file_name.as_deref()
+    }
+
+    /// Names of the visible Parquet files in the folder, sorted.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when the folder cannot be listed.
+    pub fn visible(&self) -> Result<Vec<String>> {
+        let failed = |e: io::Error| storage("cannot list the output folder", &self.dir, e);
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.dir).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let name = name.to_string_lossy();
+            if name.ends_with(".parquet") && !name.starts_with(['.', '_']) {
+                names.push(name.into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Creates a temp file to write one output to.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn create(&self) -> Result<TempFile> {
+        let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = self.dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
+        let failed =
+            |e: io::Error| storage("cannot create a file in the output folder", &self.dir, e);
+        self.context.fault("create").map_err(failed)?;
+        let file = create(&path).map_err(failed)?;
+        // A file system without locks still works; its stale temp files are then left alone.
+        let _ = file.try_lock();
+        Ok(TempFile { file, path, bytes: 0, context: self.context.clone(), is_published: false })
+    }
+
+    /// Makes the renames in the folder durable.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn sync(&self) -> Result<()> {
+        let failed = |e: io::Error| storage("cannot sync the output folder", &self.dir, e);
+        self.context.fault("sync").map_err(failed)?;
+        open_dir(&self.dir).and_then(|dir| dir.sync_all()).map_err(failed)
+    }
+
+    /// Removes the folder again if this target made it and it is empty.
+    pub fn abandon(&self) {
+        if self.created_dir {
+            let _ = fs::remove_dir(&self.dir);
+        }
+    }
+
+    fn sweep(&self) {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        for entry in entries.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX) {
+                let path = entry.path();
+                if open_write(&path).is_ok_and(|f| {
+                    !matches!(
+                        f.try_lock(),
+                        Err(TryLockError::WouldBlock) | Err(TryLockError::Error(_))
+                    )
+                }) {
+                    let _ = fs::remove_file(&path);
+                }
+            }
+        }
+    }
+}
+
+/// One output while it is written; removed when dropped unpublished.
+pub struct TempFile {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+    context: Context,
+    is_published: bool,
+}
+
+impl TempFile {
+    /// Bytes written so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The temp file's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the bytes durable.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn sync(&mut self) -> Result<()> {
+        let failed = |e: io::Error| storage("cannot sync an output", &self.path, e);
+        self.context.fault("sync").map_err(failed)?;
+        self.file.sync_all().map_err(failed)
+    }
+
+    /// Gives the file its visible name in one step.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn publish(mut self, path: &Path) -> Result<()> {
+        let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
+        self.context.fault("rename").map_err(failed)?;
+        fs::rename(&self.path, path).map_err(failed)?;
+        self.is_published = true;
+        Ok(())
+    }
+}
+
+impl Write for TempFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.context.fault("write")?;
+        let n = self.file.write(bytes)?;
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        if !self.is_published {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A file without a name, for spilled bytes: gone when it is closed, whatever happens.
+pub(crate) fn unnamed_file(dir: &Path, context: &Context) -> io::Result<File> {
+    context.fault("create")?;
+    let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
+    let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
+    let file = create(&path)?;
+    fs::remove_file(&path)?;
+    Ok(file)
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this module and `store` are the ones that open files"
+)]
+fn open_dir(path: &Path) -> io::Result<File> {
+    File::open(path)
+}
+
+fn open_write(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).open(path)
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
+}
+
+fn storage(what: &str, path: &Path, error: io::Error) -> Error {
+    let hint = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free some space; nothing was published and no source was changed"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "choose a folder this user may write to"
+        }
+        _ => "nothing was published by this step and no source was changed",
+    };
+    Error::new(Kind::Storage, what)
+        .with_path(path.display().to_string())
+        .with_hint(hint)
+        .with_cause(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn dir(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("plait-target-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    #[test]
+    fn a_dropped_output_leaves_nothing_and_a_published_one_has_its_name() {
+        let dir = dir("publish");
+        let target = Target::open(dir.to_str().unwrap(), &Context::new(1 << 20)).unwrap();
+        let mut dropped = target.create().unwrap();
+        dropped.write_all(b"half").unwrap();
+        drop(dropped);
+        let mut kept = target.create().unwrap();
+        kept.write_all(b"whole").unwrap();
+        kept.sync().unwrap();
+        kept.publish(&dir.join("a.parquet")).unwrap();
+        assert_eq!(target.visible().unwrap(), ["a.parquet"]);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn stale_temp_files_are_swept_and_live_ones_are_not() {
+        let dir = dir("sweep");
+        let context = Context::new(1 << 20);
+        let target = Target::open(dir.to_str().unwrap(), &context).unwrap();
+        let live = target.create().unwrap();
+        let stale = dir.join(format!("{TEMP_PREFIX}1-1"));
+        fs::write(&stale, b"left by a killed process").unwrap();
+        let _again = Target::open(dir.to_str().unwrap(), &context).unwrap();
+        assert!(!stale.exists());
+        assert!(live.path().exists());
+        drop(live);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

@@ -1,0 +1,266 @@
+//! Checks anybody's files: sorted, disjoint, readable, and with the rows of other files.
+//!
+//! ```text
+//! files   every key compared with the one before   ranges disjoint   all pages decoded, hashed
+//! against                                                            all pages decoded, hashed
+//! ```
+//!
+//! # Invariants
+//! Problems are listed, not thrown: an error means that a file could not be read at all.
+//!
+//! # Not here
+//! Repairing.
+
+pub(crate) mod content;
+
+use std::sync::Arc;
+
+use plait_core::key::{KeyValue, SortOrder, decode, render};
+use plait_core::plan::{Disorder, Merge, Step};
+use plait_core::run::{Runs, SourceId};
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::keys::{KeyLeaves, KeyReader};
+use crate::leaf::LocationCache;
+use crate::merge::{from_sources, key_leaves, open_sources, output_leaves};
+use crate::schema::{Policy, reconcile};
+use crate::source::Source;
+
+/// Rows of keys compared at once.
+const KEY_ROWS: usize = 4096;
+
+/// What to verify.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct VerifyOptions {
+    /// Files, folders, globs, URLs.
+    pub files: Vec<String>,
+    /// Files with the rows that `files` should have, in any order.
+    pub against: Option<Vec<String>>,
+    /// Sort order; absent = from the files. The empty order compares rows only.
+    pub sort_by: Option<String>,
+    /// Bytes of memory to stay within.
+    pub memory_limit: u64,
+}
+
+impl Default for VerifyOptions {
+    fn default() -> Self {
+        Self { files: Vec::new(), against: None, sort_by: None, memory_limit: 512_000_000 }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifyReport {
+    /// Whether there are no problems.
+    pub ok: bool,
+    /// Sort order that was checked.
+    pub sort_by: String,
+    /// Rows of all files.
+    pub rows: u64,
+    /// The files, in the order given.
+    pub files: Vec<VerifiedFile>,
+    /// Whether no two files share a key.
+    pub disjoint: bool,
+    /// Hash of all rows, order-independent.
+    pub content_hash: Option<String>,
+    /// The comparison, if asked for.
+    pub against: Option<Against>,
+    /// What is wrong, one sentence each.
+    pub problems: Vec<String>,
+}
+
+/// One file.
+#[derive(Clone, Debug, Serialize)]
+pub struct VerifiedFile {
+    /// Location.
+    pub path: String,
+    /// Rows.
+    pub rows: u64,
+    /// First key.
+    pub key_min: Vec<Option<String>>,
+    /// Last key.
+    pub key_max: Vec<Option<String>>,
+    /// Whether every key is at least the one before it.
+    pub sorted: bool,
+}
+
+/// The comparison with other files.
+#[derive(Clone, Debug, Serialize)]
+pub struct Against {
+    /// Their rows.
+    pub rows: u64,
+    /// Their hash.
+    pub content_hash: String,
+    /// Whether both have the same rows.
+    pub equal: bool,
+    /// Columns whose values differ as a whole; empty if rows were only mixed up.
+    pub columns_differ: Vec<String>,
+}
+
+/// Verifies `options.files`.
+///
+/// # Errors
+/// A file that cannot be read, schemas that cannot be compared, a sort order that is not known.
+pub fn verify(options: &VerifyOptions, context: &Context) -> Result<VerifyReport> {
+    if options.files.is_empty() {
+        return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify")
+            .with_hint("name at least one file, folder, glob or URL"));
+    }
+    context.enter_stage(3);
+    let mut sources = open_sources(&options.files, 0, context)?;
+    let files = sources.len();
+    if let Some(against) = &options.against {
+        if against.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify against"));
+        }
+        sources.extend(open_sources(against, files, context)?);
+    }
+    let order = match &options.sort_by {
+        Some(text) => SortOrder::try_parse(text)?,
+        None => from_sources(&sources[..files])?,
+    };
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let reconciled = reconcile(&footers, &Policy::default())?;
+    let leaves = output_leaves(&reconciled);
+    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    context.set_total_bytes(sources.iter().map(|s| s.store.len()).sum());
+    let mut report = VerifyReport {
+        ok: false,
+        sort_by: order.to_string(),
+        rows: sources[..files].iter().map(|s| s.rows()).sum(),
+        files: Vec::new(),
+        disjoint: true,
+        content_hash: None,
+        against: None,
+        problems: Vec::new(),
+    };
+    let ranges = check_order(&sources[..files], &keys, context, &mut report)?;
+    if !order.is_empty() {
+        check_disjoint(&sources, &keys, ranges, &mut report);
+    }
+    let rows = |sources| content::Rows { sources, leaves: &leaves };
+    let hash = content::hash(&rows(&sources[..files]), context)?;
+    report.content_hash = Some(hash.text());
+    if options.against.is_some() {
+        let other = content::hash(&rows(&sources[files..]), context)?;
+        let equal = hash == other;
+        let name = |i: usize| leaves.get(i).map(|leaf| leaf.descr.path().string());
+        let columns_differ: Vec<String> =
+            hash.differing(&other).into_iter().filter_map(name).collect();
+        if !equal {
+            let columns = match columns_differ.as_slice() {
+                [] => "values of different rows are mixed".to_owned(),
+                names => format!("columns {}", names.join(", ")),
+            };
+            report.problems.push(format!(
+                "rows differ: {} rows against {} rows, {columns}",
+                hash.rows, other.rows
+            ));
+        }
+        report.against =
+            Some(Against { rows: other.rows, content_hash: other.text(), equal, columns_differ });
+    }
+    report.ok = report.problems.is_empty();
+    Ok(report)
+}
+
+type Range = (usize, Vec<u8>, Vec<u8>);
+
+/// Reads every key of every file; gives the key range of those with rows.
+fn check_order(
+    sources: &[Arc<Source>],
+    keys: &KeyLeaves,
+    context: &Context,
+    report: &mut VerifyReport,
+) -> Result<Vec<Range>> {
+    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let mut ranges = Vec::new();
+    for (i, source) in sources.iter().enumerate() {
+        let mut file = VerifiedFile {
+            path: source.path().to_owned(),
+            rows: source.rows(),
+            key_min: Vec::new(),
+            key_max: Vec::new(),
+            sorted: true,
+        };
+        if let Some(range) = read_keys(source, keys, &cache, context, &mut file, report)? {
+            file.key_min = texts(keys, &range.0)?;
+            file.key_max = texts(keys, &range.1)?;
+            ranges.push((i, range.0, range.1));
+        }
+        report.files.push(file);
+    }
+    Ok(ranges)
+}
+
+fn read_keys(
+    source: &Arc<Source>,
+    keys: &KeyLeaves,
+    cache: &Arc<LocationCache>,
+    context: &Context,
+    file: &mut VerifiedFile,
+    report: &mut VerifyReport,
+) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+    if source.rows() == 0 || keys.leaves.is_empty() {
+        return Ok(None);
+    }
+    let mut reader = KeyReader::open(source, keys, 0, cache, context)?;
+    let mut merge = Merge::new(&keys.shape, 1, true);
+    let mut runs = Runs::default();
+    let mut first = None;
+    let (mut last, mut largest): (Vec<u8>, Vec<u8>) = Default::default();
+    while let Some((batch, _)) = reader.next(KEY_ROWS)? {
+        context.check_cancelled()?;
+        first.get_or_insert_with(|| batch.to_bytes(&keys.shape, 0));
+        last = batch.to_bytes(&keys.shape, batch.len() - 1);
+        largest = largest.max(last.clone());
+        if !file.sorted {
+            continue;
+        }
+        match merge.supply(SourceId(0), batch, false) {
+            Ok(()) => while merge.step(u64::MAX, None, &mut runs) == Step::Full {},
+            Err(Disorder { row, before, after }) => {
+                file.sorted = false;
+                report.problems.push(format!(
+                    "{} is not sorted: row {row} has {} after {}",
+                    source.path(),
+                    render(&keys.shape, &after),
+                    render(&keys.shape, &before)
+                ));
+            }
+        }
+        runs.clear();
+    }
+    Ok(first.map(|first| (first, last.max(largest))))
+}
+
+fn check_disjoint(
+    sources: &[Arc<Source>],
+    keys: &KeyLeaves,
+    mut ranges: Vec<Range>,
+    report: &mut VerifyReport,
+) {
+    ranges.sort_by(|a, b| (&a.1, &a.2, a.0).cmp(&(&b.1, &b.2, b.0)));
+    for pair in ranges.windows(2) {
+        if let [(a, _, last), (b, first, _)] = pair
+            && first <= last
+        {
+            report.disjoint = false;
+            report.problems.push(format!(
+                "{} and {} overlap: {} is not above {}",
+                sources[*a].path(),
+                sources[*b].path(),
+                render(&keys.shape, first),
+                render(&keys.shape, last)
+            ));
+        }
+    }
+}
+
+fn texts(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<String>>> {
+    let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
+    Ok(decode(&keys.shape, key)?.into_iter().map(text).collect())
+}

