@@ -53,7 +53,7 @@ def merge(
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
-    verify_order: Literal["bounds", "full"] = "bounds",
+    verify_order: Literal["bounds", "full"] = "full",
     assume_sorted: bool = False,
     verify: Literal["content"] | None = None,
     sha256: bool = False,
@@ -216,7 +216,9 @@ def verify(
 
 
 def inspect(file: Path, *, pages: bool = False) -> FileReport:
-    """Describes a Parquet file from its footer, without reading its data.
+    """Describes a Parquet file: sizes, order, schema, row groups, columns.
+
+    Reads the footer, and the first and last key where the file declares an order.
 
     Args:
         file: Path or object store URL of one file.

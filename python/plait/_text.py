@@ -26,10 +26,8 @@ def human_bytes(size_bytes: float) -> str:
     return f"{digits} {_UNITS[power]}"
 
 
-def human_key(values: Sequence[str | None] | None) -> str:
+def human_key(values: Sequence[str | None]) -> str:
     """Writes the columns of a key; a null key column is `null`."""
-    if values is None:
-        return ""
     return ", ".join("null" if value is None else value for value in values)
 
 

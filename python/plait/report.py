@@ -101,7 +101,7 @@ class OutputReport(_Report):
         rows: Number of rows.
         bytes: Size of the file.
         row_groups: Number of row groups.
-        key_min: First key, one text per sort column, `None` for a null.
+        key_min: First key, one text per sort column, `None` for a null; `()` without rows.
         key_max: Last key.
         sha256: Digest of the file's bytes, if it was asked for.
         oversized: Whether rows that must stay together made it exceed its target.
@@ -111,8 +111,8 @@ class OutputReport(_Report):
     rows: int
     bytes: int
     row_groups: int
-    key_min: tuple[str | None, ...] | None
-    key_max: tuple[str | None, ...] | None
+    key_min: tuple[str | None, ...]
+    key_max: tuple[str | None, ...]
     sha256: str | None = None
     oversized: bool = False
 
@@ -259,8 +259,8 @@ class VerifiedFile(_Report):
 
     path: str
     rows: int
-    key_min: tuple[str | None, ...] | None
-    key_max: tuple[str | None, ...] | None
+    key_min: tuple[str | None, ...]
+    key_max: tuple[str | None, ...]
     sorted: bool
 
 
@@ -360,10 +360,9 @@ class FileReport(_PrintedReport):
         rows: Number of rows.
         created_by: The program that wrote it.
         sort_by: The order it declares, if any.
-        key_min: First key, if the file says it.
-        key_max: Last key, if the file says it.
-        sorted: Whether the bounds agree with the declared order; `None` if they do not tell.
-        metadata: Footer entries.
+        key_min: First key, one text per column of that order, `None` for a null.
+        key_max: Last key.
+        metadata: Footer entries; long ones are cut.
         schema: The schema as text.
         row_groups: One entry per row group.
     """
@@ -373,9 +372,8 @@ class FileReport(_PrintedReport):
     rows: int
     created_by: str | None
     sort_by: str | None
-    key_min: tuple[str | None, ...] | None
-    key_max: tuple[str | None, ...] | None
-    sorted: bool | None
+    key_min: tuple[str | None, ...]
+    key_max: tuple[str | None, ...]
     metadata: dict[str, str]
     schema: str
     row_groups: tuple[RowGroupReport, ...]
@@ -385,12 +383,8 @@ class FileReport(_PrintedReport):
             ("created by", self.created_by or "unknown"),
             ("sorted by", "not declared" if self.sort_by is None else self.sort_by or "nothing"),
         ]
-        if self.sorted is not None:
-            facts.append(("bounds in order", _yes(self.sorted)))
-        if self.key_min is not None:
-            facts.append(("first key", human_key(self.key_min)))
-        if self.key_max is not None:
-            facts.append(("last key", human_key(self.key_max)))
+        if self.key_min and self.key_max:
+            facts += [("first key", human_key(self.key_min)), ("last key", human_key(self.key_max))]
         facts += [(f"metadata {key}", _shortened(text)) for key, text in self.metadata.items()]
         columns = Table(
             ("group", "column", "type", "codec", "encodings", "bytes", "stored", "nulls", "range"),

@@ -215,6 +215,7 @@ def slow_command(tmp_path):
     return [
         *(sys.executable, "-m", "plait", "merge", str(tmp_path / "slow-*.parquet")),
         *("-o", str(tmp_path / "out"), "--sort-by", "k", "--compression", "brotli(11)"),
+        *("--page-size", "100kB"),
         *("--no-dictionary", "--copy-tiers", "none"),
     ]
 

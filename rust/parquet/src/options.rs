@@ -92,7 +92,7 @@ impl Default for MergeOptions {
             widen: WidenOption::Lossless,
             missing: MissingOption::Null,
             metadata_conflicts: MetadataConflictsOption::First,
-            verify_order: VerifyOrder::Bounds,
+            verify_order: VerifyOrder::Full,
             assume_sorted: false,
             verify: None,
             sha256: false,

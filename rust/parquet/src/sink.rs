@@ -27,6 +27,7 @@ use parquet::schema::types::TypePtr;
 use plait_core::plan::Window;
 use plait_core::run::Runs;
 use plait_core::{Error, Kind, Result};
+use rayon::ThreadPool;
 
 use crate::chunk;
 use crate::leaf::OutputLeaf;
@@ -117,10 +118,10 @@ impl Output {
         loom: &Loom,
         leaves: &[OutputLeaf],
         window: &Window,
-        threads: usize,
+        pool: Option<&ThreadPool>,
     ) -> Result<()> {
         let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-        weave_all(loom, leaves, &window.runs, threads, &mut group)?;
+        weave_all(loom, leaves, &window.runs, pool, &mut group)?;
         group.close().map_err(unwrap_error)?;
         self.note(window)
     }
@@ -211,31 +212,31 @@ impl Output {
 
 type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
 
-/// Weaves all leaves of a row group on `threads` threads and appends them in order.
+/// Weaves all leaves of a row group, on the threads of `pool` if there is one, and appends them in
+/// order.
 fn weave_all(
     loom: &Loom,
     leaves: &[OutputLeaf],
     runs: &Runs,
-    threads: usize,
+    pool: Option<&ThreadPool>,
     group: &mut Group<'_>,
 ) -> Result<()> {
-    let threads = threads.min(leaves.len());
-    if threads <= 1 {
+    let Some(pool) = pool.filter(|_| leaves.len() > 1) else {
         for leaf in leaves {
             append(group, weave(loom, leaf, runs)?)?;
         }
-    } else {
-        let queue = Queue::default();
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| queue.work(loom, leaves, runs, threads));
-            }
-            let outcome = (0..leaves.len()).try_for_each(|i| append(group, queue.take(i)?));
-            queue.stop();
-            outcome
-        })?;
-    }
-    Ok(())
+        return Ok(());
+    };
+    let threads = pool.current_num_threads();
+    let queue = Queue::default();
+    pool.in_place_scope(|scope| {
+        for _ in 0..threads.min(leaves.len()) {
+            scope.spawn(|_| queue.work(loom, leaves, runs, threads));
+        }
+        let outcome = (0..leaves.len()).try_for_each(|i| append(group, queue.take(i)?));
+        queue.stop();
+        outcome
+    })
 }
 
 fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {

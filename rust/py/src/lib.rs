@@ -16,14 +16,11 @@
 //! # Not here
 //! Defaults and documentation of the options (`python/plait/_api.py`).
 
+mod alloc;
 mod border;
 mod enter;
 mod errors;
 mod panics;
-
-/// Memory the engine frees goes back to the system, whichever allocator Python uses.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// The engine, for the package `plait` only.
 #[pyo3::pymodule(gil_used = false)]
@@ -70,6 +67,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        crate::alloc::configure();
         crate::panics::install();
         Ok(())
     }

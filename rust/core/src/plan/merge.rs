@@ -373,6 +373,8 @@ impl<B: Batch> LoserTree<B> {
         if let Some(i) = self.start() {
             return Step::Need(id(i));
         }
+        // One word decides nearly always whether a head is below the bound.
+        let bound_word = bound.map(|b| B::single(b).short(0));
         let mut left = rows_max;
         loop {
             let w = self.nodes[0];
@@ -383,8 +385,14 @@ impl<B: Batch> LoserTree<B> {
                 State::Open => {}
             }
             let Some(keys) = &head.keys else { return Step::Done };
-            if bound.is_some_and(|b| keys.compare_bytes(head.next, b) != Ordering::Less) {
-                return Step::Bound;
+            if let (Some(bound), Some(word)) = (bound, bound_word) {
+                let is_below = match keys.short(head.next).cmp(&word) {
+                    Ordering::Equal => keys.compare_bytes(head.next, bound) == Ordering::Less,
+                    unequal => unequal == Ordering::Less,
+                };
+                if !is_below {
+                    return Step::Bound;
+                }
             }
             if head.is_start && head.next == 0 {
                 return Step::Start(id(w));

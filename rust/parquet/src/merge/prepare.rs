@@ -11,6 +11,7 @@ use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, Region, sweep};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
+use rayon::{ThreadPool, ThreadPoolBuilder};
 use sha2::{Digest, Sha256};
 
 use super::order::{SORT_ORDER_ENTRY, from_sources, key_leaves, sorting_columns};
@@ -36,7 +37,8 @@ pub(super) struct Prepared {
     pub(super) regions: Vec<Region>,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) budget: Budget,
-    pub(super) threads: usize,
+    /// Threads that weave; none when one is asked for. They end with the merge.
+    pub(super) pool: Option<ThreadPool>,
     pub(super) cache: Arc<LocationCache>,
     pub(super) target: Target,
     pub(super) task: String,
@@ -150,11 +152,22 @@ pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepa
         regions,
         properties,
         budget,
-        threads,
+        pool: pool(threads)?,
         cache,
         target,
         task,
         merge_level,
+    })
+}
+
+/// Threads made for one merge: none is left when it returns, none is there after a fork.
+fn pool(threads: usize) -> Result<Option<ThreadPool>> {
+    if threads <= 1 {
+        return Ok(None);
+    }
+    let name = |i| format!("plait-{i}");
+    ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build().map(Some).map_err(|e| {
+        Error::new(Kind::Storage, "cannot start threads").with_hint("pass threads=1").with_cause(e)
     })
 }
 

@@ -281,7 +281,8 @@ impl Runner<'_> {
             }
             if !is_copied {
                 let charge = self.context.charge(window.runs.memory_size());
-                output.weave(&self.loom, &self.prepared.leaves, window, self.prepared.threads)?;
+                let pool = self.prepared.pool.as_ref();
+                output.weave(&self.loom, &self.prepared.leaves, window, pool)?;
                 drop(charge);
             }
             let tier = if is_copied { &mut self.made.copied } else { &mut self.made.woven };

@@ -225,7 +225,9 @@ impl Find<'_> {
                     return Err(place(Error::new(Kind::CorruptSource, what)));
                 }
                 found.dictionary = Some((at, len));
-            } else if let Some(count) = self.count(&header, body, &mut ahead).map_err(place)? {
+            } else if let Some(count) =
+                self.count(&header, body, &mut ahead, context).map_err(place)?
+            {
                 if found.pages.is_empty() && !count.starts_with_zero {
                     let what = "first page begins inside a row";
                     return Err(place(Error::new(Kind::CorruptSource, what)));
@@ -254,6 +256,7 @@ impl Find<'_> {
         header: &PageHeader,
         body: u64,
         ahead: &mut Ahead<'_>,
+        context: &Context,
     ) -> Result<Option<LevelCount>> {
         let (num_values, levels_len) = match header.kind {
             PageKind::Data { num_values, .. } => (num_values, header.compressed_len),
@@ -267,6 +270,9 @@ impl Find<'_> {
             let rows = u64::from(num_values);
             return Ok(Some(LevelCount { levels: rows, zeros: rows, starts_with_zero: true }));
         }
+        let is_v1 = matches!(header.kind, PageKind::Data { .. });
+        let unpacked_len = if is_v1 { header.uncompressed_len as usize } else { 0 };
+        let _charge = context.charge(levels_len as usize + unpacked_len);
         let stored = ahead.bytes(body, u64::from(levels_len))?;
         let codec = self.chunk.compression();
         count_rows(header, &stored, self.level_max, |len| {
@@ -359,7 +365,7 @@ mod tests {
 
     use super::*;
     use crate::page::testing::{
-        HUGE_PAGES, Memory, Numbers, file, file_by_hand, testing_files, with_chunks,
+        HUGE_PAGES, Memory, Numbers, SHORT_CHUNKS, file, file_by_hand, testing_files, with_chunks,
     };
 
     fn open(bytes: Vec<u8>) -> Source {
@@ -409,8 +415,13 @@ mod tests {
             for row_group in 0..source.num_row_groups() {
                 for leaf in 0..source.num_leaves() {
                     let found = Locations::find(&source, row_group, leaf, &Context::new(1 << 30));
-                    if name == HUGE_PAGES && leaf < 2 {
-                        assert_eq!(found.unwrap_err().kind(), Kind::MemoryLimit);
+                    let refused = match name.as_str() {
+                        HUGE_PAGES if leaf == 0 => Some(Kind::MemoryLimit),
+                        SHORT_CHUNKS if found.is_err() => Some(Kind::CorruptSource),
+                        _ => None,
+                    };
+                    if let Some(kind) = refused {
+                        assert_eq!(found.unwrap_err().kind(), kind, "{name}");
                         continue;
                     }
                     let found = found.unwrap_or_else(|e| panic!("{name}: {e}"));

@@ -243,6 +243,9 @@ pub(crate) fn decode(
 /// parquet crate reads the list as a number and loses its way.
 pub(crate) const UNREADABLE_FOOTER: &str = "dict-page-offset-zero.parquet";
 
+/// A file whose footer leaves the headers of dictionary pages out of its chunks' lengths.
+pub(crate) const SHORT_CHUNKS: &str = "nation.dict-malformed.parquet";
+
 /// A file with pages of 1 GiB, above `PAGE_BYTES_MAX`.
 pub(crate) const HUGE_PAGES: &str = "large_string_map.brotli.parquet";
 
