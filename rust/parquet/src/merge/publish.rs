@@ -4,9 +4,10 @@
 //! Outputs get their names only after the rows add up, the sources are what they were, and, if
 //! asked for, the contents are equal.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use parquet::basic::LogicalType;
 use plait_core::key::decode;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
@@ -112,12 +113,30 @@ pub(super) fn publish(
         memory: Memory::default(),
         assumed_sorted: options.assume_sorted,
         content_hash,
-        warnings: Vec::new(),
+        warnings: warnings(prepared),
     })
 }
 
 fn prepared_view(prepared: &Prepared) -> content::Rows<'_> {
     content::Rows { sources: &prepared.sources, leaves: &prepared.leaves }
+}
+
+/// What was done to the schema that the caller may not expect.
+fn warnings(prepared: &Prepared) -> Vec<String> {
+    let mut columns = BTreeSet::new();
+    for column in
+        prepared.sources.iter().flat_map(|s| s.meta.file_metadata().schema_descr().columns())
+    {
+        if matches!(column.logical_type_ref(), Some(LogicalType::_Unknown { .. })) {
+            columns.insert(column.path().string());
+        }
+    }
+    let text = |column: String| {
+        format!(
+            "the logical type of `{column}` is newer than this version of Plait and was left out; values are unchanged"
+        )
+    };
+    columns.into_iter().map(text).collect()
 }
 
 fn key_text(prepared: &Prepared, key: &[u8]) -> Result<Vec<Option<String>>> {

@@ -17,7 +17,7 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use plait_core::{Error, Kind, Result};
 
 use super::adapt::{LeafAdapter, adapters};
-use super::tree::{Conflict, Merger, fields};
+use super::tree::{Conflict, Merger, fields, without_unknown};
 use super::{Policy, Reconciled, hints, metadata};
 
 /// Sources whose fields are equal.
@@ -64,7 +64,10 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
     let Some(root) = root.filter(|_| conflicts.is_empty()) else {
         return Err(error(&conflicts));
     };
-    let descr = Arc::new(SchemaDescriptor::new(Arc::clone(&root.ty)));
+    let schema = without_unknown(&root.ty).map_err(|e| {
+        Error::new(Kind::Unsupported, "merged schema cannot be expressed").with_cause(e)
+    })?;
+    let descr = Arc::new(SchemaDescriptor::new(Arc::clone(&schema)));
     let adapted: Vec<Arc<[LeafAdapter]>> = classes
         .iter()
         .enumerate()
@@ -82,7 +85,7 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
     metadata.extend(hint);
     let share = |class: &usize| adapted.get(*class).cloned().unwrap_or_else(|| Arc::new([]));
     Ok(Reconciled {
-        schema: Arc::clone(&root.ty),
+        schema,
         descr,
         leaves: class_of.iter().map(share).collect(),
         metadata,

@@ -473,6 +473,44 @@ pub(super) fn alike(a: &Type, b: &Type) -> bool {
             .all(|(a, b)| a.name() == b.name() && repetition(a) == repetition(b) && alike(a, b))
 }
 
+/// The same tree without annotations that are newer than the format this version knows: their
+/// content was not kept when the footer was decoded, so they cannot be written. Values, converted
+/// types and Arrow hints stay.
+pub(super) fn without_unknown(node: &TypePtr) -> parquet::errors::Result<TypePtr> {
+    let info = node.get_basic_info();
+    let is_unknown = matches!(info.logical_type_ref(), Some(LogicalType::_Unknown { .. }));
+    if let Type::PrimitiveType { physical_type, type_length, scale, precision, .. } = &**node {
+        if !is_unknown {
+            return Ok(Arc::clone(node));
+        }
+        return Type::primitive_type_builder(node.name(), *physical_type)
+            .with_repetition(info.repetition())
+            .with_converted_type(info.converted_type())
+            .with_length(*type_length)
+            .with_precision(*precision)
+            .with_scale(*scale)
+            .with_id(id(node))
+            .build()
+            .map(Arc::new);
+    }
+    let own = fields(node);
+    let known: Vec<TypePtr> = own.iter().map(without_unknown).collect::<Result<_, _>>()?;
+    if !is_unknown && own.iter().zip(&known).all(|(a, b)| Arc::ptr_eq(a, b)) {
+        return Ok(Arc::clone(node));
+    }
+    let logical = info.logical_type_ref().filter(|_| !is_unknown).cloned();
+    let builder = Type::group_type_builder(node.name())
+        .with_logical_type(logical)
+        .with_converted_type(info.converted_type())
+        .with_id(id(node))
+        .with_fields(known);
+    let built = match info.has_repetition() {
+        true => builder.with_repetition(info.repetition()).build()?,
+        false => builder.build()?,
+    };
+    Ok(Arc::new(built))
+}
+
 /// `like` with other repetition, id and fields; itself if they are its own.
 fn regroup(
     like: &TypePtr,
