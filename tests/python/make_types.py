@@ -27,7 +27,9 @@ def inner(name, type_, nullable=True):
     return pa.field(name, type_, nullable=nullable)
 
 
-POINT = pa.struct([inner("x", pa.int32(), False), inner("y", pa.string()), inner("z", pa.float32())])
+POINT = pa.struct(
+    [inner("x", pa.int32(), False), inner("y", pa.string()), inner("z", pa.float32())]
+)
 DEEP = pa.struct(
     [
         inner("a", pa.struct([inner("b", pa.list_(pa.struct([inner("c", pa.int64())])))])),
@@ -108,7 +110,11 @@ def draw(type_, rng, nullable=True):
         storage = draw(type_.storage_type, rng, nullable=False)
         if not isinstance(type_, pa.JsonType):
             return storage
-        return '{"a": [1, null]}' if rng.random() < 0.5 else '"' + draw_text(rng, string.ascii_letters) + '"'
+        return (
+            '{"a": [1, null]}'
+            if rng.random() < 0.5
+            else '"' + draw_text(rng, string.ascii_letters) + '"'
+        )
     if t.is_boolean(type_):
         return rng.random() < 0.5
     if t.is_integer(type_):
@@ -117,7 +123,9 @@ def draw(type_, rng, nullable=True):
         return rng.choice((low, high, 0, 1, rng.randint(low, high)))
     if t.is_float64(type_):
         bits = rng.choice(F64 + F64_NAN)
-        return struct.unpack("<d", struct.pack("<Q", bits))[0] if rng.random() < 0.6 else rng.random()
+        return (
+            struct.unpack("<d", struct.pack("<Q", bits))[0] if rng.random() < 0.6 else rng.random()
+        )
     if t.is_float32(type_):
         return np.array([rng.choice(F32)], np.uint32).view(np.float32)[0]
     if t.is_float16(type_):
@@ -143,11 +151,16 @@ def draw(type_, rng, nullable=True):
         value = draw(type_.value_type, random.Random(rng.randrange(9)), nullable=False)
         return value
     if t.is_fixed_size_list(type_):
-        return [draw(type_.value_type, rng, type_.value_field.nullable) for _ in range(type_.list_size)]
+        return [
+            draw(type_.value_type, rng, type_.value_field.nullable) for _ in range(type_.list_size)
+        ]
     if t.is_map(type_):
         size = rng.choice((0, 1, 2, 5))
         item = type_.item_field
-        return [(draw(type_.key_type, rng, False), draw(item.type, rng, item.nullable)) for _ in range(size)]
+        return [
+            (draw(type_.key_type, rng, False), draw(item.type, rng, item.nullable))
+            for _ in range(size)
+        ]
     if t.is_struct(type_):
         return {f.name: draw(f.type, rng, f.nullable) for f in type_}
     size = rng.choice((0, 0, 1, 2, 7))
@@ -186,7 +199,10 @@ def make(types, required, rows, seed, ids):
             fields.append(pa.field(name, type_, nullable=nullable))
             arrays.append(array(type_, rows, rng, nullable))
     if ids:
-        fields = [f.with_metadata({"PARQUET:field_id": str(i + 100), "unit": f.name}) for i, f in enumerate(fields)]
+        fields = [
+            f.with_metadata({"PARQUET:field_id": str(i + 100), "unit": f.name})
+            for i, f in enumerate(fields)
+        ]
     schema = pa.schema(fields, {"origin": "made", "note": "ünïcode"} if ids else None)
     return pa.Table.from_arrays(arrays, schema=schema)
 
@@ -216,7 +232,9 @@ def stable_order(keys_):
 
 def stably_sorted(tables, key=KEY):
     """Columns of the concatenation in the order of `key`, stably."""
-    order = stable_order(pa.chunked_array([c for t in tables for c in t[key].chunks], tables[0][key].type))
+    order = stable_order(
+        pa.chunked_array([c for t in tables for c in t[key].chunks], tables[0][key].type)
+    )
     return {
         name: taken([chunk for table in tables for chunk in table[name].chunks], order)
         for name in tables[0].column_names
@@ -271,4 +289,8 @@ def same(a, b):
 def differences(columns, table):
     """Names of the columns of `table` that do not hold `columns`, to the last bit."""
     assert list(columns) == table.column_names
-    return [name for name, column in columns.items() if not same(column, whole(table[name].chunks or [column[:0]]))]
+    return [
+        name
+        for name, column in columns.items()
+        if not same(column, whole(table[name].chunks or [column[:0]]))
+    ]

@@ -9,7 +9,7 @@
 //! # Invariants
 //! Every large buffer holds a [`Charge`] for as long as it lives, so `peak_bytes` is what the
 //! engine held at its worst. A cancelled context makes the next page or batch fail with
-//! [`Kind::Cancelled`](plait_core::Kind::Cancelled).
+//! [`Kind::Cancelled`].
 //!
 //! # Cost
 //! One atomic addition per page or batch.

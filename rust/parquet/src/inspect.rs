@@ -16,9 +16,10 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::files::{open_sources, output_leaves};
 use crate::keys::key_at;
 use crate::leaf::LocationCache;
-use crate::merge::{claimed, key_leaves, open_sources, output_leaves};
+use crate::order::{claimed, key_leaves};
 use crate::schema::{Policy, reconcile};
 use crate::source::Source;
 

@@ -16,12 +16,15 @@
 
 pub mod budget;
 pub mod chunk;
+mod content;
 pub mod context;
+mod files;
 pub mod inspect;
 pub mod keys;
 pub mod leaf;
 pub mod merge;
 pub mod options;
+mod order;
 pub mod page;
 pub mod properties;
 pub mod report;

@@ -13,8 +13,10 @@
 //! Reading keys, copying rows: both `plait_parquet`.
 
 mod batch;
+mod loser_tree;
 mod merge;
 mod window;
 
-pub use merge::{Disorder, Merge, Step};
+pub use loser_tree::{Disorder, Step};
+pub use merge::Merge;
 pub use window::{Ask, CutRule, Window, Windows};

@@ -22,7 +22,8 @@
 
 use std::collections::VecDeque;
 
-use super::merge::{Disorder, Merge, Step};
+use super::loser_tree::{Disorder, Step};
+use super::merge::Merge;
 use crate::error::Result;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
 use crate::run::{Runs, SourceId};

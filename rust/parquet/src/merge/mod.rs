@@ -15,7 +15,6 @@
 //! # Not here
 //! The order of rows (`plait_core::plan`).
 
-mod order;
 mod prepare;
 mod publish;
 mod run;
@@ -28,9 +27,6 @@ use plait_core::Result;
 use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::report::{MergeReport, Times};
-
-pub(crate) use order::{claimed, from_sources, key_leaves};
-pub(crate) use prepare::{open_sources, output_leaves};
 
 /// Merges as `options` say.
 ///

@@ -14,16 +14,17 @@ use plait_core::{Error, Kind, Result};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use sha2::{Digest, Sha256};
 
-use super::order::{SORT_ORDER_ENTRY, from_sources, key_leaves, sorting_columns};
 use crate::budget::Budget;
 use crate::context::Context;
+use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{IfExists, MergeOptions};
+use crate::order::{SORT_ORDER_ENTRY, from_sources, key_leaves, sorting_columns, unsorted};
 use crate::properties::properties;
 use crate::schema::{Reconciled, reconcile};
 use crate::source::Source;
-use crate::store::{self, Store};
+use crate::store;
 use crate::target::Target;
 
 /// What a merge works on.
@@ -61,40 +62,6 @@ impl Prepared {
         }
         entries
     }
-}
-
-/// Opens every source named by `patterns`, in order, with ids from `first_id` on.
-///
-/// # Errors
-/// As [`store::list`], [`store::open`], [`Source::open`].
-pub(crate) fn open_sources(
-    patterns: &[String],
-    first_id: usize,
-    context: &Context,
-) -> Result<Vec<Arc<Source>>> {
-    let paths = store::list(patterns)?;
-    let mut sources = Vec::with_capacity(paths.len());
-    for (i, path) in paths.iter().enumerate() {
-        context.check_cancelled()?;
-        let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
-            Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
-        })?);
-        let store: Arc<dyn Store> =
-            Arc::new(Watched { inner: store::open(path)?, context: context.clone() });
-        sources.push(Arc::new(Source::open(id, store)?));
-    }
-    Ok(sources)
-}
-
-/// The output's leaves with the adapters of all sources.
-pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
-    let adapters = Arc::new(reconciled.leaves.clone());
-    let leaf = |(index, descr): (usize, &Arc<_>)| OutputLeaf {
-        descr: Arc::clone(descr),
-        index,
-        adapters: Arc::clone(&adapters),
-    };
-    reconciled.descr.columns().iter().enumerate().map(leaf).collect()
 }
 
 pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepared> {
@@ -185,7 +152,7 @@ fn bounds(
         let first = key_at(source, keys, 0, cache, context)?;
         let last = key_at(source, keys, last_row, cache, context)?;
         if last < first && !assume_sorted {
-            return Err(super::run::unsorted(source, &keys.shape, last_row, &first, &last));
+            return Err(unsorted(source, &keys.shape, last_row, &first, &last));
         }
         bounds.push(Bounds { source: source.id, last: last.max(first.clone()), first });
     }
@@ -307,35 +274,4 @@ fn is_ours(path: &Path, task: &str) -> bool {
             .flatten()
             .any(|e| e.key == "plait.task" && e.value.as_deref() == Some(task))
     })
-}
-
-/// A store whose reads can be made to fail by tests.
-struct Watched {
-    inner: Arc<dyn Store>,
-    context: Context,
-}
-
-impl Store for Watched {
-    fn path(&self) -> &str {
-        self.inner.path()
-    }
-
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
-        self.context.fault("read").map_err(|e| {
-            Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
-        })?;
-        self.inner.read(range)
-    }
-
-    fn check_unchanged(&self) -> Result<()> {
-        self.inner.check_unchanged()
-    }
-
-    fn is_local(&self) -> bool {
-        self.inner.is_local()
-    }
 }

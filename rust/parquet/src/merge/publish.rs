@@ -14,12 +14,12 @@ use sha2::{Digest, Sha256};
 
 use super::prepare::Prepared;
 use super::run::Made;
+use crate::content;
 use crate::context::Context;
 use crate::options::{MergeOptions, Verify};
 use crate::report::{
     ConflictReport, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
 };
-use crate::verify::content;
 
 pub(super) fn publish(
     prepared: &Prepared,

@@ -15,7 +15,6 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plait_core::key::{KeyShape, render};
 use plait_core::plan::{Ask, CutRule, Disorder, Merge, Step, Window, Windows};
 use plait_core::run::{Runs, SourceId};
 use plait_core::{Error, Kind, Result};
@@ -26,6 +25,7 @@ use crate::chunk;
 use crate::context::Context;
 use crate::keys::{KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
+use crate::order::unsorted;
 use crate::report::{Copied, Times};
 use crate::sink::{Finished, KEY_INDEX_ROWS, Output};
 use crate::source::Source;
@@ -390,21 +390,4 @@ fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared) -> Resul
     let descending = prepared.order.columns().first().is_some_and(|c| c.descending);
     let wanted = if descending { BoundaryOrder::DESCENDING } else { BoundaryOrder::ASCENDING };
     Ok(!is_cut && index.get_boundary_order() == Some(wanted))
-}
-
-/// The error for a key that is smaller than the one before it.
-pub(super) fn unsorted(
-    source: &Source,
-    shape: &KeyShape,
-    row: u64,
-    before: &[u8],
-    after: &[u8],
-) -> Error {
-    let names: Vec<&str> = shape.columns().iter().map(|c| c.name.as_str()).collect();
-    Error::new(Kind::UnsortedSource, "key goes backwards")
-        .with_path(source.path())
-        .with_column(names.join(", "))
-        .with_row(row)
-        .with_got(format!("{} after {}", render(shape, after), render(shape, before)))
-        .with_hint("sort the file first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere")
 }

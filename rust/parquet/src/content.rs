@@ -21,8 +21,8 @@ use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;
 
 use crate::context::Context;
+use crate::files::output_leaves;
 use crate::leaf::{self, LocationCache, OutputLeaf, Span, with_physical};
-use crate::merge::output_leaves;
 use crate::schema::{Policy, reconcile};
 use crate::sink::Finished;
 use crate::source::Source;

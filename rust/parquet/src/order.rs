@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parquet::file::metadata::SortingColumn;
 use parquet::schema::types::SchemaDescriptor;
-use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder};
+use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder, render};
 use plait_core::{Error, Kind, Result};
 
 use crate::keys::KeyLeaves;
@@ -126,4 +126,21 @@ pub(crate) fn sorting_columns(order: &SortOrder, keys: &KeyLeaves) -> Vec<Sortin
             nulls_first: column.nulls == Nulls::First,
         })
         .collect()
+}
+
+/// The error for a key that is smaller than the one before it.
+pub(crate) fn unsorted(
+    source: &Source,
+    shape: &KeyShape,
+    row: u64,
+    before: &[u8],
+    after: &[u8],
+) -> Error {
+    let names: Vec<&str> = shape.columns().iter().map(|c| c.name.as_str()).collect();
+    Error::new(Kind::UnsortedSource, "key goes backwards")
+        .with_path(source.path())
+        .with_column(names.join(", "))
+        .with_row(row)
+        .with_got(format!("{} after {}", render(shape, after), render(shape, before)))
+        .with_hint("sort the file first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere")
 }

@@ -11,8 +11,6 @@
 //! # Not here
 //! Repairing.
 
-pub(crate) mod content;
-
 use std::sync::Arc;
 
 use plait_core::key::{KeyValue, SortOrder, decode, render};
@@ -21,10 +19,12 @@ use plait_core::run::{Runs, SourceId};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::content;
 use crate::context::Context;
+use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::LocationCache;
-use crate::merge::{from_sources, key_leaves, open_sources, output_leaves};
+use crate::order::{from_sources, key_leaves};
 use crate::schema::{Policy, reconcile};
 use crate::source::Source;
 

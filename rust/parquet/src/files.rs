@@ -1,0 +1,83 @@
+//! Opens every source once, in the order that breaks ties, and ties its leaves to the output's.
+//!
+//! # Invariants
+//! Ids follow the order given. Every read of a source passes the context's fault switch.
+//!
+//! # Not here
+//! Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
+
+use std::sync::Arc;
+
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+
+use crate::context::Context;
+use crate::leaf::OutputLeaf;
+use crate::schema::Reconciled;
+use crate::source::Source;
+use crate::store::{self, Store};
+
+/// Opens every source named by `patterns`, in order, with ids from `first_id` on.
+///
+/// # Errors
+/// As [`store::list`], [`store::open`], [`Source::open`].
+pub(crate) fn open_sources(
+    patterns: &[String],
+    first_id: usize,
+    context: &Context,
+) -> Result<Vec<Arc<Source>>> {
+    let paths = store::list(patterns)?;
+    let mut sources = Vec::with_capacity(paths.len());
+    for (i, path) in paths.iter().enumerate() {
+        context.check_cancelled()?;
+        let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
+            Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
+        })?);
+        let store: Arc<dyn Store> =
+            Arc::new(Watched { inner: store::open(path)?, context: context.clone() });
+        sources.push(Arc::new(Source::open(id, store)?));
+    }
+    Ok(sources)
+}
+
+/// The output's leaves with the adapters of all sources.
+pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
+    let adapters = Arc::new(reconciled.leaves.clone());
+    let leaf = |(index, descr): (usize, &Arc<_>)| OutputLeaf {
+        descr: Arc::clone(descr),
+        index,
+        adapters: Arc::clone(&adapters),
+    };
+    reconciled.descr.columns().iter().enumerate().map(leaf).collect()
+}
+
+/// A store whose reads can be made to fail by tests.
+struct Watched {
+    inner: Arc<dyn Store>,
+    context: Context,
+}
+
+impl Store for Watched {
+    fn path(&self) -> &str {
+        self.inner.path()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
+        self.context.fault("read").map_err(|e| {
+            Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
+        })?;
+        self.inner.read(range)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.inner.check_unchanged()
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
+    }
+}
