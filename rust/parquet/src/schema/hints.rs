@@ -45,12 +45,13 @@ struct View<'a> {
     hinted: bool,
 }
 
-/// The hint of the output, if any source has one.
+/// The hint of the output, if any source has one; `kept` is the output's file metadata.
 pub(super) fn merge(
     sources: &[(&str, &FileMetaData)],
     class_of: &[usize],
     classes: &[Class<'_>],
     descr: &SchemaDescriptor,
+    kept: &[KeyValue],
     conflicts: &mut Vec<Line>,
 ) -> Option<KeyValue> {
     let hints: Vec<Option<&str>> = sources.iter().map(|(_, footer)| hint_of(footer)).collect();
@@ -91,7 +92,7 @@ pub(super) fn merge(
         .filter_map(|(_, _, hinted)| hinted.as_ref())
         .map(Schema::metadata)
         .find(|m| !m.is_empty());
-    accepted(descr, &plain, merged, metadata.map(|m| carried(m, sources)).unwrap_or_default())
+    accepted(descr, &plain, merged, metadata.map(|m| carried(m, sources, kept)).unwrap_or_default())
 }
 
 fn hint_of(footer: &FileMetaData) -> Option<&str> {
@@ -124,18 +125,25 @@ fn is_sound(node: &Type) -> bool {
         && (!map || repetition(node) != Repetition::REPEATED || !node.is_primitive())
 }
 
-/// Metadata of the hint's own schema that repeats the files': not what may be stale.
-fn carried(metadata: &Metadata, sources: &[(&str, &FileMetaData)]) -> Metadata {
-    let mut kept = Metadata::new();
+/// Metadata of the hint's own schema. What repeats the files' metadata stays as far as the output
+/// keeps it: PyArrow shows what is in the hint and nothing else.
+fn carried(metadata: &Metadata, sources: &[(&str, &FileMetaData)], kept: &[KeyValue]) -> Metadata {
+    let mut carried = Metadata::new();
     for (key, value) in metadata {
         let of_a_file = sources.iter().any(|(_, footer)| {
             footer.key_value_metadata().into_iter().flatten().any(|pair| pair.key == *key)
         });
-        if !of_a_file && key != "pandas" && !key.starts_with("plait.") {
-            kept.insert(key.clone(), value.clone());
+        match kept.iter().find(|pair| pair.key == *key) {
+            Some(pair) => {
+                carried.insert(key.clone(), pair.value.clone().unwrap_or_default());
+            }
+            None if !of_a_file && key != "pandas" && !key.starts_with("plait.") => {
+                carried.insert(key.clone(), value.clone());
+            }
+            None => {} // left out by the policy, or stale
         }
     }
-    kept
+    carried
 }
 
 /// Encodes what a reader of `descr` makes of `merged`; fields that it refuses go without hint.

@@ -76,9 +76,9 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
     let unchanged: Vec<bool> = classes.iter().map(|c| equal(c.descr, &descr)).collect();
     let unchanged: Vec<bool> =
         class_of.iter().map(|c| unchanged.get(*c).copied().unwrap_or(false)).collect();
-    let hint = hints::merge(sources, &class_of, &classes, &descr, &mut conflicts);
     let (mut metadata, metadata_conflicts) =
         metadata::merge(sources, &unchanged, policy.metadata_conflicts, &mut conflicts);
+    let hint = hints::merge(sources, &class_of, &classes, &descr, &metadata, &mut conflicts);
     if !conflicts.is_empty() {
         return Err(error(&conflicts));
     }
