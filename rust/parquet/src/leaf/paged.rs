@@ -97,7 +97,8 @@ impl<T: DataType> PagedLeaf<T> {
         }
         let in_group = usize::try_from(self.group_end - self.row).unwrap_or(usize::MAX);
         let wanted = rows.min(in_group);
-        let (def_before, values_before) = (span.def.len(), span.values.len());
+        let (def_before, rep_before) = (span.def.len(), span.rep.len());
+        let values_before = span.values.len();
         let Some(reader) = &mut self.reader else { return Ok(0) };
         let outcome = guard(|| {
             let (def, rep) = (&mut span.def, &mut span.rep);
@@ -107,9 +108,24 @@ impl<T: DataType> PagedLeaf<T> {
         if read == 0 {
             return Err(self.ends_early());
         }
+        self.check_levels(&span.def[def_before..], &span.rep[rep_before..])?;
         self.map_levels(span, def_before, values_before);
         self.row += read as u64;
         Ok(read)
+    }
+
+    /// The decoder of levels does not check them: two bits can say 3 where 2 is the most.
+    fn check_levels(&self, def: &[i16], rep: &[i16]) -> Result<()> {
+        let is_over = |levels: &[i16], max: i16| {
+            let (low, high) =
+                levels.iter().fold((0, 0), |(low, high), &l| (l.min(low), l.max(high)));
+            low < 0 || high > max
+        };
+        if is_over(def, self.descr.max_def_level()) || is_over(rep, self.descr.max_rep_level()) {
+            return Err(Error::new(Kind::CorruptSource, "level is above the column's maximum")
+                .with_hint("the file is damaged; write it again from its origin"));
+        }
+        Ok(())
     }
 
     fn map_levels(&self, span: &mut Span<T::T>, def_before: usize, values_before: usize) {
