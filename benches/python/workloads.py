@@ -193,13 +193,13 @@ def metrics_file(series: dict, rows: int, number: int) -> pa.Table:
             "tag_cluster": drawn(words("cluster", 40), host % 40),
             "tag_machine": drawn(words("machine-type", 30), host * 13 % 30),
             "tag_version": drawn(words("v1.4", 300), skewed(rng, rows, 300), at_random(0.3)),
-            "tag_pod": drawn(
-                words("pod", 4000), host * 2 + rng.integers(0, 2, rows), by_host(0.5)
-            ),
+            "tag_pod": drawn(words("pod", 4000), host * 2 + rng.integers(0, 2, rows), by_host(0.5)),
             "tag_container": drawn(words("container", 500), (host + service) % 500, by_host(0.4)),
             "tag_status": drawn(words("status", 12), skewed(rng, rows, 12)),
             "tag_method": drawn(words("method", 7), skewed(rng, rows, 7), at_random(0.3)),
-            "tag_endpoint": drawn(words("/api/v2/items", 2000), skewed(rng, rows, 2000), at_random(0.6)),
+            "tag_endpoint": drawn(
+                words("/api/v2/items", 2000), skewed(rng, rows, 2000), at_random(0.6)
+            ),
             "tag_customer": drawn(
                 words("customer", 20_000), rng.integers(0, 20_000, rows), at_random(0.9)
             ),
@@ -253,7 +253,9 @@ def wide(scale: float, _folder: Path):
             if i < 10:
                 null = rng.random(rows) < 0.2 if i % 3 == 0 else None
                 choices = 10 << i
-                values = drawn([f"t{i}-{j:x}" for j in range(choices)], skewed(rng, rows, choices), null)
+                values = drawn(
+                    [f"t{i}-{j:x}" for j in range(choices)], skewed(rng, rows, choices), null
+                )
             elif i < 15:
                 choices = 20_000 * (i - 9)
                 items = [f"item/{i}/{j * 2654435761 % 2**32:08x}" for j in range(choices)]

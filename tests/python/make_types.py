@@ -14,6 +14,7 @@ import struct
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 KEY = "k"
 DAYS = dt.date(1970, 1, 1)
@@ -84,7 +85,6 @@ TYPES = {
     "list3": pa.list_(pa.list_(pa.list_(pa.int8()))),
     "list_struct": pa.list_(POINT),
     "list_decimal": pa.list_(pa.decimal128(20, 2)),
-    "list_dict": pa.list_(pa.dictionary(pa.int32(), pa.string())),
     "list_null": pa.list_(pa.null()),
     "struct": POINT,
     "struct_deep": DEEP,
@@ -104,7 +104,7 @@ REQUIRED = {
 def draw(type_, rng, nullable=True):
     """A value of a type, often an odd one."""
     t = pa.types
-    if nullable and rng.random() < 0.2 or t.is_null(type_):
+    if (nullable and rng.random() < 0.2) or t.is_null(type_):
         return None
     if isinstance(type_, pa.BaseExtensionType):
         storage = draw(type_.storage_type, rng, nullable=False)
@@ -148,8 +148,7 @@ def draw(type_, rng, nullable=True):
     if t.is_timestamp(type_) or t.is_duration(type_):
         return rng.choice((-(10**9), -1, 0, rng.randint(0, 2 * 10**9))) * UNITS[type_.unit]
     if t.is_dictionary(type_):
-        value = draw(type_.value_type, random.Random(rng.randrange(9)), nullable=False)
-        return value
+        return draw(type_.value_type, random.Random(rng.randrange(9)), nullable=False)
     if t.is_fixed_size_list(type_):
         return [
             draw(type_.value_type, rng, type_.value_field.nullable) for _ in range(type_.list_size)
@@ -236,15 +235,19 @@ def stably_sorted(tables, key=KEY):
         pa.chunked_array([c for t in tables for c in t[key].chunks], tables[0][key].type)
     )
     return {
-        name: taken([chunk for table in tables for chunk in table[name].chunks], order)
+        name: taken([chunk for table in tables for chunk in chunks(table[name])], order)
         for name in tables[0].column_names
     }
 
 
-def whole(chunks):
+def chunks(column):
+    """The chunks of a column, at least one."""
+    return column.chunks or [pa.array([], column.type)]
+
+
+def whole(some):
     """One array of some chunks, dictionaries decoded."""
-    chunks = [plain(chunk) for chunk in chunks]
-    return pa.concat_arrays(chunks) if len(chunks) != 1 else chunks[0]
+    return pa.concat_arrays([plain(chunk) for chunk in some])
 
 
 def plain(array_):
@@ -254,8 +257,8 @@ def plain(array_):
     return array_.dictionary_decode() if pa.types.is_dictionary(array_.type) else array_
 
 
-def taken(chunks, order):
-    array_ = whole(chunks)
+def taken(some, order):
+    array_ = whole(some)
     try:
         return array_.take(pa.array(order))
     except pa.ArrowNotImplementedError:  # views, in some versions
@@ -276,7 +279,7 @@ def same(a, b):
     if t.is_map(a.type):
         a, b = (m.cast(pa.list_(pa.struct([m.type.key_field, m.type.item_field]))) for m in (a, b))
     if t.is_nested(a.type):
-        lengths = pa.compute.list_value_length(a).equals(pa.compute.list_value_length(b))
+        lengths = pc.list_value_length(a).equals(pc.list_value_length(b))
         return lengths and same(a.flatten(), b.flatten())
     if a.type != b.type:
         return False
@@ -290,7 +293,5 @@ def differences(columns, table):
     """Names of the columns of `table` that do not hold `columns`, to the last bit."""
     assert list(columns) == table.column_names
     return [
-        name
-        for name, column in columns.items()
-        if not same(column, whole(table[name].chunks or [column[:0]]))
+        name for name, column in columns.items() if not same(column, whole(chunks(table[name])))
     ]

@@ -196,7 +196,7 @@ impl Merger<'_> {
         let ty = self.data_type(plain, views);
         self.column.pop();
         let hinted = || views.iter().filter(|v| v.hinted);
-        let like = hinted().find(|v| *v.field.data_type() == ty);
+        let like = hinted().find(|v| with_wide_keys(v.field.data_type().clone()) == ty);
         let described = hinted().find(|v| !v.field.metadata().is_empty());
         let mut metadata = plain.metadata().clone();
         for (key, value) in described.iter().flat_map(|v| v.field.metadata()) {

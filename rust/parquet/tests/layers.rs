@@ -1,0 +1,107 @@
+//! The arrows between the modules of this crate point one way, only two of them open files, and one
+//! word stands for one thing.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../../core/tests/layers/check.rs"]
+mod check;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Lowest first: a module and what it imports.
+const LAYERS: &[(&str, &str)] = &[
+    ("budget", ""),
+    ("context", ""),
+    ("report", ""),
+    ("schema", ""),
+    ("store", ""),
+    ("options", "schema"),
+    ("target", "context"),
+    ("spill", "context target"),
+    ("source", "page store"),
+    ("page", "context source store"),
+    ("leaf", "context page schema source"),
+    ("keys", "context leaf source"),
+    ("files", "context leaf schema source store"),
+    ("order", "keys leaf schema source"),
+    ("properties", "leaf options page schema source"),
+    ("chunk", "context leaf options page properties schema source"),
+    ("weave", "context leaf page schema source spill"),
+    ("sink", "chunk leaf page source target weave"),
+    ("content", "context files leaf schema sink source store"),
+    ("inspect", "context files keys leaf order schema source"),
+    ("verify", "content context files keys leaf order schema source"),
+    (
+        "merge",
+        "budget chunk content context files keys leaf options order page properties report schema sink source store target weave",
+    ),
+];
+
+/// Arrows that point back. A footer is Thrift, as page headers are, and its decoder is guarded as
+/// theirs are.
+const KNOTS: &[(&str, &str)] = &[("source", "page")];
+
+/// What is not said, and the word of the glossary in docs/ARCHITECTURE.md that is.
+const REJECTED: &[(&str, &str)] = &[
+    ("inputs", "sources"),
+    ("streams", "sources"),
+    ("shard", "region or output"),
+    ("fragment", "run or region"),
+    ("job", "task"),
+    ("sorter", "merge"),
+    ("destination", "sink or target"),
+];
+
+/// Said of schema trees and processes, never where rows are ordered and copied.
+const REJECTED_OF_SOURCES: &[(&str, &str)] =
+    &[("child", "source"), ("children", "sources"), ("stream", "source")];
+const OF_SOURCES: &[&str] =
+    &["plan", "region", "merge", "run.rs", "keys.rs", "weave.rs", "sink.rs"];
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+#[test]
+fn imports_point_one_way() {
+    let found = check::arrows(&root().join("rust/parquet/src"), "lib");
+    check::assert_layers(&found, LAYERS, KNOTS);
+}
+
+#[test]
+fn only_the_store_and_the_target_open_files() {
+    for (path, text) in check::own_code(&root().join("rust/parquet/src")) {
+        let may = path.starts_with("store") || path == Path::new("target.rs");
+        for door in ["File::open", "File::create", "OpenOptions", "fs::write", "fs::rename"] {
+            assert!(may || !text.contains(door), "{}: {door}", path.display());
+        }
+    }
+}
+
+#[test]
+fn one_word_for_one_thing() {
+    let mut texts = Vec::new();
+    for folder in ["rust/core/src", "rust/parquet/src", "rust/py/src"] {
+        let own = check::own_code(&root().join(folder));
+        texts.extend(own.into_iter().map(|(path, text)| (Path::new(folder).join(path), text)));
+    }
+    for folder in ["python/plait", "python/plait/cli", "docs", "docs/guide", "docs/formats", ""] {
+        for entry in fs::read_dir(root().join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|e| e == "py" || e == "md") {
+                texts.push((path.clone(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    assert!(texts.len() > 60, "only {} files were read", texts.len());
+    let mut found = Vec::new();
+    for (path, text) in &texts {
+        let is_of_sources = path.iter().any(|part| OF_SOURCES.iter().any(|of| part == *of));
+        let more = if is_of_sources { REJECTED_OF_SOURCES } else { &[] };
+        for (line, bad, good) in check::rejected(text, &[REJECTED, more].concat()) {
+            found.push(format!("{}:{line}: `{bad}`, say {good}", path.display()));
+        }
+    }
+    assert_eq!(found, Vec::<String>::new());
+}
