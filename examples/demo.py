@@ -13,9 +13,10 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import plait
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import plait
 
 METRIC_RUNS = 16
 METRIC_ROWS_PER_RUN = 100_000

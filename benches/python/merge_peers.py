@@ -152,8 +152,28 @@ def peak_rss_bytes() -> int:
 # -- all runs --------------------------------------------------------------------------------------
 
 
-def run_apart(job: dict) -> dict:
-    """Runs one tool in a process of its own and measures its output."""
+def busy_s() -> float:
+    """Processor seconds that all processes together have used, where the system tells."""
+    path = Path("/proc/stat")
+    if not path.exists():
+        return 0.0
+    user, nice, system, _idle, _wait, irq, softirq = path.read_text().split()[1:8]
+    ticks = sum(map(int, (user, nice, system, irq, softirq)))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def wait_until_quiet(wait_s: float) -> None:
+    """Waits until others used less than a tenth of a processor for two seconds, at most `wait_s`."""
+    end = time.monotonic() + wait_s
+    while time.monotonic() < end:
+        before = busy_s()
+        time.sleep(2)
+        if busy_s() - before < 0.2:
+            return
+
+
+def run_apart(job: dict, wait_s: float) -> dict:
+    """Runs one tool in a process of its own and measures its output, and what others did then."""
     out = Path(job["out"])
     out.unlink(missing_ok=True)
     shutil.rmtree(job["scratch"], ignore_errors=True)
@@ -165,6 +185,9 @@ def run_apart(job: dict) -> dict:
         "RAYON_NUM_THREADS",
         "OMP_NUM_THREADS",
     )
+    wait_until_quiet(wait_s)
+    before, started = busy_s(), time.perf_counter()
+    own = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, __file__, "--job", json.dumps(job)],
         env={**os.environ, **dict.fromkeys(libraries, threads)},
@@ -174,7 +197,10 @@ def run_apart(job: dict) -> dict:
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"error": f"exit code {done.returncode}: {last}"}
-    return json.loads(done.stdout) | {"out_bytes": out.stat().st_size}
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    own_s = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
+    others = max(0.0, busy_s() - before - own_s) / (time.perf_counter() - started)
+    return json.loads(done.stdout) | {"out_bytes": out.stat().st_size, "others": others}
 
 
 def check(job: dict) -> str:
@@ -227,7 +253,7 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
     for turn in range(arguments.rounds):
         shift = turn % len(tools)
         for tool in tools[shift:] + tools[:shift]:
-            run = run_apart(jobs[tool])
+            run = run_apart(jobs[tool], arguments.wait)
             runs[tool].append(run)
             print(name, turn, tool, json.dumps(run), flush=True)
             if turn == 0:
@@ -277,18 +303,19 @@ def table(result: dict) -> list[str]:
         "",
         f"Scale {facts['scale']:g}. Key `{workloads.sort_by(result['name'])}`.",
         "",
-        "| tool | wall s | min–max | CPU s | peak RSS MB | output MB | checked |",
-        "|---|---|---|---|---|---|---|",
+        "| tool | wall s | min–max | CPU s | peak RSS MB | output MB | others | checked |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for tool, runs in result["runs"].items():
         if tool not in whole:
-            lines.append(f"| {tool} | failed | | | | | {result['checks'][tool]} |")
+            lines.append(f"| {tool} | failed | | | | | | {result['checks'][tool]} |")
             continue
         walls = [run["wall_s"] for run in runs]
         lines.append(
             f"| {tool} | {median(runs, 'wall_s'):.2f} | {min(walls):.2f}–{max(walls):.2f} "
             f"| {median(runs, 'cpu_s'):.2f} | {median(runs, 'rss_bytes') / 1e6:,.0f} "
-            f"| {median(runs, 'out_bytes') / 1e6:,.0f} | {result['checks'][tool]} |"
+            f"| {median(runs, 'out_bytes') / 1e6:,.0f} | {max(r['others'] for r in runs):.2f} "
+            f"| {result['checks'][tool]} |"
         )
     if best and "plait" in whole:
         ours = whole["plait"]
@@ -319,6 +346,8 @@ machine differ: run it there.
   without starting Python; peak RSS of the whole process.
 - Plait runs with its default `memory_limit` of 512 MB and checks every key. DuckDB, Polars and PyArrow
   sort; DataFusion merges, because it is told that every file is sorted.
+- *others*: processors that everything else on the machine kept busy during the worst of these runs. Above
+  0.2 or so, trust CPU seconds more than wall time.
 - *checked* is what `plait verify` found: `order and rows` means sorted, and value for value the rows
   of the sources. Where a tool changes the type of a column, values cannot be compared.
 """
@@ -346,6 +375,7 @@ def parse(arguments=None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--wait", type=float, default=60, help="most seconds to wait for quiet")
     parser.add_argument(
         "--data", type=Path, default=ROOT / "bench-data", help="where files are made"
     )

@@ -261,7 +261,10 @@ def _call(
 
 def _path(path: object, name: str) -> str:
     if isinstance(path, str | bytes | os.PathLike):
-        return os.fsdecode(path)
+        text = os.fsdecode(path)
+        if any("\udc80" <= letter <= "\udcff" for letter in text):
+            raise InvalidArgument.of(f"`{name}` is not valid UTF-8", got=ascii(text))
+        return text
     raise InvalidArgument.of(
         f"`{name}` is not a path", got=f"`{path!r}`", hint="give text or a pathlib.Path"
     )

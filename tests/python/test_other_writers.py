@@ -37,6 +37,8 @@ REFUSED = {
     ),
     # the header of the dictionary page is not counted in the length of its chunk
     "nation.dict-malformed.parquet": (plait.CorruptSource, "page reaches out of its chunk"),
+    # the footer uses the number of a field of the format for another type: an old fork's extension
+    "dict-page-offset-zero.parquet": (plait.CorruptSource, "bytes cannot be decoded"),
     # one page of a gigabyte in 4 kB; PyArrow and DuckDB cannot hand its rows out either
     "large_string_map.brotli.parquet": (
         plait.MemoryLimitExceeded,
@@ -103,7 +105,7 @@ def test_what_is_malformed_is_refused_by_name(name, tmp_path):
         plait.merge(twice(tmp_path, HOME / "data" / name), tmp_path / "out", sort_by=[])
     assert type(caught.value) is kind
     assert caught.value.path == str(tmp_path / "a.parquet")
-    assert caught.value.column
+    assert caught.value.column or name == "dict-page-offset-zero.parquet"  # its footer is damaged
     assert not (tmp_path / "out").exists() or not os.listdir(tmp_path / "out")
 
 

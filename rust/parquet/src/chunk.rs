@@ -6,11 +6,12 @@
 //! ```
 //!
 //! # Invariants
-//! Only chunks in the shape of the output are copied ([`can_copy`]). Every page header is read and
-//! every checksum is compared on the way.
+//! Only chunks in the shape of the output are copied ([`can_copy`]). Every page header is read on
+//! the way, and every page is compared with its checksum; one without a checksum is unpacked to see
+//! that it can be.
 //!
 //! # Cost
-//! One page at a time in memory.
+//! One page at a time in memory. Without checksums, the time to decompress.
 //!
 //! # Not here
 //! Whether a row group may be copied at this point of the order (`plait_core::plan`).
@@ -19,6 +20,7 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::basic::Compression;
 use parquet::bloom_filter::Sbbf;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
@@ -31,8 +33,9 @@ use plait_core::{Error, Kind, Result};
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::MergeOptions;
-use crate::page::header::{PageHeader, Parsed};
-use crate::page::{Locations, guard, wrap_error};
+use crate::page::codec::decompress;
+use crate::page::header::{PageHeader, PageKind, Parsed};
+use crate::page::{Locations, PAGE_BYTES_MAX, guard, unwrap_error, wrap_error};
 use crate::properties::parse_codec;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -43,6 +46,7 @@ pub struct SourceChunk {
     /// Offsets and lengths of all pages, the dictionary first.
     parts: Vec<(u64, u32)>,
     column: String,
+    codec: Compression,
     context: Context,
 }
 
@@ -117,8 +121,9 @@ pub fn open(
         offset_index: Some(offset_index(&locations)),
     };
     let column = leaf.descr.path().string();
+    let codec = chunk.compression();
     Ok(Some((
-        SourceChunk { source: Arc::clone(source), parts, column, context: context.clone() },
+        SourceChunk { source: Arc::clone(source), parts, column, codec, context: context.clone() },
         close,
     )))
 }
@@ -173,9 +178,16 @@ fn bloom_filter(source: &Source, row_group: usize, leaf: usize) -> Result<Option
     if chunk.bloom_filter_offset().is_none() {
         return Ok(None);
     }
-    // A filter that does not parse is left out: readers then read the pages.
     let reader = WholeFile(source);
-    Ok(guard(|| Sbbf::read_from_column_chunk(chunk, &reader)).ok().and_then(Result::ok).flatten())
+    match guard(|| Sbbf::read_from_column_chunk(chunk, &reader)) {
+        Ok(Ok(filter)) => Ok(filter),
+        // A filter that does not parse is left out: readers then read the pages.
+        Err(_) => Ok(None),
+        Ok(Err(e)) => match unwrap_error(e) {
+            e if e.kind() == Kind::Storage => Err(e),
+            _ => Ok(None),
+        },
+    }
 }
 
 struct WholeFile<'a>(&'a Source);
@@ -220,6 +232,7 @@ impl ChunkReader for SourceChunk {
             source: Arc::clone(&self.source),
             parts: self.parts.clone().into_iter(),
             column: self.column.clone(),
+            codec: self.codec,
             context: self.context.clone(),
             page: Bytes::new(),
         })
@@ -235,6 +248,7 @@ pub struct PartsReader {
     source: Arc<Source>,
     parts: std::vec::IntoIter<(u64, u32)>,
     column: String,
+    codec: Compression,
     context: Context,
     page: Bytes,
 }
@@ -256,12 +270,44 @@ impl PartsReader {
         if body.len() != header.compressed_len as usize {
             return Err(corrupt("page is not as long as its place"));
         }
-        if header.crc.is_some_and(|crc| crc != crc32fast::hash(&body)) {
-            return Err(corrupt("page does not match its checksum")
-                .with_hint("the file was damaged; fetch it again"));
+        match header.crc {
+            Some(crc) if crc != crc32fast::hash(&body) => {
+                return Err(corrupt("page does not match its checksum")
+                    .with_hint("the file was damaged; fetch it again"));
+            }
+            Some(_) => {}
+            None => self.try_unpack(&header, &body).map_err(place)?,
         }
         self.page = bytes;
         Ok(())
+    }
+}
+
+impl PartsReader {
+    /// Unpacks a page that has no checksum, to see that it can be.
+    fn try_unpack(&self, header: &PageHeader, body: &[u8]) -> Result<()> {
+        let (levels_len, is_packed) = match header.kind {
+            PageKind::DataV2 { def_levels_len, rep_levels_len, is_compressed, .. } => {
+                (def_levels_len as usize + rep_levels_len as usize, is_compressed)
+            }
+            _ => (0, true),
+        };
+        let unpacked_len = (header.uncompressed_len as usize).saturating_sub(levels_len);
+        let values = body.get(levels_len..).unwrap_or_default();
+        if !is_packed || self.codec == Compression::UNCOMPRESSED {
+            return match values.len() == unpacked_len {
+                true => Ok(()),
+                false => {
+                    Err(Error::new(Kind::CorruptSource, "page has another length than it says"))
+                }
+            };
+        }
+        if unpacked_len > PAGE_BYTES_MAX {
+            return Err(Error::new(Kind::MemoryLimit, "page is too large")
+                .with_got(format!("{unpacked_len} bytes")));
+        }
+        let _charge = self.context.charge(unpacked_len);
+        guard(|| decompress(self.codec, values, unpacked_len)).flatten().map(drop)
     }
 }
 

@@ -23,7 +23,7 @@ use parquet::data_type::{
     BoolType, ByteArrayType, DataType, DoubleType, FixedLenByteArrayType, FloatType, Int32Type,
     Int64Type, Int96, Int96Type,
 };
-use plait_core::key::{Column, KeyShape, Keys, Values, encode};
+use plait_core::key::{Column, KeyShape, KeyType, Keys, Values, encode};
 use plait_core::{Error, Kind, Result};
 
 use crate::context::{Charge, Context};
@@ -91,9 +91,26 @@ impl KeyReader {
         for column in &mut self.columns {
             column.fill(rows).map_err(|e| e.with_path(self.source.path()))?;
         }
+        for (column, kind) in self.columns.iter().zip(self.shape.columns()) {
+            if kind.ty == KeyType::Null && column.has_values() {
+                return Err(Error::new(Kind::CorruptSource, "column of nulls holds values")
+                    .with_path(self.source.path())
+                    .with_column(&kind.name)
+                    .with_row(self.row));
+            }
+        }
         let bytes: Vec<Vec<&[u8]>> = self.columns.iter().map(KeyColumn::slices).collect();
-        let columns: Vec<Column<'_>> =
-            self.columns.iter().zip(&bytes).map(|(c, b)| c.column(b)).collect();
+        let kinds = self.shape.columns().iter().map(|kind| kind.ty);
+        let columns: Vec<Column<'_>> = self
+            .columns
+            .iter()
+            .zip(&bytes)
+            .zip(kinds)
+            .map(|((column, slices), ty)| match ty {
+                KeyType::Null => Column { present: None, values: Values::None },
+                _ => column.column(slices),
+            })
+            .collect();
         let keys = encode(&self.shape, rows, &columns)
             .map_err(|e| e.with_path(self.source.path()).with_row(self.row))?;
         self.row += rows as u64;
@@ -213,6 +230,10 @@ impl KeyColumn {
             raw.extend(typed.span.values.iter().map(int96_bytes));
         }
         Ok(())
+    }
+
+    fn has_values(&self) -> bool {
+        each!(&self.any, typed => !typed.span.values.is_empty())
     }
 
     /// The values as byte slices, for types that are such.

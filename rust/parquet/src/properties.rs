@@ -32,6 +32,9 @@ const STATISTICS_BYTES_MAX: usize = 1024;
 /// Longest minimum and maximum in the column index.
 const INDEX_BYTES_MAX: usize = 64;
 
+/// Rows after which the size of a page is looked at.
+const WRITE_BATCH_ROWS_MAX: usize = 1024;
+
 /// Dictionaries larger than this fall back to plain values.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
@@ -49,7 +52,7 @@ pub fn properties(
     let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let version = match options.data_page_version {
         Some(version) => version,
-        None => page_version(sources),
+        None => page_version(sources)?,
     };
     let v2 = version == 2;
     let mut builder = WriterProperties::builder()
@@ -64,6 +67,8 @@ pub fn properties(
         .set_column_index_truncate_length(Some(INDEX_BYTES_MAX))
         .set_data_page_size_limit(to_usize(options.page_size))
         .set_data_page_row_count_limit(to_usize(options.page_rows))
+        // The crate looks at the limits of a page once per batch of this many rows.
+        .set_write_batch_size(to_usize(options.page_rows).clamp(1, WRITE_BATCH_ROWS_MAX))
         .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
         .set_max_row_group_row_count(None)
         .set_sorting_columns((!sorting.is_empty()).then_some(sorting))
@@ -85,7 +90,7 @@ pub fn properties(
         let is_boolean = leaf.descr.physical_type() == Physical::BOOLEAN;
         builder = builder.set_column_dictionary_enabled(path.clone(), dictionary && !is_boolean);
         let encoding = match first {
-            Some((chunk, true)) => value_encoding(chunk),
+            Some((chunk, true)) => value_encoding(chunk, leaf.descr.physical_type()),
             _ => None,
         };
         if !(is_boolean && v2) {
@@ -130,35 +135,41 @@ fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
     true
 }
 
-/// The encoding of values beside a dictionary, if it is a special one.
-fn value_encoding(chunk: &ColumnChunkMetaData) -> Option<Encoding> {
-    chunk.encodings().find(|e| {
-        matches!(
-            e,
-            Encoding::DELTA_BINARY_PACKED
-                | Encoding::DELTA_LENGTH_BYTE_ARRAY
-                | Encoding::DELTA_BYTE_ARRAY
-                | Encoding::BYTE_STREAM_SPLIT
-        )
+/// The encoding of values beside a dictionary, if it is a special one that fits the type: footers
+/// can say anything.
+fn value_encoding(chunk: &ColumnChunkMetaData, physical: Physical) -> Option<Encoding> {
+    let is_bytes = matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
+    chunk.encodings().find(|e| match e {
+        Encoding::DELTA_BINARY_PACKED => matches!(physical, Physical::INT32 | Physical::INT64),
+        Encoding::DELTA_LENGTH_BYTE_ARRAY => physical == Physical::BYTE_ARRAY,
+        Encoding::DELTA_BYTE_ARRAY => is_bytes,
+        Encoding::BYTE_STREAM_SPLIT => {
+            !matches!(physical, Physical::BOOLEAN | Physical::INT96 | Physical::BYTE_ARRAY)
+        }
+        _ => false,
     })
 }
 
 /// Version of the first data page that can be looked at.
-fn page_version(sources: &[Arc<Source>]) -> u8 {
-    let header = sources.iter().find_map(|source| {
-        let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0)?;
-        let start = u64::try_from(group.columns().first()?.data_page_offset()).ok()?;
+fn page_version(sources: &[Arc<Source>]) -> Result<u8> {
+    for source in sources {
+        let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0);
+        let chunk = group.and_then(|g| g.columns().first());
+        let Some(start) = chunk.and_then(|c| u64::try_from(c.data_page_offset()).ok()) else {
+            continue;
+        };
         let end = source.store.len().min(start.saturating_add(64 << 10));
-        let bytes = source.store.read(start..end).ok()?;
-        match PageHeader::parse(&bytes).ok()? {
-            Parsed::Header { header, .. } => Some(header),
-            Parsed::MoreBytes => None,
+        if start >= end {
+            continue;
         }
-    });
-    match header.map(|h| h.kind) {
-        Some(PageKind::DataV2 { .. }) => 2,
-        _ => 1,
+        // What cannot be read is an error; what cannot be understood tells nothing.
+        if let Ok(Parsed::Header { header, .. }) =
+            PageHeader::parse(&source.store.read(start..end)?)
+        {
+            return Ok(if matches!(header.kind, PageKind::DataV2 { .. }) { 2 } else { 1 });
+        }
     }
+    Ok(1)
 }
 
 /// The codec to write where a source was read with `codec`.

@@ -201,9 +201,7 @@ impl Output {
         }
         // Writes the footer too.
         let buffer = self.writer.into_inner().map_err(unwrap_error)?;
-        let mut temp = buffer.into_inner().map_err(|e| {
-            Error::new(Kind::Storage, "cannot write an output").with_cause(e.into_error())
-        })?;
+        let mut temp = buffer.into_inner().map_err(|e| unwrap_error(e.into_error().into()))?;
         temp.sync()?;
         let bytes = temp.bytes();
         Ok(Finished { temp, rows: self.rows, bytes, row_groups: self.row_groups, key_range })
@@ -229,18 +227,28 @@ fn weave_all(
     };
     let threads = pool.current_num_threads();
     let queue = Queue::default();
+    // Whatever ends this function, workers that wait are told.
+    let stop = StopOnDrop(&queue);
     pool.in_place_scope(|scope| {
         for _ in 0..threads.min(leaves.len()) {
             scope.spawn(|_| queue.work(loom, leaves, runs, threads));
         }
         let outcome = (0..leaves.len()).try_for_each(|i| append(group, queue.take(i)?));
-        queue.stop();
+        drop(stop);
         outcome
     })
 }
 
 fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
     group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
+}
+
+struct StopOnDrop<'a>(&'a Queue);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
 }
 
 /// Leaves to weave and chunks that wait for their turn.

@@ -31,7 +31,8 @@ pub struct Target {
     dir: PathBuf,
     /// Set when the caller named one output file.
     file_name: Option<String>,
-    created_dir: bool,
+    /// Folders made for the output, innermost first.
+    created: Vec<PathBuf>,
     context: Context,
 }
 
@@ -67,11 +68,12 @@ impl Target {
             }
             _ => (path.to_owned(), None),
         };
-        let created_dir = !dir.exists();
+        let parents = dir.ancestors().filter(|p| !p.as_os_str().is_empty());
+        let created = parents.take_while(|p| !p.exists()).map(Path::to_owned).collect();
         let failed = |e: io::Error| storage("cannot make the output folder", &dir, e);
         context.fault("mkdir").map_err(failed)?;
         fs::create_dir_all(&dir).map_err(failed)?;
-        let target = Self { dir, file_name, created_dir, context: context.clone() };
+        let target = Self { dir, file_name, created, context: context.clone() };
         target.sweep();
         Ok(target)
     }
@@ -111,15 +113,21 @@ impl Target {
     /// # Errors
     /// [`Kind::Storage`].
     pub fn create(&self) -> Result<TempFile> {
-        let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = self.dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
         let failed =
             |e: io::Error| storage("cannot create a file in the output folder", &self.dir, e);
         self.context.fault("create").map_err(failed)?;
-        let file = create(&path).map_err(failed)?;
-        // A file system without locks still works; its stale temp files are then left alone.
-        let _ = file.try_lock();
-        Ok(TempFile { file, path, bytes: 0, context: self.context.clone(), is_published: false })
+        loop {
+            let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
+            let path = self.dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
+            let file = create(&path).map_err(failed)?;
+            // A file system without locks still works; its stale temp files are then left alone.
+            let _ = file.try_lock();
+            // Another run's sweep may have come between the two: then the name is gone.
+            if path.exists() {
+                let context = self.context.clone();
+                return Ok(TempFile { file, path, bytes: 0, context, is_published: false });
+            }
+        }
     }
 
     /// Makes the renames in the folder durable.
@@ -132,10 +140,12 @@ impl Target {
         open_dir(&self.dir).and_then(|dir| dir.sync_all()).map_err(failed)
     }
 
-    /// Removes the folder again if this target made it and it is empty.
+    /// Removes the folders again that this target made, if they are empty.
     pub fn abandon(&self) {
-        if self.created_dir {
-            let _ = fs::remove_dir(&self.dir);
+        for dir in &self.created {
+            if fs::remove_dir(dir).is_err() {
+                break;
+            }
         }
     }
 
@@ -189,7 +199,34 @@ impl TempFile {
         self.file.sync_all().map_err(failed)
     }
 
-    /// Gives the file its visible name in one step.
+    /// Gives the file a visible name that nobody has, in one step.
+    ///
+    /// # Errors
+    /// [`Kind::OutputExists`] when somebody has it by now, [`Kind::Storage`].
+    pub fn publish_new(mut self, path: &Path) -> Result<()> {
+        let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
+        self.context.fault("rename").map_err(failed)?;
+        match fs::hard_link(&self.path, path) {
+            Ok(()) => {
+                self.is_published = fs::remove_file(&self.path).is_ok();
+                Ok(())
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(Error::new(
+                Kind::OutputExists,
+                "the output was written by somebody else meanwhile",
+            )
+            .with_path(path.display().to_string())
+            .with_hint("run merges into one file one after the other")),
+            // A file system without links: the rename replaces what is there.
+            Err(_) => {
+                fs::rename(&self.path, path).map_err(failed)?;
+                self.is_published = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Gives the file its visible name in one step; replaces a file of that name.
     ///
     /// # Errors
     /// [`Kind::Storage`].
@@ -204,8 +241,12 @@ impl TempFile {
 
 impl Write for TempFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.context.fault("write")?;
-        let n = self.file.write(bytes)?;
+        let failed = |e: io::Error| match e.kind() {
+            io::ErrorKind::Interrupted => e,
+            _ => io::Error::other(storage("cannot write an output", &self.path, e)),
+        };
+        self.context.fault("write").map_err(failed)?;
+        let n = self.file.write(bytes).map_err(failed)?;
         self.bytes += n as u64;
         Ok(n)
     }

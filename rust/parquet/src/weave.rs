@@ -106,7 +106,10 @@ fn weave_typed<T: DataType>(loom: &Loom, output: &OutputLeaf, runs: &Runs) -> Re
     }
     woven.flush(&mut writer)?;
     drop(lanes);
-    let close = writer.close().map_err(|e| encode_error(e, output))?;
+    let mut close = writer.close().map_err(|e| encode_error(e, output))?;
+    if !is_right(&close, output) {
+        close.column_index = None;
+    }
     let bytes = sink.into_inner().map_err(|e| encode_error(e, output))?;
     if close.rows_written != runs.rows() {
         return Err(Error::new(
@@ -117,6 +120,22 @@ fn weave_typed<T: DataType>(loom: &Loom, output: &OutputLeaf, runs: &Runs) -> Re
         .with_got(format!("{} rows instead of {}", close.rows_written, runs.rows())));
     }
     Ok(Chunk { bytes, close })
+}
+
+/// Whether pages called null in the column index are: the parquet crate compares nulls with rows,
+/// which takes a page of repeated values for null when the numbers happen to agree. A reader would
+/// skip its values.
+fn is_right(close: &ColumnCloseResult, output: &OutputLeaf) -> bool {
+    let Some(index) = &close.column_index else { return true };
+    if output.descr.max_rep_level() == 0 {
+        return true;
+    }
+    let value_level = usize::try_from(output.descr.max_def_level()).unwrap_or(0);
+    (0..usize::try_from(index.num_pages()).unwrap_or(0)).all(|page| {
+        let levels = index.definition_level_histogram(page);
+        let values = levels.and_then(|levels| levels.get(value_level)).copied();
+        !index.is_null_page(page) || values == Some(0)
+    })
 }
 
 fn writer_size<T: DataType>(writer: &parquet::column::writer::ColumnWriterImpl<'_, T>) -> usize {

@@ -210,7 +210,7 @@ fn task_hash(options: &MergeOptions, order: &SortOrder, sources: &[Arc<Source>])
 }
 
 /// Refuses to add to a folder or replace a file that another merge or another tool wrote.
-fn check_free(
+pub(super) fn check_free(
     target: &Target,
     options: &MergeOptions,
     sources: &[Arc<Source>],
@@ -264,7 +264,7 @@ fn check_free(
 }
 
 /// Whether `path` was written by this very task.
-fn is_ours(path: &Path, task: &str) -> bool {
+pub(super) fn is_ours(path: &Path, task: &str) -> bool {
     let Some(path) = path.to_str() else { return false };
     let source = store::open(path).and_then(|store| Source::open(SourceId(0), store));
     source.is_ok_and(|source| {

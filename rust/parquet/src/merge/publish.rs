@@ -5,6 +5,7 @@
 //! asked for, the contents are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Instant;
 
 use parquet::basic::LogicalType;
@@ -12,7 +13,7 @@ use plait_core::key::decode;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use super::prepare::Prepared;
+use super::prepare::{Prepared, check_free, is_ours};
 use super::run::Made;
 use crate::content;
 use crate::context::Context;
@@ -75,9 +76,16 @@ pub(super) fn publish(
             },
         ));
     }
+    // Looked at again, right before the first name: another merge may have come meanwhile.
+    check_free(&prepared.target, options, &prepared.sources, &prepared.task)?;
     let mut reports = Vec::new();
     for (temp, report) in outputs {
-        temp.publish(report.path.as_ref())?;
+        let path = Path::new(&report.path);
+        // A folder's names carry the task, so a file of that name has the same bytes.
+        match prepared.target.file_name() {
+            Some(_) if !is_ours(path, &prepared.task) => temp.publish_new(path)?,
+            _ => temp.publish(path)?,
+        }
         reports.push(report);
     }
     prepared.target.sync()?;

@@ -287,9 +287,14 @@ impl Merger<'_> {
             equal &= *ty == all;
             // Both take the same bare integers for something else.
             let reread = |v: &View<'_>| {
-                v.hinted && v.bare.data_type().is_integer() && !v.field.data_type().is_integer()
+                v.hinted
+                    && v.bare.data_type().is_integer()
+                    && !value_type(v.field.data_type()).is_integer()
             };
-            if reread(first) && reread(view) && first.field.data_type() != ty {
+            if reread(first)
+                && reread(view)
+                && value_type(first.field.data_type()) != value_type(ty)
+            {
                 let side = |v: &View<'_>| {
                     (
                         format!("{} in ARROW:schema", v.field.data_type()),
@@ -324,6 +329,11 @@ fn presents(plain: &DataType, ty: &DataType) -> bool {
         (T::Timestamp(u, Some(_)), T::Timestamp(v, Some(_))) => u == v,
         (plain, ty) => plain == ty,
     }
+}
+
+/// The type of the values, in a dictionary or not.
+fn value_type(ty: &DataType) -> &DataType {
+    if let DataType::Dictionary(_, values) = ty { values } else { ty }
 }
 
 fn with_wide_keys(ty: DataType) -> DataType {

@@ -59,6 +59,21 @@ pub fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usize> {
         descr.columns().iter().map(|c| format!("`{}`", c.path().string())).take(NAMES_MAX).collect()
     };
     let more = if few.len() == NAMES_MAX && near.len() > NAMES_MAX { ", ..." } else { "" };
+    // A dot in a name must be quoted, or it is taken for a field of a struct.
+    let quoted = |path: &[String]| {
+        path.iter()
+            .map(|part| format!("\"{}\"", part.replace('"', "\"\"")))
+            .collect::<Vec<_>>()
+            .join(".")
+    };
+    if let Some(column) = descr.columns().iter().find(|c| c.path().string() == name) {
+        return Err(Error::new(Kind::UnknownColumn, "sort column is in no source")
+            .with_column(&name)
+            .with_hint(format!(
+                "a name with a dot goes in double quotes: {}",
+                quoted(column.path().parts())
+            )));
+    }
     let said = if near.iter().any(close) { "did you mean" } else { "the columns are" };
     Err(Error::new(Kind::UnknownColumn, "sort column is in no source")
         .with_column(&name)

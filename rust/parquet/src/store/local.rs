@@ -161,6 +161,13 @@ impl Store for LocalFile {
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that opens files to read")]
 fn open_file(path: &Path, location: &str) -> Result<(File, Metadata)> {
+    // Opening a pipe would wait for a writer, for ever.
+    let kind = std::fs::metadata(path).map_err(|e| storage_error(e, location))?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(Error::new(Kind::Storage, "source is not a regular file")
+            .with_path(location)
+            .with_hint("write the data to a file first"));
+    }
     let opened = File::open(path).and_then(|file| file.metadata().map(|m| (file, m)));
     opened.map_err(|e| storage_error(e, location))
 }

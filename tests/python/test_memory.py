@@ -1,0 +1,78 @@
+"""Memory follows the limit, not the data: peak resident memory of a process that only merges."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+SOURCES = 16
+KEY = "metric, service, host, -ts"
+TAGS = 12
+
+MERGE = """
+import sys, plait
+plait.merge(sys.argv[1], sys.argv[2], sort_by=sys.argv[3], memory_limit="256MB")
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
+"""
+
+
+def metrics(source: int, rows: int) -> pa.Table:
+    """A sorted run of a wide metrics table: 22 columns, keys that interleave with other runs."""
+    rng = np.random.default_rng(source)
+    metric, service, host = (rng.integers(0, n, rows) for n in (200, 50, 2000))
+    ts = 1_700_000_000 + rng.integers(0, 30 * 86_400, rows)
+    order = np.lexsort((-ts, host, service, metric))
+
+    def pick(codes: np.ndarray, text: str) -> pa.Array:
+        words = pa.array([text.format(i) for i in range(int(codes.max()) + 1)])
+        return words.take(pa.array(codes))
+
+    columns: dict[str, pa.Array] = {
+        "metric": pick(metric[order], "system.subsystem.metric_{:03d}"),
+        "service": pick(service[order], "service-{:02d}"),
+        "host": pick(host[order], "ip-10-0-{:04d}.node.internal"),
+        "ts": pa.array(ts[order]),
+        "value": pa.array(rng.lognormal(3.0, 1.0, rows)),
+    }
+    for tag in range(TAGS):
+        codes = rng.integers(0, 4 ** (tag % 6 + 1), rows)
+        mask = pa.array(rng.random(rows) < 0.05 * tag)
+        columns[f"tag_{tag}"] = pa.compute.if_else(mask, None, pick(codes, "value-{}"))
+    hexed = rng.integers(0, 256, (rows, 18), dtype=np.uint8).tobytes().hex()
+    offsets = np.arange(rows + 1, dtype=np.int32) * 36
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(hexed.encode())]
+    columns["request_id"] = pa.Array.from_buffers(pa.utf8(), rows, buffers)
+    trace = pa.py_buffer(rng.integers(0, 256, rows * 16, dtype=np.uint8).tobytes())
+    columns["trace_id"] = pa.Array.from_buffers(pa.binary(16), rows, [None, trace])
+    columns["span"] = pa.array(rng.integers(-(2**63), 2**63 - 1, rows))
+    ends = np.concatenate([[0], np.cumsum(rng.integers(0, 4, rows))]).astype(np.int32)
+    samples = pa.array(np.round(rng.exponential(100.0, int(ends[-1])), 3))
+    columns["samples"] = pa.ListArray.from_arrays(pa.array(ends), samples)
+    columns["is_error"] = pa.array(rng.random(rows) < 0.03)
+    return pa.table(columns)
+
+
+def peak_mb(folder: Path, rows: int) -> float:
+    """Peak resident memory, in MB, of a merge of sixteen sources of `rows` rows."""
+    runs = folder / f"runs-{rows}"
+    runs.mkdir()
+    for source in range(SOURCES):
+        table = metrics(source, rows)
+        assert table.num_columns == 22
+        pq.write_table(table, runs / f"run-{source:02d}.parquet", compression="zstd")
+    out = folder / f"out-{rows}"
+    command = [sys.executable, "-c", MERGE, str(runs), str(out), KEY]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    return int(done.stdout) * 1024 / 1e6
+
+
+@pytest.mark.slow
+def test_memory_stays_under_the_issue_s_bound_and_does_not_grow_with_rows(tmp_path: Path) -> None:
+    half, whole = peak_mb(tmp_path, 250_000), peak_mb(tmp_path, 500_000)
+    print(f"peak resident memory: {half:.0f} MB for 250 k rows a source, {whole:.0f} MB for 500 k")
+    assert whole < 400
+    assert whole < half * 1.10
