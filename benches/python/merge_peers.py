@@ -24,6 +24,8 @@ from pathlib import Path
 
 import workloads
 
+# Processors that others may keep busy during a run that counts at once.
+OTHERS_MAX = 0.15
 TOOLS = ("plait", "duckdb", "datafusion", "polars", "pyarrow")
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -253,7 +255,13 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
     for turn in range(arguments.rounds):
         shift = turn % len(tools)
         for tool in tools[shift:] + tools[:shift]:
-            run = run_apart(jobs[tool], arguments.wait)
+            # The quietest of a few tries, the first that is quiet enough.
+            tries = []
+            while len(tries) < arguments.tries:
+                tries.append(run_apart(jobs[tool], arguments.wait))
+                if tries[-1].get("others", 0) <= OTHERS_MAX:
+                    break
+            run = min(tries, key=lambda run: run.get("others", 0))
             runs[tool].append(run)
             print(name, turn, tool, json.dumps(run), flush=True)
             if turn == 0:
@@ -346,8 +354,8 @@ machine differ: run it there.
   without starting Python; peak RSS of the whole process.
 - Plait runs with its default `memory_limit` of 512 MB and checks every key. DuckDB, Polars and PyArrow
   sort; DataFusion merges, because it is told that every file is sorted.
-- *others*: processors that everything else on the machine kept busy during the worst of these runs. Above
-  0.2 or so, trust CPU seconds more than wall time.
+- *others*: processors that everything else on the machine kept busy during the worst of these runs. Runs
+  above {others_max} are tried again, a few times. Above 0.3 or so, trust CPU seconds more than wall time.
 - *checked* is what `plait verify` found: `order and rows` means sorted, and value for value the rows
   of the sources. Where a tool changes the type of a column, values cannot be compared.
 """
@@ -356,7 +364,7 @@ machine differ: run it there.
 def page(results: list[dict], arguments: argparse.Namespace) -> str:
     tools = list(dict.fromkeys(tool for result in results for tool in result["runs"]))
     lines = [
-        PREFACE.format(rounds=arguments.rounds),
+        PREFACE.format(rounds=arguments.rounds, others_max=OTHERS_MAX),
         f"Machine: {machine()}. Threads: {arguments.threads}. {versions(tools)}.",
         "",
     ]
@@ -375,6 +383,7 @@ def parse(arguments=None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--tries", type=int, default=3, help="most tries of a run for quiet")
     parser.add_argument("--wait", type=float, default=60, help="most seconds to wait for quiet")
     parser.add_argument(
         "--data", type=Path, default=ROOT / "bench-data", help="where files are made"

@@ -26,6 +26,7 @@ pub mod merge;
 pub mod options;
 mod order;
 pub mod page;
+mod pool;
 pub mod properties;
 pub mod report;
 pub mod schema;

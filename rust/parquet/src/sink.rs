@@ -161,9 +161,7 @@ impl Output {
     }
 
     fn note(&mut self, window: &Window) -> Result<()> {
-        self.writer
-            .flush()
-            .map_err(|e| Error::new(Kind::Storage, "cannot write an output").with_cause(e))?;
+        self.writer.flush().map_err(|e| unwrap_error(e.into()))?;
         self.rows += window.runs.rows();
         self.row_groups += 1;
         if self.first_key.is_none() {

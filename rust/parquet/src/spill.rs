@@ -16,7 +16,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 
 use crate::context::{Charge, Context};
-use crate::target::unnamed_file;
+use crate::target::{storage, unnamed_file};
 
 /// Written once from the front, then read once from the front.
 pub struct SpillBuffer {
@@ -45,18 +45,23 @@ impl SpillBuffer {
     }
 
     fn spill(&mut self) -> io::Result<()> {
+        let failed = |e| waiting(&self.dir, e);
         if self.file.is_none() {
-            self.file = Some(unnamed_file(&self.dir, &self.context)?);
+            self.file = Some(unnamed_file(&self.dir, &self.context).map_err(failed)?);
         }
         if let Some(file) = &mut self.file {
-            self.context.fault("spill")?;
-            file.write_all(&self.memory)?;
+            self.context.fault("spill").map_err(failed)?;
+            file.write_all(&self.memory).map_err(failed)?;
             self.file_len += self.memory.len() as u64;
             self.memory = Vec::new();
             self.charge.set(0);
         }
         Ok(())
     }
+}
+
+fn waiting(dir: &Path, error: io::Error) -> io::Error {
+    io::Error::other(storage("cannot write a waiting chunk", dir, error))
 }
 
 impl Write for SpillBuffer {
@@ -66,7 +71,7 @@ impl Write for SpillBuffer {
         }
         if bytes.len() > self.bytes_max {
             if let Some(file) = &mut self.file {
-                file.write_all(bytes)?;
+                file.write_all(bytes).map_err(|e| waiting(&self.dir, e))?;
                 self.file_len += bytes.len() as u64;
             }
             return Ok(bytes.len());

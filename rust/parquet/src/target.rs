@@ -290,7 +290,8 @@ fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
-fn storage(what: &str, path: &Path, error: io::Error) -> Error {
+/// Our error for an error of the storage at `path`.
+pub(crate) fn storage(what: &str, path: &Path, error: io::Error) -> Error {
     let hint = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free some space; nothing was published and no source was changed"

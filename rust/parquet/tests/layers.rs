@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &str)] = &[
     ("budget", ""),
     ("context", ""),
+    ("pool", ""),
     ("report", ""),
     ("schema", ""),
     ("store", ""),
@@ -34,7 +35,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("verify", "content context files keys leaf order schema source"),
     (
         "merge",
-        "budget chunk content context files keys leaf options order page properties report schema sink source store target weave",
+        "budget chunk content context files keys leaf options order page pool properties report schema sink source store target weave",
     ),
 ];
 

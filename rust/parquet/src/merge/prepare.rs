@@ -11,7 +11,6 @@ use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, Region, sweep};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
-use rayon::{ThreadPool, ThreadPoolBuilder};
 use sha2::{Digest, Sha256};
 
 use crate::budget::Budget;
@@ -21,6 +20,7 @@ use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{IfExists, MergeOptions};
 use crate::order::{SORT_ORDER_ENTRY, from_sources, key_leaves, sorting_columns, unsorted};
+use crate::pool::Pool;
 use crate::properties::properties;
 use crate::schema::{Reconciled, reconcile};
 use crate::source::Source;
@@ -39,7 +39,7 @@ pub(super) struct Prepared {
     pub(super) properties: WriterPropertiesPtr,
     pub(super) budget: Budget,
     /// Threads that weave; none when one is asked for. They end with the merge.
-    pub(super) pool: Option<ThreadPool>,
+    pub(super) pool: Option<Pool>,
     pub(super) cache: Arc<LocationCache>,
     pub(super) target: Target,
     pub(super) task: String,
@@ -102,6 +102,7 @@ pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepa
     context.set_total_bytes(total_bytes(&sources, &keys));
     let bounds = bounds(&sources, &keys, options.assume_sorted, &cache, context)?;
     let regions = sweep(&bounds);
+    let pool = Pool::new(threads)?;
     // The folder comes last: input that is refused leaves no trace.
     let target = Target::open(&options.out, context)?;
     if let Err(e) = check_free(&target, options, &sources, &task) {
@@ -119,22 +120,11 @@ pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepa
         regions,
         properties,
         budget,
-        pool: pool(threads)?,
+        pool,
         cache,
         target,
         task,
         merge_level,
-    })
-}
-
-/// Threads made for one merge: none is left when it returns, none is there after a fork.
-fn pool(threads: usize) -> Result<Option<ThreadPool>> {
-    if threads <= 1 {
-        return Ok(None);
-    }
-    let name = |i| format!("plait-{i}");
-    ThreadPoolBuilder::new().num_threads(threads).thread_name(name).build().map(Some).map_err(|e| {
-        Error::new(Kind::Storage, "cannot start threads").with_hint("pass threads=1").with_cause(e)
     })
 }
 

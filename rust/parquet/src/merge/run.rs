@@ -26,6 +26,7 @@ use crate::context::Context;
 use crate::keys::{KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::unsorted;
+use crate::pool::Pool;
 use crate::report::{Copied, Times};
 use crate::sink::{Finished, KEY_INDEX_ROWS, Output};
 use crate::source::Source;
@@ -281,7 +282,7 @@ impl Runner<'_> {
             }
             if !is_copied {
                 let charge = self.context.charge(window.runs.memory_size());
-                let pool = self.prepared.pool.as_ref();
+                let pool = self.prepared.pool.as_ref().and_then(Pool::threads);
                 output.weave(&self.loom, &self.prepared.leaves, window, pool)?;
                 drop(charge);
             }
