@@ -345,8 +345,8 @@ STAGES = ("plan_s", "order_s", "weave_s", "write_s")
 PREFACE = """\
 # Benchmarks
 
-Made by `make bench`; every number below was measured in one go on one machine. Your files and
-machine differ: run it there.
+Made by `benches/python/merge_peers.py`, which `make bench` calls; every number below was measured in
+one go on one machine. Your files and machine differ: run it there.
 
 - The same sorted files, the same number of threads, zstd level 3, row groups of as many rows, one
   output file. Files are in the page cache before the first run.

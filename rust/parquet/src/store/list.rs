@@ -15,6 +15,7 @@
 //! Opening files (`store::open`).
 
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use plait_core::{Error, Kind, Result};
@@ -141,12 +142,17 @@ fn is_hidden(name: &str) -> bool {
 
 fn check_distinct(found: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
+    let mut files = BTreeSet::new();
     for location in found {
-        let identity = match Location::parse(location)? {
-            Location::Local(path) => std::fs::canonicalize(&path).unwrap_or(path),
-            Location::Remote(url) => PathBuf::from(url.as_str()),
+        let (identity, file) = match Location::parse(location)? {
+            Location::Local(path) => {
+                // A second link to a file has another path and the same file behind it.
+                let file = std::fs::metadata(&path).ok().map(|m| (m.dev(), m.ino()));
+                (std::fs::canonicalize(&path).unwrap_or(path), file)
+            }
+            Location::Remote(url) => (PathBuf::from(url.as_str()), None),
         };
-        if !seen.insert(identity) {
+        if !seen.insert(identity) || file.is_some_and(|file| !files.insert(file)) {
             return Err(Error::new(Kind::InvalidArgument, "same source given twice")
                 .with_path(location.as_str())
                 .with_hint("its rows would appear twice; name every file once"));
@@ -258,5 +264,13 @@ mod tests {
         let url = url::Url::from_file_path(&path).unwrap().to_string();
         assert!(url.ends_with("a%20b.parquet"));
         assert_eq!(list(&[url]).unwrap(), [path.to_str().unwrap()]);
+    }
+
+    #[test]
+    fn a_second_link_to_a_file_is_the_same_file() {
+        let tree = Tree::new("links", &["a.parquet"]);
+        std::fs::hard_link(tree.0.join("a.parquet"), tree.0.join("b.parquet")).unwrap();
+        let error = list(&[tree.0.display().to_string()]).unwrap_err();
+        assert_eq!(error.kind(), Kind::InvalidArgument);
     }
 }
