@@ -172,7 +172,8 @@ fn level(source: &Source) -> u64 {
     entry.and_then(|e| e.value.as_deref()).and_then(|v| v.parse().ok()).unwrap_or(0)
 }
 
-/// Names the task by what decides its bytes: sources, order, options; not threads or memory.
+/// Names the task by what decides its bytes: sources, order, options; not threads. The memory limit
+/// counts: it bounds the rows of a row group.
 fn task_hash(options: &MergeOptions, order: &SortOrder, sources: &[Arc<Source>]) -> String {
     let mut hash = Sha256::new();
     let mut add = |bytes: &[u8]| {
