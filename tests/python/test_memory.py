@@ -70,9 +70,14 @@ def peak_mb(folder: Path, rows: int) -> float:
     return int(done.stdout) * 1024 / 1e6
 
 
+# Two threads weave the columns of a row group: which two meet at the peak differs from run to run,
+# and with it the peak, by about a tenth. Memory that followed the rows would double with them.
+GROWTH_MAX = 1.25
+
+
 @pytest.mark.slow
-def test_memory_stays_under_the_issue_s_bound_and_does_not_grow_with_rows(tmp_path: Path) -> None:
+def test_memory_stays_under_its_bound_and_does_not_follow_the_rows(tmp_path: Path) -> None:
     half, whole = peak_mb(tmp_path, 250_000), peak_mb(tmp_path, 500_000)
     print(f"peak resident memory: {half:.0f} MB for 250 k rows a source, {whole:.0f} MB for 500 k")
     assert whole < 400
-    assert whole < half * 1.10
+    assert whole < half * GROWTH_MAX
