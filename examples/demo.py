@@ -90,16 +90,17 @@ def merge_and_verify(name: str, runs: Path, out: Path, key: str) -> None:
 def main() -> None:
     """Runs the demo in the folder given, or in `demo-data`."""
     root = Path(sys.argv[1] if len(sys.argv) > 1 else "demo-data")
-    shutil.rmtree(root, ignore_errors=True)
     for name, write, key in [
         ("metrics", write_metric_runs, METRIC_KEY),
         ("lineitem", write_lineitem_runs, LINEITEM_KEY),
     ]:
-        runs = root / f"{name}-runs"
+        runs, merged = root / f"{name}-runs", root / f"{name}-merged"
+        for folder in (runs, merged):
+            shutil.rmtree(folder, ignore_errors=True)
         runs.mkdir(parents=True)
         print(f"== {name}: writing sorted runs to {runs} ...\n")
         write(runs)
-        merge_and_verify(name, runs, root / f"{name}-merged", key)
+        merge_and_verify(name, runs, merged, key)
     print(f"The files are in {root}/; try `plait inspect` on one of them.")
 
 
