@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -52,11 +53,12 @@ class _Report:
         return plain
 
 
-class _PrintedReport(_Report):
+class _PrintedReport(_Report, ABC):
     """Also prints itself."""
 
+    @abstractmethod
     def _page(self) -> Page:
-        raise NotImplementedError
+        """What is printed."""
 
     def __str__(self) -> str:
         return self._page().text()

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import plait
+
 SOURCES = 16
 KEY = "metric, service, host, -ts"
 TAGS = 12
@@ -81,3 +83,15 @@ def test_memory_stays_under_its_bound_and_does_not_follow_the_rows(tmp_path: Pat
     print(f"peak resident memory: {half:.0f} MB for 250 k rows a source, {whole:.0f} MB for 500 k")
     assert whole < 400
     assert whole < half * GROWTH_MAX
+
+
+def test_a_limit_that_is_not_kept_is_said_in_the_report(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for source in range(SOURCES):
+        pq.write_table(metrics(source, 20_000), runs / f"run-{source:02d}.parquet")
+    for limit in ("16MB", "512MB"):
+        report = plait.merge(runs, tmp_path / limit, sort_by=KEY, memory_limit=limit, threads=2)
+        exceeded = report.memory.peak_accounted_bytes > report.memory.limit_bytes
+        assert exceeded == (limit == "16MB")
+        assert exceeded == any("memory_limit was exceeded" in text for text in report.warnings)

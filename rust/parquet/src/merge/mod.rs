@@ -57,6 +57,13 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
     report.time = times;
     report.memory.limit_bytes = context.limit_bytes() as u64;
     report.memory.peak_accounted_bytes = context.peak_bytes();
+    if context.peak_bytes() > context.limit_bytes() as u64 {
+        report.warnings.push(format!(
+            "memory_limit was exceeded: {} bytes were held of {} allowed; pages and rows of these sources need more",
+            context.peak_bytes(),
+            context.limit_bytes()
+        ));
+    }
     Ok(report)
 }
 
