@@ -37,6 +37,9 @@ __all__ = [
     "VerifyReport",
 ]
 
+# Copy tiers, cheapest first.
+TIERS = ("chunk", "page", "dict", "value")
+
 
 class _Report:
     """Reads from and writes to plain dictionaries."""
@@ -214,7 +217,8 @@ class MergeReport(_PrintedReport):
         facts = [
             *(
                 (f"copied by {tier}", f"{copied.rows:,} rows, {human_bytes(copied.bytes)}")
-                for tier, copied in self.copied.items()
+                for tier, copied in sorted(self.copied.items(), key=lambda c: TIERS.index(c[0]))
+                if copied.rows
             ),
             *(
                 (f"dropped as {reason}", f"{rows:,} rows")

@@ -14,10 +14,12 @@
 //! # Not here
 //! Order and cuts (`plait_core`); Python (`plait-py`).
 
+pub mod block;
 pub mod budget;
 pub mod chunk;
 mod content;
 pub mod context;
+pub mod encode;
 mod files;
 pub mod inspect;
 pub mod keys;
@@ -28,6 +30,7 @@ mod order;
 pub mod page;
 mod pool;
 pub mod properties;
+mod queue;
 pub mod report;
 pub mod schema;
 pub mod sink;

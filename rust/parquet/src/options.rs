@@ -96,7 +96,7 @@ impl Default for MergeOptions {
             assume_sorted: false,
             verify: None,
             sha256: false,
-            copy_tiers: vec![Tier::Chunk],
+            copy_tiers: vec![Tier::Chunk, Tier::Page, Tier::Dict],
             threads: None,
             memory_limit: 512_000_000,
             if_exists: IfExists::Error,
@@ -164,6 +164,10 @@ choice!(
     Tier {
         /// A whole row group of one source, byte for byte.
         Chunk,
+        /// A whole page of one source, byte for byte.
+        Page,
+        /// Ids of the sources' dictionaries, united; values are not looked at row by row.
+        Dict,
     }
 );
 choice!(
@@ -195,6 +199,12 @@ impl MergeOptions {
                 MetadataConflictsOption::Error => MetadataConflicts::Error,
             },
         }
+    }
+
+    /// Whether the level of ZSTD is chosen by trial: nobody named one.
+    #[must_use]
+    pub fn leaves_level_open(&self) -> bool {
+        self.compression.as_deref().is_none_or(|text| text.trim().eq_ignore_ascii_case("zstd"))
     }
 
     /// Checks what can be checked without files.

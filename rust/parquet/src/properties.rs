@@ -117,7 +117,7 @@ fn first_chunk<'a>(
 }
 
 /// Whether the source kept a dictionary for all of the chunk, or did not tell.
-fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
+pub(crate) fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
     let is_dictionary =
         |e: &Encoding| matches!(e, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY);
     if !chunk.encodings().any(|e| is_dictionary(&e)) {

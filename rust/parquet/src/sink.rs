@@ -13,10 +13,8 @@
 //! # Not here
 //! Weaving (`weave`); names and renames (`target`).
 
-use std::collections::BTreeMap;
 use std::io::BufWriter;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -25,22 +23,47 @@ use parquet::file::properties::WriterPropertiesPtr;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::TypePtr;
 use plait_core::plan::Window;
-use plait_core::run::Runs;
 use plait_core::{Error, Kind, Result};
 use rayon::ThreadPool;
 
 use crate::chunk;
+use crate::encode::Chunk;
+use crate::encode::chunk::Verbatim;
 use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
+use crate::queue::in_order;
 use crate::source::Source;
 use crate::target::{Target, TempFile};
-use crate::weave::{Chunk, Loom, weave};
+use crate::weave::{Loom, Steps, weave};
 
 /// Rows between two entries of `plait.key_index`.
 pub const KEY_INDEX_ROWS: u64 = 64 << 10;
 
 /// Buffer before the file: pages are larger, headers and footers are not.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
+
+/// What weaving moved, summed over leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Woven {
+    /// Rows and bytes of pages taken as they are stored.
+    pub page: Verbatim,
+    /// Of the others, those in chunks of ids.
+    pub dict: Verbatim,
+    /// The rest.
+    pub value: Verbatim,
+}
+
+impl Woven {
+    fn add(&mut self, chunk: &Chunk) {
+        let metadata = &chunk.close.metadata;
+        let bytes = metadata.compressed_size().max(0).unsigned_abs();
+        let rest = if chunk.is_united { &mut self.dict } else { &mut self.value };
+        rest.bytes += bytes.saturating_sub(chunk.verbatim.bytes);
+        rest.rows += chunk.close.rows_written.saturating_sub(chunk.verbatim.rows);
+        self.page.bytes += chunk.verbatim.bytes;
+        self.page.rows += chunk.verbatim.rows;
+    }
+}
 
 /// An output that is being written.
 pub struct Output {
@@ -119,11 +142,14 @@ impl Output {
         leaves: &[OutputLeaf],
         window: &Window,
         pool: Option<&ThreadPool>,
-    ) -> Result<()> {
+    ) -> Result<Woven> {
+        let steps = Steps::new(&window.runs, loom.sources.len())?;
+        let _charge = loom.context.charge(steps.memory_size());
         let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-        weave_all(loom, leaves, &window.runs, pool, &mut group)?;
+        let woven = weave_all(loom, leaves, &steps, pool, &mut group)?;
         group.close().map_err(unwrap_error)?;
-        self.note(window)
+        self.note(window)?;
+        Ok(woven)
     }
 
     /// Copies the one row group that `window` stands for. `false` if it has to be woven: then
@@ -209,104 +235,51 @@ impl Output {
 type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
 
 /// Weaves all leaves of a row group, on the threads of `pool` if there is one, and appends them in
-/// order.
+/// order. Gives what was copied by tier.
 fn weave_all(
     loom: &Loom,
     leaves: &[OutputLeaf],
-    runs: &Runs,
+    steps: &Steps,
     pool: Option<&ThreadPool>,
     group: &mut Group<'_>,
-) -> Result<()> {
-    let Some(pool) = pool.filter(|_| leaves.len() > 1) else {
-        for leaf in leaves {
-            append(group, weave(loom, leaf, runs)?)?;
-        }
-        return Ok(());
+) -> Result<Woven> {
+    let mut woven = Woven::default();
+    let mut append = |chunk: Chunk| {
+        woven.add(&chunk);
+        group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
     };
-    let threads = pool.current_num_threads();
-    let queue = Queue::default();
-    // Whatever ends this function, workers that wait are told.
-    let stop = StopOnDrop(&queue);
-    pool.in_place_scope(|scope| {
-        for _ in 0..threads.min(leaves.len()) {
-            scope.spawn(|_| queue.work(loom, leaves, runs, threads));
-        }
-        let outcome = (0..leaves.len()).try_for_each(|i| append(group, queue.take(i)?));
-        drop(stop);
-        outcome
-    })
+    let Some(pool) = pool else {
+        leaves.iter().try_for_each(|leaf| append(weave(loom, leaf, steps, None)?))?;
+        return Ok(woven);
+    };
+    let heavy = heavy_leaves(loom, leaves, pool.current_num_threads());
+    let outcome = in_order(
+        pool,
+        leaves.len(),
+        |i, share| {
+            let share = heavy.get(i).copied().unwrap_or(false).then_some(share);
+            weave(loom, &leaves[i], steps, share)
+        },
+        append,
+    );
+    outcome.map(|()| woven)
 }
 
-fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
-    group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
-}
-
-struct StopOnDrop<'a>(&'a Queue);
-
-impl Drop for StopOnDrop<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
-}
-
-/// Leaves to weave and chunks that wait for their turn.
-#[derive(Default)]
-struct Queue {
-    state: Mutex<QueueState>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct QueueState {
-    next: usize,
-    appended: usize,
-    stopped: bool,
-    done: BTreeMap<usize, Result<Chunk>>,
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn work(&self, loom: &Loom, leaves: &[OutputLeaf], runs: &Runs, threads: usize) {
-        loop {
-            let mut state = self.lock();
-            // No more chunks wait than there are threads.
-            while !state.stopped && state.next >= state.appended + 2 * threads {
-                state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-            }
-            let i = state.next;
-            if state.stopped || i >= leaves.len() {
-                return;
-            }
-            state.next += 1;
-            drop(state);
-            let woven = catch_unwind(AssertUnwindSafe(|| weave(loom, &leaves[i], runs)))
-                .unwrap_or_else(|_| {
-                    Err(Error::new(Kind::Internal, "a weaving thread panicked")
-                        .with_column(leaves[i].descr.path().string())
-                        .with_hint("please report this with the traceback above"))
-                });
-            self.lock().done.insert(i, woven);
-            self.changed.notify_all();
-        }
-    }
-
-    fn take(&self, i: usize) -> Result<Chunk> {
-        let mut state = self.lock();
-        loop {
-            if let Some(chunk) = state.done.remove(&i) {
-                state.appended = i + 1;
-                self.changed.notify_all();
-                return chunk;
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn stop(&self) {
-        self.lock().stopped = true;
-        self.changed.notify_all();
-    }
+/// Which leaves are so large that one thread would still be busy with them when the others are done.
+fn heavy_leaves(loom: &Loom, leaves: &[OutputLeaf], threads: usize) -> Vec<bool> {
+    let bytes = |leaf: &OutputLeaf| -> u64 {
+        let of = |source: &Arc<Source>| {
+            let index = leaf.adapter(source.id).ok()?.leaf()?;
+            let groups = source.meta.row_groups().iter();
+            Some(
+                groups
+                    .map(|g| g.column(index).uncompressed_size().max(0).unsigned_abs())
+                    .sum::<u64>(),
+            )
+        };
+        loom.sources.iter().filter_map(of).sum::<u64>()
+    };
+    let sizes: Vec<u64> = leaves.iter().map(bytes).collect();
+    let all: u64 = sizes.iter().sum();
+    sizes.iter().map(|size| size.saturating_mul(2 * threads as u64) > all).collect()
 }

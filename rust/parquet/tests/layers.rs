@@ -19,17 +19,20 @@ const LAYERS: &[(&str, &str)] = &[
     ("store", ""),
     ("options", "schema"),
     ("target", "context"),
-    ("spill", "context target"),
     ("source", "page store"),
     ("page", "context source store"),
+    ("spill", "context page target"),
     ("leaf", "context page schema source"),
     ("keys", "context leaf source"),
     ("files", "context leaf schema source store"),
     ("order", "keys leaf schema source"),
     ("properties", "leaf options page schema source"),
     ("chunk", "context leaf options page properties schema source"),
-    ("weave", "context leaf page schema source spill"),
-    ("sink", "chunk leaf page source target weave"),
+    ("block", "context leaf page schema source"),
+    ("encode", "block page spill"),
+    ("weave", "block context encode leaf page properties schema source spill"),
+    ("queue", "encode weave"),
+    ("sink", "chunk encode leaf page queue source target weave"),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order schema source"),
     ("verify", "content context files keys leaf order schema source"),
@@ -57,8 +60,7 @@ const REJECTED: &[(&str, &str)] = &[
 /// Said of schema trees and processes, never where rows are ordered and copied.
 const REJECTED_OF_SOURCES: &[(&str, &str)] =
     &[("child", "source"), ("children", "sources"), ("stream", "source")];
-const OF_SOURCES: &[&str] =
-    &["plan", "region", "merge", "run.rs", "keys.rs", "weave.rs", "sink.rs"];
+const OF_SOURCES: &[&str] = &["plan", "region", "merge", "run.rs", "keys.rs", "weave", "sink.rs"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

@@ -19,7 +19,7 @@ use crate::content;
 use crate::context::Context;
 use crate::options::{MergeOptions, Verify};
 use crate::report::{
-    ConflictReport, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
+    ConflictReport, Copied, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
 };
 
 pub(super) fn publish(
@@ -37,6 +37,8 @@ pub(super) fn publish(
             .with_got(format!("{rows_out} rows out of {rows_in}"))
             .with_hint("please report this"));
     }
+    let made_tiers = [("chunk", made.chunk), ("page", made.page), ("dict", made.dict)];
+    let value = made.value;
     let mut content_hash = None;
     if options.verify == Some(Verify::Content) {
         context.enter_stage(3);
@@ -106,7 +108,7 @@ pub(super) fn publish(
             })
             .collect(),
         outputs: reports,
-        copied: BTreeMap::from([("chunk", made.copied), ("value", made.woven)]),
+        copied: by_tier(&made_tiers, value, rows_out, prepared.leaves.len() as u64),
         overlap: Overlap {
             regions: prepared.regions.len(),
             depth_max: prepared.regions.iter().map(|r| r.depth_max).max().unwrap_or(0),
@@ -152,6 +154,25 @@ fn key_text(prepared: &Prepared, key: &[u8]) -> Result<Vec<Option<String>>> {
     let values = decode(&prepared.keys.shape, key)?;
     let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
     Ok(values.into_iter().map(text).collect())
+}
+
+/// Rows and bytes by tier. Below whole row groups every leaf has its own tiers: a row counts in the
+/// shares in which its leaves were copied, and what rounding leaves counts as `value`.
+fn by_tier(
+    tiers: &[(&'static str, Copied); 3],
+    value: Copied,
+    rows_out: u64,
+    leaves: u64,
+) -> BTreeMap<&'static str, Copied> {
+    let mut copied = BTreeMap::new();
+    let mut rows_left = rows_out;
+    for (name, tier) in tiers {
+        let rows = if *name == "chunk" { tier.rows } else { tier.rows / leaves.max(1) };
+        rows_left = rows_left.saturating_sub(rows);
+        copied.insert(*name, Copied { rows, bytes: tier.bytes });
+    }
+    copied.insert("value", Copied { rows: rows_left, bytes: value.bytes });
+    copied
 }
 
 fn sha256(path: &std::path::Path) -> Result<String> {

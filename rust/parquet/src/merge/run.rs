@@ -12,7 +12,7 @@
 //! # Not here
 //! Publishing (`publish`).
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use plait_core::plan::{Ask, CutRule, Disorder, Merge, Step, Window, Windows};
@@ -30,7 +30,7 @@ use crate::pool::Pool;
 use crate::report::{Copied, Times};
 use crate::sink::{Finished, KEY_INDEX_ROWS, Output};
 use crate::source::Source;
-use crate::weave::Loom;
+use crate::weave::{Loom, Tiers};
 
 /// Row groups smaller than this share of the asked-for size are merged with their neighbours
 /// instead of copied: copying must not keep a lake of small row groups small.
@@ -40,8 +40,12 @@ const COPY_SHARE_MIN: u64 = 8;
 pub(super) struct Made {
     pub(super) outputs: Vec<Finished>,
     pub(super) oversized: Vec<bool>,
-    pub(super) copied: Copied,
-    pub(super) woven: Copied,
+    /// Whole row groups.
+    pub(super) chunk: Copied,
+    /// Rows of the other tiers are summed over leaves.
+    pub(super) page: Copied,
+    pub(super) dict: Copied,
+    pub(super) value: Copied,
 }
 
 pub(super) fn run(
@@ -85,6 +89,15 @@ pub(super) fn run(
         spill_bytes: prepared.budget.spill_bytes,
         spill_dir: prepared.target.dir().to_owned(),
         context: context.clone(),
+        packers: Arc::default(),
+        levels: options
+            .leaves_level_open()
+            .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
+        tiers: Tiers {
+            page: options.copy_tiers.contains(&Tier::Page),
+            dict: options.copy_tiers.contains(&Tier::Dict),
+        },
+        page_version: options.data_page_version,
     };
     let lanes = prepared.sources.iter().map(|_| KeyLane { reader: None, next_row: 0, start: 0 });
     let mut runner = Runner {
@@ -99,8 +112,10 @@ pub(super) fn run(
         made: Made {
             outputs: Vec::new(),
             oversized: Vec::new(),
-            copied: Copied::default(),
-            woven: Copied::default(),
+            chunk: Copied::default(),
+            page: Copied::default(),
+            dict: Copied::default(),
+            value: Copied::default(),
         },
     };
     runner.go(times)?;
@@ -280,15 +295,24 @@ impl Runner<'_> {
                 let leaves = &self.prepared.leaves;
                 is_copied = output.copy(&self.loom, leaves, window, &source, row_group)?;
             }
-            if !is_copied {
+            if is_copied {
+                self.made.chunk.rows += rows;
+                self.made.chunk.bytes += output.bytes() - before;
+            } else {
                 let charge = self.context.charge(window.runs.memory_size());
                 let pool = self.prepared.pool.as_ref().and_then(Pool::threads);
-                output.weave(&self.loom, &self.prepared.leaves, window, pool)?;
+                let woven = output.weave(&self.loom, &self.prepared.leaves, window, pool)?;
                 drop(charge);
+                let made = &mut self.made;
+                for (sum, more) in [
+                    (&mut made.page, woven.page),
+                    (&mut made.dict, woven.dict),
+                    (&mut made.value, woven.value),
+                ] {
+                    sum.rows += more.rows;
+                    sum.bytes += more.bytes;
+                }
             }
-            let tier = if is_copied { &mut self.made.copied } else { &mut self.made.woven };
-            tier.rows += rows;
-            tier.bytes += output.bytes() - before;
             self.context.rows_written(rows);
             self.sizes.learn(&output);
         }

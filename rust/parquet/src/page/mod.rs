@@ -16,12 +16,14 @@
 
 pub mod codec;
 pub mod header;
+pub mod hybrid;
 pub mod levels;
 pub mod locate;
 pub mod pages;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thrift;
+mod write;
 
 use std::any::Any;
 use std::cell::Cell;

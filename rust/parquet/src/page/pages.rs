@@ -58,6 +58,38 @@ enum Dictionary {
     Gone,
 }
 
+/// A page as it is stored, header included.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// Where it lies and which rows it has.
+    pub place: PageLoc,
+    /// Its header.
+    pub header: PageHeader,
+    header_len: usize,
+    bytes: Bytes,
+    is_data: bool,
+}
+
+impl Stored {
+    /// Header and body.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// The stored body.
+    #[must_use]
+    pub fn body(&self) -> Bytes {
+        self.bytes.slice(self.header_len..)
+    }
+
+    /// Bytes of the header.
+    #[must_use]
+    pub fn header_len(&self) -> usize {
+        self.header_len
+    }
+}
+
 /// Bytes read ahead.
 #[derive(Default)]
 struct Window {
@@ -109,45 +141,94 @@ impl Pages {
         Ok((pages, rows_to_skip))
     }
 
+    /// The page that comes next.
+    #[must_use]
+    pub fn peek(&self) -> Option<PageLoc> {
+        self.locations.pages.get(self.next).copied()
+    }
+
+    /// Takes the next data page as it is stored; its header and checksum are checked, what it holds
+    /// is not.
+    ///
+    /// # Errors
+    /// [`Kind::CorruptSource`] for a header that contradicts the page's place.
+    pub fn next_stored(&mut self) -> Result<Option<Stored>> {
+        let Some(page) = self.peek() else { return Ok(None) };
+        self.context.check_cancelled()?;
+        let from = (&*self.store, &self.context, &*self.locations);
+        let stored = Self::take(&mut self.window, from, (page.offset, page.len), self.next)
+            .and_then(|bytes| self.parse(bytes, Some(page)))
+            .map_err(|e| self.place(e, page.offset))?;
+        self.next += 1;
+        Ok(Some(stored))
+    }
+
+    /// Unpacks a page that was taken.
+    ///
+    /// # Errors
+    /// [`Kind::CorruptSource`] when it cannot be unpacked to what its header says.
+    pub fn unpack_stored(&self, stored: &Stored) -> Result<Page> {
+        let page = stored.is_data.then_some(&stored.place);
+        guard(|| {
+            let buf = self.unpack_body(&stored.header, &stored.body())?;
+            if let Some(page) = page.filter(|_| self.level_max > 0) {
+                self.check_repeated(&stored.header, page, &buf)?;
+            }
+            into_page(stored.header.clone(), buf, page)
+        })
+        .flatten()
+        .map_err(|e| self.place(e, stored.place.offset))
+    }
+
+    /// Takes the dictionary, if there is one and it was not taken or left.
+    ///
+    /// # Errors
+    /// As [`unpack_stored`](Self::unpack_stored).
+    pub fn take_dictionary(&mut self) -> Result<Option<Page>> {
+        match self.dictionary {
+            Dictionary::Gone => Ok(None),
+            Dictionary::Ahead => self.dictionary_page(self.next),
+            Dictionary::Skipped => {
+                // A window of its own: the other one lies behind, at the page that asks.
+                let window = std::mem::take(&mut self.window);
+                let page = self.dictionary_page(usize::MAX);
+                self.window = window;
+                page
+            }
+        }
+    }
+
+    /// Leaves the dictionary where it is until it is taken.
+    pub fn leave_dictionary(&mut self) {
+        if self.dictionary == Dictionary::Ahead {
+            self.dictionary = Dictionary::Skipped;
+        }
+    }
+
+    fn place(&self, e: Error, offset: u64) -> Error {
+        e.with_path(self.store.path()).with_column(self.column.as_str()).with_offset(offset)
+    }
+
     fn next_page(&mut self) -> Result<Option<Page>> {
         if self.dictionary == Dictionary::Ahead {
-            return self.dictionary_page(self.next);
+            return self.take_dictionary();
         }
-        let Some(page) = self.locations.pages.get(self.next).copied() else { return Ok(None) };
-        let place = |e: Error| {
-            e.with_path(self.store.path())
-                .with_column(self.column.as_str())
-                .with_offset(page.offset)
-        };
-        self.context.check_cancelled()?;
-        let stored = Self::take(
-            &mut self.window,
-            (&*self.store, &self.context, &self.locations),
-            (page.offset, page.len),
-            self.next,
-        )
-        .map_err(place)?;
-        let unpacked = guard(|| self.unpack(&stored, Some(&page))).flatten().map_err(place)?;
-        self.next += 1;
-        Ok(Some(unpacked))
+        match self.next_stored()? {
+            Some(stored) => self.unpack_stored(&stored).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Reads the dictionary, and ahead from the page `ahead` on.
     fn dictionary_page(&mut self, ahead: usize) -> Result<Option<Page>> {
         self.dictionary = Dictionary::Gone;
         let Some((offset, len)) = self.locations.dictionary else { return Ok(None) };
-        let place = |e: Error| {
-            e.with_path(self.store.path()).with_column(self.column.as_str()).with_offset(offset)
-        };
         self.context.check_cancelled()?;
-        let stored = Self::take(
-            &mut self.window,
-            (&*self.store, &self.context, &self.locations),
-            (offset, len),
-            ahead,
-        )
-        .map_err(place)?;
-        guard(|| self.unpack(&stored, None)).flatten().map(Some).map_err(place)
+        let from = (&*self.store, &self.context, &*self.locations);
+        let stored = Self::take(&mut self.window, from, (offset, len), ahead)
+            .and_then(|bytes| self.parse(bytes, None))
+            .map_err(|e| self.place(e, offset))?;
+        self.unpack_stored(&stored).map(Some)
     }
 
     /// The stored bytes of the page at `(offset, len)`, from the window or from one read that also
@@ -189,15 +270,14 @@ impl Pages {
         Ok(page)
     }
 
-    /// Checks and unpacks a page: the data page at `page`, or the dictionary.
-    fn unpack(&self, stored: &Bytes, page: Option<&PageLoc>) -> Result<Page> {
+    /// Reads and checks the header of the data page at `page`, or of the dictionary.
+    fn parse(&self, bytes: Bytes, page: Option<PageLoc>) -> Result<Stored> {
         let corrupt = |what: &str| Error::new(Kind::CorruptSource, what);
-        let Parsed::Header { header, len } = PageHeader::parse(stored)? else {
+        let Parsed::Header { header, len } = PageHeader::parse(&bytes)? else {
             return Err(corrupt("page header does not end"));
         };
-        let body = len.checked_add(header.compressed_len as usize);
-        let Some(body) = body.filter(|&end| end <= stored.len()).map(|end| stored.slice(len..end))
-        else {
+        let end = len.checked_add(header.compressed_len as usize);
+        let Some(end) = end.filter(|&end| end <= bytes.len()) else {
             return Err(corrupt("page is longer than its place")
                 .with_got(format!("{} bytes", header.compressed_len)));
         };
@@ -205,14 +285,15 @@ impl Pages {
             return Err(page_too_large(header.uncompressed_len as usize));
         }
         if let Some(want) = header.crc {
-            let got = crc32fast::hash(&body);
+            let got = crc32fast::hash(&bytes[len..end]);
             if got != want {
                 return Err(corrupt("page does not match its checksum")
                     .with_got(format!("{got:08x} instead of {want:08x}"))
                     .with_hint("the file was damaged; fetch it again"));
             }
         }
-        match (page, &header.kind) {
+        let is_data = page.is_some();
+        match (&page, &header.kind) {
             (None, PageKind::Dictionary { .. }) => {}
             (Some(page), PageKind::Data { .. } | PageKind::DataV2 { .. }) => {
                 if self.level_max == 0 {
@@ -221,11 +302,14 @@ impl Pages {
             }
             _ => return Err(corrupt("page is of another type than its place says")),
         }
-        let buf = self.unpack_body(&header, &body)?;
-        if let Some(page) = page.filter(|_| self.level_max > 0) {
-            self.check_repeated(&header, page, &buf)?;
-        }
-        into_page(header, buf, page)
+        let place = page.unwrap_or(PageLoc {
+            offset: self.locations.dictionary.map_or(0, |(offset, _)| offset),
+            len: bytes.len() as u32,
+            first_row: 0,
+            rows: 0,
+            row_aligned: true,
+        });
+        Ok(Stored { place, header, header_len: len, bytes: bytes.slice(..end), is_data })
     }
 
     /// The unpacked body, levels of version 2 in front.
@@ -372,11 +456,7 @@ impl PageReader for Pages {
         if self.dictionary != Dictionary::Skipped {
             return Ok(None);
         }
-        // A window of its own: the other one lies behind, at the page that asks.
-        let window = std::mem::take(&mut self.window);
-        let page = self.dictionary_page(usize::MAX);
-        self.window = window;
-        page.map_err(wrap_error)
+        self.take_dictionary().map_err(wrap_error)
     }
 
     fn at_record_boundary(&mut self) -> Result<bool, ParquetError> {

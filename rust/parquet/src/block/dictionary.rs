@@ -1,0 +1,348 @@
+//! The values that ids stand for, and one dictionary for the chunks of many sources.
+//!
+//! ```text
+//! source 0   ids 0 1 2    a b c ─┐            remap 0: 0 1 2   (a prefix: ids stay)
+//! source 1   ids 0 1 2    c d a ─┴▶ a b c d   remap 1: 2 3 0
+//! ```
+//!
+//! # Invariants
+//! A union holds every value once, in order of first appearance. Values are hashed once per
+//! dictionary entry, never per row.
+//!
+//! # Cost
+//! Bytes of the distinct values; four bytes an entry of every source.
+//!
+//! # Not here
+//! Which chunks may share a dictionary (`weave`).
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plait_core::{Error, Kind, Result};
+
+use super::Layout;
+
+/// The values of a dictionary page.
+#[derive(Debug)]
+pub struct Dictionary {
+    layout: Layout,
+    bytes: Bytes,
+    /// Where each value begins, and the end; empty for values of one width.
+    starts: Vec<u32>,
+    len: usize,
+}
+
+impl Dictionary {
+    /// The `len` values that `bytes` begins with.
+    ///
+    /// # Errors
+    /// [`Kind::CorruptSource`] when there are fewer.
+    pub fn new(layout: Layout, bytes: Bytes, len: usize) -> Result<Self> {
+        let too_few = || {
+            Error::new(Kind::CorruptSource, "dictionary has fewer values than it says")
+                .with_got(format!("{} bytes for {len} values", bytes.len()))
+        };
+        let mut starts = Vec::new();
+        let end = match layout {
+            // Values without bytes could be as many as anyone says.
+            Layout::Fixed(0) if len > 1 => return Err(too_few()),
+            Layout::Fixed(width) => width.checked_mul(len).ok_or_else(too_few)?,
+            Layout::Prefixed => {
+                // Every value takes four bytes at least.
+                if len > bytes.len() / 4 {
+                    return Err(too_few());
+                }
+                starts.reserve_exact(len + 1);
+                let mut at = 0;
+                for _ in 0..len {
+                    starts.push(at as u32);
+                    at += layout.len_at(&bytes, at).ok_or_else(too_few)?;
+                }
+                starts.push(at as u32);
+                at
+            }
+        };
+        if end > bytes.len() {
+            return Err(too_few());
+        }
+        Ok(Self { layout, bytes: bytes.slice(..end), starts, len })
+    }
+
+    /// Number of values.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All values, as a plain page holds them.
+    #[must_use]
+    pub fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Value `id` as a plain page holds it, prefix included.
+    ///
+    /// # Panics
+    /// When there is no such value.
+    #[inline]
+    #[must_use]
+    pub fn plain(&self, id: usize) -> &[u8] {
+        match self.layout {
+            Layout::Fixed(width) => &self.bytes[id * width..(id + 1) * width],
+            Layout::Prefixed => &self.bytes[self.starts[id] as usize..self.starts[id + 1] as usize],
+        }
+    }
+
+    /// Value `id` without its prefix.
+    ///
+    /// # Panics
+    /// When there is no such value.
+    #[inline]
+    #[must_use]
+    pub fn value(&self, id: usize) -> &[u8] {
+        let plain = self.plain(id);
+        match self.layout {
+            Layout::Fixed(_) => plain,
+            Layout::Prefixed => &plain[4..],
+        }
+    }
+
+    /// Bytes held on the heap, the values included.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        self.bytes.len() + 4 * self.starts.capacity()
+    }
+}
+
+/// What becomes of the ids of one source's dictionary in the union.
+#[derive(Debug, Default)]
+pub struct Remap {
+    ids: Vec<u32>,
+    is_identity: bool,
+}
+
+impl Remap {
+    /// Whether ids stay what they are, so that pages can be taken as they are.
+    #[must_use]
+    pub fn is_identity(&self) -> bool {
+        self.is_identity
+    }
+
+    /// Number of ids.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Replaces ids of the source, all below [`len`](Self::len), by ids of the union.
+    pub fn apply(&self, ids: &mut [u32]) {
+        if !self.is_identity {
+            ids.iter_mut().for_each(|id| *id = self.ids[*id as usize]);
+        }
+    }
+
+    /// Bytes held on the heap.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        4 * self.ids.capacity()
+    }
+}
+
+/// Unites dictionaries, value by value.
+pub struct Union {
+    layout: Layout,
+    ids: HashMap<Box<[u8]>, u32, Seed>,
+    bytes: Vec<u8>,
+}
+
+impl Union {
+    /// An empty union.
+    #[must_use]
+    pub fn new(layout: Layout) -> Self {
+        Self { layout, ids: HashMap::with_hasher(Seed), bytes: Vec::new() }
+    }
+
+    /// Adds the values of `dictionary`.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] when ids run out.
+    pub fn add(&mut self, dictionary: &Dictionary) -> Result<Remap> {
+        let mut remap = Remap { ids: Vec::with_capacity(dictionary.len()), is_identity: true };
+        for id in 0..dictionary.len() {
+            let value = dictionary.plain(id);
+            let new = match self.ids.get(value) {
+                Some(known) => *known,
+                None => {
+                    let next = u32::try_from(self.ids.len()).map_err(|_| {
+                        Error::new(Kind::Unsupported, "dictionary has over four billion values")
+                    })?;
+                    self.ids.insert(value.into(), next);
+                    self.bytes.extend_from_slice(value);
+                    next
+                }
+            };
+            remap.is_identity &= new as usize == id;
+            remap.ids.push(new);
+        }
+        Ok(remap)
+    }
+
+    /// Bytes of the values so far, as a plain page holds them.
+    #[must_use]
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Number of values so far.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ids.is_empty()
+    }
+
+    /// Bytes held on the heap, roughly: a value, its copy in the table, and the table.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        2 * self.bytes.len() + self.ids.capacity() * 32
+    }
+
+    /// The dictionary of all values.
+    ///
+    /// # Errors
+    /// Never for values that were taken from dictionaries.
+    pub fn finish(self) -> Result<Arc<Dictionary>> {
+        Dictionary::new(self.layout, self.bytes.into(), self.ids.len()).map(Arc::new)
+    }
+}
+
+/// A fast hash with a fixed seed. Nothing depends on its order; values of one dictionary that all
+/// collide would only be slow, and their number is limited by the size of a page.
+#[derive(Clone, Copy, Default)]
+struct Seed;
+
+impl BuildHasher for Seed {
+    type Hasher = Multiply;
+
+    fn build_hasher(&self) -> Multiply {
+        Multiply(0x9E37_79B9_7F4A_7C15)
+    }
+}
+
+/// Multiply and fold, eight bytes at a time.
+struct Multiply(u64);
+
+impl Hasher for Multiply {
+    fn write(&mut self, bytes: &[u8]) {
+        let mut chunks = bytes.chunks_exact(8);
+        for chunk in &mut chunks {
+            self.write_u64(chunk.try_into().map_or(0, u64::from_le_bytes));
+        }
+        let rest = chunks.remainder().iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+        self.write_u64(rest ^ (bytes.len() as u64) << 56);
+    }
+
+    fn write_u64(&mut self, n: u64) {
+        let product = u128::from(self.0 ^ n) * 0x2127_599B_F432_5C37;
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+
+    fn write_usize(&mut self, n: usize) {
+        self.write_u64(n as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn dictionary(values: &[&[u8]]) -> Dictionary {
+        let mut bytes = Vec::new();
+        for value in values {
+            bytes.extend((value.len() as u32).to_le_bytes());
+            bytes.extend(*value);
+        }
+        Dictionary::new(Layout::Prefixed, bytes.into(), values.len()).unwrap()
+    }
+
+    #[test]
+    fn the_example_of_the_header_holds() {
+        let mut union = Union::new(Layout::Prefixed);
+        let first = union.add(&dictionary(&[b"a", b"b", b"c"])).unwrap();
+        let second = union.add(&dictionary(&[b"c", b"d", b"a"])).unwrap();
+        let third = union.add(&dictionary(&[b"a", b"b"])).unwrap();
+        assert!(first.is_identity() && third.is_identity() && !second.is_identity());
+        let mut ids = [0, 1, 2, 2];
+        second.apply(&mut ids);
+        assert_eq!(ids, [2, 3, 0, 0]);
+        let united = union.finish().unwrap();
+        let values: Vec<&[u8]> = (0..united.len()).map(|id| united.value(id)).collect();
+        assert_eq!(values, [b"a", b"b", b"c", b"d"]);
+    }
+
+    #[test]
+    fn a_dictionary_shorter_than_it_says_is_refused() {
+        let bytes = Bytes::from_static(&[1, 0, 0, 0, b'a', 9, 0, 0, 0, b'b']);
+        assert!(Dictionary::new(Layout::Prefixed, bytes.clone(), 1).is_ok());
+        for (layout, len) in [
+            (Layout::Prefixed, 2),
+            (Layout::Prefixed, usize::MAX),
+            (Layout::Fixed(4), 3),
+            (Layout::Fixed(8), usize::MAX),
+        ] {
+            let error = Dictionary::new(layout, bytes.clone(), len).unwrap_err();
+            assert_eq!(error.kind(), Kind::CorruptSource);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn remapped_ids_stand_for_the_same_values(
+            sources in prop::collection::vec(prop::collection::vec(0..40_u64, 0..30), 1..6),
+        ) {
+            let dictionaries: Vec<Dictionary> = sources.iter().map(|values| {
+                let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+                Dictionary::new(Layout::Fixed(8), bytes.into(), values.len()).unwrap()
+            }).collect();
+            let mut union = Union::new(Layout::Fixed(8));
+            let remaps: Vec<Remap> =
+                dictionaries.iter().map(|d| union.add(d).unwrap()).collect();
+            let united = union.finish().unwrap();
+            for (dictionary, remap) in dictionaries.iter().zip(&remaps) {
+                for id in 0..dictionary.len() {
+                    let mut new = [id as u32];
+                    remap.apply(&mut new);
+                    prop_assert_eq!(united.value(new[0] as usize), dictionary.value(id));
+                }
+            }
+            let mut distinct: Vec<u64> = sources.concat();
+            distinct.sort_unstable();
+            distinct.dedup();
+            prop_assert_eq!(united.len(), distinct.len());
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! The rows of one leaf of one source from some row on, block by block.
+//!
+//! ```text
+//! Paged    page ─ unpack ─ decode ─▶ block          or the page as it is stored
+//! Spans    cast, absent, split over pages: rows of `leaf` ─▶ block
+//! ```
+//!
+//! # Invariants
+//! Rows come in file order without gaps, across row groups. Decoding runs under
+//! [`guard`](crate::page::guard), so hostile bytes are an error with file, column and offset.
+//!
+//! # Cost
+//! One page in flight, stored and unpacked.
+//!
+//! # Not here
+//! Which pages are taken as they are (`weave`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parquet::column::page::Page;
+use parquet::data_type::DataType;
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+
+use super::decode::{ChunkDictionary, PageShape, decode_page, from_span, needs_dictionary_page};
+use super::dictionary::Remap;
+use super::{Block, Dictionary, Layout, Values};
+use crate::context::{Charge, Context};
+use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
+use crate::page::pages::Stored;
+use crate::page::{PageLoc, Pages, guard};
+use crate::schema::LeafAdapter;
+use crate::source::Source;
+
+/// One dictionary for the chunks of all sources, and how their ids change.
+pub struct United {
+    /// All values.
+    pub dictionary: Arc<Dictionary>,
+    /// By source and row group.
+    pub remaps: BTreeMap<(SourceId, usize), Remap>,
+    /// Accounts for both.
+    pub charge: Option<Charge>,
+}
+
+/// A block, and how many of its rows come before the one that was asked for.
+pub type Skipping = (Block, usize);
+
+/// Reads one leaf of one source in the shape of the output.
+pub struct BlockReader {
+    source: Arc<Source>,
+    row: u64,
+    from: From,
+}
+
+enum From {
+    Paged(Box<Paged>),
+    Spans(Box<dyn Blocks>),
+}
+
+struct Paged {
+    source: SourceId,
+    leaf: usize,
+    shape: PageShape,
+    cache: Arc<LocationCache>,
+    context: Context,
+    united: Option<Arc<United>>,
+    group: Option<Group>,
+}
+
+/// The row group that is read.
+struct Group {
+    index: usize,
+    end: u64,
+    pages: Pages,
+    skip: usize,
+    dictionary: ChunkDictionary,
+}
+
+impl BlockReader {
+    /// Opens the leaf of `source` at `row`. With `united`, ids come as those of its dictionary.
+    ///
+    /// # Errors
+    /// As [`leaf::open`].
+    pub fn open(
+        source: &Arc<Source>,
+        output: &OutputLeaf,
+        row: u64,
+        united: Option<&Arc<United>>,
+        cache: &Arc<LocationCache>,
+        context: &Context,
+    ) -> Result<Self> {
+        let from = match output.adapter(source.id)? {
+            LeafAdapter::Same { leaf, levels }
+                if is_aligned(source, *leaf, row, cache, context)? =>
+            {
+                let descr = source.leaf(*leaf);
+                From::Paged(Box::new(Paged {
+                    source: source.id,
+                    leaf: *leaf,
+                    shape: PageShape {
+                        layout: Layout::of(&descr),
+                        descr,
+                        map: levels.clone(),
+                        def_max: u8::try_from(output.descr.max_def_level()).unwrap_or(u8::MAX),
+                    },
+                    cache: Arc::clone(cache),
+                    context: context.clone(),
+                    united: united.cloned(),
+                    group: None,
+                }))
+            }
+            _ => From::Spans(with_physical!(output.descr.physical_type(), T => {
+                let leaf = leaf::open::<T>(source, output, row, cache, context)?;
+                let layout = Layout::of(&output.descr);
+                let def_max = u8::try_from(output.descr.max_def_level()).unwrap_or(u8::MAX);
+                Box::new(Spans::<T> { leaf, span: Span::default(), layout, def_max })
+                    as Box<dyn Blocks>
+            })),
+        };
+        Ok(Self { source: Arc::clone(source), row, from })
+    }
+
+    /// The next rows: a page of them, or up to `rows_wanted` where they do not come in pages.
+    /// `None` at the end of the source.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the source, with file and column.
+    pub fn next(&mut self, rows_wanted: usize) -> Result<Option<Skipping>> {
+        if self.row >= self.source.rows() {
+            return Ok(None);
+        }
+        let (block, skip) = match &mut self.from {
+            From::Spans(spans) => (spans.next(rows_wanted)?, 0),
+            From::Paged(paged) => {
+                let outcome = paged.next(&self.source, self.row);
+                outcome.map_err(|e| paged.name(e, &self.source, self.row))?
+            }
+        };
+        if block.rows <= skip {
+            return Err(ends_early().with_path(self.source.path()).with_row(self.row));
+        }
+        self.row += (block.rows - skip) as u64;
+        Ok(Some((block, skip)))
+    }
+
+    /// The page that comes next, if the next row is its first.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn peek(&mut self) -> Result<Option<PageLoc>> {
+        let From::Paged(paged) = &mut self.from else { return Ok(None) };
+        if self.row >= self.source.rows() {
+            return Ok(None);
+        }
+        let group = paged.group(&self.source, self.row)?;
+        Ok(group.pages.peek().filter(|_| group.skip == 0))
+    }
+
+    /// Takes the page that [`peek`](Self::peek) showed as it is stored, with what is in it when
+    /// `decode` says so.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next); [`Kind::Internal`] without a page to take.
+    pub fn take(&mut self) -> Result<Stored> {
+        let no_page = || Error::new(Kind::Internal, "there is no page to take");
+        let From::Paged(paged) = &mut self.from else { return Err(no_page()) };
+        let group = paged.group(&self.source, self.row)?;
+        let stored = group.pages.next_stored()?.ok_or_else(no_page)?;
+        self.row += stored.place.rows;
+        Ok(stored)
+    }
+
+    /// Decodes a page that was taken.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn decode(&mut self, stored: &Stored) -> Result<Block> {
+        let From::Paged(paged) = &mut self.from else {
+            return Err(Error::new(Kind::Internal, "a page of another reader is decoded"));
+        };
+        let first_row = self.row.saturating_sub(stored.place.rows);
+        paged.decode(stored).map_err(|e| paged.name(e, &self.source, first_row))
+    }
+
+    /// Whether ids of the row group that is read are those of the united dictionary.
+    #[must_use]
+    pub fn keeps_ids(&self) -> bool {
+        let From::Paged(paged) = &self.from else { return false };
+        let (Some(united), Some(group)) = (&paged.united, &paged.group) else { return false };
+        united.remaps.get(&(self.source.id, group.index)).is_some_and(Remap::is_identity)
+    }
+
+    /// The row group that is read, and the source's leaf.
+    #[must_use]
+    pub fn place(&self) -> Option<(usize, usize)> {
+        let From::Paged(paged) = &self.from else { return None };
+        paged.group.as_ref().map(|group| (group.index, paged.leaf))
+    }
+}
+
+fn ends_early() -> Error {
+    Error::new(Kind::CorruptSource, "column chunk has fewer rows than its row group")
+        .with_hint("the file is damaged; write it again from its origin")
+}
+
+/// Whether no row of the chunks from `row` on is split over pages.
+fn is_aligned(
+    source: &Source,
+    leaf: usize,
+    row: u64,
+    cache: &LocationCache,
+    context: &Context,
+) -> Result<bool> {
+    let descr = source.leaf(leaf);
+    if descr.max_def_level() > i16::from(u8::MAX) {
+        return Ok(false);
+    }
+    if descr.max_rep_level() == 0 || row >= source.rows() {
+        return Ok(true);
+    }
+    let (first, _) = source.row_group_of(row);
+    for group in first..source.meta.num_row_groups() {
+        let is_empty = source.row_group_rows(group) == 0;
+        if !is_empty && !cache.find(source, group, leaf, context)?.are_row_aligned() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Paged {
+    fn name(&self, e: Error, source: &Source, row: u64) -> Error {
+        let column = self.shape.descr.path().string();
+        e.with_path(source.path()).with_column(column).with_row(row)
+    }
+
+    fn group(&mut self, source: &Source, row: u64) -> Result<&mut Group> {
+        if self.group.as_ref().is_none_or(|group| row >= group.end) {
+            self.group = None;
+            self.group = Some(self.open(source, row)?);
+        }
+        self.group.as_mut().ok_or_else(|| Error::new(Kind::Internal, "no row group is open"))
+    }
+
+    fn open(&self, source: &Source, row: u64) -> Result<Group> {
+        let (index, in_group) = source.row_group_of(row);
+        let locations = self.cache.find(source, index, self.leaf, &self.context)?;
+        let (mut pages, skip) =
+            Pages::open(source, index, self.leaf, in_group, &self.context, locations)?;
+        let united = self.united.as_ref().and_then(|united| {
+            let remap = united.remaps.get(&(source.id, index))?;
+            let values = Some(Arc::clone(&united.dictionary));
+            Some(ChunkDictionary { len: remap.len(), values, page: None })
+        });
+        let dictionary = match united {
+            Some(dictionary) => {
+                pages.leave_dictionary();
+                dictionary
+            }
+            None => read_dictionary(&mut pages, self.shape.layout)?,
+        };
+        Ok(Group {
+            index,
+            end: source.row_group_start(index) + source.row_group_rows(index),
+            pages,
+            skip: usize::try_from(skip).unwrap_or(usize::MAX),
+            dictionary,
+        })
+    }
+
+    fn next(&mut self, source: &Source, row: u64) -> Result<Skipping> {
+        loop {
+            self.context.check_cancelled()?;
+            let group = self.group(source, row)?;
+            let Some(stored) = group.pages.next_stored()? else { return Err(ends_early()) };
+            let rows = usize::try_from(stored.place.rows).unwrap_or(usize::MAX);
+            if group.skip >= rows {
+                group.skip -= rows;
+                continue;
+            }
+            let skip = std::mem::take(&mut group.skip);
+            return Ok((self.decode(&stored)?, skip));
+        }
+    }
+
+    fn decode(&mut self, stored: &Stored) -> Result<Block> {
+        let Some(group) = &mut self.group else {
+            return Err(Error::new(Kind::Internal, "a page is decoded before it was taken"));
+        };
+        let page = group.pages.unpack_stored(stored)?;
+        let rows = usize::try_from(stored.place.rows).unwrap_or(usize::MAX);
+        let place = |e: Error| e.with_offset(stored.place.offset);
+        if needs_dictionary_page(&page, &self.shape)? && group.dictionary.page.is_none() {
+            group.dictionary.page = group.pages.take_dictionary()?;
+        }
+        let mut block = guard(|| decode_page(&page, rows, &self.shape, &group.dictionary))
+            .flatten()
+            .map_err(place)?;
+        // Ids were checked against the source's own dictionary; now they become the union's.
+        if let (Values::Ids(ids, _), Some(united)) = (&mut block.values, &self.united)
+            && let Some(remap) = united.remaps.get(&(self.source, group.index))
+        {
+            remap.apply(ids);
+        }
+        Ok(block)
+    }
+}
+
+/// Reads the dictionary of a chunk that was just opened.
+///
+/// # Errors
+/// Whatever is wrong with the page.
+pub fn read_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictionary> {
+    let Some(page) = pages.take_dictionary()? else {
+        return Ok(ChunkDictionary::default());
+    };
+    let Page::DictionaryPage { buf, num_values, .. } = &page else {
+        return Ok(ChunkDictionary::default());
+    };
+    let len = *num_values as usize;
+    let values = Arc::new(guard(|| Dictionary::new(layout, buf.clone(), len)).flatten()?);
+    Ok(ChunkDictionary { len, values: Some(values), page: Some(page) })
+}
+
+/// Blocks of a leaf that does not come in pages.
+trait Blocks: Send {
+    fn next(&mut self, rows_wanted: usize) -> Result<Block>;
+}
+
+struct Spans<T: DataType> {
+    leaf: Box<dyn Leaf<T>>,
+    span: Span<T::T>,
+    layout: Layout,
+    def_max: u8,
+}
+
+impl<T: DataType> Blocks for Spans<T> {
+    fn next(&mut self, rows_wanted: usize) -> Result<Block> {
+        self.span.clear();
+        let rows = self.leaf.read(rows_wanted.max(1), &mut self.span)?;
+        from_span::<T>(&self.span, rows, self.layout, self.def_max)
+    }
+}

@@ -1,0 +1,653 @@
+//! A column chunk, page by page, with what its footer and indexes say.
+//!
+//! ```text
+//! ids      dictionary (all sources united) │ ids │ ids │ ids …
+//! fallback dictionary                      │ ids │ plain │ plain …   a plain page came along
+//! plain    plain │ plain │ as stored │ plain …
+//! ```
+//!
+//! # Invariants
+//! The dictionary is written before the first page that refers to it, and not at all if none does.
+//! Offsets in the close result count from the first byte of the chunk.
+//!
+//! # Cost
+//! The packed chunk, in memory up to a limit and on disk from there.
+//!
+//! # Not here
+//! Which rows come next (`weave`).
+
+use std::sync::{Arc, OnceLock};
+
+use parquet::basic::{BoundaryOrder, Compression, Encoding, PageType, Type as Physical};
+use parquet::column::writer::ColumnCloseResult;
+use parquet::file::metadata::{
+    ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats,
+};
+use parquet::schema::types::ColumnDescPtr;
+use plait_core::{Error, Kind, Result};
+
+use super::bounds::{Bounds, Ranks, ValueOrder, of_plain};
+use super::buffer::{PageBuffer, pack_booleans, unprefixed_len};
+use super::pack::Packers;
+use super::statistics::{Cut, statistics};
+use crate::block::{Block, Dictionary, Layout, Values};
+use crate::page::header::{PageHeader, PageKind};
+use crate::page::hybrid::{encode, width_of};
+use crate::page::pages::Stored;
+use crate::page::unwrap_error;
+use crate::spill::SpillBuffer;
+
+/// An encoded column chunk that waits for its place in the row group.
+pub struct Chunk {
+    /// The bytes, from the first page on.
+    pub bytes: SpillBuffer,
+    /// What the footer needs to know.
+    pub close: ColumnCloseResult,
+    /// Bytes and rows of pages that were taken as they are.
+    pub verbatim: Verbatim,
+    /// Whether it was made with a dictionary of all sources.
+    pub is_united: bool,
+}
+
+/// What was copied without being encoded again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verbatim {
+    /// Stored bytes, headers included.
+    pub bytes: u64,
+    /// Rows.
+    pub rows: u64,
+}
+
+/// How pages are made.
+#[derive(Clone, Copy, Debug)]
+pub struct PageRules<'a> {
+    /// Most rows of a page.
+    pub rows_max: usize,
+    /// Bytes of values after which a page ends.
+    pub bytes_max: usize,
+    /// Whether pages are of version 2.
+    pub is_v2: bool,
+    /// The codec of bodies.
+    pub codec: Compression,
+    /// Where the ZSTD level of the leaf is kept, if it is not fixed.
+    pub level: Option<&'a OnceLock<i32>>,
+    /// Longest bounds.
+    pub cut: Cut,
+}
+
+/// A dictionary that pages refer to by id.
+pub struct Ids {
+    /// The values.
+    pub dictionary: Arc<Dictionary>,
+    /// Their order.
+    pub ranks: Ranks,
+}
+
+/// A page before it is packed.
+pub struct RawPage {
+    body: Vec<u8>,
+    rep_len: usize,
+    def_len: usize,
+    encoding: Encoding,
+    facts: Facts,
+}
+
+impl RawPage {
+    /// Bytes held on the heap.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        self.body.capacity()
+    }
+}
+
+/// A page that is packed.
+pub struct PackedPage {
+    header: PageHeader,
+    body: Vec<u8>,
+    encoding: Encoding,
+    facts: Facts,
+}
+
+/// What is known of the rows of a page.
+struct Facts {
+    rows: usize,
+    levels: usize,
+    nulls: usize,
+    nans: u64,
+    bounds: Option<Bounds>,
+    /// Bytes of values without prefixes, for byte arrays.
+    bytes: Option<i64>,
+    rep: Option<Vec<i64>>,
+    def: Option<Vec<i64>>,
+}
+
+/// Sums over pages.
+#[derive(Default)]
+struct Totals {
+    packed: u64,
+    unpacked: u64,
+    rows: u64,
+    levels: u64,
+    nulls: u64,
+    nans: u64,
+    bytes: Option<i64>,
+    rep: Option<Vec<i64>>,
+    def: Option<Vec<i64>>,
+}
+
+/// Writes one chunk.
+pub struct ChunkWriter<'a> {
+    descr: ColumnDescPtr,
+    layout: Layout,
+    order: ValueOrder,
+    rules: PageRules<'a>,
+    packers: &'a Packers,
+    /// The codec with its level, known from the first page on.
+    codec: Option<Compression>,
+    ids: Option<Ids>,
+    writes_ids: bool,
+    sink: SpillBuffer,
+    dictionary_offset: Option<u64>,
+    data_offset: Option<u64>,
+    encodings: Vec<Encoding>,
+    stats: Vec<PageEncodingStats>,
+    columns: ColumnIndexBuilder,
+    offsets: OffsetIndexBuilder,
+    last: Option<Bounds>,
+    ascending: bool,
+    descending: bool,
+    bounds: Option<Bounds>,
+    totals: Totals,
+    verbatim: Verbatim,
+    /// The page under construction.
+    pub page: PageBuffer,
+}
+
+impl<'a> ChunkWriter<'a> {
+    /// A chunk of the leaf `descr`; with `ids`, pages refer to its dictionary until one cannot.
+    #[must_use]
+    pub fn new(
+        descr: &ColumnDescPtr,
+        rules: PageRules<'a>,
+        packers: &'a Packers,
+        ids: Option<Ids>,
+        sink: SpillBuffer,
+    ) -> Self {
+        let level = |max: i16| u8::try_from(max).unwrap_or(u8::MAX);
+        Self {
+            descr: Arc::clone(descr),
+            layout: Layout::of(descr),
+            order: ValueOrder::of(descr),
+            rules,
+            packers,
+            codec: None,
+            writes_ids: ids.is_some(),
+            ids,
+            sink,
+            dictionary_offset: None,
+            data_offset: None,
+            encodings: Vec::new(),
+            stats: Vec::new(),
+            columns: ColumnIndexBuilder::new(descr.physical_type()),
+            offsets: OffsetIndexBuilder::new(),
+            last: None,
+            ascending: true,
+            descending: true,
+            bounds: None,
+            totals: Totals::default(),
+            verbatim: Verbatim::default(),
+            page: PageBuffer::new(level(descr.max_rep_level()), level(descr.max_def_level())),
+        }
+    }
+
+    /// Whether no page was written yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.data_offset.is_none()
+    }
+
+    /// Whether pages hold ids at this point.
+    #[must_use]
+    pub fn writes_ids(&self) -> bool {
+        self.writes_ids
+    }
+
+    /// How many more rows the page may have.
+    #[must_use]
+    pub fn rows_left(&self) -> usize {
+        self.rules.rows_max.saturating_sub(self.page.rows())
+    }
+
+    /// Whether the page has all its rows or bytes.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.page.rows() >= self.rules.rows_max || self.bytes() >= self.rules.bytes_max
+    }
+
+    /// About the bytes that the values of the page take when encoded.
+    fn bytes(&self) -> usize {
+        match &self.ids {
+            Some(ids) if self.writes_ids => {
+                let width = width_of(ids.dictionary.len().saturating_sub(1) as u32) as usize;
+                self.page.value_count() * width / 8
+            }
+            _ => self.page.values().len(),
+        }
+    }
+
+    /// Bytes held on the heap, the waiting pages left out.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        let ids = self.ids.as_ref();
+        let ids = ids.map_or(0, |ids| ids.dictionary.memory_size() + ids.ranks.memory_size());
+        self.page.memory_size() + ids
+    }
+
+    /// Ends pages of ids: what follows is plain. The page must be empty.
+    pub fn fall_back(&mut self) {
+        self.writes_ids = false;
+    }
+
+    /// Ends the page, if it has rows, and writes it.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] where chunks wait.
+    pub fn flush(&mut self) -> Result<()> {
+        let Some(raw) = self.take_page() else { return Ok(()) };
+        let codec = self.codec(&raw)?;
+        let packed = pack(raw, codec, self.rules.is_v2, self.packers)?;
+        self.write(packed)
+    }
+
+    /// The codec, with the level that suits a leaf whose first page is `raw`.
+    ///
+    /// # Errors
+    /// As [`Packers::choose`].
+    pub fn codec(&mut self, raw: &RawPage) -> Result<Compression> {
+        if let Some(codec) = self.codec {
+            return Ok(codec);
+        }
+        let codec = match self.rules.level {
+            Some(chosen) => self.packers.choose(self.rules.codec, chosen, &raw.body)?,
+            None => self.rules.codec,
+        };
+        self.codec = Some(codec);
+        Ok(codec)
+    }
+
+    /// Takes the page to pack it elsewhere; [`write`](Self::write) it in order.
+    pub fn take_page(&mut self) -> Option<RawPage> {
+        if self.page.rows() == 0 {
+            return None;
+        }
+        let facts = self.page_facts();
+        let is_boolean = self.descr.physical_type() == Physical::BOOLEAN;
+        let (encoding, values) = match &self.ids {
+            Some(ids) if self.writes_ids => {
+                let width = width_of(ids.dictionary.len().saturating_sub(1) as u32);
+                let mut out = vec![width as u8];
+                encode(self.page.ids(), width, &mut out);
+                (Encoding::RLE_DICTIONARY, Some(out))
+            }
+            _ if is_boolean => (Encoding::PLAIN, Some(pack_booleans(self.page.values()))),
+            _ => (Encoding::PLAIN, None),
+        };
+        let (body, rep_len, def_len) = self.page.body(!self.rules.is_v2, values.as_deref());
+        let raw = RawPage { body: body.to_vec(), rep_len, def_len, encoding, facts };
+        self.page.clear();
+        Some(raw)
+    }
+
+    fn page_facts(&self) -> Facts {
+        let page = &self.page;
+        let (bounds, nans, bytes) = match &self.ids {
+            Some(ids) if self.writes_ids => {
+                let numbers = page.ids().iter().copied();
+                let (bounds, nans) = ids.ranks.bounds(&ids.dictionary, numbers);
+                let len = |id: &u32| ids.dictionary.value(*id as usize).len();
+                let bytes = (self.layout == Layout::Prefixed)
+                    .then(|| page.ids().iter().map(len).sum::<usize>());
+                (bounds, nans, bytes)
+            }
+            _ => {
+                let (bounds, nans) = of_plain(self.order, self.layout, page.values());
+                let len = unprefixed_len(self.layout, page.values().len(), page.value_count());
+                (bounds, nans, (self.layout == Layout::Prefixed).then_some(len))
+            }
+        };
+        self.facts(
+            (page.rows(), page.levels(), page.value_count()),
+            (page.rep(), page.def()),
+            (bounds, nans, bytes),
+        )
+    }
+
+    fn facts(
+        &self,
+        (rows, levels, values): (usize, usize, usize),
+        (rep, def): (&[u8], &[u8]),
+        (bounds, nans, bytes): (Option<Bounds>, u64, Option<usize>),
+    ) -> Facts {
+        let histogram = |all: &[u8], max: i16| {
+            let mut counts = vec![0_i64; usize::try_from(max).unwrap_or(0) + 1];
+            match all.is_empty() {
+                true => counts[usize::try_from(max).unwrap_or(0)] = levels as i64,
+                false => all.iter().for_each(|level| counts[usize::from(*level)] += 1),
+            }
+            counts
+        };
+        let (rep_max, def_max) = (self.descr.max_rep_level(), self.descr.max_def_level());
+        Facts {
+            rows,
+            levels,
+            nulls: levels - values,
+            nans,
+            bounds,
+            bytes: bytes.map(|bytes| bytes as i64),
+            rep: (rep_max > 0).then(|| histogram(rep, rep_max)),
+            def: (def_max > 0).then(|| histogram(def, def_max)),
+        }
+    }
+
+    /// Writes a page of a source as it is stored; `block` is what it holds. The page under
+    /// construction must be empty.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] where chunks wait.
+    pub fn splice(&mut self, stored: &Stored, block: &Block) -> Result<()> {
+        let (encoding, page_type) = match stored.header.kind {
+            PageKind::DataV2 { encoding, .. } => (encoding, PageType::DATA_PAGE_V2),
+            PageKind::Data { encoding, .. } => (encoding, PageType::DATA_PAGE),
+            PageKind::Dictionary { .. } | PageKind::Index => {
+                return Err(Error::new(Kind::Internal, "only data pages are taken as they are"));
+            }
+        };
+        let of_values = match &block.values {
+            Values::Plain(bytes) => {
+                let (bounds, nans) = of_plain(self.order, self.layout, bytes);
+                let len = unprefixed_len(self.layout, bytes.len(), block.value_count);
+                (bounds, nans, (self.layout == Layout::Prefixed).then_some(len))
+            }
+            Values::Ids(numbers, dictionary) => {
+                let Some(ids) = &self.ids else {
+                    return Err(Error::new(Kind::Internal, "a page of ids has no dictionary"));
+                };
+                let (bounds, nans) = ids.ranks.bounds(&ids.dictionary, numbers.iter().copied());
+                let len = |id: &u32| dictionary.value(*id as usize).len();
+                let bytes = (self.layout == Layout::Prefixed)
+                    .then(|| numbers.iter().map(len).sum::<usize>());
+                self.write_dictionary()?;
+                (bounds, nans, bytes)
+            }
+        };
+        let levels = if block.level_starts.is_empty() { block.rows } else { block.rep.len() };
+        let facts = self.facts(
+            (block.rows, levels, block.value_count),
+            (&block.rep, &block.def),
+            of_values,
+        );
+        let unpacked = u64::from(stored.header.uncompressed_len) + stored.header_len() as u64;
+        self.verbatim.bytes += stored.bytes().len() as u64;
+        self.verbatim.rows += block.rows as u64;
+        self.append(&[stored.bytes().clone()], unpacked, (page_type, encoding), facts)
+    }
+
+    fn write_dictionary(&mut self) -> Result<()> {
+        if self.dictionary_offset.is_some() {
+            return Ok(());
+        }
+        let Some(ids) = &self.ids else { return Ok(()) };
+        let values = ids.dictionary.bytes();
+        let mut body = Vec::new();
+        self.packers.pack(self.rules.codec, values, &mut body)?;
+        let header = PageHeader {
+            uncompressed_len: len_u32(values.len())?,
+            compressed_len: len_u32(body.len())?,
+            crc: None,
+            kind: PageKind::Dictionary {
+                num_values: len_u32(ids.dictionary.len())?,
+                encoding: Encoding::PLAIN,
+                is_sorted: false,
+            },
+        };
+        let mut head = Vec::new();
+        header.write(&mut head);
+        self.dictionary_offset = Some(self.sink.byte_len());
+        self.totals.unpacked += (head.len() + values.len()) as u64;
+        self.totals.packed += (head.len() + body.len()) as u64;
+        self.count_page(PageType::DICTIONARY_PAGE, Encoding::PLAIN);
+        self.sink.push(head.into())?;
+        self.sink.push(body.into())
+    }
+
+    /// Writes a page that was packed.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] where chunks wait.
+    pub fn write(&mut self, packed: PackedPage) -> Result<()> {
+        if packed.encoding == Encoding::RLE_DICTIONARY {
+            self.write_dictionary()?;
+        }
+        let mut head = Vec::new();
+        packed.header.write(&mut head);
+        let unpacked = u64::from(packed.header.uncompressed_len) + head.len() as u64;
+        let page_type = match packed.header.kind {
+            PageKind::DataV2 { .. } => PageType::DATA_PAGE_V2,
+            _ => PageType::DATA_PAGE,
+        };
+        let parts = [head.into(), packed.body.into()];
+        self.append(&parts, unpacked, (page_type, packed.encoding), packed.facts)
+    }
+
+    fn append(
+        &mut self,
+        parts: &[bytes::Bytes],
+        unpacked: u64,
+        (page_type, encoding): (PageType, Encoding),
+        facts: Facts,
+    ) -> Result<()> {
+        let offset = self.sink.byte_len();
+        let len: usize = parts.iter().map(bytes::Bytes::len).sum();
+        for part in parts {
+            self.sink.push(part.clone())?;
+        }
+        self.data_offset.get_or_insert(offset);
+        self.count_page(page_type, encoding);
+        self.index(&facts);
+        self.offsets.append_row_count(facts.rows as i64);
+        self.offsets.append_offset_and_size(
+            i64::try_from(offset).unwrap_or(i64::MAX),
+            i32::try_from(len).map_err(|_| too_large(len))?,
+        );
+        self.offsets.append_unencoded_byte_array_data_bytes(facts.bytes);
+        self.totals.add(facts, len as u64, unpacked);
+        Ok(())
+    }
+
+    fn count_page(&mut self, page_type: PageType, encoding: Encoding) {
+        if !self.encodings.contains(&encoding) {
+            self.encodings.push(encoding);
+        }
+        match self.stats.last_mut() {
+            Some(last) if last.page_type == page_type && last.encoding == encoding => {
+                last.count += 1;
+            }
+            _ => self.stats.push(PageEncodingStats { page_type, encoding, count: 1 }),
+        }
+    }
+
+    /// Adds a page to the column index and its bounds to those of the chunk.
+    fn index(&mut self, facts: &Facts) {
+        let nans = self.order.has_nan().then(|| i64::try_from(facts.nans).unwrap_or(i64::MAX));
+        let nulls = facts.nulls as i64;
+        match &facts.bounds {
+            None if facts.nulls == facts.levels => {
+                self.columns.append(true, Vec::new(), Vec::new(), nulls, nans);
+            }
+            None => self.columns.to_invalid(),
+            Some(bounds) => {
+                if let Some(last) = &self.last {
+                    let min = self.order.compare(&last.min, &bounds.min);
+                    let max = self.order.compare(&last.max, &bounds.max);
+                    self.ascending &= min.is_le() && max.is_le();
+                    self.descending &= min.is_ge() && max.is_ge();
+                }
+                let (min, max) = self.rules.cut.for_index(&self.descr, bounds);
+                self.columns.append(false, min, max, nulls, nans);
+                self.widen(bounds);
+                self.last = Some(bounds.clone());
+            }
+        }
+        let histogram = |counts: &Option<Vec<i64>>| counts.clone().map(LevelHistogram::from);
+        self.columns.append_histograms(&histogram(&facts.rep), &histogram(&facts.def));
+    }
+
+    fn widen(&mut self, page: &Bounds) {
+        let order = self.order;
+        let Some(chunk) = &mut self.bounds else {
+            self.bounds = Some(page.clone());
+            return;
+        };
+        // NaN are bounds only where there is nothing else.
+        match (order.is_nan(&chunk.min), order.is_nan(&page.min)) {
+            (true, false) => *chunk = page.clone(),
+            (false, true) => {}
+            _ => {
+                if order.compare(&page.min, &chunk.min).is_lt() {
+                    chunk.min.clone_from(&page.min);
+                }
+                if order.compare(&page.max, &chunk.max).is_gt() {
+                    chunk.max.clone_from(&page.max);
+                }
+            }
+        }
+    }
+
+    /// Ends the chunk.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] where chunks wait.
+    pub fn close(mut self) -> Result<Chunk> {
+        self.flush()?;
+        let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+        let histogram = |counts: Option<Vec<i64>>| counts.map(LevelHistogram::from);
+        let nans = self.order.has_nan().then_some(self.totals.nans);
+        let statistics = statistics(
+            &self.descr,
+            self.bounds.as_ref(),
+            (self.totals.nulls, nans),
+            self.rules.cut,
+        );
+        let metadata = ColumnChunkMetaData::builder(Arc::clone(&self.descr))
+            .set_compression(self.rules.codec)
+            .set_encodings(self.encodings)
+            .set_page_encoding_stats(self.stats)
+            .set_total_compressed_size(signed(self.totals.packed))
+            .set_total_uncompressed_size(signed(self.totals.unpacked))
+            .set_num_values(signed(self.totals.levels))
+            .set_data_page_offset(signed(self.data_offset.unwrap_or(0)))
+            .set_dictionary_page_offset(self.dictionary_offset.map(signed))
+            .set_statistics(statistics)
+            .set_unencoded_byte_array_data_bytes(self.totals.bytes)
+            .set_repetition_level_histogram(histogram(self.totals.rep))
+            .set_definition_level_histogram(histogram(self.totals.def))
+            .build()
+            .map_err(unwrap_error)?;
+        self.columns.set_boundary_order(match (self.ascending, self.descending) {
+            (true, _) => BoundaryOrder::ASCENDING,
+            (false, true) => BoundaryOrder::DESCENDING,
+            (false, false) => BoundaryOrder::UNORDERED,
+        });
+        let column_index = match self.columns.valid() {
+            true => Some(self.columns.build().map_err(unwrap_error)?),
+            false => None,
+        };
+        let close = ColumnCloseResult {
+            bytes_written: self.totals.packed,
+            rows_written: self.totals.rows,
+            metadata,
+            bloom_filter: None,
+            column_index,
+            offset_index: Some(self.offsets.build()),
+        };
+        let is_united = self.ids.is_some();
+        Ok(Chunk { bytes: self.sink, close, verbatim: self.verbatim, is_united })
+    }
+}
+
+impl Totals {
+    fn add(&mut self, facts: Facts, packed: u64, unpacked: u64) {
+        self.packed += packed;
+        self.unpacked += unpacked;
+        self.rows += facts.rows as u64;
+        self.levels += facts.levels as u64;
+        self.nulls += facts.nulls as u64;
+        self.nans += facts.nans;
+        if let Some(bytes) = facts.bytes {
+            *self.bytes.get_or_insert(0) += bytes;
+        }
+        for (sum, counts) in [(&mut self.rep, facts.rep), (&mut self.def, facts.def)] {
+            let Some(counts) = counts else { continue };
+            let sum = sum.get_or_insert_with(|| vec![0; counts.len()]);
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+    }
+}
+
+/// Packs a page.
+///
+/// # Errors
+/// As [`Packers::pack`]; [`Kind::Unsupported`] for a page of over two gigabytes.
+pub fn pack(
+    raw: RawPage,
+    codec: Compression,
+    is_v2: bool,
+    packers: &Packers,
+) -> Result<PackedPage> {
+    let uncompressed_len = len_u32(raw.body.len())?;
+    let levels_len = raw.rep_len + raw.def_len;
+    let (rows, levels) = (len_u32(raw.facts.rows)?, len_u32(raw.facts.levels)?);
+    let mut body = Vec::new();
+    let kind = if is_v2 {
+        let (in_front, values) = raw.body.split_at(levels_len);
+        body.extend_from_slice(in_front);
+        packers.pack(codec, values, &mut body)?;
+        // What does not get smaller stays as it is, and costs readers nothing.
+        let is_compressed = codec != Compression::UNCOMPRESSED && body.len() < raw.body.len();
+        if !is_compressed {
+            body.clone_from(&raw.body);
+        }
+        PageKind::DataV2 {
+            num_values: levels,
+            num_nulls: len_u32(raw.facts.nulls)?,
+            num_rows: rows,
+            encoding: raw.encoding,
+            def_levels_len: len_u32(raw.def_len)?,
+            rep_levels_len: len_u32(raw.rep_len)?,
+            is_compressed,
+        }
+    } else {
+        packers.pack(codec, &raw.body, &mut body)?;
+        PageKind::Data {
+            num_values: levels,
+            encoding: raw.encoding,
+            def_level_encoding: Encoding::RLE,
+            rep_level_encoding: Encoding::RLE,
+        }
+    };
+    body.shrink_to_fit();
+    let header =
+        PageHeader { uncompressed_len, compressed_len: len_u32(body.len())?, crc: None, kind };
+    Ok(PackedPage { header, body, encoding: raw.encoding, facts: raw.facts })
+}
+
+fn len_u32(len: usize) -> Result<u32> {
+    // The format counts in signed 32-bit numbers.
+    i32::try_from(len).map(i32::cast_unsigned).map_err(|_| too_large(len))
+}
+
+fn too_large(len: usize) -> Error {
+    Error::new(Kind::Unsupported, "page is larger than the format allows")
+        .with_got(format!("{len} bytes"))
+        .with_hint("ask for smaller pages with page_size and page_rows")
+}

@@ -1,0 +1,27 @@
+//! Makes the pages of a column chunk: levels, values or ids, packed, with everything the footer and
+//! the indexes say about them.
+//!
+//! ```text
+//! weave ─▶ PageBuffer ─ full ─▶ encode ─▶ pack (codec) ─┐
+//! weave ─▶ page as it is stored ────────────────────────┴▶ ChunkWriter ─▶ Chunk
+//! ```
+//!
+//! # Invariants
+//! Bounds, null counts, histograms and row counts are computed from what is in a page, never copied
+//! from a source. A chunk has at most one dictionary, in front.
+//!
+//! # Cost
+//! One page under construction, and the packed chunk.
+//!
+//! # Not here
+//! Delta and byte-stream-split pages: the parquet crate's writer makes them (`weave`).
+
+pub mod bounds;
+pub mod buffer;
+pub mod chunk;
+pub mod foreign;
+pub mod pack;
+pub mod statistics;
+
+pub use buffer::PageBuffer;
+pub use chunk::{Chunk, ChunkWriter};

@@ -1,0 +1,174 @@
+//! The threads that weave one row group: leaves start in order, chunks leave in order.
+//!
+//! ```text
+//! leaves   0 1 2 3 4 …      thread A  0 ──── 2 ─── 3 (heavy) pages p q r s
+//! appended 0 1 …            thread B  1 ─ 4 …      idle: packs q and s
+//! ```
+//!
+//! # Invariants
+//! Chunks are appended in leaf order, whoever wove them, and only so many wait. A thread that waits
+//! or has nothing left packs pages of a leaf that is heavy; packing never waits, so nobody waits in
+//! a circle. A panic of a worker is an error of the merge.
+//!
+//! # Not here
+//! What is woven (`weave`); the threads themselves (`pool`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use plait_core::{Error, Kind, Result};
+use rayon::ThreadPool;
+
+use crate::encode::Chunk;
+use crate::weave::{PageTask, Share};
+
+/// Weaves leaves `0..count` with `weave` on the threads of `pool` and gives the chunks to `append`
+/// in order.
+///
+/// # Errors
+/// The first one of `weave` or `append`, in leaf order.
+pub(crate) fn in_order(
+    pool: &ThreadPool,
+    count: usize,
+    weave: impl Fn(usize, &dyn Share) -> Result<Chunk> + Sync,
+    mut append: impl FnMut(Chunk) -> Result<()>,
+) -> Result<()> {
+    let threads = pool.current_num_threads();
+    let queue = Queue { state: Mutex::default(), changed: Condvar::new(), count, threads };
+    // Whatever ends this function, workers that wait are told.
+    let stop = StopOnDrop(&queue);
+    pool.in_place_scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|_| queue.work(&weave));
+        }
+        let outcome = (0..count).try_for_each(|i| append(queue.take(i)?));
+        drop(stop);
+        outcome
+    })
+}
+
+struct StopOnDrop<'a>(&'a Queue);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.lock().stopped = true;
+        self.0.changed.notify_all();
+    }
+}
+
+struct Queue {
+    state: Mutex<State>,
+    changed: Condvar,
+    count: usize,
+    threads: usize,
+}
+
+#[derive(Default)]
+struct State {
+    next: usize,
+    appended: usize,
+    stopped: bool,
+    done: BTreeMap<usize, Result<Chunk>>,
+    batches: VecDeque<Arc<Batch>>,
+}
+
+/// Pages of one leaf that anybody may pack.
+struct Batch {
+    task: PageTask,
+    count: usize,
+    next: AtomicUsize,
+    finished: AtomicUsize,
+}
+
+impl Batch {
+    /// Does one page; `false` when all are taken.
+    fn step(&self) -> bool {
+        let i = self.next.fetch_add(1, Ordering::Relaxed);
+        if i >= self.count {
+            return false;
+        }
+        // A page that panics stays undone, which whoever waits for it finds.
+        let _ = catch_unwind(AssertUnwindSafe(|| (self.task)(i)));
+        self.finished.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    fn has_more(&self) -> bool {
+        self.next.load(Ordering::Relaxed) < self.count
+    }
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self, weave: &(impl Fn(usize, &dyn Share) -> Result<Chunk> + Sync)) {
+        loop {
+            let mut state = self.lock();
+            let i = loop {
+                if state.stopped {
+                    return;
+                }
+                if let Some(batch) = state.batches.iter().find(|batch| batch.has_more()).cloned() {
+                    drop(state);
+                    while batch.step() {}
+                    // Whoever waits for these pages holds the lock between looking and waiting.
+                    state = self.lock();
+                    self.changed.notify_all();
+                    continue;
+                }
+                // No more chunks wait than there are threads.
+                if state.next < self.count && state.next < state.appended + 2 * self.threads {
+                    state.next += 1;
+                    break state.next - 1;
+                }
+                state = self.wait(state);
+            };
+            drop(state);
+            let woven = catch_unwind(AssertUnwindSafe(|| weave(i, self))).unwrap_or_else(|_| {
+                Err(Error::new(Kind::Internal, "a weaving thread panicked")
+                    .with_hint("please report this with the traceback above"))
+            });
+            self.lock().done.insert(i, woven);
+            self.changed.notify_all();
+        }
+    }
+
+    fn take(&self, i: usize) -> Result<Chunk> {
+        let mut state = self.lock();
+        loop {
+            if let Some(chunk) = state.done.remove(&i) {
+                state.appended = i + 1;
+                self.changed.notify_all();
+                return chunk;
+            }
+            state = self.wait(state);
+        }
+    }
+}
+
+impl Share for Queue {
+    fn pages(&self) -> usize {
+        2 * self.threads
+    }
+
+    fn run(&self, count: usize, task: PageTask) {
+        let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        let batch = Arc::new(Batch { task, count, next, finished });
+        self.lock().batches.push_back(Arc::clone(&batch));
+        self.changed.notify_all();
+        while batch.step() {}
+        let mut state = self.lock();
+        while batch.finished.load(Ordering::Acquire) < count {
+            state = self.wait(state);
+        }
+        state.batches.retain(|other| !Arc::ptr_eq(other, &batch));
+    }
+}

@@ -1,0 +1,265 @@
+//! Copies rows: steps in, one encoded column chunk out, leaf by leaf.
+//!
+//! ```text
+//! steps      (0, 4) (1, 1) (0, 6) …
+//! source 0   … ▓▓ ▓ …            lanes: blocks of pages
+//! source 1   ░ …
+//! chunk      ▓▓ ░ ▓ ──▶ pages    as ids of one dictionary, as plain values, or as they are stored
+//! ```
+//!
+//! # Invariants
+//! The only place that copies rows. Rows of one source are taken in order, so every source is read
+//! once and forward. The chunk has exactly as many rows as the steps. What a chunk is made of
+//! depends on the sources and the options, never on threads.
+//!
+//! # Cost
+//! One page of every source that has rows in the window; the packed chunk.
+//!
+//! # Not here
+//! Deciding the order (`plait_core::plan`); splicing whole row groups (`chunk`).
+
+mod dictionaries;
+mod gather;
+mod lane;
+mod output;
+mod steps;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use parquet::basic::{Compression, Encoding, Type as Physical};
+use parquet::file::properties::{WriterPropertiesPtr, WriterVersion};
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+
+use crate::block::reader::United;
+use crate::block::{BlockReader, Layout};
+use crate::context::Context;
+use crate::encode::chunk::PageRules;
+use crate::encode::pack::Packers;
+use crate::encode::statistics::Cut;
+use crate::encode::{Chunk, PageBuffer};
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::page::pages::Stored;
+use crate::schema::LeafAdapter;
+use crate::source::Source;
+use crate::spill::SpillBuffer;
+
+pub use output::{PageTask, Share};
+pub use steps::{Step, Steps};
+
+/// Values of one batch should not exceed this many bytes: rows of large values go in fewer.
+const BATCH_BYTES_MAX: u64 = 1 << 20;
+
+/// Rows of a batch where they do not come in pages.
+const BATCH_ROWS_MAX: usize = 1024;
+
+/// What weaving needs besides the steps.
+#[derive(Clone)]
+pub struct Loom {
+    /// All sources, by id.
+    pub sources: Arc<Vec<Arc<Source>>>,
+    /// Properties of the output.
+    pub properties: WriterPropertiesPtr,
+    /// Page locations.
+    pub cache: Arc<LocationCache>,
+    /// A chunk larger than this waits on disk.
+    pub spill_bytes: usize,
+    /// Where it waits.
+    pub spill_dir: PathBuf,
+    /// Stop flag and account.
+    pub context: Context,
+    /// Contexts of codecs.
+    pub packers: Arc<Packers>,
+    /// The ZSTD level chosen for each leaf; none when the caller fixed it.
+    pub levels: Option<Arc<Vec<OnceLock<i32>>>>,
+    /// What may be copied without being decoded or encoded.
+    pub tiers: Tiers,
+    /// Page version that the caller asked for.
+    pub page_version: Option<u8>,
+}
+
+/// Copy tiers of weaving.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tiers {
+    /// Pages as they are stored.
+    pub page: bool,
+    /// Ids of united dictionaries.
+    pub dict: bool,
+}
+
+/// Where the rows of a leaf go, page by page.
+trait PageOut {
+    fn page(&mut self) -> &mut PageBuffer;
+    fn rows_max(&self) -> usize;
+    fn bytes_max(&self) -> usize;
+    fn rows_left(&self) -> usize;
+    fn bytes_left(&self) -> usize;
+    fn is_full(&self) -> bool;
+    fn flush(&mut self) -> Result<()>;
+    fn writes_ids(&self) -> bool;
+    fn fall_back(&mut self);
+    fn takes_version(&self, version: u8) -> bool;
+    fn splice(&mut self, stored: &Stored, block: &crate::block::Block) -> Result<()>;
+    fn memory_size(&self) -> usize;
+}
+
+/// One leaf on the loom.
+struct LeafLoom<'a> {
+    loom: &'a Loom,
+    output: &'a OutputLeaf,
+    layout: Layout,
+    united: Option<Arc<United>>,
+    batch_rows: usize,
+    /// Whether pages of each source may be kept as they are.
+    splices: Vec<bool>,
+}
+
+impl LeafLoom<'_> {
+    fn sources(&self) -> usize {
+        self.loom.sources.len()
+    }
+
+    fn context(&self) -> &Context {
+        &self.loom.context
+    }
+
+    fn may_splice(&self, source: usize) -> bool {
+        self.splices.get(source).copied().unwrap_or(false)
+    }
+
+    fn open(&self, source: usize, row: u64) -> Result<BlockReader> {
+        let loom = self.loom;
+        let source = loom
+            .sources
+            .get(source)
+            .ok_or_else(|| Error::new(Kind::Internal, "a run names a source that is not there"))?;
+        let united = self.united.as_ref();
+        BlockReader::open(source, self.output, row, united, &loom.cache, &loom.context)
+    }
+}
+
+/// How the pages of a chunk are made.
+enum Make {
+    /// Plain, here.
+    Plain,
+    /// Ids of one dictionary, here.
+    Ids(Arc<United>),
+    /// By the parquet crate.
+    Foreign,
+}
+
+/// Weaves one leaf of one output row group. With `share`, other threads help to pack pages.
+///
+/// # Errors
+/// Whatever is wrong with a source or with the storage for waiting chunks.
+pub fn weave(
+    loom: &Loom,
+    output: &OutputLeaf,
+    steps: &Steps,
+    share: Option<&dyn Share>,
+) -> Result<Chunk> {
+    let make = how(loom, output, steps)?;
+    let is_ours = !matches!(make, Make::Foreign);
+    let codec = loom.properties.compression(output.descr.path());
+    let splices = loom
+        .sources
+        .iter()
+        .map(|source| is_ours && loom.tiers.page && may_splice(source, output, codec));
+    let leaf = LeafLoom {
+        loom,
+        output,
+        layout: Layout::of(&output.descr),
+        united: match &make {
+            Make::Ids(united) => Some(Arc::clone(united)),
+            _ => None,
+        },
+        batch_rows: batch_rows(loom, output),
+        splices: splices.collect(),
+    };
+    let spill = SpillBuffer::new(&loom.spill_dir, loom.spill_bytes, &loom.context);
+    let chunk = match make {
+        Make::Foreign => output::foreign(&leaf, steps, spill)?,
+        _ => output::ours(&leaf, steps, rules(loom, output, codec), spill, share)?,
+    };
+    if chunk.close.rows_written != steps.rows() {
+        return Err(Error::new(
+            Kind::Internal,
+            "a woven chunk has another number of rows than its runs",
+        )
+        .with_column(output.descr.path().string())
+        .with_got(format!("{} rows instead of {}", chunk.close.rows_written, steps.rows())));
+    }
+    Ok(chunk)
+}
+
+fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Make> {
+    let path = output.descr.path();
+    let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
+    let is_special = !matches!(loom.properties.encoding(path), None | Some(Encoding::PLAIN));
+    if (is_special && !is_boolean) || output.descr.max_def_level() > i16::from(u8::MAX) {
+        return Ok(Make::Foreign);
+    }
+    if is_boolean || !loom.properties.dictionary_enabled(path) {
+        return Ok(Make::Plain);
+    }
+    if !loom.tiers.dict {
+        return Ok(Make::Foreign);
+    }
+    Ok(match dictionaries::unite(loom, output, steps)? {
+        dictionaries::United::Pays(united) => Make::Ids(united),
+        dictionaries::United::IsTooLarge => Make::Plain,
+        dictionaries::United::IsIncomplete => Make::Foreign,
+    })
+}
+
+/// Whether pages of `source` have the shape and the codec of the output.
+fn may_splice(source: &Source, output: &OutputLeaf, codec: Compression) -> bool {
+    let Ok(LeafAdapter::Same { leaf, levels }) = output.adapter(source.id) else { return false };
+    levels.is_identity()
+        && *source.leaf(*leaf) == *output.descr
+        && source.meta.row_groups().iter().all(|group| {
+            group.columns().get(*leaf).is_some_and(|chunk| {
+                std::mem::discriminant(&chunk.compression()) == std::mem::discriminant(&codec)
+            })
+        })
+}
+
+fn rules<'a>(loom: &'a Loom, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
+    let properties = &loom.properties;
+    let level = loom.levels.as_ref().and_then(|levels| levels.get(output.index));
+    PageRules {
+        rows_max: properties.data_page_row_count_limit().max(1),
+        bytes_max: properties.column_data_page_size_limit(output.descr.path()).max(1),
+        is_v2: properties.writer_version() == WriterVersion::PARQUET_2_0,
+        codec,
+        level,
+        cut: Cut {
+            footer_bytes: properties.statistics_truncate_length().unwrap_or(usize::MAX),
+            index_bytes: properties.column_index_truncate_length().unwrap_or(usize::MAX),
+        },
+    }
+}
+
+/// How many rows of this leaf go at once, from the average size of its values.
+fn batch_rows(loom: &Loom, output: &OutputLeaf) -> usize {
+    let mut row_bytes_max = 1;
+    for source in loom.sources.iter() {
+        let Some(leaf) = output.adapter(source.id).ok().and_then(LeafAdapter::leaf) else {
+            continue;
+        };
+        for group in source.meta.row_groups() {
+            let bytes = u64::try_from(group.column(leaf).uncompressed_size()).unwrap_or(0);
+            let rows = u64::try_from(group.num_rows()).unwrap_or(0).max(1);
+            row_bytes_max = row_bytes_max.max(bytes / rows);
+        }
+    }
+    usize::try_from(BATCH_BYTES_MAX / row_bytes_max).unwrap_or(1).clamp(1, BATCH_ROWS_MAX)
+}
+
+/// A source by its index.
+fn source_of(loom: &Loom, id: SourceId) -> Result<&Arc<Source>> {
+    loom.sources
+        .get(id.index())
+        .ok_or_else(|| Error::new(Kind::Internal, "a run names a source that is not there"))
+}

@@ -1,0 +1,300 @@
+//! Where woven rows go: pages made here, or by the parquet crate's writer.
+//!
+//! ```text
+//! ours      page ─▶ pack ─▶ chunk            with `share`: pages of a heavy leaf are packed by
+//! foreign   page ─▶ typed values ─▶ writer    whoever is idle, and written in order
+//! ```
+//!
+//! # Not here
+//! Which of the two (`weave`).
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_column_writer};
+use parquet::data_type::DataType;
+use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use plait_core::{Error, Kind, Result};
+
+use super::gather::gather;
+use super::{LeafLoom, PageOut, Steps};
+use crate::block::{Block, Layout};
+use crate::context::Context;
+use crate::encode::bounds::{Ranks, ValueOrder};
+use crate::encode::chunk::{ChunkWriter, Ids, PackedPage, PageRules, RawPage, Verbatim, pack};
+use crate::encode::foreign::{FromPlain, write_page};
+use crate::encode::{Chunk, PageBuffer};
+use crate::leaf::{OutputLeaf, with_physical};
+use crate::page::pages::Stored;
+use crate::page::unwrap_error;
+use crate::spill::SpillBuffer;
+
+/// Packs the page of that number.
+pub type PageTask = Box<dyn Fn(usize) + Send + Sync>;
+
+/// Threads that help with pages of one leaf.
+pub trait Share: Sync {
+    /// How many pages are worth collecting.
+    fn pages(&self) -> usize;
+    /// Runs `task` for every number below `count`, here and on threads that are idle, and returns
+    /// when all are done.
+    fn run(&self, count: usize, task: PageTask);
+}
+
+/// Weaves a leaf into pages that are made here.
+pub(super) fn ours(
+    leaf: &LeafLoom<'_>,
+    steps: &Steps,
+    rules: PageRules<'_>,
+    spill: SpillBuffer,
+    share: Option<&dyn Share>,
+) -> Result<Chunk> {
+    let descr = &leaf.output.descr;
+    let ids = leaf.united.as_ref().map(|united| Ids {
+        ranks: Ranks::new(ValueOrder::of(descr), &united.dictionary),
+        dictionary: Arc::clone(&united.dictionary),
+    });
+    let writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill);
+    let mut out = Ours { leaf, writer, rules, share, waiting: Vec::new() };
+    gather(leaf, steps, &mut out)?;
+    out.pack_waiting()?;
+    out.writer.close()
+}
+
+struct Ours<'a> {
+    leaf: &'a LeafLoom<'a>,
+    writer: ChunkWriter<'a>,
+    rules: PageRules<'a>,
+    share: Option<&'a dyn Share>,
+    waiting: Vec<RawPage>,
+}
+
+impl Ours<'_> {
+    fn pack_waiting(&mut self) -> Result<()> {
+        let raw = std::mem::take(&mut self.waiting);
+        let Some(first) = raw.first() else { return Ok(()) };
+        let codec = self.writer.codec(first)?;
+        let is_v2 = self.rules.is_v2;
+        let Some(share) = self.share.filter(|_| raw.len() > 1) else {
+            for page in raw {
+                let packed = pack(page, codec, is_v2, &self.leaf.loom.packers)?;
+                self.writer.write(packed)?;
+            }
+            return Ok(());
+        };
+        let count = raw.len();
+        let slots: Vec<Mutex<Slot>> = raw.into_iter().map(|p| Mutex::new(Slot::Raw(p))).collect();
+        let slots = Arc::new(slots);
+        let (shared, packers) = (Arc::clone(&slots), Arc::clone(&self.leaf.loom.packers));
+        let context = self.leaf.context().clone();
+        let task = move |i: usize| {
+            let Some(slot) = shared.get(i).filter(|_| context.check_cancelled().is_ok()) else {
+                return;
+            };
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Slot::Raw(page) = std::mem::replace(&mut *slot, Slot::Taken) {
+                *slot = Slot::Packed(pack(page, codec, is_v2, &packers));
+            }
+        };
+        share.run(count, Box::new(task));
+        self.leaf.context().check_cancelled()?;
+        for slot in slots.iter() {
+            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+            match std::mem::replace(&mut *slot, Slot::Taken) {
+                Slot::Packed(packed) => self.writer.write(packed?)?,
+                Slot::Raw(_) | Slot::Taken => {
+                    return Err(Error::new(Kind::Internal, "a page was not packed"));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+enum Slot {
+    Raw(RawPage),
+    Packed(Result<PackedPage>),
+    Taken,
+}
+
+impl PageOut for Ours<'_> {
+    fn page(&mut self) -> &mut PageBuffer {
+        &mut self.writer.page
+    }
+
+    fn rows_max(&self) -> usize {
+        self.rules.rows_max
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.rules.bytes_max
+    }
+
+    fn rows_left(&self) -> usize {
+        self.writer.rows_left()
+    }
+
+    fn bytes_left(&self) -> usize {
+        self.rules.bytes_max.saturating_sub(self.writer.page.values().len())
+    }
+
+    fn is_full(&self) -> bool {
+        self.writer.is_full()
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.leaf.context().check_cancelled()?;
+        let Some(share) = self.share else { return self.writer.flush() };
+        self.waiting.extend(self.writer.take_page());
+        if self.waiting.len() >= share.pages() {
+            return self.pack_waiting();
+        }
+        Ok(())
+    }
+
+    fn writes_ids(&self) -> bool {
+        self.writer.writes_ids()
+    }
+
+    fn fall_back(&mut self) {
+        self.writer.fall_back();
+    }
+
+    fn takes_version(&self, version: u8) -> bool {
+        self.leaf.loom.page_version.is_none_or(|asked| asked == version)
+    }
+
+    fn splice(&mut self, stored: &Stored, block: &Block) -> Result<()> {
+        self.pack_waiting()?;
+        self.writer.splice(stored, block)
+    }
+
+    fn memory_size(&self) -> usize {
+        let waiting: usize = self.waiting.iter().map(RawPage::memory_size).sum();
+        self.writer.memory_size() + waiting
+    }
+}
+
+/// Weaves a leaf into pages that the parquet crate makes.
+pub(super) fn foreign(leaf: &LeafLoom<'_>, steps: &Steps, spill: SpillBuffer) -> Result<Chunk> {
+    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, steps, spill))
+}
+
+fn foreign_typed<T: DataType>(
+    leaf: &LeafLoom<'_>,
+    steps: &Steps,
+    spill: SpillBuffer,
+) -> Result<Chunk>
+where
+    T::T: FromPlain,
+{
+    let output = leaf.output;
+    let properties = &leaf.loom.properties;
+    let descr = &output.descr;
+    let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
+    let level = |max: i16| u8::try_from(max).unwrap_or(u8::MAX);
+    let mut sink = TrackedWrite::new(spill);
+    let mut close = {
+        let page_writer = Box::new(SerializedPageWriter::new(&mut sink));
+        let writer = get_column_writer(Arc::clone(descr), Arc::clone(properties), page_writer);
+        let mut out = Foreign::<T> {
+            page: PageBuffer::new(level(rep_max), level(def_max)),
+            rows_max: properties.write_batch_size().max(1),
+            layout: leaf.layout,
+            levels: (rep_max > 0, def_max > 0),
+            def_max,
+            context: leaf.context(),
+            writer: get_typed_column_writer::<T>(writer),
+        };
+        gather(leaf, steps, &mut out)?;
+        let Foreign { writer, .. } = out;
+        writer.close().map_err(|e| encode_error(e, output))?
+    };
+    if !is_right(&close, output) {
+        close.column_index = None;
+    }
+    let bytes = sink.into_inner().map_err(|e| encode_error(e, output))?;
+    Ok(Chunk { bytes, close, verbatim: Verbatim::default(), is_united: false })
+}
+
+struct Foreign<'a, T: DataType> {
+    page: PageBuffer,
+    rows_max: usize,
+    layout: Layout,
+    levels: (bool, bool),
+    def_max: i16,
+    context: &'a Context,
+    writer: parquet::column::writer::ColumnWriterImpl<'a, T>,
+}
+
+impl<T: DataType> PageOut for Foreign<'_, T>
+where
+    T::T: FromPlain,
+{
+    fn page(&mut self) -> &mut PageBuffer {
+        &mut self.page
+    }
+
+    fn rows_max(&self) -> usize {
+        self.rows_max
+    }
+
+    fn bytes_max(&self) -> usize {
+        1 << 20
+    }
+
+    fn rows_left(&self) -> usize {
+        self.rows_max.saturating_sub(self.page.rows())
+    }
+
+    fn bytes_left(&self) -> usize {
+        self.bytes_max().saturating_sub(self.page.values().len())
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows_left() == 0 || self.bytes_left() == 0
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.context.check_cancelled()?;
+        write_page::<T>(&mut self.page, self.layout, self.levels, self.def_max, &mut self.writer)
+    }
+
+    fn writes_ids(&self) -> bool {
+        false
+    }
+
+    fn fall_back(&mut self) {}
+
+    fn takes_version(&self, _version: u8) -> bool {
+        false
+    }
+
+    fn splice(&mut self, _stored: &Stored, _block: &Block) -> Result<()> {
+        Err(Error::new(Kind::Internal, "the parquet crate's writer takes no stored pages"))
+    }
+
+    fn memory_size(&self) -> usize {
+        let written = usize::try_from(self.writer.get_total_bytes_written()).unwrap_or(0);
+        self.page.memory_size() + written.min(2 << 20)
+    }
+}
+
+/// Whether pages called null in the column index are: the parquet crate compares nulls with rows,
+/// which takes a page of repeated values for null when the numbers happen to agree. A reader would
+/// skip its values.
+fn is_right(close: &ColumnCloseResult, output: &OutputLeaf) -> bool {
+    let Some(index) = &close.column_index else { return true };
+    if output.descr.max_rep_level() == 0 {
+        return true;
+    }
+    let value_level = usize::try_from(output.descr.max_def_level()).unwrap_or(0);
+    (0..usize::try_from(index.num_pages()).unwrap_or(0)).all(|page| {
+        let levels = index.definition_level_histogram(page);
+        let values = levels.and_then(|levels| levels.get(value_level)).copied();
+        !index.is_null_page(page) || values == Some(0)
+    })
+}
+
+fn encode_error(error: parquet::errors::ParquetError, output: &OutputLeaf) -> Error {
+    unwrap_error(error).with_column(output.descr.path().string())
+}
