@@ -29,7 +29,8 @@ import workloads
 
 # Processors that others may keep busy during a run that counts at once.
 OTHERS_MAX = 0.15
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
 # What libraries read when they are loaded.
 THREAD_VARIABLES = (
     "POLARS_MAX_THREADS",
@@ -39,32 +40,7 @@ THREAD_VARIABLES = (
 )
 
 
-# -- one run: a tool in a process of its own -------------------------------------------------------
-
-
-def run_here(job: dict) -> dict:
-    """Runs one tool in this process."""
-    try:
-        run = tools.TOOLS[job["tool"]].ready(job)
-    except ModuleNotFoundError as missing:
-        return {"error": f"not installed: {missing.name}"}
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    more = run()
-    wall_s, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"wall_s": wall_s, "cpu_s": cpu_s, "rss_bytes": peak_rss_bytes()} | (more or {})
-
-
-def peak_rss_bytes() -> int:
-    """Most memory this process had. Not `ru_maxrss` on Linux: that starts at the parent's."""
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else ():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-
-
-# -- all runs --------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------------------
 
 
 def busy_s() -> float:
@@ -97,7 +73,7 @@ def run_apart(job: dict, wait_s: float, timeout_s: float) -> dict:
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
     try:
         done = subprocess.run(
-            [sys.executable, __file__, "--job", json.dumps(job)],
+            [sys.executable, str(HERE / "one_run.py"), json.dumps(job)],
             env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(job["threads"])),
             capture_output=True,
             text=True,
@@ -279,7 +255,6 @@ def parse(arguments=None) -> argparse.Namespace:
         help="keep what the JSON beside --write has about other workloads",
     )
     parser.add_argument("--from-json", type=Path, help="make the page from this; run nothing")
-    parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     parsed = parser.parse_args(arguments)
     for tool in parsed.peers or ():
         if tool not in tools.TOOLS:
@@ -302,9 +277,6 @@ def save(results: list[dict], path: Path) -> None:
 
 def main(arguments=None) -> None:
     parsed = parse(arguments)
-    if parsed.job:
-        print(json.dumps(run_here(parsed.job)))
-        return
     known = parsed.from_json
     if known is None and parsed.merge_results and parsed.write.with_suffix(".json").exists():
         known = parsed.write.with_suffix(".json")
