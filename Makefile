@@ -4,6 +4,7 @@
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
 # make lint     formats, lints and types
 # make bench    side by side with other engines
+# make bench-rust   keys and merge order alone; BENCH="merge/bytes --save-baseline before" and the like
 # make clean    everything that was made here
 
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/plait/target
@@ -15,8 +16,11 @@ PROFILE := fast
 export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 RUST_PACKAGES := --workspace --exclude plait-py
+# What is measured has no assertions. Dependencies have none anyway, and are not compiled again.
+BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 \
+  --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo test test-rust test-python test-spark java lint bench clean
+.PHONY: setup build demo test test-rust test-python test-spark java lint bench bench-rust callgrind clean
 
 setup: $(VENV)/.installed
 
@@ -64,6 +68,13 @@ lint: setup
 bench: $(VENV)/.bench
 	$(BIN)/maturin develop --quiet --release
 	$(BIN)/python benches/run.py
+
+bench-rust: setup
+	cargo bench $(BENCH_PROFILE) $(RUST_PACKAGES) -- $(BENCH)
+
+# make callgrind BENCH="merge packed/interleaved"
+callgrind: setup
+	BENCH_PROFILE="$(BENCH_PROFILE)" benches/callgrind.sh $(BENCH)
 
 clean:
 	cargo clean

@@ -1,10 +1,13 @@
 """Merges the same sorted files with Plait and with what users would otherwise use.
 
     python benches/python/merge_peers.py --workloads W1,W3 --scale 1 --rounds 3
+    python benches/python/merge_peers.py --workloads W2 --merge-results --write docs/guide/benchmarks.md
+    python benches/python/merge_peers.py --from-json docs/guide/benchmarks.json --write page.md
+    python benches/python/merge_peers.py --workloads M1,M2,M3,W1x10
 
 One process a run; the tools take turns, so that a noisy minute hits all of them. Time and processor
 time are those of the merge alone, without starting Python and importing; memory is the peak of the
-whole process. Every output is checked by `plait.verify`: sorted, and the rows of the sources.
+whole process. Every merged output is checked by `plait.verify`: sorted, and the rows of the sources.
 """
 
 from __future__ import annotations
@@ -15,143 +18,29 @@ import os
 import platform
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
+import page
+import tools
 import workloads
 
 # Processors that others may keep busy during a run that counts at once.
 OTHERS_MAX = 0.15
-TOOLS = ("plait", "duckdb", "datafusion", "polars", "pyarrow")
-ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+# What libraries read when they are loaded.
+THREAD_VARIABLES = (
+    "POLARS_MAX_THREADS",
+    "TOKIO_WORKER_THREADS",
+    "RAYON_NUM_THREADS",
+    "OMP_NUM_THREADS",
+)
 
 
-# -- one run: a tool in a process of its own -------------------------------------------------------
-
-
-def merge_plait(job: dict):
-    import plait
-
-    # Row groups of so many rows, as the others: the limit in bytes is out of the way.
-    def run():
-        report = plait.merge(
-            job["sources"],
-            job["out"],
-            sort_by=job["sort_by"],
-            compression="zstd(3)",
-            row_group_rows=job["row_group_rows"],
-            row_group_size="1TB",
-            threads=job["threads"],
-        )
-        return {"stages": report.to_dict()["time"], "memory": report.to_dict()["memory"]}
-
-    return run
-
-
-def merge_duckdb(job: dict):
-    import duckdb
-
-    order = ", ".join(f'"{c}" {"DESC" if down else "ASC"} NULLS LAST' for c, down in job["key"])
-    database = duckdb.connect()
-    database.execute(f"SET threads = {job['threads']}")
-    database.execute(f"SET temp_directory = '{job['scratch']}'")
-    query = (
-        f"COPY (SELECT * FROM read_parquet({job['sources']!r}) ORDER BY {order}) TO '{job['out']}' "
-        "(FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, "
-        f"ROW_GROUP_SIZE {job['row_group_rows']})"
-    )
-    return lambda: database.execute(query)
-
-
-def merge_datafusion(job: dict):
-    from datafusion import SessionConfig, SessionContext, col
-
-    config = (
-        SessionConfig()
-        .with_target_partitions(len(job["sources"]))  # one file a partition keeps its order
-        .set("datafusion.execution.parquet.compression", "zstd(3)")
-        .set("datafusion.execution.parquet.max_row_group_size", str(job["row_group_rows"]))
-        .set("datafusion.optimizer.repartition_file_scans", "false")
-        .set("datafusion.execution.parquet.schema_force_view_types", "false")
-    )
-    session = SessionContext(config)
-    declared = [[col(f'"{c}"').sort(ascending=not d, nulls_first=False) for c, d in job["key"]]]
-    session.register_parquet("t", job["folder"], file_sort_order=declared)
-    order = ", ".join(f'"{c}" {"DESC" if down else "ASC"} NULLS LAST' for c, down in job["key"])
-    query = f"COPY (SELECT * FROM t ORDER BY {order}) TO '{job['out']}' STORED AS PARQUET"
-    plan = session.sql(f"EXPLAIN SELECT * FROM t ORDER BY {order}").collect()
-    text = " ".join(str(row["plan"]) for batch in plan for row in batch.to_pylist())
-    assert "SortPreservingMergeExec" in text, "DataFusion does not use the declared order"
-    assert "SortExec" not in text, "DataFusion sorts although the order is declared"
-    return lambda: session.sql(query).collect()
-
-
-def merge_polars(job: dict):
-    import polars as pl
-
-    frame = pl.scan_parquet(job["sources"]).sort(
-        [c for c, _ in job["key"]], descending=[d for _, d in job["key"]], nulls_last=True
-    )
-
-    def run():
-        frame.sink_parquet(
-            job["out"],
-            compression="zstd",
-            compression_level=3,
-            row_group_size=job["row_group_rows"],
-            maintain_order=True,
-        )
-
-    return run
-
-
-def merge_pyarrow(job: dict):
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    pa.set_cpu_count(job["threads"])
-    pa.set_io_thread_count(job["threads"])
-
-    def run():
-        table = pa.concat_tables([pq.read_table(path) for path in job["sources"]])
-        keys = [(c, "descending" if down else "ascending") for c, down in job["key"]]
-        pq.write_table(
-            table.sort_by(keys),
-            job["out"],
-            compression="zstd",
-            compression_level=3,
-            row_group_size=job["row_group_rows"],
-            write_page_index=True,
-        )
-
-    return run
-
-
-def run_here(job: dict) -> dict:
-    """Runs one tool in this process."""
-    run = globals()[f"merge_{job['tool']}"](job)
-    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
-    more = run()
-    wall_s, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    facts = {"wall_s": wall_s, "cpu_s": cpu_s, "rss_bytes": peak_rss_bytes()}
-    return facts | (more if isinstance(more, dict) else {})
-
-
-def peak_rss_bytes() -> int:
-    """Most memory this process had. Not `ru_maxrss` on Linux: that starts at the parent's."""
-    status = Path("/proc/self/status")
-    for line in status.read_text().splitlines() if status.exists() else ():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS
-
-
-# -- all runs --------------------------------------------------------------------------------------
+# -- runs ------------------------------------------------------------------------------------------
 
 
 def busy_s() -> float:
@@ -174,35 +63,43 @@ def wait_until_quiet(wait_s: float) -> None:
             return
 
 
-def run_apart(job: dict, wait_s: float) -> dict:
+def run_apart(job: dict, wait_s: float, timeout_s: float) -> dict:
     """Runs one tool in a process of its own and measures its output, and what others did then."""
-    out = Path(job["out"])
-    out.unlink(missing_ok=True)
+    tools.remove(job["out"])
     shutil.rmtree(job["scratch"], ignore_errors=True)
     os.makedirs(job["scratch"])
-    threads = str(job["threads"])
-    libraries = (
-        "POLARS_MAX_THREADS",
-        "TOKIO_WORKER_THREADS",
-        "RAYON_NUM_THREADS",
-        "OMP_NUM_THREADS",
-    )
     wait_until_quiet(wait_s)
     before, started = busy_s(), time.perf_counter()
     own = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = subprocess.run(
-        [sys.executable, __file__, "--job", json.dumps(job)],
-        env={**os.environ, **dict.fromkeys(libraries, threads)},
-        capture_output=True,
-        text=True,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, str(HERE / "one_run.py"), json.dumps(job)],
+            env=os.environ | dict.fromkeys(THREAD_VARIABLES, str(job["threads"])),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"stopped after {timeout_s:g} s"}
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         return {"error": f"exit code {done.returncode}: {last}"}
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     own_s = after.ru_utime + after.ru_stime - own.ru_utime - own.ru_stime
     others = max(0.0, busy_s() - before - own_s) / (time.perf_counter() - started)
-    return json.loads(done.stdout) | {"out_bytes": out.stat().st_size, "others": others}
+    # A library may have printed something, too.
+    facts = json.loads(done.stdout.strip().splitlines()[-1])
+    return facts | {"out_bytes": tools.out_bytes(job["out"]), "others": others}
+
+
+def quietest(job: dict, arguments: argparse.Namespace) -> dict:
+    """The quietest of a few runs, or the first that is quiet enough or fails."""
+    tries: list[dict] = []
+    while len(tries) < arguments.tries:
+        tries.append(run_apart(job, arguments.wait, arguments.timeout))
+        if "error" in tries[-1] or tries[-1]["others"] <= OTHERS_MAX:
+            break
+    return min(tries, key=lambda run: -1 if "error" in run else run["others"])
 
 
 def check(job: dict) -> str:
@@ -228,12 +125,23 @@ def check(job: dict) -> str:
     return "; ".join(report.problems)
 
 
+def checked(job: dict) -> str:
+    """`check`, unless there is nothing to check or the output does not even open."""
+    if tools.TOOLS[job["tool"]].is_floor:
+        return "no merge"
+    try:
+        return check(job)
+    except Exception as error:
+        return f"not readable: {error}".partition("\n")[0]
+
+
 def bench(name: str, arguments: argparse.Namespace) -> dict:
     """All runs of one workload."""
     folder = arguments.data / f"{name}-{arguments.scale:g}"
     facts = workloads.prepare(name, folder, arguments.scale)
+    for_memory = name not in workloads.BY_DEFAULT
     sources = sorted(map(str, folder.glob("*.parquet")))
-    tools = ["plait", *(t for t in arguments.peers if t != "plait")]
+    names = list(dict.fromkeys(["plait", *peers_of(name, arguments)]))
     jobs = {
         tool: {
             "tool": tool,
@@ -243,134 +151,73 @@ def bench(name: str, arguments: argparse.Namespace) -> dict:
             "scratch": str(arguments.data / "scratch"),
             "key": workloads.KEYS[name],
             "sort_by": workloads.sort_by(name),
-            "row_group_rows": facts["row_group_rows"],
+            # Where memory is the question, Plait's defaults are.
+            "row_group_rows": None if for_memory else facts["row_group_rows"],
+            "peer_row_group_rows": min(facts["row_group_rows"], workloads.ROW_GROUP_ROWS),
+            "memory_limit": arguments.memory_limit,
             "threads": arguments.threads,
         }
-        for tool in tools
+        for tool in names
     }
-    for path in sources:  # every tool finds the files in memory
-        Path(path).read_bytes()
-    runs: dict[str, list[dict]] = {tool: [] for tool in tools}
-    checks = {}
+    if facts["bytes"] < memory_bytes() / 2:  # every tool finds the files in memory
+        for path in sources:
+            Path(path).read_bytes()
+    runs: dict[str, list[dict]] = {tool: [] for tool in names}
+    checks: dict[str, str] = {}
     for turn in range(arguments.rounds):
-        shift = turn % len(tools)
-        for tool in tools[shift:] + tools[:shift]:
-            # The quietest of a few tries, the first that is quiet enough.
-            tries = []
-            while len(tries) < arguments.tries:
-                tries.append(run_apart(jobs[tool], arguments.wait))
-                if tries[-1].get("others", 0) <= OTHERS_MAX:
-                    break
-            run = min(tries, key=lambda run: run.get("others", 0))
+        shift = turn % len(names)
+        for tool in names[shift:] + names[:shift]:
+            if any("error" in run for run in runs[tool]):
+                continue  # it has failed; the others go on
+            run = quietest(jobs[tool], arguments)
             runs[tool].append(run)
             print(name, turn, tool, json.dumps(run), flush=True)
-            if turn == 0:
-                checks[tool] = run.get("error") or check(jobs[tool])
+            if "error" in run:
+                checks[tool] = run["error"]
+            elif tool not in checks:
+                checks[tool] = checked(jobs[tool])
                 print(name, tool, "checked:", checks[tool], flush=True)
-            Path(jobs[tool]["out"]).unlink(missing_ok=True)
+            tools.remove(jobs[tool]["out"])
     shutil.rmtree(arguments.data / "scratch", ignore_errors=True)
-    return {"name": name, "facts": facts, "runs": runs, "checks": checks}
+    return {
+        "name": name,
+        "facts": facts,
+        "sort_by": workloads.sort_by(name),
+        "for_memory": for_memory,
+        "setting": {
+            "machine": machine(),
+            "threads": arguments.threads,
+            "rounds": arguments.rounds,
+            "versions": f"Python {platform.python_version()}, {tools.versions(names)}",
+        },
+        "runs": runs,
+        "checks": checks,
+    }
 
 
-# -- the page --------------------------------------------------------------------------------------
+def peers_of(name: str, arguments: argparse.Namespace) -> list[str]:
+    """Those asked for; else all, or none where the memory of Plait is the question."""
+    if arguments.peers is not None:
+        return arguments.peers
+    return list(tools.TOOLS) if name in workloads.BY_DEFAULT else []
+
+
+def memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def machine() -> str:
     """What was measured on, in general terms."""
-    model, memory = "unknown processor", "unknown"
-    for path, key in (("/proc/cpuinfo", "model name"), ("/proc/meminfo", "MemTotal")):
-        for line in Path(path).read_text().splitlines() if Path(path).exists() else ():
-            if line.startswith(key):
-                value = line.partition(":")[2].strip()
-                if key == "MemTotal":
-                    memory = f"{int(value.split()[0]) / 2**20:.0f} GiB"
-                else:
-                    model = value
-                break
-    return f"{os.cpu_count()} cores ({model}), {memory} of memory, {platform.system()}"
+    model, info = "unknown processor", Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else ():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    memory = f"{memory_bytes() / 2**30:.0f} GiB of memory"
+    return f"{os.cpu_count()} cores ({model}), {memory}, {platform.system()}"
 
 
-def versions(tools) -> str:
-    installed = [f"{tool} {metadata.version(tool)}" for tool in tools]
-    return ", ".join([f"Python {platform.python_version()}", *installed])
-
-
-def median(runs: list[dict], fact: str) -> float:
-    return statistics.median(run[fact] for run in runs)
-
-
-def table(result: dict) -> list[str]:
-    """The runs of one workload as lines of Markdown."""
-    facts = result["facts"]
-    whole = {t: runs for t, runs in result["runs"].items() if not any("error" in r for r in runs)}
-    peers = {tool: median(runs, "wall_s") for tool, runs in whole.items() if tool != "plait"}
-    best = min(peers, key=peers.get, default=None)
-    size = f"{facts['files']} files, {facts['bytes'] / 1e6:,.0f} MB"
-    lines = [
-        f"## {result['name']}: {facts['rows']:,} rows, {facts['columns']} leaf columns, {size}",
-        "",
-        f"Scale {facts['scale']:g}. Key `{workloads.sort_by(result['name'])}`.",
-        "",
-        "| tool | wall s | min–max | CPU s | peak RSS MB | output MB | others | checked |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for tool, runs in result["runs"].items():
-        if tool not in whole:
-            lines.append(f"| {tool} | failed | | | | | | {result['checks'][tool]} |")
-            continue
-        walls = [run["wall_s"] for run in runs]
-        lines.append(
-            f"| {tool} | {median(runs, 'wall_s'):.2f} | {min(walls):.2f}–{max(walls):.2f} "
-            f"| {median(runs, 'cpu_s'):.2f} | {median(runs, 'rss_bytes') / 1e6:,.0f} "
-            f"| {median(runs, 'out_bytes') / 1e6:,.0f} | {max(r['others'] for r in runs):.2f} "
-            f"| {result['checks'][tool]} |"
-        )
-    if best and "plait" in whole:
-        ours = whole["plait"]
-        time_ratio = median(ours, "wall_s") / peers[best]
-        rss_ratio = median(ours, "rss_bytes") / median(whole[best], "rss_bytes")
-        ratios = f"{time_ratio:.2f} times the wall time and {rss_ratio:.2f} times the memory"
-        lines += ["", f"Plait takes {ratios} of the fastest peer, {best}."]
-    if "plait" in whole:
-        stages = {stage: median([r["stages"] for r in whole["plait"]], stage) for stage in STAGES}
-        lines += [
-            "",
-            "Plait by stage: " + ", ".join(f"{s[:-2]} {v:.2f} s" for s, v in stages.items()) + ".",
-        ]
-    return lines
-
-
-STAGES = ("plan_s", "order_s", "weave_s", "write_s")
-
-PREFACE = """\
-# Benchmarks
-
-Made by `benches/python/merge_peers.py`, which `make bench` calls; every number below was measured in
-one go on one machine. Your files and machine differ: run it there.
-
-- The same sorted files, the same number of threads, zstd level 3, row groups of as many rows, one
-  output file. Files are in the page cache before the first run.
-- One process a run, tools in turn. Medians of {rounds} rounds; wall and CPU time of the merge alone,
-  without starting Python; peak RSS of the whole process.
-- Plait runs with its default `memory_limit` of 512 MB and checks every key. DuckDB, Polars and PyArrow
-  sort; DataFusion merges, because it is told that every file is sorted.
-- *others*: processors that everything else on the machine kept busy during the worst of these runs. Runs
-  above {others_max} are tried again, a few times. Above 0.3 or so, trust CPU seconds more than wall time.
-- *checked* is what `plait verify` found: `order and rows` means sorted, and value for value the rows
-  of the sources. Where a tool changes the type of a column, values cannot be compared.
-"""
-
-
-def page(results: list[dict], arguments: argparse.Namespace) -> str:
-    tools = list(dict.fromkeys(tool for result in results for tool in result["runs"]))
-    lines = [
-        PREFACE.format(rounds=arguments.rounds, others_max=OTHERS_MAX),
-        f"Machine: {machine()}. Threads: {arguments.threads}. {versions(tools)}.",
-        "",
-    ]
-    for result in results:
-        lines += [*table(result), ""]
-    return "\n".join(lines)
+# -- the command -----------------------------------------------------------------------------------
 
 
 def parse(arguments=None) -> argparse.Namespace:
@@ -378,38 +225,75 @@ def parse(arguments=None) -> argparse.Namespace:
         return [part for part in text.split(",") if part]
 
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--workloads", type=names, default=["W1", "W3"])
-    parser.add_argument("--peers", type=names, default=["duckdb", "datafusion"])
+    parser.add_argument(
+        "--workloads",
+        type=names,
+        default=list(workloads.BY_DEFAULT),
+        help="some of " + ",".join(workloads.TABLES) + "; W1 to W5 unless told otherwise",
+    )
+    parser.add_argument(
+        "--peers",
+        type=names,
+        help="some of " + ",".join(tools.TOOLS) + "; all for W1 to W5, else none but plait",
+    )
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--memory-limit", help="of Plait; its default unless told otherwise")
     parser.add_argument("--tries", type=int, default=3, help="most tries of a run for quiet")
     parser.add_argument("--wait", type=float, default=60, help="most seconds to wait for quiet")
+    parser.add_argument("--timeout", type=float, default=300, help="most seconds of a run")
     parser.add_argument(
         "--data", type=Path, default=ROOT / "bench-data", help="where files are made"
     )
-    parser.add_argument("--write", type=Path, help="Markdown file for the tables")
-    parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--write", type=Path, help="page.md: also writes page.json (the runs) and page.svg"
+    )
+    parser.add_argument(
+        "--merge-results",
+        action="store_true",
+        help="keep what the JSON beside --write has about other workloads",
+    )
+    parser.add_argument("--from-json", type=Path, help="make the page from this; run nothing")
     parsed = parser.parse_args(arguments)
-    for tool in parsed.peers:
-        if tool not in TOOLS:
+    for tool in parsed.peers or ():
+        if tool not in tools.TOOLS:
             parser.error(f"no such peer: {tool}")
     for name in parsed.workloads:
         if name not in workloads.TABLES:
             parser.error(f"no such workload: {name}")
+    if parsed.merge_results and not parsed.write:
+        parser.error("--merge-results needs --write")
     return parsed
+
+
+def save(results: list[dict], path: Path) -> None:
+    """Writes page, runs and chart beside each other."""
+    chart = path.with_suffix(".svg")
+    drawn = page.draw(results, chart)
+    path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    path.write_text(page.text(results, OTHERS_MAX, chart.name if drawn else None), encoding="utf-8")
 
 
 def main(arguments=None) -> None:
     parsed = parse(arguments)
-    if parsed.job:
-        print(json.dumps(run_here(parsed.job)))
-        return
+    known = parsed.from_json
+    if known is None and parsed.merge_results and parsed.write.with_suffix(".json").exists():
+        known = parsed.write.with_suffix(".json")
+    loaded = json.loads(known.read_text(encoding="utf-8")) if known else []
+    results = {result["name"]: result for result in loaded}
+
+    def ordered() -> list[dict]:
+        return [results[name] for name in workloads.TABLES if name in results]
+
     parsed.data.mkdir(parents=True, exist_ok=True)
-    text = page([bench(name, parsed) for name in parsed.workloads], parsed)
-    print("\n" + text)
-    if parsed.write:
-        parsed.write.write_text(text, encoding="utf-8")
+    for name in [] if parsed.from_json else parsed.workloads:
+        results[name] = bench(name, parsed)
+        if parsed.write:  # after each: a long run may be cut short
+            save(ordered(), parsed.write)
+    if parsed.write and parsed.from_json:
+        save(ordered(), parsed.write)
+    print("\n" + page.text(ordered(), OTHERS_MAX, None))
 
 
 if __name__ == "__main__":

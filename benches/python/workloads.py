@@ -6,12 +6,20 @@
     W4 disjoint   the rows of W1 in 16 stretches; 2 % of the rows of a file lie in a neighbour's
     W5 text        8 x 72,000 rows, 1 to 4 KiB of text and 256 float32
 
+Four more ask how much memory a merge takes. They are made only when named:
+
+    M1 many       1,000 x 70,000 rows of W1, about 5 MB each
+    M2 wider       8 x 100,000 rows, 400 columns as those of W2
+    M3 one group   2 x one row group of 2 GiB: 16 columns of 8 bytes that no codec makes smaller
+    W1x10         16 x 5,000,000 rows of W1
+
 Files are written by PyArrow: zstd level 3, dictionaries, page indexes, sorting_columns, row groups
-of a million rows or about 128 MiB, whichever is less.
+of a million rows or about 128 MiB, whichever is less, except for M3.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -41,7 +49,12 @@ KEYS = {
     "W3": (("l_shipdate", False), ("l_orderkey", False), ("l_linenumber", False)),
     "W4": METRICS_KEY,
     "W5": (("id", False),),
+    "M1": METRICS_KEY,
+    "M2": (("id", False),),
+    "M3": (("id", False),),
+    "W1x10": METRICS_KEY,
 }
+BY_DEFAULT = ("W1", "W2", "W3", "W4", "W5")
 
 
 def prepare(name: str, folder: Path, scale: float) -> dict:
@@ -56,8 +69,13 @@ def prepare(name: str, folder: Path, scale: float) -> dict:
     folder.mkdir(parents=True)
     group_rows = 0
     for i, table in enumerate(TABLES[name](scale, folder)):
-        group_rows = group_rows or rows_per_group(table)
-        write(table, folder / f"in-{i:02}.parquet", KEYS[name], group_rows)
+        # A file too large to be made at once comes as tables that follow each other.
+        parts = iter((table,)) if isinstance(table, pa.Table) else table
+        first = next(parts)
+        group_rows = group_rows or (first.num_rows if name == "M3" else rows_per_group(first))
+        path = folder / f"in-{i:03}.parquet"
+        write(itertools.chain((first,), parts), first.schema, path, KEYS[name], group_rows)
+        del table, first, parts  # before the next is made
     footers = [pq.read_metadata(path) for path in sorted(folder.glob("*.parquet"))]
     facts = {
         **wanted,
@@ -76,17 +94,18 @@ def sort_by(name: str) -> str:
     return ", ".join(("-" if descending else "") + column for column, descending in KEYS[name])
 
 
-def write(table: pa.Table, path: Path, key, group_rows: int) -> None:
-    sorting = [pq.SortingColumn(table.schema.get_field_index(c), descending=d) for c, d in key]
-    pq.write_table(
-        table,
+def write(tables, schema: pa.Schema, path: Path, key, group_rows: int) -> None:
+    sorting = [pq.SortingColumn(schema.get_field_index(c), descending=d) for c, d in key]
+    with pq.ParquetWriter(
         path,
+        schema,
         compression="zstd",
         compression_level=3,
-        row_group_size=group_rows,
         sorting_columns=sorting,
         write_page_index=True,
-    )
+    ) as writer:
+        for table in tables:
+            writer.write_table(table, row_group_size=group_rows)
 
 
 def rows_per_group(table: pa.Table) -> int:
@@ -239,32 +258,37 @@ def wide(scale: float, _folder: Path):
     rows = int(250_000 * scale)
     for number, ids in enumerate(dealt_ids(rows, 8)):
         rng = np.random.default_rng([SEED, 6, number])
-        columns = {"id": pa.array(ids)}
-        for i in range(100):
-            if i < 40:  # full precision
-                values, null = rng.normal(0, 1 + i, rows), None
-            elif i < 80:  # prices
-                values, null = rng.gamma(2, 50 + i, rows).round(2), None
-            elif i < 90:  # few values
-                values, null = rng.integers(0, 10 + 90 * (i - 80), rows) / 4, None
-            else:  # often absent
-                values, null = rng.normal(0, 10, rows).round(3), rng.random(rows) < 0.6
-            columns[f"f{i:02}"] = pa.array(values, mask=null)
-        for i in range(20):
-            if i < 10:
-                null = rng.random(rows) < 0.2 if i % 3 == 0 else None
-                choices = 10 << i
-                values = drawn(
-                    [f"t{i}-{j:x}" for j in range(choices)], skewed(rng, rows, choices), null
-                )
-            elif i < 15:
-                choices = 20_000 * (i - 9)
-                items = [f"item/{i}/{j * 2654435761 % 2**32:08x}" for j in range(choices)]
-                values = drawn(items, rng.integers(0, choices, rows))
-            else:
-                values = hex_text(rng, rows, 14)
-            columns[f"t{i:02}"] = values
-        yield pa.table(columns)
+        yield pa.table({"id": pa.array(ids)} | wide_columns(rng, rows))
+
+
+def wide_columns(rng, rows: int) -> dict[str, pa.Array]:
+    """Numbers f00 to f99 and texts t00 to t19."""
+    columns = {}
+    for i in range(100):
+        if i < 40:  # full precision
+            values, null = rng.normal(0, 1 + i, rows), None
+        elif i < 80:  # prices
+            values, null = rng.gamma(2, 50 + i, rows).round(2), None
+        elif i < 90:  # few values
+            values, null = rng.integers(0, 10 + 90 * (i - 80), rows) / 4, None
+        else:  # often absent
+            values, null = rng.normal(0, 10, rows).round(3), rng.random(rows) < 0.6
+        columns[f"f{i:02}"] = pa.array(values, mask=null)
+    for i in range(20):
+        if i < 10:
+            null = rng.random(rows) < 0.2 if i % 3 == 0 else None
+            choices = 10 << i
+            values = drawn(
+                [f"t{i}-{j:x}" for j in range(choices)], skewed(rng, rows, choices), null
+            )
+        elif i < 15:
+            choices = 20_000 * (i - 9)
+            items = [f"item/{i}/{j * 2654435761 % 2**32:08x}" for j in range(choices)]
+            values = drawn(items, rng.integers(0, choices, rows))
+        else:
+            values = hex_text(rng, rows, 14)
+        columns[f"t{i:02}"] = values
+    return columns
 
 
 def lineitem(scale: float, folder: Path):
@@ -303,4 +327,61 @@ def text(scale: float, _folder: Path):
         yield pa.table({"id": ids, "body": body, "embedding": embedding})
 
 
-TABLES = {"W1": metrics, "W2": wide, "W3": lineitem, "W4": disjoint, "W5": text}
+# -- memory: M1, M2, M3, W1x10 ---------------------------------------------------------------------
+
+
+def many(scale: float, _folder: Path):
+    rows = max(1, int(70_000 * scale))
+    series = make_series(1000 * rows)
+    return (metrics_file(series, rows, i) for i in range(1000))
+
+
+def wider(scale: float, _folder: Path):
+    rows = int(100_000 * scale)
+    for number, ids in enumerate(dealt_ids(rows, 8)):
+        rng = np.random.default_rng([SEED, 9, number])
+        columns = {"id": pa.array(ids)}
+        for copy in "abcd":
+            columns |= {f"{copy}_{name}": c for name, c in wide_columns(rng, rows).items()}
+        yield pa.table(dict(itertools.islice(columns.items(), 400)))
+
+
+def one_group(scale: float, _folder: Path):
+    """Columns without nulls, dictionaries or a pattern, so that encoded bytes are plain bytes."""
+    rows = int((2 << 30) * scale) // (16 * 8)
+
+    def made(number: int, ids: np.ndarray):
+        rng = np.random.default_rng([SEED, 11, number])
+        values = {f"v{i:02}": rng.integers(-(2**63), 2**63 - 1, rows) for i in range(15)}
+        yield pa.table({"id": ids} | values)
+
+    # Not tables but generators of one, so that none is made before the last is gone.
+    return (made(number, ids) for number, ids in enumerate(dealt_ids(rows, 2)))
+
+
+def metrics_by_ten(scale: float, _folder: Path):
+    """Files of W1 with ten times the rows, a tenth of the time series after the other."""
+    rows, parts = int(500_000 * scale), 10
+    series = make_series(16 * rows * parts)
+    weights = series["weights"]
+    cuts = np.searchsorted(weights, np.arange(parts + 1) / parts * weights[-1])
+    stretches = []
+    for low, high in itertools.pairwise(cuts):
+        kept = {name: series[name][low:high] for name in ("metric", "service", "host")}
+        kept["weights"] = weights[low:high] - (weights[low - 1] if low else 0)
+        stretches.append(series | kept)
+    for number in range(16):
+        yield (metrics_file(part, rows, number * parts + i) for i, part in enumerate(stretches))
+
+
+TABLES = {
+    "W1": metrics,
+    "W2": wide,
+    "W3": lineitem,
+    "W4": disjoint,
+    "W5": text,
+    "M1": many,
+    "M2": wider,
+    "M3": one_group,
+    "W1x10": metrics_by_ten,
+}

@@ -219,3 +219,6 @@ def test_the_bench_runs_and_checks_its_outputs(tmp_path):
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (plait|duckdb) \| .* \| (.*) \|$", page, re.MULTILINE)
     assert rows == [(tool, "order and rows") for tool in ("plait", "duckdb")] * 2
+    again = ["--from-json", str(tmp_path / "page.json"), "--write", str(tmp_path / "page.md")]
+    subprocess.run([*bench, *again], capture_output=True, check=True, timeout=120)
+    assert (tmp_path / "page.md").read_text(encoding="utf-8") == page

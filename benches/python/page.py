@@ -1,0 +1,247 @@
+"""What the benches say: tables in Markdown and one chart, from the runs alone."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+
+from tools import TOOLS
+
+PREFACE = """\
+# Benchmarks
+
+Made by `benches/python/merge_peers.py`, which `make bench` calls; the numbers of a table were measured
+in one go on one machine. Your files and machine differ: run it there. `benches/README.md` says how.
+
+- The same sorted files, the same number of threads, row groups of as many rows, one output file. Files
+  are in the page cache before the first run.
+- The peers and floors write zstd level 3. Plait chooses compression as it does for users: the codec of
+  the sources, at levels of its own choice. *output MB* shows what that costs or saves.
+- One process a run, tools in turn. Medians of the rounds; wall and CPU time of the merge alone, without
+  starting Python; peak RSS of the whole process. In brackets: times the best peer, which is the one with
+  the least wall time among those that merged correctly.
+- Plait runs with its default `memory_limit` of 512 MB and checks every key.
+- *others*: processors that everything else on the machine kept busy during the worst of these runs. Runs
+  above {others_max} are tried again, a few times. Above 0.3 or so, trust CPU seconds more than wall time.
+- *checked* is what `plait verify` found: `order and rows` means sorted, and value for value the rows
+  of the sources. Where a tool changes the type of a column, values cannot be compared.
+- Floors, in italics, merge nothing. They say what reading and writing the same bytes costs without any
+  order; `cp` what moving them costs.
+- What the tools do:
+{does}
+"""
+
+MEMORY_PREFACE = """\
+## Memory
+
+Plait with its default options, where memory is hard to bound. *accounted* is the most that Plait counted
+against `memory_limit`; the rest of the peak RSS is Python, code, and what the allocator keeps.
+"""
+
+STAGES = ("plan_s", "order_s", "weave_s", "write_s")
+FACTS = ("wall_s", "cpu_s", "rss_bytes", "out_bytes")
+
+
+# -- numbers ---------------------------------------------------------------------------------------
+
+
+def whole(result: dict) -> dict[str, dict[str, float]]:
+    """Medians of the tools that ran without an error."""
+    return {
+        tool: {fact: statistics.median(run[fact] for run in runs) for fact in FACTS}
+        for tool, runs in result["runs"].items()
+        if runs and not any("error" in run for run in runs)
+    }
+
+
+def best_peer(result: dict) -> str | None:
+    """The fastest tool that is not Plait and merged correctly."""
+    medians = whole(result)
+    peers = [
+        tool
+        for tool in medians
+        if tool != "plait"
+        and not TOOLS[tool].is_floor
+        and result["checks"][tool].startswith("order")
+    ]
+    return min(peers, key=lambda tool: medians[tool]["wall_s"], default=None)
+
+
+def times(value: float, base: float | None) -> str:
+    return f" ({value / base:.2f}×)" if base else ""
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+def text(results: list[dict], others_max: float, chart: str | None) -> str:
+    """The page; `chart` is its picture, as a link."""
+    shown = [tool for tool in TOOLS if any(tool in result["runs"] for result in results)]
+    does = "\n".join(f"  - {tool} {TOOLS[tool].does}" for tool in shown)
+    lines = [PREFACE.format(does=does, others_max=others_max)]
+    settings: dict[str, list[str]] = {}
+    for result in results:
+        setting = result["setting"]
+        line = (
+            f"{setting['machine']}. Threads: {setting['threads']}. Rounds: {setting['rounds']}. "
+            f"{setting['versions']}."
+        )
+        settings.setdefault(line, []).append(result["name"])
+    for line, names in settings.items():
+        lines += [f"{', '.join(names)}: {line}", ""]
+    if chart:
+        lines += [f"![Wall time and peak RSS of every tool on every workload]({chart})", ""]
+    for result in results:
+        if not result["for_memory"] or len(result["runs"]) > 1:
+            lines += [*table(result), ""]
+    for_memory = [result for result in results if result["for_memory"]]
+    if for_memory:
+        lines += [*memory_table(for_memory), ""]
+    return "\n".join(lines)
+
+
+def table(result: dict) -> list[str]:
+    """The runs of one workload."""
+    facts, medians = result["facts"], whole(result)
+    best = best_peer(result)
+    base = medians[best] if best else dict.fromkeys(FACTS)
+    size = f"{facts['files']} files, {facts['bytes'] / 1e6:,.0f} MB"
+    lines = [
+        f"## {result['name']}: {facts['rows']:,} rows, {facts['columns']} leaf columns, {size}",
+        "",
+        f"Scale {facts['scale']:g}. Key `{result['sort_by']}`."
+        + (f" Best peer: {best}." if best else ""),
+        "",
+        "| tool | wall s | min–max | CPU s | peak RSS MB | output MB | others | checked |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    floors = [tool for tool in result["runs"] if TOOLS[tool].is_floor]
+    for tool in [*(t for t in result["runs"] if t not in floors), *floors]:
+        runs, name = result["runs"][tool], f"*{tool}*" if tool in floors else tool
+        if tool not in medians:
+            said = result["checks"].get(tool, "not run").replace("|", "\\|")
+            lines.append(f"| {name} | failed | | | | | | {said} |")
+            continue
+        walls, median = [run["wall_s"] for run in runs], medians[tool]
+        cells = [
+            f"{median['wall_s']:.2f}{times(median['wall_s'], base['wall_s'])}",
+            f"{min(walls):.2f}–{max(walls):.2f}",
+            f"{median['cpu_s']:.2f}{times(median['cpu_s'], base['cpu_s'])}",
+            f"{median['rss_bytes'] / 1e6:,.0f}{times(median['rss_bytes'], base['rss_bytes'])}",
+            f"{median['out_bytes'] / 1e6:,.0f}{times(median['out_bytes'], base['out_bytes'])}",
+            f"{max(run['others'] for run in runs):.2f}",
+            result["checks"][tool].replace("|", "\\|"),
+        ]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    if "plait" in medians:
+        lines += ["", *plait_lines(result, medians["plait"], base, best)]
+    return lines
+
+
+def plait_lines(result: dict, ours: dict, base: dict, best: str | None) -> list[str]:
+    """What is known about Plait alone."""
+    runs, lines = result["runs"]["plait"], []
+    if best:
+        ratios = f"{ours['wall_s'] / base['wall_s']:.2f} times the wall time and "
+        ratios += f"{ours['rss_bytes'] / base['rss_bytes']:.2f} times the memory"
+        lines += [f"Plait takes {ratios} of the best peer, {best}.", ""]
+    stages = {s: statistics.median(run["stages"][s] for run in runs) for s in STAGES}
+    lines.append("Plait by stage: " + ", ".join(f"{s[:-2]} {v:.2f} s" for s, v in stages.items()))
+    lines[-1] += "."
+    copied = {tier: moved for tier, moved in runs[0]["copied"].items() if moved["rows"]}
+    if copied:
+        shares = (
+            f"{tier} {moved['rows']:,} rows ({moved['rows'] / result['facts']['rows']:.0%}), "
+            f"{moved['bytes'] / 1e6:,.1f} MB"
+            for tier, moved in copied.items()
+        )
+        lines += ["", f"Plait copied by tier: {'; '.join(shares)}."]
+    elif runs[0]["copied"]:
+        lines += ["", "Plait copied by tier: nothing."]
+    return lines
+
+
+def memory_table(results: list[dict]) -> list[str]:
+    """Wall time and memory of Plait, one line a workload."""
+    lines = [
+        MEMORY_PREFACE,
+        "| workload | scale | rows | files × columns | input MB | wall s | CPU s | accounted MB | peak RSS MB | memory_limit MB | checked |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        facts, runs = result["facts"], result["runs"]["plait"]
+        size = (
+            f"| {result['name']} | {facts['scale']:g} | {facts['rows']:,} "
+            f"| {facts['files']:,} × {facts['columns']} | {facts['bytes'] / 1e6:,.0f} "
+        )
+        median = whole(result).get("plait")
+        if not median:
+            lines.append(f"{size}| failed | | | | | {result['checks']['plait']} |")
+            continue
+        accounted = max(run["memory"]["peak_accounted_bytes"] for run in runs)
+        limit = runs[0]["memory"]["limit_bytes"]
+        over = " (over)" if accounted > limit else ""
+        lines.append(
+            f"{size}| {median['wall_s']:.2f} | {median['cpu_s']:.2f} "
+            f"| {accounted / 1e6:,.0f}{over} | {max(r['rss_bytes'] for r in runs) / 1e6:,.0f} "
+            f"| {limit / 1e6:,.0f} | {result['checks']['plait']} |"
+        )
+    return lines
+
+
+# -- the chart -------------------------------------------------------------------------------------
+
+COLOURS = {"plait": "#0b6e4f", "peer": "#7a8ba3", "floor": "#d3d8de"}
+
+
+def draw(results: list[dict], path: Path) -> bool:
+    """Draws wall time and peak RSS, a row of bars a workload; same runs, same bytes."""
+    compared = [result for result in results if len(result["runs"]) > 1]
+    try:
+        import matplotlib as mpl
+    except ModuleNotFoundError:
+        print("no chart: matplotlib is not installed")
+        return False
+    if not compared:
+        return False
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    style = {"svg.hashsalt": "plait", "svg.fonttype": "none", "font.size": 8}
+    panels = (("wall_s", 1, "wall time, s", ".2f"), ("rss_bytes", 1e6, "peak RSS, MB", ",.0f"))
+    heights = [len(result["runs"]) + 2 for result in compared]
+    with mpl.rc_context(style):
+        figure, grid = plt.subplots(
+            len(compared),
+            len(panels),
+            figsize=(9, 0.2 * sum(heights)),
+            height_ratios=heights,
+            squeeze=False,
+            layout="constrained",
+        )
+        for row, result in zip(grid, compared):
+            for axes, (fact, unit, label, digits) in zip(row, panels):
+                bars(axes, result, fact, unit, digits)
+                axes.set_title(f"{result['name']}: {label}", loc="left", fontweight="bold")
+        figure.savefig(path, metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+    return True
+
+
+def bars(axes, result: dict, fact: str, unit: float, digits: str) -> None:
+    """One bar a tool, floors last, values beside them."""
+    medians, names = whole(result), list(result["runs"])
+    names.sort(key=lambda tool: TOOLS[tool].is_floor)
+    kinds = [
+        "plait" if tool == "plait" else "floor" if TOOLS[tool].is_floor else "peer"
+        for tool in names
+    ]
+    values = [medians[tool][fact] / unit if tool in medians else 0 for tool in names]
+    drawn = axes.barh(names, values, color=[COLOURS[kind] for kind in kinds])
+    labels = [
+        format(value, digits) if tool in medians else "failed" for tool, value in zip(names, values)
+    ]
+    axes.bar_label(drawn, labels, padding=3)
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.spines[["top", "right"]].set_visible(False)
