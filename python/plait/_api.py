@@ -57,7 +57,7 @@ def merge(
     assume_sorted: bool = False,
     verify: Literal["content"] | None = None,
     sha256: bool = False,
-    copy_tiers: Iterable[str] = ("chunk",),
+    copy_tiers: Iterable[str] = ("chunk", "page", "dict"),
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
     if_exists: Literal["error", "add"] = "error",
@@ -100,8 +100,9 @@ def merge(
         verify: `"content"` hashes all rows in and out and fails on a difference.
         sha256: Whether to report a SHA-256 digest of every output.
         copy_tiers: Cheap ways of copying that may be used: `"chunk"` copies the column chunks of
-            whole row groups as they are. `()` decodes and encodes everything. The rows are the
-            same either way.
+            whole row groups as they are, `"page"` copies whole pages as they are, `"dict"` unites
+            the dictionaries of the sources and copies ids instead of values. `()` decodes and
+            encodes everything. The rows are the same either way.
         threads: Number of threads; all processors by default. The result does not depend on it.
         memory_limit: Memory for buffers, in bytes or as text.
         if_exists: What to do when the folder holds Parquet files already, or the file exists:

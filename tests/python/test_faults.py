@@ -276,6 +276,8 @@ CASES = {
 TIERS = {
     "value": {"copy_tiers": ()},
     "chunk": {"row_group_rows": 16, "verify": "content"},
+    # No row group is small enough to be copied whole, so its pages and ids are.
+    "page": {"row_group_rows": 3, "copy_tiers": ("page", "dict")},
 }
 
 

@@ -74,6 +74,7 @@ def oracle(sources: list[list[Row]], key: list[Column]) -> list[Row]:
 
 # Random input ---------------------------------------------------------------------------------
 
+ALL_TIERS = ("chunk", "page", "dict")
 FLOATS = [0.0, -0.0, 1.5, -1.5, math.inf, -math.inf, math.nan, 5e-324]
 TEXTS = ["", "a", "a\0", "a\0b", "ab", "\0", "\0\0", "ÿ", "😀", "b"]
 
@@ -208,7 +209,7 @@ def random_options(rng: random.Random, key: list[Column]) -> dict[str, Any]:
         "compression": rng.choice([None, None, "none", "snappy", "zstd(3)", "gzip", "lz4_raw"]),
         "dictionary": rng.choice([None, None, True, False]),
         "data_page_version": rng.choice([None, None, 1, 2]),
-        "copy_tiers": rng.choice([(), ("chunk",), ("chunk",)]),
+        "copy_tiers": rng.choice([(), ("chunk",), ("page",), ("dict",), ALL_TIERS, ALL_TIERS]),
         "verify_order": rng.choice(["bounds", "full"]),
         "verify": rng.choice([None, "content"]),
     }
@@ -303,7 +304,7 @@ def run_case(number: int, folder: Path) -> None:
         again = plait.merge(paths, folder / "threads", sort_by=sort_by, **other)
         assert digests(again) == digests(report)
     if 2 in checks:  # other tiers: the same rows
-        other = {**options, "copy_tiers": () if options["copy_tiers"] else ("chunk",)}
+        other = {**options, "copy_tiers": () if options["copy_tiers"] else ALL_TIERS}
         again = plait.merge(paths, folder / "tiers", sort_by=sort_by, **other)
         assert same([row for output in read(again) for row in output], expected)
     if 3 in checks:  # anybody can check it

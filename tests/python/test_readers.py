@@ -223,7 +223,7 @@ def test_merging_in_steps_gives_the_same_rows(sources, outputs, tmp_path):
     )
 
 
-@pytest.mark.parametrize("tiers", [(), ("chunk",)])
+@pytest.mark.parametrize("tiers", [(), ("chunk", "page", "dict")])
 def test_disjoint_outputs_merge_to_one(outputs, tiers, tmp_path):
     plait.merge(outputs, tmp_path / "one.parquet", copy_tiers=tiers)
     expected = stably_sorted([pq.read_table(path) for path in outputs])
@@ -257,7 +257,7 @@ def test_a_descending_order_is_declared(tmp_path):
     )
 
 
-@pytest.mark.parametrize("tiers", [(), ("chunk",)])
+@pytest.mark.parametrize("tiers", [(), ("chunk", "page", "dict")])
 def test_indexes_of_pages_tell_the_truth(tiers, sources, tmp_path):
     for path in merge(sources, tmp_path / "out", copy_tiers=tiers):
         file = pq.ParquetFile(path)

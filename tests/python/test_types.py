@@ -178,7 +178,7 @@ def test_files_of_different_making_merge(tmp_path):
     check(paths, tmp_path / "out", page_rows=11)
 
 
-@pytest.mark.parametrize("tiers", [(), ("chunk",)])
+@pytest.mark.parametrize("tiers", [(), ("chunk",), ("page", "dict")])
 def test_sources_that_do_not_overlap_merge_to_the_last_bit(tiers, tmp_path):
     whole = every_type(400, 7).slice(0, 380)  # without the null keys
     cuts = [0, 100, 230, 380]

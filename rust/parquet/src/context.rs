@@ -18,8 +18,8 @@
 //! Deciding sizes from the limit (`budget`).
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plait_core::{Error, Kind, Result};
 
@@ -49,6 +49,15 @@ struct Shared {
     rows_written: AtomicU64,
     stage: AtomicUsize,
     faults: Option<Faults>,
+    idle: Mutex<Idle>,
+}
+
+/// Buffers of unpacked pages that wait for the next page. Giving them back to the system and taking
+/// new ones costs more than unpacking some pages.
+#[derive(Default)]
+struct Idle {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
 }
 
 /// Called before every operation on storage with its name; an error makes the operation fail.
@@ -96,7 +105,50 @@ impl Context {
             rows_written: AtomicU64::new(0),
             stage: AtomicUsize::new(0),
             faults,
+            idle: Mutex::default(),
         }))
+    }
+
+    /// An empty buffer with room for `len` bytes, if there is memory for it. It is accounted for as
+    /// long as it lives, and waits for the next page then.
+    #[must_use]
+    pub fn buffer(&self, len: usize) -> Option<Buffer> {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // The smallest that fits, unless it is far too large.
+        let fits = |buffer: &Vec<u8>| (len..=len.saturating_mul(4)).contains(&buffer.capacity());
+        let found = idle.buffers.iter().enumerate().filter(|(_, buffer)| fits(buffer));
+        let best = found.min_by_key(|(_, buffer)| buffer.capacity()).map(|(at, _)| at);
+        let mut bytes = match best {
+            Some(at) => {
+                let buffer = idle.buffers.swap_remove(at);
+                idle.bytes -= buffer.capacity();
+                drop(self.uncharge(buffer.capacity()));
+                buffer
+            }
+            None => Vec::new(),
+        };
+        drop(idle);
+        bytes.try_reserve_exact(len).ok()?;
+        let charge = self.charge(bytes.capacity());
+        Some(Buffer { bytes, charge })
+    }
+
+    /// A charge of bytes that are accounted for already: dropping it gives them back.
+    fn uncharge(&self, bytes: usize) -> Charge {
+        Charge { context: self.clone(), bytes }
+    }
+
+    fn keep(&self, mut buffer: Vec<u8>) {
+        let most = (self.limit_bytes() / IDLE_SHARE).min(IDLE_BYTES_MAX);
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if buffer.capacity() > 0 && idle.bytes + buffer.capacity() <= most {
+            buffer.clear();
+            idle.bytes += buffer.capacity();
+            // Accounted for until it is taken again.
+            let mut charge = self.charge(buffer.capacity());
+            charge.bytes = 0;
+            idle.buffers.push(buffer);
+        }
     }
 
     /// Fails if a test wants this operation (`read`, `create`, `write`, `spill`, `sync`, `rename`,
@@ -192,6 +244,36 @@ impl Context {
             rows_written: self.0.rows_written.load(Ordering::Relaxed),
             stage: STAGES.get(self.0.stage.load(Ordering::Relaxed)).copied().unwrap_or("merge"),
         }
+    }
+}
+
+/// The share of the limit that idle buffers may take, and the most they may.
+const IDLE_SHARE: usize = 32;
+const IDLE_BYTES_MAX: usize = 16 << 20;
+
+/// A buffer of a [`Context`], accounted for while it lives.
+pub struct Buffer {
+    bytes: Vec<u8>,
+    charge: Charge,
+}
+
+impl Buffer {
+    /// The bytes, to write to.
+    pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        self.charge.set(0);
+        self.charge.context.keep(std::mem::take(&mut self.bytes));
     }
 }
 

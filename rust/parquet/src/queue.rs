@@ -32,8 +32,8 @@ use crate::weave::{PageTask, Share};
 pub(crate) fn in_order(
     pool: &ThreadPool,
     count: usize,
-    weave: impl Fn(usize, &dyn Share) -> Result<Chunk> + Sync,
-    mut append: impl FnMut(Chunk) -> Result<()>,
+    weave: impl Fn(usize, &dyn Share) -> Result<Vec<Chunk>> + Sync,
+    mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
 ) -> Result<()> {
     let threads = pool.current_num_threads();
     let queue = Queue { state: Mutex::default(), changed: Condvar::new(), count, threads };
@@ -70,7 +70,7 @@ struct State {
     next: usize,
     appended: usize,
     stopped: bool,
-    done: BTreeMap<usize, Result<Chunk>>,
+    done: BTreeMap<usize, Result<Vec<Chunk>>>,
     batches: VecDeque<Arc<Batch>>,
 }
 
@@ -109,7 +109,7 @@ impl Queue {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, weave: &(impl Fn(usize, &dyn Share) -> Result<Chunk> + Sync)) {
+    fn work(&self, weave: &(impl Fn(usize, &dyn Share) -> Result<Vec<Chunk>> + Sync)) {
         loop {
             let mut state = self.lock();
             let i = loop {
@@ -141,7 +141,7 @@ impl Queue {
         }
     }
 
-    fn take(&self, i: usize) -> Result<Chunk> {
+    fn take(&self, i: usize) -> Result<Vec<Chunk>> {
         let mut state = self.lock();
         loop {
             if let Some(chunk) = state.done.remove(&i) {

@@ -33,6 +33,7 @@ use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
 use crate::queue::in_order;
 use crate::source::Source;
+use crate::spill::Waiting;
 use crate::target::{Target, TempFile};
 use crate::weave::{Loom, Steps, weave};
 
@@ -132,7 +133,7 @@ impl Output {
         self.encoded_bytes
     }
 
-    /// Weaves the rows of `window` into a row group.
+    /// Weaves the rows of `windows` into a row group each. Gives what was copied by tier.
     ///
     /// # Errors
     /// Whatever is wrong with a source or the storage.
@@ -140,15 +141,40 @@ impl Output {
         &mut self,
         loom: &Loom,
         leaves: &[OutputLeaf],
-        window: &Window,
+        windows: &[Window],
         pool: Option<&ThreadPool>,
     ) -> Result<Woven> {
-        let steps = Steps::new(&window.runs, loom.sources.len())?;
-        let _charge = loom.context.charge(steps.memory_size());
+        let sources = loom.sources.len();
+        let steps = windows.iter().map(|window| Steps::new(&window.runs, sources));
+        let steps = steps.collect::<Result<Vec<Steps>>>()?;
+        let _charge = loom.context.charge(steps.iter().map(Steps::memory_size).sum());
+        let mut woven = Woven::default();
+        // The first row group takes its chunks as they come; those of the others wait.
+        let mut later: Vec<Vec<Chunk>> = windows.iter().skip(1).map(|_| Vec::new()).collect();
         let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-        let woven = weave_all(loom, leaves, &steps, pool, &mut group)?;
+        weave_all(loom, leaves, &steps, pool, |chunks| {
+            let mut chunks = chunks.into_iter();
+            if let Some(chunk) = chunks.next() {
+                woven.add(&chunk);
+                append(&mut group, chunk)?;
+            }
+            later.iter_mut().zip(chunks).for_each(|(waiting, chunk)| waiting.push(chunk));
+            Ok(())
+        })?;
         group.close().map_err(unwrap_error)?;
-        self.note(window)?;
+        let mut windows = windows.iter();
+        if let Some(window) = windows.next() {
+            self.note(window)?;
+        }
+        for (window, chunks) in windows.zip(later) {
+            let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
+            for chunk in chunks {
+                woven.add(&chunk);
+                append(&mut group, chunk)?;
+            }
+            group.close().map_err(unwrap_error)?;
+            self.note(window)?;
+        }
         Ok(woven)
     }
 
@@ -234,35 +260,34 @@ impl Output {
 
 type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
 
-/// Weaves all leaves of a row group, on the threads of `pool` if there is one, and appends them in
-/// order. Gives what was copied by tier.
+fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
+    group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
+}
+
+/// Weaves all leaves of some row groups, on the threads of `pool` if there is one, and gives the
+/// chunks to `append` leaf by leaf.
 fn weave_all(
     loom: &Loom,
     leaves: &[OutputLeaf],
-    steps: &Steps,
+    windows: &[Steps],
     pool: Option<&ThreadPool>,
-    group: &mut Group<'_>,
-) -> Result<Woven> {
-    let mut woven = Woven::default();
-    let mut append = |chunk: Chunk| {
-        woven.add(&chunk);
-        group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
-    };
+    mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
+) -> Result<()> {
+    let waiting = Arc::new(Waiting::new(&loom.waiting_dir, loom.waiting_bytes, &loom.context));
     let Some(pool) = pool else {
-        leaves.iter().try_for_each(|leaf| append(weave(loom, leaf, steps, None)?))?;
-        return Ok(woven);
+        let mut leaves = leaves.iter();
+        return leaves.try_for_each(|leaf| append(weave(loom, leaf, windows, &waiting, None)?));
     };
     let heavy = heavy_leaves(loom, leaves, pool.current_num_threads());
-    let outcome = in_order(
+    in_order(
         pool,
         leaves.len(),
         |i, share| {
             let share = heavy.get(i).copied().unwrap_or(false).then_some(share);
-            weave(loom, &leaves[i], steps, share)
+            weave(loom, &leaves[i], windows, &waiting, share)
         },
         append,
-    );
-    outcome.map(|()| woven)
+    )
 }
 
 /// Which leaves are so large that one thread would still be busy with them when the others are done.

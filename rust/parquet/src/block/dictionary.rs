@@ -15,11 +15,10 @@
 //! # Not here
 //! Which chunks may share a dictionary (`weave`).
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hashbrown::HashTable;
 use plait_core::{Error, Kind, Result};
 
 use super::Layout;
@@ -165,40 +164,50 @@ impl Remap {
 /// Unites dictionaries, value by value.
 pub struct Union {
     layout: Layout,
-    ids: HashMap<Box<[u8]>, u32, Seed>,
+    /// Ids by the hash of their values, which lie in `bytes`.
+    ids: HashTable<u32>,
     bytes: Vec<u8>,
+    /// Where each value begins, and the end.
+    starts: Vec<u32>,
 }
 
 impl Union {
     /// An empty union.
     #[must_use]
     pub fn new(layout: Layout) -> Self {
-        Self { layout, ids: HashMap::with_hasher(Seed), bytes: Vec::new() }
+        Self { layout, ids: HashTable::new(), bytes: Vec::new(), starts: vec![0] }
     }
 
     /// Adds the values of `dictionary`.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when ids run out.
+    /// [`Kind::Unsupported`] when the values exceed four gigabytes.
     pub fn add(&mut self, dictionary: &Dictionary) -> Result<Remap> {
         let mut remap = Remap { ids: Vec::with_capacity(dictionary.len()), is_identity: true };
         for id in 0..dictionary.len() {
             let value = dictionary.plain(id);
-            let new = match self.ids.get(value) {
-                Some(known) => *known,
-                None => {
-                    let next = u32::try_from(self.ids.len()).map_err(|_| {
-                        Error::new(Kind::Unsupported, "dictionary has over four billion values")
-                    })?;
-                    self.ids.insert(value.into(), next);
-                    self.bytes.extend_from_slice(value);
-                    next
-                }
-            };
+            let new = self.intern(value)?;
             remap.is_identity &= new as usize == id;
             remap.ids.push(new);
         }
         Ok(remap)
+    }
+
+    fn intern(&mut self, value: &[u8]) -> Result<u32> {
+        let (bytes, starts) = (&self.bytes, &self.starts);
+        let held = |id: u32| &bytes[starts[id as usize] as usize..starts[id as usize + 1] as usize];
+        let hash = hash(value);
+        if let Some(known) = self.ids.find(hash, |id| held(*id) == value) {
+            return Ok(*known);
+        }
+        let end = u32::try_from(self.bytes.len() + value.len()).map_err(|_| {
+            Error::new(Kind::Unsupported, "dictionaries have over four gigabytes of values")
+        })?;
+        let next = self.len() as u32;
+        self.ids.insert_unique(hash, next, |id| self::hash(held(*id)));
+        self.bytes.extend_from_slice(value);
+        self.starts.push(end);
+        Ok(next)
     }
 
     /// Bytes of the values so far, as a plain page holds them.
@@ -210,19 +219,19 @@ impl Union {
     /// Number of values so far.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.starts.len() - 1
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.len() == 0
     }
 
-    /// Bytes held on the heap, roughly: a value, its copy in the table, and the table.
+    /// Bytes held on the heap.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        2 * self.bytes.len() + self.ids.capacity() * 32
+        self.bytes.capacity() + 4 * self.starts.capacity() + 5 * self.ids.capacity()
     }
 
     /// The dictionary of all values.
@@ -230,48 +239,26 @@ impl Union {
     /// # Errors
     /// Never for values that were taken from dictionaries.
     pub fn finish(self) -> Result<Arc<Dictionary>> {
-        Dictionary::new(self.layout, self.bytes.into(), self.ids.len()).map(Arc::new)
+        let len = self.len();
+        Dictionary::new(self.layout, self.bytes.into(), len).map(Arc::new)
     }
 }
 
-/// A fast hash with a fixed seed. Nothing depends on its order; values of one dictionary that all
-/// collide would only be slow, and their number is limited by the size of a page.
-#[derive(Clone, Copy, Default)]
-struct Seed;
-
-impl BuildHasher for Seed {
-    type Hasher = Multiply;
-
-    fn build_hasher(&self) -> Multiply {
-        Multiply(0x9E37_79B9_7F4A_7C15)
-    }
-}
-
-/// Multiply and fold, eight bytes at a time.
-struct Multiply(u64);
-
-impl Hasher for Multiply {
-    fn write(&mut self, bytes: &[u8]) {
-        let mut chunks = bytes.chunks_exact(8);
-        for chunk in &mut chunks {
-            self.write_u64(chunk.try_into().map_or(0, u64::from_le_bytes));
-        }
-        let rest = chunks.remainder().iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
-        self.write_u64(rest ^ (bytes.len() as u64) << 56);
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        let product = u128::from(self.0 ^ n) * 0x2127_599B_F432_5C37;
-        self.0 = (product >> 64) as u64 ^ product as u64;
-    }
-
-    fn write_usize(&mut self, n: usize) {
-        self.write_u64(n as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
+/// A fast hash with a fixed seed: multiply and fold, eight bytes at a time. Nothing depends on its
+/// order; values that all collide would only be slow, and their number is limited by the size of a
+/// page.
+fn hash(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x2127_599B_F432_5C37;
+    let fold = |state: u64, n: u64| {
+        let product = u128::from(state ^ n) * u128::from(FACTOR);
+        (product >> 64) as u64 ^ product as u64
+    };
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    let state = chunks
+        .iter()
+        .fold(0x9E37_79B9_7F4A_7C15, |state, chunk| fold(state, u64::from_le_bytes(*chunk)));
+    let last = rest.iter().rev().fold(0, |n, &b| n << 8 | u64::from(b));
+    fold(fold(state, last ^ (bytes.len() as u64) << 56), FACTOR)
 }
 
 #[cfg(test)]

@@ -93,9 +93,12 @@ pub struct Block {
     pub rep: Vec<u8>,
     /// Definition levels in the shape of the output; empty if all are the greatest.
     pub def: Vec<u8>,
+    /// The greatest definition level.
+    pub def_max: u8,
     /// First level of each row and one past the last; empty if a row is one level.
     pub level_starts: Vec<u32>,
-    /// First value of each row and one past the last; empty if every level has its value.
+    /// First value of each row and one past the last; empty unless the leaf repeats and a level is
+    /// without value.
     pub value_starts: Vec<u32>,
     /// The values.
     pub values: Values,
@@ -123,18 +126,18 @@ impl Block {
             level_starts.push(rep.len() as u32);
         }
         let mut value_starts = Vec::new();
-        if !def.is_empty() {
+        if !def.is_empty() && !rep.is_empty() {
             value_starts.reserve_exact(rows + 1);
             let (mut value, mut level) = (0, 0);
-            for row in 0..rows {
+            for end in level_starts.iter().skip(1) {
                 value_starts.push(value);
-                let end = level_starts.get(row + 1).map_or(row + 1, |end| *end as usize);
+                let end = *end as usize;
                 value += def[level..end].iter().map(|d| u32::from(*d == def_max)).sum::<u32>();
                 level = end;
             }
             value_starts.push(value);
         }
-        Self { rows, rep, def, level_starts, value_starts, values, value_count }
+        Self { rows, rep, def, def_max, level_starts, value_starts, values, value_count }
     }
 
     /// The levels of `rows`.
@@ -147,20 +150,26 @@ impl Block {
         }
     }
 
-    /// The values of `rows`, by index.
+    /// The values of a row of a leaf that repeats, by index.
     #[inline]
     #[must_use]
-    pub fn values(&self, rows: Range<usize>) -> Range<usize> {
+    pub fn values(&self, row: usize) -> Range<usize> {
         match self.value_starts.is_empty() {
-            true => self.levels(rows),
-            false => self.value_starts[rows.start] as usize..self.value_starts[rows.end] as usize,
+            true => self.levels(row..row + 1),
+            false => self.value_starts[row] as usize..self.value_starts[row + 1] as usize,
         }
     }
 
-    /// Whether every row is one level with a value.
+    /// How many values the first `rows` rows have.
     #[must_use]
-    pub fn is_flat(&self) -> bool {
-        self.level_starts.is_empty() && self.value_starts.is_empty()
+    pub fn values_before(&self, rows: usize) -> usize {
+        if !self.value_starts.is_empty() {
+            return self.value_starts[rows] as usize;
+        }
+        match self.def.is_empty() {
+            true => self.levels(0..rows).end,
+            false => self.def[..rows].iter().filter(|def| **def == self.def_max).count(),
+        }
     }
 
     /// Bytes held on the heap, without what others share (unpacked pages, dictionaries).

@@ -43,6 +43,15 @@ pub struct United {
     pub charge: Option<Charge>,
 }
 
+impl United {
+    /// Bytes held on the heap.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        let remaps: usize = self.remaps.values().map(Remap::memory_size).sum();
+        self.dictionary.memory_size() + remaps
+    }
+}
+
 /// A block, and how many of its rows come before the one that was asked for.
 pub type Skipping = (Block, usize);
 

@@ -123,6 +123,15 @@ impl ValueOrder {
         }
     }
 
+    /// A number that is smaller only if the value is.
+    fn lead(self, value: &[u8]) -> i64 {
+        match self {
+            Self::Bytes => (lead(value) ^ 1 << 63).cast_signed(),
+            Self::Boolean | Self::Decimal | Self::Int96 | Self::None => 0,
+            _ => self.number(value),
+        }
+    }
+
     /// A number that orders as the value does.
     fn number(self, value: &[u8]) -> i64 {
         match self {
@@ -222,12 +231,17 @@ fn values(layout: Layout, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Bounds by unsigned bytes; the first eight decide nearly always.
-fn byte_bounds<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], &'a [u8])> {
-    let lead = |value: &[u8]| match value.first_chunk::<8>() {
+/// The first eight bytes, zeros behind a shorter value.
+#[inline]
+fn lead(value: &[u8]) -> u64 {
+    match value.first_chunk::<8>() {
         Some(first) => u64::from_be_bytes(*first),
         None => value.iter().enumerate().fold(0, |n, (i, b)| n | u64::from(*b) << (56 - 8 * i)),
-    };
+    }
+}
+
+/// Bounds by unsigned bytes; the first eight decide nearly always.
+fn byte_bounds<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], &'a [u8])> {
     let mut bounds: Option<((u64, &[u8]), (u64, &[u8]))> = None;
     for value in values {
         let key = (lead(value), value);
@@ -331,13 +345,19 @@ impl Ranks {
         if order == ValueOrder::None {
             return Self { order, rank: Vec::new(), by_rank: Vec::new(), nans: 0 };
         }
-        let mut by_rank: Vec<u32> = (0..dictionary.len() as u32).collect();
-        let value = |id: &u32| dictionary.value(*id as usize);
-        let is_nan = |id: &u32| order.is_nan(value(id));
-        by_rank.sort_unstable_by(|a, b| {
-            is_nan(a).cmp(&is_nan(b)).then_with(|| order.compare(value(a), value(b)))
+        // One number decides nearly always; NaN come last.
+        let mut keys: Vec<(bool, i64, u32)> = (0..dictionary.len() as u32)
+            .map(|id| {
+                let value = dictionary.value(id as usize);
+                (order.is_nan(value), order.lead(value), id)
+            })
+            .collect();
+        let value = |id: u32| dictionary.value(id as usize);
+        keys.sort_unstable_by(|a, b| {
+            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| order.compare(value(a.2), value(b.2)))
         });
-        let nans = by_rank.iter().filter(|id| is_nan(id)).count();
+        let nans = keys.iter().filter(|key| key.0).count();
+        let by_rank: Vec<u32> = keys.into_iter().map(|key| key.2).collect();
         let mut rank = vec![0; by_rank.len()];
         for (place, id) in by_rank.iter().enumerate() {
             rank[*id as usize] = place as u32;

@@ -13,23 +13,207 @@
 
 use std::ops::Range;
 
-use crate::block::{Block, Layout};
+use crate::block::Layout;
 use crate::page::hybrid::{encode, encode_run, width_of};
 
 /// Room in front of the values for levels that are one run.
 const HEAD: usize = 64;
+
+/// Bytes that may be written behind the end, so that short copies have one length.
+const SLACK: usize = 64;
+
+/// Where the loops that copy rows write: room that was made before, and how much of it is used.
+pub struct Cursor<'a> {
+    rows: usize,
+    rows_max: usize,
+    levels: usize,
+    values: usize,
+    def_max: u8,
+    def: &'a mut [u8],
+    rep: &'a mut [u8],
+    ids: &'a mut [u32],
+    id: usize,
+    bytes: &'a mut [u8],
+    byte: usize,
+}
+
+impl Cursor<'_> {
+    /// How many more rows there is room for.
+    #[inline(always)]
+    #[must_use]
+    pub fn rows_left(&self) -> usize {
+        self.rows_max - self.rows
+    }
+
+    /// Bytes of plain values there is room for.
+    #[inline(always)]
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.bytes.len() - SLACK - self.byte
+    }
+
+    /// Levels there is room for.
+    #[inline(always)]
+    #[must_use]
+    pub fn level_room(&self) -> usize {
+        self.rep.len() - SLACK - self.levels
+    }
+
+    /// The greatest definition level.
+    #[inline(always)]
+    #[must_use]
+    pub fn def_max(&self) -> u8 {
+        self.def_max
+    }
+
+    /// Adds rows of one level and one value each, while all levels are the greatest.
+    #[inline(always)]
+    pub fn add_flat(&mut self, rows: usize) {
+        self.rows += rows;
+        self.levels += rows;
+        self.values += rows;
+    }
+
+    /// As [`add_flat`](Self::add_flat), where levels are written out.
+    #[inline(always)]
+    pub fn add_levels(&mut self, rows: usize) {
+        self.def[self.levels..self.levels + rows].fill(self.def_max);
+        self.add_flat(rows);
+    }
+
+    /// Adds rows of one level each; how many have a value.
+    #[inline(always)]
+    pub fn add_nullable(&mut self, def: &[u8]) -> usize {
+        let values = if let [level] = def {
+            self.def[self.levels] = *level;
+            usize::from(*level == self.def_max)
+        } else {
+            self.def[self.levels..self.levels + def.len()].copy_from_slice(def);
+            def.iter().filter(|level| **level == self.def_max).count()
+        };
+        self.rows += def.len();
+        self.levels += def.len();
+        self.values += values;
+        values
+    }
+
+    /// Adds a row of the levels `range`; `def` is empty if all are the greatest.
+    #[inline(always)]
+    pub fn add_repeated(&mut self, rep: &[u8], def: &[u8], range: Range<usize>, values: usize) {
+        let len = range.len();
+        copy_short(&mut self.rep[self.levels..], &rep[range.start..], len);
+        if !self.def.is_empty() {
+            if def.is_empty() {
+                self.def[self.levels..self.levels + len].fill(self.def_max);
+            } else {
+                copy_short(&mut self.def[self.levels..], &def[range.start..], len);
+            }
+        }
+        self.rows += 1;
+        self.levels += len;
+        self.values += values;
+    }
+
+    /// Appends an id.
+    #[inline(always)]
+    pub fn put_id(&mut self, id: u32) {
+        self.ids[self.id] = id;
+        self.id += 1;
+    }
+
+    /// Appends ids.
+    #[inline(always)]
+    pub fn put_ids(&mut self, ids: &[u32]) {
+        self.ids[self.id..self.id + ids.len()].copy_from_slice(ids);
+        self.id += ids.len();
+    }
+
+    /// Appends bytes of values.
+    #[inline(always)]
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.bytes[self.byte..self.byte + bytes.len()].copy_from_slice(bytes);
+        self.byte += bytes.len();
+    }
+
+    /// Appends the first `len` of `bytes`.
+    #[inline(always)]
+    pub fn put_short(&mut self, bytes: &[u8], len: usize) {
+        copy_short(&mut self.bytes[self.byte..], bytes, len);
+        self.byte += len;
+    }
+}
+
+/// Copies `len` bytes to the front of `to`, which has [`SLACK`] bytes more: where both have so
+/// many, all of them, which takes a few instructions; what is behind `len` is overwritten next.
+#[inline(always)]
+fn copy_short(to: &mut [u8], from: &[u8], len: usize) {
+    if len <= SLACK / 4
+        && let (Some(to), Some(from)) =
+            (to.first_chunk_mut::<{ SLACK / 4 }>(), from.first_chunk::<{ SLACK / 4 }>())
+    {
+        *to = *from;
+    } else if len <= SLACK
+        && let (Some(to), Some(from)) = (to.first_chunk_mut::<SLACK>(), from.first_chunk::<SLACK>())
+    {
+        *to = *from;
+    } else {
+        to[..len].copy_from_slice(&from[..len]);
+    }
+}
+
+/// A vector whose room is zeroed once, when it is made, and then written to by index.
+#[derive(Debug, Default)]
+struct Filled<T> {
+    buffer: Vec<T>,
+    len: usize,
+}
+
+impl<T: Copy + Default> Filled<T> {
+    fn as_slice(&self) -> &[T] {
+        &self.buffer[..self.len]
+    }
+
+    /// Room for `more` values behind the end.
+    #[inline]
+    fn room(&mut self, more: usize) -> &mut [T] {
+        if self.buffer.len() - self.len < more {
+            self.grow(more);
+        }
+        &mut self.buffer[self.len..]
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let len = (self.len + more).max(self.buffer.len() + self.buffer.len() / 2);
+        self.buffer.resize(len, T::default());
+    }
+
+    fn extend(&mut self, values: &[T]) {
+        self.room(values.len())[..values.len()].copy_from_slice(values);
+        self.len += values.len();
+    }
+
+    fn resize(&mut self, len: usize, value: T) {
+        let more = len.saturating_sub(self.len);
+        self.room(more)[..more].fill(value);
+        self.len = len;
+    }
+
+    fn memory_size(&self) -> usize {
+        self.buffer.capacity() * size_of::<T>()
+    }
+}
 
 /// Rows on their way into a page.
 #[derive(Debug, Default)]
 pub struct PageBuffer {
     rows: usize,
     levels: usize,
-    rep: Vec<u8>,
-    def: Vec<u8>,
-    /// `HEAD` bytes, then values up to `end`, then room that was zeroed once.
-    values: Vec<u8>,
-    end: usize,
-    ids: Vec<u32>,
+    rep: Filled<u8>,
+    def: Filled<u8>,
+    /// `HEAD` bytes, then values.
+    values: Filled<u8>,
+    ids: Filled<u32>,
     value_count: usize,
     rep_max: u8,
     def_max: u8,
@@ -39,7 +223,8 @@ impl PageBuffer {
     /// An empty page of a leaf with these greatest levels.
     #[must_use]
     pub fn new(rep_max: u8, def_max: u8) -> Self {
-        Self { values: vec![0; HEAD], end: HEAD, rep_max, def_max, ..Self::default() }
+        let values = Filled { buffer: vec![0; HEAD], len: HEAD };
+        Self { values, rep_max, def_max, ..Self::default() }
     }
 
     /// Rows so far.
@@ -57,13 +242,13 @@ impl PageBuffer {
     /// Repetition levels; empty if the leaf cannot repeat.
     #[must_use]
     pub fn rep(&self) -> &[u8] {
-        &self.rep
+        self.rep.as_slice()
     }
 
     /// Definition levels; empty if all are the greatest.
     #[must_use]
     pub fn def(&self) -> &[u8] {
-        &self.def
+        self.def.as_slice()
     }
 
     /// Values so far.
@@ -75,44 +260,31 @@ impl PageBuffer {
     /// The plain values; none when the page holds ids.
     #[must_use]
     pub fn values(&self) -> &[u8] {
-        &self.values[HEAD..self.end]
+        &self.values.as_slice()[HEAD..]
     }
 
     /// The ids; none when the page holds plain values.
     #[must_use]
     pub fn ids(&self) -> &[u32] {
-        &self.ids
+        self.ids.as_slice()
     }
 
     /// Forgets all rows.
     pub fn clear(&mut self) {
         self.rows = 0;
         self.levels = 0;
-        self.rep.clear();
-        self.def.clear();
-        self.end = HEAD;
-        self.ids.clear();
+        self.rep.len = 0;
+        self.def.len = 0;
+        self.values.len = HEAD;
+        self.ids.len = 0;
         self.value_count = 0;
     }
 
     /// Bytes held on the heap.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        self.rep.capacity() + self.def.capacity() + self.values.capacity() + 4 * self.ids.capacity()
-    }
-
-    /// Makes room for `bytes` more bytes of values.
-    #[inline]
-    pub fn reserve(&mut self, bytes: usize) {
-        if self.values.len() - self.end < bytes {
-            self.grow(bytes);
-        }
-    }
-
-    #[cold]
-    fn grow(&mut self, bytes: usize) {
-        let len = (self.end + bytes).max(self.values.len() + self.values.len() / 2);
-        self.values.resize(len, 0);
+        let levels = self.rep.memory_size() + self.def.memory_size();
+        levels + self.values.memory_size() + self.ids.memory_size()
     }
 
     /// Adds rows that are one level and one value each. Their values follow.
@@ -121,59 +293,97 @@ impl PageBuffer {
         self.rows += rows;
         self.levels += rows;
         self.value_count += rows;
-        if !self.def.is_empty() {
+        if self.has_def() {
             self.def.resize(self.levels, self.def_max);
         }
     }
 
-    /// Adds the levels of `rows` of `block`, and gives the range of their values, which follow.
-    #[inline]
-    pub fn add_rows(&mut self, block: &Block, rows: Range<usize>) -> Range<usize> {
-        let levels = block.levels(rows.clone());
-        let values = block.values(rows.clone());
-        if self.rep_max > 0 {
-            self.rep.extend_from_slice(&block.rep[levels.clone()]);
-        }
-        if block.def.is_empty() {
-            if !self.def.is_empty() {
-                self.def.resize(self.levels + levels.len(), self.def_max);
+    /// Adds rows with these levels; `def` is empty if all are the greatest. Gives the number of
+    /// their values, which follow.
+    pub fn add_rows(&mut self, rows: usize, rep: &[u8], def: &[u8]) -> usize {
+        let levels = if rep.is_empty() { rows } else { rep.len() };
+        self.rep.extend(rep);
+        let mut values = levels;
+        if def.is_empty() {
+            if self.has_def() {
+                self.def.resize(self.levels + levels, self.def_max);
             }
         } else {
-            if self.def.is_empty() {
-                self.def.resize(self.levels, self.def_max);
-            }
-            self.def.extend_from_slice(&block.def[levels.clone()]);
+            self.materialise();
+            self.def.extend(def);
+            values = def.iter().filter(|level| **level == self.def_max).count();
         }
-        self.rows += rows.len();
-        self.levels += levels.len();
-        self.value_count += values.len();
+        self.rows += rows;
+        self.levels += levels;
+        self.value_count += values;
         values
     }
 
-    /// Appends values; room was made for them.
-    #[inline]
+    /// Writes out definition levels that were all the greatest so far.
+    fn materialise(&mut self) {
+        if !self.has_def() {
+            self.def.resize(self.levels, self.def_max);
+        }
+    }
+
+    /// Whether definition levels are written out.
+    #[must_use]
+    pub fn has_def(&self) -> bool {
+        self.def.len > 0
+    }
+
+    /// Calls `fill` with room for `rows` rows of one level each (or `levels` levels of a leaf that
+    /// repeats), `ids` ids and `bytes` bytes of plain values.
+    pub fn fill<R>(
+        &mut self,
+        (rows, levels): (usize, usize),
+        ids: usize,
+        bytes: usize,
+        fill: impl FnOnce(&mut Cursor<'_>) -> R,
+    ) -> R {
+        let repeats = self.rep_max > 0;
+        let has_def = self.has_def() || (repeats && self.def_max > 0);
+        if has_def {
+            self.materialise();
+        }
+        let room = levels + SLACK;
+        let mut cursor = Cursor {
+            rows: 0,
+            rows_max: rows,
+            levels: 0,
+            values: 0,
+            def_max: self.def_max,
+            def: if has_def { self.def.room(room) } else { &mut [] },
+            rep: if repeats { self.rep.room(room) } else { &mut [] },
+            ids: self.ids.room(ids),
+            id: 0,
+            bytes: self.values.room(bytes + SLACK),
+            byte: 0,
+        };
+        let outcome = fill(&mut cursor);
+        let Cursor { rows, levels, values, id, byte, .. } = cursor;
+        self.rows += rows;
+        self.levels += levels;
+        self.value_count += values;
+        self.values.len += byte;
+        self.ids.len += id;
+        if has_def {
+            self.def.len = self.levels;
+        }
+        if repeats {
+            self.rep.len = self.levels;
+        }
+        outcome
+    }
+
+    /// Appends values.
     pub fn push(&mut self, values: &[u8]) {
-        self.values[self.end..self.end + values.len()].copy_from_slice(values);
-        self.end += values.len();
-    }
-
-    /// Appends `N` bytes; room was made for them.
-    #[inline]
-    pub fn push_array<const N: usize>(&mut self, value: &[u8; N]) {
-        self.values[self.end..self.end + N].copy_from_slice(value);
-        self.end += N;
-    }
-
-    /// Appends an id.
-    #[inline]
-    pub fn push_id(&mut self, id: u32) {
-        self.ids.push(id);
+        self.values.extend(values);
     }
 
     /// Appends ids.
-    #[inline]
     pub fn push_ids(&mut self, ids: &[u32]) {
-        self.ids.extend_from_slice(ids);
+        self.ids.extend(ids);
     }
 
     /// The body of a page: repetition levels, definition levels (each with its length in front if
@@ -183,34 +393,31 @@ impl PageBuffer {
         let mut head = Vec::new();
         if self.rep_max > 0 {
             section(&mut head, prefixed, |out| {
-                encode(&self.rep, width_of(u32::from(self.rep_max)), out);
+                encode(self.rep.as_slice(), width_of(u32::from(self.rep_max)), out);
             });
         }
         let rep_len = head.len();
         if self.def_max > 0 {
             let width = width_of(u32::from(self.def_max));
-            section(&mut head, prefixed, |out| match self.def.is_empty() {
-                true => encode_run(u32::from(self.def_max), self.levels, width, out),
-                false => encode(&self.def, width, out),
+            section(&mut head, prefixed, |out| match self.has_def() {
+                true => encode(self.def.as_slice(), width, out),
+                false => encode_run(u32::from(self.def_max), self.levels, width, out),
             });
         }
         let def_len = head.len() - rep_len;
         if let Some(values) = values {
-            self.end = HEAD;
-            self.reserve(values.len());
-            self.push(values);
+            self.values.len = HEAD;
+            self.values.extend(values);
         }
-        if head.len() <= HEAD {
-            let start = HEAD - head.len();
-            self.values[start..HEAD].copy_from_slice(&head);
-            return (&self.values[start..self.end], rep_len, def_len);
+        let more = head.len().saturating_sub(HEAD);
+        if more > 0 {
+            self.values.room(more);
+            self.values.buffer.copy_within(HEAD..self.values.len, HEAD + more);
+            self.values.len += more;
         }
-        let more = head.len() - HEAD;
-        self.reserve(more);
-        self.values.copy_within(HEAD..self.end, HEAD + more);
-        self.values[..head.len()].copy_from_slice(&head);
-        self.end += more;
-        (&self.values[..self.end], rep_len, def_len)
+        let start = HEAD.saturating_sub(head.len());
+        self.values.buffer[start..start + head.len()].copy_from_slice(&head);
+        (&self.values.as_slice()[start..], rep_len, def_len)
     }
 }
 

@@ -83,9 +83,22 @@ pub struct Ids {
     pub ranks: Ranks,
 }
 
+impl Ids {
+    /// Bytes held on the heap, without the dictionary.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        self.ranks.memory_size()
+    }
+}
+
 /// A page before it is packed.
 pub struct RawPage {
     body: Vec<u8>,
+    about: About,
+}
+
+/// What a page's header says, and more.
+struct About {
     rep_len: usize,
     def_len: usize,
     encoding: Encoding,
@@ -144,7 +157,7 @@ pub struct ChunkWriter<'a> {
     packers: &'a Packers,
     /// The codec with its level, known from the first page on.
     codec: Option<Compression>,
-    ids: Option<Ids>,
+    ids: Option<Arc<Ids>>,
     writes_ids: bool,
     sink: SpillBuffer,
     dictionary_offset: Option<u64>,
@@ -170,7 +183,7 @@ impl<'a> ChunkWriter<'a> {
         descr: &ColumnDescPtr,
         rules: PageRules<'a>,
         packers: &'a Packers,
-        ids: Option<Ids>,
+        ids: Option<Arc<Ids>>,
         sink: SpillBuffer,
     ) -> Self {
         let level = |max: i16| u8::try_from(max).unwrap_or(u8::MAX);
@@ -235,12 +248,10 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// Bytes held on the heap, the waiting pages left out.
+    /// Bytes of the page under construction; dictionary and waiting pages account for themselves.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        let ids = self.ids.as_ref();
-        let ids = ids.map_or(0, |ids| ids.dictionary.memory_size() + ids.ranks.memory_size());
-        self.page.memory_size() + ids
+        self.page.memory_size()
     }
 
     /// Ends pages of ids: what follows is plain. The page must be empty.
@@ -253,9 +264,16 @@ impl<'a> ChunkWriter<'a> {
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
     pub fn flush(&mut self) -> Result<()> {
-        let Some(raw) = self.take_page() else { return Ok(()) };
-        let codec = self.codec(&raw)?;
-        let packed = pack(raw, codec, self.rules.is_v2, self.packers)?;
+        if self.page.rows() == 0 {
+            return Ok(());
+        }
+        // The page is packed from where it lies.
+        let mut page = std::mem::take(&mut self.page);
+        let (body, about) = self.body(&mut page);
+        let codec = self.choose(body)?;
+        let packed = pack_body(body, about, codec, self.rules.is_v2, self.packers)?;
+        page.clear();
+        self.page = page;
         self.write(packed)
     }
 
@@ -264,11 +282,15 @@ impl<'a> ChunkWriter<'a> {
     /// # Errors
     /// As [`Packers::choose`].
     pub fn codec(&mut self, raw: &RawPage) -> Result<Compression> {
+        self.choose(&raw.body)
+    }
+
+    fn choose(&mut self, body: &[u8]) -> Result<Compression> {
         if let Some(codec) = self.codec {
             return Ok(codec);
         }
         let codec = match self.rules.level {
-            Some(chosen) => self.packers.choose(self.rules.codec, chosen, &raw.body)?,
+            Some(chosen) => self.packers.choose(self.rules.codec, chosen, body)?,
             None => self.rules.codec,
         };
         self.codec = Some(codec);
@@ -280,26 +302,33 @@ impl<'a> ChunkWriter<'a> {
         if self.page.rows() == 0 {
             return None;
         }
-        let facts = self.page_facts();
+        let mut page = std::mem::take(&mut self.page);
+        let (body, about) = self.body(&mut page);
+        let raw = RawPage { body: body.to_vec(), about };
+        page.clear();
+        self.page = page;
+        Some(raw)
+    }
+
+    /// The encoded page.
+    fn body<'p>(&self, page: &'p mut PageBuffer) -> (&'p [u8], About) {
+        let facts = self.page_facts(page);
         let is_boolean = self.descr.physical_type() == Physical::BOOLEAN;
         let (encoding, values) = match &self.ids {
             Some(ids) if self.writes_ids => {
                 let width = width_of(ids.dictionary.len().saturating_sub(1) as u32);
                 let mut out = vec![width as u8];
-                encode(self.page.ids(), width, &mut out);
+                encode(page.ids(), width, &mut out);
                 (Encoding::RLE_DICTIONARY, Some(out))
             }
-            _ if is_boolean => (Encoding::PLAIN, Some(pack_booleans(self.page.values()))),
+            _ if is_boolean => (Encoding::PLAIN, Some(pack_booleans(page.values()))),
             _ => (Encoding::PLAIN, None),
         };
-        let (body, rep_len, def_len) = self.page.body(!self.rules.is_v2, values.as_deref());
-        let raw = RawPage { body: body.to_vec(), rep_len, def_len, encoding, facts };
-        self.page.clear();
-        Some(raw)
+        let (body, rep_len, def_len) = page.body(!self.rules.is_v2, values.as_deref());
+        (body, About { rep_len, def_len, encoding, facts })
     }
 
-    fn page_facts(&self) -> Facts {
-        let page = &self.page;
+    fn page_facts(&self, page: &PageBuffer) -> Facts {
         let (bounds, nans, bytes) = match &self.ids {
             Some(ids) if self.writes_ids => {
                 let numbers = page.ids().iter().copied();
@@ -332,6 +361,13 @@ impl<'a> ChunkWriter<'a> {
             let mut counts = vec![0_i64; usize::try_from(max).unwrap_or(0) + 1];
             match all.is_empty() {
                 true => counts[usize::try_from(max).unwrap_or(0)] = levels as i64,
+                // A pass a level is faster than a table: comparing bytes takes no memory.
+                false if counts.len() <= 8 => {
+                    counts.iter_mut().enumerate().for_each(|(n, count)| {
+                        *count =
+                            all.iter().filter(|level| usize::from(**level) == n).count() as i64;
+                    })
+                }
                 false => all.iter().for_each(|level| counts[usize::from(*level)] += 1),
             }
             counts
@@ -604,41 +640,50 @@ pub fn pack(
     is_v2: bool,
     packers: &Packers,
 ) -> Result<PackedPage> {
-    let uncompressed_len = len_u32(raw.body.len())?;
-    let levels_len = raw.rep_len + raw.def_len;
-    let (rows, levels) = (len_u32(raw.facts.rows)?, len_u32(raw.facts.levels)?);
+    pack_body(&raw.body, raw.about, codec, is_v2, packers)
+}
+
+fn pack_body(
+    raw: &[u8],
+    about: About,
+    codec: Compression,
+    is_v2: bool,
+    packers: &Packers,
+) -> Result<PackedPage> {
+    let About { rep_len, def_len, encoding, facts } = about;
+    let uncompressed_len = len_u32(raw.len())?;
+    let (rows, levels) = (len_u32(facts.rows)?, len_u32(facts.levels)?);
     let mut body = Vec::new();
     let kind = if is_v2 {
-        let (in_front, values) = raw.body.split_at(levels_len);
+        let (in_front, values) = raw.split_at(rep_len + def_len);
         body.extend_from_slice(in_front);
         packers.pack(codec, values, &mut body)?;
         // What does not get smaller stays as it is, and costs readers nothing.
-        let is_compressed = codec != Compression::UNCOMPRESSED && body.len() < raw.body.len();
+        let is_compressed = codec != Compression::UNCOMPRESSED && body.len() < raw.len();
         if !is_compressed {
-            body.clone_from(&raw.body);
+            body = raw.to_vec();
         }
         PageKind::DataV2 {
             num_values: levels,
-            num_nulls: len_u32(raw.facts.nulls)?,
+            num_nulls: len_u32(facts.nulls)?,
             num_rows: rows,
-            encoding: raw.encoding,
-            def_levels_len: len_u32(raw.def_len)?,
-            rep_levels_len: len_u32(raw.rep_len)?,
+            encoding,
+            def_levels_len: len_u32(def_len)?,
+            rep_levels_len: len_u32(rep_len)?,
             is_compressed,
         }
     } else {
-        packers.pack(codec, &raw.body, &mut body)?;
+        packers.pack(codec, raw, &mut body)?;
         PageKind::Data {
             num_values: levels,
-            encoding: raw.encoding,
+            encoding,
             def_level_encoding: Encoding::RLE,
             rep_level_encoding: Encoding::RLE,
         }
     };
-    body.shrink_to_fit();
-    let header =
-        PageHeader { uncompressed_len, compressed_len: len_u32(body.len())?, crc: None, kind };
-    Ok(PackedPage { header, body, encoding: raw.encoding, facts: raw.facts })
+    let compressed_len = len_u32(body.len())?;
+    let header = PageHeader { uncompressed_len, compressed_len, crc: None, kind };
+    Ok(PackedPage { header, body, encoding, facts })
 }
 
 fn len_u32(len: usize) -> Result<u32> {

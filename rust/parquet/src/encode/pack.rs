@@ -92,11 +92,12 @@ impl Packers {
             None => zstd::bulk::Compressor::new(level).map_err(|e| failed("ZSTD", e))?,
         };
         packer.set_compression_level(level).map_err(|e| failed("ZSTD", e))?;
-        let prefix = out.len();
-        out.resize(prefix + zstd::zstd_safe::compress_bound(body.len()), 0);
-        let packed = packer.compress_to_buffer(body, &mut out[prefix..]);
+        // Into the room of a vector, which is not zeroed first.
+        let mut packed = Vec::with_capacity(zstd::zstd_safe::compress_bound(body.len()));
+        let outcome = packer.compress_to_buffer(body, &mut packed);
         held().push(packer);
-        out.truncate(prefix + packed.map_err(|e| failed("ZSTD", e))?);
+        outcome.map_err(|e| failed("ZSTD", e))?;
+        out.extend_from_slice(&packed);
         Ok(())
     }
 }

@@ -22,7 +22,7 @@ use plait_core::{Error, Kind, Result};
 use super::prepare::Prepared;
 use super::tail::largest_cut_keys;
 use crate::chunk;
-use crate::context::Context;
+use crate::context::{Charge, Context};
 use crate::keys::{KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::unsorted;
@@ -86,10 +86,11 @@ pub(super) fn run(
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
         cache: Arc::clone(&prepared.cache),
-        spill_bytes: prepared.budget.spill_bytes,
-        spill_dir: prepared.target.dir().to_owned(),
+        waiting_bytes: prepared.budget.waiting_bytes,
+        waiting_dir: prepared.target.dir().to_owned(),
         context: context.clone(),
         packers: Arc::default(),
+        unions: Arc::default(),
         levels: options
             .leaves_level_open()
             .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
@@ -108,6 +109,11 @@ pub(super) fn run(
         lanes: lanes.collect(),
         loom,
         output: None,
+        pending: Vec::new(),
+        pending_rows: 0,
+        pending_size: 0,
+        pending_charge: context.charge(0),
+        batch_bytes: batch_bytes(prepared),
         sizes: Sizes::new(prepared, options),
         made: Made {
             outputs: Vec::new(),
@@ -138,6 +144,13 @@ struct Runner<'a> {
     lanes: Vec<KeyLane>,
     loom: Loom,
     output: Option<Output>,
+    /// Windows that are woven together: pages of sources that end in one go on in the next.
+    pending: Vec<Window>,
+    pending_rows: u64,
+    pending_size: usize,
+    pending_charge: Charge,
+    /// Encoded bytes of windows that are woven together.
+    batch_bytes: u64,
     sizes: Sizes,
     made: Made,
 }
@@ -153,7 +166,7 @@ impl Runner<'_> {
                 Ask::Window(window) => {
                     times.order_s += started.elapsed().as_secs_f64();
                     started = Instant::now();
-                    self.write(&window)?;
+                    self.take(window)?;
                     times.weave_s += started.elapsed().as_secs_f64();
                     started = Instant::now();
                     self.size_window();
@@ -280,48 +293,89 @@ impl Runner<'_> {
         Output::create(&self.prepared.target, schema, &self.prepared.properties)
     }
 
-    fn write(&mut self, window: &Window) -> Result<()> {
+    /// Takes a window: it waits for others to be woven together with it.
+    fn take(&mut self, window: Window) -> Result<()> {
+        let ends_output = window.ends_output;
+        if window.is_copy {
+            self.weave_pending()?;
+            self.copy(window)?;
+        } else if !window.runs.is_empty() {
+            self.pending_rows += window.runs.rows();
+            self.pending_size += window.runs.memory_size();
+            self.pending_charge.set(self.pending_size);
+            self.pending.push(window);
+            let encoded = self.pending_rows as f64 * self.sizes.encoded_per_row;
+            let is_enough = encoded >= self.batch_bytes as f64
+                || self.pending_size >= self.prepared.budget.batch_runs_bytes;
+            if is_enough {
+                self.weave_pending()?;
+            }
+        }
+        if ends_output {
+            self.weave_pending()?;
+            let output = match self.output.take() {
+                Some(output) => output,
+                None => self.new_output()?,
+            };
+            self.close(output)?;
+        }
+        Ok(())
+    }
+
+    fn weave_pending(&mut self) -> Result<()> {
+        let windows = std::mem::take(&mut self.pending);
+        self.pending_rows = 0;
+        self.pending_size = 0;
+        if !windows.is_empty() {
+            let mut output = match self.output.take() {
+                Some(output) => output,
+                None => self.new_output()?,
+            };
+            let pool = self.prepared.pool.as_ref().and_then(Pool::threads);
+            let woven = output.weave(&self.loom, &self.prepared.leaves, &windows, pool)?;
+            let made = &mut self.made;
+            for (sum, more) in [
+                (&mut made.page, woven.page),
+                (&mut made.dict, woven.dict),
+                (&mut made.value, woven.value),
+            ] {
+                sum.rows += more.rows;
+                sum.bytes += more.bytes;
+            }
+            self.context.rows_written(windows.iter().map(|w| w.runs.rows()).sum());
+            self.sizes.learn(&output);
+            self.output = Some(output);
+        }
+        self.pending_charge.set(0);
+        Ok(())
+    }
+
+    /// Copies the row group that `window` stands for, or weaves it if it cannot be copied.
+    fn copy(&mut self, window: Window) -> Result<()> {
         let mut output = match self.output.take() {
             Some(output) => output,
             None => self.new_output()?,
         };
-        if !window.runs.is_empty() {
-            let before = output.bytes();
-            let rows = window.runs.rows();
-            let mut is_copied = false;
-            if let (true, [run, ..]) = (window.is_copy, window.runs.as_slice()) {
-                let source = Arc::clone(self.source(run.source)?);
-                let (row_group, _) = source.row_group_of(run.start);
-                let leaves = &self.prepared.leaves;
-                is_copied = output.copy(&self.loom, leaves, window, &source, row_group)?;
-            }
-            if is_copied {
-                self.made.chunk.rows += rows;
-                self.made.chunk.bytes += output.bytes() - before;
-            } else {
-                let charge = self.context.charge(window.runs.memory_size());
-                let pool = self.prepared.pool.as_ref().and_then(Pool::threads);
-                let woven = output.weave(&self.loom, &self.prepared.leaves, window, pool)?;
-                drop(charge);
-                let made = &mut self.made;
-                for (sum, more) in [
-                    (&mut made.page, woven.page),
-                    (&mut made.dict, woven.dict),
-                    (&mut made.value, woven.value),
-                ] {
-                    sum.rows += more.rows;
-                    sum.bytes += more.bytes;
-                }
-            }
+        let before = output.bytes();
+        let rows = window.runs.rows();
+        let mut is_copied = false;
+        if let [run, ..] = window.runs.as_slice() {
+            let source = Arc::clone(self.source(run.source)?);
+            let (row_group, _) = source.row_group_of(run.start);
+            let leaves = &self.prepared.leaves;
+            is_copied = output.copy(&self.loom, leaves, &window, &source, row_group)?;
+        }
+        self.made.chunk.rows += if is_copied { rows } else { 0 };
+        self.made.chunk.bytes += output.bytes() - before;
+        self.sizes.learn(&output);
+        self.output = Some(output);
+        if is_copied {
             self.context.rows_written(rows);
-            self.sizes.learn(&output);
+            return Ok(());
         }
-        if window.ends_output {
-            self.close(output)?;
-        } else {
-            self.output = Some(output);
-        }
-        Ok(())
+        self.pending_rows = rows;
+        self.pending.push(window);
+        self.weave_pending()
     }
 
     fn close(&mut self, output: Output) -> Result<()> {
@@ -338,7 +392,8 @@ impl Runner<'_> {
     /// Tells the windows how many rows the next row group and the current output may have.
     fn size_window(&mut self) {
         if let Some(target) = self.options.target_file_size {
-            let written = self.output.as_ref().map_or(0, Output::bytes);
+            let pending = self.pending_rows as f64 * self.sizes.stored_per_row;
+            let written = self.output.as_ref().map_or(0, Output::bytes) + pending as u64;
             let left = target.saturating_sub(written) as f64 / self.sizes.stored_per_row;
             self.windows.set_rows_until_cut(left.max(1.0) as u64);
         }
@@ -352,6 +407,21 @@ impl Runner<'_> {
         let groups = left.div_ceil(rows_max);
         self.windows.set_rows_max(if groups == 1 { rows_max } else { left.div_ceil(groups) });
     }
+}
+
+/// Encoded bytes of a leaf of a source that are worth opening it for: a few pages, and perhaps a
+/// dictionary.
+const LANE_BYTES: u64 = 2 << 20;
+
+/// Most encoded bytes that are woven together: packed, most of them wait on disk.
+const BATCH_BYTES_MAX: u64 = 512 << 20;
+
+/// How many encoded bytes to weave together: every source has a lane in every leaf, which starts
+/// and ends in the middle of a page.
+fn batch_bytes(prepared: &Prepared) -> u64 {
+    let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
+    let lanes = depth.max(1) as u64 * prepared.leaves.len() as u64;
+    lanes.saturating_mul(LANE_BYTES).min(BATCH_BYTES_MAX)
 }
 
 /// Bytes per row, from the footers first and from what was written then.

@@ -50,28 +50,10 @@ pub fn decompress_into(
     let corrupt = |got: String| {
         Error::new(Kind::CorruptSource, format!("page does not unpack with {name}")).with_got(got)
     };
-    if uncompressed_len > PAGE_BYTES_MAX {
-        return Err(page_too_large(uncompressed_len));
-    }
     if uncompressed_len == 0 && codec != Compression::UNCOMPRESSED {
         return Ok(()); // some writers store nothing at all for an empty page
     }
-    // The most that one packed byte can become; what no packing can reach is not reserved.
-    let growth_max = match codec {
-        Compression::UNCOMPRESSED => 1,
-        Compression::SNAPPY => 22,
-        Compression::LZ4 | Compression::LZ4_RAW => 256,
-        Compression::GZIP(_) => 1032,
-        Compression::ZSTD(_) | Compression::BROTLI(_) => usize::MAX,
-        Compression::LZO => {
-            return Err(Error::new(Kind::Unsupported, "codec LZO is not supported")
-                .with_hint("rewrite the file with another codec, for example ZSTD"));
-        }
-    };
-    if uncompressed_len > compressed.len().saturating_mul(growth_max).saturating_add(64) {
-        let from = compressed.len();
-        return Err(corrupt(format!("{from} bytes that cannot become {uncompressed_len}")));
-    }
+    check_reach(codec, compressed.len(), uncompressed_len)?;
     out.try_reserve_exact(uncompressed_len).map_err(|e| {
         Error::new(Kind::MemoryLimit, "not enough memory for one page")
             .with_got(format!("{uncompressed_len} bytes"))
@@ -99,6 +81,34 @@ pub fn decompress_into(
     let got = out.len() - prefix;
     if got != uncompressed_len {
         return Err(corrupt(format!("{got} bytes instead of {uncompressed_len}")));
+    }
+    Ok(())
+}
+
+/// Checks that `from` packed bytes can become `uncompressed_len`, so that memory may be taken.
+///
+/// # Errors
+/// As [`decompress`].
+pub fn check_reach(codec: Compression, from: usize, uncompressed_len: usize) -> Result<()> {
+    if uncompressed_len > PAGE_BYTES_MAX {
+        return Err(page_too_large(uncompressed_len));
+    }
+    // The most that one packed byte can become; what no packing can reach is not reserved.
+    let growth_max = match codec {
+        Compression::UNCOMPRESSED => 1,
+        Compression::SNAPPY => 22,
+        Compression::LZ4 | Compression::LZ4_RAW => 256,
+        Compression::GZIP(_) => 1032,
+        Compression::ZSTD(_) | Compression::BROTLI(_) => usize::MAX,
+        Compression::LZO => {
+            return Err(Error::new(Kind::Unsupported, "codec LZO is not supported")
+                .with_hint("rewrite the file with another codec, for example ZSTD"));
+        }
+    };
+    if uncompressed_len > from.saturating_mul(growth_max).saturating_add(64) {
+        let name = name(codec);
+        return Err(Error::new(Kind::CorruptSource, format!("page does not unpack with {name}"))
+            .with_got(format!("{from} bytes that cannot become {uncompressed_len}")));
     }
     Ok(())
 }

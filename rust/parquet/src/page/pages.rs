@@ -25,13 +25,16 @@ use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use plait_core::{Error, Kind, Result};
 
-use super::codec::{decompress_into, page_too_large};
+use super::codec::{check_reach, decompress_into, page_too_large};
 use super::header::{PageHeader, PageKind, Parsed};
 use super::locate::{Locations, PageLoc, count_rows};
 use super::{PAGE_BYTES_MAX, guard, wrap_error};
 use crate::context::{Charge, Context};
 use crate::source::Source;
 use crate::store::Store;
+
+/// How much of a local file is read ahead: the system reads ahead itself.
+const LOCAL_READ_BYTES: usize = 128 << 10;
 
 /// Reads the pages of one column chunk.
 pub struct Pages {
@@ -248,7 +251,11 @@ impl Pages {
         if held(window).is_none() {
             *window = Window::default(); // free before the next is read
             let mut end = offset + len as u64;
-            let reach = offset.saturating_add(context.read_ahead_bytes() as u64);
+            let ahead = match store.is_local() {
+                true => context.read_ahead_bytes().min(LOCAL_READ_BYTES),
+                false => context.read_ahead_bytes(),
+            };
+            let reach = offset.saturating_add(ahead as u64);
             for page in locations.pages.get(next..).unwrap_or_default() {
                 let page_end = page.offset + u64::from(page.len);
                 if page.offset < offset || page_end > reach {
@@ -333,10 +340,15 @@ impl Pages {
         }
         // The header's check made sure that levels fit both lengths.
         let (levels, values) = body.split_at_checked(levels_len).unwrap_or_default();
-        let charge = self.context.charge(unpacked_len);
-        let mut buffer = levels.to_vec();
-        decompress_into(self.codec, values, unpacked_len - levels.len(), &mut buffer)?;
-        Ok(Bytes::from_owner(Charged { buffer, _charge: charge }))
+        // A length that no packing reaches is refused before memory is taken for it.
+        check_reach(self.codec, values.len(), unpacked_len - levels.len())?;
+        let Some(mut buffer) = self.context.buffer(unpacked_len) else {
+            return Err(Error::new(Kind::MemoryLimit, "not enough memory for one page")
+                .with_got(format!("{unpacked_len} bytes")));
+        };
+        buffer.bytes_mut().extend_from_slice(levels);
+        decompress_into(self.codec, values, unpacked_len - levels.len(), buffer.bytes_mut())?;
+        Ok(Bytes::from_owner(buffer))
     }
 
     fn check_repeated(&self, header: &PageHeader, page: &PageLoc, buf: &Bytes) -> Result<()> {

@@ -29,6 +29,7 @@ use plait_core::{Error, Kind, Result};
 use url::Url;
 
 pub use list::list;
+pub(crate) use local::{read_exact_at, write_all_at};
 
 /// One immutable source of bytes.
 pub trait Store: Send + Sync {

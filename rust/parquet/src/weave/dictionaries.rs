@@ -14,47 +14,116 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plait_core::Result;
 use plait_core::run::SourceId;
 
 use super::{Loom, Steps, source_of};
-use crate::block::dictionary::Union;
+use crate::block::dictionary::{Remap, Union};
 use crate::block::{Layout, reader};
+use crate::encode::bounds::{Ranks, ValueOrder};
+use crate::encode::chunk::Ids;
 use crate::leaf::OutputLeaf;
-use crate::page::Pages;
 use crate::page::hybrid::width_of;
+use crate::page::{Locations, Pages};
 use crate::properties::has_paying_dictionary;
 use crate::schema::LeafAdapter;
+use crate::source::Source;
 
 /// Dictionaries larger than this are not written: every reader of the chunk holds them.
 const DICTIONARY_BYTES_MAX: usize = 4 << 20;
+
+/// The share of the memory limit that unions kept for the next window may take.
+const UNIONS_SHARE: usize = 16;
 
 /// A dictionary should be used: with fewer rows than this many a value, values are hashed instead,
 /// so that those which do not occur are left out.
 const ROWS_PER_VALUE_MIN: u64 = 2;
 
+/// Numbers are short, and pack well without: a dictionary of them pays only when they come again
+/// and again.
+const ROWS_PER_NUMBER_MIN: u64 = 16;
+
 /// What came of it.
+#[derive(Clone)]
 pub(super) enum United {
     /// One dictionary that is smaller than the values it stands for.
-    Pays(Arc<reader::United>),
+    Pays(Arc<reader::United>, Arc<Ids>),
     /// Plain values are smaller.
     IsTooLarge,
     /// Some chunks have values that are in no dictionary.
     IsIncomplete,
 }
 
+/// The last union of every leaf: windows in a row often take from the same chunks.
+#[derive(Default)]
+pub struct UnionCache(Mutex<BTreeMap<usize, Cached>>);
+
+struct Cached {
+    chunks: Vec<(SourceId, usize)>,
+    rows: u64,
+    united: United,
+}
+
+impl UnionCache {
+    fn get(&self, leaf: usize, chunks: &[(SourceId, usize)], rows: u64) -> Option<United> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let cached = held.get(&leaf)?;
+        // Whether it pays depends on rows: about as many must be meant.
+        let is_near = rows <= 2 * cached.rows && cached.rows <= 2 * rows;
+        (is_near && cached.chunks == chunks).then(|| cached.united.clone())
+    }
+
+    fn put(&self, leaf: usize, cached: Cached, bytes_max: usize) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.remove(&leaf);
+        let size = |united: &United| match united {
+            United::Pays(united, ids) => united.memory_size() + ids.memory_size(),
+            United::IsTooLarge | United::IsIncomplete => 0,
+        };
+        let all: usize = held.values().map(|cached| size(&cached.united)).sum();
+        if all + size(&cached.united) <= bytes_max {
+            held.insert(leaf, cached);
+        }
+    }
+}
+
 pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<United> {
+    let Some(chunks) = chunks(loom, output, steps)? else { return Ok(United::IsIncomplete) };
+    let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
+    if let Some(known) = loom.unions.get(output.index, &names, steps.rows()) {
+        return Ok(known);
+    }
+    let united = unite_chunks(loom, output, chunks, steps.rows())?;
+    let cached = Cached { chunks: names, rows: steps.rows(), united: united.clone() };
+    loom.unions.put(output.index, cached, loom.context.limit_bytes() / UNIONS_SHARE);
+    Ok(united)
+}
+
+/// A column chunk with a dictionary.
+struct DictionaryChunk {
+    source: Arc<Source>,
+    group: usize,
+    leaf: usize,
+    locations: Arc<Locations>,
+}
+
+/// The chunks whose rows the window takes, in the order in which their dictionaries are united;
+/// `None` when one has values outside of its dictionary.
+fn chunks(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Option<Vec<DictionaryChunk>>> {
     let mut taken: Vec<_> = steps.taken().to_vec();
-    taken.sort_by_key(|t| (Reverse(t.end - t.start), t.source));
-    let layout = Layout::of(&output.descr);
+    let most = taken.iter().map(|t| t.end - t.start).max().unwrap_or(0);
+    if 2 * most > steps.rows() {
+        // Most rows come from one source: its ids, and so its pages, should stay what they are.
+        taken.sort_by_key(|t| (Reverse(t.end - t.start), t.source));
+    }
     let mut chunks = Vec::new();
     for taken in &taken {
         let source = source_of(loom, taken.source)?;
         let leaf = match output.adapter(taken.source)? {
             LeafAdapter::Same { leaf, .. } => *leaf,
-            LeafAdapter::Cast { .. } => return Ok(United::IsIncomplete),
+            LeafAdapter::Cast { .. } => return Ok(None),
             LeafAdapter::Missing { .. } => continue, // no values
         };
         let (first, _) = source.row_group_of(taken.start);
@@ -67,44 +136,63 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<U
             }
             let chunk = source.chunk(group, leaf)?;
             let locations = loom.cache.find(source, group, leaf, &loom.context)?;
-            let has_values = chunk.statistics().and_then(|s| s.null_count_opt())
-                != Some(chunk.num_values().max(0).unsigned_abs());
+            let nulls = chunk.statistics().and_then(|s| s.null_count_opt());
+            let has_values = nulls != Some(chunk.num_values().max(0).unsigned_abs());
             match locations.dictionary {
                 None if !has_values => continue,
                 Some(_) if has_paying_dictionary(chunk) && locations.are_row_aligned() => {}
-                _ => return Ok(United::IsIncomplete),
+                _ => return Ok(None),
             }
-            chunks.push((Arc::clone(source), group, leaf, locations));
+            chunks.push(DictionaryChunk { source: Arc::clone(source), group, leaf, locations });
         }
     }
+    Ok(Some(chunks))
+}
+
+fn unite_chunks(
+    loom: &Loom,
+    output: &OutputLeaf,
+    chunks: Vec<DictionaryChunk>,
+    rows: u64,
+) -> Result<United> {
+    let layout = Layout::of(&output.descr);
+    let per_value = match layout {
+        Layout::Fixed(width) if width <= size_of::<u64>() => ROWS_PER_NUMBER_MIN,
+        _ => ROWS_PER_VALUE_MIN,
+    };
+    let is_number = per_value == ROWS_PER_NUMBER_MIN;
     let mut union = Union::new(layout);
     let mut charge = loom.context.charge(0);
-    let mut remaps: BTreeMap<(SourceId, usize), _> = BTreeMap::new();
-    for (source, group, leaf, locations) in chunks {
+    let mut remaps: BTreeMap<(SourceId, usize), Remap> = BTreeMap::new();
+    let mut remaps_size = 0;
+    for DictionaryChunk { source, group, leaf, locations } in chunks {
         loom.context.check_cancelled()?;
         let (mut pages, _) = Pages::open(&source, group, leaf, 0, &loom.context, locations)?;
         pages.leave_dictionary(); // and read nothing ahead
         let dictionary = reader::read_dictionary(&mut pages, layout)?;
         let Some(values) = dictionary.values else { return Ok(United::IsIncomplete) };
         let remap = union.add(&values)?;
+        remaps_size += remap.memory_size();
         remaps.insert((source.id, group), remap);
-        let entries: usize =
-            remaps.values().map(crate::block::dictionary::Remap::memory_size).sum();
-        charge.set(union.memory_size() + entries);
-        if union.byte_len() > DICTIONARY_BYTES_MAX {
-            return Ok(United::IsTooLarge);
+        charge.set(union.memory_size() + remaps_size);
+        let is_rare = union.len() as u64 * per_value > rows;
+        match is_rare {
+            true if is_number => return Ok(United::IsTooLarge),
+            true => return Ok(United::IsIncomplete),
+            false if union.byte_len() > DICTIONARY_BYTES_MAX => return Ok(United::IsTooLarge),
+            false => {}
         }
     }
-    let (rows, values) = (steps.rows(), union.len() as u64);
-    if values * ROWS_PER_VALUE_MIN > rows {
-        return Ok(United::IsIncomplete);
-    }
-    let bytes = union.byte_len() as u64;
+    let (bytes, values) = (union.byte_len() as u64, union.len() as u64);
     let id_bits = u64::from(width_of(union.len().saturating_sub(1) as u32));
     let plain = rows.saturating_mul(bytes) / values.max(1);
     if bytes + rows * id_bits / 8 > plain && values > 0 {
         return Ok(United::IsTooLarge);
     }
     let dictionary = union.finish()?;
-    Ok(United::Pays(Arc::new(reader::United { dictionary, remaps, charge: Some(charge) })))
+    let ranks = Ranks::new(ValueOrder::of(&output.descr), &dictionary);
+    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks };
+    charge.set(dictionary.memory_size() + ids.memory_size() + remaps_size);
+    let united = reader::United { dictionary, remaps, charge: Some(charge) };
+    Ok(United::Pays(Arc::new(united), Arc::new(ids)))
 }

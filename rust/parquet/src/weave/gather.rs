@@ -15,12 +15,17 @@
 //! # Not here
 //! What a page becomes (`encode`).
 
+use std::sync::Arc;
+
 use plait_core::{Error, Kind, Result};
 
-use super::lane::{Form, Lane};
+use super::lane::{Form, Lane, Rows};
 use super::steps::{Step, Steps};
-use super::{LeafLoom, PageOut};
-use crate::block::Layout;
+use super::{LeafLoom, Loom, PageOut};
+use crate::block::reader::United;
+use crate::block::{BlockReader, Layout, Values};
+use crate::context::Charge;
+use crate::encode::buffer::Cursor;
 use crate::page::PageLoc;
 use crate::page::header::PageKind;
 
@@ -30,37 +35,79 @@ const SPLICE_SHARE_MIN: usize = 8;
 /// Pages above this many times a full page are cut down instead of kept.
 const SPLICE_TIMES_MAX: usize = 4;
 
-pub(super) fn gather(loom: &LeafLoom<'_>, steps: &Steps, out: &mut impl PageOut) -> Result<()> {
-    let mut gather = Gather {
-        loom,
-        lanes: (0..loom.sources()).map(|_| Lane::default()).collect(),
-        ends: vec![(0, 0); loom.sources()],
-        charge: loom.context().charge(0),
-        held: 0,
-    };
-    for taken in steps.taken() {
-        gather.ends[taken.source.index()] = (taken.start, taken.end);
+/// Rows that are moved before limits are looked at again.
+const FAST_ROWS_MAX: usize = 32 << 10;
+
+/// Levels a row of a leaf that repeats has room for, on average.
+const REPEATED_LEVELS: usize = 64;
+
+/// The lanes of one leaf, through all windows that are woven together.
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    /// The row that each source is read at next, and one past the last that is wanted.
+    rows: Vec<(u64, u64)>,
+    charge: Charge,
+    held: usize,
+    united: Option<Arc<United>>,
+}
+
+impl Lanes {
+    pub(super) fn new(loom: &Loom, windows: &[Steps]) -> Self {
+        let mut rows: Vec<Option<(u64, u64)>> = vec![None; loom.sources.len()];
+        for taken in windows.iter().flat_map(Steps::taken) {
+            if let Some(rows) = rows.get_mut(taken.source.index()) {
+                let start = rows.map_or(taken.start, |(start, _)| start);
+                *rows = Some((start, taken.end));
+            }
+        }
+        Self {
+            lanes: rows.iter().map(|_| Lane::default()).collect(),
+            rows: rows.into_iter().map(Option::unwrap_or_default).collect(),
+            charge: loom.context.charge(0),
+            held: 0,
+            united: None,
+        }
     }
+
+    /// Begins a chunk. Blocks stay if their ids mean the same in it.
+    fn begin(&mut self, united: Option<&Arc<United>>) {
+        let is_same = match (&self.united, united) {
+            (None, None) => true,
+            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
+            _ => false,
+        };
+        if is_same {
+            if let Some(united) = united {
+                self.lanes.iter_mut().for_each(|lane| lane.restore(&united.dictionary));
+            }
+            return;
+        }
+        self.united = united.cloned();
+        for (lane, rows) in self.lanes.iter_mut().zip(&mut self.rows) {
+            rows.0 -= lane.left as u64;
+            lane.close();
+        }
+        self.held = 0;
+    }
+
+    fn memory_size(&self) -> usize {
+        self.lanes.capacity() * (size_of::<Lane>() + size_of::<(u64, u64)>())
+    }
+}
+
+/// Moves the rows of one window to `out`.
+pub(super) fn gather(
+    loom: &LeafLoom<'_>,
+    lanes: &mut Lanes,
+    steps: &Steps,
+    out: &mut impl PageOut,
+) -> Result<()> {
+    lanes.begin(loom.united.as_ref());
+    let mut gather = Gather { loom, lanes };
     let all = steps.as_slice();
     let mut at = 0;
     while at < all.len() {
-        let done = match (loom.layout, out.writes_ids()) {
-            (_, true) => gather.fast(&all[at..], out, Form::Ids, Lane::take_id),
-            (Layout::Fixed(1), _) => {
-                gather.fast(&all[at..], out, Form::Fixed, Lane::take_array::<1>)
-            }
-            (Layout::Fixed(4), _) => {
-                gather.fast(&all[at..], out, Form::Fixed, Lane::take_array::<4>)
-            }
-            (Layout::Fixed(8), _) => {
-                gather.fast(&all[at..], out, Form::Fixed, Lane::take_array::<8>)
-            }
-            (Layout::Fixed(16), _) => {
-                gather.fast(&all[at..], out, Form::Fixed, Lane::take_array::<16>)
-            }
-            _ => 0,
-        };
-        at += done;
+        at += gather.fast(&all[at..], out);
         if let Some(step) = all.get(at) {
             gather.slow(*step, out)?;
             at += 1;
@@ -71,56 +118,79 @@ pub(super) fn gather(loom: &LeafLoom<'_>, steps: &Steps, out: &mut impl PageOut)
 
 struct Gather<'a> {
     loom: &'a LeafLoom<'a>,
-    lanes: Vec<Lane>,
-    /// First row and end of each source in the window.
-    ends: Vec<(u64, u64)>,
-    charge: crate::context::Charge,
-    held: usize,
+    lanes: &'a mut Lanes,
 }
 
 impl Gather<'_> {
-    /// Moves single rows as long as they are here, flat, of one form, and the page has room.
-    /// Returns how many steps were done.
-    #[inline]
-    fn fast(
-        &mut self,
-        steps: &[Step],
-        out: &mut impl PageOut,
-        form: Form,
-        take: impl Fn(&mut Lane, &mut crate::encode::PageBuffer),
-    ) -> usize {
-        let width = match self.loom.layout {
-            Layout::Fixed(width) => width,
-            Layout::Prefixed => 0,
-        };
+    /// Moves rows as long as they are here, of the usual form, and the page has room. Returns how
+    /// many steps were done.
+    fn fast(&mut self, steps: &[Step], out: &mut impl PageOut) -> usize {
         // One row more than fits is found by the slow way, which ends the page.
-        let mut room = out.rows_left().saturating_sub(1);
-        if width > 0 && form == Form::Fixed {
-            room = room.min(out.bytes_left().saturating_sub(1) / width);
-        }
+        let rows = out.rows_left().saturating_sub(1).min(FAST_ROWS_MAX);
+        let bytes = out.bytes_left().saturating_sub(1);
+        let writes_ids = out.writes_ids();
         let page = out.page();
-        page.reserve(room.min(steps.len()) * width);
-        let mut done = 0;
-        for step in steps.iter().take(room) {
-            let Some(lane) = self.lanes.get_mut(step.source as usize) else { break };
-            if step.len != 1 || lane.left == 0 || !lane.is_flat || lane.form != form {
-                break;
+        let lanes = self.lanes.lanes.as_mut_slice();
+        if self.loom.repeats() {
+            let Layout::Fixed(width) = self.loom.layout else { return 0 };
+            if writes_ids {
+                return 0;
             }
-            take(lane, page);
-            done += 1;
+            let levels = rows.saturating_mul(REPEATED_LEVELS);
+            let bytes = bytes.min(levels * width);
+            return page.fill((rows, levels), 0, bytes, |cursor| {
+                walk(steps, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
+                    rows == 1 && lane.rows == Rows::Repeated && lane.put_repeated(width, cursor)
+                })
+            });
         }
-        done
+        let nullable = page.has_def();
+        let is_known = move |lane: &Lane| lane.rows == Rows::Flat || nullable;
+        macro_rules! fixed {
+            ($n:literal) => {{
+                let rows = rows.min(bytes / $n);
+                page.fill((rows, rows), 0, rows * $n, |cursor| {
+                    walk(steps, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
+                        is_known(lane) && {
+                            lane.put_fixed::<$n>(rows, nullable, cursor);
+                            true
+                        }
+                    })
+                })
+            }};
+        }
+        match self.loom.layout {
+            _ if writes_ids => page.fill((rows, rows), rows, 0, |cursor| {
+                walk(steps, lanes, Form::Ids, cursor, |lane, rows, cursor| {
+                    is_known(lane) && {
+                        lane.put_ids(rows, nullable, cursor);
+                        true
+                    }
+                })
+            }),
+            Layout::Fixed(1) => fixed!(1),
+            Layout::Fixed(4) => fixed!(4),
+            Layout::Fixed(8) => fixed!(8),
+            Layout::Fixed(12) => fixed!(12),
+            Layout::Fixed(16) => fixed!(16),
+            Layout::Fixed(_) => 0,
+            Layout::Prefixed => page.fill((rows, rows), 0, bytes, |cursor| {
+                walk(steps, lanes, Form::Prefixed, cursor, |lane, rows, cursor| {
+                    rows == 1 && is_known(lane) && lane.put_prefixed(nullable, cursor)
+                })
+            }),
+        }
     }
 
     fn slow(&mut self, step: Step, out: &mut impl PageOut) -> Result<()> {
         let mut left = step.len as usize;
         let source = step.source as usize;
         while left > 0 {
-            if self.lanes[source].left == 0 {
+            if self.lanes.lanes[source].left == 0 {
                 left -= self.refill(source, left, out)?;
                 continue;
             }
-            let lane = &mut self.lanes[source];
+            let lane = &mut self.lanes.lanes[source];
             let rows = left.min(lane.left).min(out.rows_left().max(1)).min(self.loom.batch_rows);
             lane.take(out.page(), rows, self.loom.layout);
             left -= rows;
@@ -135,13 +205,13 @@ impl Gather<'_> {
     /// of the `wanted` rows that were.
     fn refill(&mut self, source: usize, wanted: usize, out: &mut impl PageOut) -> Result<usize> {
         self.loom.context().check_cancelled()?;
-        let (start, end) = self.ends[source];
+        let (start, end) = self.lanes.rows[source];
         if start >= end {
-            self.lanes[source].close();
+            self.lanes.lanes[source].close();
             return Err(broken("a run names more rows than its window"));
         }
-        let lane = &mut self.lanes[source];
-        self.held -= lane.memory_size();
+        let lane = &mut self.lanes.lanes[source];
+        self.lanes.held -= lane.memory_size();
         let mut reader = match lane.reader.take() {
             Some(reader) => reader,
             None => self.loom.open(source, start)?,
@@ -161,7 +231,7 @@ impl Gather<'_> {
             Some(_) => {
                 let stored = reader.take()?;
                 let block = reader.decode(&stored)?;
-                let is_ids = matches!(block.values, crate::block::Values::Ids(..));
+                let is_ids = matches!(block.values, Values::Ids(..));
                 let keeps = !is_ids || (out.writes_ids() && reader.keeps_ids());
                 let fits_version = match stored.header.kind {
                     PageKind::DataV2 { .. } => out.takes_version(2),
@@ -172,37 +242,62 @@ impl Gather<'_> {
                 if keeps && fits_version && fits {
                     out.flush()?;
                     out.splice(&stored, &block)?;
-                    self.ends[source].0 += block.rows as u64;
+                    self.lanes.rows[source].0 += block.rows as u64;
                     self.keep(source, Some(reader));
                     return Ok(block.rows);
                 }
                 (block, 0)
             }
         };
-        if out.writes_ids()
-            && matches!(block.values, crate::block::Values::Plain(_))
-            && block.value_count > 0
-        {
+        if out.writes_ids() && matches!(block.values, Values::Plain(_)) && block.value_count > 0 {
             // The format lets pages of ids be followed by plain ones.
             out.flush()?;
             out.fall_back();
-            self.lanes.iter_mut().for_each(Lane::fall_back);
+            if let Some(united) = &self.loom.united {
+                self.lanes.lanes.iter_mut().for_each(|lane| lane.fall_back(&united.dictionary));
+            }
         }
-        self.ends[source].0 += (block.rows - skip) as u64;
+        self.lanes.rows[source].0 += (block.rows - skip) as u64;
         let writes_ids = out.writes_ids();
-        self.lanes[source].load(block, skip, self.loom.layout, writes_ids);
+        self.lanes.lanes[source].load(block, skip, self.loom.layout, writes_ids);
         self.keep(source, Some(reader));
-        self.charge.set(self.held + out.memory_size());
+        let held = self.lanes.held + self.lanes.memory_size();
+        self.lanes.charge.set(held + out.memory_size());
         Ok(0)
     }
 
-    fn keep(&mut self, source: usize, reader: Option<crate::block::BlockReader>) {
-        let (row, end) = self.ends[source];
-        let lane = &mut self.lanes[source];
+    fn keep(&mut self, source: usize, reader: Option<BlockReader>) {
+        let (row, end) = self.lanes.rows[source];
+        let lane = &mut self.lanes.lanes[source];
         // The last page of the window needs no reader, and its read-ahead no memory.
         lane.reader = reader.filter(|_| row < end);
-        self.held += lane.memory_size();
+        self.lanes.held += lane.memory_size();
     }
+}
+
+/// Gives the rows of `steps` to `put` as long as they are here, in `form`, fit, and `put` says
+/// that it moved them. Returns how many steps were done.
+#[inline(always)]
+fn walk(
+    steps: &[Step],
+    lanes: &mut [Lane],
+    form: Form,
+    cursor: &mut Cursor<'_>,
+    mut put: impl FnMut(&mut Lane, usize, &mut Cursor<'_>) -> bool,
+) -> usize {
+    let mut done = 0;
+    for step in steps {
+        let rows = step.len as usize;
+        let Some(lane) = lanes.get_mut(step.source as usize) else { break };
+        if rows > lane.left || lane.form != form || rows > cursor.rows_left() {
+            break;
+        }
+        if !put(lane, rows, cursor) {
+            break;
+        }
+        done += 1;
+    }
+    done
 }
 
 /// Whether a page lies inside the rows that are wanted and is neither too small nor too large.

@@ -15,8 +15,15 @@ use bytes::Bytes;
 
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
 use crate::encode::PageBuffer;
+use crate::encode::buffer::Cursor;
 
-/// What a lane's values are, for the loop that copies them.
+/// Ids of more rows than this are looked up one by one instead of all at once.
+const LOOKUP_ROWS_MAX: usize = 64 << 10;
+
+/// The widest values that are looked up all at once.
+const LOOKUP_BYTES_MAX: usize = 16;
+
+/// What a lane's values are, for the loops that copy them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     /// Nothing is here.
@@ -32,20 +39,33 @@ pub(super) enum Form {
     Lookup,
 }
 
+/// How the rows of a lane are made of levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Rows {
+    /// One level and one value each.
+    #[default]
+    Flat,
+    /// One level each, and a value or none.
+    Nullable,
+    /// Any number of levels.
+    Repeated,
+}
+
 /// One source in one chunk.
 #[derive(Default)]
 pub(super) struct Lane {
     pub(super) reader: Option<BlockReader>,
     /// Rows of the block that are left.
     pub(super) left: usize,
-    /// Whether every row is one level and one value.
-    pub(super) is_flat: bool,
+    pub(super) rows: Rows,
     pub(super) form: Form,
     row: usize,
-    /// Where the next plain value begins.
+    /// The next value, and where it begins if it is plain.
+    value: usize,
     byte: usize,
     plain: Bytes,
     ids: Vec<u32>,
+    def: Vec<u8>,
     dictionary: Option<Arc<Dictionary>>,
     block: Option<Block>,
 }
@@ -55,38 +75,74 @@ impl Lane {
     pub(super) fn load(&mut self, mut block: Block, skip: usize, layout: Layout, writes_ids: bool) {
         self.left = block.rows - skip;
         self.row = skip;
-        self.is_flat = block.is_flat();
-        let skipped = block.values(0..skip).end;
+        self.rows = match (block.rep.is_empty(), block.def.is_empty()) {
+            (true, true) => Rows::Flat,
+            (true, false) => Rows::Nullable,
+            (false, _) => Rows::Repeated,
+        };
+        self.value = block.values_before(skip);
+        self.def = std::mem::take(&mut block.def);
+        self.ids = Vec::new();
+        self.dictionary = None;
         match std::mem::replace(&mut block.values, Values::Plain(Bytes::new())) {
-            Values::Plain(plain) => {
-                (self.form, self.byte) = match layout {
-                    Layout::Fixed(width) => (Form::Fixed, skipped * width),
-                    Layout::Prefixed => {
-                        let mut at = 0;
-                        for _ in 0..skipped {
-                            at += layout.len_at(&plain, at).unwrap_or(0);
-                        }
-                        (Form::Prefixed, at)
-                    }
-                };
-                self.plain = plain;
-                self.ids = Vec::new();
-                self.dictionary = None;
+            Values::Ids(ids, _) if writes_ids => {
+                (self.form, self.ids) = (Form::Ids, ids);
             }
-            Values::Ids(ids, dictionary) => {
-                self.form = if writes_ids { Form::Ids } else { Form::Lookup };
-                self.ids = ids;
-                self.dictionary = Some(dictionary);
-                self.plain = Bytes::new();
+            Values::Ids(ids, dictionary) => match layout {
+                Layout::Fixed(width)
+                    if width <= LOOKUP_BYTES_MAX && ids.len() <= LOOKUP_ROWS_MAX =>
+                {
+                    let mut plain = Vec::with_capacity(width * ids.len());
+                    ids.iter()
+                        .for_each(|id| plain.extend_from_slice(dictionary.plain(*id as usize)));
+                    self.plain = plain.into();
+                    self.form = Form::Fixed;
+                }
+                _ => {
+                    (self.form, self.ids) = (Form::Lookup, ids);
+                    self.dictionary = Some(dictionary);
+                }
+            },
+            Values::Plain(plain) => {
+                self.plain = plain;
+                self.form = match layout {
+                    Layout::Fixed(_) => Form::Fixed,
+                    Layout::Prefixed => Form::Prefixed,
+                };
             }
         }
-        self.block = Some(block);
+        if !matches!(self.form, Form::Fixed | Form::Prefixed) {
+            self.plain = Bytes::new();
+        }
+        self.byte = match (self.form, layout) {
+            (Form::Fixed, Layout::Fixed(width)) => self.value * width,
+            (Form::Prefixed, _) => self.byte_of(self.value, layout),
+            _ => 0,
+        };
+        self.block = (self.rows == Rows::Repeated).then_some(block);
     }
 
-    /// Ids that are here are looked up from now on.
-    pub(super) fn fall_back(&mut self) {
+    fn byte_of(&self, value: usize, layout: Layout) -> usize {
+        let mut at = 0;
+        for _ in 0..value {
+            at += layout.len_at(&self.plain, at).unwrap_or(0);
+        }
+        at
+    }
+
+    /// Ids that are here are looked up in `dictionary` from now on.
+    pub(super) fn fall_back(&mut self, dictionary: &Arc<Dictionary>) {
         if self.form == Form::Ids {
             self.form = Form::Lookup;
+            self.dictionary = Some(Arc::clone(dictionary));
+        }
+    }
+
+    /// Ids that were looked up in `dictionary` are written again from now on.
+    pub(super) fn restore(&mut self, dictionary: &Arc<Dictionary>) {
+        let is_its = |known: &Arc<Dictionary>| Arc::ptr_eq(known, dictionary);
+        if self.form == Form::Lookup && self.dictionary.as_ref().is_some_and(is_its) {
+            self.form = Form::Ids;
         }
     }
 
@@ -97,72 +153,146 @@ impl Lane {
 
     /// Bytes held on the heap, without what pages account for.
     pub(super) fn memory_size(&self) -> usize {
-        4 * self.ids.capacity() + self.block.as_ref().map_or(0, Block::memory_size)
+        let block = self.block.as_ref().map_or(0, Block::memory_size);
+        4 * self.ids.capacity() + self.def.capacity() + block
     }
 
-    /// Moves the next row, which is flat, as an id.
-    #[inline]
-    pub(super) fn take_id(&mut self, page: &mut PageBuffer) {
-        page.add_flat_rows(1);
-        page.push_id(self.ids[self.row]);
-        self.row += 1;
-        self.left -= 1;
-    }
-
-    /// Moves the next row, which is flat, as `N` bytes; the page has room for them.
-    #[inline]
-    pub(super) fn take_array<const N: usize>(&mut self, page: &mut PageBuffer) {
-        page.add_flat_rows(1);
-        if let Some(value) = self.plain[self.byte..].first_chunk::<N>() {
-            page.push_array(value);
+    /// Moves the next `rows` rows of a lane whose rows are one level each and whose values are
+    /// ids. The page has room for them.
+    #[inline(always)]
+    pub(super) fn put_ids(&mut self, rows: usize, nullable: bool, out: &mut Cursor<'_>) {
+        let values = self.put_levels(rows, nullable, out);
+        match values {
+            0 => {}
+            1 => out.put_id(self.ids[self.value]),
+            n => out.put_ids(&self.ids[self.value..self.value + n]),
         }
-        self.byte += N;
-        self.row += 1;
-        self.left -= 1;
+        self.value += values;
     }
 
-    /// Moves the next `rows` rows, which are here.
-    #[inline]
+    /// As [`put_ids`](Self::put_ids), for plain values of `N` bytes.
+    #[inline(always)]
+    pub(super) fn put_fixed<const N: usize>(
+        &mut self,
+        rows: usize,
+        nullable: bool,
+        out: &mut Cursor<'_>,
+    ) {
+        let values = self.put_levels(rows, nullable, out);
+        let plain = &self.plain[self.byte..];
+        match values {
+            0 => {}
+            1 => {
+                if let Some(value) = plain.first_chunk::<N>() {
+                    out.put(value);
+                }
+            }
+            n => out.put(&plain[..n * N]),
+        }
+        self.byte += values * N;
+    }
+
+    /// As [`put_ids`](Self::put_ids), for plain values with their length in front; `false` when the
+    /// page has no room for the next one, which is then not moved. For single rows.
+    #[inline(always)]
+    pub(super) fn put_prefixed(&mut self, nullable: bool, out: &mut Cursor<'_>) -> bool {
+        let is_there = !nullable || self.rows == Rows::Flat || self.def[self.row] == out.def_max();
+        if is_there {
+            let plain = &self.plain[self.byte..];
+            let len = Layout::Prefixed.len_at(plain, 0).unwrap_or(0);
+            if out.room() < len {
+                return false;
+            }
+            out.put_short(plain, len);
+            self.byte += len;
+        }
+        self.put_levels(1, nullable, out);
+        true
+    }
+
+    /// Moves the levels of `rows` rows; how many values are under them.
+    #[inline(always)]
+    fn put_levels(&mut self, rows: usize, nullable: bool, out: &mut Cursor<'_>) -> usize {
+        let row = self.row;
+        self.row += rows;
+        self.left -= rows;
+        if !nullable {
+            out.add_flat(rows);
+            return rows;
+        }
+        if self.rows == Rows::Flat {
+            out.add_levels(rows);
+            return rows;
+        }
+        out.add_nullable(&self.def[row..row + rows])
+    }
+
+    /// Moves the next row of a lane that repeats, of plain values of `width` bytes; `false` when
+    /// the page has no room for it.
+    #[inline(always)]
+    pub(super) fn put_repeated(&mut self, width: usize, out: &mut Cursor<'_>) -> bool {
+        let Some(block) = &self.block else { return false };
+        let levels = block.levels(self.row..self.row + 1);
+        let values = block.values(self.row).len();
+        let len = values * width;
+        if out.room() < len || out.level_room() < levels.len() {
+            return false;
+        }
+        out.add_repeated(&block.rep, &self.def, levels, values);
+        out.put_short(&self.plain[self.byte..], len);
+        self.byte += len;
+        self.value += values;
+        self.row += 1;
+        self.left -= 1;
+        true
+    }
+
+    /// Moves the next `rows` rows, which are here, whatever they are.
     pub(super) fn take(&mut self, page: &mut PageBuffer, rows: usize, layout: Layout) {
         let range = self.row..self.row + rows;
-        let values = match &self.block {
-            Some(block) if !self.is_flat => page.add_rows(block, range),
-            _ => {
+        let values = match self.rows {
+            Rows::Flat => {
                 page.add_flat_rows(rows);
-                range
+                rows
             }
+            Rows::Nullable => page.add_rows(rows, &[], &self.def[range]),
+            Rows::Repeated => match &self.block {
+                Some(block) => {
+                    let levels = block.levels(range);
+                    let def = if self.def.is_empty() { &[] } else { &self.def[levels.clone()] };
+                    page.add_rows(rows, &block.rep[levels], def)
+                }
+                None => 0,
+            },
         };
         match self.form {
-            Form::Ids => page.push_ids(&self.ids[values]),
+            Form::Ids => page.push_ids(&self.ids[self.value..self.value + values]),
             Form::Fixed => {
                 let Layout::Fixed(width) = layout else { return };
-                self.take_bytes(page, values.len() * width);
+                self.take_bytes(page, values * width);
             }
             Form::Prefixed => {
                 let mut end = self.byte;
-                for _ in values {
+                for _ in 0..values {
                     end += layout.len_at(&self.plain, end).unwrap_or(0);
                 }
                 self.take_bytes(page, end - self.byte);
             }
             Form::Lookup => {
                 if let Some(dictionary) = &self.dictionary {
-                    for id in &self.ids[values] {
-                        let value = dictionary.plain(*id as usize);
-                        page.reserve(value.len());
-                        page.push(value);
+                    for id in &self.ids[self.value..self.value + values] {
+                        page.push(dictionary.plain(*id as usize));
                     }
                 }
             }
             Form::Nothing => {}
         }
+        self.value += values;
         self.row += rows;
         self.left -= rows;
     }
 
-    #[inline]
     fn take_bytes(&mut self, page: &mut PageBuffer, len: usize) {
-        page.reserve(len);
         page.push(&self.plain[self.byte..self.byte + len]);
         self.byte += len;
     }

@@ -35,7 +35,7 @@ use plait_core::{Error, Kind, Result};
 use crate::block::reader::United;
 use crate::block::{BlockReader, Layout};
 use crate::context::Context;
-use crate::encode::chunk::PageRules;
+use crate::encode::chunk::{Ids, PageRules};
 use crate::encode::pack::Packers;
 use crate::encode::statistics::Cut;
 use crate::encode::{Chunk, PageBuffer};
@@ -43,8 +43,11 @@ use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::pages::Stored;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
-use crate::spill::SpillBuffer;
+use crate::spill::{SpillBuffer, Waiting};
 
+use gather::Lanes;
+
+pub use dictionaries::UnionCache;
 pub use output::{PageTask, Share};
 pub use steps::{Step, Steps};
 
@@ -63,16 +66,18 @@ pub struct Loom {
     pub properties: WriterPropertiesPtr,
     /// Page locations.
     pub cache: Arc<LocationCache>,
-    /// A chunk larger than this waits on disk.
-    pub spill_bytes: usize,
-    /// Where it waits.
-    pub spill_dir: PathBuf,
+    /// Bytes of chunks that wait in memory.
+    pub waiting_bytes: usize,
+    /// Where the others wait.
+    pub waiting_dir: PathBuf,
     /// Stop flag and account.
     pub context: Context,
     /// Contexts of codecs.
     pub packers: Arc<Packers>,
     /// The ZSTD level chosen for each leaf; none when the caller fixed it.
     pub levels: Option<Arc<Vec<OnceLock<i32>>>>,
+    /// Dictionaries that were united for the last window.
+    pub unions: Arc<UnionCache>,
     /// What may be copied without being decoded or encoded.
     pub tiers: Tiers,
     /// Page version that the caller asked for.
@@ -113,19 +118,21 @@ struct LeafLoom<'a> {
     batch_rows: usize,
     /// Whether pages of each source may be kept as they are.
     splices: Vec<bool>,
+    /// Whether pages are made here.
+    is_ours: bool,
 }
 
 impl LeafLoom<'_> {
-    fn sources(&self) -> usize {
-        self.loom.sources.len()
-    }
-
     fn context(&self) -> &Context {
         &self.loom.context
     }
 
+    fn repeats(&self) -> bool {
+        self.output.descr.max_rep_level() > 0
+    }
+
     fn may_splice(&self, source: usize) -> bool {
-        self.splices.get(source).copied().unwrap_or(false)
+        self.is_ours && self.splices.get(source).copied().unwrap_or(false)
     }
 
     fn open(&self, source: usize, row: u64) -> Result<BlockReader> {
@@ -144,53 +151,70 @@ enum Make {
     /// Plain, here.
     Plain,
     /// Ids of one dictionary, here.
-    Ids(Arc<United>),
+    Ids(Arc<United>, Arc<Ids>),
     /// By the parquet crate.
     Foreign,
 }
 
-/// Weaves one leaf of one output row group. With `share`, other threads help to pack pages.
+/// Weaves one leaf of some output row groups that follow each other: a chunk for each of `windows`.
+/// With `share`, other threads help to pack pages.
 ///
 /// # Errors
 /// Whatever is wrong with a source or with the storage for waiting chunks.
 pub fn weave(
     loom: &Loom,
     output: &OutputLeaf,
-    steps: &Steps,
+    windows: &[Steps],
+    waiting: &Arc<Waiting>,
     share: Option<&dyn Share>,
-) -> Result<Chunk> {
-    let make = how(loom, output, steps)?;
-    let is_ours = !matches!(make, Make::Foreign);
+) -> Result<Vec<Chunk>> {
     let codec = loom.properties.compression(output.descr.path());
-    let splices = loom
-        .sources
-        .iter()
-        .map(|source| is_ours && loom.tiers.page && may_splice(source, output, codec));
-    let leaf = LeafLoom {
+    let may_splice = |source: &Arc<Source>| loom.tiers.page && may_splice(source, output, codec);
+    let mut leaf = LeafLoom {
         loom,
         output,
         layout: Layout::of(&output.descr),
-        united: match &make {
-            Make::Ids(united) => Some(Arc::clone(united)),
-            _ => None,
-        },
+        united: None,
         batch_rows: batch_rows(loom, output),
-        splices: splices.collect(),
+        splices: loom.sources.iter().map(may_splice).collect(),
+        is_ours: true,
     };
-    let spill = SpillBuffer::new(&loom.spill_dir, loom.spill_bytes, &loom.context);
-    let chunk = match make {
-        Make::Foreign => output::foreign(&leaf, steps, spill)?,
-        _ => output::ours(&leaf, steps, rules(loom, output, codec), spill, share)?,
-    };
-    if chunk.close.rows_written != steps.rows() {
-        return Err(Error::new(
-            Kind::Internal,
-            "a woven chunk has another number of rows than its runs",
-        )
-        .with_column(output.descr.path().string())
-        .with_got(format!("{} rows instead of {}", chunk.close.rows_written, steps.rows())));
+    let mut lanes = Lanes::new(loom, windows);
+    let mut chunks = Vec::with_capacity(windows.len());
+    for steps in windows {
+        let make = how(loom, output, steps)?;
+        let spill = SpillBuffer::new(waiting);
+        leaf.is_ours = !matches!(make, Make::Foreign);
+        let rules = rules(loom, output, codec);
+        let chunk = match make {
+            Make::Foreign => {
+                leaf.united = None;
+                output::foreign(&leaf, &mut lanes, steps, spill)?
+            }
+            Make::Plain => {
+                leaf.united = None;
+                output::ours(&leaf, &mut lanes, steps, rules, None, (spill, share))?
+            }
+            Make::Ids(united, ids) => {
+                leaf.united = Some(united);
+                output::ours(&leaf, &mut lanes, steps, rules, Some(ids), (spill, share))?
+            }
+        };
+        if chunk.close.rows_written != steps.rows() {
+            return Err(Error::new(
+                Kind::Internal,
+                "a woven chunk has another number of rows than its runs",
+            )
+            .with_column(output.descr.path().string())
+            .with_got(format!(
+                "{} rows instead of {}",
+                chunk.close.rows_written,
+                steps.rows()
+            )));
+        }
+        chunks.push(chunk);
     }
-    Ok(chunk)
+    Ok(chunks)
 }
 
 fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Make> {
@@ -207,7 +231,7 @@ fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Make> {
         return Ok(Make::Foreign);
     }
     Ok(match dictionaries::unite(loom, output, steps)? {
-        dictionaries::United::Pays(united) => Make::Ids(united),
+        dictionaries::United::Pays(united, ids) => Make::Ids(united, ids),
         dictionaries::United::IsTooLarge => Make::Plain,
         dictionaries::United::IsIncomplete => Make::Foreign,
     })

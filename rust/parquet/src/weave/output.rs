@@ -15,11 +15,10 @@ use parquet::data_type::DataType;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use plait_core::{Error, Kind, Result};
 
-use super::gather::gather;
+use super::gather::{Lanes, gather};
 use super::{LeafLoom, PageOut, Steps};
 use crate::block::{Block, Layout};
 use crate::context::Context;
-use crate::encode::bounds::{Ranks, ValueOrder};
 use crate::encode::chunk::{ChunkWriter, Ids, PackedPage, PageRules, RawPage, Verbatim, pack};
 use crate::encode::foreign::{FromPlain, write_page};
 use crate::encode::{Chunk, PageBuffer};
@@ -43,19 +42,16 @@ pub trait Share: Sync {
 /// Weaves a leaf into pages that are made here.
 pub(super) fn ours(
     leaf: &LeafLoom<'_>,
+    lanes: &mut Lanes,
     steps: &Steps,
     rules: PageRules<'_>,
-    spill: SpillBuffer,
-    share: Option<&dyn Share>,
+    ids: Option<Arc<Ids>>,
+    (spill, share): (SpillBuffer, Option<&dyn Share>),
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
-    let ids = leaf.united.as_ref().map(|united| Ids {
-        ranks: Ranks::new(ValueOrder::of(descr), &united.dictionary),
-        dictionary: Arc::clone(&united.dictionary),
-    });
     let writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill);
     let mut out = Ours { leaf, writer, rules, share, waiting: Vec::new() };
-    gather(leaf, steps, &mut out)?;
+    gather(leaf, lanes, steps, &mut out)?;
     out.pack_waiting()?;
     out.writer.close()
 }
@@ -175,12 +171,18 @@ impl PageOut for Ours<'_> {
 }
 
 /// Weaves a leaf into pages that the parquet crate makes.
-pub(super) fn foreign(leaf: &LeafLoom<'_>, steps: &Steps, spill: SpillBuffer) -> Result<Chunk> {
-    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, steps, spill))
+pub(super) fn foreign(
+    leaf: &LeafLoom<'_>,
+    lanes: &mut Lanes,
+    steps: &Steps,
+    spill: SpillBuffer,
+) -> Result<Chunk> {
+    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, lanes, steps, spill))
 }
 
 fn foreign_typed<T: DataType>(
     leaf: &LeafLoom<'_>,
+    lanes: &mut Lanes,
     steps: &Steps,
     spill: SpillBuffer,
 ) -> Result<Chunk>
@@ -205,7 +207,7 @@ where
             context: leaf.context(),
             writer: get_typed_column_writer::<T>(writer),
         };
-        gather(leaf, steps, &mut out)?;
+        gather(leaf, lanes, steps, &mut out)?;
         let Foreign { writer, .. } = out;
         writer.close().map_err(|e| encode_error(e, output))?
     };
