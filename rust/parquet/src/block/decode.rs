@@ -1,4 +1,4 @@
-//! A page in, a [`Block`] out.
+//! A page in, its [`Contents`] out.
 //!
 //! ```text
 //! plain, ids, packed booleans      here: the bytes of the page are the block's
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! Those of [`Block`], checked here.
+//! Those of [`Block`](super::Block), checked here.
 //!
 //! # Not here
 //! Unpacking (`page`); levels of leaves that are absent or cast (`leaf`).
@@ -22,7 +22,7 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 use std::sync::Arc;
 
-use super::{Block, Dictionary, Layout, Values};
+use super::{Contents, Dictionary, Layout, Values};
 use crate::leaf::{Span, with_physical};
 use crate::page::hybrid::{decode, single_run, width_of};
 use crate::page::unwrap_error;
@@ -96,11 +96,11 @@ pub fn decode_page(
     rows: usize,
     shape: &PageShape,
     dictionary: &ChunkDictionary,
-) -> Result<Block> {
+) -> Result<Contents> {
     let parts = parts(page, shape)?;
     let is_ids = is_ids(parts.encoding);
     let is_boolean = shape.descr.physical_type() == Physical::BOOLEAN;
-    let block = if parts.is_ours(shape) {
+    let contents = if parts.is_ours(shape) {
         let (rep, def, value_count) = levels(&parts, shape)?;
         let values = if is_ids {
             ids(&parts.values, value_count, dictionary)?
@@ -109,15 +109,19 @@ pub fn decode_page(
         } else {
             Values::Plain(plain(&parts.values, value_count, shape.layout)?)
         };
-        Block::new(rows, (rep, def), shape.def_max, values, value_count)
+        let rows = match rep.is_empty() {
+            true => parts.num_values,
+            false => rep.iter().filter(|rep| **rep == 0).count(),
+        };
+        Contents { rows, rep, def, def_max: shape.def_max, values, value_count }
     } else {
         with_physical!(shape.descr.physical_type(), T => foreign::<T>(page, rows, shape, dictionary))?
     };
-    if block.rows != rows {
+    if contents.rows != rows {
         return Err(Error::new(Kind::CorruptSource, "page has other rows than its place says")
-            .with_got(format!("{} rows instead of {rows}", block.rows)));
+            .with_got(format!("{} rows instead of {rows}", contents.rows)));
     }
-    Ok(block)
+    Ok(contents)
 }
 
 fn parts(page: &Page, shape: &PageShape) -> Result<Parts> {
@@ -288,7 +292,7 @@ fn foreign<T: DataType>(
     rows: usize,
     shape: &PageShape,
     dictionary: &ChunkDictionary,
-) -> Result<Block> {
+) -> Result<Contents> {
     let pages = OnePage { dictionary: dictionary.page.clone(), page: Some(page.clone()) };
     let mut reader = ColumnReaderImpl::<T>::new(Arc::clone(&shape.descr), Box::new(pages));
     let mut span = Span::default();
@@ -308,7 +312,7 @@ fn foreign<T: DataType>(
     from_span::<T>(&span, rows, shape.layout, shape.def_max)
 }
 
-/// A block of the rows of a span, whose definition levels are those of the output.
+/// The rows of a span, whose definition levels are those of the output.
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when a value of fixed length has another one.
@@ -317,7 +321,7 @@ pub fn from_span<T: DataType>(
     rows: usize,
     layout: Layout,
     def_max: u8,
-) -> Result<Block> {
+) -> Result<Contents> {
     let mut bytes = Vec::new();
     for value in &span.values {
         let value = value.as_bytes();
@@ -344,7 +348,8 @@ pub fn from_span<T: DataType>(
     let has_all = entries == 0 || span.values.len() == entries;
     let def = if has_all { Vec::new() } else { cut(&span.def) };
     let values = Values::Plain(bytes.into());
-    Ok(Block::new(rows, (cut(&span.rep), def), def_max, values, span.values.len()))
+    let (rep, value_count) = (cut(&span.rep), span.values.len());
+    Ok(Contents { rows, rep, def, def_max, values, value_count })
 }
 
 /// A chunk of one page, with its dictionary in front.

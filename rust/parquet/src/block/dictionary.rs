@@ -114,6 +114,27 @@ impl Dictionary {
         }
     }
 
+    /// The values of `ids`, one behind the other, as a plain page holds them.
+    ///
+    /// # Panics
+    /// When there is no such value.
+    #[must_use]
+    pub fn look_up(&self, ids: &[u32]) -> Vec<u8> {
+        fn fixed<const N: usize>(values: &[u8], ids: &[u32]) -> Vec<u8> {
+            let (values, _) = values.as_chunks::<N>();
+            let mut out = vec![0; N * ids.len()];
+            let (slots, _) = out.as_chunks_mut::<N>();
+            slots.iter_mut().zip(ids).for_each(|(slot, id)| *slot = values[*id as usize]);
+            out
+        }
+        match self.layout {
+            Layout::Fixed(4) => fixed::<4>(&self.bytes, ids),
+            Layout::Fixed(8) => fixed::<8>(&self.bytes, ids),
+            Layout::Fixed(16) => fixed::<16>(&self.bytes, ids),
+            _ => ids.iter().flat_map(|id| self.plain(*id as usize)).copied().collect(),
+        }
+    }
+
     /// Bytes held on the heap, the values included.
     #[must_use]
     pub fn memory_size(&self) -> usize {

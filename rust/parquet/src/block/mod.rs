@@ -84,6 +84,23 @@ pub enum Values {
     Ids(Vec<u32>, Arc<Dictionary>),
 }
 
+/// What a page holds, before rows are found in it.
+#[derive(Clone, Debug)]
+pub struct Contents {
+    /// Number of rows.
+    pub rows: usize,
+    /// Repetition levels; empty if the leaf cannot repeat.
+    pub rep: Vec<u8>,
+    /// Definition levels in the shape of the output; empty if all are the greatest.
+    pub def: Vec<u8>,
+    /// The greatest definition level.
+    pub def_max: u8,
+    /// The values.
+    pub values: Values,
+    /// Number of values.
+    pub value_count: usize,
+}
+
 /// Rows of one page, or of a part of one.
 #[derive(Clone, Debug)]
 pub struct Block {
@@ -107,18 +124,11 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block from its levels (as [`Block`] holds them) and values. `rows` is only looked at when
-    /// the leaf does not repeat.
+    /// Finds the rows of a page.
     #[must_use]
-    pub fn new(
-        rows: usize,
-        (rep, def): (Vec<u8>, Vec<u8>),
-        def_max: u8,
-        values: Values,
-        value_count: usize,
-    ) -> Self {
+    pub fn new(contents: Contents) -> Self {
+        let Contents { mut rows, rep, def, def_max, values, value_count } = contents;
         let mut level_starts = Vec::new();
-        let mut rows = rows;
         if !rep.is_empty() {
             let starts = rep.iter().enumerate().filter(|(_, rep)| **rep == 0);
             level_starts.extend(starts.map(|(at, _)| at as u32));

@@ -25,7 +25,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::decode::{ChunkDictionary, PageShape, decode_page, from_span, needs_dictionary_page};
 use super::dictionary::Remap;
-use super::{Block, Dictionary, Layout, Values};
+use super::{Block, Contents, Dictionary, Layout, Values};
 use crate::context::{Charge, Context};
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
 use crate::page::pages::Stored;
@@ -184,7 +184,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub fn decode(&mut self, stored: &Stored) -> Result<Block> {
+    pub fn decode(&mut self, stored: &Stored) -> Result<Contents> {
         let From::Paged(paged) = &mut self.from else {
             return Err(Error::new(Kind::Internal, "a page of another reader is decoded"));
         };
@@ -289,11 +289,11 @@ impl Paged {
                 continue;
             }
             let skip = std::mem::take(&mut group.skip);
-            return Ok((self.decode(&stored)?, skip));
+            return Ok((Block::new(self.decode(&stored)?), skip));
         }
     }
 
-    fn decode(&mut self, stored: &Stored) -> Result<Block> {
+    fn decode(&mut self, stored: &Stored) -> Result<Contents> {
         let Some(group) = &mut self.group else {
             return Err(Error::new(Kind::Internal, "a page is decoded before it was taken"));
         };
@@ -303,16 +303,16 @@ impl Paged {
         if needs_dictionary_page(&page, &self.shape)? && group.dictionary.page.is_none() {
             group.dictionary.page = group.pages.take_dictionary()?;
         }
-        let mut block = guard(|| decode_page(&page, rows, &self.shape, &group.dictionary))
+        let mut contents = guard(|| decode_page(&page, rows, &self.shape, &group.dictionary))
             .flatten()
             .map_err(place)?;
         // Ids were checked against the source's own dictionary; now they become the union's.
-        if let (Values::Ids(ids, _), Some(united)) = (&mut block.values, &self.united)
+        if let (Values::Ids(ids, _), Some(united)) = (&mut contents.values, &self.united)
             && let Some(remap) = united.remaps.get(&(self.source, group.index))
         {
             remap.apply(ids);
         }
-        Ok(block)
+        Ok(contents)
     }
 }
 
@@ -348,6 +348,6 @@ impl<T: DataType> Blocks for Spans<T> {
     fn next(&mut self, rows_wanted: usize) -> Result<Block> {
         self.span.clear();
         let rows = self.leaf.read(rows_wanted.max(1), &mut self.span)?;
-        from_span::<T>(&self.span, rows, self.layout, self.def_max)
+        from_span::<T>(&self.span, rows, self.layout, self.def_max).map(Block::new)
     }
 }

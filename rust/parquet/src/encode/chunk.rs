@@ -7,7 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! The dictionary is written before the first page that refers to it, and not at all if none does.
+//! The dictionary is written before the first page, and not at all if it is known by then that no
+//! page refers to it.
 //! Offsets in the close result count from the first byte of the chunk.
 //!
 //! # Cost
@@ -30,7 +31,7 @@ use super::bounds::{Bounds, Ranks, ValueOrder, of_plain};
 use super::buffer::{PageBuffer, pack_booleans, unprefixed_len};
 use super::pack::Packers;
 use super::statistics::{Cut, statistics};
-use crate::block::{Block, Dictionary, Layout, Values};
+use crate::block::{Contents, Dictionary, Layout, Values};
 use crate::page::header::{PageHeader, PageKind};
 use crate::page::hybrid::{encode, width_of};
 use crate::page::pages::Stored;
@@ -219,6 +220,12 @@ impl<'a> ChunkWriter<'a> {
         self.data_offset.is_none()
     }
 
+    /// Whether the chunk has a dictionary for pages that are taken as they are.
+    #[must_use]
+    pub fn has_dictionary(&self) -> bool {
+        self.ids.is_some()
+    }
+
     /// Whether pages hold ids at this point.
     #[must_use]
     pub fn writes_ids(&self) -> bool {
@@ -254,9 +261,17 @@ impl<'a> ChunkWriter<'a> {
         self.page.memory_size()
     }
 
+    /// Makes plain pages; the dictionary is for pages that are taken as they are.
+    pub fn keep_dictionary(&mut self) {
+        self.writes_ids = false;
+    }
+
     /// Ends pages of ids: what follows is plain. The page must be empty.
     pub fn fall_back(&mut self) {
         self.writes_ids = false;
+        if self.is_empty() {
+            self.ids = None; // nothing refers to the dictionary
+        }
     }
 
     /// Ends the page, if it has rows, and writes it.
@@ -385,23 +400,23 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// Writes a page of a source as it is stored; `block` is what it holds. The page under
+    /// Writes a page of a source as it is stored; `page` is what it holds. The page under
     /// construction must be empty.
     ///
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
-    pub fn splice(&mut self, stored: &Stored, block: &Block) -> Result<()> {
-        let (encoding, page_type) = match stored.header.kind {
-            PageKind::DataV2 { encoding, .. } => (encoding, PageType::DATA_PAGE_V2),
-            PageKind::Data { encoding, .. } => (encoding, PageType::DATA_PAGE),
-            PageKind::Dictionary { .. } | PageKind::Index => {
-                return Err(Error::new(Kind::Internal, "only data pages are taken as they are"));
-            }
+    pub fn splice(&mut self, stored: &Stored, page: &Contents) -> Result<()> {
+        let Some(encoding) = stored.header.data_encoding() else {
+            return Err(Error::new(Kind::Internal, "only data pages are taken as they are"));
         };
-        let of_values = match &block.values {
+        let page_type = match stored.header.kind {
+            PageKind::DataV2 { .. } => PageType::DATA_PAGE_V2,
+            _ => PageType::DATA_PAGE,
+        };
+        let of_values = match &page.values {
             Values::Plain(bytes) => {
                 let (bounds, nans) = of_plain(self.order, self.layout, bytes);
-                let len = unprefixed_len(self.layout, bytes.len(), block.value_count);
+                let len = unprefixed_len(self.layout, bytes.len(), page.value_count);
                 (bounds, nans, (self.layout == Layout::Prefixed).then_some(len))
             }
             Values::Ids(numbers, dictionary) => {
@@ -412,19 +427,15 @@ impl<'a> ChunkWriter<'a> {
                 let len = |id: &u32| dictionary.value(*id as usize).len();
                 let bytes = (self.layout == Layout::Prefixed)
                     .then(|| numbers.iter().map(len).sum::<usize>());
-                self.write_dictionary()?;
                 (bounds, nans, bytes)
             }
         };
-        let levels = if block.level_starts.is_empty() { block.rows } else { block.rep.len() };
-        let facts = self.facts(
-            (block.rows, levels, block.value_count),
-            (&block.rep, &block.def),
-            of_values,
-        );
+        let levels = if page.rep.is_empty() { page.rows } else { page.rep.len() };
+        let facts =
+            self.facts((page.rows, levels, page.value_count), (&page.rep, &page.def), of_values);
         let unpacked = u64::from(stored.header.uncompressed_len) + stored.header_len() as u64;
         self.verbatim.bytes += stored.bytes().len() as u64;
-        self.verbatim.rows += block.rows as u64;
+        self.verbatim.rows += page.rows as u64;
         self.append(&[stored.bytes().clone()], unpacked, (page_type, encoding), facts)
     }
 
@@ -432,7 +443,9 @@ impl<'a> ChunkWriter<'a> {
         if self.dictionary_offset.is_some() {
             return Ok(());
         }
-        let Some(ids) = &self.ids else { return Ok(()) };
+        let Some(ids) = self.ids.as_ref().filter(|ids| !ids.dictionary.is_empty()) else {
+            return Ok(());
+        };
         let values = ids.dictionary.bytes();
         let mut body = Vec::new();
         self.packers.pack(self.rules.codec, values, &mut body)?;
@@ -461,9 +474,6 @@ impl<'a> ChunkWriter<'a> {
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
     pub fn write(&mut self, packed: PackedPage) -> Result<()> {
-        if packed.encoding == Encoding::RLE_DICTIONARY {
-            self.write_dictionary()?;
-        }
         let mut head = Vec::new();
         packed.header.write(&mut head);
         let unpacked = u64::from(packed.header.uncompressed_len) + head.len() as u64;
@@ -482,6 +492,8 @@ impl<'a> ChunkWriter<'a> {
         (page_type, encoding): (PageType, Encoding),
         facts: Facts,
     ) -> Result<()> {
+        // It comes first, whether or not the first page refers to it.
+        self.write_dictionary()?;
         let offset = self.sink.byte_len();
         let len: usize = parts.iter().map(bytes::Bytes::len).sum();
         for part in parts {

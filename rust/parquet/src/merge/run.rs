@@ -98,6 +98,7 @@ pub(super) fn run(
             page: options.copy_tiers.contains(&Tier::Page),
             dict: options.copy_tiers.contains(&Tier::Dict),
         },
+        asked_dictionary: options.dictionary,
         page_version: options.data_page_version,
     };
     let lanes = prepared.sources.iter().map(|_| KeyLane { reader: None, next_row: 0, start: 0 });

@@ -111,6 +111,17 @@ impl PageHeader {
     }
 }
 
+impl PageHeader {
+    /// The encoding of the values of a data page.
+    #[must_use]
+    pub fn data_encoding(&self) -> Option<Encoding> {
+        match self.kind {
+            PageKind::Data { encoding, .. } | PageKind::DataV2 { encoding, .. } => Some(encoding),
+            PageKind::Dictionary { .. } | PageKind::Index => None,
+        }
+    }
+}
+
 fn malformed(reason: &str) -> Error {
     Error::new(Kind::CorruptSource, "page header is malformed").with_got(reason)
 }

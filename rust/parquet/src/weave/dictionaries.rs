@@ -16,6 +16,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use parquet::basic::Encoding;
 use plait_core::Result;
 use plait_core::run::SourceId;
 
@@ -44,6 +45,9 @@ const ROWS_PER_VALUE_MIN: u64 = 2;
 /// Numbers are short, and pack well without: a dictionary of them pays only when they come again
 /// and again.
 const ROWS_PER_NUMBER_MIN: u64 = 16;
+
+/// A stretch shorter than this has too few whole pages to keep a dictionary for.
+const OWNER_ROWS_MIN: u64 = 4096;
 
 /// What came of it.
 #[derive(Clone)]
@@ -99,6 +103,61 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<U
     let cached = Cached { chunks: names, rows: steps.rows(), united: united.clone() };
     loom.unions.put(output.index, cached, loom.context.limit_bytes() / UNIONS_SHARE);
     Ok(united)
+}
+
+/// The dictionary of the chunk that most rows come from, if pages of it may be kept and it has one:
+/// its values need not be complete.
+pub(super) fn of_owner(
+    loom: &Loom,
+    output: &OutputLeaf,
+    steps: &Steps,
+) -> Result<Option<(Arc<reader::United>, Arc<Ids>)>> {
+    let most = steps.taken().iter().max_by_key(|t| (t.end - t.start, Reverse(t.source)));
+    let Some(taken) = most.filter(|t| loom.tiers.page && 2 * (t.end - t.start) > steps.rows())
+    else {
+        return Ok(None);
+    };
+    let source = source_of(loom, taken.source)?;
+    let Ok(LeafAdapter::Same { leaf, levels }) = output.adapter(taken.source) else {
+        return Ok(None);
+    };
+    if !levels.is_identity() || taken.end - taken.start < OWNER_ROWS_MIN {
+        return Ok(None);
+    }
+    let (group, _) = source.row_group_of(taken.start + (taken.end - taken.start) / 2);
+    let locations = loom.cache.find(source, group, *leaf, &loom.context)?;
+    if locations.dictionary.is_none() || !locations.are_row_aligned() {
+        return Ok(None);
+    }
+    let layout = Layout::of(&output.descr);
+    // Pages of ids come first in a chunk: without one among the whole pages of the stretch the
+    // dictionary would be of no use.
+    let first = taken.start.saturating_sub(source.row_group_start(group));
+    let Some(whole) = locations.pages.iter().find(|page| page.first_row >= first) else {
+        return Ok(None);
+    };
+    let row = whole.first_row;
+    let (mut pages, _) = Pages::open(source, group, *leaf, row, &loom.context, locations)?;
+    pages.leave_dictionary();
+    let encoding = pages.next_stored()?.and_then(|page| page.header.data_encoding());
+    if !matches!(encoding, Some(Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY)) {
+        return Ok(None);
+    }
+    let Some(dictionary) = reader::read_dictionary(&mut pages, layout)?.values else {
+        return Ok(None);
+    };
+    let mut union = Union::new(layout);
+    let remap = union.add(&dictionary)?;
+    if !remap.is_identity() {
+        return Ok(None); // a value twice: rare, and not worth a way of its own
+    }
+    let remaps = BTreeMap::from([((source.id, group), remap)]);
+    let ranks = Ranks::new(ValueOrder::of(&output.descr), &dictionary);
+    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks };
+    let mut united = reader::United { dictionary, remaps, charge: None };
+    let charge = loom.context.charge(united.memory_size() + ids.memory_size());
+    united.charge = Some(charge);
+    Ok(Some((Arc::new(united), Arc::new(ids))))
 }
 
 /// A column chunk with a dictionary.

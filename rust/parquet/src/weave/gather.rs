@@ -23,7 +23,7 @@ use super::lane::{Form, Lane, Rows};
 use super::steps::{Step, Steps};
 use super::{LeafLoom, Loom, PageOut};
 use crate::block::reader::United;
-use crate::block::{BlockReader, Layout, Values};
+use crate::block::{Block, BlockReader, Layout, Values};
 use crate::context::Charge;
 use crate::encode::buffer::Cursor;
 use crate::page::PageLoc;
@@ -230,9 +230,9 @@ impl Gather<'_> {
             }
             Some(_) => {
                 let stored = reader.take()?;
-                let block = reader.decode(&stored)?;
-                let is_ids = matches!(block.values, Values::Ids(..));
-                let keeps = !is_ids || (out.writes_ids() && reader.keeps_ids());
+                let page = reader.decode(&stored)?;
+                let is_ids = matches!(page.values, Values::Ids(..));
+                let keeps = !is_ids || (out.has_dictionary() && reader.keeps_ids());
                 let fits_version = match stored.header.kind {
                     PageKind::DataV2 { .. } => out.takes_version(2),
                     _ => out.takes_version(1),
@@ -241,18 +241,18 @@ impl Gather<'_> {
                 let fits = stored.header.uncompressed_len as usize <= unpacked_max;
                 if keeps && fits_version && fits {
                     out.flush()?;
-                    out.splice(&stored, &block)?;
-                    self.lanes.rows[source].0 += block.rows as u64;
+                    out.splice(&stored, &page)?;
+                    self.lanes.rows[source].0 += page.rows as u64;
                     self.keep(source, Some(reader));
-                    return Ok(block.rows);
+                    return Ok(page.rows);
                 }
-                (block, 0)
+                (Block::new(page), 0)
             }
         };
         if out.writes_ids() && matches!(block.values, Values::Plain(_)) && block.value_count > 0 {
             // The format lets pages of ids be followed by plain ones.
             out.flush()?;
-            out.fall_back();
+            out.fall_back()?;
             if let Some(united) = &self.loom.united {
                 self.lanes.lanes.iter_mut().for_each(|lane| lane.fall_back(&united.dictionary));
             }

@@ -92,10 +92,7 @@ impl Lane {
                 Layout::Fixed(width)
                     if width <= LOOKUP_BYTES_MAX && ids.len() <= LOOKUP_ROWS_MAX =>
                 {
-                    let mut plain = Vec::with_capacity(width * ids.len());
-                    ids.iter()
-                        .for_each(|id| plain.extend_from_slice(dictionary.plain(*id as usize)));
-                    self.plain = plain.into();
+                    self.plain = dictionary.look_up(&ids).into();
                     self.form = Form::Fixed;
                 }
                 _ => {

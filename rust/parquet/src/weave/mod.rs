@@ -33,7 +33,7 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use crate::block::reader::United;
-use crate::block::{BlockReader, Layout};
+use crate::block::{BlockReader, Contents, Layout};
 use crate::context::Context;
 use crate::encode::chunk::{Ids, PageRules};
 use crate::encode::pack::Packers;
@@ -80,6 +80,8 @@ pub struct Loom {
     pub unions: Arc<UnionCache>,
     /// What may be copied without being decoded or encoded.
     pub tiers: Tiers,
+    /// Whether the caller asked for dictionaries, or for none.
+    pub asked_dictionary: Option<bool>,
     /// Page version that the caller asked for.
     pub page_version: Option<u8>,
 }
@@ -103,9 +105,10 @@ trait PageOut {
     fn is_full(&self) -> bool;
     fn flush(&mut self) -> Result<()>;
     fn writes_ids(&self) -> bool;
-    fn fall_back(&mut self);
+    fn has_dictionary(&self) -> bool;
+    fn fall_back(&mut self) -> Result<()>;
     fn takes_version(&self, version: u8) -> bool;
-    fn splice(&mut self, stored: &Stored, block: &crate::block::Block) -> Result<()>;
+    fn splice(&mut self, stored: &Stored, page: &Contents) -> Result<()>;
     fn memory_size(&self) -> usize;
 }
 
@@ -152,6 +155,9 @@ enum Make {
     Plain,
     /// Ids of one dictionary, here.
     Ids(Arc<United>, Arc<Ids>),
+    /// Plain, here, but for pages of ids that are taken as they are: the dictionary is that of the
+    /// source with most rows.
+    Kept(Arc<United>, Arc<Ids>),
     /// By the parquet crate.
     Foreign,
 }
@@ -197,7 +203,11 @@ pub fn weave(
             }
             Make::Ids(united, ids) => {
                 leaf.united = Some(united);
-                output::ours(&leaf, &mut lanes, steps, rules, Some(ids), (spill, share))?
+                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, true)), (spill, share))?
+            }
+            Make::Kept(united, ids) => {
+                leaf.united = Some(united);
+                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, false)), (spill, share))?
             }
         };
         if chunk.close.rows_written != steps.rows() {
@@ -224,16 +234,22 @@ fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Make> {
     if (is_special && !is_boolean) || output.descr.max_def_level() > i16::from(u8::MAX) {
         return Ok(Make::Foreign);
     }
-    if is_boolean || !loom.properties.dictionary_enabled(path) {
+    let wants_dictionary = loom.properties.dictionary_enabled(path);
+    if is_boolean || (!wants_dictionary && loom.asked_dictionary.is_some()) {
         return Ok(Make::Plain);
     }
-    if !loom.tiers.dict {
-        return Ok(Make::Foreign);
-    }
-    Ok(match dictionaries::unite(loom, output, steps)? {
-        dictionaries::United::Pays(united, ids) => Make::Ids(united, ids),
-        dictionaries::United::IsTooLarge => Make::Plain,
-        dictionaries::United::IsIncomplete => Make::Foreign,
+    let otherwise = match wants_dictionary {
+        true if !loom.tiers.dict => Make::Foreign,
+        true => match dictionaries::unite(loom, output, steps)? {
+            dictionaries::United::Pays(united, ids) => return Ok(Make::Ids(united, ids)),
+            dictionaries::United::IsTooLarge => Make::Plain,
+            dictionaries::United::IsIncomplete => Make::Foreign,
+        },
+        false => Make::Plain,
+    };
+    Ok(match dictionaries::of_owner(loom, output, steps)? {
+        Some((united, ids)) => Make::Kept(united, ids),
+        None => otherwise,
     })
 }
 

@@ -17,7 +17,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::gather::{Lanes, gather};
 use super::{LeafLoom, PageOut, Steps};
-use crate::block::{Block, Layout};
+use crate::block::{Contents, Layout};
 use crate::context::Context;
 use crate::encode::chunk::{ChunkWriter, Ids, PackedPage, PageRules, RawPage, Verbatim, pack};
 use crate::encode::foreign::{FromPlain, write_page};
@@ -39,17 +39,21 @@ pub trait Share: Sync {
     fn run(&self, count: usize, task: PageTask);
 }
 
-/// Weaves a leaf into pages that are made here.
+/// Weaves a leaf into pages that are made here: with a dictionary, of ids if the flag says so.
 pub(super) fn ours(
     leaf: &LeafLoom<'_>,
     lanes: &mut Lanes,
     steps: &Steps,
     rules: PageRules<'_>,
-    ids: Option<Arc<Ids>>,
+    ids: Option<(Arc<Ids>, bool)>,
     (spill, share): (SpillBuffer, Option<&dyn Share>),
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
-    let writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill);
+    let (ids, writes_ids) = ids.unzip();
+    let mut writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill);
+    if writes_ids == Some(false) {
+        writer.keep_dictionary();
+    }
     let mut out = Ours { leaf, writer, rules, share, waiting: Vec::new() };
     gather(leaf, lanes, steps, &mut out)?;
     out.pack_waiting()?;
@@ -151,17 +155,23 @@ impl PageOut for Ours<'_> {
         self.writer.writes_ids()
     }
 
-    fn fall_back(&mut self) {
+    fn has_dictionary(&self) -> bool {
+        self.writer.has_dictionary()
+    }
+
+    fn fall_back(&mut self) -> Result<()> {
+        self.pack_waiting()?;
         self.writer.fall_back();
+        Ok(())
     }
 
     fn takes_version(&self, version: u8) -> bool {
         self.leaf.loom.page_version.is_none_or(|asked| asked == version)
     }
 
-    fn splice(&mut self, stored: &Stored, block: &Block) -> Result<()> {
+    fn splice(&mut self, stored: &Stored, page: &Contents) -> Result<()> {
         self.pack_waiting()?;
-        self.writer.splice(stored, block)
+        self.writer.splice(stored, page)
     }
 
     fn memory_size(&self) -> usize {
@@ -265,13 +275,19 @@ where
         false
     }
 
-    fn fall_back(&mut self) {}
+    fn has_dictionary(&self) -> bool {
+        false
+    }
+
+    fn fall_back(&mut self) -> Result<()> {
+        Ok(())
+    }
 
     fn takes_version(&self, _version: u8) -> bool {
         false
     }
 
-    fn splice(&mut self, _stored: &Stored, _block: &Block) -> Result<()> {
+    fn splice(&mut self, _stored: &Stored, _page: &Contents) -> Result<()> {
         Err(Error::new(Kind::Internal, "the parquet crate's writer takes no stored pages"))
     }
 
