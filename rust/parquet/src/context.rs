@@ -133,6 +133,13 @@ impl Context {
         Some(Buffer { bytes, charge })
     }
 
+    /// Lets go of buffers that wait.
+    pub fn release_idle(&self) {
+        let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let buffers = std::mem::take(&mut *idle);
+        drop(self.uncharge(buffers.bytes));
+    }
+
     /// A charge of bytes that are accounted for already: dropping it gives them back.
     fn uncharge(&self, bytes: usize) -> Charge {
         Charge { context: self.clone(), bytes }

@@ -443,9 +443,7 @@ impl<'a> ChunkWriter<'a> {
         if self.dictionary_offset.is_some() {
             return Ok(());
         }
-        let Some(ids) = self.ids.as_ref().filter(|ids| !ids.dictionary.is_empty()) else {
-            return Ok(());
-        };
+        let Some(ids) = &self.ids else { return Ok(()) };
         let values = ids.dictionary.bytes();
         let mut body = Vec::new();
         self.packers.pack(self.rules.codec, values, &mut body)?;

@@ -15,6 +15,7 @@
 //! # Not here
 //! The order of rows (`plait_core::plan`).
 
+mod cascade;
 mod prepare;
 mod publish;
 mod run;
@@ -27,6 +28,7 @@ use plait_core::Result;
 use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::report::{MergeReport, Times};
+use prepare::Prepared;
 
 /// Merges as `options` say.
 ///
@@ -35,6 +37,12 @@ use crate::report::{MergeReport, Times};
 /// The one exception: when a rename fails or the process dies between two renames, the outputs
 /// renamed before stay, each whole; running the merge again replaces them with the same bytes.
 pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
+    let outcome = merge_all(options, context);
+    context.release_idle();
+    outcome
+}
+
+fn merge_all(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
     let started = Instant::now();
     let cpu_before = cpu_seconds();
     options.check()?;
@@ -43,8 +51,7 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
     let prepared = prepare::prepare(options, context)?;
     times.plan_s = started.elapsed().as_secs_f64();
     context.enter_stage(1);
-    let outcome = run::run(&prepared, options, context, &mut times)
-        .and_then(|made| publish::publish(&prepared, made, options, context, &mut times));
+    let outcome = merge_prepared(&prepared, options, context, &mut times);
     let mut report = match outcome {
         Ok(report) => report,
         Err(e) => {
@@ -62,6 +69,24 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
             "memory_limit was exceeded: {} bytes were held of {} allowed; pages and rows of these sources need more",
             context.peak_bytes(),
             context.limit_bytes()
+        ));
+    }
+    Ok(report)
+}
+
+fn merge_prepared(
+    prepared: &Prepared,
+    options: &MergeOptions,
+    context: &Context,
+    times: &mut Times,
+) -> Result<MergeReport> {
+    let narrowed = cascade::narrow(prepared, options, context, times)?;
+    let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
+    let made = run::run(what, options, context, times)?;
+    let mut report = publish::publish(prepared, made, options, context, times)?;
+    if let Some(cascade::Narrowed { sources, at_once, .. }) = &narrowed {
+        report.warnings.push(format!(
+            "{sources} overlapping sources were merged in two passes: memory_limit allows {at_once} at once"
         ));
     }
     Ok(report)

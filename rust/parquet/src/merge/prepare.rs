@@ -39,9 +39,9 @@ pub(super) struct Prepared {
     pub(super) properties: WriterPropertiesPtr,
     pub(super) budget: Budget,
     /// Threads that weave; none when one is asked for. They end with the merge.
-    pub(super) pool: Option<Pool>,
+    pub(super) pool: Arc<Option<Pool>>,
     pub(super) cache: Arc<LocationCache>,
-    pub(super) target: Target,
+    pub(super) target: Arc<Target>,
     pub(super) task: String,
     pub(super) merge_level: u64,
 }
@@ -66,6 +66,22 @@ impl Prepared {
 
 pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepared> {
     let sources = Arc::new(open_sources(&options.sources, 0, context)?);
+    prepare_from(options, sources, None, context)
+}
+
+/// What a merge of some of the sources takes from the merge of all.
+pub(super) struct Shared<'a> {
+    pub(super) parent: &'a Prepared,
+    /// Whether outputs are encoded as those of the merge of all.
+    pub(super) keeps_properties: bool,
+}
+
+pub(super) fn prepare_from(
+    options: &MergeOptions,
+    sources: Arc<Vec<Arc<Source>>>,
+    shared: Option<&Shared<'_>>,
+    context: &Context,
+) -> Result<Prepared> {
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,
         None => from_sources(&sources)?,
@@ -91,24 +107,35 @@ pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepa
     let budget = Budget::new(limit, sources.len(), keys.leaves.len(), threads);
     context.set_read_ahead_bytes(budget.read_ahead_bytes);
     let cache = Arc::new(LocationCache::new(context, budget.locations_bytes));
-    let properties = properties(
-        options,
-        &sources,
-        &leaves,
-        sorting_columns(&order, &keys),
-        reconciled.metadata.clone(),
-    )?;
+    let properties = match shared.filter(|shared| shared.keeps_properties) {
+        Some(shared) => Arc::clone(&shared.parent.properties),
+        None => properties(
+            options,
+            &sources,
+            &leaves,
+            sorting_columns(&order, &keys),
+            reconciled.metadata.clone(),
+        )?,
+    };
     let task = task_hash(options, &order, &sources);
-    context.set_total_bytes(total_bytes(&sources, &keys));
+    if shared.is_none() {
+        context.set_total_bytes(total_bytes(&sources, &keys));
+    }
     let bounds = bounds(&sources, &keys, options.assume_sorted, &cache, context)?;
     let regions = sweep(&bounds);
-    let pool = Pool::new(threads)?;
-    // The folder comes last: input that is refused leaves no trace.
-    let target = Target::open(&options.out, context)?;
-    if let Err(e) = check_free(&target, options, &sources, &task) {
-        target.abandon();
-        return Err(e);
-    }
+    let (pool, target) = match shared {
+        Some(Shared { parent, .. }) => (Arc::clone(&parent.pool), Arc::clone(&parent.target)),
+        None => {
+            let pool = Arc::new(Pool::new(threads)?);
+            // The folder comes last: input that is refused leaves no trace.
+            let target = Arc::new(Target::open(&options.out, context)?);
+            if let Err(e) = check_free(&target, options, &sources, &task) {
+                target.abandon();
+                return Err(e);
+            }
+            (pool, target)
+        }
+    };
     let merge_level = 1 + sources.iter().map(|s| level(s)).max().unwrap_or(0);
     Ok(Prepared {
         sources,

@@ -332,7 +332,7 @@ impl Runner<'_> {
                 Some(output) => output,
                 None => self.new_output()?,
             };
-            let pool = self.prepared.pool.as_ref().and_then(Pool::threads);
+            let pool = Option::as_ref(&self.prepared.pool).and_then(Pool::threads);
             let woven = output.weave(&self.loom, &self.prepared.leaves, &windows, pool)?;
             let made = &mut self.made;
             for (sum, more) in [

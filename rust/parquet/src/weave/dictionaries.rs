@@ -242,10 +242,13 @@ fn unite_chunks(
             false => {}
         }
     }
+    if union.is_empty() {
+        return Ok(United::IsTooLarge); // no values at all: readers want a dictionary behind ids
+    }
     let (bytes, values) = (union.byte_len() as u64, union.len() as u64);
     let id_bits = u64::from(width_of(union.len().saturating_sub(1) as u32));
     let plain = rows.saturating_mul(bytes) / values.max(1);
-    if bytes + rows * id_bits / 8 > plain && values > 0 {
+    if bytes + rows * id_bits / 8 > plain {
         return Ok(United::IsTooLarge);
     }
     let dictionary = union.finish()?;

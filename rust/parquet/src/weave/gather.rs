@@ -90,6 +90,16 @@ impl Lanes {
         self.held = 0;
     }
 
+    /// Lets go of sources that have given all their rows.
+    fn sweep(&mut self) {
+        for (lane, (row, end)) in self.lanes.iter_mut().zip(&self.rows) {
+            if lane.left == 0 && row >= end && lane.form != Form::Nothing {
+                self.held -= lane.memory_size();
+                lane.close();
+            }
+        }
+    }
+
     fn memory_size(&self) -> usize {
         self.lanes.capacity() * (size_of::<Lane>() + size_of::<(u64, u64)>())
     }
@@ -205,6 +215,7 @@ impl Gather<'_> {
     /// of the `wanted` rows that were.
     fn refill(&mut self, source: usize, wanted: usize, out: &mut impl PageOut) -> Result<usize> {
         self.loom.context().check_cancelled()?;
+        self.lanes.sweep();
         let (start, end) = self.lanes.rows[source];
         if start >= end {
             self.lanes.lanes[source].close();
