@@ -328,7 +328,8 @@ pub fn read_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDiction
         return Ok(ChunkDictionary::default());
     };
     let len = *num_values as usize;
-    let values = Arc::new(guard(|| Dictionary::new(layout, buf.clone(), len)).flatten()?);
+    let values = guard(|| Dictionary::new(layout, buf.clone(), len)).flatten();
+    let values = Arc::new(values.map_err(|e| pages.place_dictionary(e))?);
     Ok(ChunkDictionary { len, values: Some(values), page: Some(page) })
 }
 

@@ -208,6 +208,13 @@ impl Pages {
         }
     }
 
+    /// Says where an error in the dictionary is.
+    #[must_use]
+    pub fn place_dictionary(&self, e: Error) -> Error {
+        let offset = self.locations.dictionary.map_or(0, |(offset, _)| offset);
+        self.place(e, offset)
+    }
+
     fn place(&self, e: Error, offset: u64) -> Error {
         e.with_path(self.store.path()).with_column(self.column.as_str()).with_offset(offset)
     }
