@@ -26,7 +26,7 @@ use super::loser_tree::{Disorder, Step};
 use super::merge::Merge;
 use crate::error::Result;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
-use crate::run::{Runs, SourceId};
+use crate::run::{Run, Runs, SourceId};
 
 /// How outputs and row groups end.
 #[derive(Clone, Debug, Default)]
@@ -44,6 +44,10 @@ pub struct CutRule {
     pub largest_cut_keys: Vec<Vec<u8>>,
     /// Rows of all sources together.
     pub rows: u64,
+    /// Once a window has three eighths of its rows, it ends where another source begins to leave this many
+    /// rows in one stretch: rows of one source are cheaper to copy without those of another. 0 = it
+    /// does not.
+    pub owner_rows: u64,
     /// Note the key of every row of an output whose number is a multiple of this; 0 = none.
     pub sample_every: u64,
 }
@@ -91,6 +95,8 @@ pub struct Windows {
     /// Set once the output has its rows: it ends before this key.
     cut_bound: Option<Vec<u8>>,
     current: Window,
+    /// The source that left the last long stretch.
+    owner: Option<SourceId>,
     align_bound: Option<Vec<u8>>,
     ready: VecDeque<Window>,
     is_done: bool,
@@ -117,6 +123,7 @@ impl Windows {
             target: u64::MAX,
             cut_bound: None,
             current: Window::default(),
+            owner: None,
             align_bound: None,
             ready: VecDeque::new(),
             is_done: false,
@@ -258,7 +265,13 @@ impl Windows {
             let step =
                 self.merge.step(room.min(until_target), bound.as_deref(), &mut self.current.runs);
             match step {
-                Step::Need(source) => return Ok(Ask::Keys(source)),
+                Step::Need(source) => {
+                    let has_enough = 8 * self.pending() >= 3 * self.rows_max.min(u64::MAX / 8);
+                    if self.changes_owner(source) && has_enough {
+                        self.close_window(false);
+                    }
+                    return Ok(Ask::Keys(source));
+                }
                 Step::Start(source) => return Ok(Ask::RowGroupStart(source)),
                 Step::Full if self.pending() >= self.rows_max => self.close_window(false),
                 Step::Full => {}
@@ -292,6 +305,17 @@ impl Windows {
             self.current.samples.push((row, key));
         }
         every - row % every
+    }
+
+    /// Whether the stretch that is leaving is long, and the one before was another source's.
+    fn changes_owner(&mut self, source: SourceId) -> bool {
+        let last = self.current.runs.as_slice().last();
+        let is_long =
+            |run: &Run| run.source == source && u64::from(run.len) >= self.rule.owner_rows.max(1);
+        if self.rule.owner_rows == 0 || !last.is_some_and(is_long) || self.owner == Some(source) {
+            return false;
+        }
+        self.owner.replace(source).is_some()
     }
 
     fn pending(&self) -> u64 {
@@ -496,5 +520,38 @@ mod tests {
                 prop_assert_eq!(made, outputs.min(distinct));
             }
         }
+    }
+
+    #[test]
+    fn a_window_with_enough_rows_ends_where_the_owner_changes() {
+        let rows = |source: u64| (100 * source..100 * (source + 1)).map(|a| key(a as u32, 0));
+        let windows = |owner_rows: u64, rows_max: u64| {
+            let rule =
+                CutRule { owner_rows, target_rows: u64::MAX, rows: 300, ..CutRule::default() };
+            let mut windows = Windows::new(shape(), 3, rule, true);
+            windows.set_rows_max(rows_max);
+            let mut given = [0; 3];
+            let mut sizes = Vec::new();
+            loop {
+                match windows.next().unwrap() {
+                    Ask::Keys(s) => {
+                        let batch: Vec<u128> =
+                            rows(s.index() as u64).skip(given[s.index()]).take(20).collect();
+                        given[s.index()] += batch.len();
+                        match batch.is_empty() {
+                            true => windows.end(s),
+                            false => windows.supply(s, Keys::Packed(batch), false).unwrap(),
+                        }
+                    }
+                    Ask::RowGroupStart(s) => windows.enter(s),
+                    Ask::Window(w) => sizes.push(w.runs.rows()),
+                    Ask::Done => return sizes,
+                }
+            }
+        };
+        assert_eq!(windows(0, 200), [200, 100], "never asked for");
+        assert_eq!(windows(20, 200), [120, 100, 80], "a batch into the stretch of the next owner");
+        assert_eq!(windows(20, 1000), [300], "too few rows to end");
+        assert_eq!(windows(101, 200), [200, 100], "no stretch is that long");
     }
 }

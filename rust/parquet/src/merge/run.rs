@@ -36,6 +36,9 @@ use crate::weave::{Loom, Tiers};
 /// instead of copied: copying must not keep a lake of small row groups small.
 const COPY_SHARE_MIN: u64 = 8;
 
+/// Stretches shorter than this have no whole pages worth a row group of their own.
+const OWNER_ROWS_MIN: u64 = 4096;
+
 /// What a run made.
 pub(super) struct Made {
     pub(super) outputs: Vec<Finished>,
@@ -70,6 +73,10 @@ pub(super) fn run(
         align_columns: options.align_row_groups,
         largest_cut_keys: largest,
         rows: prepared.rows(),
+        owner_rows: match options.copy_tiers.contains(&Tier::Page) {
+            true => (options.page_rows / 2).max(OWNER_ROWS_MIN),
+            false => 0,
+        },
         sample_every: if prepared.order.is_empty() { 0 } else { KEY_INDEX_ROWS },
     };
     let check_order = !options.assume_sorted;
