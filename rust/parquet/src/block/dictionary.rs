@@ -146,6 +146,7 @@ impl Dictionary {
 #[derive(Debug, Default)]
 pub struct Remap {
     ids: Vec<u32>,
+    len: usize,
     is_identity: bool,
 }
 
@@ -156,16 +157,22 @@ impl Remap {
         self.is_identity
     }
 
+    /// Leaves `len` ids as they are.
+    #[must_use]
+    pub fn identity(len: usize) -> Self {
+        Self { ids: Vec::new(), len, is_identity: true }
+    }
+
     /// Number of ids.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.len
     }
 
     /// Whether there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.len == 0
     }
 
     /// Replaces ids of the source, all below [`len`](Self::len), by ids of the union.
@@ -204,7 +211,8 @@ impl Union {
     /// # Errors
     /// [`Kind::Unsupported`] when the values exceed four gigabytes.
     pub fn add(&mut self, dictionary: &Dictionary) -> Result<Remap> {
-        let mut remap = Remap { ids: Vec::with_capacity(dictionary.len()), is_identity: true };
+        let len = dictionary.len();
+        let mut remap = Remap { ids: Vec::with_capacity(len), len, is_identity: true };
         for id in 0..dictionary.len() {
             let value = dictionary.plain(id);
             let new = self.intern(value)?;

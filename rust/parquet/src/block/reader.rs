@@ -324,6 +324,14 @@ pub fn read_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDiction
     let Some(page) = pages.take_dictionary()? else {
         return Ok(ChunkDictionary::default());
     };
+    into_dictionary(pages, page, layout)
+}
+
+/// The dictionary that `page` of a chunk holds.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when it has fewer values than it says.
+pub fn into_dictionary(pages: &Pages, page: Page, layout: Layout) -> Result<ChunkDictionary> {
     let Page::DictionaryPage { buf, num_values, .. } = &page else {
         return Ok(ChunkDictionary::default());
     };

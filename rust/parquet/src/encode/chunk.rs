@@ -80,15 +80,25 @@ pub struct PageRules<'a> {
 pub struct Ids {
     /// The values.
     pub dictionary: Arc<Dictionary>,
-    /// Their order.
-    pub ranks: Ranks,
+    /// Their order, if many pages refer to them.
+    pub ranks: Option<Ranks>,
+    /// The page of a source that they are, to be written as it is.
+    pub stored: Option<Stored>,
 }
 
 impl Ids {
     /// Bytes held on the heap, without the dictionary.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        self.ranks.memory_size()
+        self.ranks.as_ref().map_or(0, Ranks::memory_size)
+    }
+
+    /// Bounds and NaN of the values that `ids` stand for.
+    fn bounds(&self, order: ValueOrder, layout: Layout, ids: &[u32]) -> (Option<Bounds>, u64) {
+        match &self.ranks {
+            Some(ranks) => ranks.bounds(&self.dictionary, ids.iter().copied()),
+            None => of_plain(order, layout, &self.dictionary.look_up(ids)),
+        }
     }
 }
 
@@ -346,8 +356,7 @@ impl<'a> ChunkWriter<'a> {
     fn page_facts(&self, page: &PageBuffer) -> Facts {
         let (bounds, nans, bytes) = match &self.ids {
             Some(ids) if self.writes_ids => {
-                let numbers = page.ids().iter().copied();
-                let (bounds, nans) = ids.ranks.bounds(&ids.dictionary, numbers);
+                let (bounds, nans) = ids.bounds(self.order, self.layout, page.ids());
                 let len = |id: &u32| ids.dictionary.value(*id as usize).len();
                 let bytes = (self.layout == Layout::Prefixed)
                     .then(|| page.ids().iter().map(len).sum::<usize>());
@@ -423,7 +432,7 @@ impl<'a> ChunkWriter<'a> {
                 let Some(ids) = &self.ids else {
                     return Err(Error::new(Kind::Internal, "a page of ids has no dictionary"));
                 };
-                let (bounds, nans) = ids.ranks.bounds(&ids.dictionary, numbers.iter().copied());
+                let (bounds, nans) = ids.bounds(self.order, self.layout, numbers);
                 let len = |id: &u32| dictionary.value(*id as usize).len();
                 let bytes = (self.layout == Layout::Prefixed)
                     .then(|| numbers.iter().map(len).sum::<usize>());
@@ -444,6 +453,16 @@ impl<'a> ChunkWriter<'a> {
             return Ok(());
         }
         let Some(ids) = &self.ids else { return Ok(()) };
+        if let Some(stored) = &ids.stored {
+            let bytes = stored.bytes().clone();
+            let unpacked = stored.header.uncompressed_len as usize + stored.header_len();
+            self.dictionary_offset = Some(self.sink.byte_len());
+            self.totals.unpacked += unpacked as u64;
+            self.totals.packed += bytes.len() as u64;
+            self.verbatim.bytes += bytes.len() as u64;
+            self.count_page(PageType::DICTIONARY_PAGE, Encoding::PLAIN);
+            return self.sink.push(bytes);
+        }
         let values = ids.dictionary.bytes();
         let mut body = Vec::new();
         self.packers.pack(self.rules.codec, values, &mut body)?;

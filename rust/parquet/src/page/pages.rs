@@ -229,8 +229,23 @@ impl Pages {
         }
     }
 
+    /// Takes the dictionary as it is stored, and reads nothing ahead.
+    ///
+    /// # Errors
+    /// As [`next_stored`](Self::next_stored).
+    pub fn stored_dictionary(&mut self) -> Result<Option<Stored>> {
+        self.stored_dictionary_and(usize::MAX)
+    }
+
     /// Reads the dictionary, and ahead from the page `ahead` on.
     fn dictionary_page(&mut self, ahead: usize) -> Result<Option<Page>> {
+        match self.stored_dictionary_and(ahead)? {
+            Some(stored) => self.unpack_stored(&stored).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn stored_dictionary_and(&mut self, ahead: usize) -> Result<Option<Stored>> {
         self.dictionary = Dictionary::Gone;
         let Some((offset, len)) = self.locations.dictionary else { return Ok(None) };
         self.context.check_cancelled()?;
@@ -238,7 +253,7 @@ impl Pages {
         let stored = Self::take(&mut self.window, from, (offset, len), ahead)
             .and_then(|bytes| self.parse(bytes, None))
             .map_err(|e| self.place(e, offset))?;
-        self.unpack_stored(&stored).map(Some)
+        Ok(Some(stored))
     }
 
     /// The stored bytes of the page at `(offset, len)`, from the window or from one read that also

@@ -27,7 +27,7 @@ use crate::encode::bounds::{Ranks, ValueOrder};
 use crate::encode::chunk::Ids;
 use crate::leaf::OutputLeaf;
 use crate::page::hybrid::width_of;
-use crate::page::{Locations, Pages};
+use crate::page::{Locations, PageLoc, Pages};
 use crate::properties::has_paying_dictionary;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -130,34 +130,45 @@ pub(super) fn of_owner(
         return Ok(None);
     }
     let layout = Layout::of(&output.descr);
-    // Pages of ids come first in a chunk: without one among the whole pages of the stretch the
-    // dictionary would be of no use.
-    let first = taken.start.saturating_sub(source.row_group_start(group));
-    let Some(whole) = locations.pages.iter().find(|page| page.first_row >= first) else {
-        return Ok(None);
-    };
-    let row = whole.first_row;
-    let (mut pages, _) = Pages::open(source, group, *leaf, row, &loom.context, locations)?;
+    // Pages of ids come first in a chunk. They must hold most of the dictionary's values, or it
+    // would be larger than what it saves.
+    let start = taken.start.saturating_sub(source.row_group_start(group));
+    let end = taken.end - source.row_group_start(group);
+    let whole = |page: &&PageLoc| page.first_row >= start && page.first_row + page.rows <= end;
+    let Some(first) = locations.pages.iter().find(whole).copied() else { return Ok(None) };
+    let open = |row| Pages::open(source, group, *leaf, row, &loom.context, Arc::clone(&locations));
+    let (mut pages, _) = open(first.first_row)?;
     pages.leave_dictionary();
-    let encoding = pages.next_stored()?.and_then(|page| page.header.data_encoding());
-    if !matches!(encoding, Some(Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY)) {
+    if !is_ids(&mut pages)? {
         return Ok(None);
     }
-    let Some(dictionary) = reader::read_dictionary(&mut pages, layout)?.values else {
+    let Some(stored) = pages.stored_dictionary()? else { return Ok(None) };
+    let page = pages.unpack_stored(&stored)?;
+    let Some(dictionary) = reader::into_dictionary(&pages, page, layout)?.values else {
         return Ok(None);
     };
-    let mut union = Union::new(layout);
-    let remap = union.add(&dictionary)?;
-    if !remap.is_identity() {
-        return Ok(None); // a value twice: rare, and not worth a way of its own
+    let values = dictionary.len() as u64;
+    let enough = first.first_row + values - values / 4;
+    if let Some(last) = locations.pages.iter().find(|page| page.first_row + page.rows >= enough) {
+        let (mut pages, _) = open(last.first_row)?;
+        pages.leave_dictionary();
+        if !whole(&last) || !is_ids(&mut pages)? {
+            return Ok(None);
+        }
     }
-    let remaps = BTreeMap::from([((source.id, group), remap)]);
-    let ranks = Ranks::new(ValueOrder::of(&output.descr), &dictionary);
-    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks };
+    let remaps = BTreeMap::from([((source.id, group), Remap::identity(dictionary.len()))]);
+    // Few pages refer to it: their values are looked up instead of ranking all.
+    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks: None, stored: Some(stored) };
     let mut united = reader::United { dictionary, remaps, charge: None };
     let charge = loom.context.charge(united.memory_size() + ids.memory_size());
     united.charge = Some(charge);
     Ok(Some((Arc::new(united), Arc::new(ids))))
+}
+
+/// Whether the next page refers to a dictionary.
+fn is_ids(pages: &mut Pages) -> Result<bool> {
+    let encoding = pages.next_stored()?.and_then(|page| page.header.data_encoding());
+    Ok(matches!(encoding, Some(Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY)))
 }
 
 /// A column chunk with a dictionary.
@@ -253,7 +264,7 @@ fn unite_chunks(
     }
     let dictionary = union.finish()?;
     let ranks = Ranks::new(ValueOrder::of(&output.descr), &dictionary);
-    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks };
+    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks: Some(ranks), stored: None };
     charge.set(dictionary.memory_size() + ids.memory_size() + remaps_size);
     let united = reader::United { dictionary, remaps, charge: Some(charge) };
     Ok(United::Pays(Arc::new(united), Arc::new(ids)))
