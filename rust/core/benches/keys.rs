@@ -1,5 +1,5 @@
-//! Encoding of key columns: `keys/metrics` (three texts, one descending integer) and
-//! `keys/numbers` (packed into a `u128`).
+//! Encoding of key columns: `keys/metrics` (three texts, one descending integer), `keys/ranked` (the
+//! same as ranks) and `keys/numbers` (both packed into a `u128`).
 
 mod data;
 
@@ -20,6 +20,10 @@ fn main() -> Result<()> {
     let texts = metrics.texts();
     assert_eq!(metrics.encode(&texts)?.len() as u64, ROWS);
     group.bench_function("metrics", |b| b.iter(|| measured(|| metrics.encode(&texts))));
+
+    let ranked = metrics.ranked()?;
+    assert_eq!(ranked.encode()?.len() as u64, ROWS);
+    group.bench_function("ranked", |b| b.iter(|| measured(|| ranked.encode())));
 
     let numbers = Numbers::try_new(0..ROWS)?;
     assert!(numbers.shape.packs(), "both numbers fit a u128");

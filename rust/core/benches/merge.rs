@@ -1,4 +1,4 @@
-//! The loser tree, sixteen sources: `merge/{packed,bytes}/{interleaved,long_runs}`. Keys are
+//! The loser tree, sixteen sources: `merge/{ranked,packed,bytes}/{interleaved,long_runs}`. Keys are
 //! checked as they are supplied, as in a real merge; making and copying them is not timed.
 
 mod data;
@@ -21,9 +21,13 @@ fn main() -> Result<()> {
     let mut criterion = Criterion::default().configure_from_args();
     for (name, run_rows) in [("interleaved", 1), ("long_runs", LONG_RUN_ROWS)] {
         let dealt = deal(run_rows);
+        let mut ranked = Vec::new();
         let mut packed = Vec::new();
         let mut bytes = Vec::new();
         for rows in &dealt {
+            ranked.push(batches(rows, |rows| {
+                Metrics::try_new(rows.iter().copied())?.ranked()?.encode()
+            })?);
             packed.push(batches(rows, |rows| Numbers::try_new(rows.iter().copied())?.encode())?);
             bytes.push(batches(rows, |rows| {
                 let metrics = Metrics::try_new(rows.iter().copied())?;
@@ -32,6 +36,8 @@ fn main() -> Result<()> {
         }
         let numbers = Numbers::try_new(0..0)?.shape;
         let metrics = Metrics::try_new(0..0)?.shape;
+        let short = Metrics::try_new(0..0)?.ranked()?.shape;
+        bench(&mut criterion, &format!("ranked/{name}"), &short, &ranked);
         bench(&mut criterion, &format!("packed/{name}"), &numbers, &packed);
         bench(&mut criterion, &format!("bytes/{name}"), &metrics, &bytes);
     }

@@ -16,6 +16,7 @@
 //! Deciding the order (`plan`); copying the rows (`plait_parquet::weave`).
 
 use std::fmt;
+use std::hint::select_unpredictable;
 
 /// Index of a source in the order in which the sources were given; ties leave in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +96,14 @@ impl Runs {
         }
     }
 
+    /// Appends the runs of `block`.
+    pub(crate) fn extend(&mut self, block: &Block) {
+        let Some((first, rest)) = block.as_slice().split_first() else { return };
+        self.push(first.source, first.start, u64::from(first.len));
+        self.runs.extend_from_slice(rest);
+        self.rows += rest.iter().map(|run| u64::from(run.len)).sum::<u64>();
+    }
+
     /// The runs, in output order.
     #[must_use]
     pub fn as_slice(&self) -> &[Run] {
@@ -129,6 +138,54 @@ impl Runs {
     #[must_use]
     pub fn memory_size(&self) -> usize {
         self.runs.capacity() * size_of::<Run>()
+    }
+}
+
+/// Some rows on their way into [`Runs`], one at a time and without a branch on whose they are.
+pub(crate) struct Block {
+    runs: [Run; Self::ROWS],
+    len: usize,
+    rows: usize,
+    /// The last run.
+    open: Run,
+}
+
+impl Default for Block {
+    #[inline(always)]
+    fn default() -> Self {
+        let none = Run { start: 0, len: 0, source: SourceId(u32::MAX) };
+        Self { runs: [none; Self::ROWS], len: 0, rows: 0, open: none }
+    }
+}
+
+impl Block {
+    /// Room, a power of two.
+    pub(crate) const ROWS: usize = 128;
+
+    /// Appends a row. There is room for it, and it follows the row before it if both are of one
+    /// source.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, source: SourceId, row: u64) {
+        let differs = source != self.open.source;
+        self.len += usize::from(differs);
+        self.rows += 1;
+        self.open.source = source;
+        self.open.start = select_unpredictable(differs, row, self.open.start);
+        self.open.len = select_unpredictable(differs, 0, self.open.len) + 1;
+        let run = &mut self.runs[self.len.wrapping_sub(1) % Self::ROWS];
+        run.start = self.open.start;
+        run.len = self.open.len;
+        run.source = source;
+    }
+
+    /// Number of rows.
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn as_slice(&self) -> &[Run] {
+        &self.runs[..self.len]
     }
 }
 

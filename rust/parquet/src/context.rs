@@ -236,6 +236,12 @@ impl Context {
         self.0.rows_written.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// Forgets how far the call has come: it begins anew.
+    pub fn start_over(&self) {
+        self.0.consumed_bytes.store(0, Ordering::Relaxed);
+        self.0.rows_written.store(0, Ordering::Relaxed);
+    }
+
     /// Names the stage that begins: 0 plan, 1 merge, 2 publish, 3 verify.
     pub fn enter_stage(&self, stage: usize) {
         self.0.stage.store(stage, Ordering::Relaxed);

@@ -31,6 +31,7 @@ pub mod page;
 mod pool;
 pub mod properties;
 mod queue;
+pub mod ranks;
 pub mod report;
 pub mod schema;
 pub mod sink;

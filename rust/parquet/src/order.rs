@@ -113,7 +113,7 @@ pub(crate) fn key_leaves(
         });
         key_leaves.extend(leaves.get(index).cloned());
     }
-    Ok(KeyLeaves { shape: KeyShape::try_new(columns)?, leaves: key_leaves })
+    Ok(KeyLeaves { shape: KeyShape::try_new(columns)?, leaves: key_leaves, ranks: None })
 }
 
 /// The footer's form of the order.
@@ -128,19 +128,22 @@ pub(crate) fn sorting_columns(order: &SortOrder, keys: &KeyLeaves) -> Vec<Sortin
         .collect()
 }
 
-/// The error for a key that is smaller than the one before it.
+/// The error for a key that is smaller than the one before it, both as they were read.
 pub(crate) fn unsorted(
     source: &Source,
-    shape: &KeyShape,
+    keys: &KeyLeaves,
     row: u64,
     before: &[u8],
     after: &[u8],
 ) -> Error {
+    let shape = &keys.shape;
+    let text =
+        |key: &[u8]| keys.tell(key).map_or_else(|e| e.to_string(), |key| render(shape, &key));
     let names: Vec<&str> = shape.columns().iter().map(|c| c.name.as_str()).collect();
     Error::new(Kind::UnsortedSource, "key goes backwards")
         .with_path(source.path())
         .with_column(names.join(", "))
         .with_row(row)
-        .with_got(format!("{} after {}", render(shape, after), render(shape, before)))
+        .with_got(format!("{} after {}", text(after), text(before)))
         .with_hint("sort the file first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere")
 }

@@ -1,4 +1,4 @@
-//! Rows of two key shapes. Row numbers ascend with the keys, so that a source is any ascending
+//! Rows of three key shapes. Row numbers ascend with the keys, so that a source is any ascending
 //! list of row numbers.
 
 use plait_core::Result;
@@ -54,10 +54,45 @@ impl Metrics {
         self.texts.each_ref().map(|column| column.iter().map(String::as_bytes).collect())
     }
 
+    /// The columns as a merge has them: ranks for the texts, the time without a marker.
+    pub(crate) fn ranked(&self) -> Result<Ranked> {
+        // Digits of the texts ascend as the texts do.
+        let digits = |text: &String| {
+            let digits = text.chars().filter_map(|c| c.to_digit(10)).take(4);
+            digits.fold(0, |number, digit| number * 10 + u64::from(digit))
+        };
+        let [metric, service, host] =
+            self.texts.each_ref().map(|texts| texts.iter().map(digits).collect());
+        let time = self.times.iter().map(|t| t.cast_unsigned() ^ 1 << 63).collect();
+        let rank = |bytes| KeyType::Rank { bytes };
+        Ok(Ranked {
+            shape: shape(&[
+                ("metric_name", rank(1), false),
+                ("service", rank(1), false),
+                ("host", rank(2), false),
+                ("timestamp_secs", rank(8), true),
+            ])?,
+            columns: [metric, service, host, time],
+        })
+    }
+
     pub(crate) fn encode(&self, texts: &[Vec<&[u8]>; 3]) -> Result<Keys> {
         let [metric, service, host] = texts.each_ref().map(|column| Values::Bytes(column));
         let columns = [metric, service, host, Values::Int64(&self.times)];
         encode(&self.shape, self.times.len(), &columns.map(present))
+    }
+}
+
+/// The rows of [`Metrics`] as ranks.
+pub(crate) struct Ranked {
+    pub(crate) shape: KeyShape,
+    columns: [Vec<u64>; 4],
+}
+
+impl Ranked {
+    pub(crate) fn encode(&self) -> Result<Keys> {
+        let columns = self.columns.each_ref().map(|column| Values::Numbers(column));
+        encode(&self.shape, self.columns[0].len(), &columns.map(present))
     }
 }
 

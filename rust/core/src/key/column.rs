@@ -5,7 +5,7 @@
 //! present     true   false   true       present, then the same
 //! values      7, -1                     dense: nulls take no place
 //!
-//! packed      a ──shift──> │01 80000007│01 …      each column is or-ed into its bits
+//! packed      a ──xor, shift──> │01 80000007│01 …      each column is or-ed into its bits
 //! bytes       lengths ──> offsets ──> each column writes at its row's cursor and moves it on
 //! ```
 //!
@@ -18,13 +18,18 @@
 //! Scratch: one cursor a row, and 16 or 32 bytes a decimal.
 //!
 //! # Not here
-//! Arrow arrays (`arrow`); the way back (`decode`).
+//! Arrow arrays (`arrow`); the bytes of one value (`number`); the way back (`decode`).
 
 use arrow_buffer::i256;
 use half::f16;
 
-use super::keys::{KeyBytes, Keys};
-use super::shape::{KeyColumn, KeyShape, KeyType};
+use super::keys::Keys;
+use super::number::{
+    decimal_out_of_range, flip_sign, float16, float32, float64, half_of, int32, int64, int96,
+    int128, int256, sign_extend,
+};
+use super::shape::{KeyColumn, KeyShape, KeyType, PACKED_BYTES_MAX};
+use super::target::{Place, Target};
 use crate::{Error, Kind, Result};
 
 /// First byte of everything that is not null.
@@ -32,6 +37,9 @@ pub(super) const VALUE: u8 = 0x01;
 
 /// Follows a zero byte that belongs to the value.
 pub(super) const ESCAPED: u8 = 0x01;
+
+/// Bytes of a `u64`.
+const NUMBER_BYTES_MAX: usize = 8;
 
 /// Bytes behind a variable-width value.
 const TERMINATOR_BYTES: usize = 2;
@@ -62,6 +70,9 @@ pub enum Values<'a> {
     /// For [`KeyType::Bytes`], decimals (unscaled, two's complement, big-endian, any length) and
     /// [`KeyType::Float16`] (2 bytes, little-endian).
     Bytes(&'a [&'a [u8]]),
+    /// For [`KeyType::Rank`], and for every type of at most eight bytes (see
+    /// [`numbers`](super::numbers)).
+    Numbers(&'a [u64]),
 }
 
 impl Values<'_> {
@@ -78,6 +89,7 @@ impl Values<'_> {
             Self::Float(values) => values.len(),
             Self::Double(values) => values.len(),
             Self::Bytes(values) => values.len(),
+            Self::Numbers(values) => values.len(),
         }
     }
 
@@ -94,6 +106,7 @@ impl Values<'_> {
             Self::Float(_) => "float32",
             Self::Double(_) => "float64",
             Self::Bytes(_) => "byte string",
+            Self::Numbers(_) => "number",
         }
     }
 }
@@ -129,19 +142,71 @@ pub fn encode(shape: &KeyShape, rows: usize, columns: &[Column<'_>]) -> Result<K
         return Err(Error::new(Kind::Internal, "number of columns differs from the key's")
             .with_got(format!("{} for {}", columns.len(), shape.columns().len())));
     }
+    if let Some(mut packing) = Packing::try_new(shape, rows) {
+        for column in columns {
+            packing.push(column)?;
+        }
+        return packing.finish();
+    }
     let mut lanes = Vec::with_capacity(columns.len());
     for (ty, column) in shape.columns().iter().zip(columns) {
         lanes.push(Lane::try_new(ty, rows, column).map_err(|e| e.with_column(&ty.name))?);
     }
-    let mut target = if shape.packs() {
-        Target::Packed { keys: vec![0; rows], used: 0 }
-    } else {
-        Target::bytes(shape, rows, &lanes)
-    };
+    let mut target = Target::bytes(lengths(rows, &lanes));
     for lane in &lanes {
         lane.write(&mut target).map_err(|e| e.with_column(&lane.column.name))?;
     }
     Ok(target.finish())
+}
+
+/// Keys that are packed column by column, so that no two columns need be held at once.
+pub struct Packing<'a> {
+    shape: &'a KeyShape,
+    columns: usize,
+    rows: usize,
+    target: Target,
+}
+
+impl<'a> Packing<'a> {
+    /// Keys of `rows` rows without a column yet; `None` if they do not fit a `u128`.
+    #[must_use]
+    pub fn try_new(shape: &'a KeyShape, rows: usize) -> Option<Self> {
+        let target = Target::Packed { keys: vec![0; rows], used: 0 };
+        shape.packs().then_some(Self { shape, columns: 0, rows, target })
+    }
+
+    /// Adds the next column.
+    ///
+    /// # Errors
+    /// As [`encode`].
+    pub fn push(&mut self, column: &Column<'_>) -> Result<()> {
+        let Some(ty) = self.shape.columns().get(self.columns) else {
+            return Err(self.miscounted());
+        };
+        self.columns += 1;
+        Lane::try_new(ty, self.rows, column)
+            .and_then(|lane| lane.write(&mut self.target))
+            .map_err(|e| e.with_column(&ty.name))
+    }
+
+    /// The keys.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when a column is missing.
+    pub fn finish(self) -> Result<Keys> {
+        if self.columns == self.shape.columns().len() {
+            return Ok(self.target.finish());
+        }
+        Err(self.miscounted())
+    }
+
+    fn miscounted(&self) -> Error {
+        Error::new(Kind::Internal, "number of columns differs from the key's").with_got(format!(
+            "{} for {}",
+            self.columns,
+            self.shape.columns().len()
+        ))
+    }
 }
 
 /// A checked column: as many values as rows that are present.
@@ -180,6 +245,9 @@ impl<'a> Lane<'a> {
                 "number of values differs from rows that have one",
             )
             .with_got(format!("{} values for {expected} rows", values.len())));
+        }
+        if matches!(column.ty, KeyType::Rank { .. }) && expected < rows {
+            return Err(Error::new(Kind::Internal, "a rank stands for nulls too, and is missing"));
         }
         Ok(Self { column, present, values })
     }
@@ -262,6 +330,9 @@ impl<'a> Lane<'a> {
             }
 
             (T::Bytes { .. }, V::Bytes(v)) => self.variable(to, v),
+            (ty, V::Numbers(v)) if ty.width().is_some_and(|width| width <= NUMBER_BYTES_MAX) => {
+                self.numbers(to, v);
+            }
             (ty, values) => {
                 return Err(Error::new(Kind::Internal, "values do not fit the key column")
                     .with_got(format!("{} values for {ty}", values.name())));
@@ -273,26 +344,22 @@ impl<'a> Lane<'a> {
     /// Writes marker and `W` bytes a row.
     #[inline(always)]
     fn fixed<const W: usize>(&self, to: &mut Target, value: impl Fn(usize) -> [u8; W]) {
-        let null = self.column.null_marker();
-        let mask = self.column.mask();
         match to {
             Target::Packed { keys, used } => {
-                let shift = *used;
-                let null = u128::from(null) << 120;
+                let place = Place::of(self.column, used);
                 self.for_each(keys.len(), |row, at| {
-                    let bits = at.map_or(null, |i| {
-                        let mut padded = [0; 16];
-                        padded[0] = VALUE;
-                        for (to, from) in padded[1..].iter_mut().zip(value(i)) {
-                            *to = from ^ mask;
+                    keys[row] |= place.bits(at.map(|i| {
+                        let mut padded = [0; PACKED_BYTES_MAX];
+                        if let Some(low) = padded.last_chunk_mut() {
+                            *low = value(i);
                         }
                         u128::from_be_bytes(padded)
-                    });
-                    keys[row] |= bits >> shift;
+                    }));
                 });
-                *used += 8 * (1 + W as u32);
             }
             Target::Bytes { cursors, data, .. } => {
+                let null = self.column.null_marker();
+                let mask = self.column.mask();
                 self.for_each(cursors.len(), |row, at| {
                     let cursor = cursors[row];
                     cursors[row] = cursor + 1 + W;
@@ -303,6 +370,39 @@ impl<'a> Lane<'a> {
                             to[1..].copy_from_slice(&value(i).map(|byte| byte ^ mask));
                         }
                         None => to[0] = null, // zeros are there already
+                    }
+                });
+            }
+        }
+    }
+
+    /// Writes a marker, unless values are ranks, and the low bytes of a number a row.
+    fn numbers(&self, to: &mut Target, values: &[u64]) {
+        match to {
+            Target::Packed { keys, used } => {
+                let place = Place::of(self.column, used);
+                match self.present {
+                    Present::All => place.put(keys, values),
+                    _ => self.for_each(keys.len(), |row, at| {
+                        keys[row] |= place.bits(at.map(|i| u128::from(values[i])));
+                    }),
+                }
+            }
+            Target::Bytes { cursors, data, .. } => {
+                let null = self.column.null_marker();
+                let flip = if self.column.descending { u64::MAX } else { 0 };
+                let width = self.column.ty.width().unwrap_or(0).min(NUMBER_BYTES_MAX);
+                let marker = self.column.ty.marker_bytes();
+                self.for_each(cursors.len(), |row, at| {
+                    let cursor = cursors[row];
+                    cursors[row] = cursor + marker + width;
+                    let (to, low) = data[cursor..cursor + marker + width].split_at_mut(marker);
+                    if let Some(first) = to.first_mut() {
+                        *first = if at.is_some() { VALUE } else { null };
+                    }
+                    if let Some(i) = at {
+                        let bytes = (values[i] ^ flip).to_be_bytes();
+                        low.copy_from_slice(&bytes[NUMBER_BYTES_MAX - width..]);
                     }
                 });
             }
@@ -335,50 +435,17 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// Where columns are written, one after the other.
-enum Target {
-    Packed { keys: Vec<u128>, used: u32 },
-    Bytes { offsets: Vec<usize>, cursors: Vec<usize>, data: Vec<u8> },
-}
-
-impl Target {
-    fn bytes(shape: &KeyShape, rows: usize, lanes: &[Lane<'_>]) -> Self {
-        let markers_and_fixed = |lane: &Lane<'_>| 1 + lane.column.ty.width().unwrap_or(0);
-        let every_row = lanes.iter().map(markers_and_fixed).sum();
-        let mut cursors = vec![every_row; rows];
-        if shape.fixed_width().is_none() {
-            for lane in lanes {
-                if let (KeyType::Bytes { .. }, Values::Bytes(values)) =
-                    (lane.column.ty, lane.values)
-                {
-                    lane.for_each(rows, |row, at| {
-                        cursors[row] += at.map_or(0, |i| escaped_len(values[i]));
-                    });
-                }
-            }
-        }
-        // Lengths become starts in place.
-        let mut offsets = Vec::with_capacity(rows + 1);
-        let mut end = 0;
-        offsets.push(0);
-        for cursor in &mut cursors {
-            let start = end;
-            end += *cursor;
-            *cursor = start;
-            offsets.push(end);
-        }
-        Self::Bytes { offsets, cursors, data: vec![0; end] }
-    }
-
-    fn finish(self) -> Keys {
-        match self {
-            Self::Packed { keys, .. } => Keys::Packed(keys),
-            Self::Bytes { offsets, cursors, data } => {
-                debug_assert!(offsets[1..] == cursors, "a row ends where the next one starts");
-                Keys::Bytes(KeyBytes::from_parts(offsets, data))
-            }
+/// Bytes of every key.
+fn lengths(rows: usize, lanes: &[Lane<'_>]) -> Vec<usize> {
+    let fixed =
+        |lane: &Lane<'_>| lane.column.ty.marker_bytes() + lane.column.ty.width().unwrap_or(0);
+    let mut lengths = vec![lanes.iter().map(fixed).sum(); rows];
+    for lane in lanes {
+        if let (KeyType::Bytes { .. }, Values::Bytes(values)) = (lane.column.ty, lane.values) {
+            lane.for_each(rows, |row, at| lengths[row] += at.map_or(0, |i| escaped_len(values[i])));
         }
     }
+    lengths
 }
 
 fn escaped_len(value: &[u8]) -> usize {
@@ -402,80 +469,6 @@ fn escape(to: &mut [u8], value: &[u8]) -> usize {
         at += part.len();
     }
     at + TERMINATOR_BYTES
-}
-
-fn int32(value: i32) -> [u8; 4] {
-    (value.cast_unsigned() ^ (1 << 31)).to_be_bytes()
-}
-
-fn int64(value: i64) -> [u8; 8] {
-    (value.cast_unsigned() ^ (1 << 63)).to_be_bytes()
-}
-
-fn int128(value: i128) -> [u8; 16] {
-    flip_sign(value.to_be_bytes())
-}
-
-fn int256(value: i256) -> [u8; 32] {
-    flip_sign(value.to_be_bytes())
-}
-
-pub(super) fn flip_sign<const W: usize>(mut bytes: [u8; W]) -> [u8; W] {
-    if let Some(first) = bytes.first_mut() {
-        *first ^= 0x80;
-    }
-    bytes
-}
-
-fn int96(bytes: [u8; 12]) -> [u8; 12] {
-    let mut reversed = bytes;
-    reversed.reverse(); // day, then nanoseconds, both big-endian
-    flip_sign(reversed)
-}
-
-pub(super) fn float16(value: f16) -> [u8; 2] {
-    let value = if value.is_nan() { f16::NAN } else { value };
-    let bits = if value == f16::ZERO { 0 } else { value.to_bits() };
-    (if bits >> 15 == 0 { bits | 1 << 15 } else { !bits }).to_be_bytes()
-}
-
-pub(super) fn float32(value: f32) -> [u8; 4] {
-    // Only one NaN, above infinity; adding 0.0 turns -0.0 into 0.0.
-    let bits = if value.is_nan() { 0x7FC0_0000 } else { (value + 0.0).to_bits() };
-    (if bits >> 31 == 0 { bits | 1 << 31 } else { !bits }).to_be_bytes()
-}
-
-pub(super) fn float64(value: f64) -> [u8; 8] {
-    let bits = if value.is_nan() { 0x7FF8 << 48 } else { (value + 0.0).to_bits() };
-    (if bits >> 63 == 0 { bits | 1 << 63 } else { !bits }).to_be_bytes()
-}
-
-fn half_of(bytes: &[u8]) -> Result<f16> {
-    let bytes = bytes.try_into().map_err(|_| {
-        Error::new(Kind::CorruptSource, "half-precision float does not have 2 bytes")
-            .with_got(format!("{} bytes", bytes.len()))
-    })?;
-    Ok(f16::from_le_bytes(bytes))
-}
-
-fn decimal_out_of_range() -> Error {
-    Error::new(Kind::CorruptSource, "decimal has more digits than its type allows")
-}
-
-/// Brings big-endian two's complement of any length to `W` bytes.
-fn sign_extend<const W: usize>(bytes: &[u8]) -> Result<[u8; W]> {
-    let Some(first) = bytes.first() else {
-        return Err(Error::new(Kind::CorruptSource, "decimal has no bytes"));
-    };
-    let sign = if first >> 7 == 1 { 0xFF } else { 0x00 };
-    let (extra, low) = bytes.split_at(bytes.len().saturating_sub(W));
-    let sign_is_kept = low.first().is_some_and(|byte| byte >> 7 == sign >> 7);
-    if !sign_is_kept || extra.iter().any(|byte| *byte != sign) {
-        return Err(decimal_out_of_range());
-    }
-    let mut wide = [sign; W];
-    wide[W - low.len()..].copy_from_slice(low);
-    Ok(wide)
 }
 
 #[cfg(test)]

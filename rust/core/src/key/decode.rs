@@ -19,7 +19,8 @@ use std::fmt;
 use arrow_buffer::i256;
 use half::f16;
 
-use super::column::{ESCAPED, VALUE, flip_sign, float16, float32, float64};
+use super::column::{ESCAPED, VALUE};
+use super::number::{flip_sign, float16, float32, float64};
 use super::shape::{KeyColumn, KeyShape, KeyType};
 use crate::{Error, Kind, Result};
 
@@ -131,6 +132,11 @@ pub(super) fn split_field<'a>(
     bytes: &'a [u8],
 ) -> Result<(Field<'a>, &'a [u8])> {
     let error = |what| corrupt(what).with_column(&column.name);
+    if let KeyType::Rank { bytes: width } = column.ty {
+        let field = bytes.split_at_checked(usize::from(width));
+        let field = field.map(|(rank, after)| (Field::Fixed(rank), after));
+        return field.ok_or_else(|| error("key ends in the middle of a column"));
+    }
     let Some((marker, rest)) = bytes.split_first() else {
         return Err(error("key ends before a column"));
     };
@@ -170,20 +176,26 @@ pub(super) fn split_field<'a>(
     Ok((Field::Variable(value.unwrap_or_default()), after.unwrap_or_default()))
 }
 
-fn value(column: &KeyColumn, field: Field<'_>) -> Result<KeyValue> {
+/// A byte string as it was before it was escaped and complemented.
+pub(super) fn unescape(column: &KeyColumn, bytes: &[u8]) -> Vec<u8> {
     let mask = column.mask();
+    let mut value = Vec::with_capacity(bytes.len());
+    let mut after_zero = false;
+    for byte in bytes.iter().map(|byte| byte ^ mask) {
+        if !after_zero {
+            value.push(byte);
+        }
+        after_zero = !after_zero && byte == 0;
+    }
+    value
+}
+
+fn value(column: &KeyColumn, field: Field<'_>) -> Result<KeyValue> {
     match field {
         Field::Null => Ok(KeyValue::Null),
         Field::Fixed(bytes) => fixed(column, bytes),
         Field::Variable(bytes) => {
-            let mut value = Vec::with_capacity(bytes.len());
-            let mut after_zero = false;
-            for byte in bytes.iter().map(|byte| byte ^ mask) {
-                if !after_zero {
-                    value.push(byte);
-                }
-                after_zero = !after_zero && byte == 0;
-            }
+            let value = unescape(column, bytes);
             if column.ty == (KeyType::Bytes { text: true }) {
                 return Ok(String::from_utf8(value)
                     .map_or_else(|e| KeyValue::Bytes(e.into_bytes()), KeyValue::Text));
@@ -245,12 +257,18 @@ fn fixed(column: &KeyColumn, bytes: &[u8]) -> Result<KeyValue> {
             let unscaled = i256::from_be_bytes(flip_sign(plain(bytes, mask)?));
             Ok(KeyValue::Decimal { unscaled, scale })
         }
+        KeyType::Rank { .. } => Ok(KeyValue::UInt(number(bytes, mask))),
         KeyType::Int96 => {
             let (day, nanos) = bytes.split_at_checked(4).unwrap_or_default();
             let day = i32::from_be_bytes(flip_sign(plain(day, mask)?));
             Ok(KeyValue::Int96 { day, nanos: u64::from_be_bytes(plain(nanos, mask)?) })
         }
     }
+}
+
+/// Big-endian bytes of at most eight as a number.
+pub(super) fn number(bytes: &[u8], mask: u8) -> u64 {
+    bytes.iter().fold(0, |number, byte| number << 8 | u64::from(byte ^ mask))
 }
 
 fn plain<const W: usize>(bytes: &[u8], mask: u8) -> Result<[u8; W]> {

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Kind;
 
-const TYPES: [KeyType; 14] = [
+pub(super) const TYPES: [KeyType; 16] = [
     KeyType::Null,
     KeyType::Boolean,
     KeyType::Int32,
@@ -36,6 +36,8 @@ const TYPES: [KeyType; 14] = [
     KeyType::Int96,
     KeyType::Bytes { text: true },
     KeyType::Bytes { text: false },
+    KeyType::Rank { bytes: 1 },
+    KeyType::Rank { bytes: 3 },
 ];
 
 pub(super) fn column(ty: KeyType, descending: bool, nulls: Nulls) -> KeyColumn {
@@ -70,7 +72,7 @@ fn compare_values(a: &KeyValue, b: &KeyValue) -> Ordering {
     }
 }
 
-fn compare(shape: &KeyShape, a: &[KeyValue], b: &[KeyValue]) -> Ordering {
+pub(super) fn compare(shape: &KeyShape, a: &[KeyValue], b: &[KeyValue]) -> Ordering {
     for (column, (a, b)) in shape.columns().iter().zip(a.iter().zip(b)) {
         let null_side =
             if column.nulls == Nulls::First { Ordering::Less } else { Ordering::Greater };
@@ -149,16 +151,20 @@ fn value(ty: KeyType) -> BoxedStrategy<KeyValue> {
             let byte = prop::sample::select(vec![0x00, 0x01, 0x02, 0x61, 0xFE, 0xFF]);
             prop::collection::vec(byte, 0..6).prop_map(V::Bytes).boxed()
         }
+        KeyType::Rank { bytes } => {
+            let max = (1_u64 << (8 * u32::from(bytes))) - 1;
+            return small_or(vec![0, 1, max], 0..max).prop_map(V::UInt).boxed();
+        }
     };
     prop_oneof![1 => Just(V::Null), 4 => some].boxed()
 }
 
-fn rows(columns: &[KeyColumn]) -> impl Strategy<Value = Vec<Vec<KeyValue>>> + use<> {
+pub(super) fn rows(columns: &[KeyColumn]) -> impl Strategy<Value = Vec<Vec<KeyValue>>> + use<> {
     let row: Vec<_> = columns.iter().map(|column| value(column.ty)).collect();
     prop::collection::vec(row, 1..8)
 }
 
-fn any_column() -> impl Strategy<Value = KeyColumn> {
+pub(super) fn any_column() -> impl Strategy<Value = KeyColumn> {
     let nulls = prop::sample::select(vec![Nulls::First, Nulls::Last]);
     (prop::sample::select(TYPES.to_vec()), any::<bool>(), nulls)
         .prop_map(|(ty, descending, nulls)| column(ty, descending, nulls))
@@ -168,19 +174,20 @@ fn any_column() -> impl Strategy<Value = KeyColumn> {
 
 /// Dense values as a Parquet reader has them.
 #[derive(Default)]
-struct Dense {
-    present: Vec<bool>,
-    booleans: Vec<bool>,
-    int32: Vec<i32>,
-    int64: Vec<i64>,
+pub(super) struct Dense {
+    pub(super) present: Vec<bool>,
+    pub(super) booleans: Vec<bool>,
+    pub(super) int32: Vec<i32>,
+    pub(super) int64: Vec<i64>,
     int96: Vec<[u8; 12]>,
-    float: Vec<f32>,
-    double: Vec<f64>,
-    bytes: Vec<Vec<u8>>,
+    pub(super) float: Vec<f32>,
+    pub(super) double: Vec<f64>,
+    pub(super) bytes: Vec<Vec<u8>>,
+    ranks: Vec<u64>,
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "values come from 32-bit ones")]
-fn dense(ty: KeyType, values: &[KeyValue]) -> Dense {
+pub(super) fn dense(ty: KeyType, values: &[KeyValue]) -> Dense {
     let mut dense = Dense::default();
     for value in values {
         dense.present.push(*value != KeyValue::Null);
@@ -190,6 +197,7 @@ fn dense(ty: KeyType, values: &[KeyValue]) -> Dense {
             (KeyValue::Int(v), KeyType::Int32) => dense.int32.push(*v as i32),
             (KeyValue::Int(v), _) => dense.int64.push(*v),
             (KeyValue::UInt(v), KeyType::UInt32) => dense.int32.push(*v as i32),
+            (KeyValue::UInt(v), KeyType::Rank { .. }) => dense.ranks.push(*v),
             (KeyValue::UInt(v), _) => dense.int64.push(v.cast_signed()),
             (KeyValue::Float32(v), KeyType::Float16) => {
                 dense.bytes.push(f16::from_f32(*v).to_le_bytes().to_vec());
@@ -235,6 +243,7 @@ pub(super) fn encode_dense(shape: &KeyShape, rows: &[Vec<KeyValue>]) -> Keys {
                 KeyType::Int96 => Values::Int96(&d.int96),
                 KeyType::Float32 => Values::Float(&d.float),
                 KeyType::Float64 => Values::Double(&d.double),
+                KeyType::Rank { .. } => Values::Numbers(&d.ranks),
                 KeyType::Float16
                 | KeyType::Decimal128 { .. }
                 | KeyType::Decimal256 { .. }
@@ -247,7 +256,7 @@ pub(super) fn encode_dense(shape: &KeyShape, rows: &[Vec<KeyValue>]) -> Keys {
     encode(shape, rows.len(), &columns).unwrap()
 }
 
-/// `None` for INT96, which Arrow does not have.
+/// `None` for INT96 and ranks, which Arrow does not have.
 #[expect(clippy::cast_possible_truncation, reason = "values come from 32-bit ones")]
 fn arrow(ty: KeyType, rows: &[Vec<KeyValue>], i: usize) -> Option<ArrayRef> {
     macro_rules! array {
@@ -281,7 +290,7 @@ fn arrow(ty: KeyType, rows: &[Vec<KeyValue>], i: usize) -> Option<ArrayRef> {
             let values = array!(Decimal256Array, KeyValue::Decimal { unscaled, .. } => *unscaled);
             Arc::new(values.with_precision_and_scale(76, 2).unwrap())
         }
-        KeyType::Int96 => return None,
+        KeyType::Int96 | KeyType::Rank { .. } => return None,
         KeyType::Bytes { text: true } => {
             Arc::new(array!(StringArray, KeyValue::Text(v) => v.as_str()))
         }

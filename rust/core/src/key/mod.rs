@@ -20,15 +20,22 @@ mod examples;
 mod keys;
 #[cfg(test)]
 mod laws;
+mod number;
 mod order;
 mod quickwit;
 mod range;
+mod ranks;
+#[cfg(test)]
+mod ranks_laws;
 mod shape;
+mod target;
 
 pub use arrow::encode_arrow;
-pub use column::{Column, Values, encode};
+pub use column::{Column, Packing, Values, encode};
 pub use decode::{KeyValue, decode, render};
 pub use keys::{KeyBytes, Keys, pack};
+pub use number::{numbers, numbers_at};
 pub use order::{Nulls, SortColumn, SortOrder};
 pub use range::{prefix_len, successor};
+pub use ranks::{RankOf, Ranks};
 pub use shape::{KeyColumn, KeyShape, KeyType};

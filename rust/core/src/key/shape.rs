@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! Every type of a shape has a total order and a known width; the rest is refused by
-//! [`KeyType::from_arrow`]. Columns have different names: upheld by [`KeyShape::try_new`].
+//! [`KeyType::from_arrow`]. Columns have different names, and ranks one to eight bytes: upheld by
+//! [`KeyShape::try_new`].
 //!
 //! # Not here
 //! The bytes themselves (`column`, `decode`).
@@ -22,6 +23,9 @@ use crate::{Error, Kind, Result};
 
 /// Keys of at most this many bytes are held as `u128`.
 pub(super) const PACKED_BYTES_MAX: usize = 16;
+
+/// Ranks are held as `u64`.
+const RANK_BYTES_MAX: u8 = 8;
 
 /// Decimals of more digits take 32 bytes instead of 16.
 const DECIMAL128_DIGITS_MAX: u8 = 38;
@@ -66,6 +70,12 @@ pub enum KeyType {
     Bytes {
         /// Whether people read it as UTF-8; changes no byte.
         text: bool,
+    },
+    /// A number that stands for a value or for null while rows are merged (see
+    /// [`Ranks`](super::Ranks)). It has no marker and is never stored.
+    Rank {
+        /// Bytes of every rank, 1 to 8.
+        bytes: u8,
     },
 }
 
@@ -139,8 +149,14 @@ impl KeyType {
             Self::Int96 => 12,
             Self::Decimal128 { .. } => 16,
             Self::Decimal256 { .. } => 32,
+            Self::Rank { bytes } => usize::from(bytes),
             Self::Bytes { .. } => return None,
         })
+    }
+
+    /// Bytes in front of every value.
+    pub(super) fn marker_bytes(self) -> usize {
+        usize::from(!matches!(self, Self::Rank { .. }))
     }
 
     fn scale(self) -> i32 {
@@ -168,6 +184,7 @@ impl fmt::Display for KeyType {
             Self::Int96 => f.write_str("int96"),
             Self::Bytes { text: true } => f.write_str("text"),
             Self::Bytes { text: false } => f.write_str("binary"),
+            Self::Rank { bytes } => write!(f, "rank of {bytes} bytes"),
         }
     }
 }
@@ -212,7 +229,7 @@ impl KeyShape {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] when a name appears twice; [`Kind::UnsupportedKey`] when a
-    /// decimal's scale is out of all reason.
+    /// decimal's scale is out of all reason; [`Kind::Internal`] for ranks of no or too many bytes.
     pub fn try_new(columns: Vec<KeyColumn>) -> Result<Self> {
         let mut names = HashSet::new();
         for column in &columns {
@@ -225,8 +242,14 @@ impl KeyShape {
                     .with_column(&column.name)
                     .with_got(column.ty.scale().to_string()));
             }
+            if matches!(column.ty, KeyType::Rank { bytes } if bytes == 0 || bytes > RANK_BYTES_MAX)
+            {
+                return Err(Error::new(Kind::Internal, "ranks of a key column have a wrong width")
+                    .with_column(&column.name));
+            }
         }
-        let fixed_width = columns.iter().map(|c| c.ty.width().map(|width| width + 1)).sum();
+        let width = |ty: KeyType| ty.width().map(|width| ty.marker_bytes() + width);
+        let fixed_width = columns.iter().map(|c| width(c.ty)).sum();
         Ok(Self { columns, fixed_width })
     }
 
@@ -298,6 +321,8 @@ mod tests {
         assert_eq!((sixteen.fixed_width(), sixteen.packs()), (Some(16), true));
         let seventeen = shape(&[KeyType::Decimal128 { scale: 0 }]);
         assert_eq!((seventeen.fixed_width(), seventeen.packs()), (Some(17), false));
+        let ranks = shape(&[KeyType::Rank { bytes: 8 }, KeyType::Rank { bytes: 8 }]);
+        assert_eq!((ranks.fixed_width(), ranks.packs()), (Some(16), true));
         let text = shape(&[KeyType::Int32, KeyType::Bytes { text: true }]);
         assert_eq!((text.fixed_width(), text.packs()), (None, false));
         assert_eq!((shape(&[]).fixed_width(), shape(&[]).packs()), (Some(0), true));
@@ -309,5 +334,9 @@ mod tests {
         assert_eq!(KeyShape::try_new(twice).unwrap_err().kind(), Kind::InvalidArgument);
         let scale = vec![column("a", KeyType::Decimal128 { scale: i32::MIN })];
         assert_eq!(KeyShape::try_new(scale).unwrap_err().kind(), Kind::UnsupportedKey);
+        for bytes in [0, 9] {
+            let rank = vec![column("a", KeyType::Rank { bytes })];
+            assert_eq!(KeyShape::try_new(rank).unwrap_err().kind(), Kind::Internal);
+        }
     }
 }

@@ -2,43 +2,35 @@
 //!
 //! ```text
 //! Packed  u128 u128 u128 …          one comparison of two registers
-//! Bytes   [bytes][bytes][bytes] …   first 8 bytes as u64, then memcmp
+//! Bytes   [bytes][bytes][bytes] …   memcmp
 //! ```
 //!
-//! # Invariants
-//! `short(a) < short(b)` implies `a < b`; for packed keys it is the whole comparison.
-//!
 //! # Not here
-//! How the bytes come about (`key`).
+//! How the bytes come about (`key`); who is first (`node`).
 
 use std::cmp::Ordering;
 
 use crate::key::{KeyBytes, pack};
 
-/// What the loser tree needs to know of a batch of keys.
-pub(crate) trait Batch: Sized {
-    /// A word that decides most comparisons.
-    type Short: Copy + Ord;
+/// Keys that are compared before it is asked which of them descend.
+const CHECK_KEYS: usize = 64;
 
+/// What the loser tree needs to know of a batch of keys.
+pub(crate) trait Batch: Default {
     fn len(&self) -> usize;
-    fn short(&self, i: usize) -> Self::Short;
     fn compare(&self, i: usize, other: &Self, j: usize) -> Ordering;
     fn compare_bytes(&self, i: usize, bytes: &[u8]) -> Ordering;
+    /// The first key that is smaller than the one before it.
+    fn descent(&self) -> Option<usize>;
     /// Bytes of key `i`; packed keys of `width` bytes are cut to it.
     fn bytes(&self, i: usize, width: usize) -> Vec<u8>;
     fn single(bytes: &[u8]) -> Self;
 }
 
 impl Batch for Vec<u128> {
-    type Short = u128;
-
+    #[inline]
     fn len(&self) -> usize {
         self.as_slice().len()
-    }
-
-    #[inline]
-    fn short(&self, i: usize) -> u128 {
-        self[i]
     }
 
     #[inline]
@@ -51,6 +43,21 @@ impl Batch for Vec<u128> {
         self[i].cmp(&pack(bytes))
     }
 
+    fn descent(&self) -> Option<usize> {
+        // Without a branch a key, and a search only where there is something to find.
+        let mut start = 0;
+        while start + 1 < self.len() {
+            let end = self.len().min(start + CHECK_KEYS + 1);
+            let keys = &self[start..end];
+            let later = &keys[1..];
+            if keys.iter().zip(later).fold(false, |any, (a, b)| any | (a > b)) {
+                return keys.iter().zip(later).position(|(a, b)| a > b).map(|at| start + at + 1);
+            }
+            start = end - 1;
+        }
+        None
+    }
+
     fn bytes(&self, i: usize, width: usize) -> Vec<u8> {
         self[i].to_be_bytes().into_iter().take(width).collect()
     }
@@ -61,19 +68,9 @@ impl Batch for Vec<u128> {
 }
 
 impl Batch for KeyBytes {
-    type Short = u64;
-
+    #[inline]
     fn len(&self) -> usize {
         KeyBytes::len(self)
-    }
-
-    #[inline]
-    fn short(&self, i: usize) -> u64 {
-        let key = self.get(i);
-        let mut word = [0; 8];
-        let n = key.len().min(8);
-        word[..n].copy_from_slice(&key[..n]);
-        u64::from_be_bytes(word)
     }
 
     #[inline]
@@ -86,6 +83,10 @@ impl Batch for KeyBytes {
         self.get(i).cmp(bytes)
     }
 
+    fn descent(&self) -> Option<usize> {
+        (1..self.len()).find(|&i| self.get(i - 1) > self.get(i))
+    }
+
     fn bytes(&self, i: usize, _width: usize) -> Vec<u8> {
         self.get(i).to_vec()
     }
@@ -94,5 +95,26 @@ impl Batch for KeyBytes {
         let mut keys = Self::default();
         keys.push(bytes);
         keys
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_first_descent_is_found(mut keys in prop::collection::vec(0..3_u128, 0..200), sorted: bool) {
+            if sorted {
+                keys.sort_unstable();
+            }
+            let by_eye = (1..keys.len()).find(|&i| keys[i] < keys[i - 1]);
+            prop_assert_eq!(keys.descent(), by_eye);
+            let mut bytes = KeyBytes::default();
+            keys.iter().for_each(|key| bytes.push(&key.to_be_bytes()));
+            prop_assert_eq!(bytes.descent(), by_eye);
+        }
     }
 }

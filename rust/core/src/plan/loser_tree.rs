@@ -3,27 +3,31 @@
 //! ```text
 //!        w          w = winner; nodes 1.. hold the losers met on the way up
 //!       / \
-//!      1   2        leaves are the sources; a source's head is its next key
+//!      1   2        leaves are the sources, filled up with ended ones to a power of two
 //! ```
 //!
-//! A source that wins again and again is galloped through: doubling steps, then a binary search,
-//! against the runner-up.
+//! Finely interleaved rows run through `race`: one key a row climbs its path. A source that wins
+//! again and again is galloped through: the batch's last key, else doubling steps and a binary
+//! search, against the runner-up.
 //!
 //! # Invariants
-//! Equal keys leave in source order, then row order: upheld by `before`, the only comparison.
+//! Equal keys leave in source order, then row order: upheld by [`Node::before`], the only
+//! comparison. Rows `next..end` of a head may leave without a look at the bound or at the start of
+//! a row group.
 //!
 //! # Cost
-//! At most ⌈log2 k⌉ comparisons a row; a run of n rows costs O(log n) once it is long. (Loser
+//! ⌈log2 k⌉ comparisons a row; a run of n rows costs O(log n) once it is long. (Loser
 //! trees: Knuth, The Art of Computer Programming 3, 5.4.1; galloping: Bentley and Yao, An almost
 //! optimal algorithm for unbounded searching, 1976.)
 //!
 //! # Not here
-//! The dialogue with the shell (`merge`).
+//! The order of two nodes (`node`); the dialogue with the shell (`merge`).
 
 use std::cmp::Ordering;
 
 use super::batch::Batch;
-use crate::run::{Runs, SourceId};
+use super::node::Node;
+use crate::run::{Block, Runs, SourceId};
 
 /// Consecutive wins of one source before the tree gallops. Finely interleaved sources rarely win
 /// twice in a row and should not pay for a search.
@@ -66,12 +70,15 @@ enum State {
 }
 
 pub(super) struct Head<B> {
-    keys: Option<B>,
-    next: usize,
-    /// Row of `keys[0]`, counted over the source.
+    /// Empty before the first batch and after the last.
+    pub(super) keys: B,
+    pub(super) next: usize,
+    /// Rows of the batch before this one may leave without a look; at most its length.
+    end: usize,
+    /// Row of the batch's first key, counted over the source.
     row: u64,
     state: State,
-    pub(super) is_start: bool,
+    is_start: bool,
 }
 
 enum Last {
@@ -80,97 +87,109 @@ enum Last {
     Bytes(Vec<u8>),
 }
 
-pub(super) struct LoserTree<B: Batch> {
-    pub(super) heads: Vec<Head<B>>,
-    /// The word that decides most comparisons, for the head of each source.
-    shorts: Vec<Option<B::Short>>,
+pub(super) struct LoserTree<N: Node> {
+    heads: Vec<Head<N::Keys>>,
     /// `nodes[0]` is the winner, the others are losers; empty until all sources have a head.
-    nodes: Vec<usize>,
+    nodes: Vec<N>,
+    /// The key behind the next of each source, fetched before it is needed.
+    ahead: Vec<N>,
     width: usize,
     check_order: bool,
     wins: u32,
+    /// What the `end` of heads was found for.
+    bound: Option<Vec<u8>>,
     last: Last,
 }
 
-impl<B: Batch> LoserTree<B> {
+impl<N: Node> LoserTree<N> {
     pub(super) fn new(sources: usize, width: usize, check_order: bool) -> Self {
-        let head = || Head { keys: None, next: 0, row: 0, state: State::Empty, is_start: false };
+        let head = || Head {
+            keys: N::Keys::default(),
+            next: 0,
+            end: 0,
+            row: 0,
+            state: State::Empty,
+            is_start: false,
+        };
         Self {
             heads: (0..sources).map(|_| head()).collect(),
-            shorts: vec![None; sources],
             nodes: Vec::new(),
+            ahead: (0..sources).map(|i| N::end(id(i).0)).collect(),
             width,
             check_order,
             wins: 0,
+            bound: None,
             last: Last::None,
         }
     }
 
+    pub(super) fn sources(&self) -> usize {
+        self.heads.len()
+    }
+
     pub(super) fn announce(&mut self, i: usize, first_key: &[u8]) {
-        let keys = B::single(first_key);
-        self.shorts[i] = Some(keys.short(0));
-        self.heads[i].keys = Some(keys);
+        self.heads[i].keys = N::Keys::single(first_key);
         self.heads[i].state = State::Announced;
     }
 
-    pub(super) fn supply(&mut self, i: usize, keys: B, is_start: bool) -> Result<(), Disorder> {
+    pub(super) fn supply(
+        &mut self,
+        i: usize,
+        keys: N::Keys,
+        is_start: bool,
+    ) -> Result<(), Disorder> {
         if keys.len() == 0 {
             self.end(i);
             return Ok(());
         }
-        if matches!(self.last, Last::At(source) if source == i) {
-            self.last = Last::Bytes(self.last_key());
-        }
+        self.keep_last(i);
         let width = self.width;
         let head = &mut self.heads[i];
         let was_announced = head.state == State::Announced;
         let taken = if was_announced { 0 } else { head.next as u64 };
         let row = head.row + taken;
         if self.check_order {
-            if let Some(old) = &head.keys
-                && old.compare(old.len() - 1, &keys, 0) == Ordering::Greater
-            {
+            let old = &head.keys;
+            if old.len() > 0 && old.compare(old.len() - 1, &keys, 0) == Ordering::Greater {
                 let (before, after) = (old.bytes(old.len() - 1, width), keys.bytes(0, width));
                 return Err(Disorder { row, before, after });
             }
-            let backwards = |j: &usize| keys.compare(j - 1, &keys, *j) == Ordering::Greater;
-            if let Some(j) = (1..keys.len()).find(backwards) {
+            if let Some(j) = keys.descent() {
                 let (before, after) = (keys.bytes(j - 1, width), keys.bytes(j, width));
                 return Err(Disorder { row: row + j as u64, before, after });
             }
         }
-        self.shorts[i] = Some(keys.short(0));
-        *head = Head { keys: Some(keys), next: 0, row, state: State::Open, is_start };
+        *head = Head { keys, next: 0, end: 0, row, state: State::Open, is_start };
+        self.ahead[i] = fetch(head, i);
         self.replay_if_built(i);
         Ok(())
     }
 
     pub(super) fn end(&mut self, i: usize) {
-        if matches!(self.last, Last::At(source) if source == i) {
-            self.last = Last::Bytes(self.last_key());
-        }
-        self.heads[i].state = State::Ended;
-        self.heads[i].keys = None;
-        self.shorts[i] = None;
+        self.keep_last(i);
+        let head = &mut self.heads[i];
+        (head.state, head.keys) = (State::Ended, N::Keys::default());
+        (head.next, head.end) = (0, 0);
         self.replay_if_built(i);
     }
 
-    /// The one order of rows: by key, then by source.
-    #[inline]
-    fn before(&self, a: usize, b: usize) -> bool {
-        match (self.shorts[a], self.shorts[b]) {
-            (Some(x), Some(y)) if x != y => x < y,
-            (Some(_), Some(_)) => match (&self.heads[a].keys, &self.heads[b].keys) {
-                (Some(x), Some(y)) => match x.compare(self.heads[a].next, y, self.heads[b].next) {
-                    Ordering::Less => true,
-                    Ordering::Greater => false,
-                    Ordering::Equal => a < b,
-                },
-                _ => a < b,
-            },
-            (Some(_), None) => true,
-            (None, Some(_)) => false,
-            (None, None) => a < b,
+    /// Copies the key that left last before its batch is dropped.
+    fn keep_last(&mut self, i: usize) {
+        if matches!(self.last, Last::At(source) if source == i) {
+            self.last = Last::Bytes(self.last_key());
+        }
+    }
+
+    /// Goes on row by row where a row group starts.
+    pub(super) fn enter(&mut self, i: usize) {
+        self.heads[i].is_start = false;
+    }
+
+    /// Source `i` as it stands in the tree.
+    fn node(&self, i: usize) -> N {
+        match self.heads.get(i) {
+            Some(head) if head.next < head.keys.len() => N::new(&head.keys, head.next, id(i).0),
+            _ => N::end(id(i).0),
         }
     }
 
@@ -187,57 +206,35 @@ impl<B: Batch> LoserTree<B> {
     }
 
     fn build(&mut self) {
-        let k = self.heads.len();
-        // Winners of all nodes, bottom up: leaf i stands at k + i.
-        let mut winners = vec![0; 2 * k];
-        for i in 0..k {
-            winners[k + i] = i;
+        let leaves = self.heads.len().next_power_of_two();
+        // Winners of all nodes, bottom up: leaf i stands at leaves + i.
+        let mut winners: Vec<N> = vec![N::end(0); leaves];
+        winners.extend((0..leaves).map(|i| self.node(i)));
+        self.nodes = winners[..leaves].to_vec();
+        for at in (1..leaves).rev() {
+            let (first, second) = (winners[2 * at], winners[2 * at + 1]);
+            (winners[at], self.nodes[at]) = first.play(second, &self.heads);
         }
-        self.nodes = vec![0; k];
-        for node in (1..k).rev() {
-            let (a, b) = (winners[2 * node], winners[2 * node + 1]);
-            let (win, lose) = if self.before(a, b) { (a, b) } else { (b, a) };
-            winners[node] = win;
-            self.nodes[node] = lose;
-        }
-        self.nodes[0] = if k > 1 { winners[1] } else { 0 };
+        self.nodes[0] = winners[1];
     }
 
     fn replay_if_built(&mut self, i: usize) {
         if !self.nodes.is_empty() {
-            self.replay(i);
+            let node = self.node(i);
+            replay(&mut self.nodes, node, &self.heads);
         }
     }
 
-    /// Lets source `i`, the winner whose head changed, play its way up again.
-    #[inline]
-    fn replay(&mut self, i: usize) {
-        let mut winner = i;
-        let mut node = (self.heads.len() + i) / 2;
-        while node > 0 {
-            let rival = self.nodes[node];
-            if self.before(rival, winner) {
-                self.nodes[node] = winner;
-                winner = rival;
-            }
-            node /= 2;
-        }
-        self.nodes[0] = winner;
-    }
-
-    /// The best of those that lost to the winner directly.
+    /// The best of those that lost to the winner directly; none if they have ended.
     fn runner_up(&self, winner: usize) -> Option<usize> {
-        let mut best = None;
-        let mut node = (self.heads.len() + winner) / 2;
-        while node > 0 {
-            let rival = self.nodes[node];
-            best = match best {
-                Some(b) if self.before(b, rival) => Some(b),
-                _ => Some(rival),
-            };
-            node /= 2;
+        let mut best: Option<N> = None;
+        let mut at = (self.nodes.len() + winner) / 2;
+        while at > 0 {
+            let rival = self.nodes[at];
+            best = best.map(|best| best.play(rival, &self.heads).0).or(Some(rival));
+            at /= 2;
         }
-        best.filter(|&b| self.shorts[b].is_some())
+        best.filter(|best| !best.is_end()).map(N::source)
     }
 
     pub(super) fn step(&mut self, rows_max: u64, bound: Option<&[u8]>, runs: &mut Runs) -> Step {
@@ -247,77 +244,134 @@ impl<B: Batch> LoserTree<B> {
         if let Some(i) = self.start() {
             return Step::Need(id(i));
         }
-        // One word decides nearly always whether a head is below the bound.
-        let bound_word = bound.map(|b| B::single(b).short(0));
+        if self.bound.as_deref() != bound {
+            self.bound = bound.map(<[u8]>::to_vec);
+            self.heads.iter_mut().for_each(|head| head.end = 0);
+        }
         let mut left = rows_max;
         loop {
-            let w = self.nodes[0];
-            let head = &self.heads[w];
-            match head.state {
+            let w = self.nodes[0].source();
+            match self.heads[w].state {
                 State::Ended => return Step::Done,
                 State::Empty | State::Announced => return Step::Need(id(w)),
                 State::Open => {}
             }
-            let Some(keys) = &head.keys else { return Step::Done };
-            if let (Some(bound), Some(word)) = (bound, bound_word) {
-                let is_below = match keys.short(head.next).cmp(&word) {
-                    Ordering::Equal => keys.compare_bytes(head.next, bound) == Ordering::Less,
-                    unequal => unequal == Ordering::Less,
-                };
-                if !is_below {
-                    return Step::Bound;
-                }
-            }
-            if head.is_start && head.next == 0 {
-                return Step::Start(id(w));
+            if let Some(step) = self.look(w) {
+                return step;
             }
             if left == 0 {
                 return Step::Full;
             }
-            let taken = if self.wins < GALLOP_AFTER_WINS { 1 } else { self.gallop(w, left, bound) };
-            left -= taken as u64;
-            let head = &mut self.heads[w];
-            runs.push(id(w), head.row + head.next as u64, taken as u64);
-            head.next += taken;
-            self.last = Last::At(w);
-            let len = head.keys.as_ref().map_or(0, Batch::len);
-            if head.next >= len {
-                head.state = State::Empty;
-                return Step::Need(id(w));
-            }
-            self.shorts[w] = head.keys.as_ref().map(|k| k.short(head.next));
-            self.replay(w);
-            self.wins = if self.nodes[0] == w { self.wins + 1 } else { 0 };
+            left -= match self.wins < GALLOP_AFTER_WINS {
+                true => self.race(left, runs),
+                false => self.gallop(w, left, runs),
+            };
         }
     }
 
-    /// How many rows of the winner leave before the runner-up and stay below the bound: at least 1.
-    fn gallop(&self, w: usize, left: u64, bound: Option<&[u8]>) -> usize {
-        let head = &self.heads[w];
-        let Some(keys) = &head.keys else { return 1 };
-        let rival = self.runner_up(w);
-        let leaves_first = |i: usize| {
-            let before_rival = rival.is_none_or(|r| match &self.heads[r].keys {
-                Some(other) => match keys.compare(i, other, self.heads[r].next) {
-                    Ordering::Less => true,
-                    Ordering::Equal => w < r,
-                    Ordering::Greater => false,
-                },
-                None => true,
-            });
-            before_rival && bound.is_none_or(|b| keys.compare_bytes(i, b) == Ordering::Less)
+    /// Finds how many rows of the winner may leave, or what keeps the next one from it.
+    fn look(&mut self, w: usize) -> Option<Step> {
+        let head = &mut self.heads[w];
+        if head.next < head.end {
+            return None;
+        }
+        head.end = match &self.bound {
+            None => head.keys.len(),
+            Some(bound) => {
+                let (mut low, mut high) = (head.next, head.keys.len());
+                while low < high {
+                    let middle = low + (high - low) / 2;
+                    match head.keys.compare_bytes(middle, bound) {
+                        Ordering::Less => low = middle + 1,
+                        _ => high = middle,
+                    }
+                }
+                low
+            }
         };
-        let room = usize::try_from(left).unwrap_or(usize::MAX);
-        let n = (keys.len() - head.next).min(room);
+        if head.next >= head.end {
+            return Some(Step::Bound);
+        }
+        if head.is_start && head.next == 0 {
+            head.end = 0; // and looks again
+            return Some(Step::Start(id(w)));
+        }
+        None
+    }
+
+    /// Takes rows one by one, at least one and at most `left`, until one needs a look, a batch is
+    /// used up or one source wins too often. Returns how many.
+    fn race(&mut self, left: u64, runs: &mut Runs) -> u64 {
+        let Self { heads, nodes, ahead, wins, .. } = self;
+        let mut block = Block::default();
+        let room = Block::ROWS.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut w = nodes[0].source();
+        let mut last = w;
+        while block.rows() < room {
+            let head = &mut heads[w];
+            if head.next >= head.end || *wins >= GALLOP_AFTER_WINS {
+                break;
+            }
+            let source = id(w);
+            block.push(source, head.row + head.next as u64);
+            head.next += 1;
+            last = w;
+            if head.next >= head.keys.len() {
+                head.state = State::Empty;
+                break;
+            }
+            let node = std::mem::replace(&mut ahead[w], fetch(head, w));
+            w = replay(nodes, node, heads).source();
+            *wins = if w == last { *wins + 1 } else { 0 };
+        }
+        let rows = block.rows() as u64;
+        runs.extend(&block);
+        self.last = Last::At(last);
+        rows
+    }
+
+    /// Takes the rows of the winner that leave before the runner-up, at least one and at most
+    /// `left`. Returns how many.
+    fn gallop(&mut self, w: usize, left: u64, runs: &mut Runs) -> u64 {
+        let taken = self.lead(w, usize::try_from(left).unwrap_or(usize::MAX));
+        let head = &mut self.heads[w];
+        runs.push(id(w), head.row + head.next as u64, taken as u64);
+        head.next += taken;
+        self.last = Last::At(w);
+        if head.next >= head.keys.len() {
+            head.state = State::Empty;
+        } else {
+            self.ahead[w] = fetch(head, w);
+            self.replay_if_built(w);
+            self.wins = if self.nodes[0].source() == w { self.wins + 1 } else { 0 };
+        }
+        taken as u64
+    }
+
+    /// How many rows of the winner, at least one and at most `room`, leave before the runner-up.
+    fn lead(&self, w: usize, room: usize) -> usize {
+        let head = &self.heads[w];
+        let n = (head.end - head.next).min(room);
+        let Some(r) = self.runner_up(w) else { return n };
+        let rival = &self.heads[r];
+        let leaves_first =
+            |i: usize| match head.keys.compare(head.next + i, &rival.keys, rival.next) {
+                Ordering::Less => true,
+                Ordering::Equal => w < r,
+                Ordering::Greater => false,
+            };
+        if n <= 1 || leaves_first(n - 1) {
+            return n; // sources that hardly overlap end here, batch by batch
+        }
         let (mut low, mut jump) = (0, 1); // row `low` is known to leave
-        while low + jump < n && leaves_first(head.next + low + jump) {
+        while low + jump < n && leaves_first(low + jump) {
             low += jump;
             jump *= 2;
         }
-        let mut high = (low + jump).min(n); // row `high` is known to stay, or is the end
+        let mut high = (low + jump).min(n - 1); // row `high` is known to stay
         while low + 1 < high {
             let middle = low + (high - low) / 2;
-            if leaves_first(head.next + middle) {
+            if leaves_first(middle) {
                 low = middle;
             } else {
                 high = middle;
@@ -327,16 +381,15 @@ impl<B: Batch> LoserTree<B> {
     }
 
     pub(super) fn is_alone(&self, w: usize, last_key: &[u8]) -> bool {
-        if self.nodes.first() != Some(&w) {
+        if self.nodes.first().is_none_or(|winner| winner.source() != w) {
             return false;
         }
-        self.runner_up(w).is_none_or(|r| match &self.heads[r].keys {
-            Some(keys) => match keys.compare_bytes(self.heads[r].next, last_key) {
+        self.runner_up(w).is_none_or(|r| {
+            match self.heads[r].keys.compare_bytes(self.heads[r].next, last_key) {
                 Ordering::Greater => true,
                 Ordering::Equal => w < r,
                 Ordering::Less => false,
-            },
-            None => true,
+            }
         })
     }
 
@@ -345,8 +398,9 @@ impl<B: Batch> LoserTree<B> {
         let row = head.row + head.next as u64 + rows;
         // The last key stays as a batch that is used up: the next one is checked against it.
         *head = Head {
-            keys: Some(B::single(last_key)),
+            keys: N::Keys::single(last_key),
             next: 1,
+            end: 0,
             row: row - 1,
             state: State::Empty,
             is_start: false,
@@ -360,10 +414,7 @@ impl<B: Batch> LoserTree<B> {
             Last::Bytes(bytes) => bytes.clone(),
             Last::At(i) => {
                 let head = &self.heads[*i];
-                match (&head.keys, head.next.checked_sub(1)) {
-                    (Some(keys), Some(last)) => keys.bytes(last, self.width),
-                    _ => Vec::new(),
-                }
+                head.next.checked_sub(1).map_or_else(Vec::new, |at| head.keys.bytes(at, self.width))
             }
         }
     }
@@ -372,12 +423,32 @@ impl<B: Batch> LoserTree<B> {
         if self.start().is_some() {
             return None;
         }
-        let head = self.heads.get(*self.nodes.first()?)?;
-        let keys = head.keys.as_ref()?;
-        (head.next < keys.len()).then(|| keys.bytes(head.next, self.width))
+        let head = self.heads.get(self.nodes.first()?.source())?;
+        (head.next < head.keys.len()).then(|| head.keys.bytes(head.next, self.width))
     }
 }
 
+/// The key behind the next one; the last one again behind that.
+#[inline(always)]
+fn fetch<N: Node>(head: &Head<N::Keys>, i: usize) -> N {
+    let behind = (head.next + 1).min(head.keys.len() - 1);
+    N::new(&head.keys, behind, id(i).0)
+}
+
+/// Lets the winner, whose head changed to `node`, play its way up again. Returns who wins now.
+#[inline(always)]
+fn replay<N: Node>(nodes: &mut [N], node: N, heads: &[Head<N::Keys>]) -> N {
+    let mut winner = node;
+    let mut at = (nodes.len() + node.source()) / 2;
+    while at > 0 {
+        (winner, nodes[at]) = winner.play(nodes[at], heads);
+        at /= 2;
+    }
+    nodes[0] = winner;
+    winner
+}
+
+#[inline]
 pub(super) fn id(i: usize) -> SourceId {
     SourceId(u32::try_from(i).unwrap_or(u32::MAX))
 }

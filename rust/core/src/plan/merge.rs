@@ -14,7 +14,8 @@
 //! Where windows and outputs end (`window`).
 
 use super::loser_tree::{Disorder, LoserTree, Step};
-use crate::key::{KeyBytes, KeyShape, Keys};
+use super::node::{Prefixed, SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
+use crate::key::{KeyShape, Keys};
 use crate::run::{Runs, SourceId};
 
 /// k-way merge of encoded keys into runs.
@@ -41,14 +42,16 @@ pub struct Merge {
 }
 
 enum Tree {
-    Packed(LoserTree<Vec<u128>>),
-    Bytes(LoserTree<KeyBytes>),
+    Tagged(LoserTree<Tagged>),
+    Wide(LoserTree<Wide>),
+    Bytes(LoserTree<Prefixed>),
 }
 
 macro_rules! with_tree {
     ($self:expr, $tree:ident => $body:expr) => {
         match $self {
-            Tree::Packed($tree) => $body,
+            Tree::Tagged($tree) => $body,
+            Tree::Wide($tree) => $body,
             Tree::Bytes($tree) => $body,
         }
     };
@@ -59,11 +62,12 @@ impl Merge {
     /// whose keys descend is refused.
     #[must_use]
     pub fn new(shape: &KeyShape, sources: usize, check_order: bool) -> Self {
-        let tree = if shape.packs() {
-            let width = shape.fixed_width().unwrap_or(16);
-            Tree::Packed(LoserTree::new(sources, width, check_order))
-        } else {
-            Tree::Bytes(LoserTree::new(sources, 0, check_order))
+        let tree = match shape.fixed_width().filter(|_| shape.packs()) {
+            Some(width) if width <= TAGGED_BYTES_MAX && sources < SOURCES_MAX => {
+                Tree::Tagged(LoserTree::new(sources, width, check_order))
+            }
+            Some(width) => Tree::Wide(LoserTree::new(sources, width, check_order)),
+            None => Tree::Bytes(LoserTree::new(sources, 0, check_order)),
         };
         Self { tree }
     }
@@ -82,7 +86,8 @@ impl Merge {
     pub fn supply(&mut self, source: SourceId, keys: Keys, is_start: bool) -> Result<(), Disorder> {
         let i = source.index();
         match (&mut self.tree, keys) {
-            (Tree::Packed(t), Keys::Packed(keys)) => t.supply(i, keys, is_start),
+            (Tree::Tagged(t), Keys::Packed(keys)) => t.supply(i, keys, is_start),
+            (Tree::Wide(t), Keys::Packed(keys)) => t.supply(i, keys, is_start),
             (Tree::Bytes(t), Keys::Bytes(keys)) => t.supply(i, keys, is_start),
             // One shape makes all keys, so the forms agree; a foreign form ends the source and is
             // then found by the count of rows.
@@ -107,7 +112,7 @@ impl Merge {
 
     /// After [`Step::Start`]: go on row by row with this batch.
     pub fn enter(&mut self, source: SourceId) {
-        with_tree!(&mut self.tree, t => t.heads[source.index()].is_start = false);
+        with_tree!(&mut self.tree, t => t.enter(source.index()));
     }
 
     /// Whether all rows of the winner up to `last_key` leave before any row of another source.
@@ -137,7 +142,7 @@ impl Merge {
     /// Number of sources.
     #[must_use]
     pub fn sources(&self) -> usize {
-        with_tree!(&self.tree, t => t.heads.len())
+        with_tree!(&self.tree, t => t.sources())
     }
 }
 
@@ -145,22 +150,52 @@ impl Merge {
 mod tests {
     use super::super::loser_tree::id;
     use super::*;
+    use crate::key::KeyBytes;
     use proptest::prelude::*;
 
-    fn shape(packs: bool) -> KeyShape {
-        use crate::key::{KeyColumn, KeyType, Nulls};
-        let ty = if packs { KeyType::UInt32 } else { KeyType::Bytes { text: false } };
-        let column = KeyColumn { name: "k".into(), ty, descending: false, nulls: Nulls::Last };
-        KeyShape::try_new(vec![column]).unwrap()
+    /// The three forms that the tree is compiled for.
+    #[derive(Clone, Copy, Debug)]
+    enum Form {
+        Tagged,
+        Wide,
+        Bytes,
     }
 
-    fn keys(packs: bool, values: &[u8]) -> Keys {
-        if packs {
-            Keys::Packed(values.iter().map(|&v| u128::from(v) << 88 | 1 << 120).collect())
-        } else {
-            let mut keys = KeyBytes::default();
-            values.iter().for_each(|&v| keys.push(&[1, 9, 9, 9, 9, 9, 9, 9, 9, v, 0, 0]));
-            Keys::Bytes(keys)
+    const FORMS: [Form; 3] = [Form::Tagged, Form::Wide, Form::Bytes];
+
+    fn shape(form: Form) -> KeyShape {
+        use crate::key::{KeyColumn, KeyType, Nulls};
+        let column = |name: &str, ty| KeyColumn {
+            name: name.into(),
+            ty,
+            descending: false,
+            nulls: Nulls::Last,
+        };
+        let first = match form {
+            Form::Tagged => KeyType::Rank { bytes: 4 },
+            Form::Wide => KeyType::Rank { bytes: 8 },
+            Form::Bytes => KeyType::Bytes { text: false },
+        };
+        let second = KeyType::Rank { bytes: 8 };
+        KeyShape::try_new(vec![column("k", first), column("l", second)]).unwrap()
+    }
+
+    fn keys(form: Form, values: &[u8]) -> Keys {
+        let packed = |shift: u32| values.iter().map(|&v| u128::from(v) << shift).collect();
+        match form {
+            Form::Tagged => Keys::Packed(packed(32)),
+            // All ones at the end: the greatest value is what ended sources look like.
+            Form::Wide => {
+                Keys::Packed(values.iter().map(|&v| u128::MAX << 8 | u128::from(v)).collect())
+            }
+            Form::Bytes => {
+                let mut keys = KeyBytes::default();
+                let rank = [0xFF; 8];
+                values.iter().for_each(|&v| {
+                    keys.push(&[&[1, 9, 9, 9, 9, 9, 9, 9, 9, v, 0, 0][..], &rank].concat());
+                });
+                Keys::Bytes(keys)
+            }
         }
     }
 
@@ -179,14 +214,8 @@ mod tests {
         runs.as_slice().iter().flat_map(|r| -> Vec<_> { rows(r) }).collect()
     }
 
-    fn drive(
-        sources: &[Vec<u8>],
-        packs: bool,
-        batch: usize,
-        rows_max: u64,
-        announce: bool,
-    ) -> Runs {
-        let mut merge = Merge::new(&shape(packs), sources.len(), true);
+    fn drive(sources: &[Vec<u8>], form: Form, batch: usize, rows_max: u64, announce: bool) -> Runs {
+        let mut merge = Merge::new(&shape(form), sources.len(), true);
         let mut given = vec![0; sources.len()];
         let mut runs = Runs::default();
         if announce {
@@ -195,7 +224,7 @@ mod tests {
                     merge.end(id(i));
                     continue;
                 };
-                let key = keys(packs, &[*first]).to_bytes(&shape(packs), 0);
+                let key = keys(form, &[*first]).to_bytes(&shape(form), 0);
                 merge.announce(id(i), &key);
             }
         }
@@ -210,7 +239,7 @@ mod tests {
                         merge.end(s);
                     } else {
                         merge
-                            .supply(s, keys(packs, &source[from..to]), to.is_multiple_of(3))
+                            .supply(s, keys(form, &source[from..to]), to.is_multiple_of(3))
                             .unwrap();
                     }
                 }
@@ -227,45 +256,49 @@ mod tests {
         #[test]
         fn merge_is_a_stable_sort(
             mut sources in prop::collection::vec(prop::collection::vec(0u8..12, 0..60), 1..9),
-            batch in 1usize..20, rows_max in 1u64..50, packs: bool, announce: bool,
+            batch in 1usize..20, rows_max in 1u64..50, announce: bool,
+            form in prop::sample::select(FORMS.to_vec()), greatest: bool,
         ) {
+            if greatest {
+                sources.iter_mut().flatten().for_each(|value| *value += u8::MAX - 11);
+            }
             sources.iter_mut().for_each(|s| s.sort_unstable());
-            let runs = drive(&sources, packs, batch, rows_max, announce);
+            let runs = drive(&sources, form, batch, rows_max, announce);
             prop_assert_eq!(flat(&runs), slow(&sources));
         }
 
         #[test]
-        fn long_disjoint_sources_become_few_runs(parts in 1usize..6, len in 1usize..40) {
+        fn long_disjoint_sources_become_few_runs(parts in 1usize..6, len in 1usize..400) {
             let sources: Vec<Vec<u8>> = (0..parts).map(|p| vec![p as u8; len]).collect();
-            let runs = drive(&sources, true, 7, 1000, false);
+            let runs = drive(&sources, Form::Tagged, 7, 1000, false);
             prop_assert_eq!(runs.len(), parts);
         }
     }
 
     #[test]
     fn keys_that_descend_are_refused_with_their_row() {
-        for packs in [true, false] {
-            let mut merge = Merge::new(&shape(packs), 1, true);
-            merge.supply(id(0), keys(packs, &[1, 5]), false).unwrap();
+        for form in FORMS {
+            let mut merge = Merge::new(&shape(form), 1, true);
+            merge.supply(id(0), keys(form, &[1, 5]), false).unwrap();
             let mut runs = Runs::default();
             assert_eq!(merge.step(10, None, &mut runs), Step::Need(id(0)));
-            let error = merge.supply(id(0), keys(packs, &[4, 9]), false).unwrap_err();
+            let error = merge.supply(id(0), keys(form, &[4, 9]), false).unwrap_err();
             assert_eq!(error.row, 2);
             assert!(error.before > error.after);
-            let inside = merge.supply(id(0), keys(packs, &[6, 9, 8]), false).unwrap_err();
+            let inside = merge.supply(id(0), keys(form, &[6, 9, 8]), false).unwrap_err();
             assert_eq!(inside.row, 4);
         }
     }
 
     #[test]
     fn a_bound_stops_before_its_key_and_skip_takes_a_block() {
-        let shape = shape(true);
+        let shape = shape(Form::Tagged);
         let mut merge = Merge::new(&shape, 2, true);
-        merge.supply(id(0), keys(true, &[1, 2, 3]), true).unwrap();
-        merge.supply(id(1), keys(true, &[4, 6]), false).unwrap();
+        merge.supply(id(0), keys(Form::Tagged, &[1, 2, 3]), true).unwrap();
+        merge.supply(id(1), keys(Form::Tagged, &[4, 6]), false).unwrap();
         let mut runs = Runs::default();
         assert_eq!(merge.step(9, None, &mut runs), Step::Start(id(0)));
-        let key = |v| keys(true, &[v]).to_bytes(&shape, 0);
+        let key = |v| keys(Form::Tagged, &[v]).to_bytes(&shape, 0);
         assert!(merge.is_alone(id(0), &key(3)));
         assert!(merge.is_alone(id(0), &key(4)), "a tie leaves source 0 first");
         assert!(!merge.is_alone(id(0), &key(5)));

@@ -15,6 +15,7 @@
 mod batch;
 mod loser_tree;
 mod merge;
+mod node;
 mod window;
 
 pub use loser_tree::{Disorder, Step};

@@ -28,6 +28,7 @@ pub(crate) fn own_code(src: &Path) -> Vec<(PathBuf, String)> {
             for line in lines[i + 1..].iter().take(2) {
                 if let Some((_, name)) = line.strip_suffix(';').and_then(|l| l.split_once("mod ")) {
                     tests.insert(path.with_file_name(format!("{name}.rs")));
+                    break; // the next line may be a module that is no test
                 }
                 if let Some(file) = line.strip_prefix("#[path = \"") {
                     tests.insert(path.with_file_name(file.trim_end_matches("\"]")));

@@ -53,23 +53,27 @@ pub struct ChunkDictionary {
 }
 
 /// The parts of an unpacked page.
-struct Parts {
+pub(crate) struct Parts {
     rep: Bytes,
-    def: Bytes,
-    values: Bytes,
+    /// Definition levels.
+    pub(crate) def: Bytes,
+    /// Values, or ids with their width in front.
+    pub(crate) values: Bytes,
     num_values: usize,
-    encoding: Encoding,
+    /// How values are encoded.
+    pub(crate) encoding: Encoding,
     /// Whether levels are in the hybrid of runs and packed bits.
     is_hybrid: bool,
 }
 
-fn is_ids(encoding: Encoding) -> bool {
+/// Whether values are ids of a dictionary.
+pub(crate) fn is_ids(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY)
 }
 
 impl Parts {
     /// Whether the page is decoded here, not by the parquet crate.
-    fn is_ours(&self, shape: &PageShape) -> bool {
+    pub(crate) fn is_ours(&self, shape: &PageShape) -> bool {
         let is_boolean = shape.descr.physical_type() == Physical::BOOLEAN;
         let is_known = is_ids(self.encoding)
             || self.encoding == Encoding::PLAIN
@@ -124,7 +128,11 @@ pub fn decode_page(
     Ok(contents)
 }
 
-fn parts(page: &Page, shape: &PageShape) -> Result<Parts> {
+/// Takes a data page apart.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when it ends inside its levels.
+pub(crate) fn parts(page: &Page, shape: &PageShape) -> Result<Parts> {
     let (rep_max, def_max) = (shape.descr.max_rep_level(), shape.descr.max_def_level());
     match page {
         Page::DataPage {

@@ -23,7 +23,7 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::prepare::{Prepared, Shared, prepare_from};
-use super::run;
+use super::{Stopped, run};
 use crate::context::Context;
 use crate::options::{IfExists, MergeOptions};
 use crate::report::Times;
@@ -63,8 +63,9 @@ pub(super) fn narrow(
     prepared: &Prepared,
     options: &MergeOptions,
     context: &Context,
+    with_ranks: bool,
     times: &mut Times,
-) -> Result<Option<Narrowed>> {
+) -> Result<Option<Narrowed>, Stopped> {
     if prepared.order.is_empty() {
         return Ok(None); // one source after the other
     }
@@ -91,7 +92,9 @@ pub(super) fn narrow(
         .collect();
     for group in members.chunks(group_len) {
         context.check_cancelled()?;
-        let temp = merge_group(prepared, group, groups, options, context, times)?;
+        let part = group_options(prepared, groups, options);
+        let sources = renumbered(group.iter().map(|i| Arc::clone(&prepared.sources[*i])))?;
+        let temp = merge_group(prepared, sources, &part, context, with_ranks, times)?;
         let path = temp.path().display().to_string();
         let source = Source::open(SourceId(0), store::open(&path)?)?;
         places.push((group.first().copied().unwrap_or(0), Arc::new(source)));
@@ -100,10 +103,11 @@ pub(super) fn narrow(
     places.sort_by_key(|(place, _)| *place);
     let sources = renumbered(places.into_iter().map(|(_, source)| source))?;
     let shared = Shared { parent: prepared, keeps_properties: true };
-    let mut narrowed = prepare_from(options, sources, Some(&shared), context)?;
+    let mut narrowed = prepare_from(options, sources, Some(&shared), context, with_ranks)?;
     if narrowed.reconciled.schema != prepared.reconciled.schema {
         return Err(Error::new(Kind::Internal, "groups of sources have another schema than all")
-            .with_hint("please report this; a larger memory_limit merges without groups"));
+            .with_hint("please report this; a larger memory_limit merges without groups")
+            .into());
     }
     narrowed.task.clone_from(&prepared.task);
     narrowed.merge_level = prepared.merge_level;
@@ -121,21 +125,15 @@ fn renumbered(sources: impl Iterator<Item = Arc<Source>>) -> Result<Arc<Vec<Arc<
     sources.enumerate().map(renumber).collect::<Result<Vec<_>>>().map(Arc::new)
 }
 
-fn merge_group(
-    prepared: &Prepared,
-    group: &[usize],
-    groups: usize,
-    options: &MergeOptions,
-    context: &Context,
-    times: &mut Times,
-) -> Result<TempFile> {
+/// Options of the merge of a group into a temp file.
+fn group_options(prepared: &Prepared, groups: usize, options: &MergeOptions) -> MergeOptions {
     // All groups are open at once in the end: a page of each must fit then.
     let lanes = groups * (LEAVES_AT_ONCE + prepared.keys.leaves.len());
     let page_size = (options.memory_limit / (2 * PAGES_SHARE) / lanes as u64)
         .clamp(PAGE_BYTES_MIN, options.page_size.max(PAGE_BYTES_MIN));
     let share = page_size as f64 / options.page_size.max(1) as f64;
     let page_rows = (options.page_rows as f64 * share.min(1.0)).max(64.0) as u64;
-    let part = MergeOptions {
+    MergeOptions {
         sources: Vec::new(),
         sort_by: Some(prepared.order.to_string()),
         outputs: None,
@@ -152,16 +150,23 @@ fn merge_group(
         if_exists: IfExists::Add,
         empty_output: true,
         ..options.clone()
-    };
-    let sources = renumbered(group.iter().map(|i| Arc::clone(&prepared.sources[*i])))?;
-    let shared = Shared { parent: prepared, keeps_properties: false };
-    let prepared = prepare_from(&part, sources, Some(&shared), context)?;
-    let made = run::run(&prepared, &part, context, times)?;
-    made.outputs
-        .into_iter()
-        .next()
-        .map(|finished| finished.temp)
-        .ok_or_else(|| Error::new(Kind::Internal, "a group of sources made no file"))
+    }
+}
+
+fn merge_group(
+    parent: &Prepared,
+    sources: Arc<Vec<Arc<Source>>>,
+    part: &MergeOptions,
+    context: &Context,
+    with_ranks: bool,
+    times: &mut Times,
+) -> Result<TempFile, Stopped> {
+    let shared = Shared { parent, keeps_properties: false };
+    let prepared = prepare_from(part, sources, Some(&shared), context, with_ranks)?;
+    let made = run::run(&prepared, part, context, times)
+        .map_err(|error| Stopped { error, is_broken: prepared.has_broken_ranks() })?;
+    let first = made.outputs.into_iter().next().map(|finished| finished.temp);
+    first.ok_or_else(|| Error::new(Kind::Internal, "a group of sources made no file").into())
 }
 
 /// How many overlapping sources may be open at once.

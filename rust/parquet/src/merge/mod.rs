@@ -18,12 +18,14 @@
 mod cascade;
 mod prepare;
 mod publish;
+#[cfg(test)]
+mod ranks_tests;
 mod run;
 mod tail;
 
 use std::time::Instant;
 
-use plait_core::Result;
+use plait_core::{Error, Result};
 
 use crate::context::Context;
 use crate::options::MergeOptions;
@@ -37,26 +39,24 @@ use prepare::Prepared;
 /// The one exception: when a rename fails or the process dies between two renames, the outputs
 /// renamed before stay, each whole; running the merge again replaces them with the same bytes.
 pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
-    let outcome = merge_all(options, context);
+    let outcome = merge_with(options, context, true);
     context.release_idle();
     outcome
 }
 
-fn merge_all(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
+fn merge_with(options: &MergeOptions, context: &Context, with_ranks: bool) -> Result<MergeReport> {
     let started = Instant::now();
     let cpu_before = cpu_seconds();
     options.check()?;
-    context.enter_stage(0);
     let mut times = Times::default();
-    let prepared = prepare::prepare(options, context)?;
-    times.plan_s = started.elapsed().as_secs_f64();
-    context.enter_stage(1);
-    let outcome = merge_prepared(&prepared, options, context, &mut times);
-    let mut report = match outcome {
+    let mut report = match attempt(options, context, with_ranks, &mut times) {
         Ok(report) => report,
-        Err(e) => {
-            prepared.target.abandon();
-            return Err(e);
+        Err(Stopped { is_broken: false, error }) => return Err(error),
+        // Some footer does not tell what its file holds.
+        Err(_) => {
+            context.start_over();
+            times = Times::default();
+            attempt(options, context, false, &mut times).map_err(|stopped| stopped.error)?
         }
     };
     times.wall_s = started.elapsed().as_secs_f64();
@@ -74,15 +74,49 @@ fn merge_all(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
     Ok(report)
 }
 
+/// Why an attempt made nothing.
+struct Stopped {
+    error: Error,
+    /// Whether ranks are to blame.
+    is_broken: bool,
+}
+
+impl From<Error> for Stopped {
+    fn from(error: Error) -> Self {
+        Self { error, is_broken: false }
+    }
+}
+
+/// Merges once; what fails leaves nothing.
+fn attempt(
+    options: &MergeOptions,
+    context: &Context,
+    with_ranks: bool,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    let started = Instant::now();
+    context.enter_stage(0);
+    let prepared = prepare::prepare(options, context, with_ranks)?;
+    times.plan_s = started.elapsed().as_secs_f64();
+    context.enter_stage(1);
+    merge_prepared(&prepared, options, context, with_ranks, times).map_err(|mut stopped| {
+        prepared.target.abandon();
+        stopped.is_broken |= prepared.has_broken_ranks();
+        stopped
+    })
+}
+
 fn merge_prepared(
     prepared: &Prepared,
     options: &MergeOptions,
     context: &Context,
+    with_ranks: bool,
     times: &mut Times,
-) -> Result<MergeReport> {
-    let narrowed = cascade::narrow(prepared, options, context, times)?;
+) -> Result<MergeReport, Stopped> {
+    let narrowed = cascade::narrow(prepared, options, context, with_ranks, times)?;
     let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
-    let made = run::run(what, options, context, times)?;
+    let made = run::run(what, options, context, times)
+        .map_err(|error| Stopped { error, is_broken: what.has_broken_ranks() })?;
     let mut report = publish::publish(prepared, made, options, context, times)?;
     if let Some(cascade::Narrowed { sources, at_once, .. }) = &narrowed {
         report.warnings.push(format!(

@@ -1,6 +1,7 @@
 //! Everything that is known before the first row moves: sources, schema, order, bounds, sizes.
 //!
 //! # Invariants
+//! Bounds are told keys, so what they say does not depend on ranks.
 //! Nothing but the output folder has been made when this returns.
 
 use std::path::Path;
@@ -18,10 +19,11 @@ use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::{IfExists, MergeOptions};
+use crate::options::{IfExists, MergeOptions, VerifyOrder};
 use crate::order::{SORT_ORDER_ENTRY, from_sources, key_leaves, sorting_columns, unsorted};
 use crate::pool::Pool;
 use crate::properties::properties;
+use crate::ranks::RankBook;
 use crate::schema::{Reconciled, reconcile};
 use crate::source::Source;
 use crate::store;
@@ -34,7 +36,8 @@ pub(super) struct Prepared {
     pub(super) leaves: Vec<OutputLeaf>,
     pub(super) order: SortOrder,
     pub(super) keys: KeyLeaves,
-    pub(super) bounds: Vec<Bounds>,
+    /// First key of every source that has rows, as keys are read.
+    pub(super) first_keys: Vec<(SourceId, Vec<u8>)>,
     pub(super) regions: Vec<Region>,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) budget: Budget,
@@ -51,6 +54,11 @@ impl Prepared {
         self.sources.iter().map(|s| s.rows()).sum()
     }
 
+    /// Whether ranks turned out not to cover all keys.
+    pub(super) fn has_broken_ranks(&self) -> bool {
+        self.keys.ranks.as_ref().is_some_and(|book| book.is_broken())
+    }
+
     /// Footer entries that all outputs share.
     pub(super) fn entries(&self) -> Vec<(&'static str, String)> {
         let mut entries = vec![
@@ -64,9 +72,13 @@ impl Prepared {
     }
 }
 
-pub(super) fn prepare(options: &MergeOptions, context: &Context) -> Result<Prepared> {
+pub(super) fn prepare(
+    options: &MergeOptions,
+    context: &Context,
+    with_ranks: bool,
+) -> Result<Prepared> {
     let sources = Arc::new(open_sources(&options.sources, 0, context)?);
-    prepare_from(options, sources, None, context)
+    prepare_from(options, sources, None, context, with_ranks)
 }
 
 /// What a merge of some of the sources takes from the merge of all.
@@ -81,6 +93,7 @@ pub(super) fn prepare_from(
     sources: Arc<Vec<Arc<Source>>>,
     shared: Option<&Shared<'_>>,
     context: &Context,
+    with_ranks: bool,
 ) -> Result<Prepared> {
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,
@@ -89,7 +102,7 @@ pub(super) fn prepare_from(
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &options.policy())?;
     let leaves = output_leaves(&reconciled);
-    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    let mut keys = key_leaves(&order, &reconciled.descr, &leaves)?;
     for (name, columns) in
         [("cut_on", options.cut_on.unwrap_or(0)), ("align_row_groups", options.align_row_groups)]
     {
@@ -123,6 +136,13 @@ pub(super) fn prepare_from(
     }
     let bounds = bounds(&sources, &keys, options.assume_sorted, &cache, context)?;
     let regions = sweep(&bounds);
+    let is_merged = regions.iter().any(|region| region.depth_max > 1);
+    let reads_all = !options.assume_sorted && options.verify_order == VerifyOrder::Full;
+    if with_ranks && (is_merged || reads_all) {
+        keys.ranks =
+            RankBook::find_for(&keys.shape, &keys.leaves, &sources, &cache, context)?.map(Arc::new);
+    }
+    let first_keys = first_keys(&bounds, &mut keys)?;
     let (pool, target) = match shared {
         Some(Shared { parent, .. }) => (Arc::clone(&parent.pool), Arc::clone(&parent.target)),
         None => {
@@ -143,7 +163,7 @@ pub(super) fn prepare_from(
         leaves,
         order,
         keys,
-        bounds,
+        first_keys,
         regions,
         properties,
         budget,
@@ -169,11 +189,26 @@ fn bounds(
         let first = key_at(source, keys, 0, cache, context)?;
         let last = key_at(source, keys, last_row, cache, context)?;
         if last < first && !assume_sorted {
-            return Err(unsorted(source, &keys.shape, last_row, &first, &last));
+            return Err(unsorted(source, keys, last_row, &first, &last));
         }
         bounds.push(Bounds { source: source.id, last: last.max(first.clone()), first });
     }
     Ok(bounds)
+}
+
+/// The first keys as they are read from now on. Without a rank for one of them, there are no ranks.
+fn first_keys(bounds: &[Bounds], keys: &mut KeyLeaves) -> Result<Vec<(SourceId, Vec<u8>)>> {
+    if let Some(book) = &keys.ranks {
+        let mut ranked = Vec::new();
+        for bound in bounds {
+            ranked.extend(book.ranks().rank(&bound.first)?.map(|key| (bound.source, key)));
+        }
+        if ranked.len() == bounds.len() {
+            return Ok(ranked);
+        }
+        keys.ranks = None;
+    }
+    Ok(bounds.iter().map(|bound| (bound.source, bound.first.clone())).collect())
 }
 
 /// Bytes that will be read: all columns, and the key columns a second time.

@@ -23,7 +23,7 @@ use super::prepare::Prepared;
 use super::tail::largest_cut_keys;
 use crate::chunk;
 use crate::context::{Charge, Context};
-use crate::keys::{KeyReader, key_at};
+use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::unsorted;
 use crate::pool::Pool;
@@ -81,12 +81,12 @@ pub(super) fn run(
     };
     let check_order = !options.assume_sorted;
     let mut windows =
-        Windows::new(prepared.keys.shape.clone(), prepared.sources.len(), rule, check_order);
+        Windows::new(prepared.keys.read_shape().clone(), prepared.sources.len(), rule, check_order);
     for source in prepared.sources.iter().filter(|s| s.rows() == 0) {
         windows.end(source.id);
     }
-    for bound in &prepared.bounds {
-        windows.announce(bound.source, &bound.first);
+    for (source, first_key) in &prepared.first_keys {
+        windows.announce(*source, first_key);
     }
     times.order_s += started.elapsed().as_secs_f64();
     let loom = Loom {
@@ -171,7 +171,8 @@ impl Runner<'_> {
             match self.windows.next()? {
                 Ask::Keys(source) => self.supply(source)?,
                 Ask::RowGroupStart(source) => self.copy_or_enter(source)?,
-                Ask::Window(window) => {
+                Ask::Window(mut window) => {
+                    tell(&self.prepared.keys, &mut window)?;
                     times.order_s += started.elapsed().as_secs_f64();
                     started = Instant::now();
                     self.take(window)?;
@@ -224,9 +225,8 @@ impl Runner<'_> {
         lane.start = row;
         let (row_group, _) = source.row_group_of(row);
         let is_start = starts && self.is_worth_copying(&source, row_group);
-        let shape = &prepared.keys.shape;
         self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
-            unsorted(&source, shape, row, &before, &after)
+            unsorted(&source, &prepared.keys, row, &before, &after)
         })
     }
 
@@ -277,18 +277,18 @@ impl Runner<'_> {
             let first = key_at(source, &prepared.keys, start, &prepared.cache, self.context)?;
             return match first.as_slice() <= last {
                 true => Ok(()),
-                false => Err(unsorted(source, &prepared.keys.shape, end - 1, &first, last)),
+                false => Err(unsorted(source, &prepared.keys, end - 1, &first, last)),
             };
         }
         let mut reader =
             KeyReader::open(source, &prepared.keys, start, &prepared.cache, self.context)?;
-        let mut merge = Merge::new(&prepared.keys.shape, 1, true);
+        let mut merge = Merge::new(prepared.keys.read_shape(), 1, true);
         let mut runs = Runs::default();
         while reader.row() < end {
             self.context.check_cancelled()?;
             let Some((keys, _)) = reader.next(prepared.budget.key_rows)? else { break };
             merge.supply(SourceId(0), keys, false).map_err(|Disorder { row, before, after }| {
-                unsorted(source, &prepared.keys.shape, start + row, &before, &after)
+                unsorted(source, &prepared.keys, start + row, &before, &after)
             })?;
             while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
             runs.clear();
@@ -430,6 +430,18 @@ fn batch_bytes(prepared: &Prepared) -> u64 {
     let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
     let lanes = depth.max(1) as u64 * prepared.leaves.len() as u64;
     lanes.saturating_mul(LANE_BYTES).min(BATCH_BYTES_MAX)
+}
+
+/// Makes the keys of a window those that files hold.
+fn tell(keys: &KeyLeaves, window: &mut Window) -> Result<()> {
+    if keys.ranks.is_some() && !window.runs.is_empty() {
+        window.first_key = keys.tell(&window.first_key)?;
+        window.last_key = keys.tell(&window.last_key)?;
+        for (_, key) in &mut window.samples {
+            *key = keys.tell(key)?;
+        }
+    }
+    Ok(())
 }
 
 /// Bytes per row, from the footers first and from what was written then.

@@ -21,7 +21,7 @@ use crate::keys::KeyReader;
 /// Rows of the first look; each further look back takes twice as many.
 const LOOK_ROWS: u64 = 1024;
 
-/// At most `count` largest distinct prefixes of `cut_columns` columns, largest first.
+/// At most `count` largest distinct prefixes of `cut_columns` columns, as keys are read, largest first.
 pub(super) fn largest_cut_keys(
     prepared: &Prepared,
     count: usize,
@@ -29,7 +29,7 @@ pub(super) fn largest_cut_keys(
     context: &Context,
 ) -> Result<Vec<Vec<u8>>> {
     let mut largest: BTreeSet<Vec<u8>> = BTreeSet::new();
-    let shape = &prepared.keys.shape;
+    let shape = prepared.keys.read_shape();
     for source in prepared.sources.iter() {
         let (mut end, mut look) = (source.rows(), LOOK_ROWS);
         while end > 0 {

@@ -18,7 +18,7 @@
 use plait_core::{Error, Kind, Result};
 
 /// Values in a packed group.
-const GROUP: usize = 8;
+pub(super) const GROUP: usize = 8;
 
 /// A value that levels or ids are held in.
 pub trait Word: Copy + Eq + Default {
@@ -115,7 +115,7 @@ pub fn single_run(mut data: &[u8], width: u32, count: usize) -> Option<u32> {
     run_value(&mut data, width).ok()
 }
 
-fn run_header(data: &mut &[u8]) -> Result<(bool, usize)> {
+pub(super) fn run_header(data: &mut &[u8]) -> Result<(bool, usize)> {
     let mut value = 0_u32;
     for shift in (0..32).step_by(7) {
         let (&byte, rest) = data.split_first().ok_or_else(too_few)?;
@@ -128,18 +128,18 @@ fn run_header(data: &mut &[u8]) -> Result<(bool, usize)> {
     Err(Error::new(Kind::CorruptSource, "levels or ids have a run without end"))
 }
 
-fn run_value(data: &mut &[u8], width: u32) -> Result<u32> {
+pub(super) fn run_value(data: &mut &[u8], width: u32) -> Result<u32> {
     let (value, rest) = data.split_at_checked(width.div_ceil(8) as usize).ok_or_else(too_few)?;
     *data = rest;
     Ok(value.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte)))
 }
 
-fn too_few() -> Error {
+pub(super) fn too_few() -> Error {
     Error::new(Kind::CorruptSource, "page has fewer levels or ids than values")
 }
 
 /// Appends `values` packed values; `bits` has enough bytes for them.
-fn unpack<T: Word>(bits: &[u8], width: u32, values: usize, out: &mut Vec<T>) {
+pub(super) fn unpack<T: Word>(bits: &[u8], width: u32, values: usize, out: &mut Vec<T>) {
     if width == 0 {
         out.resize(out.len() + values, T::default());
         return;

@@ -17,6 +17,7 @@
 pub mod codec;
 pub mod header;
 pub mod hybrid;
+pub mod hybrid_reader;
 pub mod levels;
 pub mod locate;
 pub mod pages;

@@ -1,0 +1,276 @@
+//! Ranks: numbers that stand for the values of one merge, so that keys get short.
+//!
+//! ```text
+//! told     01 63 70 75 00 00 │ 01 7F FF FF FF 96 …      what files, reports and messages hold
+//! ranked   2A                │ 00 51 80                 what is compared
+//!          └ rank among all   └ distance from the smallest
+//! ```
+//!
+//! Null has a rank too, before or behind all others, so ranks need no marker.
+//!
+//! # Invariants
+//! Ranked keys compare as told ones do, column by column, so prefixes, successors and ranges mean
+//! the same. A ranked key never leaves the process: [`Ranks::translate`] gives the told one.
+//!
+//! # Cost
+//! The distinct values. Translating is linear in the key.
+//!
+//! # Not here
+//! Where values come from (`plait_parquet::ranks`).
+
+use std::sync::Arc;
+
+use super::column::{Column, Values, encode};
+use super::decode::{Field, number, split_field, unescape};
+use super::keys::KeyBytes;
+use super::order::Nulls;
+use super::range::prefix_len;
+use super::shape::{KeyColumn, KeyShape, KeyType};
+use crate::{Error, Kind, Result};
+
+/// What the ranks of one column stand for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RankOf {
+    /// The column has no ranks, but its key bytes.
+    AsTold,
+    /// All values of a byte string column, ascending, each once.
+    Values(Arc<KeyBytes>),
+    /// The numbers `base..=base + span` (see [`numbers`](super::numbers)).
+    Numbers {
+        /// The smallest.
+        base: u64,
+        /// Distance of the greatest.
+        span: u64,
+    },
+}
+
+/// The ranked form of the keys of one merge, and the way back.
+///
+/// ```
+/// use plait_core::key::{KeyBytes, KeyColumn, KeyShape, KeyType, Nulls, RankOf, Ranks};
+/// let ty = KeyType::Bytes { text: true };
+/// let column = KeyColumn { name: "a".to_owned(), ty, descending: false, nulls: Nulls::Last };
+/// let mut values = KeyBytes::default();
+/// ["cpu", "disk"].iter().for_each(|value| values.push(value.as_bytes()));
+/// let told = KeyShape::try_new(vec![column])?;
+/// let ranks = Ranks::try_new(told, vec![(RankOf::Values(values.into()), true)])?;
+/// assert_eq!(ranks.find(0, b"disk"), Some(1));
+/// assert_eq!(ranks.translate(&[1])?, b"\x01disk\0\0");
+/// assert_eq!(ranks.translate(&[2])?, b"\x02");
+/// # Ok::<(), plait_core::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Ranks {
+    told: KeyShape,
+    shape: KeyShape,
+    columns: Vec<Numbering>,
+}
+
+/// How the numbers of one column are given out.
+#[derive(Debug)]
+struct Numbering {
+    of: RankOf,
+    /// Number of the smallest value: 1 when null is 0.
+    first: u64,
+    null: Option<u64>,
+}
+
+impl Ranks {
+    /// The ranks of keys of shape `told`, with what stands behind each column and whether it may
+    /// be null. Columns as they are told need not be known to have nulls.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when columns are missing, when byte strings have no values or others
+    /// have, and when there are more numbers than 64 bits hold.
+    pub fn try_new(told: KeyShape, columns: Vec<(RankOf, bool)>) -> Result<Self> {
+        if columns.len() != told.columns().len() {
+            return Err(misfit("number of columns differs from the key's"));
+        }
+        let mut numberings = Vec::new();
+        let mut ranked = Vec::new();
+        for (column, (of, has_null)) in told.columns().iter().zip(columns) {
+            let values = match (&of, column.ty) {
+                (RankOf::AsTold, _) => 0,
+                (RankOf::Values(values), KeyType::Bytes { .. }) => values.len() as u128,
+                (RankOf::Numbers { span, .. }, ty) if number_bytes(ty).is_some() => {
+                    u128::from(*span) + 1
+                }
+                _ => return Err(misfit("ranks do not fit the type of a key column")),
+            };
+            let ty = match &of {
+                RankOf::AsTold => column.ty,
+                _ => KeyType::Rank { bytes: bytes_of(values + u128::from(has_null)) },
+            };
+            let null_is_least = has_null && (column.nulls == Nulls::First) != column.descending;
+            numberings.push(Numbering {
+                of,
+                first: u64::from(null_is_least),
+                null: has_null.then_some(if null_is_least { 0 } else { values as u64 }),
+            });
+            ranked.push(KeyColumn { ty, ..column.clone() });
+        }
+        Ok(Self { told, shape: KeyShape::try_new(ranked)?, columns: numberings })
+    }
+
+    /// The shape of ranked keys.
+    #[must_use]
+    pub fn shape(&self) -> &KeyShape {
+        &self.shape
+    }
+
+    /// The shape of told keys.
+    #[must_use]
+    pub fn told(&self) -> &KeyShape {
+        &self.told
+    }
+
+    /// What the ranks of column `column` stand for.
+    #[must_use]
+    pub fn of(&self, column: usize) -> &RankOf {
+        self.columns.get(column).map_or(&RankOf::AsTold, |numbering| &numbering.of)
+    }
+
+    /// The rank of the smallest value of column `column`; the others follow.
+    #[must_use]
+    pub fn first(&self, column: usize) -> u64 {
+        self.columns.get(column).map_or(0, |numbering| numbering.first)
+    }
+
+    /// The rank of null in column `column`, if it has one.
+    #[must_use]
+    pub fn null(&self, column: usize) -> Option<u64> {
+        self.columns.get(column)?.null
+    }
+
+    /// The rank of a byte string of column `column`, if it has one.
+    #[must_use]
+    pub fn find(&self, column: usize, value: &[u8]) -> Option<u64> {
+        let numbering = self.columns.get(column)?;
+        let RankOf::Values(values) = &numbering.of else { return None };
+        let (mut low, mut high) = (0, values.len());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match values.get(middle).cmp(value) {
+                std::cmp::Ordering::Equal => return Some(numbering.first + middle as u64),
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        None
+    }
+
+    /// The told key that the ranked `key` stands for.
+    ///
+    /// # Errors
+    /// [`Kind::CorruptSource`] when `key` is no key of [`shape`](Self::shape), or has a rank that
+    /// stands for nothing.
+    pub fn translate(&self, key: &[u8]) -> Result<Vec<u8>> {
+        let mut told = Vec::with_capacity(key.len());
+        let mut start = 0;
+        for (i, numbering) in self.columns.iter().enumerate() {
+            let end = prefix_len(&self.shape, key, i + 1)?;
+            let field = key.get(start..end).unwrap_or_default();
+            start = end;
+            let Some(column) = self.told.columns().get(i) else { continue };
+            let rank = number(field, column.mask());
+            if let RankOf::AsTold = numbering.of {
+                told.extend_from_slice(field);
+                continue;
+            }
+            let one = |values| {
+                let shape = KeyShape::try_new(vec![column.clone()])?;
+                let key = encode(&shape, 1, &[Column { present: None, values }])?;
+                Ok::<_, Error>(key.to_bytes(&shape, 0))
+            };
+            let nothing = || {
+                Error::new(Kind::CorruptSource, "rank of a key stands for no value")
+                    .with_column(&column.name)
+            };
+            if numbering.null == Some(rank) {
+                told.extend(one(Values::None)?);
+                continue;
+            }
+            let place = rank.checked_sub(numbering.first).ok_or_else(nothing)?;
+            told.extend(match &numbering.of {
+                RankOf::Values(values) if place < values.len() as u64 => {
+                    one(Values::Bytes(&[values.get(place as usize)]))?
+                }
+                RankOf::Numbers { base, span } if place <= *span => {
+                    one(Values::Numbers(&[base.wrapping_add(place)]))?
+                }
+                _ => return Err(nothing()),
+            });
+        }
+        if start == key.len() {
+            return Ok(told);
+        }
+        Err(Error::new(Kind::CorruptSource, "key is longer than its columns"))
+    }
+
+    /// The ranked key of the told `key`; `None` if one of its values has no rank.
+    ///
+    /// # Errors
+    /// [`Kind::CorruptSource`] when `key` is no key of [`told`](Self::told).
+    pub fn rank(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let mut ranked = Vec::new();
+        let mut rest = key;
+        for (i, (column, numbering)) in self.told.columns().iter().zip(&self.columns).enumerate() {
+            let (field, after) = split_field(column, rest)?;
+            let told = rest.get(..rest.len() - after.len()).unwrap_or_default();
+            rest = after;
+            let rank = match (&numbering.of, field) {
+                (RankOf::AsTold, _) => {
+                    ranked.extend_from_slice(told);
+                    continue;
+                }
+                (_, Field::Null) => numbering.null,
+                (RankOf::Numbers { base, span }, Field::Fixed(bytes)) => {
+                    let place = number(bytes, column.mask()).wrapping_sub(*base);
+                    (place <= *span).then(|| numbering.first + place)
+                }
+                (_, Field::Variable(bytes)) => self.find(i, &unescape(column, bytes)),
+                (RankOf::Values(_), Field::Fixed(_)) => None,
+            };
+            let Some(rank) = rank else { return Ok(None) };
+            let Some(KeyColumn { ty: KeyType::Rank { bytes }, .. }) = self.shape.columns().get(i)
+            else {
+                return Err(misfit("ranks do not fit the type of a key column"));
+            };
+            let flip = if column.descending { u64::MAX } else { 0 };
+            let bytes = size_of::<u64>() - usize::from(*bytes);
+            ranked.extend_from_slice(&(rank ^ flip).to_be_bytes()[bytes..]);
+        }
+        if rest.is_empty() {
+            return Ok(Some(ranked));
+        }
+        Err(Error::new(Kind::CorruptSource, "key is longer than its columns"))
+    }
+
+    /// Bytes held on the heap.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        let values = |numbering: &Numbering| match &numbering.of {
+            RankOf::Values(values) => values.memory_size(),
+            _ => 0,
+        };
+        self.columns.iter().map(values).sum()
+    }
+}
+
+/// Bytes of the numbers of a type, if its values are such.
+fn number_bytes(ty: KeyType) -> Option<usize> {
+    match ty {
+        KeyType::Null | KeyType::Bytes { .. } | KeyType::Rank { .. } => None,
+        _ => ty.width().filter(|width| *width <= size_of::<u64>()),
+    }
+}
+
+/// Bytes that hold `count` numbers from 0 on.
+fn bytes_of(count: u128) -> u8 {
+    let bits = u128::BITS - count.saturating_sub(1).leading_zeros();
+    bits.div_ceil(8).max(1) as u8 // more than 8 are refused by the shape
+}
+
+fn misfit(what: &str) -> Error {
+    Error::new(Kind::Internal, what)
+}

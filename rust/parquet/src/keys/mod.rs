@@ -1,0 +1,252 @@
+//! Reads the key columns of one source and encodes them, batch by batch.
+//!
+//! ```text
+//! column a ─ ids ────▶ ranks ───┐
+//! column b ─ plain ──▶ numbers ─┼─ encode ─▶ Keys   (never across a row group of the source)
+//! column c ─ typed values ──────┘
+//! ```
+//!
+//! # Invariants
+//! Keys are made from values in the shape of the output, so that sources of different width or
+//! nullability compare. With no key columns every row has the empty key and nothing is read. With
+//! ranks, keys are ranked ones: [`KeyLeaves::tell`] gives those that leave the merge.
+//!
+//! # Cost
+//! One page of every key column, one batch of keys. Packed keys are made column by column.
+//!
+//! # Not here
+//! Comparing keys (`plait_core::plan`); finding ranks (`ranks`).
+
+mod page;
+mod paged;
+#[cfg(test)]
+mod tests;
+mod typed;
+
+use std::sync::Arc;
+
+use plait_core::key::{Column, KeyShape, KeyType, Keys, Packing, RankOf, Values, encode};
+use plait_core::{Error, Kind, Result};
+
+use self::page::{Cells, Takes};
+use self::paged::Paged;
+use self::typed::TypedColumn;
+use crate::context::{Charge, Context};
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::ranks::RankBook;
+use crate::schema::LeafAdapter;
+use crate::source::Source;
+
+/// The key columns of the output.
+#[derive(Clone)]
+pub struct KeyLeaves {
+    /// Types and directions, as files and messages tell them.
+    pub shape: KeyShape,
+    /// The leaves, in key order.
+    pub leaves: Vec<OutputLeaf>,
+    /// What keys are made of instead, inside of a merge.
+    pub ranks: Option<Arc<RankBook>>,
+}
+
+impl KeyLeaves {
+    /// The shape of the keys that are read.
+    #[must_use]
+    pub fn read_shape(&self) -> &KeyShape {
+        self.ranks.as_ref().map_or(&self.shape, |book| book.ranks().shape())
+    }
+
+    /// The key as it is told, from one that was read.
+    ///
+    /// # Errors
+    /// A key of another shape.
+    pub fn tell(&self, key: &[u8]) -> Result<Vec<u8>> {
+        match &self.ranks {
+            None => Ok(key.to_vec()),
+            Some(book) => book.ranks().translate(key),
+        }
+    }
+}
+
+/// Reads the keys of one source forward from some row.
+pub struct KeyReader {
+    source: Arc<Source>,
+    keys: KeyLeaves,
+    columns: Vec<KeyColumn>,
+    row: u64,
+    charge: Charge,
+}
+
+/// How one key column of a source is read.
+enum KeyColumn {
+    /// It is not there: every row is null.
+    Absent,
+    Paged(Box<Paged>),
+    Typed(Box<TypedColumn>),
+}
+
+impl KeyReader {
+    /// Opens the key columns of `source` at `row`.
+    ///
+    /// # Errors
+    /// As [`leaf::open`](crate::leaf::open).
+    pub fn open(
+        source: &Arc<Source>,
+        keys: &KeyLeaves,
+        row: u64,
+        cache: &Arc<LocationCache>,
+        context: &Context,
+    ) -> Result<Self> {
+        let mut columns = Vec::new();
+        for (i, (leaf, column)) in keys.leaves.iter().zip(keys.shape.columns()).enumerate() {
+            let takes = match &keys.ranks {
+                Some(book) if matches!(book.ranks().of(i), RankOf::Values(_)) => {
+                    Takes::Ranks(Arc::clone(book), i)
+                }
+                _ if matches!(column.ty, KeyType::Bytes { .. }) => Takes::Bytes,
+                _ => Takes::Numbers(column.ty),
+            };
+            let is_absent = matches!(leaf.adapter(source.id)?, LeafAdapter::Missing { .. });
+            columns.push(if is_absent {
+                KeyColumn::Absent
+            } else if let Some(paged) =
+                Paged::open(source, leaf, column.ty, takes, row, cache, context)?
+            {
+                KeyColumn::Paged(Box::new(paged))
+            } else {
+                KeyColumn::Typed(Box::new(TypedColumn::open(source, leaf, row, cache, context)?))
+            });
+        }
+        Ok(Self {
+            source: Arc::clone(source),
+            keys: keys.clone(),
+            columns,
+            row,
+            charge: context.charge(0),
+        })
+    }
+
+    /// The row that is read next.
+    #[must_use]
+    pub fn row(&self) -> u64 {
+        self.row
+    }
+
+    /// Keys of up to `rows_max` rows of one row group, and whether they start it; `None` at the
+    /// end of the source.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the source, with file and column.
+    pub fn next(&mut self, rows_max: usize) -> Result<Option<(Keys, bool)>> {
+        if self.row >= self.source.rows() {
+            return Ok(None);
+        }
+        let (row_group, in_group) = self.source.row_group_of(self.row);
+        let left = self.source.row_group_rows(row_group) - in_group;
+        let rows = rows_max.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let keys =
+            self.read(rows).map_err(|e| e.with_path(self.source.path()).with_row(self.row))?;
+        self.row += rows as u64;
+        self.charge.set(keys.memory_size());
+        Ok(Some((keys, in_group == 0)))
+    }
+
+    fn read(&mut self, rows: usize) -> Result<Keys> {
+        let (keys, columns) = (&self.keys, &mut self.columns);
+        let shape = keys.read_shape();
+        if let Some(mut packing) = Packing::try_new(shape, rows) {
+            let mut cells = Cells::default();
+            for (i, column) in columns.iter_mut().enumerate() {
+                cells.clear();
+                column.fill(keys, i, rows, &mut cells)?;
+                let slices = column.slices(&cells);
+                packing.push(&column.view(keys, i, &cells, &slices))?;
+            }
+            return packing.finish();
+        }
+        let mut cells: Vec<Cells> = columns.iter().map(|_| Cells::default()).collect();
+        for (i, (column, cells)) in columns.iter_mut().zip(&mut cells).enumerate() {
+            column.fill(keys, i, rows, cells)?;
+        }
+        let both = || columns.iter().zip(&cells);
+        let slices: Vec<Vec<&[u8]>> = both().map(|(column, cells)| column.slices(cells)).collect();
+        let views = both().zip(&slices).enumerate();
+        let views: Vec<Column<'_>> = views
+            .map(|(i, ((column, cells), slices))| column.view(keys, i, cells, slices))
+            .collect();
+        encode(shape, rows, &views)
+    }
+}
+
+impl KeyColumn {
+    /// Reads `rows` rows of column `i`.
+    fn fill(&mut self, keys: &KeyLeaves, i: usize, rows: usize, cells: &mut Cells) -> Result<()> {
+        match self {
+            Self::Absent => cells.add_nulls(rows),
+            Self::Paged(paged) => paged.fill(rows, cells)?,
+            Self::Typed(typed) => {
+                typed.fill(rows)?;
+                let column = keys.shape.columns().get(i);
+                if column.is_some_and(|c| c.ty == KeyType::Null) && typed.has_values() {
+                    return Err(Error::new(Kind::CorruptSource, "column of nulls holds values")
+                        .with_column(column.map_or("", |c| c.name.as_str())));
+                }
+                return Ok(());
+            }
+        }
+        match &keys.ranks {
+            None => Ok(()),
+            Some(book) => book.settle(i, rows, &mut cells.numbers, &mut cells.present),
+        }
+    }
+
+    /// The byte strings that were read, if they are such.
+    fn slices<'a>(&'a self, cells: &'a Cells) -> Vec<&'a [u8]> {
+        match self {
+            Self::Typed(typed) => typed.slices(),
+            _ => cells.bytes.iter().collect(),
+        }
+    }
+
+    /// The rows that were read.
+    fn view<'a>(
+        &'a self,
+        keys: &KeyLeaves,
+        i: usize,
+        cells: &'a Cells,
+        slices: &'a [&'a [u8]],
+    ) -> Column<'a> {
+        let present = (!cells.present.is_empty()).then_some(cells.present.as_slice());
+        let nulls = Column { present: None, values: Values::None };
+        let Some(column) = keys.read_shape().columns().get(i) else { return nulls };
+        match (self, column.ty) {
+            (_, KeyType::Null) => nulls,
+            (Self::Typed(typed), _) => typed.column(slices),
+            (_, KeyType::Rank { .. }) => {
+                Column { present, values: Values::Numbers(&cells.numbers) }
+            }
+            (Self::Absent, _) => nulls,
+            (_, KeyType::Bytes { .. }) => Column { present, values: Values::Bytes(slices) },
+            _ => Column { present, values: Values::Numbers(&cells.numbers) },
+        }
+    }
+}
+
+/// The key of one row, as it is read.
+///
+/// # Errors
+/// As [`KeyReader::next`]; a row behind the end is [`Kind::Internal`].
+pub fn key_at(
+    source: &Arc<Source>,
+    keys: &KeyLeaves,
+    row: u64,
+    cache: &Arc<LocationCache>,
+    context: &Context,
+) -> Result<Vec<u8>> {
+    let mut reader = KeyReader::open(source, keys, row, cache, context)?;
+    match reader.next(1)? {
+        Some((key, _)) => Ok(key.to_bytes(keys.read_shape(), 0)),
+        None => Err(Error::new(Kind::Internal, "row lies behind the end of its source")
+            .with_path(source.path())
+            .with_row(row)),
+    }
+}

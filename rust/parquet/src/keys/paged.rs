@@ -1,0 +1,170 @@
+//! A key column of one source, page by page.
+//!
+//! # Invariants
+//! Rows come in file order, across row groups; they are asked for within one. What is wrong is an
+//! error with file, column and row. Decoding runs under [`guard`], so hostile bytes are an error.
+//!
+//! # Cost
+//! One unpacked page, and the dictionary unless ranks stand for its values.
+//!
+//! # Not here
+//! What is in a page (`page`); columns that are cast or of another form (`typed`).
+
+use std::sync::Arc;
+
+use plait_core::key::KeyType;
+use plait_core::{Error, Kind, Result};
+
+use super::page::{Cells, Look, OpenPage, Takes};
+use crate::block::Layout;
+use crate::block::decode::{ChunkDictionary, PageShape, needs_dictionary_page};
+use crate::block::reader::read_dictionary;
+use crate::context::Context;
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::page::{Pages, guard};
+use crate::ranks::kept_as_keys_take_it;
+use crate::source::Source;
+
+/// Reads one key column of one source.
+pub(super) struct Paged {
+    source: Arc<Source>,
+    leaf: usize,
+    shape: PageShape,
+    takes: Takes,
+    row: u64,
+    cache: Arc<LocationCache>,
+    context: Context,
+    group: Option<Group>,
+}
+
+/// The row group that is read.
+struct Group {
+    end: u64,
+    pages: Pages,
+    skip: usize,
+    dictionary: ChunkDictionary,
+    ranks: Option<Arc<[u32]>>,
+    page: Option<OpenPage>,
+}
+
+impl Paged {
+    /// Opens the column of type `ty` at `row`; `None` if its pages do not hold what keys take.
+    pub(super) fn open(
+        source: &Arc<Source>,
+        output: &OutputLeaf,
+        ty: KeyType,
+        takes: Takes,
+        row: u64,
+        cache: &Arc<LocationCache>,
+        context: &Context,
+    ) -> Result<Option<Self>> {
+        let Some((leaf, levels)) = kept_as_keys_take_it(source, output, ty)? else {
+            return Ok(None);
+        };
+        let descr = source.leaf(leaf);
+        let def_max = u8::try_from(output.descr.max_def_level()).unwrap_or(u8::MAX);
+        Ok(Some(Self {
+            source: Arc::clone(source),
+            leaf,
+            shape: PageShape { layout: Layout::of(&descr), descr, map: levels.clone(), def_max },
+            takes,
+            row,
+            cache: Arc::clone(cache),
+            context: context.clone(),
+            group: None,
+        }))
+    }
+
+    /// Reads the next `rows` rows, which lie in one row group.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the source, with file and column.
+    pub(super) fn fill(&mut self, rows: usize, cells: &mut Cells) -> Result<()> {
+        let mut left = rows;
+        while left > 0 {
+            let taken = self.fill_some(left, cells).map_err(|e| {
+                e.with_path(self.source.path())
+                    .with_column(self.shape.descr.path().string())
+                    .with_row(self.row)
+            })?;
+            self.row += taken as u64;
+            left -= taken;
+        }
+        Ok(())
+    }
+
+    fn fill_some(&mut self, rows: usize, cells: &mut Cells) -> Result<usize> {
+        if self.group.as_ref().is_none_or(|group| self.row >= group.end) {
+            self.group = None;
+            self.group = Some(self.open_group()?);
+        }
+        let (shape, takes) = (&self.shape, &self.takes);
+        let Some(group) = &mut self.group else { return Err(ends_early()) };
+        while group.page.as_ref().is_none_or(|page| page.rows == 0) {
+            group.page = None; // free before the next is unpacked
+            group.page = Some(group.open_page(shape, takes)?);
+        }
+        let Group { page: Some(page), dictionary, ranks, .. } = group else {
+            return Err(ends_early());
+        };
+        let rows = rows.min(page.rows);
+        let look = Look { shape, takes, dictionary, ranks: ranks.as_deref() };
+        guard(|| page.take(rows, &look, cells)).flatten()?;
+        Ok(rows)
+    }
+
+    fn open_group(&self) -> Result<Group> {
+        let (index, in_group) = self.source.row_group_of(self.row);
+        let locations = self.cache.find(&self.source, index, self.leaf, &self.context)?;
+        let (mut pages, skip) =
+            Pages::open(&self.source, index, self.leaf, in_group, &self.context, locations)?;
+        let mut ranks = None;
+        let dictionary = if let Takes::Ranks(book, column) = &self.takes {
+            pages.leave_dictionary();
+            ranks = book.table(*column, self.source.id, index);
+            ChunkDictionary::default()
+        } else {
+            read_dictionary(&mut pages, self.shape.layout)?
+        };
+        Ok(Group {
+            end: self.source.row_group_start(index) + self.source.row_group_rows(index),
+            pages,
+            skip: usize::try_from(skip).unwrap_or(usize::MAX),
+            dictionary,
+            ranks,
+            page: None,
+        })
+    }
+}
+
+fn ends_early() -> Error {
+    Error::new(Kind::CorruptSource, "column chunk has fewer rows than its row group")
+        .with_hint("the file is damaged; write it again from its origin")
+}
+
+impl Group {
+    /// Opens the page that comes next, at the first row that is wanted.
+    fn open_page(&mut self, shape: &PageShape, takes: &Takes) -> Result<OpenPage> {
+        loop {
+            let Some(stored) = self.pages.next_stored()? else { return Err(ends_early()) };
+            let rows = usize::try_from(stored.place.rows).unwrap_or(usize::MAX);
+            if self.skip >= rows {
+                self.skip -= rows;
+                continue;
+            }
+            let page = self.pages.unpack_stored(&stored)?;
+            let place = |e: Error| e.with_offset(stored.place.offset);
+            if needs_dictionary_page(&page, shape)? && self.dictionary.page.is_none() {
+                self.dictionary.page = self.pages.take_dictionary()?;
+            }
+            let skip = std::mem::take(&mut self.skip);
+            let look = Look { shape, takes, dictionary: &self.dictionary, ranks: None };
+            let open = || -> Result<OpenPage> {
+                let mut open = OpenPage::open(&page, rows, &look)?;
+                open.skip(skip, shape.layout)?;
+                Ok(open)
+            };
+            return guard(open).flatten().map_err(place);
+        }
+    }
+}

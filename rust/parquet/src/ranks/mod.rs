@@ -1,0 +1,181 @@
+//! Which numbers stand for the key values of a merge, where that makes keys short.
+//!
+//! ```text
+//! service   dictionaries of all chunks ─▶ all values, sorted ─▶ a rank each; ids become ranks
+//! ts        footers: no nulls, from 1720000000 to 1722591999 ─▶ distance from the smallest
+//! ```
+//!
+//! Keys of at most 12 bytes are merged fastest, keys above 16 bytes slowest. Strings that are in
+//! dictionaries always become ranks; other columns lose their marker and their range only where
+//! that makes keys shorter than one of these.
+//!
+//! # Invariants
+//! Footers only propose: every value is looked up or compared with its range. One without a rank
+//! breaks the book ([`RankBook::is_broken`]), and the merge starts again without ranks. So do
+//! nulls where footers know of none.
+//!
+//! # Cost
+//! One read and one unpacked page a dictionary, each value hashed once; a share of the memory limit
+//! for all values, and four bytes a dictionary entry.
+//!
+//! # Not here
+//! The order of ranked keys, and the way back (`plait_core::key::Ranks`).
+
+mod search;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parquet::basic::Type as Physical;
+use plait_core::key::{KeyShape, KeyType, RankOf, Ranks};
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+
+use self::search::Search;
+use crate::block::Layout;
+use crate::context::{Charge, Context};
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::schema::{LeafAdapter, LevelMap};
+use crate::source::Source;
+
+/// The ranks of the key columns of one merge.
+pub struct RankBook {
+    ranks: Ranks,
+    /// By key column: the rank of each id.
+    tables: Vec<Tables>,
+    is_broken: AtomicBool,
+    _charge: Charge,
+}
+
+/// By source and row group: a rank for each id of the chunk's dictionary.
+type Tables = BTreeMap<(SourceId, usize), Arc<[u32]>>;
+
+impl RankBook {
+    /// Finds ranks for keys of `shape`; `None` where they would not make keys shorter.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] and [`Kind::Cancelled`]. What is wrong with a file is found when it is
+    /// read.
+    pub fn find_for(
+        shape: &KeyShape,
+        leaves: &[OutputLeaf],
+        sources: &[Arc<Source>],
+        cache: &LocationCache,
+        context: &Context,
+    ) -> Result<Option<Self>> {
+        let mut search = Search::new(sources, cache, context);
+        match search.find(shape, leaves) {
+            Ok(None) => Ok(None),
+            Ok(Some((ranks, tables))) => {
+                let (is_broken, _charge) = (AtomicBool::new(false), search.into_charge());
+                Ok(Some(Self { ranks, tables, is_broken, _charge }))
+            }
+            Err(e) if e.kind() == Kind::CorruptSource => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// What stands behind the ranks.
+    #[must_use]
+    pub fn ranks(&self) -> &Ranks {
+        &self.ranks
+    }
+
+    /// The rank of each id of a chunk, if it had a dictionary.
+    #[must_use]
+    pub fn table(&self, column: usize, source: SourceId, row_group: usize) -> Option<Arc<[u32]>> {
+        self.tables.get(column)?.get(&(source, row_group)).cloned()
+    }
+
+    /// The rank of a byte string.
+    ///
+    /// # Errors
+    /// That it has none: [`is_broken`](Self::is_broken) from now on.
+    pub fn find(&self, column: usize, value: &[u8]) -> Result<u64> {
+        self.ranks.find(column, value).ok_or_else(|| self.give_up())
+    }
+
+    /// Makes ranks of the numbers of `rows` rows, one a row; `present` are those with a value, if
+    /// not all. Columns without ranks stay as they are.
+    ///
+    /// # Errors
+    /// That one has no rank: [`is_broken`](Self::is_broken) from now on.
+    pub fn settle(
+        &self,
+        column: usize,
+        rows: usize,
+        numbers: &mut Vec<u64>,
+        present: &mut Vec<bool>,
+    ) -> Result<()> {
+        match self.ranks.of(column) {
+            RankOf::AsTold => return Ok(()),
+            RankOf::Values(_) => {}
+            RankOf::Numbers { base, span } => {
+                let first = self.ranks.first(column);
+                let mut is_outside = false;
+                for number in numbers.iter_mut() {
+                    let place = number.wrapping_sub(*base);
+                    is_outside |= place > *span;
+                    *number = place.wrapping_add(first);
+                }
+                if is_outside {
+                    return Err(self.give_up());
+                }
+            }
+        }
+        if present.is_empty() {
+            return Ok(());
+        }
+        let null = self.ranks.null(column).ok_or_else(|| self.give_up())?;
+        let mut value = numbers.len();
+        numbers.resize(rows, null);
+        for row in (0..rows).rev() {
+            numbers[row] = if present[row] {
+                value -= 1;
+                numbers[value]
+            } else {
+                null
+            };
+        }
+        present.clear();
+        Ok(())
+    }
+
+    /// Whether a value was met that has no rank: the merge must start again without ranks.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Relaxed)
+    }
+
+    fn give_up(&self) -> Error {
+        self.is_broken.store(true, Ordering::Relaxed);
+        Error::new(Kind::Internal, "a key column has values that its file does not tell of")
+    }
+}
+
+/// The source's leaf and what becomes of its levels, if its pages hold what keys of type `ty` take.
+///
+/// # Errors
+/// [`Kind::Internal`] for a source that was not reconciled.
+pub(crate) fn kept_as_keys_take_it<'a>(
+    source: &Source,
+    output: &'a OutputLeaf,
+    ty: KeyType,
+) -> Result<Option<(usize, &'a LevelMap)>> {
+    let LeafAdapter::Same { leaf, levels } = output.adapter(source.id)? else { return Ok(None) };
+    let descr = source.leaf(*leaf);
+    let physical = descr.physical_type();
+    let fits = match ty {
+        KeyType::Null => false,
+        KeyType::Bytes { .. } => {
+            matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY)
+        }
+        _ => matches!(
+            (ty.width(), Layout::of(&descr)),
+            (Some(width), Layout::Fixed(stored)) if width == stored && width <= size_of::<u64>()
+        ),
+    };
+    let is_flat = descr.max_rep_level() == 0 && descr.max_def_level() <= i16::from(u8::MAX);
+    Ok((fits && is_flat).then_some((*leaf, levels)))
+}
