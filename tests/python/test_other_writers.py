@@ -78,7 +78,9 @@ def test_every_file_of_the_lists_is_there():
     assert set(BAD_ENDS) == set(BAD)
 
 
-@pytest.mark.parametrize("tiers", [(), ("chunk",), ("page", "dict")], ids=["value", "chunk", "page"])
+@pytest.mark.parametrize(
+    "tiers", [(), ("chunk",), ("page", "dict")], ids=["value", "chunk", "page"]
+)
 @pytest.mark.parametrize("name", [name for name in GOOD if name not in REFUSED])
 def test_a_file_concatenated_with_itself_has_its_rows_twice(name, tiers, tmp_path):
     source, out = HOME / "data" / name, tmp_path / "out.parquet"

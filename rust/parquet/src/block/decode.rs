@@ -263,7 +263,12 @@ fn plain(bytes: &Bytes, count: usize, layout: Layout) -> Result<Bytes> {
         Layout::Fixed(width) => width.checked_mul(count).filter(|end| *end <= bytes.len()),
         Layout::Prefixed => {
             let mut at = 0;
-            (0..count).try_for_each(|_| Some(at += layout.len_at(bytes, at)?)).map(|()| at)
+            (0..count)
+                .try_for_each(|_| {
+                    at += layout.len_at(bytes, at)?;
+                    Some(())
+                })
+                .map(|()| at)
         }
     };
     let end = end.ok_or_else(|| {

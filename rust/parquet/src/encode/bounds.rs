@@ -231,6 +231,9 @@ fn values(layout: Layout, bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
+/// Smallest and greatest, each as a number that decides most comparisons, and the value.
+type Pair<K, V> = ((K, V), (K, V));
+
 /// The first eight bytes, zeros behind a shorter value.
 #[inline]
 fn lead(value: &[u8]) -> u64 {
@@ -242,7 +245,7 @@ fn lead(value: &[u8]) -> u64 {
 
 /// Bounds by unsigned bytes; the first eight decide nearly always.
 fn byte_bounds<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], &'a [u8])> {
-    let mut bounds: Option<((u64, &[u8]), (u64, &[u8]))> = None;
+    let mut bounds: Option<Pair<u64, &[u8]>> = None;
     for value in values {
         let key = (lead(value), value);
         match &mut bounds {
@@ -260,13 +263,10 @@ fn byte_bounds<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], 
     bounds.map(|(min, max)| (min.1, max.1))
 }
 
-fn numbers<const N: usize, T: Copy + Ord>(
+fn numbers<const N: usize, T: Copy + Ord + Bits<N>>(
     bytes: &[u8],
     read: impl Fn(&[u8; N]) -> T,
-) -> Option<Bounds>
-where
-    T: Bits<N>,
-{
+) -> Option<Bounds> {
     let (values, _) = bytes.as_chunks::<N>();
     let first = read(values.first()?);
     let (mut min, mut max) = (first, first);
@@ -297,7 +297,7 @@ bits!(i32, 4; u32, 4; i64, 8; u64, 8);
 fn floats<const N: usize>(bytes: &[u8], order: ValueOrder) -> (Option<Bounds>, u64) {
     let (values, _) = bytes.as_chunks::<N>();
     let mut nans = 0;
-    let mut bounds: Option<((i64, &[u8; N]), (i64, &[u8; N]))> = None;
+    let mut bounds: Option<Pair<i64, &[u8; N]>> = None;
     for value in values {
         if order.is_nan(value) {
             nans += 1;
@@ -321,10 +321,8 @@ fn floats<const N: usize>(bytes: &[u8], order: ValueOrder) -> (Option<Bounds>, u
         let all = || values.iter().map(|value| (order.number(value), value));
         bounds = all().min().zip(all().max());
     }
-    let own = |((_, min), (_, max)): ((i64, &[u8; N]), (i64, &[u8; N]))| Bounds {
-        min: min.to_vec(),
-        max: max.to_vec(),
-    };
+    let own =
+        |((_, min), (_, max)): Pair<i64, &[u8; N]>| Bounds { min: min.to_vec(), max: max.to_vec() };
     (bounds.map(own), nans)
 }
 

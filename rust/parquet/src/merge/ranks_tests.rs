@@ -21,6 +21,9 @@ use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::report::{MergeReport, Times};
 
+/// Names and bytes of files.
+type Files = Vec<(String, Vec<u8>)>;
+
 const SCHEMA: &str = "message m {
     optional binary a (STRING);
     required binary b;
@@ -170,7 +173,7 @@ impl Bench {
     }
 
     /// Names and bytes of the outputs, and what the report says of them; or the error's text.
-    fn merge(&self, with_ranks: bool) -> Result<(Vec<(String, Vec<u8>)>, String), String> {
+    fn merge(&self, with_ranks: bool) -> Result<(Files, String), String> {
         let options = MergeOptions { out: self.out("out"), ..self.options.clone() };
         let context = Self::context();
         let outcome = merge_with(&options, &context, with_ranks);
