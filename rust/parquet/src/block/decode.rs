@@ -111,7 +111,14 @@ pub fn decode_page(
         } else if is_boolean {
             Values::Plain(booleans(&parts, value_count)?)
         } else {
-            Values::Plain(plain(&parts.values, value_count, shape.layout)?)
+            let values = plain(&parts.values, value_count, shape.layout)?;
+            let is_fixed = shape.descr.physical_type() == Physical::FIXED_LEN_BYTE_ARRAY;
+            if is_fixed && values.len() != parts.values.len() {
+                // Other readers refuse this too: the page is not what its header says.
+                return Err(Error::new(Kind::CorruptSource, "page has more values than it says")
+                    .with_got(format!("{} bytes too many", parts.values.len() - values.len())));
+            }
+            Values::Plain(values)
         };
         let rows = match rep.is_empty() {
             true => parts.num_values,
