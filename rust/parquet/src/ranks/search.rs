@@ -272,7 +272,9 @@ impl<'a> Search<'a> {
             }
         }
         let width = ty.width().unwrap_or(0) as u32;
-        let greatest = u64::MAX.checked_shr(u64::BITS - 8 * width).unwrap_or(0);
+        // No source may have rows that say so, but wider types have no such numbers.
+        let Some(unused) = u64::BITS.checked_sub(8 * width) else { return Ok((None, None)) };
+        let greatest = u64::MAX.checked_shr(unused).unwrap_or(0);
         let whole = (RankOf::Numbers { base: 0, span: greatest }, false);
         let part = range.filter(|_| is_bounded).and_then(|(base, high)| {
             let span = high - base;
