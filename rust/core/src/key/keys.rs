@@ -93,12 +93,14 @@ impl KeyBytes {
     ///
     /// # Panics
     /// When there is no key `i`.
+    #[inline]
     #[must_use]
     pub fn get(&self, i: usize) -> &[u8] {
         &self.data[self.offsets[i]..self.offsets[i + 1]]
     }
 
     /// Number of keys.
+    #[inline]
     #[must_use]
     pub fn len(&self) -> usize {
         self.offsets.len() - 1

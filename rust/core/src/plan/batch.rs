@@ -1,16 +1,11 @@
-//! A batch of encoded keys, in the two forms that the loser tree is compiled for.
-//!
-//! ```text
-//! Packed  u128 u128 u128 …          one comparison of two registers
-//! Bytes   [bytes][bytes][bytes] …   memcmp
-//! ```
+//! A batch of encoded keys, as the loser tree needs it; packed keys are one.
 //!
 //! # Not here
-//! How the bytes come about (`key`); who is first (`node`).
+//! How the bytes come about (`key`); keys that do not pack (`coded`); who is first (`node`).
 
 use std::cmp::Ordering;
 
-use crate::key::{KeyBytes, pack};
+use crate::key::pack;
 
 /// Keys that are compared before it is asked which of them descend.
 const CHECK_KEYS: usize = 64;
@@ -20,8 +15,9 @@ pub(crate) trait Batch: Default {
     fn len(&self) -> usize;
     fn compare(&self, i: usize, other: &Self, j: usize) -> Ordering;
     fn compare_bytes(&self, i: usize, bytes: &[u8]) -> Ordering;
-    /// The first key that is smaller than the one before it.
-    fn descent(&self) -> Option<usize>;
+    /// Makes the batch ready for the tree, and finds the first key that is smaller than the one
+    /// before it, at least if that is asked for.
+    fn check(&mut self, is_asked: bool) -> Option<usize>;
     /// Bytes of key `i`; packed keys of `width` bytes are cut to it.
     fn bytes(&self, i: usize, width: usize) -> Vec<u8>;
     fn single(bytes: &[u8]) -> Self;
@@ -43,7 +39,10 @@ impl Batch for Vec<u128> {
         self[i].cmp(&pack(bytes))
     }
 
-    fn descent(&self) -> Option<usize> {
+    fn check(&mut self, is_asked: bool) -> Option<usize> {
+        if !is_asked {
+            return None;
+        }
         // Without a branch a key, and a search only where there is something to find.
         let mut start = 0;
         while start + 1 < self.len() {
@@ -67,54 +66,27 @@ impl Batch for Vec<u128> {
     }
 }
 
-impl Batch for KeyBytes {
-    #[inline]
-    fn len(&self) -> usize {
-        KeyBytes::len(self)
-    }
-
-    #[inline]
-    fn compare(&self, i: usize, other: &Self, j: usize) -> Ordering {
-        self.get(i).cmp(other.get(j))
-    }
-
-    #[inline]
-    fn compare_bytes(&self, i: usize, bytes: &[u8]) -> Ordering {
-        self.get(i).cmp(bytes)
-    }
-
-    fn descent(&self) -> Option<usize> {
-        (1..self.len()).find(|&i| self.get(i - 1) > self.get(i))
-    }
-
-    fn bytes(&self, i: usize, _width: usize) -> Vec<u8> {
-        self.get(i).to_vec()
-    }
-
-    fn single(bytes: &[u8]) -> Self {
-        let mut keys = Self::default();
-        keys.push(bytes);
-        keys
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::coded::CodedKeys;
     use super::*;
+    use crate::key::KeyBytes;
 
     proptest! {
         #[test]
-        fn the_first_descent_is_found(mut keys in prop::collection::vec(0..3_u128, 0..200), sorted: bool) {
+        fn the_first_descent_is_found(
+            mut keys in prop::collection::vec(0..3_u128, 0..200), sorted: bool,
+        ) {
             if sorted {
                 keys.sort_unstable();
             }
             let by_eye = (1..keys.len()).find(|&i| keys[i] < keys[i - 1]);
-            prop_assert_eq!(keys.descent(), by_eye);
+            prop_assert_eq!(keys.check(true), by_eye);
             let mut bytes = KeyBytes::default();
             keys.iter().for_each(|key| bytes.push(&key.to_be_bytes()));
-            prop_assert_eq!(bytes.descent(), by_eye);
+            prop_assert_eq!(CodedKeys::new(bytes).check(true), by_eye);
         }
     }
 }

@@ -11,9 +11,9 @@
 //! search, against the runner-up.
 //!
 //! # Invariants
-//! Equal keys leave in source order, then row order: upheld by [`Node::before`], the only
-//! comparison. Rows `next..end` of a head may leave without a look at the bound or at the start of
-//! a row group.
+//! Equal keys leave in source order, then row order: upheld by [`Node::play`], the only
+//! comparison. The losers on the winner's path lost to the winner itself. Rows `next..end` of a head
+//! may leave without a look at the bound or at the start of a row group.
 //!
 //! # Cost
 //! ⌈log2 k⌉ comparisons a row; a run of n rows costs O(log n) once it is long. (Loser
@@ -73,6 +73,8 @@ pub(super) struct Head<B> {
     /// Empty before the first batch and after the last.
     pub(super) keys: B,
     pub(super) next: usize,
+    /// The key that beat the losers on this source's path, when the batch is used up.
+    base: usize,
     /// Rows of the batch before this one may leave without a look; at most its length.
     end: usize,
     /// Row of the batch's first key, counted over the source.
@@ -106,6 +108,7 @@ impl<N: Node> LoserTree<N> {
         let head = || Head {
             keys: N::Keys::default(),
             next: 0,
+            base: 0,
             end: 0,
             row: 0,
             state: State::Empty,
@@ -135,7 +138,7 @@ impl<N: Node> LoserTree<N> {
     pub(super) fn supply(
         &mut self,
         i: usize,
-        keys: N::Keys,
+        mut keys: N::Keys,
         is_start: bool,
     ) -> Result<(), Disorder> {
         if keys.len() == 0 {
@@ -148,20 +151,26 @@ impl<N: Node> LoserTree<N> {
         let was_announced = head.state == State::Announced;
         let taken = if was_announced { 0 } else { head.next as u64 };
         let row = head.row + taken;
+        let old = &head.keys;
+        let descent = keys.check(self.check_order);
         if self.check_order {
-            let old = &head.keys;
             if old.len() > 0 && old.compare(old.len() - 1, &keys, 0) == Ordering::Greater {
                 let (before, after) = (old.bytes(old.len() - 1, width), keys.bytes(0, width));
                 return Err(Disorder { row, before, after });
             }
-            if let Some(j) = keys.descent() {
+            if let Some(j) = descent {
                 let (before, after) = (keys.bytes(j - 1, width), keys.bytes(j, width));
                 return Err(Disorder { row: row + j as u64, before, after });
             }
         }
-        *head = Head { keys, next: 0, end: 0, row, state: State::Open, is_start };
+        let source = id(i).0;
+        let node = match old.len() {
+            0 => N::root(&keys, 0, source),
+            _ => N::against(&keys, 0, source, (old, head.base)),
+        };
+        *head = Head { keys, next: 0, base: 0, end: 0, row, state: State::Open, is_start };
         self.ahead[i] = fetch(head, i);
-        self.replay_if_built(i);
+        self.replay(node);
         Ok(())
     }
 
@@ -170,7 +179,7 @@ impl<N: Node> LoserTree<N> {
         let head = &mut self.heads[i];
         (head.state, head.keys) = (State::Ended, N::Keys::default());
         (head.next, head.end) = (0, 0);
-        self.replay_if_built(i);
+        self.replay(N::end(id(i).0));
     }
 
     /// Copies the key that left last before its batch is dropped.
@@ -183,14 +192,6 @@ impl<N: Node> LoserTree<N> {
     /// Goes on row by row where a row group starts.
     pub(super) fn enter(&mut self, i: usize) {
         self.heads[i].is_start = false;
-    }
-
-    /// Source `i` as it stands in the tree.
-    fn node(&self, i: usize) -> N {
-        match self.heads.get(i) {
-            Some(head) if head.next < head.keys.len() => N::new(&head.keys, head.next, id(i).0),
-            _ => N::end(id(i).0),
-        }
     }
 
     /// Builds the tree once every source has a head; else names one that has none.
@@ -207,9 +208,13 @@ impl<N: Node> LoserTree<N> {
 
     fn build(&mut self) {
         let leaves = self.heads.len().next_power_of_two();
+        let node = |i: usize| match self.heads.get(i) {
+            Some(head) if head.next < head.keys.len() => N::root(&head.keys, head.next, id(i).0),
+            _ => N::end(id(i).0),
+        };
         // Winners of all nodes, bottom up: leaf i stands at leaves + i.
         let mut winners: Vec<N> = vec![N::end(0); leaves];
-        winners.extend((0..leaves).map(|i| self.node(i)));
+        winners.extend((0..leaves).map(node));
         self.nodes = winners[..leaves].to_vec();
         for at in (1..leaves).rev() {
             let (first, second) = (winners[2 * at], winners[2 * at + 1]);
@@ -218,10 +223,14 @@ impl<N: Node> LoserTree<N> {
         self.nodes[0] = winners[1];
     }
 
-    fn replay_if_built(&mut self, i: usize) {
-        if !self.nodes.is_empty() {
-            let node = self.node(i);
-            replay(&mut self.nodes, node, &self.heads);
+    /// Lets the winner, whose head changed to `node`, play again, if there is a tree.
+    fn replay(&mut self, node: N) {
+        match self.nodes.first() {
+            None => {}
+            Some(winner) if winner.source() == node.source() => {
+                replay(&mut self.nodes, node, &self.heads);
+            }
+            Some(_) => self.nodes.clear(), // and is built when it is needed
         }
     }
 
@@ -317,7 +326,7 @@ impl<N: Node> LoserTree<N> {
             head.next += 1;
             last = w;
             if head.next >= head.keys.len() {
-                head.state = State::Empty;
+                (head.state, head.base) = (State::Empty, head.next - 1);
                 break;
             }
             let node = std::mem::replace(&mut ahead[w], fetch(head, w));
@@ -336,13 +345,15 @@ impl<N: Node> LoserTree<N> {
         let taken = self.lead(w, usize::try_from(left).unwrap_or(usize::MAX));
         let head = &mut self.heads[w];
         runs.push(id(w), head.row + head.next as u64, taken as u64);
+        head.base = head.next;
         head.next += taken;
         self.last = Last::At(w);
         if head.next >= head.keys.len() {
             head.state = State::Empty;
         } else {
+            let node = N::against(&head.keys, head.next, id(w).0, (&head.keys, head.base));
             self.ahead[w] = fetch(head, w);
-            self.replay_if_built(w);
+            self.replay(node);
             self.wins = if self.nodes[0].source() == w { self.wins + 1 } else { 0 };
         }
         taken as u64
@@ -400,11 +411,13 @@ impl<N: Node> LoserTree<N> {
         *head = Head {
             keys: N::Keys::single(last_key),
             next: 1,
+            base: 0,
             end: 0,
             row: row - 1,
             state: State::Empty,
             is_start: false,
         };
+        self.nodes.clear(); // nobody was beaten by that key
         self.last = Last::Bytes(last_key.to_vec());
     }
 
@@ -435,7 +448,7 @@ fn fetch<N: Node>(head: &Head<N::Keys>, i: usize) -> N {
     N::new(&head.keys, behind, id(i).0)
 }
 
-/// Lets the winner, whose head changed to `node`, play its way up again. Returns who wins now.
+/// Lets `node`, the winner's, play its way up again. Returns who wins now.
 #[inline(always)]
 fn replay<N: Node>(nodes: &mut [N], node: N, heads: &[Head<N::Keys>]) -> N {
     let mut winner = node;

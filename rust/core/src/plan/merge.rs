@@ -13,8 +13,9 @@
 //! # Not here
 //! Where windows and outputs end (`window`).
 
+use super::coded::{Coded, CodedKeys};
 use super::loser_tree::{Disorder, LoserTree, Step};
-use super::node::{Prefixed, SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
+use super::node::{SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
 use crate::key::{KeyShape, Keys};
 use crate::run::{Runs, SourceId};
 
@@ -44,7 +45,7 @@ pub struct Merge {
 enum Tree {
     Tagged(LoserTree<Tagged>),
     Wide(LoserTree<Wide>),
-    Bytes(LoserTree<Prefixed>),
+    Bytes(LoserTree<Coded>),
 }
 
 macro_rules! with_tree {
@@ -88,7 +89,7 @@ impl Merge {
         match (&mut self.tree, keys) {
             (Tree::Tagged(t), Keys::Packed(keys)) => t.supply(i, keys, is_start),
             (Tree::Wide(t), Keys::Packed(keys)) => t.supply(i, keys, is_start),
-            (Tree::Bytes(t), Keys::Bytes(keys)) => t.supply(i, keys, is_start),
+            (Tree::Bytes(t), Keys::Bytes(keys)) => t.supply(i, CodedKeys::new(keys), is_start),
             // One shape makes all keys, so the forms agree; a foreign form ends the source and is
             // then found by the count of rows.
             (tree, _) => {
@@ -199,6 +200,26 @@ mod tests {
         }
     }
 
+    /// The keys of rows of two texts, sorted.
+    fn texts(sources: &[Vec<(String, String)>], descending: bool) -> (KeyShape, Vec<Vec<Vec<u8>>>) {
+        use crate::key::{Column, KeyColumn, KeyType, Nulls, Values, encode};
+        let ty = KeyType::Bytes { text: true };
+        let column =
+            |name: &str| KeyColumn { name: name.into(), ty, descending, nulls: Nulls::Last };
+        let shape = KeyShape::try_new(vec![column("a"), column("b")]).unwrap();
+        let keys = |rows: &Vec<(String, String)>| {
+            let a: Vec<&[u8]> = rows.iter().map(|row| row.0.as_bytes()).collect();
+            let b: Vec<&[u8]> = rows.iter().map(|row| row.1.as_bytes()).collect();
+            let column = |values| Column { present: None, values: Values::Bytes(values) };
+            let keys = encode(&shape, rows.len(), &[column(&a), column(&b)]).unwrap();
+            let mut keys: Vec<_> = (0..rows.len()).map(|i| keys.to_bytes(&shape, i)).collect();
+            keys.sort();
+            keys
+        };
+        let sources = sources.iter().map(keys).collect();
+        (shape, sources)
+    }
+
     /// The oracle: concatenate, stable sort by key.
     fn slow(sources: &[Vec<u8>]) -> Vec<(u32, u64)> {
         let mut rows: Vec<(u8, u32, u64)> = Vec::new();
@@ -265,6 +286,56 @@ mod tests {
             sources.iter_mut().for_each(|s| s.sort_unstable());
             let runs = drive(&sources, form, batch, rows_max, announce);
             prop_assert_eq!(flat(&runs), slow(&sources));
+        }
+
+        #[test]
+        fn keys_of_any_length_merge_as_their_bytes_compare(
+            sources in prop::collection::vec(
+                prop::collection::vec(("[\u{0}ab]{0,3}", "(host-1)?[ab]{0,12}"), 0..50), 1..9,
+            ),
+            batch in 1usize..20, rows_max in 1u64..50, descending: bool, copies: bool,
+        ) {
+            let (shape, sources) = texts(&sources, descending);
+            let mut expected: Vec<(&Vec<u8>, u32, u64)> = Vec::new();
+            for (s, rows) in sources.iter().enumerate() {
+                let rows = rows.iter().enumerate();
+                expected.extend(rows.map(|(r, key)| (key, s as u32, r as u64)));
+            }
+            expected.sort_by_key(|row| (row.0, row.1));
+            let expected: Vec<_> = expected.into_iter().map(|(_, s, r)| (s, r)).collect();
+            let mut merge = Merge::new(&shape, sources.len(), true);
+            let mut given = vec![0; sources.len()];
+            let mut runs = Runs::default();
+            loop {
+                match merge.step(rows_max, None, &mut runs) {
+                    Step::Need(s) => {
+                        let from = given[s.index()];
+                        let rows = &sources[s.index()];
+                        let to = (from + batch).min(rows.len());
+                        let mut keys = KeyBytes::default();
+                        rows[from..to].iter().for_each(|key| keys.push(key));
+                        given[s.index()] = to;
+                        merge.supply(s, Keys::Bytes(keys), copies).unwrap();
+                    }
+                    // The whole batch is a row group: it is taken at once where that is right.
+                    Step::Start(s) => {
+                        let end = given[s.index()];
+                        let rows = &sources[s.index()];
+                        let start = end - ((end - 1) % batch + 1);
+                        let next = merge.next_key();
+                        prop_assert_eq!(next.as_ref(), Some(&rows[start]));
+                        if merge.is_alone(s, &rows[end - 1]) {
+                            merge.skip(s, (end - start) as u64, &rows[end - 1]);
+                            runs.push(s, start as u64, (end - start) as u64);
+                        } else {
+                            merge.enter(s);
+                        }
+                    }
+                    Step::Full => {}
+                    _ => break,
+                }
+            }
+            prop_assert_eq!(flat(&runs), expected);
         }
 
         #[test]

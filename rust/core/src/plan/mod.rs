@@ -13,6 +13,7 @@
 //! Reading keys, copying rows: both `plait_parquet`.
 
 mod batch;
+mod coded;
 mod loser_tree;
 mod merge;
 mod node;
