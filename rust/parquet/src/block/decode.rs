@@ -104,6 +104,10 @@ pub fn decode_page(
     let parts = parts(page, shape)?;
     let is_ids = is_ids(parts.encoding);
     let is_boolean = shape.descr.physical_type() == Physical::BOOLEAN;
+    if is_boolean && is_ids {
+        return Err(Error::new(Kind::CorruptSource, "page of booleans refers to a dictionary")
+            .with_hint("no writer makes such pages: the file is damaged; write it again"));
+    }
     let contents = if parts.is_ours(shape) {
         let (rep, def, value_count) = levels(&parts, shape)?;
         let values = if is_ids {
