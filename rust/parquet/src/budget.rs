@@ -23,8 +23,9 @@ pub struct Budget {
     pub key_rows: usize,
     /// Most rows of one window.
     pub window_rows: u64,
-    /// Bytes of runs of the windows that are woven together.
-    pub batch_runs_bytes: usize,
+    /// Bytes of steps of the windows that are woven together; twice that while the next ones are
+    /// put in order.
+    pub batch_steps_bytes: usize,
     /// Bytes that one leaf of one source reads at once.
     pub read_ahead_bytes: usize,
     /// Bytes of chunks that wait in memory; the others wait on disk.
@@ -45,7 +46,7 @@ impl Budget {
         Self {
             key_rows: key_rows.clamp(64, 4096),
             window_rows: (limit_bytes / 8 / size_of::<Run>()).max(1024) as u64,
-            batch_runs_bytes: limit_bytes / 16,
+            batch_steps_bytes: limit_bytes / 32,
             read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
             waiting_bytes: limit_bytes / 8,
             locations_bytes: limit_bytes / 16,

@@ -5,6 +5,8 @@
 //! appended 0 1 …            thread B  1 ─ 4 …      idle: packs q and s
 //! ```
 //!
+//! One more piece of work can be given that is done beside, by the first thread before it weaves.
+//!
 //! # Invariants
 //! Chunks are appended in leaf order, whoever wove them, and only so many wait. A thread that waits
 //! or has nothing left packs pages of a leaf that is heavy; packing never waits, so nobody waits in
@@ -24,14 +26,18 @@ use rayon::ThreadPool;
 use crate::encode::Chunk;
 use crate::weave::{PageTask, Share};
 
+/// Work that a thread does before it weaves.
+pub(crate) type Beside<'a> = &'a mut (dyn FnMut() + Send);
+
 /// Weaves leaves `0..count` with `weave` on the threads of `pool` and gives the chunks to `append`
-/// in order.
+/// in order. The first thread does `beside` first; if that panics, it is as if it was not done.
 ///
 /// # Errors
 /// The first one of `weave` or `append`, in leaf order.
 pub(crate) fn in_order(
     pool: &ThreadPool,
     count: usize,
+    beside: Option<Beside<'_>>,
     weave: impl Fn(usize, &dyn Share) -> Result<Vec<Chunk>> + Sync,
     mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
 ) -> Result<()> {
@@ -39,8 +45,15 @@ pub(crate) fn in_order(
     let queue = Queue { state: Mutex::default(), changed: Condvar::new(), count, threads };
     // Whatever ends this function, workers that wait are told.
     let stop = StopOnDrop(&queue);
+    let beside_is_there = beside.is_some();
     pool.in_place_scope(|scope| {
-        for _ in 0..threads {
+        if let Some(beside) = beside {
+            scope.spawn(|_| {
+                let _ = catch_unwind(AssertUnwindSafe(beside));
+                queue.work(&weave);
+            });
+        }
+        for _ in usize::from(beside_is_there)..threads {
             scope.spawn(|_| queue.work(&weave));
         }
         let outcome = (0..count).try_for_each(|i| append(queue.take(i)?));

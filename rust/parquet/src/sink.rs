@@ -31,7 +31,7 @@ use crate::encode::Chunk;
 use crate::encode::chunk::Verbatim;
 use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
-use crate::queue::in_order;
+use crate::queue::{Beside, in_order};
 use crate::source::Source;
 use crate::spill::Waiting;
 use crate::target::{Target, TempFile};
@@ -42,6 +42,14 @@ pub const KEY_INDEX_ROWS: u64 = 64 << 10;
 
 /// Buffer before the file: pages are larger, headers and footers are not.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
+
+/// A window whose rows are in order, ready to be woven.
+pub struct Planned {
+    /// The window; its runs became the steps.
+    pub window: Window,
+    /// Its rows.
+    pub steps: Steps,
+}
 
 /// What weaving moved, summed over leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -133,7 +141,8 @@ impl Output {
         self.encoded_bytes
     }
 
-    /// Weaves the rows of `windows` into a row group each. Gives what was copied by tier.
+    /// Weaves the rows of `windows` into a row group each. Gives what was copied by tier. One of
+    /// the threads of `pool` calls `beside` first.
     ///
     /// # Errors
     /// Whatever is wrong with a source or the storage.
@@ -141,18 +150,16 @@ impl Output {
         &mut self,
         loom: &Loom,
         leaves: &[OutputLeaf],
-        windows: &[Window],
+        windows: &[Planned],
         pool: Option<&ThreadPool>,
+        beside: Option<Beside<'_>>,
     ) -> Result<Woven> {
-        let sources = loom.sources.len();
-        let steps = windows.iter().map(|window| Steps::new(&window.runs, sources));
-        let steps = steps.collect::<Result<Vec<Steps>>>()?;
-        let _charge = loom.context.charge(steps.iter().map(Steps::memory_size).sum());
+        let steps: Vec<&Steps> = windows.iter().map(|planned| &planned.steps).collect();
         let mut woven = Woven::default();
         // The first row group takes its chunks as they come; those of the others wait.
         let mut later: Vec<Vec<Chunk>> = windows.iter().skip(1).map(|_| Vec::new()).collect();
         let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-        weave_all(loom, leaves, &steps, pool, |chunks| {
+        weave_all(loom, leaves, &steps, (pool, beside), |chunks| {
             let mut chunks = chunks.into_iter();
             if let Some(chunk) = chunks.next() {
                 woven.add(&chunk);
@@ -163,17 +170,17 @@ impl Output {
         })?;
         group.close().map_err(unwrap_error)?;
         let mut windows = windows.iter();
-        if let Some(window) = windows.next() {
-            self.note(window)?;
+        if let Some(Planned { window, steps }) = windows.next() {
+            self.note(window, steps.rows())?;
         }
-        for (window, chunks) in windows.zip(later) {
+        for (Planned { window, steps }, chunks) in windows.zip(later) {
             let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
             for chunk in chunks {
                 woven.add(&chunk);
                 append(&mut group, chunk)?;
             }
             group.close().map_err(unwrap_error)?;
-            self.note(window)?;
+            self.note(window, steps.rows())?;
         }
         Ok(woven)
     }
@@ -208,13 +215,13 @@ impl Output {
             group.append_column(&reader, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
-        self.note(window)?;
+        self.note(window, window.runs.rows())?;
         Ok(true)
     }
 
-    fn note(&mut self, window: &Window) -> Result<()> {
+    fn note(&mut self, window: &Window, rows: u64) -> Result<()> {
         self.writer.flush().map_err(|e| unwrap_error(e.into()))?;
-        self.rows += window.runs.rows();
+        self.rows += rows;
         self.row_groups += 1;
         if self.first_key.is_none() {
             self.first_key = Some(window.first_key.clone());
@@ -269,8 +276,8 @@ fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
 fn weave_all(
     loom: &Loom,
     leaves: &[OutputLeaf],
-    windows: &[Steps],
-    pool: Option<&ThreadPool>,
+    windows: &[&Steps],
+    (pool, beside): (Option<&ThreadPool>, Option<Beside<'_>>),
     mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
 ) -> Result<()> {
     let waiting = Arc::new(Waiting::new(&loom.waiting_dir, loom.waiting_bytes, &loom.context));
@@ -282,6 +289,7 @@ fn weave_all(
     in_order(
         pool,
         leaves.len(),
+        beside,
         |i, share| {
             let share = heavy.get(i).copied().unwrap_or(false).then_some(share);
             weave(loom, &leaves[i], windows, &waiting, share)

@@ -39,7 +39,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("verify", "content context files keys leaf order schema source"),
     (
         "merge",
-        "budget chunk content context files keys leaf options order page pool properties ranks report schema sink source store target weave",
+        "budget chunk content context files keys leaf options order page pool properties queue ranks report schema sink source store target weave",
     ),
 ];
 

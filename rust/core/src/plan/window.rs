@@ -133,6 +133,14 @@ impl Windows {
         windows
     }
 
+    /// Takes back the memory of runs that are not needed any more.
+    pub fn give_back(&mut self, mut runs: Runs) {
+        if self.current.runs.is_empty() && self.current.runs.memory_size() < runs.memory_size() {
+            runs.clear();
+            self.current.runs = runs;
+        }
+    }
+
     /// See [`Merge::announce`].
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {
         self.merge.announce(source, first_key);

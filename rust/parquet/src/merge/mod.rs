@@ -16,11 +16,13 @@
 //! The order of rows (`plait_core::plan`).
 
 mod cascade;
+mod ordering;
 mod prepare;
 mod publish;
 #[cfg(test)]
 mod ranks_tests;
 mod run;
+mod sizes;
 mod tail;
 
 use std::time::Instant;

@@ -52,9 +52,9 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn new(loom: &Loom, windows: &[Steps]) -> Self {
+    pub(super) fn new(loom: &Loom, windows: &[&Steps]) -> Self {
         let mut rows: Vec<Option<(u64, u64)>> = vec![None; loom.sources.len()];
-        for taken in windows.iter().flat_map(Steps::taken) {
+        for taken in windows.iter().flat_map(|steps| steps.taken()) {
             if let Some(rows) = rows.get_mut(taken.source.index()) {
                 let start = rows.map_or(taken.start, |(start, _)| start);
                 *rows = Some((start, taken.end));

@@ -170,7 +170,7 @@ enum Make {
 pub fn weave(
     loom: &Loom,
     output: &OutputLeaf,
-    windows: &[Steps],
+    windows: &[&Steps],
     waiting: &Arc<Waiting>,
     share: Option<&dyn Share>,
 ) -> Result<Vec<Chunk>> {

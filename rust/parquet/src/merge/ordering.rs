@@ -1,0 +1,377 @@
+//! Puts rows in order: keys in, batches of windows out, each to be written at once.
+//!
+//! ```text
+//! Ask::Keys          read a batch of keys of one source
+//! Ask::RowGroupStart is this whole row group next, alone, large enough? copy it : go on
+//! Ask::Window        into the batch, until it is worth weaving, or a copy or an output's end comes
+//! ```
+//!
+//! # Invariants
+//! A source is open from its first key to its last: sources far apart are never open together. A
+//! batch belongs to one output.
+//!
+//! # Cost
+//! Eight bytes a run of every batch that is not written yet, at most two of them.
+//!
+//! # Not here
+//! Writing (`run`).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use plait_core::plan::{Ask, CutRule, Disorder, Merge, Step, Window, Windows};
+use plait_core::run::{Runs, SourceId};
+use plait_core::{Error, Kind, Result};
+
+use super::prepare::Prepared;
+use super::sizes::{Sizes, Written};
+use super::tail::largest_cut_keys;
+use crate::chunk;
+use crate::context::{Charge, Context};
+use crate::keys::{KeyLeaves, KeyReader, key_at};
+use crate::options::{MergeOptions, Tier, VerifyOrder};
+use crate::order::unsorted;
+use crate::sink::{KEY_INDEX_ROWS, Planned};
+use crate::source::Source;
+use crate::weave::Steps;
+
+/// Row groups smaller than this share of the asked-for size are merged with their neighbours
+/// instead of copied: copying must not keep a lake of small row groups small.
+const COPY_SHARE_MIN: u64 = 8;
+
+/// Stretches shorter than this have no whole pages worth a row group of their own.
+const OWNER_ROWS_MIN: u64 = 4096;
+
+/// Encoded bytes of a leaf of a source that are worth opening it for: a few pages, and perhaps a
+/// dictionary.
+const LANE_BYTES: u64 = 2 << 20;
+
+/// Most encoded bytes that are woven together: packed, most of them wait on disk.
+const BATCH_BYTES_MAX: u64 = 512 << 20;
+
+/// What is written next.
+pub(super) struct Batch {
+    /// Windows that are woven together: pages of sources that end in one go on in the next.
+    pub(super) windows: Vec<Planned>,
+    /// A row group to be copied behind them.
+    pub(super) copy: Option<Window>,
+    /// The output ends then.
+    pub(super) ends_output: bool,
+    output: u64,
+    rows: u64,
+    charge: Charge,
+}
+
+impl Batch {
+    fn is_empty(&self) -> bool {
+        self.windows.is_empty() && self.copy.is_none() && !self.ends_output
+    }
+}
+
+/// The merge order of all sources.
+pub(super) struct Ordering<'a> {
+    prepared: &'a Prepared,
+    options: &'a MergeOptions,
+    context: &'a Context,
+    windows: Windows,
+    lanes: Vec<KeyLane>,
+    /// Encoded bytes of windows that are woven together.
+    batch_bytes: u64,
+    sizes: Sizes,
+    /// Time spent here.
+    pub(super) seconds: f64,
+}
+
+struct KeyLane {
+    reader: Option<KeyReader>,
+    /// Where the reader is opened next.
+    next_row: u64,
+    /// First row of the row group that begins with the batch supplied last.
+    start: u64,
+}
+
+impl<'a> Ordering<'a> {
+    pub(super) fn new(
+        prepared: &'a Prepared,
+        options: &'a MergeOptions,
+        context: &'a Context,
+    ) -> Result<Self> {
+        let started = Instant::now();
+        let rule = cut_rule(prepared, options, context)?;
+        let check_order = !options.assume_sorted;
+        let shape = prepared.keys.read_shape().clone();
+        let mut windows = Windows::new(shape, prepared.sources.len(), rule, check_order);
+        for source in prepared.sources.iter().filter(|s| s.rows() == 0) {
+            windows.end(source.id);
+        }
+        for (source, first_key) in &prepared.first_keys {
+            windows.announce(*source, first_key);
+        }
+        let lanes =
+            prepared.sources.iter().map(|_| KeyLane { reader: None, next_row: 0, start: 0 });
+        let mut ordering = Self {
+            prepared,
+            options,
+            context,
+            windows,
+            lanes: lanes.collect(),
+            batch_bytes: batch_bytes(prepared),
+            sizes: Sizes::new(&prepared.sources),
+            seconds: 0.0,
+        };
+        ordering.size_window();
+        ordering.seconds = started.elapsed().as_secs_f64();
+        Ok(ordering)
+    }
+
+    /// The next batch; `None` at the end.
+    pub(super) fn next(&mut self) -> Result<Option<Batch>> {
+        let started = Instant::now();
+        let outcome = self.fill();
+        self.seconds += started.elapsed().as_secs_f64();
+        outcome
+    }
+
+    /// Learns how large what was written of `batch` became.
+    pub(super) fn learn(&mut self, batch: &Batch, written: Written) {
+        self.sizes.learn(batch.output, written);
+        self.size_window();
+    }
+
+    fn fill(&mut self) -> Result<Option<Batch>> {
+        let mut batch = Batch {
+            windows: Vec::new(),
+            copy: None,
+            ends_output: false,
+            output: self.sizes.output(),
+            rows: 0,
+            charge: self.context.charge(0),
+        };
+        loop {
+            match self.windows.next()? {
+                Ask::Keys(source) => self.supply(source)?,
+                Ask::RowGroupStart(source) => self.copy_or_enter(source)?,
+                Ask::Window(window) => {
+                    let is_enough = self.add(window, &mut batch)?;
+                    self.size_window();
+                    if is_enough {
+                        return Ok(Some(batch));
+                    }
+                }
+                Ask::Done => return Ok(Some(batch).filter(|batch| !batch.is_empty())),
+            }
+        }
+    }
+
+    /// Adds a window to `batch`. Whether the batch is complete.
+    fn add(&mut self, mut window: Window, batch: &mut Batch) -> Result<bool> {
+        tell(&self.prepared.keys, &mut window)?;
+        batch.ends_output = window.ends_output;
+        self.sizes.order(window.runs.rows());
+        let (is_copy, is_empty) = (window.is_copy, window.runs.is_empty());
+        if is_copy {
+            batch.copy = Some(window);
+        } else if !is_empty {
+            batch.rows += window.runs.rows();
+            let steps = Steps::new(&window.runs, self.prepared.sources.len())?;
+            let bytes = batch.charge.bytes() + steps.memory_size();
+            batch.charge.set(bytes);
+            self.windows.give_back(std::mem::take(&mut window.runs));
+            batch.windows.push(Planned { window, steps });
+        }
+        if batch.ends_output {
+            self.sizes.end_output();
+        }
+        let encoded = batch.rows as f64 * self.sizes.encoded_per_row;
+        Ok(batch.ends_output
+            || is_copy
+            || encoded >= self.batch_bytes as f64
+            || batch.charge.bytes() >= self.prepared.budget.batch_steps_bytes)
+    }
+
+    fn source(&self, id: SourceId) -> Result<&Arc<Source>> {
+        self.prepared
+            .sources
+            .get(id.index())
+            .ok_or_else(|| Error::new(Kind::Internal, "the plan names a source that is not there"))
+    }
+
+    fn supply(&mut self, id: SourceId) -> Result<()> {
+        self.context.check_cancelled()?;
+        let source = Arc::clone(self.source(id)?);
+        let prepared = self.prepared;
+        let lane = &mut self.lanes[id.index()];
+        if lane.reader.is_none() && lane.next_row < source.rows() {
+            lane.reader = Some(KeyReader::open(
+                &source,
+                &prepared.keys,
+                lane.next_row,
+                &prepared.cache,
+                self.context,
+            )?);
+        }
+        let row = lane.next_row;
+        let batch = match &mut lane.reader {
+            Some(reader) => reader.next(prepared.budget.key_rows)?,
+            None => None,
+        };
+        let Some((keys, starts)) = batch else {
+            lane.reader = None;
+            self.windows.end(id);
+            return Ok(());
+        };
+        lane.next_row = row + keys.len() as u64;
+        lane.start = row;
+        let (row_group, _) = source.row_group_of(row);
+        let is_start = starts && self.is_worth_copying(&source, row_group);
+        self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
+            unsorted(&source, &prepared.keys, row, &before, &after)
+        })
+    }
+
+    fn is_worth_copying(&self, source: &Source, row_group: usize) -> bool {
+        let Some(group) = source.meta.row_groups().get(row_group) else { return false };
+        let rows = source.row_group_rows(row_group);
+        let bytes = group.total_byte_size().max(0).unsigned_abs();
+        let (rows_max, bytes_max) = (self.options.row_group_rows, self.options.row_group_size);
+        let is_large = rows >= rows_max / COPY_SHARE_MIN || bytes >= bytes_max / COPY_SHARE_MIN;
+        let fits = rows <= rows_max && bytes <= bytes_max.saturating_add(bytes_max / 2);
+        is_large
+            && fits
+            && self.options.copy_tiers.contains(&Tier::Chunk)
+            && chunk::can_copy(source, row_group, &self.prepared.leaves, self.options)
+    }
+
+    fn copy_or_enter(&mut self, id: SourceId) -> Result<()> {
+        let source = Arc::clone(self.source(id)?);
+        let start = self.lanes[id.index()].start;
+        let (row_group, _) = source.row_group_of(start);
+        let rows = source.row_group_rows(row_group);
+        let prepared = self.prepared;
+        let last_row = start + rows - 1;
+        let last = key_at(&source, &prepared.keys, last_row, &prepared.cache, self.context)?;
+        if !self.windows.can_copy(id, rows, &last)? {
+            self.windows.enter(id);
+            return Ok(());
+        }
+        self.check_order(&source, row_group, &last)?;
+        self.windows.copy(id, start, rows, &last);
+        let lane = &mut self.lanes[id.index()];
+        lane.reader = None;
+        lane.next_row = start + rows;
+        Ok(())
+    }
+
+    /// Checks the order inside a row group that is copied without being merged.
+    fn check_order(&self, source: &Arc<Source>, row_group: usize, last: &[u8]) -> Result<()> {
+        let prepared = self.prepared;
+        if self.options.assume_sorted || prepared.order.is_empty() {
+            return Ok(());
+        }
+        let start = source.row_group_start(row_group);
+        let end = start + source.row_group_rows(row_group);
+        if self.options.verify_order == VerifyOrder::Bounds
+            && pages_ascend(source, row_group, prepared)?
+        {
+            let first = key_at(source, &prepared.keys, start, &prepared.cache, self.context)?;
+            return match first.as_slice() <= last {
+                true => Ok(()),
+                false => Err(unsorted(source, &prepared.keys, end - 1, &first, last)),
+            };
+        }
+        let mut reader =
+            KeyReader::open(source, &prepared.keys, start, &prepared.cache, self.context)?;
+        let mut merge = Merge::new(prepared.keys.read_shape(), 1, true);
+        let mut runs = Runs::default();
+        while reader.row() < end {
+            self.context.check_cancelled()?;
+            let Some((keys, _)) = reader.next(prepared.budget.key_rows)? else { break };
+            merge.supply(SourceId(0), keys, false).map_err(|Disorder { row, before, after }| {
+                unsorted(source, &prepared.keys, start + row, &before, &after)
+            })?;
+            while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
+            runs.clear();
+        }
+        Ok(())
+    }
+
+    /// Tells the windows how many rows the next row group and the current output may have.
+    fn size_window(&mut self) {
+        if let Some(target) = self.options.target_file_size {
+            let left = target.saturating_sub(self.sizes.output_bytes()) as f64;
+            self.windows.set_rows_until_cut((left / self.sizes.stored_per_row).max(1.0) as u64);
+        }
+        let by_bytes = self.options.row_group_size as f64 / self.sizes.encoded_per_row;
+        let rows_max = (by_bytes.max(1.0) as u64)
+            .min(self.options.row_group_rows)
+            .min(self.prepared.budget.window_rows);
+        // Equal row groups instead of full ones and a small rest; the last one may take the rest of
+        // a cut key.
+        let left = self.windows.rows_until_cut().max(1);
+        let groups = left.div_ceil(rows_max);
+        self.windows.set_rows_max(if groups == 1 { rows_max } else { left.div_ceil(groups) });
+    }
+}
+
+fn cut_rule(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Result<CutRule> {
+    let cut_columns = options.cut_on.unwrap_or(prepared.keys.leaves.len());
+    let outputs = options.outputs.unwrap_or(0);
+    let largest = if outputs > 1 && !prepared.keys.leaves.is_empty() {
+        let count = usize::try_from(outputs).unwrap_or(usize::MAX);
+        largest_cut_keys(prepared, count, cut_columns, context)?
+    } else {
+        Vec::new()
+    };
+    Ok(CutRule {
+        outputs,
+        target_rows: options.target_rows.unwrap_or(u64::MAX),
+        cut_columns,
+        align_columns: options.align_row_groups,
+        largest_cut_keys: largest,
+        rows: prepared.rows(),
+        owner_rows: match options.copy_tiers.contains(&Tier::Page) {
+            true => (options.page_rows / 2).max(OWNER_ROWS_MIN),
+            false => 0,
+        },
+        sample_every: if prepared.order.is_empty() { 0 } else { KEY_INDEX_ROWS },
+    })
+}
+
+/// How many encoded bytes to weave together: every source has a lane in every leaf, which starts
+/// and ends in the middle of a page.
+fn batch_bytes(prepared: &Prepared) -> u64 {
+    let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
+    let lanes = depth.max(1) as u64 * prepared.leaves.len() as u64;
+    lanes.saturating_mul(LANE_BYTES).min(BATCH_BYTES_MAX)
+}
+
+/// Makes the keys of a window those that files hold.
+fn tell(keys: &KeyLeaves, window: &mut Window) -> Result<()> {
+    if keys.ranks.is_some() && !window.runs.is_empty() {
+        window.first_key = keys.tell(&window.first_key)?;
+        window.last_key = keys.tell(&window.last_key)?;
+        for (_, key) in &mut window.samples {
+            *key = keys.tell(key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the column index says that pages of the first key column are in order. Only what it
+/// says for values that are not cut short counts: integers, floats, booleans.
+fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared) -> Result<bool> {
+    use parquet::basic::{BoundaryOrder, Type as Physical};
+    use parquet::file::page_index::index_reader::decode_column_index;
+    let Some(leaf) = prepared.keys.leaves.first() else { return Ok(true) };
+    let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(false) };
+    let physical = source.leaf(index).physical_type();
+    let is_cut = matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
+    let Some(bytes) = chunk::column_index_bytes(source, row_group, index)? else {
+        return Ok(false);
+    };
+    let index = crate::page::guard(|| decode_column_index(&bytes, physical));
+    let Ok(Ok(index)) = index else { return Ok(false) };
+    let descending = prepared.order.columns().first().is_some_and(|c| c.descending);
+    let wanted = if descending { BoundaryOrder::DESCENDING } else { BoundaryOrder::ASCENDING };
+    Ok(!is_cut && index.get_boundary_order() == Some(wanted))
+}
