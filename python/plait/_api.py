@@ -28,6 +28,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "missing": ("null", "error"),
     "metadata_conflicts": ("first", "drop", "error"),
     "verify_order": ("bounds", "full"),
+    "verify_pages": ("checksum", "unpack"),
     "verify": ("content",),
     "if_exists": ("error", "add"),
 }
@@ -54,6 +55,7 @@ def merge(
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
     verify_order: Literal["bounds", "full"] = "full",
+    verify_pages: Literal["checksum", "unpack"] = "checksum",
     assume_sorted: bool = False,
     verify: Literal["content"] | None = None,
     sha256: bool = False,
@@ -96,6 +98,9 @@ def merge(
             first, drop it, or refuse.
         verify_order: How the order of copied stretches is checked: by the bounds of their pages,
             or in full, by decoding every key. Decoded keys are always checked.
+        verify_pages: How pages that are copied as they are stored are checked: by their headers
+            and, where there is one, their checksum; or by unpacking them too, which takes longer.
+            Pages that are not copied are always decoded.
         assume_sorted: Trust the sources. The report says so.
         verify: `"content"` hashes all rows in and out and fails on a difference.
         sha256: Whether to report a SHA-256 digest of every output.
@@ -155,6 +160,7 @@ def merge(
         "missing": _choice(missing, "missing"),
         "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
         "verify_order": _choice(verify_order, "verify_order"),
+        "verify_pages": _choice(verify_pages, "verify_pages"),
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),
         "verify": _choice(verify, "verify"),
         "sha256": _flag(sha256, "sha256"),

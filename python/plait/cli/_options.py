@@ -42,6 +42,7 @@ _MERGE_HELP: dict[str, str] = {
     "missing": "columns absent from some sources: fill with nulls, or refuse",
     "metadata_conflicts": "footer entries on which sources differ: keep first, drop, or refuse",
     "verify_order": "check copied stretches by the bounds of their pages, or in full",
+    "verify_pages": "check copied pages by their checksums, or by unpacking them too",
     "assume_sorted": "trust the order of the sources",
     "verify": "hash all rows in and out, fail on a difference",
     "sha256": "report the SHA-256 digest of every output",

@@ -7,11 +7,11 @@
 //!
 //! # Invariants
 //! Only chunks in the shape of the output are copied ([`can_copy`]). Every page header is read on
-//! the way, and every page is compared with its checksum; one without a checksum is unpacked to see
-//! that it can be.
+//! the way, and every page is compared with its checksum if it has one. With
+//! [`VerifyPages::Unpack`], one without is unpacked to see that it can be.
 //!
 //! # Cost
-//! One page at a time in memory. Without checksums, the time to decompress.
+//! One page at a time in memory.
 //!
 //! # Not here
 //! Whether a row group may be copied at this point of the order (`plait_core::plan`).
@@ -33,6 +33,8 @@ use plait_core::{Error, Kind, Result};
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::MergeOptions;
+#[cfg(doc)]
+use crate::options::VerifyPages;
 use crate::page::codec::decompress;
 use crate::page::header::{PageHeader, PageKind, Parsed};
 use crate::page::{Locations, PAGE_BYTES_MAX, guard, unwrap_error, wrap_error};
@@ -47,6 +49,8 @@ pub struct SourceChunk {
     parts: Vec<(u64, u32)>,
     column: String,
     codec: Compression,
+    /// Whether pages without checksum are unpacked.
+    unpacks: bool,
     context: Context,
 }
 
@@ -78,7 +82,8 @@ pub fn can_copy(
         })
 }
 
-/// Prepares the chunk of `leaf` in row group `row_group` of `source`; `None` if its pages do not
+/// Prepares the chunk of `leaf` in row group `row_group` of `source`, whose pages without checksum
+/// are unpacked on the way if `unpacks`; `None` if its pages do not
 /// lie as the footer says, so that it must be woven.
 ///
 /// # Errors
@@ -87,8 +92,8 @@ pub fn open(
     source: &Arc<Source>,
     row_group: usize,
     leaf: &OutputLeaf,
-    cache: &LocationCache,
-    context: &Context,
+    unpacks: bool,
+    (cache, context): (&LocationCache, &Context),
 ) -> Result<Option<(SourceChunk, ColumnCloseResult)>> {
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(None) };
     let chunk = source.chunk(row_group, index)?;
@@ -123,7 +128,14 @@ pub fn open(
     let column = leaf.descr.path().string();
     let codec = chunk.compression();
     Ok(Some((
-        SourceChunk { source: Arc::clone(source), parts, column, codec, context: context.clone() },
+        SourceChunk {
+            source: Arc::clone(source),
+            parts,
+            column,
+            codec,
+            unpacks,
+            context: context.clone(),
+        },
         close,
     )))
 }
@@ -137,6 +149,11 @@ fn offset_index(locations: &Locations) -> OffsetIndexMetaData {
         );
         builder.append_row_count(i64::try_from(page.rows).unwrap_or(i64::MAX));
     }
+    if locations.unencoded_bytes.len() == locations.pages.len() {
+        for bytes in &locations.unencoded_bytes {
+            builder.append_unencoded_byte_array_data_bytes(Some(*bytes));
+        }
+    }
     builder.build()
 }
 
@@ -147,30 +164,10 @@ fn column_index(
     leaf: usize,
     pages: usize,
 ) -> Result<Option<parquet::file::page_index::column_index::ColumnIndexMetaData>> {
-    let Some(bytes) = column_index_bytes(source, row_group, leaf)? else { return Ok(None) };
+    let Some(bytes) = source.column_index(row_group, leaf)? else { return Ok(None) };
     let physical = source.leaf(leaf).physical_type();
     let index = guard(|| decode_column_index(&bytes, physical)).ok().and_then(Result::ok);
     Ok(index.filter(|index| usize::try_from(index.num_pages()).ok() == Some(pages)))
-}
-
-/// Stored bytes of the column index, if there is one that lies in the file.
-pub(crate) fn column_index_bytes(
-    source: &Source,
-    row_group: usize,
-    leaf: usize,
-) -> Result<Option<Bytes>> {
-    let chunk = source.chunk(row_group, leaf)?;
-    let (Some(offset), Some(len)) = (chunk.column_index_offset(), chunk.column_index_length())
-    else {
-        return Ok(None);
-    };
-    let (Ok(offset), Ok(len)) = (u64::try_from(offset), u64::try_from(len)) else {
-        return Ok(None);
-    };
-    match offset.checked_add(len) {
-        Some(end) if end <= source.store.len() => source.store.read(offset..end).map(Some),
-        _ => Ok(None),
-    }
 }
 
 fn bloom_filter(source: &Source, row_group: usize, leaf: usize) -> Result<Option<Sbbf>> {
@@ -233,6 +230,7 @@ impl ChunkReader for SourceChunk {
             parts: self.parts.clone().into_iter(),
             column: self.column.clone(),
             codec: self.codec,
+            unpacks: self.unpacks,
             context: self.context.clone(),
             page: Bytes::new(),
         })
@@ -249,6 +247,7 @@ pub struct PartsReader {
     parts: std::vec::IntoIter<(u64, u32)>,
     column: String,
     codec: Compression,
+    unpacks: bool,
     context: Context,
     page: Bytes,
 }
@@ -276,7 +275,8 @@ impl PartsReader {
                     .with_hint("the file was damaged; fetch it again"));
             }
             Some(_) => {}
-            None => self.try_unpack(&header, &body).map_err(place)?,
+            None if self.unpacks => self.try_unpack(&header, &body).map_err(place)?,
+            None => {}
         }
         self.page = bytes;
         Ok(())

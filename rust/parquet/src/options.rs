@@ -53,6 +53,8 @@ pub struct MergeOptions {
     pub metadata_conflicts: MetadataConflictsOption,
     /// How row groups that are copied whole are checked for order.
     pub verify_order: VerifyOrder,
+    /// How pages that are copied as they are stored are checked.
+    pub verify_pages: VerifyPages,
     /// Check no order at all.
     pub assume_sorted: bool,
     /// What is compared after writing.
@@ -93,6 +95,7 @@ impl Default for MergeOptions {
             missing: MissingOption::Null,
             metadata_conflicts: MetadataConflictsOption::First,
             verify_order: VerifyOrder::Full,
+            verify_pages: VerifyPages::Checksum,
             assume_sorted: false,
             verify: None,
             sha256: false,
@@ -150,6 +153,15 @@ choice!(
         Bounds,
         /// Every key.
         Full,
+    }
+);
+choice!(
+    /// How pages that are copied as they are stored are checked.
+    VerifyPages {
+        /// Header, and checksum where there is one; row counts of leaves that repeat.
+        Checksum,
+        /// Unpacked too.
+        Unpack,
     }
 );
 choice!(

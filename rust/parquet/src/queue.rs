@@ -1,15 +1,15 @@
-//! The threads that weave one row group: leaves start in order, chunks leave in order.
+//! The threads that weave one row group: heavy leaves start first, chunks leave in leaf order.
 //!
 //! ```text
-//! leaves   0 1 2 3 4 …      thread A  0 ──── 2 ─── 3 (heavy) pages p q r s
-//! appended 0 1 …            thread B  1 ─ 4 …      idle: packs q and s
+//! leaves   0 1 2 3 4 …      thread A  3 (heavy) ────────── 2 ── 5 pages p q r s
+//! appended 0 1 …            thread B  0 ── 1 ── 4 …          idle: packs q and s
 //! ```
 //!
 //! One more piece of work can be given that is done beside, by the first thread before it weaves.
 //!
 //! # Invariants
 //! Chunks are appended in leaf order, whoever wove them, and only so many wait. A thread that waits
-//! or has nothing left packs pages of a leaf that is heavy; packing never waits, so nobody waits in
+//! or has nothing left packs pages of another's leaf; packing never waits, so nobody waits in
 //! a circle. A panic of a worker is an error of the merge.
 //!
 //! # Not here
@@ -29,20 +29,23 @@ use crate::weave::{PageTask, Share};
 /// Work that a thread does before it weaves.
 pub(crate) type Beside<'a> = &'a mut (dyn FnMut() + Send);
 
-/// Weaves leaves `0..count` with `weave` on the threads of `pool` and gives the chunks to `append`
-/// in order. The first thread does `beside` first; if that panics, it is as if it was not done.
+/// Weaves leaves of these `sizes` with `weave` on the threads of `pool` and gives the chunks to
+/// `append` in order. The first thread does `beside` first; if that panics, it is as if it was not done.
 ///
 /// # Errors
 /// The first one of `weave` or `append`, in leaf order.
 pub(crate) fn in_order(
     pool: &ThreadPool,
-    count: usize,
+    sizes: &[u64],
     beside: Option<Beside<'_>>,
     weave: impl Fn(usize, &dyn Share) -> Result<Vec<Chunk>> + Sync,
     mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
 ) -> Result<()> {
     let threads = pool.current_num_threads();
-    let queue = Queue { state: Mutex::default(), changed: Condvar::new(), count, threads };
+    let idle = AtomicUsize::new(0);
+    let (order, heavy) = starts(sizes, threads);
+    let (state, changed) = (Mutex::default(), Condvar::new());
+    let queue = Queue { state, changed, order, heavy, threads, idle };
     // Whatever ends this function, workers that wait are told.
     let stop = StopOnDrop(&queue);
     let beside_is_there = beside.is_some();
@@ -56,10 +59,22 @@ pub(crate) fn in_order(
         for _ in usize::from(beside_is_there)..threads {
             scope.spawn(|_| queue.work(&weave));
         }
-        let outcome = (0..count).try_for_each(|i| append(queue.take(i)?));
+        let outcome = (0..sizes.len()).try_for_each(|i| append(queue.take(i)?));
         drop(stop);
         outcome
     })
+}
+
+/// Leaves in the order in which they start: first those, largest first, that would keep one thread
+/// busy when the others are done; and how many these are.
+fn starts(sizes: &[u64], threads: usize) -> (Vec<usize>, usize) {
+    let all: u64 = sizes.iter().sum();
+    let is_heavy = |i: &usize| sizes[*i].saturating_mul(4 * threads as u64) > all;
+    let (mut order, rest): (Vec<usize>, Vec<usize>) = (0..sizes.len()).partition(is_heavy);
+    order.sort_by_key(|i| std::cmp::Reverse(sizes[*i]));
+    let heavy = order.len();
+    order.extend(rest);
+    (order, heavy)
 }
 
 struct StopOnDrop<'a>(&'a Queue);
@@ -74,8 +89,12 @@ impl Drop for StopOnDrop<'_> {
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
-    count: usize,
+    /// Leaves in the order in which they start, and how many of them are heavy.
+    order: Vec<usize>,
+    heavy: usize,
     threads: usize,
+    /// Threads that wait.
+    idle: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -137,12 +156,15 @@ impl Queue {
                     self.changed.notify_all();
                     continue;
                 }
-                // No more chunks wait than there are threads.
-                if state.next < self.count && state.next < state.appended + 2 * self.threads {
+                // Besides the heavy ones, few chunks wait for those before them.
+                let ahead = state.appended + self.heavy + 2 * self.threads;
+                if let Some(i) = self.order.get(state.next).filter(|_| state.next < ahead) {
                     state.next += 1;
-                    break state.next - 1;
+                    break *i;
                 }
+                self.idle.fetch_add(1, Ordering::Relaxed);
                 state = self.wait(state);
+                self.idle.fetch_sub(1, Ordering::Relaxed);
             };
             drop(state);
             let woven = catch_unwind(AssertUnwindSafe(|| weave(i, self))).unwrap_or_else(|_| {
@@ -169,7 +191,7 @@ impl Queue {
 
 impl Share for Queue {
     fn pages(&self) -> usize {
-        2 * self.threads
+        if self.idle.load(Ordering::Relaxed) > 0 { 2 * self.threads } else { 1 }
     }
 
     fn run(&self, count: usize, task: PageTask) {
@@ -183,5 +205,17 @@ impl Share for Queue {
             state = self.wait(state);
         }
         state.batches.retain(|other| !Arc::ptr_eq(other, &batch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn heavy_leaves_start_first() {
+        assert_eq!(starts(&[1, 50, 2, 80, 3, 1], 2), (vec![3, 1, 0, 2, 4, 5], 2));
+        assert_eq!(starts(&[], 2), (vec![], 0));
+        assert_eq!(starts(&[0, 0], 2), (vec![0, 1], 0));
     }
 }

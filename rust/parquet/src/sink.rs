@@ -198,8 +198,9 @@ impl Output {
         source: &Arc<Source>,
         row_group: usize,
     ) -> Result<bool> {
+        let shared = (&*loom.cache, &loom.context);
         let open =
-            |leaf: &OutputLeaf| chunk::open(source, row_group, leaf, &loom.cache, &loom.context);
+            |leaf: &OutputLeaf| chunk::open(source, row_group, leaf, loom.checks_pages, shared);
         // All chunks are looked at before the first byte is written.
         for leaf in leaves {
             if open(leaf)?.is_none() {
@@ -285,34 +286,24 @@ fn weave_all(
         let mut leaves = leaves.iter();
         return leaves.try_for_each(|leaf| append(weave(loom, leaf, windows, &waiting, None)?));
     };
-    let heavy = heavy_leaves(loom, leaves, pool.current_num_threads());
     in_order(
         pool,
-        leaves.len(),
+        &sizes(loom, leaves),
         beside,
-        |i, share| {
-            let share = heavy.get(i).copied().unwrap_or(false).then_some(share);
-            weave(loom, &leaves[i], windows, &waiting, share)
-        },
+        |i, share| weave(loom, &leaves[i], windows, &waiting, Some(share)),
         append,
     )
 }
 
-/// Which leaves are so large that one thread would still be busy with them when the others are done.
-fn heavy_leaves(loom: &Loom, leaves: &[OutputLeaf], threads: usize) -> Vec<bool> {
-    let bytes = |leaf: &OutputLeaf| -> u64 {
+/// Encoded bytes of each leaf in all sources.
+fn sizes(loom: &Loom, leaves: &[OutputLeaf]) -> Vec<u64> {
+    let size = |leaf: &OutputLeaf| -> u64 {
         let of = |source: &Arc<Source>| {
             let index = leaf.adapter(source.id).ok()?.leaf()?;
-            let groups = source.meta.row_groups().iter();
-            Some(
-                groups
-                    .map(|g| g.column(index).uncompressed_size().max(0).unsigned_abs())
-                    .sum::<u64>(),
-            )
+            let chunks = source.meta.row_groups().iter().map(|group| group.column(index));
+            Some(chunks.map(|c| c.uncompressed_size().max(0).unsigned_abs()).sum::<u64>())
         };
-        loom.sources.iter().filter_map(of).sum::<u64>()
+        loom.sources.iter().filter_map(of).sum()
     };
-    let sizes: Vec<u64> = leaves.iter().map(bytes).collect();
-    let all: u64 = sizes.iter().sum();
-    sizes.iter().map(|size| size.saturating_mul(2 * threads as u64) > all).collect()
+    leaves.iter().map(size).collect()
 }

@@ -20,6 +20,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
     ParquetStatisticsPolicy,
@@ -136,6 +137,25 @@ impl Source {
                 .with_path(self.path())
                 .with_got(format!("row group {row_group}, leaf {leaf}"))
         })
+    }
+
+    /// Stored bytes of a chunk's column index, if there is one that lies in the file.
+    ///
+    /// # Errors
+    /// What reading gives.
+    pub fn column_index(&self, row_group: usize, leaf: usize) -> Result<Option<Bytes>> {
+        let chunk = self.chunk(row_group, leaf)?;
+        let (Some(offset), Some(len)) = (chunk.column_index_offset(), chunk.column_index_length())
+        else {
+            return Ok(None);
+        };
+        let (Ok(offset), Ok(len)) = (u64::try_from(offset), u64::try_from(len)) else {
+            return Ok(None);
+        };
+        match offset.checked_add(len) {
+            Some(end) if end <= self.store.len() => self.store.read(offset..end).map(Some),
+            _ => Ok(None),
+        }
     }
 
     /// Where the pages of one column chunk lie in the file.

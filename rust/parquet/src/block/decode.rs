@@ -22,6 +22,7 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 use std::sync::Arc;
 
+use super::fold::{greatest, occurrences, unpack_booleans};
 use super::{Contents, Dictionary, Layout, Values};
 use crate::leaf::{Span, with_physical};
 use crate::page::hybrid::{decode, single_run, width_of};
@@ -234,11 +235,11 @@ fn levels(parts: &Parts, shape: &PageShape) -> Result<(Vec<u8>, Vec<u8>, usize)>
 }
 
 fn def_max_count(def: &[u8], def_max: u8) -> Option<usize> {
-    (!def.is_empty()).then(|| def.iter().filter(|d| **d == def_max).count())
+    (!def.is_empty()).then(|| occurrences(def, def_max))
 }
 
 fn check_levels(levels: &[u8], max: u8) -> Result<()> {
-    if levels.iter().copied().max().unwrap_or(0) > max {
+    if greatest(levels) > max {
         return Err(Error::new(Kind::CorruptSource, "level is above the column's maximum")
             .with_hint("the file is damaged; write it again from its origin"));
     }
@@ -260,7 +261,7 @@ fn ids(bytes: &Bytes, count: usize, dictionary: &ChunkDictionary) -> Result<Valu
         })?;
         ids.reserve_exact(count);
         decode(packed, u32::from(width), count, &mut ids)?;
-        let max = ids.iter().copied().max().unwrap_or(0) as usize;
+        let max = greatest(&ids) as usize;
         if max >= dictionary.len {
             return Err(Error::new(Kind::CorruptSource, "id is not in the dictionary")
                 .with_got(format!("id {max} of {} values", dictionary.len)));
@@ -305,7 +306,7 @@ fn booleans(parts: &Parts, count: usize) -> Result<Bytes> {
         if bytes.len() < count.div_ceil(8) {
             return Err(too_few());
         }
-        flags.extend((0..count).map(|i| bytes[i / 8] >> (i % 8) & 1));
+        flags = unpack_booleans(bytes, count);
     }
     Ok(flags.into())
 }

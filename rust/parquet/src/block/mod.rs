@@ -23,6 +23,8 @@
 
 pub mod decode;
 pub mod dictionary;
+pub mod fold;
+pub mod index;
 pub mod reader;
 
 use std::ops::Range;
@@ -178,7 +180,7 @@ impl Block {
         }
         match self.def.is_empty() {
             true => self.levels(0..rows).end,
-            false => self.def[..rows].iter().filter(|def| **def == self.def_max).count(),
+            false => fold::occurrences(&self.def[..rows], self.def_max),
         }
     }
 

@@ -25,6 +25,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::decode::{ChunkDictionary, PageShape, decode_page, from_span, needs_dictionary_page};
 use super::dictionary::Remap;
+use super::index::{ChunkIndex, Known};
 use super::{Block, Contents, Dictionary, Layout, Values};
 use crate::context::{Charge, Context};
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
@@ -84,6 +85,8 @@ struct Group {
     pages: Pages,
     skip: usize,
     dictionary: ChunkDictionary,
+    /// What the source's index says, once it was asked.
+    known: Option<Option<ChunkIndex>>,
 }
 
 impl BlockReader {
@@ -192,6 +195,17 @@ impl BlockReader {
         paged.decode(stored).map_err(|e| paged.name(e, &self.source, first_row))
     }
 
+    /// What the source says of a page that was taken; `None` if it says too little. The rows of
+    /// a leaf that repeats are counted.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn known(&mut self, stored: &Stored) -> Result<Option<Known>> {
+        let From::Paged(paged) = &mut self.from else { return Ok(None) };
+        let first_row = self.row.saturating_sub(stored.place.rows);
+        paged.known(stored, &self.source).map_err(|e| paged.name(e, &self.source, first_row))
+    }
+
     /// Whether ids of the row group that is read are those of the united dictionary.
     #[must_use]
     pub fn keeps_ids(&self) -> bool {
@@ -275,6 +289,7 @@ impl Paged {
             pages,
             skip: usize::try_from(skip).unwrap_or(usize::MAX),
             dictionary,
+            known: None,
         })
     }
 
@@ -291,6 +306,17 @@ impl Paged {
             let skip = std::mem::take(&mut group.skip);
             return Ok((Block::new(self.decode(&stored)?), skip));
         }
+    }
+
+    fn known(&mut self, stored: &Stored, source: &Source) -> Result<Option<Known>> {
+        let Some(group) = &mut self.group else { return Ok(None) };
+        group.pages.check_rows(stored)?;
+        if group.known.is_none() {
+            let locations = group.pages.locations();
+            group.known = Some(ChunkIndex::open(source, group.index, self.leaf, locations)?);
+        }
+        let Some(Some(index)) = &group.known else { return Ok(None) };
+        Ok(guard(|| index.page(stored.number, &stored.header)).ok().flatten())
     }
 
     fn decode(&mut self, stored: &Stored) -> Result<Contents> {

@@ -49,7 +49,7 @@ pub enum ValueOrder {
 }
 
 /// Smallest and greatest of some values, and the NaN among them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bounds {
     /// The smallest value, without prefix.
     pub min: Vec<u8>,
@@ -121,6 +121,33 @@ impl ValueOrder {
             | Self::UInt64
             | Self::Double => self.number(a).cmp(&self.number(b)),
         }
+    }
+
+    /// Bounds that a source's index holds, for an index of ours: zeros of floats get the sign that
+    /// lets them bound both. `None` if they are none.
+    #[must_use]
+    pub fn admit(self, mut min: Vec<u8>, mut max: Vec<u8>) -> Option<Bounds> {
+        if self.has_nan() {
+            if self.is_nan(&min) || self.is_nan(&max) {
+                return None;
+            }
+            let is_zero = |value: &[u8]| {
+                value.split_last().is_some_and(|(last, rest)| {
+                    last & 0x7F == 0 && rest.iter().all(|byte| *byte == 0)
+                })
+            };
+            if is_zero(&min)
+                && let Some(last) = min.last_mut()
+            {
+                *last = 0x80;
+            }
+            if is_zero(&max)
+                && let Some(last) = max.last_mut()
+            {
+                *last = 0;
+            }
+        }
+        self.compare(&min, &max).is_le().then_some(Bounds { min, max })
     }
 
     /// A number that is smaller only if the value is.
@@ -202,10 +229,14 @@ pub fn of_plain(order: ValueOrder, layout: Layout, bytes: &[u8]) -> (Option<Boun
         ValueOrder::UInt32 => (numbers::<4, u32>(bytes, |b| u32::from_le_bytes(*b)), 0),
         ValueOrder::Int64 => (numbers::<8, i64>(bytes, |b| i64::from_le_bytes(*b)), 0),
         ValueOrder::UInt64 => (numbers::<8, u64>(bytes, |b| u64::from_le_bytes(*b)), 0),
-        ValueOrder::Double => floats::<8>(bytes, order),
-        ValueOrder::Float => floats::<4>(bytes, order),
-        ValueOrder::Float16 => floats::<2>(bytes, order),
-        ValueOrder::Bytes => (byte_bounds(values(layout, bytes)).map(own), 0),
+        ValueOrder::Double => doubles(bytes, order),
+        ValueOrder::Float => singles(bytes, order),
+        ValueOrder::Float16 => floats_with_nan(bytes.as_chunks::<2>().0, order),
+        ValueOrder::Bytes => (byte_bounds(values(layout, bytes), 0).map(own), 0),
+        // Of one length, numbers compare as bytes do once the sign is turned round.
+        ValueOrder::Decimal if layout != Layout::Prefixed => {
+            (byte_bounds(values(layout, bytes), 1 << 63).map(own), 0)
+        }
         ValueOrder::Boolean | ValueOrder::Int96 | ValueOrder::Decimal => {
             let mut bounds: Option<(&[u8], &[u8])> = None;
             for value in values(layout, bytes) {
@@ -243,11 +274,15 @@ fn lead(value: &[u8]) -> u64 {
     }
 }
 
-/// Bounds by unsigned bytes; the first eight decide nearly always.
-fn byte_bounds<'a>(values: impl Iterator<Item = &'a [u8]>) -> Option<(&'a [u8], &'a [u8])> {
+/// Bounds by unsigned bytes, with the bits of `turned` turned round in the first eight, which decide
+/// nearly always.
+fn byte_bounds<'a>(
+    values: impl Iterator<Item = &'a [u8]>,
+    turned: u64,
+) -> Option<(&'a [u8], &'a [u8])> {
     let mut bounds: Option<Pair<u64, &[u8]>> = None;
     for value in values {
-        let key = (lead(value), value);
+        let key = (lead(value) ^ turned, value);
         match &mut bounds {
             None => bounds = Some((key, key)),
             Some((min, max)) => {
@@ -294,8 +329,38 @@ macro_rules! bits {
 }
 bits!(i32, 4; u32, 4; i64, 8; u64, 8);
 
-fn floats<const N: usize>(bytes: &[u8], order: ValueOrder) -> (Option<Bounds>, u64) {
-    let (values, _) = bytes.as_chunks::<N>();
+/// Bounds and NaN of floats, by the bits that order as they do.
+macro_rules! floats {
+    ($name:ident, $float:ty, $bits:ty, $n:literal) => {
+        fn $name(bytes: &[u8], order: ValueOrder) -> (Option<Bounds>, u64) {
+            /// Orders bits as [`total_order`] does, and is its own inverse.
+            fn ordered(bits: $bits) -> $bits {
+                bits ^ ((bits >> (<$bits>::BITS - 1)).cast_unsigned() >> 1).cast_signed()
+            }
+            let infinity = <$float>::INFINITY.to_bits().cast_signed();
+            let (values, _) = bytes.as_chunks::<$n>();
+            let (mut min, mut max) = (<$bits>::MAX, <$bits>::MIN);
+            for value in values {
+                let value = ordered(<$bits>::from_le_bytes(*value));
+                min = min.min(value);
+                max = max.max(value);
+            }
+            // NaN lie beyond the infinities.
+            if min < ordered(<$float>::NEG_INFINITY.to_bits().cast_signed()) || max > infinity {
+                return floats_with_nan::<$n>(values, order);
+            }
+            let bounds = Bounds {
+                min: ordered(min).to_le_bytes().to_vec(),
+                max: ordered(max).to_le_bytes().to_vec(),
+            };
+            ((!values.is_empty()).then_some(bounds), 0)
+        }
+    };
+}
+floats!(doubles, f64, i64, 8);
+floats!(singles, f32, i32, 4);
+
+fn floats_with_nan<const N: usize>(values: &[[u8; N]], order: ValueOrder) -> (Option<Bounds>, u64) {
     let mut nans = 0;
     let mut bounds: Option<Pair<i64, &[u8; N]>> = None;
     for value in values {
@@ -439,6 +504,37 @@ mod tests {
         }
 
         #[test]
+        fn bounds_of_floats_are_those_of_a_sort(
+            picks in prop::collection::vec(0..9_usize, 1..20), more in prop::collection::vec(any::<f64>(), 0..5),
+        ) {
+            let special = [
+                0.0, -0.0, 1.5, -1.5, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, -f64::NAN, f64::MIN_POSITIVE,
+            ];
+            let all: Vec<f64> = picks.iter().map(|i| special[*i]).chain(more).collect();
+            let mut numbers: Vec<f64> = all.iter().copied().filter(|f| !f.is_nan()).collect();
+            let nans = (all.len() - numbers.len()) as u64;
+            if numbers.is_empty() {
+                numbers.clone_from(&all);
+            }
+            numbers.sort_by(f64::total_cmp);
+            let raw: Vec<[u8; 8]> = all.iter().map(|f| f.to_le_bytes()).collect();
+            let (bounds, got) = of_plain(ValueOrder::Double, Layout::Fixed(8), &plain(&raw));
+            let bounds = bounds.unwrap();
+            prop_assert_eq!(&bounds.min[..], &numbers[0].to_le_bytes()[..]);
+            prop_assert_eq!(&bounds.max[..], &numbers[numbers.len() - 1].to_le_bytes()[..]);
+            prop_assert_eq!(got, nans);
+            let mut singles: Vec<f32> = all.iter().map(|f| *f as f32).collect();
+            let raw: Vec<[u8; 4]> = singles.iter().map(|f| f.to_le_bytes()).collect();
+            let (bounds, _) = of_plain(ValueOrder::Float, Layout::Fixed(4), &plain(&raw));
+            if nans == 0 {
+                singles.sort_by(f32::total_cmp);
+                let bounds = bounds.unwrap();
+                prop_assert_eq!(&bounds.min[..], &singles[0].to_le_bytes()[..]);
+                prop_assert_eq!(&bounds.max[..], &singles[singles.len() - 1].to_le_bytes()[..]);
+            }
+        }
+
+        #[test]
         fn text_bounds_are_those_of_a_sort(values in prop::collection::vec("[ab\0]{0,12}", 1..40)) {
             let mut bytes = Vec::new();
             for value in &values {
@@ -457,6 +553,21 @@ mod tests {
             prop_assert_eq!(double, a.total_cmp(&b));
             let float = ValueOrder::Float.compare(&c.to_le_bytes(), &d.to_le_bytes());
             prop_assert_eq!(float, c.total_cmp(&d));
+        }
+
+        #[test]
+        fn bounds_of_decimals_are_those_of_a_sort(
+            numbers in prop::collection::vec(any::<i128>(), 1..20), width in 1..17_usize, small: bool,
+        ) {
+            let shift = if small { 128 - 8 * width as u32 + 3 } else { 128 - 8 * width as u32 };
+            let mut numbers: Vec<i128> = numbers.iter().map(|n| n >> shift.min(127)).collect();
+            let raw = |n: i128| n.to_be_bytes()[16 - width..].to_vec();
+            let bytes: Vec<u8> = numbers.iter().flat_map(|n| raw(*n)).collect();
+            let (bounds, _) = of_plain(ValueOrder::Decimal, Layout::Fixed(width), &bytes);
+            numbers.sort_unstable();
+            let bounds = bounds.unwrap();
+            prop_assert_eq!(bounds.min, raw(numbers[0]));
+            prop_assert_eq!(bounds.max, raw(numbers[numbers.len() - 1]));
         }
 
         #[test]

@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use crate::block::Layout;
+use crate::block::fold::occurrences;
 use crate::page::hybrid::{encode, encode_run, width_of};
 
 /// Room in front of the values for levels that are one run.
@@ -89,7 +90,7 @@ impl Cursor<'_> {
             usize::from(*level == self.def_max)
         } else {
             self.def[self.levels..self.levels + def.len()].copy_from_slice(def);
-            def.iter().filter(|level| **level == self.def_max).count()
+            occurrences(def, self.def_max)
         };
         self.rows += def.len();
         self.levels += def.len();
@@ -311,7 +312,7 @@ impl PageBuffer {
         } else {
             self.materialise();
             self.def.extend(def);
-            values = def.iter().filter(|level| **level == self.def_max).count();
+            values = occurrences(def, self.def_max);
         }
         self.rows += rows;
         self.levels += levels;
@@ -431,13 +432,6 @@ fn section(out: &mut Vec<u8>, prefixed: bool, write: impl FnOnce(&mut Vec<u8>)) 
         let len = (out.len() - start - 4) as u32;
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
     }
-}
-
-/// Packs booleans, a byte each, into bits.
-#[must_use]
-pub fn pack_booleans(flags: &[u8]) -> Vec<u8> {
-    let pack = |flags: &[u8]| flags.iter().rev().fold(0, |bits, flag| bits << 1 | (flag & 1));
-    flags.chunks(8).map(pack).collect()
 }
 
 /// Bytes of values of this layout without prefixes.

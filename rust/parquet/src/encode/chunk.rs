@@ -19,18 +19,20 @@
 
 use std::sync::{Arc, OnceLock};
 
-use parquet::basic::{BoundaryOrder, Compression, Encoding, PageType, Type as Physical};
+use parquet::basic::{Compression, Encoding, PageType, Type as Physical};
 use parquet::column::writer::ColumnCloseResult;
-use parquet::file::metadata::{
-    ColumnChunkMetaData, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder, PageEncodingStats,
-};
+use parquet::file::metadata::{ColumnChunkMetaData, LevelHistogram, PageEncodingStats};
 use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
 use super::bounds::{Bounds, Ranks, ValueOrder, of_plain};
-use super::buffer::{PageBuffer, pack_booleans, unprefixed_len};
+use super::buffer::{PageBuffer, unprefixed_len};
+use super::facts::Facts;
+use super::index::IndexWriter;
 use super::pack::Packers;
 use super::statistics::{Cut, statistics};
+use crate::block::fold::pack_booleans;
+use crate::block::index::Known;
 use crate::block::{Contents, Dictionary, Layout, Values};
 use crate::page::header::{PageHeader, PageKind};
 use crate::page::hybrid::{encode, width_of};
@@ -132,33 +134,6 @@ pub struct PackedPage {
     facts: Facts,
 }
 
-/// What is known of the rows of a page.
-struct Facts {
-    rows: usize,
-    levels: usize,
-    nulls: usize,
-    nans: u64,
-    bounds: Option<Bounds>,
-    /// Bytes of values without prefixes, for byte arrays.
-    bytes: Option<i64>,
-    rep: Option<Vec<i64>>,
-    def: Option<Vec<i64>>,
-}
-
-/// Sums over pages.
-#[derive(Default)]
-struct Totals {
-    packed: u64,
-    unpacked: u64,
-    rows: u64,
-    levels: u64,
-    nulls: u64,
-    nans: u64,
-    bytes: Option<i64>,
-    rep: Option<Vec<i64>>,
-    def: Option<Vec<i64>>,
-}
-
 /// Writes one chunk.
 pub struct ChunkWriter<'a> {
     descr: ColumnDescPtr,
@@ -175,13 +150,9 @@ pub struct ChunkWriter<'a> {
     data_offset: Option<u64>,
     encodings: Vec<Encoding>,
     stats: Vec<PageEncodingStats>,
-    columns: ColumnIndexBuilder,
-    offsets: OffsetIndexBuilder,
-    last: Option<Bounds>,
-    ascending: bool,
-    descending: bool,
-    bounds: Option<Bounds>,
-    totals: Totals,
+    index: IndexWriter,
+    packed: u64,
+    unpacked: u64,
     verbatim: Verbatim,
     /// The page under construction.
     pub page: PageBuffer,
@@ -212,13 +183,9 @@ impl<'a> ChunkWriter<'a> {
             data_offset: None,
             encodings: Vec::new(),
             stats: Vec::new(),
-            columns: ColumnIndexBuilder::new(descr.physical_type()),
-            offsets: OffsetIndexBuilder::new(),
-            last: None,
-            ascending: true,
-            descending: true,
-            bounds: None,
-            totals: Totals::default(),
+            index: IndexWriter::new(descr, ValueOrder::of(descr), rules.cut),
+            packed: 0,
+            unpacked: 0,
             verbatim: Verbatim::default(),
             page: PageBuffer::new(level(descr.max_rep_level()), level(descr.max_def_level())),
         }
@@ -368,60 +335,19 @@ impl<'a> ChunkWriter<'a> {
                 (bounds, nans, (self.layout == Layout::Prefixed).then_some(len))
             }
         };
-        self.facts(
+        Facts::count(
+            &self.descr,
             (page.rows(), page.levels(), page.value_count()),
             (page.rep(), page.def()),
             (bounds, nans, bytes),
         )
     }
 
-    fn facts(
-        &self,
-        (rows, levels, values): (usize, usize, usize),
-        (rep, def): (&[u8], &[u8]),
-        (bounds, nans, bytes): (Option<Bounds>, u64, Option<usize>),
-    ) -> Facts {
-        let histogram = |all: &[u8], max: i16| {
-            let mut counts = vec![0_i64; usize::try_from(max).unwrap_or(0) + 1];
-            match all.is_empty() {
-                true => counts[usize::try_from(max).unwrap_or(0)] = levels as i64,
-                // A pass a level is faster than a table: comparing bytes takes no memory.
-                false if counts.len() <= 8 => {
-                    counts.iter_mut().enumerate().for_each(|(n, count)| {
-                        *count =
-                            all.iter().filter(|level| usize::from(**level) == n).count() as i64;
-                    })
-                }
-                false => all.iter().for_each(|level| counts[usize::from(*level)] += 1),
-            }
-            counts
-        };
-        let (rep_max, def_max) = (self.descr.max_rep_level(), self.descr.max_def_level());
-        Facts {
-            rows,
-            levels,
-            nulls: levels - values,
-            nans,
-            bounds,
-            bytes: bytes.map(|bytes| bytes as i64),
-            rep: (rep_max > 0).then(|| histogram(rep, rep_max)),
-            def: (def_max > 0).then(|| histogram(def, def_max)),
-        }
-    }
-
-    /// Writes a page of a source as it is stored; `page` is what it holds. The page under
-    /// construction must be empty.
+    /// What is known of a page that stays as it is, from what is in it.
     ///
     /// # Errors
-    /// [`Kind::Storage`] where chunks wait.
-    pub fn splice(&mut self, stored: &Stored, page: &Contents) -> Result<()> {
-        let Some(encoding) = stored.header.data_encoding() else {
-            return Err(Error::new(Kind::Internal, "only data pages are taken as they are"));
-        };
-        let page_type = match stored.header.kind {
-            PageKind::DataV2 { .. } => PageType::DATA_PAGE_V2,
-            _ => PageType::DATA_PAGE,
-        };
+    /// [`Kind::Internal`] for ids without a dictionary.
+    pub fn facts_of(&self, page: &Contents) -> Result<Facts> {
         let of_values = match &page.values {
             Values::Plain(bytes) => {
                 let (bounds, nans) = of_plain(self.order, self.layout, bytes);
@@ -440,11 +366,32 @@ impl<'a> ChunkWriter<'a> {
             }
         };
         let levels = if page.rep.is_empty() { page.rows } else { page.rep.len() };
-        let facts =
-            self.facts((page.rows, levels, page.value_count), (&page.rep, &page.def), of_values);
+        let counts = (page.rows, levels, page.value_count);
+        Ok(Facts::count(&self.descr, counts, (&page.rep, &page.def), of_values))
+    }
+
+    /// The same, from what the index of its source says; `None` if that is not enough.
+    #[must_use]
+    pub fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
+        Facts::take_over(&self.descr, self.order, rows, known)
+    }
+
+    /// Writes a page of a source as it is stored; `facts` is what it holds. The page under
+    /// construction must be empty.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] where chunks wait.
+    pub fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()> {
+        let Some(encoding) = stored.header.data_encoding() else {
+            return Err(Error::new(Kind::Internal, "only data pages are taken as they are"));
+        };
+        let page_type = match stored.header.kind {
+            PageKind::DataV2 { .. } => PageType::DATA_PAGE_V2,
+            _ => PageType::DATA_PAGE,
+        };
         let unpacked = u64::from(stored.header.uncompressed_len) + stored.header_len() as u64;
         self.verbatim.bytes += stored.bytes().len() as u64;
-        self.verbatim.rows += page.rows as u64;
+        self.verbatim.rows += facts.rows as u64;
         self.append(&[stored.bytes().clone()], unpacked, (page_type, encoding), facts)
     }
 
@@ -457,8 +404,8 @@ impl<'a> ChunkWriter<'a> {
             let bytes = stored.bytes().clone();
             let unpacked = stored.header.uncompressed_len as usize + stored.header_len();
             self.dictionary_offset = Some(self.sink.byte_len());
-            self.totals.unpacked += unpacked as u64;
-            self.totals.packed += bytes.len() as u64;
+            self.unpacked += unpacked as u64;
+            self.packed += bytes.len() as u64;
             self.verbatim.bytes += bytes.len() as u64;
             self.count_page(PageType::DICTIONARY_PAGE, Encoding::PLAIN);
             return self.sink.push(bytes);
@@ -479,8 +426,8 @@ impl<'a> ChunkWriter<'a> {
         let mut head = Vec::new();
         header.write(&mut head);
         self.dictionary_offset = Some(self.sink.byte_len());
-        self.totals.unpacked += (head.len() + values.len()) as u64;
-        self.totals.packed += (head.len() + body.len()) as u64;
+        self.unpacked += (head.len() + values.len()) as u64;
+        self.packed += (head.len() + body.len()) as u64;
         self.count_page(PageType::DICTIONARY_PAGE, Encoding::PLAIN);
         self.sink.push(head.into())?;
         self.sink.push(body.into())
@@ -518,14 +465,9 @@ impl<'a> ChunkWriter<'a> {
         }
         self.data_offset.get_or_insert(offset);
         self.count_page(page_type, encoding);
-        self.index(&facts);
-        self.offsets.append_row_count(facts.rows as i64);
-        self.offsets.append_offset_and_size(
-            i64::try_from(offset).unwrap_or(i64::MAX),
-            i32::try_from(len).map_err(|_| too_large(len))?,
-        );
-        self.offsets.append_unencoded_byte_array_data_bytes(facts.bytes);
-        self.totals.add(facts, len as u64, unpacked);
+        self.index.add(offset, i32::try_from(len).map_err(|_| too_large(len))?, facts);
+        self.packed += len as u64;
+        self.unpacked += unpacked;
         Ok(())
     }
 
@@ -541,53 +483,6 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// Adds a page to the column index and its bounds to those of the chunk.
-    fn index(&mut self, facts: &Facts) {
-        let nans = self.order.has_nan().then(|| i64::try_from(facts.nans).unwrap_or(i64::MAX));
-        let nulls = facts.nulls as i64;
-        match &facts.bounds {
-            None if facts.nulls == facts.levels => {
-                self.columns.append(true, Vec::new(), Vec::new(), nulls, nans);
-            }
-            None => self.columns.to_invalid(),
-            Some(bounds) => {
-                if let Some(last) = &self.last {
-                    let min = self.order.compare(&last.min, &bounds.min);
-                    let max = self.order.compare(&last.max, &bounds.max);
-                    self.ascending &= min.is_le() && max.is_le();
-                    self.descending &= min.is_ge() && max.is_ge();
-                }
-                let (min, max) = self.rules.cut.for_index(&self.descr, bounds);
-                self.columns.append(false, min, max, nulls, nans);
-                self.widen(bounds);
-                self.last = Some(bounds.clone());
-            }
-        }
-        let histogram = |counts: &Option<Vec<i64>>| counts.clone().map(LevelHistogram::from);
-        self.columns.append_histograms(&histogram(&facts.rep), &histogram(&facts.def));
-    }
-
-    fn widen(&mut self, page: &Bounds) {
-        let order = self.order;
-        let Some(chunk) = &mut self.bounds else {
-            self.bounds = Some(page.clone());
-            return;
-        };
-        // NaN are bounds only where there is nothing else.
-        match (order.is_nan(&chunk.min), order.is_nan(&page.min)) {
-            (true, false) => *chunk = page.clone(),
-            (false, true) => {}
-            _ => {
-                if order.compare(&page.min, &chunk.min).is_lt() {
-                    chunk.min.clone_from(&page.min);
-                }
-                if order.compare(&page.max, &chunk.max).is_gt() {
-                    chunk.max.clone_from(&page.max);
-                }
-            }
-        }
-    }
-
     /// Ends the chunk.
     ///
     /// # Errors
@@ -596,66 +491,38 @@ impl<'a> ChunkWriter<'a> {
         self.flush()?;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let histogram = |counts: Option<Vec<i64>>| counts.map(LevelHistogram::from);
-        let nans = self.order.has_nan().then_some(self.totals.nans);
+        let (column_index, offset_index, sums) = self.index.close()?;
         let statistics = statistics(
             &self.descr,
-            self.bounds.as_ref(),
-            (self.totals.nulls, nans),
+            sums.bounds.as_ref().map(|(bounds, is_exact)| (bounds, *is_exact)),
+            (sums.nulls, sums.nans.filter(|_| self.order.has_nan())),
             self.rules.cut,
         );
         let metadata = ColumnChunkMetaData::builder(Arc::clone(&self.descr))
             .set_compression(self.rules.codec)
             .set_encodings(self.encodings)
             .set_page_encoding_stats(self.stats)
-            .set_total_compressed_size(signed(self.totals.packed))
-            .set_total_uncompressed_size(signed(self.totals.unpacked))
-            .set_num_values(signed(self.totals.levels))
+            .set_total_compressed_size(signed(self.packed))
+            .set_total_uncompressed_size(signed(self.unpacked))
+            .set_num_values(signed(sums.levels))
             .set_data_page_offset(signed(self.data_offset.unwrap_or(0)))
             .set_dictionary_page_offset(self.dictionary_offset.map(signed))
             .set_statistics(statistics)
-            .set_unencoded_byte_array_data_bytes(self.totals.bytes)
-            .set_repetition_level_histogram(histogram(self.totals.rep))
-            .set_definition_level_histogram(histogram(self.totals.def))
+            .set_unencoded_byte_array_data_bytes(sums.bytes)
+            .set_repetition_level_histogram(histogram(sums.rep))
+            .set_definition_level_histogram(histogram(sums.def))
             .build()
             .map_err(unwrap_error)?;
-        self.columns.set_boundary_order(match (self.ascending, self.descending) {
-            (true, _) => BoundaryOrder::ASCENDING,
-            (false, true) => BoundaryOrder::DESCENDING,
-            (false, false) => BoundaryOrder::UNORDERED,
-        });
-        let column_index = match self.columns.valid() {
-            true => Some(self.columns.build().map_err(unwrap_error)?),
-            false => None,
-        };
         let close = ColumnCloseResult {
-            bytes_written: self.totals.packed,
-            rows_written: self.totals.rows,
+            bytes_written: self.packed,
+            rows_written: sums.rows,
             metadata,
             bloom_filter: None,
             column_index,
-            offset_index: Some(self.offsets.build()),
+            offset_index: Some(offset_index),
         };
         let is_united = self.ids.is_some();
         Ok(Chunk { bytes: self.sink, close, verbatim: self.verbatim, is_united })
-    }
-}
-
-impl Totals {
-    fn add(&mut self, facts: Facts, packed: u64, unpacked: u64) {
-        self.packed += packed;
-        self.unpacked += unpacked;
-        self.rows += facts.rows as u64;
-        self.levels += facts.levels as u64;
-        self.nulls += facts.nulls as u64;
-        self.nans += facts.nans;
-        if let Some(bytes) = facts.bytes {
-            *self.bytes.get_or_insert(0) += bytes;
-        }
-        for (sum, counts) in [(&mut self.rep, facts.rep), (&mut self.def, facts.def)] {
-            let Some(counts) = counts else { continue };
-            let sum = sum.get_or_insert_with(|| vec![0; counts.len()]);
-            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
-        }
     }
 }
 

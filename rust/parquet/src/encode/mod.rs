@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! Bounds, null counts, histograms and row counts are computed from what is in a page, never copied
-//! from a source. A chunk has at most one dictionary, in front.
+//! Bounds, null counts, histograms and row counts are those of what is in a page: counted, or for a
+//! page that stays as it is, taken over from its source's index. A chunk has at most one dictionary, in front.
 //!
 //! # Cost
 //! One page under construction, and the packed chunk.
@@ -19,7 +19,9 @@
 pub mod bounds;
 pub mod buffer;
 pub mod chunk;
+pub mod facts;
 pub mod foreign;
+pub mod index;
 pub mod pack;
 pub mod statistics;
 

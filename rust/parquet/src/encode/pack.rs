@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! zstd, level not fixed    first page of a leaf with levels 1, 2, 3 ─▶ the fastest that is within
-//!                          1 % of the smallest is kept for the leaf
+//!                          4 % of the smallest is kept for the leaf
 //! ```
 //!
 //! # Invariants
@@ -31,7 +31,7 @@ const TRIED_LEVELS: [i32; 3] = [1, 2, 3];
 const TRIAL_BYTES_MIN: usize = 32 << 10;
 
 /// What a level may be larger than the smallest.
-const SLACK: f64 = 1.01;
+const SLACK: f64 = 1.04;
 
 /// Contexts for packing that wait for their next use.
 #[derive(Default)]
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn the_level_is_chosen_once_and_never_costs_more_than_a_hundredth() {
+    fn the_level_is_chosen_once_and_costs_little() {
         let packers = Packers::default();
         let chosen = OnceLock::new();
         let codec = Compression::ZSTD(ZstdLevel::try_new(3).unwrap());

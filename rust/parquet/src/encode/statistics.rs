@@ -92,11 +92,11 @@ fn cut_max(value: &[u8], len: usize, is_text: bool) -> Option<Vec<u8>> {
     None
 }
 
-/// The statistics of a chunk.
+/// The statistics of a chunk; of its bounds, whether they are exact.
 #[must_use]
 pub fn statistics(
     descr: &ColumnDescPtr,
-    bounds: Option<&Bounds>,
+    bounds: Option<(&Bounds, bool)>,
     (nulls, nans): (u64, Option<u64>),
     limits: Cut,
 ) -> Statistics {
@@ -105,9 +105,9 @@ pub fn statistics(
         ($variant:ident, $read:expr) => {{
             let read = $read;
             let ((min, min_cut), (max, max_cut)) = match bounds {
-                Some(bounds) => {
+                Some((bounds, is_exact)) => {
                     let (min, max) = cut(descr, bounds, limits.footer_bytes);
-                    ((read(&min.0), min.1), (read(&max.0), max.1))
+                    ((read(&min.0), min.1 || !is_exact), (read(&max.0), max.1 || !is_exact))
                 }
                 None => ((None, false), (None, false)),
             };

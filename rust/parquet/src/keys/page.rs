@@ -24,6 +24,7 @@ use plait_core::key::{KeyBytes, KeyType, numbers, numbers_at};
 use plait_core::{Error, Kind, Result};
 
 use crate::block::decode::{ChunkDictionary, PageShape, decode_page, is_ids, parts};
+use crate::block::fold::greatest;
 use crate::block::{Dictionary, Layout, Values};
 use crate::page::hybrid::width_of;
 use crate::page::hybrid_reader::{HybridReader, Part};
@@ -176,7 +177,7 @@ impl OpenPage {
                             each(values, level == *max, times)?;
                         }
                         Part::Many(levels) => {
-                            check_level(levels.iter().copied().max().unwrap_or(0), *max)?;
+                            check_level(greatest(levels), *max)?;
                             for run in levels.chunk_by(|a, b| (a == max) == (b == max)) {
                                 each(values, run.first() == Some(max), run.len())?;
                             }
@@ -302,7 +303,7 @@ fn each_part(
         left -= part.len();
         let max = match part {
             Part::Same(id, _) => id,
-            Part::Many(ids) => ids.iter().copied().max().unwrap_or(0),
+            Part::Many(ids) => greatest(ids),
         };
         if max as usize >= len {
             return Err(Error::new(Kind::CorruptSource, "id is not in the dictionary")

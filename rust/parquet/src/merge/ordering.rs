@@ -366,7 +366,7 @@ fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared) -> Resul
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(false) };
     let physical = source.leaf(index).physical_type();
     let is_cut = matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
-    let Some(bytes) = chunk::column_index_bytes(source, row_group, index)? else {
+    let Some(bytes) = source.column_index(row_group, index)? else {
         return Ok(false);
     };
     let index = crate::page::guard(|| decode_column_index(&bytes, physical));

@@ -23,7 +23,7 @@ use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
 use crate::context::Context;
-use crate::options::{MergeOptions, Tier};
+use crate::options::{MergeOptions, Tier, VerifyPages};
 use crate::pool::Pool;
 use crate::queue::Beside;
 use crate::report::{Copied, Times};
@@ -98,6 +98,7 @@ fn loom(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Loom 
             dict: options.copy_tiers.contains(&Tier::Dict),
         },
         asked_dictionary: options.dictionary,
+        checks_pages: options.verify_pages == VerifyPages::Unpack,
         page_version: options.data_page_version,
     }
 }

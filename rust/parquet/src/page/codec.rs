@@ -17,7 +17,7 @@
 //! Packing (the parquet crate's writer does it).
 
 use std::cell::RefCell;
-use std::io::{Cursor, Read};
+use std::io::{self, Cursor, Read};
 
 use bytes::Bytes;
 use parquet::basic::Compression;
@@ -83,6 +83,35 @@ pub fn decompress_into(
         return Err(corrupt(format!("{got} bytes instead of {uncompressed_len}")));
     }
     Ok(())
+}
+
+/// The section at the front of what unpacks to `uncompressed_len` bytes: four bytes with its length,
+/// and what they say. What is behind is unpacked only where the codec has no other way.
+///
+/// # Errors
+/// As [`decompress`], as far as it is unpacked.
+pub fn decompress_section(
+    codec: Compression,
+    compressed: &[u8],
+    uncompressed_len: usize,
+) -> Result<Bytes> {
+    if !matches!(codec, Compression::ZSTD(_)) {
+        return decompress(codec, compressed, uncompressed_len);
+    }
+    let corrupt = |got: String| {
+        Error::new(Kind::CorruptSource, "page does not unpack with ZSTD").with_got(got)
+    };
+    let unpack = || -> io::Result<Vec<u8>> {
+        let mut decoder = zstd::stream::read::Decoder::with_buffer(compressed)?;
+        let mut len = [0; 4];
+        decoder.read_exact(&mut len)?;
+        let mut out = len.to_vec();
+        let len = u64::from(u32::from_le_bytes(len)).min(uncompressed_len as u64);
+        decoder.take(len).read_to_end(&mut out)?;
+        Ok(out)
+    };
+    check_reach(codec, compressed.len(), uncompressed_len)?;
+    unpack().map(Bytes::from).map_err(|e| corrupt(e.to_string()))
 }
 
 /// Checks that `from` packed bytes can become `uncompressed_len`, so that memory may be taken.

@@ -39,6 +39,21 @@ impl LevelCount {
     }
 }
 
+impl LevelCount {
+    /// Adds `levels` levels of one bit.
+    fn add_bits(&mut self, bits: &[u8], levels: u64) {
+        if levels > 0 && self.levels == 0 {
+            self.starts_with_zero = bits.first().is_some_and(|byte| byte & 1 == 0);
+        }
+        let whole = usize::try_from(levels / 8).unwrap_or(usize::MAX).min(bits.len());
+        let ones: u64 = bits[..whole].iter().map(|byte| u64::from(byte.count_ones())).sum();
+        let rest = levels - 8 * whole as u64;
+        let last = bits.get(whole).map_or(0, |byte| byte & ((1_u16 << rest) - 1) as u8);
+        self.levels += levels;
+        self.zeros += levels - ones - u64::from(last.count_ones());
+    }
+}
+
 /// Bits that hold levels up to `level_max`.
 #[must_use]
 pub fn bit_width(level_max: i16) -> u32 {
@@ -93,6 +108,10 @@ pub fn count_hybrid(mut data: &[u8], level_max: i16, num_values: u32) -> Result<
             let levels = (times * 8).min(left);
             if levels * u64::from(width) > bits.len() as u64 * 8 {
                 return Err(too_few());
+            }
+            if width == 1 {
+                count.add_bits(bits, levels);
+                continue;
             }
             let (mut buffer, mut held, mut bytes) = (0_u64, 0, bits.iter());
             for _ in 0..levels {

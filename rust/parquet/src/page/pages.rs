@@ -20,13 +20,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::Compression;
+use parquet::basic::{Compression, Encoding};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use plait_core::{Error, Kind, Result};
 
-use super::codec::{check_reach, decompress_into, page_too_large};
+use super::codec::{self, check_reach, decompress_into, page_too_large};
 use super::header::{PageHeader, PageKind, Parsed};
+use super::levels::LevelCount;
 use super::locate::{Locations, PageLoc, count_rows};
 use super::{PAGE_BYTES_MAX, guard, wrap_error};
 use crate::context::{Charge, Context};
@@ -66,6 +67,8 @@ enum Dictionary {
 pub struct Stored {
     /// Where it lies and which rows it has.
     pub place: PageLoc,
+    /// Its number among the data pages of the chunk.
+    pub number: usize,
     /// Its header.
     pub header: PageHeader,
     header_len: usize,
@@ -142,6 +145,12 @@ impl Pages {
             locations,
         };
         Ok((pages, rows_to_skip))
+    }
+
+    /// Where all pages of the chunk lie.
+    #[must_use]
+    pub fn locations(&self) -> &Arc<Locations> {
+        &self.locations
     }
 
     /// The page that comes next.
@@ -338,7 +347,8 @@ impl Pages {
             rows: 0,
             row_aligned: true,
         });
-        Ok(Stored { place, header, header_len: len, bytes: bytes.slice(..end), is_data })
+        let bytes = bytes.slice(..end);
+        Ok(Stored { place, number: self.next, header, header_len: len, bytes, is_data })
     }
 
     /// The unpacked body, levels of version 2 in front.
@@ -373,21 +383,52 @@ impl Pages {
         Ok(Bytes::from_owner(buffer))
     }
 
-    fn check_repeated(&self, header: &PageHeader, page: &PageLoc, buf: &Bytes) -> Result<()> {
-        let count = count_rows(header, buf, self.level_max, |_| Ok(buf.clone()))?;
-        if count.zeros != page.rows || count.starts_with_zero != page.row_aligned {
-            let aligned = |aligned| if aligned { "" } else { ", the first begun before" };
-            return Err(Error::new(Kind::CorruptSource, "page has other rows than its place says")
-                .with_got(format!(
-                    "{} rows{} instead of {}{}",
-                    count.zeros,
-                    aligned(count.starts_with_zero),
-                    page.rows,
-                    aligned(page.row_aligned)
-                )));
+    /// Checks that a data page of a leaf that repeats has as many rows as its place says, and
+    /// unpacks no more of it than that takes.
+    ///
+    /// # Errors
+    /// [`Kind::CorruptSource`].
+    pub fn check_rows(&self, stored: &Stored) -> Result<()> {
+        let body = stored.body();
+        let has_section = matches!(
+            stored.header.kind,
+            PageKind::Data { rep_level_encoding: Encoding::RLE, .. } | PageKind::DataV2 { .. }
+        );
+        if self.level_max == 0 {
+            return Ok(());
         }
-        Ok(())
+        if !has_section {
+            return self.unpack_stored(stored).map(drop);
+        }
+        let count = guard(|| {
+            count_rows(&stored.header, &body, self.level_max, |len| {
+                codec::decompress_section(self.codec, &body, len)
+            })
+        });
+        count
+            .flatten()
+            .and_then(|count| check_count(count, &stored.place))
+            .map_err(|e| self.place(e, stored.place.offset))
     }
+
+    fn check_repeated(&self, header: &PageHeader, page: &PageLoc, buf: &Bytes) -> Result<()> {
+        check_count(count_rows(header, buf, self.level_max, |_| Ok(buf.clone()))?, page)
+    }
+}
+
+fn check_count(count: LevelCount, page: &PageLoc) -> Result<()> {
+    if count.zeros != page.rows || count.starts_with_zero != page.row_aligned {
+        let aligned = |aligned| if aligned { "" } else { ", the first begun before" };
+        return Err(Error::new(Kind::CorruptSource, "page has other rows than its place says")
+            .with_got(format!(
+                "{} rows{} instead of {}{}",
+                count.zeros,
+                aligned(count.starts_with_zero),
+                page.rows,
+                aligned(page.row_aligned)
+            )));
+    }
+    Ok(())
 }
 
 /// In a leaf that does not repeat, every value is a row.

@@ -22,12 +22,15 @@ use plait_core::{Error, Kind, Result};
 use super::lane::{Form, Lane, Rows};
 use super::steps::{Step, Steps};
 use super::{LeafLoom, Loom, PageOut};
+use crate::block::decode::is_ids;
 use crate::block::reader::United;
 use crate::block::{Block, BlockReader, Layout, Values};
 use crate::context::Charge;
 use crate::encode::buffer::Cursor;
+use crate::encode::facts::Facts;
 use crate::page::PageLoc;
 use crate::page::header::PageKind;
+use crate::page::pages::Stored;
 
 /// Pages below this share of a full page are not worth ending another one for.
 const SPLICE_SHARE_MIN: usize = 8;
@@ -241,8 +244,7 @@ impl Gather<'_> {
             }
             Some(_) => {
                 let stored = reader.take()?;
-                let page = reader.decode(&stored)?;
-                let is_ids = matches!(page.values, Values::Ids(..));
+                let is_ids = stored.header.data_encoding().is_some_and(is_ids);
                 let keeps = !is_ids || (out.has_dictionary() && reader.keeps_ids());
                 let fits_version = match stored.header.kind {
                     PageKind::DataV2 { .. } => out.takes_version(2),
@@ -251,12 +253,15 @@ impl Gather<'_> {
                 let unpacked_max = SPLICE_TIMES_MAX * out.bytes_max();
                 let fits = stored.header.uncompressed_len as usize <= unpacked_max;
                 if keeps && fits_version && fits {
+                    let facts = self.facts(&stored, &mut reader, out)?;
+                    let rows = facts.rows;
                     out.flush()?;
-                    out.splice(&stored, &page)?;
-                    self.lanes.rows[source].0 += page.rows as u64;
+                    out.splice(&stored, facts)?;
+                    self.lanes.rows[source].0 += rows as u64;
                     self.keep(source, Some(reader));
-                    return Ok(page.rows);
+                    return Ok(rows);
                 }
+                let page = reader.decode(&stored)?;
                 (Block::new(page), 0)
             }
         };
@@ -275,6 +280,24 @@ impl Gather<'_> {
         let held = self.lanes.held + self.lanes.memory_size();
         self.lanes.charge.set(held + out.memory_size());
         Ok(0)
+    }
+
+    /// What is known of a page that stays as it is.
+    fn facts(
+        &self,
+        stored: &Stored,
+        reader: &mut BlockReader,
+        out: &mut impl PageOut,
+    ) -> Result<Facts> {
+        if !self.loom.loom.checks_pages
+            && let Some(known) = reader.known(stored)?
+            && let Ok(rows) = usize::try_from(stored.place.rows)
+            && let Some(facts) = out.take_over(rows, known)
+        {
+            return Ok(facts);
+        }
+        let page = reader.decode(stored)?;
+        out.facts_of(&page)
     }
 
     fn keep(&mut self, source: usize, reader: Option<BlockReader>) {

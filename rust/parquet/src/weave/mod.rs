@@ -32,10 +32,12 @@ use parquet::file::properties::{WriterPropertiesPtr, WriterVersion};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
+use crate::block::index::Known;
 use crate::block::reader::United;
 use crate::block::{BlockReader, Contents, Layout};
 use crate::context::Context;
 use crate::encode::chunk::{Ids, PageRules};
+use crate::encode::facts::Facts;
 use crate::encode::pack::Packers;
 use crate::encode::statistics::Cut;
 use crate::encode::{Chunk, PageBuffer};
@@ -82,6 +84,8 @@ pub struct Loom {
     pub tiers: Tiers,
     /// Whether the caller asked for dictionaries, or for none.
     pub asked_dictionary: Option<bool>,
+    /// Whether pages that stay as they are are looked into.
+    pub checks_pages: bool,
     /// Page version that the caller asked for.
     pub page_version: Option<u8>,
 }
@@ -108,7 +112,9 @@ trait PageOut {
     fn has_dictionary(&self) -> bool;
     fn fall_back(&mut self) -> Result<()>;
     fn takes_version(&self, version: u8) -> bool;
-    fn splice(&mut self, stored: &Stored, page: &Contents) -> Result<()>;
+    fn take_over(&self, rows: usize, known: Known) -> Option<Facts>;
+    fn facts_of(&self, page: &Contents) -> Result<Facts>;
+    fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()>;
     fn memory_size(&self) -> usize;
 }
 

@@ -1,7 +1,7 @@
 //! Where woven rows go: pages made here, or by the parquet crate's writer.
 //!
 //! ```text
-//! ours      page ─▶ pack ─▶ chunk            with `share`: pages of a heavy leaf are packed by
+//! ours      page ─▶ pack ─▶ chunk            with `share`: threads that are idle help to pack
 //! foreign   page ─▶ typed values ─▶ writer    whoever is idle, and written in order
 //! ```
 //!
@@ -17,9 +17,11 @@ use plait_core::{Error, Kind, Result};
 
 use super::gather::{Lanes, gather};
 use super::{LeafLoom, PageOut, Steps};
+use crate::block::index::Known;
 use crate::block::{Contents, Layout};
 use crate::context::Context;
 use crate::encode::chunk::{ChunkWriter, Ids, PackedPage, PageRules, RawPage, Verbatim, pack};
+use crate::encode::facts::Facts;
 use crate::encode::foreign::{FromPlain, write_page};
 use crate::encode::{Chunk, PageBuffer};
 use crate::leaf::{OutputLeaf, with_physical};
@@ -32,7 +34,7 @@ pub type PageTask = Box<dyn Fn(usize) + Send + Sync>;
 
 /// Threads that help with pages of one leaf.
 pub trait Share: Sync {
-    /// How many pages are worth collecting.
+    /// How many pages are worth collecting at this moment: one when nobody is idle.
     fn pages(&self) -> usize;
     /// Runs `task` for every number below `count`, here and on threads that are idle, and returns
     /// when all are done.
@@ -143,9 +145,12 @@ impl PageOut for Ours<'_> {
 
     fn flush(&mut self) -> Result<()> {
         self.leaf.context().check_cancelled()?;
-        let Some(share) = self.share else { return self.writer.flush() };
+        let pages = self.share.map_or(1, Share::pages);
+        if pages <= 1 && self.waiting.is_empty() {
+            return self.writer.flush();
+        }
         self.waiting.extend(self.writer.take_page());
-        if self.waiting.len() >= share.pages() {
+        if self.waiting.len() >= pages {
             return self.pack_waiting();
         }
         Ok(())
@@ -169,9 +174,17 @@ impl PageOut for Ours<'_> {
         self.leaf.loom.page_version.is_none_or(|asked| asked == version)
     }
 
-    fn splice(&mut self, stored: &Stored, page: &Contents) -> Result<()> {
+    fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
+        self.writer.take_over(rows, known)
+    }
+
+    fn facts_of(&self, page: &Contents) -> Result<Facts> {
+        self.writer.facts_of(page)
+    }
+
+    fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()> {
         self.pack_waiting()?;
-        self.writer.splice(stored, page)
+        self.writer.splice(stored, facts)
     }
 
     fn memory_size(&self) -> usize {
@@ -287,14 +300,26 @@ where
         false
     }
 
-    fn splice(&mut self, _stored: &Stored, _page: &Contents) -> Result<()> {
-        Err(Error::new(Kind::Internal, "the parquet crate's writer takes no stored pages"))
+    fn take_over(&self, _rows: usize, _known: Known) -> Option<Facts> {
+        None
+    }
+
+    fn facts_of(&self, _page: &Contents) -> Result<Facts> {
+        Err(takes_no_pages())
+    }
+
+    fn splice(&mut self, _stored: &Stored, _facts: Facts) -> Result<()> {
+        Err(takes_no_pages())
     }
 
     fn memory_size(&self) -> usize {
         let written = usize::try_from(self.writer.get_total_bytes_written()).unwrap_or(0);
         self.page.memory_size() + written.min(2 << 20)
     }
+}
+
+fn takes_no_pages() -> Error {
+    Error::new(Kind::Internal, "the parquet crate's writer takes no stored pages")
 }
 
 /// Whether pages called null in the column index are: the parquet crate compares nulls with rows,

@@ -1,0 +1,129 @@
+//! What footer and indexes say of a page: counted from what is in it, or taken over from its source.
+//!
+//! # Invariants
+//! What is taken over bounds what is in the page if the source's index does. Nothing is made up:
+//! what a source does not say stays unknown.
+//!
+//! # Not here
+//! Sums over pages (`index`); reading a source's index (`block::index`).
+
+use parquet::schema::types::ColumnDescPtr;
+
+use super::bounds::{Bounds, ValueOrder};
+use crate::block::fold::occurrences;
+use crate::block::index::Known;
+
+/// What is known of the rows of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Rows.
+    pub rows: usize,
+    /// Values and nulls.
+    pub levels: usize,
+    /// Levels without a value.
+    pub nulls: usize,
+    /// NaN among the values; `None` if nobody counted.
+    pub nans: Option<u64>,
+    /// Smallest and greatest value.
+    pub bounds: Option<Bounds>,
+    /// Whether the bounds are values of the page.
+    pub is_exact: bool,
+    /// Bytes of values without prefixes, for byte arrays; `None` if nobody counted.
+    pub bytes: Option<i64>,
+    /// How often each repetition level occurs.
+    pub rep: Option<Vec<i64>>,
+    /// How often each definition level occurs.
+    pub def: Option<Vec<i64>>,
+}
+
+impl Facts {
+    /// Of counts, levels (empty if all are the greatest), and bounds, NaN and bytes of values.
+    #[must_use]
+    pub fn count(
+        descr: &ColumnDescPtr,
+        (rows, levels, values): (usize, usize, usize),
+        (rep, def): (&[u8], &[u8]),
+        (bounds, nans, bytes): (Option<Bounds>, u64, Option<usize>),
+    ) -> Self {
+        let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
+        Self {
+            rows,
+            levels,
+            nulls: levels - values,
+            nans: Some(nans),
+            bounds,
+            is_exact: true,
+            bytes: bytes.map(|bytes| bytes as i64),
+            rep: (rep_max > 0).then(|| histogram(rep, rep_max, levels)),
+            def: (def_max > 0).then(|| histogram(def, def_max, levels)),
+        }
+    }
+
+    /// Of a page of `rows` rows whose source says `known`; `None` if that is not enough or cannot
+    /// be, so that the page has to be looked into.
+    #[must_use]
+    pub fn take_over(
+        descr: &ColumnDescPtr,
+        order: ValueOrder,
+        rows: usize,
+        known: Known,
+    ) -> Option<Self> {
+        let Known { levels, nulls, nans, bounds, bytes, rep, def } = known;
+        let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
+        let bounds = match bounds {
+            None if nulls < levels => return None,
+            None => None,
+            Some(_) if order == ValueOrder::None => None,
+            // What writers hold for the order of INT96 differs.
+            Some(_) if order == ValueOrder::Int96 => return None,
+            Some((min, max)) => Some(order.admit(min, max)?),
+        };
+        let def = match def {
+            None if def_max == 1 && rep_max == 0 => {
+                Some(vec![nulls as i64, (levels - nulls) as i64])
+            }
+            def => def,
+        };
+        let is_fixed = !matches!(order, ValueOrder::Bytes | ValueOrder::Decimal);
+        let nans = if order.has_nan() { nans } else { Some(0) };
+        Some(Self { rows, levels, nulls, nans, bounds, is_exact: is_fixed, bytes, rep, def })
+    }
+}
+
+fn histogram(all: &[u8], max: i16, levels: usize) -> Vec<i64> {
+    let max = usize::try_from(max).unwrap_or(0);
+    let mut counts = vec![0_i64; max + 1];
+    match all.is_empty() {
+        true => counts[max] = levels as i64,
+        // A pass a level is faster than a table: comparing bytes takes no memory. The last level is
+        // what is left.
+        false if counts.len() <= 8 => {
+            for (n, count) in counts.iter_mut().enumerate().take(max) {
+                *count = occurrences(all, n as u8) as i64;
+            }
+            counts[max] = levels as i64 - counts[..max].iter().sum::<i64>();
+        }
+        false => all.iter().for_each(|level| counts[usize::from(*level)] += 1),
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn levels_are_counted(all in prop::collection::vec(0..4_u8, 1..2000), deep: bool) {
+            let max = if deep { 12 } else { 3 };
+            let counts = histogram(&all, max, all.len());
+            prop_assert_eq!(counts.len(), max as usize + 1);
+            for (level, count) in counts.iter().enumerate() {
+                let by_eye = all.iter().filter(|l| usize::from(**l) == level).count();
+                prop_assert_eq!(*count, by_eye as i64);
+            }
+        }
+    }
+}
