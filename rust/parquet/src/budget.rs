@@ -4,7 +4,7 @@
 //! limit ─┬─ 1/4  keys of all sources        → rows per batch of keys
 //!        ├─ 1/8  runs of one window         → rows per window
 //!        ├─ 1/4  pages read ahead           → bytes per source and leaf
-//!        ├─ 1/8  chunks that wait           → bytes before a chunk spills
+//!        ├─ 1/8  chunks that wait           → bytes of a batch before a chunk spills; two batches
 //!        └─ 1/16 page locations
 //! ```
 //!
@@ -28,7 +28,7 @@ pub struct Budget {
     pub batch_steps_bytes: usize,
     /// Bytes that one leaf of one source reads at once.
     pub read_ahead_bytes: usize,
-    /// Bytes of chunks that wait in memory; the others wait on disk.
+    /// Bytes of chunks of a batch that wait in memory; the others wait on disk.
     pub waiting_bytes: usize,
     /// Bytes of page locations kept.
     pub locations_bytes: usize,
@@ -48,7 +48,7 @@ impl Budget {
             window_rows: (limit_bytes / 8 / size_of::<Run>()).max(1024) as u64,
             batch_steps_bytes: limit_bytes / 32,
             read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
-            waiting_bytes: limit_bytes / 8,
+            waiting_bytes: limit_bytes / 16,
             locations_bytes: limit_bytes / 16,
         }
     }

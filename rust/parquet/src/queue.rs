@@ -1,19 +1,21 @@
-//! The threads that weave one row group: heavy leaves start first, chunks leave in leaf order.
+//! The threads of a merge: they put batches in order, weave their leaves, and help each other.
 //!
 //! ```text
-//! leaves   0 1 2 3 4 …      thread A  3 (heavy) ────────── 2 ── 5 pages p q r s
-//! appended 0 1 …            thread B  0 ── 1 ── 4 …          idle: packs q and s
+//! batch     1: leaves 0 1 2 3 …         2: leaves 0 1 2 …
+//! thread A  order 1 │ 3 (heavy) ──── 2 ── 0' ──
+//! thread B          │ order 2 │ 0 ── 1 ── pages of 3 ── 3' ──
+//! appended                              0 1 2 3      0' …        by the caller, in this order
 //! ```
 //!
-//! One more piece of work can be given that is done beside, by the first thread before it weaves.
-//!
 //! # Invariants
-//! Chunks are appended in leaf order, whoever wove them, and only so many wait. A thread that waits
-//! or has nothing left packs pages of another's leaf; packing never waits, so nobody waits in
-//! a circle. A panic of a worker is an error of the merge.
+//! Chunks are taken in the order of batches and leaves, whoever wove them. A leaf of a batch starts
+//! when the same leaf of the batch before it is done, so that what is learned of a leaf does not
+//! depend on threads. A batch is put in order when it is asked for; at most two are here. A thread
+//! that has nothing else packs pages of another's leaf; packing never waits, so nobody waits in a
+//! circle. A panic of a worker is an error of the merge.
 //!
 //! # Not here
-//! What is woven (`weave`); the threads themselves (`pool`).
+//! What is woven (`weave`), what is ordered and when (`merge`); the threads themselves (`pool`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,40 +28,50 @@ use rayon::ThreadPool;
 use crate::encode::Chunk;
 use crate::weave::{PageTask, Share};
 
-/// Work that a thread does before it weaves.
-pub(crate) type Beside<'a> = &'a mut (dyn FnMut() + Send);
+/// What threads do.
+pub(crate) trait Work: Sync {
+    /// Row groups that are woven together.
+    type Batch: Send + Sync;
 
-/// Weaves leaves of these `sizes` with `weave` on the threads of `pool` and gives the chunks to
-/// `append` in order. The first thread does `beside` first; if that panics, it is as if it was not done.
+    /// Puts the next batch in order; `None` at the end. Never called twice at a time.
+    fn order(&self) -> Result<Option<Self::Batch>>;
+
+    /// Whether a batch has rows to weave.
+    fn is_woven(&self, batch: &Self::Batch) -> bool;
+
+    /// Weaves a leaf of a batch: a chunk for each of its row groups.
+    fn weave(&self, batch: &Self::Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>>;
+}
+
+/// Runs `work` over leaves of these `sizes` on the threads of `pool`, while `caller` takes what they
+/// make.
 ///
 /// # Errors
-/// The first one of `weave` or `append`, in leaf order.
-pub(crate) fn in_order(
+/// Those of `caller`.
+pub(crate) fn run<W: Work>(
     pool: &ThreadPool,
+    work: &W,
     sizes: &[u64],
-    beside: Option<Beside<'_>>,
-    weave: impl Fn(usize, &dyn Share) -> Result<Vec<Chunk>> + Sync,
-    mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
+    caller: impl FnOnce(&Queue<W>) -> Result<()>,
 ) -> Result<()> {
     let threads = pool.current_num_threads();
-    let idle = AtomicUsize::new(0);
     let (order, heavy) = starts(sizes, threads);
-    let (state, changed) = (Mutex::default(), Condvar::new());
-    let queue = Queue { state, changed, order, heavy, threads, idle };
+    let queue = Queue {
+        work,
+        state: Mutex::new(State::default()),
+        changed: Condvar::new(),
+        order,
+        heavy,
+        threads,
+        idle: AtomicUsize::new(0),
+    };
     // Whatever ends this function, workers that wait are told.
     let stop = StopOnDrop(&queue);
-    let beside_is_there = beside.is_some();
     pool.in_place_scope(|scope| {
-        if let Some(beside) = beside {
-            scope.spawn(|_| {
-                let _ = catch_unwind(AssertUnwindSafe(beside));
-                queue.work(&weave);
-            });
+        for _ in 0..threads {
+            scope.spawn(|_| queue.work());
         }
-        for _ in usize::from(beside_is_there)..threads {
-            scope.spawn(|_| queue.work(&weave));
-        }
-        let outcome = (0..sizes.len()).try_for_each(|i| append(queue.take(i)?));
+        let outcome = caller(&queue);
         drop(stop);
         outcome
     })
@@ -77,17 +89,19 @@ fn starts(sizes: &[u64], threads: usize) -> (Vec<usize>, usize) {
     (order, heavy)
 }
 
-struct StopOnDrop<'a>(&'a Queue);
+struct StopOnDrop<'a, W: Work>(&'a Queue<'a, W>);
 
-impl Drop for StopOnDrop<'_> {
+impl<W: Work> Drop for StopOnDrop<'_, W> {
     fn drop(&mut self) {
         self.0.lock().stopped = true;
         self.0.changed.notify_all();
     }
 }
 
-struct Queue {
-    state: Mutex<State>,
+/// What is to be done, and what is.
+pub(crate) struct Queue<'a, W: Work> {
+    work: &'a W,
+    state: Mutex<State<W::Batch>>,
     changed: Condvar,
     /// Leaves in the order in which they start, and how many of them are heavy.
     order: Vec<usize>,
@@ -97,114 +111,202 @@ struct Queue {
     idle: AtomicUsize,
 }
 
-#[derive(Default)]
-struct State {
-    next: usize,
-    appended: usize,
+struct State<B> {
     stopped: bool,
+    /// Whether a batch is to be put in order, and whether one is at the moment.
+    asked: bool,
+    ordering: bool,
+    /// The batch that is taken, and the one behind it.
+    batches: VecDeque<Result<Option<Entry<B>>>>,
+    /// Pages that anybody may pack.
+    pages: VecDeque<PageTask>,
+}
+
+impl<B> Default for State<B> {
+    fn default() -> Self {
+        let (batches, pages) = (VecDeque::new(), VecDeque::new());
+        Self { stopped: false, asked: false, ordering: false, batches, pages }
+    }
+}
+
+/// A batch, and how far it is woven.
+struct Entry<B> {
+    batch: Arc<B>,
+    /// How many leaves have started.
+    started: usize,
+    taken: usize,
     done: BTreeMap<usize, Result<Vec<Chunk>>>,
-    batches: VecDeque<Arc<Batch>>,
+    is_done: Vec<bool>,
 }
 
-/// Pages of one leaf that anybody may pack.
-struct Batch {
-    task: PageTask,
-    count: usize,
-    next: AtomicUsize,
-    finished: AtomicUsize,
+enum Task<B> {
+    Page(PageTask),
+    Order,
+    /// A leaf of the batch at that place.
+    Leaf(Arc<B>, usize, usize),
 }
 
-impl Batch {
-    /// Does one page; `false` when all are taken.
-    fn step(&self) -> bool {
-        let i = self.next.fetch_add(1, Ordering::Relaxed);
-        if i >= self.count {
-            return false;
-        }
-        // A page that panics stays undone, which whoever waits for it finds.
-        let _ = catch_unwind(AssertUnwindSafe(|| (self.task)(i)));
-        self.finished.fetch_add(1, Ordering::Release);
-        true
-    }
-
-    fn has_more(&self) -> bool {
-        self.next.load(Ordering::Relaxed) < self.count
-    }
-}
-
-impl Queue {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl<W: Work> Queue<'_, W> {
+    fn lock(&self) -> MutexGuard<'_, State<W::Batch>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn wait<'a>(&self, state: MutexGuard<'a, State<W::Batch>>) -> MutexGuard<'a, State<W::Batch>> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn work(&self, weave: &(impl Fn(usize, &dyn Share) -> Result<Vec<Chunk>> + Sync)) {
-        loop {
-            let mut state = self.lock();
-            let i = loop {
-                if state.stopped {
-                    return;
-                }
-                if let Some(batch) = state.batches.iter().find(|batch| batch.has_more()).cloned() {
-                    drop(state);
-                    while batch.step() {}
-                    // Whoever waits for these pages holds the lock between looking and waiting.
-                    state = self.lock();
-                    self.changed.notify_all();
-                    continue;
-                }
-                // Besides the heavy ones, few chunks wait for those before them.
-                let ahead = state.appended + self.heavy + 2 * self.threads;
-                if let Some(i) = self.order.get(state.next).filter(|_| state.next < ahead) {
-                    state.next += 1;
-                    break *i;
-                }
-                self.idle.fetch_add(1, Ordering::Relaxed);
-                state = self.wait(state);
-                self.idle.fetch_sub(1, Ordering::Relaxed);
-            };
-            drop(state);
-            let woven = catch_unwind(AssertUnwindSafe(|| weave(i, self))).unwrap_or_else(|_| {
-                Err(Error::new(Kind::Internal, "a weaving thread panicked")
-                    .with_hint("please report this with the traceback above"))
-            });
-            self.lock().done.insert(i, woven);
-            self.changed.notify_all();
+    /// Asks for one more batch.
+    pub(crate) fn ask(&self) {
+        self.lock().asked = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits until the batch that was asked for is in order.
+    pub(crate) fn settle(&self) {
+        let mut state = self.lock();
+        while state.asked || state.ordering {
+            state = self.wait(state);
         }
     }
 
-    fn take(&self, i: usize) -> Result<Vec<Chunk>> {
+    /// The first batch; `None` at the end.
+    ///
+    /// # Errors
+    /// What ordering gave.
+    pub(crate) fn first(&self) -> Result<Option<Arc<W::Batch>>> {
+        self.settle();
+        let mut state = self.lock();
+        match state.batches.front() {
+            Some(Ok(entry)) => Ok(entry.as_ref().map(|entry| Arc::clone(&entry.batch))),
+            Some(Err(_)) => match state.batches.pop_front() {
+                Some(Err(e)) => Err(e),
+                _ => Ok(None),
+            },
+            None => Ok(None),
+        }
+    }
+
+    /// The chunks of a leaf of the first batch.
+    ///
+    /// # Errors
+    /// What weaving gave.
+    pub(crate) fn take(&self, leaf: usize) -> Result<Vec<Chunk>> {
         let mut state = self.lock();
         loop {
-            if let Some(chunk) = state.done.remove(&i) {
-                state.appended = i + 1;
+            let Some(Ok(Some(first))) = state.batches.front_mut() else {
+                return Err(Error::new(Kind::Internal, "there is no batch to take chunks of"));
+            };
+            if let Some(chunks) = first.done.remove(&leaf) {
+                first.taken = leaf + 1;
                 self.changed.notify_all();
-                return chunk;
+                return chunks;
             }
             state = self.wait(state);
         }
     }
-}
 
-impl Share for Queue {
-    fn pages(&self) -> usize {
-        if self.idle.load(Ordering::Relaxed) > 0 { 2 * self.threads } else { 1 }
+    /// The first batch is written: the one behind it is the first now.
+    pub(crate) fn pop(&self) {
+        self.lock().batches.pop_front();
+        self.changed.notify_all();
     }
 
-    fn run(&self, count: usize, task: PageTask) {
-        let (next, finished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        let batch = Arc::new(Batch { task, count, next, finished });
-        self.lock().batches.push_back(Arc::clone(&batch));
-        self.changed.notify_all();
-        while batch.step() {}
+    fn work(&self) {
         let mut state = self.lock();
-        while batch.finished.load(Ordering::Acquire) < count {
-            state = self.wait(state);
+        while !state.stopped {
+            let Some(task) = self.next(&mut state) else {
+                self.idle.fetch_add(1, Ordering::Relaxed);
+                state = self.wait(state);
+                self.idle.fetch_sub(1, Ordering::Relaxed);
+                continue;
+            };
+            drop(state);
+            match task {
+                // A page that panics stays unpacked, which whoever wrote it finds.
+                Task::Page(page) => drop(catch_unwind(AssertUnwindSafe(|| page()))),
+                Task::Order => self.order(),
+                Task::Leaf(batch, place, leaf) => self.weave(&batch, place, leaf),
+            }
+            state = self.lock();
         }
-        state.batches.retain(|other| !Arc::ptr_eq(other, &batch));
+    }
+
+    fn next(&self, state: &mut State<W::Batch>) -> Option<Task<W::Batch>> {
+        if let Some(page) = state.pages.pop_front() {
+            return Some(Task::Page(page));
+        }
+        if std::mem::take(&mut state.asked) {
+            state.ordering = true;
+            return Some(Task::Order);
+        }
+        let mut before: Option<&[bool]> = None;
+        for (place, entry) in state.batches.iter_mut().enumerate() {
+            let Ok(Some(entry)) = entry else { break };
+            // Besides the heavy ones, few chunks wait for those before them.
+            let ahead = entry.taken + self.heavy + 2 * self.threads;
+            let next = self.order.get(entry.started).filter(|_| entry.started < ahead);
+            let is_woven = !entry.is_done.is_empty();
+            if let Some(&leaf) = next.filter(|_| is_woven)
+                && before.is_none_or(|done| done.is_empty() || done[leaf])
+            {
+                entry.started += 1;
+                return Some(Task::Leaf(Arc::clone(&entry.batch), place, leaf));
+            }
+            before = Some(&entry.is_done);
+        }
+        None
+    }
+
+    fn order(&self) {
+        let ordered = catch_unwind(AssertUnwindSafe(|| self.work.order()));
+        let ordered = ordered.unwrap_or_else(|_| Err(panicked("puts rows in order")));
+        let entry = ordered.map(|batch| {
+            batch.map(|batch| {
+                let leaves = if self.work.is_woven(&batch) { self.order.len() } else { 0 };
+                let (batch, done) = (Arc::new(batch), BTreeMap::new());
+                Entry { batch, started: 0, taken: 0, done, is_done: vec![false; leaves] }
+            })
+        });
+        let mut state = self.lock();
+        state.batches.push_back(entry);
+        state.ordering = false;
+        self.changed.notify_all();
+    }
+
+    fn weave(&self, batch: &Arc<W::Batch>, place: usize, leaf: usize) {
+        let woven = catch_unwind(AssertUnwindSafe(|| self.work.weave(batch, leaf, self)));
+        let woven = woven.unwrap_or_else(|_| Err(panicked("weaves")));
+        let mut state = self.lock();
+        // The batch before it may have left meanwhile.
+        let of_batch = state.batches.iter_mut().take(place + 1).find_map(|entry| match entry {
+            Ok(Some(entry)) if Arc::ptr_eq(&entry.batch, batch) => Some(entry),
+            _ => None,
+        });
+        if let Some(entry) = of_batch {
+            entry.done.insert(leaf, woven);
+            entry.is_done[leaf] = true;
+        }
+        self.changed.notify_all();
+    }
+}
+
+fn panicked(what: &str) -> Error {
+    Error::new(Kind::Internal, format!("a thread that {what} panicked"))
+        .with_hint("please report this with the traceback above")
+}
+
+impl<W: Work> Share for Queue<'_, W> {
+    fn is_idle(&self) -> bool {
+        self.idle.load(Ordering::Relaxed) > 0
+    }
+
+    fn pages(&self) -> usize {
+        2 * self.threads
+    }
+
+    fn offer(&self, page: PageTask) {
+        self.lock().pages.push_back(page);
+        self.changed.notify_all();
     }
 }
 

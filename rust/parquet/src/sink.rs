@@ -24,18 +24,15 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::TypePtr;
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
-use rayon::ThreadPool;
 
 use crate::chunk;
 use crate::encode::Chunk;
 use crate::encode::chunk::Verbatim;
 use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
-use crate::queue::{Beside, in_order};
 use crate::source::Source;
-use crate::spill::Waiting;
 use crate::target::{Target, TempFile};
-use crate::weave::{Loom, Steps, weave};
+use crate::weave::{Loom, Steps};
 
 /// Rows between two entries of `plait.key_index`.
 pub const KEY_INDEX_ROWS: u64 = 64 << 10;
@@ -141,33 +138,29 @@ impl Output {
         self.encoded_bytes
     }
 
-    /// Weaves the rows of `windows` into a row group each. Gives what was copied by tier. One of
-    /// the threads of `pool` calls `beside` first.
+    /// Writes a row group for each of `windows`, of `leaves` chunks that `take` gives leaf by leaf.
+    /// Tells what was copied by tier.
     ///
     /// # Errors
-    /// Whatever is wrong with a source or the storage.
-    pub fn weave(
+    /// Those of `take`, and whatever is wrong with the storage.
+    pub fn write(
         &mut self,
-        loom: &Loom,
-        leaves: &[OutputLeaf],
         windows: &[Planned],
-        pool: Option<&ThreadPool>,
-        beside: Option<Beside<'_>>,
+        leaves: usize,
+        mut take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<Woven> {
-        let steps: Vec<&Steps> = windows.iter().map(|planned| &planned.steps).collect();
         let mut woven = Woven::default();
         // The first row group takes its chunks as they come; those of the others wait.
         let mut later: Vec<Vec<Chunk>> = windows.iter().skip(1).map(|_| Vec::new()).collect();
         let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-        weave_all(loom, leaves, &steps, (pool, beside), |chunks| {
-            let mut chunks = chunks.into_iter();
+        for leaf in 0..leaves {
+            let mut chunks = take(leaf)?.into_iter();
             if let Some(chunk) = chunks.next() {
                 woven.add(&chunk);
                 append(&mut group, chunk)?;
             }
             later.iter_mut().zip(chunks).for_each(|(waiting, chunk)| waiting.push(chunk));
-            Ok(())
-        })?;
+        }
         group.close().map_err(unwrap_error)?;
         let mut windows = windows.iter();
         if let Some(Planned { window, steps }) = windows.next() {
@@ -272,31 +265,9 @@ fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
     group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
 }
 
-/// Weaves all leaves of some row groups, on the threads of `pool` if there is one, and gives the
-/// chunks to `append` leaf by leaf.
-fn weave_all(
-    loom: &Loom,
-    leaves: &[OutputLeaf],
-    windows: &[&Steps],
-    (pool, beside): (Option<&ThreadPool>, Option<Beside<'_>>),
-    mut append: impl FnMut(Vec<Chunk>) -> Result<()>,
-) -> Result<()> {
-    let waiting = Arc::new(Waiting::new(&loom.waiting_dir, loom.waiting_bytes, &loom.context));
-    let Some(pool) = pool else {
-        let mut leaves = leaves.iter();
-        return leaves.try_for_each(|leaf| append(weave(loom, leaf, windows, &waiting, None)?));
-    };
-    in_order(
-        pool,
-        &sizes(loom, leaves),
-        beside,
-        |i, share| weave(loom, &leaves[i], windows, &waiting, Some(share)),
-        append,
-    )
-}
-
 /// Encoded bytes of each leaf in all sources.
-fn sizes(loom: &Loom, leaves: &[OutputLeaf]) -> Vec<u64> {
+#[must_use]
+pub fn sizes(loom: &Loom, leaves: &[OutputLeaf]) -> Vec<u64> {
     let size = |leaf: &OutputLeaf| -> u64 {
         let of = |source: &Arc<Source>| {
             let index = leaf.adapter(source.id).ok()?.leaf()?;

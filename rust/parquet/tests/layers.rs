@@ -33,13 +33,13 @@ const LAYERS: &[(&str, &str)] = &[
     ("encode", "block page spill"),
     ("weave", "block context encode leaf page properties schema source spill"),
     ("queue", "encode weave"),
-    ("sink", "chunk encode leaf page queue source spill target weave"),
+    ("sink", "chunk encode leaf page source target weave"),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order schema source"),
     ("verify", "content context files keys leaf order schema source"),
     (
         "merge",
-        "budget chunk content context files keys leaf options order page pool properties queue ranks report schema sink source store target weave",
+        "budget chunk content context encode files keys leaf options order page pool properties queue ranks report schema sink source spill store target weave",
     ),
 ];
 

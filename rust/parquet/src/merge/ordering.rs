@@ -33,6 +33,7 @@ use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::unsorted;
 use crate::sink::{KEY_INDEX_ROWS, Planned};
 use crate::source::Source;
+use crate::spill::Waiting;
 use crate::weave::Steps;
 
 /// Row groups smaller than this share of the asked-for size are merged with their neighbours
@@ -57,6 +58,8 @@ pub(super) struct Batch {
     pub(super) copy: Option<Window>,
     /// The output ends then.
     pub(super) ends_output: bool,
+    /// Where its chunks wait.
+    pub(super) waiting: Arc<Waiting>,
     output: u64,
     rows: u64,
     charge: Charge,
@@ -143,6 +146,11 @@ impl<'a> Ordering<'a> {
             windows: Vec::new(),
             copy: None,
             ends_output: false,
+            waiting: Arc::new(Waiting::new(
+                self.prepared.target.dir(),
+                self.prepared.budget.waiting_bytes,
+                self.context,
+            )),
             output: self.sizes.output(),
             rows: 0,
             charge: self.context.charge(0),

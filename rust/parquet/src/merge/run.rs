@@ -1,34 +1,37 @@
-//! The main loop: a batch of rows is woven while the next one is put in order.
+//! The main loop: batches are put in order, woven and written, each step beside the others.
 //!
 //! ```text
 //! order   1   2     3     4
-//! write       1     2     3     4     each batch: row groups; the output may end
+//! weave       1     2     3     4
+//! write        1      2     3     4     each batch: row groups; the output may end
 //! ```
 //!
 //! # Invariants
-//! Batches are written in order. A batch is put in order before anything is learned from writing the
-//! one before it, on one thread as on many, so that outputs do not depend on threads.
+//! Batches are written in order. A batch is put in order after the one two before it was written and
+//! learned from, and before anything is learned of the one before it: on one thread as on many, so
+//! that outputs do not depend on threads.
 //!
 //! # Not here
 //! What comes next (`ordering`); publishing (`publish`).
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
-use rayon::ThreadPool;
 
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
 use crate::context::Context;
+use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier, VerifyPages};
 use crate::pool::Pool;
-use crate::queue::Beside;
+use crate::queue::{self, Queue, Work};
 use crate::report::{Copied, Times};
-use crate::sink::{Finished, Output, Planned};
-use crate::weave::{Loom, Steps, Tiers};
+use crate::sink::{Finished, Output, Planned, sizes};
+use crate::spill::Waiting;
+use crate::weave::{Loom, Share, Steps, Tiers, weave};
 
 /// What a run made.
 #[derive(Default)]
@@ -49,35 +52,104 @@ pub(super) fn run(
     context: &Context,
     times: &mut Times,
 ) -> Result<Made> {
-    let mut ordering = Ordering::new(prepared, options, context)?;
+    let loom = loom(prepared, options, context);
     let mut writer = Writer {
         prepared,
         options,
         context,
-        loom: loom(prepared, options, context),
+        loom: &loom,
         output: None,
         made: Made::default(),
         seconds: 0.0,
     };
-    let mut next = ordering.next()?;
-    while let Some(batch) = next.take() {
-        let mut ordered = None;
-        let mut order = || ordered = Some(ordering.next());
-        let written = match writer.pool().filter(|_| !batch.windows.is_empty()) {
-            Some(_) => writer.write(&batch, Some(&mut order))?,
-            None => {
-                let written = writer.write(&batch, None)?;
-                order();
-                written
-            }
-        };
-        ordering.learn(&batch, written);
-        next =
-            ordered.ok_or_else(|| Error::new(Kind::Internal, "rows were not put in order"))??;
+    let weaver = Weaver {
+        prepared,
+        loom: &loom,
+        ordering: Mutex::new(Ordering::new(prepared, options, context)?),
+    };
+    match Option::as_ref(&prepared.pool).and_then(Pool::threads) {
+        None => run_alone(&weaver, &mut writer)?,
+        Some(pool) => {
+            let sizes = sizes(&loom, &prepared.leaves);
+            queue::run(pool, &weaver, &sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
+        }
     }
-    times.order_s += ordering.seconds;
+    times.order_s += weaver.ordering().seconds;
     times.weave_s += writer.seconds;
     writer.finish()
+}
+
+/// Everything on this thread, in the order that threads keep to as well.
+fn run_alone(weaver: &Weaver<'_>, writer: &mut Writer<'_>) -> Result<()> {
+    let mut now = weaver.order()?;
+    while let Some(batch) = now {
+        let next = weaver.order()?;
+        let written = writer.write(&batch, |leaf| weaver.weave_leaf(&batch, leaf, None))?;
+        weaver.ordering().learn(&batch, written);
+        now = next;
+    }
+    Ok(())
+}
+
+/// Writes what threads put in order and weave.
+fn run_beside(
+    weaver: &Weaver<'_>,
+    writer: &mut Writer<'_>,
+    queue: &Queue<'_, Weaver<'_>>,
+) -> Result<()> {
+    queue.ask();
+    while let Some(batch) = queue.first()? {
+        queue.ask();
+        let written = writer.write(&batch, |leaf| queue.take(leaf))?;
+        queue.settle();
+        weaver.ordering().learn(&batch, written);
+        queue.pop();
+    }
+    Ok(())
+}
+
+/// What threads do for a merge.
+struct Weaver<'a> {
+    prepared: &'a Prepared,
+    loom: &'a Loom,
+    ordering: Mutex<Ordering<'a>>,
+}
+
+impl<'a> Weaver<'a> {
+    fn ordering(&self) -> MutexGuard<'_, Ordering<'a>> {
+        self.ordering.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn weave_leaf(
+        &self,
+        batch: &Batch,
+        leaf: usize,
+        share: Option<&dyn Share>,
+    ) -> Result<Vec<Chunk>> {
+        let steps: Vec<&Steps> = batch.windows.iter().map(|planned| &planned.steps).collect();
+        let leaf = self
+            .prepared
+            .leaves
+            .get(leaf)
+            .ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
+        weave(self.loom, leaf, &steps, &batch.waiting, share)
+    }
+}
+
+impl Work for Weaver<'_> {
+    type Batch = Batch;
+
+    fn order(&self) -> Result<Option<Batch>> {
+        self.ordering().next()
+    }
+
+    fn is_woven(&self, batch: &Batch) -> bool {
+        !batch.windows.is_empty()
+    }
+
+    fn weave(&self, batch: &Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>> {
+        self.weave_leaf(batch, leaf, Some(share))
+    }
 }
 
 fn loom(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Loom {
@@ -85,8 +157,6 @@ fn loom(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Loom 
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
         cache: Arc::clone(&prepared.cache),
-        waiting_bytes: prepared.budget.waiting_bytes,
-        waiting_dir: prepared.target.dir().to_owned(),
         context: context.clone(),
         packers: Arc::default(),
         unions: Arc::default(),
@@ -107,7 +177,7 @@ struct Writer<'a> {
     prepared: &'a Prepared,
     options: &'a MergeOptions,
     context: &'a Context,
-    loom: Loom,
+    loom: &'a Loom,
     output: Option<Output>,
     made: Made,
     /// Time spent here.
@@ -115,17 +185,17 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    fn pool(&self) -> Option<&ThreadPool> {
-        Option::as_ref(&self.prepared.pool).and_then(Pool::threads)
-    }
-
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
         Output::create(&self.prepared.target, schema, &self.prepared.properties)
     }
 
-    /// Writes `batch`; one of the threads that weave calls `beside` first.
-    fn write(&mut self, batch: &Batch, beside: Option<Beside<'_>>) -> Result<Written> {
+    /// Writes `batch`, whose chunks `take` gives leaf by leaf.
+    fn write(
+        &mut self,
+        batch: &Batch,
+        take: impl FnMut(usize) -> Result<Vec<Chunk>>,
+    ) -> Result<Written> {
         let started = Instant::now();
         let mut output = match self.output.take() {
             Some(output) => output,
@@ -133,10 +203,10 @@ impl Writer<'_> {
         };
         let before = amount(&output);
         if !batch.windows.is_empty() {
-            self.weave(&mut output, &batch.windows, beside)?;
+            self.weave(&mut output, &batch.windows, take)?;
         }
         if let Some(window) = &batch.copy {
-            self.copy(&mut output, window)?;
+            self.copy(&mut output, window, &batch.waiting)?;
         }
         let after = amount(&output);
         if batch.ends_output {
@@ -156,10 +226,9 @@ impl Writer<'_> {
         &mut self,
         output: &mut Output,
         windows: &[Planned],
-        beside: Option<Beside<'_>>,
+        take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<()> {
-        let woven =
-            output.weave(&self.loom, &self.prepared.leaves, windows, self.pool(), beside)?;
+        let woven = output.write(windows, self.prepared.leaves.len(), take)?;
         let made = &mut self.made;
         for (sum, more) in [
             (&mut made.page, woven.page),
@@ -174,7 +243,7 @@ impl Writer<'_> {
     }
 
     /// Copies the row group that `window` stands for, or weaves it if it cannot be copied.
-    fn copy(&mut self, output: &mut Output, window: &Window) -> Result<()> {
+    fn copy(&mut self, output: &mut Output, window: &Window, waiting: &Arc<Waiting>) -> Result<()> {
         let [run] = window.runs.as_slice() else {
             return Err(Error::new(Kind::Internal, "a row group to be copied is not one run"));
         };
@@ -184,9 +253,13 @@ impl Writer<'_> {
         })?;
         let (row_group, _) = source.row_group_of(run.start);
         let (before, rows) = (output.bytes(), window.runs.rows());
-        if !output.copy(&self.loom, &self.prepared.leaves, window, source, row_group)? {
+        if !output.copy(self.loom, &self.prepared.leaves, window, source, row_group)? {
             let steps = Steps::new(&window.runs, sources.len())?;
-            return self.weave(output, &[Planned { window: window.clone(), steps }], None);
+            let (loom, leaves) = (self.loom, &self.prepared.leaves);
+            let windows = [Planned { window: window.clone(), steps: steps.clone() }];
+            return self.weave(output, &windows, |leaf| {
+                weave(loom, &leaves[leaf], &[&steps], waiting, None)
+            });
         }
         self.made.chunk.rows += rows;
         self.made.chunk.bytes += output.bytes() - before;

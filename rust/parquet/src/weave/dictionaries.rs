@@ -74,9 +74,7 @@ impl UnionCache {
     fn get(&self, leaf: usize, chunks: &[(SourceId, usize)], rows: u64) -> Option<United> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = held.get(&leaf)?;
-        // Whether it pays depends on rows: about as many must be meant.
-        let is_near = rows <= 2 * cached.rows && cached.rows <= 2 * rows;
-        (is_near && cached.chunks == chunks).then(|| cached.united.clone())
+        (cached.rows == rows && cached.chunks == chunks).then(|| cached.united.clone())
     }
 
     fn put(&self, leaf: usize, cached: Cached, bytes_max: usize) {
@@ -96,11 +94,13 @@ impl UnionCache {
 pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<United> {
     let Some(chunks) = chunks(loom, output, steps)? else { return Ok(United::IsIncomplete) };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
-    if let Some(known) = loom.unions.get(output.index, &names, steps.rows()) {
+    // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
+    let rows = steps.rows().next_power_of_two();
+    if let Some(known) = loom.unions.get(output.index, &names, rows) {
         return Ok(known);
     }
-    let united = unite_chunks(loom, output, chunks, steps.rows())?;
-    let cached = Cached { chunks: names, rows: steps.rows(), united: united.clone() };
+    let united = unite_chunks(loom, output, chunks, rows)?;
+    let cached = Cached { chunks: names, rows, united: united.clone() };
     loom.unions.put(output.index, cached, loom.context.limit_bytes() / UNIONS_SHARE);
     Ok(united)
 }

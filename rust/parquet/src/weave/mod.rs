@@ -24,7 +24,6 @@ mod lane;
 mod output;
 mod steps;
 
-use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use parquet::basic::{Compression, Encoding, Type as Physical};
@@ -68,10 +67,6 @@ pub struct Loom {
     pub properties: WriterPropertiesPtr,
     /// Page locations.
     pub cache: Arc<LocationCache>,
-    /// Bytes of chunks that wait in memory.
-    pub waiting_bytes: usize,
-    /// Where the others wait.
-    pub waiting_dir: PathBuf,
     /// Stop flag and account.
     pub context: Context,
     /// Contexts of codecs.

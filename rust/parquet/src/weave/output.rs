@@ -8,8 +8,10 @@
 //! # Not here
 //! Which of the two (`weave`).
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use parquet::basic::Compression;
 use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_column_writer};
 use parquet::data_type::DataType;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
@@ -23,22 +25,24 @@ use crate::context::Context;
 use crate::encode::chunk::{ChunkWriter, Ids, PackedPage, PageRules, RawPage, Verbatim, pack};
 use crate::encode::facts::Facts;
 use crate::encode::foreign::{FromPlain, write_page};
+use crate::encode::pack::Packers;
 use crate::encode::{Chunk, PageBuffer};
 use crate::leaf::{OutputLeaf, with_physical};
 use crate::page::pages::Stored;
 use crate::page::unwrap_error;
 use crate::spill::SpillBuffer;
 
-/// Packs the page of that number.
-pub type PageTask = Box<dyn Fn(usize) + Send + Sync>;
+/// A page that anybody may pack.
+pub type PageTask = Arc<dyn Fn() + Send + Sync>;
 
 /// Threads that help with pages of one leaf.
 pub trait Share: Sync {
-    /// How many pages are worth collecting at this moment: one when nobody is idle.
+    /// Whether a thread is idle at this moment.
+    fn is_idle(&self) -> bool;
+    /// How many pages may wait.
     fn pages(&self) -> usize;
-    /// Runs `task` for every number below `count`, here and on threads that are idle, and returns
-    /// when all are done.
-    fn run(&self, count: usize, task: PageTask);
+    /// Offers `task` to threads that are or become idle. It may be called never, once or twice.
+    fn offer(&self, task: PageTask);
 }
 
 /// Weaves a leaf into pages that are made here: with a dictionary, of ids if the flag says so.
@@ -56,7 +60,7 @@ pub(super) fn ours(
     if writes_ids == Some(false) {
         writer.keep_dictionary();
     }
-    let mut out = Ours { leaf, writer, rules, share, waiting: Vec::new() };
+    let mut out = Ours { leaf, writer, rules, share, waiting: VecDeque::new() };
     gather(leaf, lanes, steps, &mut out)?;
     out.pack_waiting()?;
     out.writer.close()
@@ -67,55 +71,105 @@ struct Ours<'a> {
     writer: ChunkWriter<'a>,
     rules: PageRules<'a>,
     share: Option<&'a dyn Share>,
-    waiting: Vec<RawPage>,
+    /// Pages that are packed here or elsewhere, in order.
+    waiting: VecDeque<Arc<Waiting>>,
 }
 
 impl Ours<'_> {
-    fn pack_waiting(&mut self) -> Result<()> {
-        let raw = std::mem::take(&mut self.waiting);
-        let Some(first) = raw.first() else { return Ok(()) };
-        let codec = self.writer.codec(first)?;
-        let is_v2 = self.rules.is_v2;
-        let Some(share) = self.share.filter(|_| raw.len() > 1) else {
-            for page in raw {
-                let packed = pack(page, codec, is_v2, &self.leaf.loom.packers)?;
-                self.writer.write(packed)?;
-            }
-            return Ok(());
-        };
-        let count = raw.len();
-        let slots: Vec<Mutex<Slot>> = raw.into_iter().map(|p| Mutex::new(Slot::Raw(p))).collect();
-        let slots = Arc::new(slots);
-        let (shared, packers) = (Arc::clone(&slots), Arc::clone(&self.leaf.loom.packers));
-        let context = self.leaf.context().clone();
-        let task = move |i: usize| {
-            let Some(slot) = shared.get(i).filter(|_| context.check_cancelled().is_ok()) else {
-                return;
-            };
-            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Slot::Raw(page) = std::mem::replace(&mut *slot, Slot::Taken) {
-                *slot = Slot::Packed(pack(page, codec, is_v2, &packers));
-            }
-        };
-        share.run(count, Box::new(task));
-        self.leaf.context().check_cancelled()?;
-        for slot in slots.iter() {
-            let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-            match std::mem::replace(&mut *slot, Slot::Taken) {
-                Slot::Packed(packed) => self.writer.write(packed?)?,
-                Slot::Raw(_) | Slot::Taken => {
+    /// Gives the page under construction to whoever comes first.
+    fn offer(&mut self, share: &dyn Share) -> Result<()> {
+        let Some(raw) = self.writer.take_page() else { return Ok(()) };
+        let waiting = Arc::new(Waiting {
+            bytes: raw.memory_size(),
+            codec: self.writer.codec(&raw)?,
+            is_v2: self.rules.is_v2,
+            packers: Arc::clone(&self.leaf.loom.packers),
+            page: Mutex::new(Page::Raw(raw)),
+        });
+        self.waiting.push_back(Arc::clone(&waiting));
+        share.offer(Arc::new(move || waiting.pack()));
+        self.write_waiting(share.pages())
+    }
+
+    /// Writes pages until at most `left` wait, and packs what nobody has begun instead of waiting.
+    fn write_waiting(&mut self, left: usize) -> Result<()> {
+        while self.waiting.len() > left {
+            self.leaf.context().check_cancelled()?;
+            let Some(first) = self.waiting.front() else { break };
+            if let Some(packed) = first.take_packed() {
+                self.waiting.pop_front();
+                self.writer.write(packed?)?;
+            } else if !self.waiting.iter().any(|page| page.try_pack()) {
+                first.pack(); // until whoever packs it is done
+                if first.is_gone() {
                     return Err(Error::new(Kind::Internal, "a page was not packed"));
                 }
             }
         }
         Ok(())
     }
+
+    fn pack_waiting(&mut self) -> Result<()> {
+        self.write_waiting(0)
+    }
 }
 
-enum Slot {
+/// A page between weaving and writing. Whoever packs it holds it locked.
+struct Waiting {
+    bytes: usize,
+    codec: Compression,
+    is_v2: bool,
+    packers: Arc<Packers>,
+    page: Mutex<Page>,
+}
+
+enum Page {
     Raw(RawPage),
     Packed(Result<PackedPage>),
-    Taken,
+    Gone,
+}
+
+impl Waiting {
+    fn lock(&self) -> MutexGuard<'_, Page> {
+        self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Packs the page if nobody has; if somebody does, returns when it is done.
+    fn pack(&self) {
+        self.pack_locked(&mut self.lock());
+    }
+
+    /// Packs the page if nobody has begun; whether that was so.
+    fn try_pack(&self) -> bool {
+        let Ok(mut page) = self.page.try_lock() else { return false };
+        let is_raw = matches!(*page, Page::Raw(_));
+        self.pack_locked(&mut page);
+        is_raw
+    }
+
+    fn pack_locked(&self, page: &mut Page) {
+        *page = match std::mem::replace(page, Page::Gone) {
+            Page::Raw(raw) => Page::Packed(pack(raw, self.codec, self.is_v2, &self.packers)),
+            other => other,
+        };
+    }
+
+    /// The packed page, if it is packed.
+    fn take_packed(&self) -> Option<Result<PackedPage>> {
+        let mut page = self.page.try_lock().ok()?;
+        match std::mem::replace(&mut *page, Page::Gone) {
+            Page::Packed(packed) => Some(packed),
+            other => {
+                *page = other;
+                None
+            }
+        }
+    }
+
+    /// Whether whoever packed the page panicked.
+    fn is_gone(&self) -> bool {
+        matches!(*self.lock(), Page::Gone)
+    }
 }
 
 impl PageOut for Ours<'_> {
@@ -145,15 +199,10 @@ impl PageOut for Ours<'_> {
 
     fn flush(&mut self) -> Result<()> {
         self.leaf.context().check_cancelled()?;
-        let pages = self.share.map_or(1, Share::pages);
-        if pages <= 1 && self.waiting.is_empty() {
-            return self.writer.flush();
+        match self.share {
+            Some(share) if !self.waiting.is_empty() || share.is_idle() => self.offer(share),
+            _ => self.writer.flush(),
         }
-        self.waiting.extend(self.writer.take_page());
-        if self.waiting.len() >= pages {
-            return self.pack_waiting();
-        }
-        Ok(())
     }
 
     fn writes_ids(&self) -> bool {
@@ -188,7 +237,7 @@ impl PageOut for Ours<'_> {
     }
 
     fn memory_size(&self) -> usize {
-        let waiting: usize = self.waiting.iter().map(RawPage::memory_size).sum();
+        let waiting: usize = self.waiting.iter().map(|page| page.bytes).sum();
         self.writer.memory_size() + waiting
     }
 }
