@@ -4,7 +4,7 @@
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
 # make lint     formats, lints and types
 # make bench    side by side with other engines
-# make bench-rust   keys and merge order alone; BENCH="merge/bytes --save-baseline before" and the like
+# make bench-rust   keys, order, weave, dictionaries alone; BENCH="merge/bytes --save-baseline before" and the like
 # make clean    everything that was made here
 
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/plait/target
