@@ -386,3 +386,27 @@ def test_entries_of_the_footer_tell_the_keys(outputs):
         assert index["rows"][0] == 0
         for row, key in zip(index["rows"], index["keys"], strict=True):
             assert base64.b64decode(key) == key_of(values[row])
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "lz4", "gzip", "zstd(1)"])
+@pytest.mark.parametrize("sources", [1, 2])
+def test_a_dictionary_that_overflowed_is_written_in_the_codec_of_the_output(
+    tmp_path, codec, sources
+):
+    # One source has most rows, and a dictionary that only its first pages refer to.
+    rows = 60_000
+    paths = []
+    for i in range(sources):
+        keys = list(range(i, rows if i == 0 else 3_000, sources))
+        table = pa.table({"k": keys, "v": [f"value {(k * 7919) % 50_000:>40}" for k in keys]})
+        paths.append(tmp_path / f"{i}.parquet")
+        pq.write_table(
+            table, paths[-1], compression="zstd", dictionary_pagesize_limit=200_000
+        )
+    encodings = pq.read_metadata(paths[0]).row_group(0).column(1).encodings
+    assert "PLAIN" in encodings and "RLE_DICTIONARY" in encodings
+    out = tmp_path / "out.parquet"
+    plait.merge(paths, out, sort_by="k", compression=codec)
+    want = pa.concat_tables([pq.read_table(path) for path in paths]).sort_by("k")
+    assert pq.read_table(out).equals(want)
+    assert duckdb.sql(f"select count(distinct v) from '{out}'").fetchone()[0] > 20_000

@@ -12,7 +12,8 @@
 //! when the same leaf of the batch before it is done, so that what is learned of a leaf does not
 //! depend on threads. A batch is put in order when it is asked for; at most two are here. A thread
 //! that has nothing else packs pages of another's leaf; packing never waits, so nobody waits in a
-//! circle. A panic of a worker is an error of the merge.
+//! circle. A leaf that there is no memory for starts when another is done; one at a time always
+//! goes. A panic of a worker is an error of the merge.
 //!
 //! # Not here
 //! What is woven (`weave`), what is ordered and when (`merge`); the threads themselves (`pool`).
@@ -38,6 +39,9 @@ pub(crate) trait Work: Sync {
 
     /// Whether a batch has rows to weave.
     fn is_woven(&self, batch: &Self::Batch) -> bool;
+
+    /// Whether there is memory to weave a leaf of a batch beside those that are woven.
+    fn fits(&self, batch: &Self::Batch, leaf: usize) -> bool;
 
     /// Weaves a leaf of a batch: a chunk for each of its row groups.
     fn weave(&self, batch: &Self::Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>>;
@@ -116,6 +120,8 @@ struct State<B> {
     /// Whether a batch is to be put in order, and whether one is at the moment.
     asked: bool,
     ordering: bool,
+    /// Leaves that are woven at the moment.
+    running: usize,
     /// The batch that is taken, and the one behind it.
     batches: VecDeque<Result<Option<Entry<B>>>>,
     /// Pages that anybody may pack.
@@ -125,7 +131,7 @@ struct State<B> {
 impl<B> Default for State<B> {
     fn default() -> Self {
         let (batches, pages) = (VecDeque::new(), VecDeque::new());
-        Self { stopped: false, asked: false, ordering: false, batches, pages }
+        Self { stopped: false, asked: false, ordering: false, running: 0, batches, pages }
     }
 }
 
@@ -249,6 +255,10 @@ impl<W: Work> Queue<'_, W> {
             if let Some(&leaf) = next.filter(|_| is_woven)
                 && before.is_none_or(|done| done.is_empty() || done[leaf])
             {
+                if state.running > 0 && !self.work.fits(&entry.batch, leaf) {
+                    return None;
+                }
+                state.running += 1;
                 entry.started += 1;
                 return Some(Task::Leaf(Arc::clone(&entry.batch), place, leaf));
             }
@@ -277,6 +287,7 @@ impl<W: Work> Queue<'_, W> {
         let woven = catch_unwind(AssertUnwindSafe(|| self.work.weave(batch, leaf, self)));
         let woven = woven.unwrap_or_else(|_| Err(panicked("weaves")));
         let mut state = self.lock();
+        state.running -= 1;
         // The batch before it may have left meanwhile.
         let of_batch = state.batches.iter_mut().take(place + 1).find_map(|entry| match entry {
             Ok(Some(entry)) if Arc::ptr_eq(&entry.batch, batch) => Some(entry),

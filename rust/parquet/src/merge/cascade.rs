@@ -25,6 +25,7 @@ use plait_core::{Error, Kind, Result};
 use super::prepare::{Prepared, Shared, prepare_from};
 use super::{Stopped, run};
 use crate::context::Context;
+use crate::leaf::OutputLeaf;
 use crate::options::{IfExists, MergeOptions};
 use crate::report::Times;
 use crate::schema::LeafAdapter;
@@ -169,18 +170,24 @@ fn merge_group(
     first.ok_or_else(|| Error::new(Kind::Internal, "a group of sources made no file").into())
 }
 
+/// Bytes of a page of a leaf of `source`, about.
+fn page_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
+    let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
+    let groups = source.meta.row_groups().iter();
+    let largest = groups.map(|g| g.column(index).uncompressed_size()).max()?;
+    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + LANE_BYTES)
+}
+
+/// Bytes of the largest page of a leaf, about.
+pub(super) fn largest_page(prepared: &Prepared, leaf: &OutputLeaf) -> u64 {
+    prepared.sources.iter().filter_map(|source| page_bytes(source, leaf)).max().unwrap_or(0)
+}
+
 /// How many overlapping sources may be open at once.
 fn sources_at_once(prepared: &Prepared, limit: u64) -> usize {
     let count = prepared.sources.iter().filter(|source| source.rows() > 0).count().max(1) as u64;
-    // Bytes of a page of every source, leaf by leaf.
-    let of_leaf = |leaf: &crate::leaf::OutputLeaf| -> u64 {
-        let of_source = |source: &Arc<Source>| {
-            let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
-            let groups = source.meta.row_groups().iter();
-            let largest = groups.map(|g| g.column(index).uncompressed_size()).max()?;
-            Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + LANE_BYTES)
-        };
-        prepared.sources.iter().filter_map(of_source).sum()
+    let of_leaf = |leaf: &OutputLeaf| -> u64 {
+        prepared.sources.iter().filter_map(|source| page_bytes(source, leaf)).sum()
     };
     let mut leaves: Vec<u64> = prepared.leaves.iter().map(of_leaf).collect();
     leaves.sort_unstable_by(|a, b| b.cmp(a));

@@ -20,6 +20,7 @@ use std::time::Instant;
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
 
+use super::cascade::largest_page;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
@@ -65,6 +66,7 @@ pub(super) fn run(
     let weaver = Weaver {
         prepared,
         loom: &loom,
+        page_bytes: prepared.leaves.iter().map(|leaf| largest_page(prepared, leaf)).collect(),
         ordering: Mutex::new(Ordering::new(prepared, options, context)?),
     };
     match Option::as_ref(&prepared.pool).and_then(Pool::threads) {
@@ -112,6 +114,8 @@ fn run_beside(
 struct Weaver<'a> {
     prepared: &'a Prepared,
     loom: &'a Loom,
+    /// Unpacked bytes of the largest page of each leaf, about.
+    page_bytes: Vec<u64>,
     ordering: Mutex<Ordering<'a>>,
 }
 
@@ -145,6 +149,14 @@ impl Work for Weaver<'_> {
 
     fn is_woven(&self, batch: &Batch) -> bool {
         !batch.windows.is_empty()
+    }
+
+    fn fits(&self, batch: &Batch, leaf: usize) -> bool {
+        let context = &self.loom.context;
+        let page_bytes = self.page_bytes.get(leaf).copied().unwrap_or(0);
+        let sources = batch.windows.iter().map(|planned| planned.steps.taken().len()).max();
+        let lanes = page_bytes.saturating_mul(sources.unwrap_or(0) as u64);
+        context.accounted_bytes().saturating_add(lanes) <= context.limit_bytes() as u64
     }
 
     fn weave(&self, batch: &Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>> {

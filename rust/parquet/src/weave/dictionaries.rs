@@ -20,6 +20,7 @@ use parquet::basic::Encoding;
 use plait_core::Result;
 use plait_core::run::SourceId;
 
+use super::steps::Taken;
 use super::{Loom, Steps, source_of};
 use crate::block::dictionary::{Remap, Union};
 use crate::block::{Layout, reader};
@@ -105,15 +106,18 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<U
     Ok(united)
 }
 
-/// The dictionary of the chunk that most rows come from, if pages of it may be kept and it has one:
-/// its values need not be complete.
+/// The dictionary of the chunk that most rows come from, if its source is one of those whose pages
+/// may be kept and it has one: its values need not be complete.
 pub(super) fn of_owner(
     loom: &Loom,
     output: &OutputLeaf,
     steps: &Steps,
+    splices: &[bool],
 ) -> Result<Option<(Arc<reader::United>, Arc<Ids>)>> {
     let most = steps.taken().iter().max_by_key(|t| (t.end - t.start, Reverse(t.source)));
-    let Some(taken) = most.filter(|t| loom.tiers.page && 2 * (t.end - t.start) > steps.rows())
+    // The dictionary page stays as it is too: in another codec, nobody could read it.
+    let may_splice = |t: &&Taken| splices.get(t.source.index()).copied().unwrap_or(false);
+    let Some(taken) = most.filter(may_splice).filter(|t| 2 * (t.end - t.start) > steps.rows())
     else {
         return Ok(None);
     };

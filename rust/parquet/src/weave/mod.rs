@@ -189,7 +189,7 @@ pub fn weave(
     let mut lanes = Lanes::new(loom, windows);
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
-        let make = how(loom, output, steps)?;
+        let make = how(loom, output, steps, &leaf.splices)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
         let rules = rules(loom, output, codec);
@@ -228,7 +228,8 @@ pub fn weave(
     Ok(chunks)
 }
 
-fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Make> {
+/// How the pages of a chunk are made; `splices` says whose pages may be kept as they are.
+fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps, splices: &[bool]) -> Result<Make> {
     let path = output.descr.path();
     let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
     let is_special = !matches!(loom.properties.encoding(path), None | Some(Encoding::PLAIN));
@@ -248,7 +249,7 @@ fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Make> {
         },
         false => Make::Plain,
     };
-    Ok(match dictionaries::of_owner(loom, output, steps)? {
+    Ok(match dictionaries::of_owner(loom, output, steps, splices)? {
         Some((united, ids)) => Make::Kept(united, ids),
         None => otherwise,
     })
