@@ -400,13 +400,12 @@ def test_a_dictionary_that_overflowed_is_written_in_the_codec_of_the_output(
         keys = list(range(i, rows if i == 0 else 3_000, sources))
         table = pa.table({"k": keys, "v": [f"value {(k * 7919) % 50_000:>40}" for k in keys]})
         paths.append(tmp_path / f"{i}.parquet")
-        pq.write_table(
-            table, paths[-1], compression="zstd", dictionary_pagesize_limit=200_000
-        )
+        pq.write_table(table, paths[-1], compression="zstd", dictionary_pagesize_limit=200_000)
     encodings = pq.read_metadata(paths[0]).row_group(0).column(1).encodings
     assert "PLAIN" in encodings and "RLE_DICTIONARY" in encodings
     out = tmp_path / "out.parquet"
     plait.merge(paths, out, sort_by="k", compression=codec)
     want = pa.concat_tables([pq.read_table(path) for path in paths]).sort_by("k")
     assert pq.read_table(out).equals(want)
-    assert duckdb.sql(f"select count(distinct v) from '{out}'").fetchone()[0] > 20_000
+    distinct = duckdb.sql(f"select count(distinct v) from '{out}'").fetchall()
+    assert distinct[0][0] > 20_000
