@@ -96,7 +96,7 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<U
     let Some(chunks) = chunks(loom, output, steps)? else { return Ok(United::IsIncomplete) };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
     // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
-    let rows = steps.rows().next_power_of_two();
+    let rows = 1 << steps.rows().max(1).ilog2();
     if let Some(known) = loom.unions.get(output.index, &names, rows) {
         return Ok(known);
     }
