@@ -138,17 +138,23 @@ def test_a_merge_killed_at_any_time_leaves_only_whole_files(tmp_path, environmen
 def test_a_merge_killed_while_it_publishes_leaves_whole_files_that_the_next_run_completes(
     tmp_path, environment
 ):
-    victim = Victim(tmp_path, environment, rows=2_000, outputs=150)
-    assert len(victim.whole) == 150
-    partly = 0
-    for _ in range(5):
+    killer = tmp_path / "kill_at_rename.so"
+    source = Path(__file__).with_name("kill_at_rename.c")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", killer, source, "-ldl"], check=True)
+    environment = {**environment, "LD_PRELOAD": str(killer), "PYTHONDONTWRITEBYTECODE": "1"}
+    victim = Victim(tmp_path, environment, rows=2_000, outputs=4)
+    visible = []
+    for at in range(50):
+        environment["PLAIT_KILL_AT"] = str(at)
         process = victim.start()
-        while process.poll() is None:
-            if victim.out.exists() and any(n.startswith("part-") for n in os.listdir(victim.out)):
-                break
-        partly += 0 < victim.end(process, signal.SIGKILL) < 150
+        process.wait(timeout=60)
+        has_ended = process.returncode == 0
+        visible.append(victim.end(process, signal.SIGKILL))
         victim.clear()
-    assert partly > 0, "no process was killed between two renames"
+        if has_ended:
+            break
+    # Killed before each step, the files become visible one by one.
+    assert visible == sorted(visible) and set(visible) == {0, 1, 2, 3, 4}
 
 
 def test_what_a_killed_merge_published_is_never_mixed_with_another_merge(tmp_path):
