@@ -20,15 +20,27 @@ if TYPE_CHECKING:
 __all__ = [
     "Cancelled",
     "CorruptSource",
+    "DuplicateField",
     "EncryptedSource",
+    "FieldNotInLayer",
+    "IndexTypeError",
     "InternalError",
     "InvalidArgument",
+    "InvalidPath",
+    "LossyCast",
     "MemoryLimitExceeded",
     "OutputExists",
+    "PathThroughNonStruct",
     "PlaitError",
+    "ProjectionError",
+    "RowMismatch",
+    "SchemaChanged",
     "SchemaConflict",
+    "SchemaDrift",
     "SourceChanged",
+    "SourceFailed",
     "SourceNotFound",
+    "SplitInsideNonStruct",
     "StorageError",
     "UnknownColumn",
     "UnsortedSource",
@@ -85,6 +97,50 @@ class UnknownColumn(PlaitError, KeyError):
     """A named column is in no source."""
 
 
+class RowMismatch(PlaitError, ValueError):
+    """Layers do not hold the same rows in the same order."""
+
+
+class IndexTypeError(PlaitError, TypeError):
+    """A layer's index column has another type than it must have."""
+
+
+class FieldNotInLayer(PlaitError, KeyError):
+    """A layer owns a path that it does not have."""
+
+
+class SplitInsideNonStruct(PlaitError, ValueError):
+    """Layers contest parts of a value that cannot be taken apart."""
+
+
+class PathThroughNonStruct(PlaitError, ValueError):
+    """A path leads through a value that has no fields."""
+
+
+class DuplicateField(PlaitError, ValueError):
+    """A schema has two fields of one name."""
+
+
+class SchemaDrift(PlaitError, TypeError):
+    """The schema changed within a stream that must keep it."""
+
+
+class InvalidPath(PlaitError, ValueError):
+    """A path of fields cannot be read."""
+
+
+class ProjectionError(PlaitError, TypeError):
+    """A projected path does not go with the type it meets."""
+
+
+class LossyCast(PlaitError, ValueError):
+    """A value does not fit the type it is cast to."""
+
+
+class SchemaChanged(PlaitError, TypeError):
+    """The schema changed where changes are refused."""
+
+
 class UnsupportedKey(PlaitError, TypeError):
     """A column's type has no order and cannot be a key."""
 
@@ -107,6 +163,10 @@ class SourceNotFound(PlaitError, FileNotFoundError):
 
 class SourceChanged(PlaitError, OSError):
     """A source changed while it was read."""
+
+
+class SourceFailed(PlaitError, RuntimeError):
+    """A stream that is a source failed. What a Python iterable raises is raised as it is."""
 
 
 class StorageError(PlaitError, OSError):

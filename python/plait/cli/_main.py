@@ -26,20 +26,36 @@ EXIT_BROKEN_PIPE = 141
 # The first class that fits decides.
 _EXIT_CODES: tuple[tuple[tuple[type[plait.PlaitError], ...], int], ...] = (
     ((plait.VerificationFailed,), EXIT_VERIFICATION),
-    ((plait.InvalidArgument,), EXIT_USAGE),
+    ((plait.InvalidArgument, plait.InvalidPath), EXIT_USAGE),
     (
         (
             plait.UnsortedSource,
             plait.SchemaConflict,
             plait.UnknownColumn,
             plait.UnsupportedKey,
+            plait.RowMismatch,
+            plait.IndexTypeError,
+            plait.FieldNotInLayer,
+            plait.SplitInsideNonStruct,
+            plait.PathThroughNonStruct,
+            plait.DuplicateField,
+            plait.SchemaDrift,
+            plait.ProjectionError,
+            plait.LossyCast,
+            plait.SchemaChanged,
             plait.CorruptSource,
             plait.Unsupported,
         ),
         EXIT_INPUT,
     ),
     (
-        (plait.SourceNotFound, plait.SourceChanged, plait.StorageError, plait.OutputExists),
+        (
+            plait.SourceNotFound,
+            plait.SourceChanged,
+            plait.SourceFailed,
+            plait.StorageError,
+            plait.OutputExists,
+        ),
         EXIT_STORAGE,
     ),
     ((plait.MemoryLimitExceeded,), EXIT_MEMORY),

@@ -15,6 +15,8 @@
 use std::error::Error as StdError;
 use std::fmt;
 
+use arrow_schema::ArrowError;
+
 /// Result with Plait's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -30,6 +32,28 @@ pub enum Kind {
     SchemaConflict,
     /// A named column is in no source.
     UnknownColumn,
+    /// Layers do not hold the same rows in the same order.
+    RowMismatch,
+    /// A layer's index column has another type than it must have.
+    IndexTypeError,
+    /// A layer owns a path that it does not have.
+    FieldNotInLayer,
+    /// Layers contest parts of a value that cannot be taken apart.
+    SplitInsideNonStruct,
+    /// A path leads through a value that has no fields.
+    PathThroughNonStruct,
+    /// A schema has two fields of one name.
+    DuplicateField,
+    /// The schema changed within a stream that must keep it.
+    SchemaDrift,
+    /// A path of fields cannot be read.
+    InvalidPath,
+    /// A projected path does not go with the type it meets.
+    ProjectionError,
+    /// A value does not fit the type it is cast to.
+    LossyCast,
+    /// The schema changed where changes are refused.
+    SchemaChanged,
     /// A column's type has no order and cannot be a key.
     UnsupportedKey,
     /// Bytes of a source contradict the format or each other.
@@ -42,6 +66,8 @@ pub enum Kind {
     SourceNotFound,
     /// A source changed while it was read.
     SourceChanged,
+    /// A stream that is a source failed.
+    SourceFailed,
     /// Reading or writing failed in the storage below.
     Storage,
     /// The output is there already.
@@ -65,12 +91,24 @@ impl Kind {
             Self::UnsortedSource => "UnsortedSource",
             Self::SchemaConflict => "SchemaConflict",
             Self::UnknownColumn => "UnknownColumn",
+            Self::RowMismatch => "RowMismatch",
+            Self::IndexTypeError => "IndexTypeError",
+            Self::FieldNotInLayer => "FieldNotInLayer",
+            Self::SplitInsideNonStruct => "SplitInsideNonStruct",
+            Self::PathThroughNonStruct => "PathThroughNonStruct",
+            Self::DuplicateField => "DuplicateField",
+            Self::SchemaDrift => "SchemaDrift",
+            Self::InvalidPath => "InvalidPath",
+            Self::ProjectionError => "ProjectionError",
+            Self::LossyCast => "LossyCast",
+            Self::SchemaChanged => "SchemaChanged",
             Self::UnsupportedKey => "UnsupportedKey",
             Self::CorruptSource => "CorruptSource",
             Self::EncryptedSource => "EncryptedSource",
             Self::Unsupported => "Unsupported",
             Self::SourceNotFound => "SourceNotFound",
             Self::SourceChanged => "SourceChanged",
+            Self::SourceFailed => "SourceFailed",
             Self::Storage => "StorageError",
             Self::OutputExists => "OutputExists",
             Self::MemoryLimit => "MemoryLimitExceeded",
@@ -123,6 +161,26 @@ impl Error {
             hint: None,
             cause: None,
         }))
+    }
+
+    /// What a source stream raised; Plait's own error comes back as itself.
+    #[must_use]
+    pub fn from_arrow(error: ArrowError) -> Self {
+        match error {
+            ArrowError::ExternalError(inner) => match inner.downcast::<Self>() {
+                Ok(error) => *error,
+                Err(inner) => {
+                    Self::new(Kind::SourceFailed, "a source stream failed").with_cause(inner)
+                }
+            },
+            error => Self::new(Kind::SourceFailed, "a source stream failed").with_cause(error),
+        }
+    }
+
+    /// The same as an error of Arrow, for readers of record batches.
+    #[must_use]
+    pub fn into_arrow(self) -> ArrowError {
+        ArrowError::ExternalError(Box::new(self))
     }
 
     /// Names the file, unless a deeper layer did.

@@ -18,9 +18,12 @@
 
 mod alloc;
 mod border;
+#[expect(unsafe_code, reason = "the C data interface is made of raw pointers")]
+mod capsule;
 mod enter;
 mod errors;
 mod panics;
+mod stream;
 
 /// The engine, for the package `plait` only.
 #[pyo3::pymodule(gil_used = false)]
@@ -64,6 +67,9 @@ mod _native {
     fn version() -> &'static str {
         env!("CARGO_PKG_VERSION")
     }
+
+    #[pymodule_export]
+    use crate::stream::{PyBatch, PySchema, PyStream};
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {

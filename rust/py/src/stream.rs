@@ -1,0 +1,190 @@
+//! What the engine gives to Python a batch at a time: streams, batches and schemas that any Arrow
+//! library takes.
+//!
+//! # Invariants
+//! A stream is read once: by iterating, or by whoever takes its capsule. The interpreter is released
+//! while a batch is made. Errors of the engine keep their class when a stream is iterated; through a
+//! capsule the C interface leaves their text alone.
+//!
+//! # Not here
+//! Capsules (`capsule`); what is in the batches.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use plait_core::{Error, Kind};
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyTuple};
+
+use crate::capsule::{self, Reader};
+
+/// A lazy stream of record batches of one schema.
+#[pyclass(frozen, module = "plait", name = "Stream")]
+pub(crate) struct PyStream {
+    schema: SchemaRef,
+    /// None once it was taken or closed.
+    reader: Mutex<Option<Reader>>,
+}
+
+impl PyStream {
+    /// A stream of what `reader` gives.
+    pub(crate) fn new(reader: Reader) -> Self {
+        Self { schema: reader.schema(), reader: Mutex::new(Some(reader)) }
+    }
+}
+
+#[pymethods]
+impl PyStream {
+    /// A stream of the batches of `source`.
+    #[new]
+    fn open(source: &Bound<'_, PyAny>) -> PyResult<Self> {
+        capsule::reader(source).map(Self::new)
+    }
+
+    /// The schema of every batch.
+    #[getter]
+    fn schema(&self) -> PySchema {
+        PySchema(Arc::clone(&self.schema))
+    }
+
+    fn __iter__(this: Py<Self>) -> Py<Self> {
+        this
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
+        let next = py.detach(|| {
+            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(open) = reader.as_mut() else { return Err(consumed()) };
+            let next = open.next();
+            // After an error or the end, sources are let go at once.
+            if !matches!(next, Some(Ok(_))) {
+                *reader = Some(Box::new(arrow_array::RecordBatchIterator::new(
+                    [],
+                    Arc::clone(&self.schema),
+                )));
+            }
+            Ok(next)
+        });
+        match next.map_err(|e| crate::errors::exception(py, &e))? {
+            Some(Ok(batch)) => Ok(Some(PyBatch(batch))),
+            Some(Err(e)) => Err(capsule::arrow_error(py, e)),
+            None => Ok(None),
+        }
+    }
+
+    /// Lets the sources go; the rest of the stream is not read.
+    fn close(&self, py: Python<'_>) {
+        let reader =
+            py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(reader);
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema; // A producer may ignore it.
+        let reader =
+            py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let reader = reader.ok_or_else(|| crate::errors::exception(py, &consumed()))?;
+        capsule::stream_capsule(py, reader)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::schema_capsule(py, &self.schema)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<plait.Stream of {}>", described(&self.schema))
+    }
+}
+
+fn consumed() -> Error {
+    Error::new(Kind::InvalidArgument, "stream was consumed or closed before")
+        .with_hint("a stream is read once; make it again to read it again")
+}
+
+/// Some rows: columns of one length.
+#[pyclass(frozen, module = "plait", name = "Batch")]
+pub(crate) struct PyBatch(pub(crate) RecordBatch);
+
+#[pymethods]
+impl PyBatch {
+    /// The schema.
+    #[getter]
+    fn schema(&self) -> PySchema {
+        PySchema(self.0.schema())
+    }
+
+    /// Number of rows.
+    #[getter]
+    fn num_rows(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    /// Number of columns.
+    #[getter]
+    fn num_columns(&self) -> usize {
+        self.0.num_columns()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.num_rows()
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_array__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyTuple>> {
+        let _ = requested_schema; // A producer may ignore it.
+        capsule::batch_capsules(py, &self.0)
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::schema_capsule(py, &self.0.schema())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<plait.Batch of {} rows, {}>", self.0.num_rows(), described(&self.0.schema()))
+    }
+}
+
+/// Names and types of columns.
+#[pyclass(frozen, module = "plait", name = "Schema", eq)]
+#[derive(PartialEq)]
+pub(crate) struct PySchema(pub(crate) SchemaRef);
+
+#[pymethods]
+impl PySchema {
+    /// Names of the columns.
+    #[getter]
+    fn names(&self) -> Vec<String> {
+        self.0.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.fields().len()
+    }
+
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        capsule::schema_capsule(py, &self.0)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<plait.Schema of {}>", described(&self.0))
+    }
+}
+
+/// `a: Int64, b: Utf8`.
+fn described(schema: &SchemaRef) -> String {
+    let field = |field: &arrow_schema::FieldRef| {
+        let not_null = if field.is_nullable() { "" } else { " not null" };
+        format!("{}: {}{not_null}", field.name(), field.data_type())
+    };
+    schema.fields().iter().map(field).collect::<Vec<_>>().join(", ")
+}
