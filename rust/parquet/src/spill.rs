@@ -1,5 +1,5 @@
 //! Bytes that wait for their turn: pages of chunks, in memory as long as all chunks together stay
-//! below a limit, then on disk.
+//! below a limit, then on disk. Pages that are taken as they are wait in their source.
 //!
 //! ```text
 //! chunk a  page page page ─┐ over the limit     chunk b  page page
@@ -29,7 +29,8 @@ use plait_core::Result;
 
 use crate::context::{Charge, Context};
 use crate::page::unwrap_error;
-use crate::store::{read_exact_at, write_all_at};
+use crate::page::pages::{Held, Stored};
+use crate::store::{Store, read_exact_at, write_all_at};
 use crate::target::{storage, unnamed_file};
 
 /// How much is read from the file at once.
@@ -91,15 +92,17 @@ fn no_file() -> io::Result<Arc<File>> {
 enum Piece {
     Memory(Bytes),
     File(Arc<File>, u64, u64),
+    /// In a source, where it stays until it is read.
+    InPlace(Arc<dyn Store>, u64, u64),
 }
 
 /// Written once from the front, then read once from the front.
 pub struct SpillBuffer {
     waiting: Arc<Waiting>,
     pieces: VecDeque<Piece>,
-    memory: Vec<Bytes>,
+    /// Bytes of the pieces in memory, and of all.
     memory_len: usize,
-    spilled: u64,
+    byte_len: u64,
     charge: Charge,
 }
 
@@ -110,9 +113,8 @@ impl SpillBuffer {
         Self {
             waiting: Arc::clone(waiting),
             pieces: VecDeque::new(),
-            memory: Vec::new(),
             memory_len: 0,
-            spilled: 0,
+            byte_len: 0,
             charge: waiting.context.charge(0),
         }
     }
@@ -120,7 +122,7 @@ impl SpillBuffer {
     /// Bytes pushed so far.
     #[must_use]
     pub fn byte_len(&self) -> u64 {
-        self.spilled + self.memory_len as u64
+        self.byte_len
     }
 
     /// Appends `bytes`.
@@ -129,8 +131,9 @@ impl SpillBuffer {
     /// [`Storage`](plait_core::Kind::Storage) when the file cannot be written.
     pub fn push(&mut self, bytes: Bytes) -> Result<()> {
         let len = bytes.len();
+        self.byte_len += len as u64;
         self.memory_len += len;
-        self.memory.push(bytes);
+        self.pieces.push_back(Piece::Memory(bytes));
         let all = self.waiting.in_memory.fetch_add(len, Ordering::Relaxed) + len;
         if all > self.waiting.bytes_max {
             self.spill().map_err(|e| unwrap_error(e.into()))?;
@@ -139,21 +142,57 @@ impl SpillBuffer {
         Ok(())
     }
 
-    fn spill(&mut self) -> io::Result<()> {
-        let (file, start) = self.waiting.write(&self.memory)?;
-        let len = self.memory_len as u64;
-        match self.pieces.back_mut() {
-            Some(Piece::File(_, before, known)) if *before + *known == start => *known += len,
-            _ => self.pieces.push_back(Piece::File(file, start, len)),
+    /// Appends a page of a source. Where it lies in a file, it stays there until the buffer is read.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn push_stored(&mut self, stored: &Stored) -> Result<()> {
+        match stored.held() {
+            Held::Here(bytes) => self.push(bytes.clone()),
+            Held::InPlace(store) => {
+                let (at, len) = (stored.place.offset, stored.byte_len() as u64);
+                self.byte_len += len;
+                match self.pieces.back_mut() {
+                    Some(Piece::InPlace(before, start, known))
+                        if Arc::ptr_eq(before, store) && *start + *known == at =>
+                    {
+                        *known += len;
+                    }
+                    _ => self.pieces.push_back(Piece::InPlace(Arc::clone(store), at, len)),
+                }
+                Ok(())
+            }
         }
-        self.spilled += len;
+    }
+
+    /// Moves the pieces in memory to the file.
+    fn spill(&mut self) -> io::Result<()> {
+        let memory = self.pieces.iter().filter_map(|piece| match piece {
+            Piece::Memory(bytes) => Some(bytes.clone()),
+            _ => None,
+        });
+        let memory: Vec<Bytes> = memory.collect();
+        let (file, mut at) = self.waiting.write(&memory)?;
+        let mut pieces: VecDeque<Piece> = VecDeque::with_capacity(self.pieces.len());
+        for piece in self.pieces.drain(..) {
+            let Piece::Memory(bytes) = piece else {
+                pieces.push_back(piece);
+                continue;
+            };
+            let (start, len) = (at, bytes.len() as u64);
+            at += len;
+            match pieces.back_mut() {
+                Some(Piece::File(_, before, known)) if *before + *known == start => *known += len,
+                _ => pieces.push_back(Piece::File(Arc::clone(&file), start, len)),
+            }
+        }
+        self.pieces = pieces;
         self.forget();
         Ok(())
     }
 
     fn forget(&mut self) {
         self.waiting.in_memory.fetch_sub(self.memory_len, Ordering::Relaxed);
-        self.memory.clear();
         self.memory_len = 0;
     }
 }
@@ -184,35 +223,57 @@ impl Length for SpillBuffer {
 /// What was pushed, piece by piece.
 pub struct Pieces {
     pieces: VecDeque<Piece>,
-    ahead: Bytes,
+    /// What was read of a piece that is not in memory, and how much of it left.
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl Pieces {
+    /// Fills the empty buffer from the first piece, which is not in memory.
+    fn refill(&mut self) -> io::Result<()> {
+        self.buffer.clear();
+        self.taken = 0;
+        let Some(piece) = self.pieces.front_mut() else { return Ok(()) };
+        let (Piece::File(_, at, len) | Piece::InPlace(_, at, len)) = piece else { return Ok(()) };
+        let n = usize::try_from(*len).unwrap_or(READ_BYTES).min(READ_BYTES);
+        let start = *at;
+        (*at, *len) = (*at + n as u64, *len - n as u64);
+        self.buffer.resize(n, 0);
+        match piece {
+            Piece::File(file, ..) => read_exact_at(file, &mut self.buffer, start)?,
+            Piece::InPlace(store, ..) => {
+                store.read_into(start, &mut self.buffer).map_err(io::Error::other)?;
+            }
+            Piece::Memory(_) => {}
+        }
+        Ok(())
+    }
 }
 
 impl Read for Pieces {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.ahead.is_empty() {
+        loop {
+            let left = self.buffer.get(self.taken..).unwrap_or_default();
+            if !left.is_empty() {
+                let n = left.len().min(out.len());
+                out[..n].copy_from_slice(&left[..n]);
+                self.taken += n;
+                return Ok(n);
+            }
             match self.pieces.front_mut() {
                 None => return Ok(0),
-                Some(Piece::Memory(bytes)) => {
-                    self.ahead = std::mem::take(bytes);
+                Some(Piece::Memory(bytes)) if !bytes.is_empty() => {
+                    let n = bytes.len().min(out.len());
+                    out[..n].copy_from_slice(&bytes[..n]);
+                    bytes.advance(n);
+                    return Ok(n);
+                }
+                Some(Piece::Memory(_) | Piece::File(_, _, 0) | Piece::InPlace(_, _, 0)) => {
                     self.pieces.pop_front();
                 }
-                Some(Piece::File(_, _, 0)) => {
-                    self.pieces.pop_front();
-                }
-                Some(Piece::File(file, at, len)) => {
-                    let n = usize::try_from(*len).unwrap_or(READ_BYTES).min(READ_BYTES);
-                    let mut bytes = vec![0; n];
-                    read_exact_at(file, &mut bytes, *at)?;
-                    *at += n as u64;
-                    *len -= n as u64;
-                    self.ahead = bytes.into();
-                }
+                Some(Piece::File(..) | Piece::InPlace(..)) => self.refill()?,
             }
         }
-        let n = self.ahead.len().min(out.len());
-        out[..n].copy_from_slice(&self.ahead[..n]);
-        self.ahead.advance(n);
-        Ok(n)
     }
 }
 
@@ -221,7 +282,6 @@ impl ChunkReader for SpillBuffer {
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
         let mut pieces = self.pieces.clone();
-        pieces.extend(self.memory.iter().cloned().map(Piece::Memory));
         let mut skip = start;
         while let Some(piece) = pieces.front_mut().filter(|_| skip > 0) {
             match piece {
@@ -230,7 +290,7 @@ impl ChunkReader for SpillBuffer {
                     bytes.advance(usize::try_from(n).unwrap_or(bytes.len()));
                     skip -= n;
                 }
-                Piece::File(_, at, len) => {
+                Piece::File(_, at, len) | Piece::InPlace(_, at, len) => {
                     let n = skip.min(*len);
                     *at += n;
                     *len -= n;
@@ -241,7 +301,7 @@ impl ChunkReader for SpillBuffer {
                 pieces.pop_front();
             }
         }
-        Ok(Pieces { pieces, ahead: Bytes::new() })
+        Ok(Pieces { pieces, buffer: Vec::new(), taken: 0 })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {

@@ -169,16 +169,20 @@ impl BlockReader {
         Ok(group.pages.peek().filter(|_| group.skip == 0))
     }
 
-    /// Takes the page that [`peek`](Self::peek) showed as it is stored, with what is in it when
-    /// `decode` says so.
+    /// Takes the page that [`peek`](Self::peek) showed as it is stored, and where it is stored if
+    /// it may stay there (`may_stay`).
     ///
     /// # Errors
     /// As [`next`](Self::next); [`Kind::Internal`] without a page to take.
-    pub fn take(&mut self) -> Result<Stored> {
+    pub fn take(&mut self, may_stay: bool) -> Result<Stored> {
         let no_page = || Error::new(Kind::Internal, "there is no page to take");
         let From::Paged(paged) = &mut self.from else { return Err(no_page()) };
         let group = paged.group(&self.source, self.row)?;
-        let stored = group.pages.next_stored()?.ok_or_else(no_page)?;
+        let taken = match may_stay {
+            true => group.pages.next_in_place()?,
+            false => group.pages.next_stored()?,
+        };
+        let stored = taken.ok_or_else(no_page)?;
         self.row += stored.place.rows;
         Ok(stored)
     }

@@ -19,6 +19,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, PageType, Type as Physical};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{ColumnChunkMetaData, LevelHistogram, PageEncodingStats};
@@ -132,6 +133,14 @@ pub struct PackedPage {
     body: Vec<u8>,
     encoding: Encoding,
     facts: Facts,
+}
+
+/// A page's bytes.
+enum Parts<'a> {
+    /// As a source stores them.
+    Stored(&'a Stored),
+    /// Header and body.
+    Packed(Bytes, Bytes),
 }
 
 /// Writes one chunk.
@@ -390,9 +399,9 @@ impl<'a> ChunkWriter<'a> {
             _ => PageType::DATA_PAGE,
         };
         let unpacked = u64::from(stored.header.uncompressed_len) + stored.header_len() as u64;
-        self.verbatim.bytes += stored.bytes().len() as u64;
+        self.verbatim.bytes += stored.byte_len() as u64;
         self.verbatim.rows += facts.rows as u64;
-        self.append(&[stored.bytes().clone()], unpacked, (page_type, encoding), facts)
+        self.append(Parts::Stored(stored), unpacked, (page_type, encoding), facts)
     }
 
     fn write_dictionary(&mut self) -> Result<()> {
@@ -401,14 +410,14 @@ impl<'a> ChunkWriter<'a> {
         }
         let Some(ids) = &self.ids else { return Ok(()) };
         if let Some(stored) = &ids.stored {
-            let bytes = stored.bytes().clone();
+            let stored = stored.clone();
             let unpacked = stored.header.uncompressed_len as usize + stored.header_len();
             self.dictionary_offset = Some(self.sink.byte_len());
             self.unpacked += unpacked as u64;
-            self.packed += bytes.len() as u64;
-            self.verbatim.bytes += bytes.len() as u64;
+            self.packed += stored.byte_len() as u64;
+            self.verbatim.bytes += stored.byte_len() as u64;
             self.count_page(PageType::DICTIONARY_PAGE, Encoding::PLAIN);
-            return self.sink.push(bytes);
+            return self.sink.push_stored(&stored);
         }
         let values = ids.dictionary.bytes();
         let mut body = Vec::new();
@@ -445,13 +454,13 @@ impl<'a> ChunkWriter<'a> {
             PageKind::DataV2 { .. } => PageType::DATA_PAGE_V2,
             _ => PageType::DATA_PAGE,
         };
-        let parts = [head.into(), packed.body.into()];
-        self.append(&parts, unpacked, (page_type, packed.encoding), packed.facts)
+        let parts = Parts::Packed(head.into(), packed.body.into());
+        self.append(parts, unpacked, (page_type, packed.encoding), packed.facts)
     }
 
     fn append(
         &mut self,
-        parts: &[bytes::Bytes],
+        parts: Parts<'_>,
         unpacked: u64,
         (page_type, encoding): (PageType, Encoding),
         facts: Facts,
@@ -459,10 +468,18 @@ impl<'a> ChunkWriter<'a> {
         // It comes first, whether or not the first page refers to it.
         self.write_dictionary()?;
         let offset = self.sink.byte_len();
-        let len: usize = parts.iter().map(bytes::Bytes::len).sum();
-        for part in parts {
-            self.sink.push(part.clone())?;
-        }
+        let len = match parts {
+            Parts::Stored(stored) => {
+                self.sink.push_stored(stored)?;
+                stored.byte_len()
+            }
+            Parts::Packed(head, body) => {
+                let len = head.len() + body.len();
+                self.sink.push(head)?;
+                self.sink.push(body)?;
+                len
+            }
+        };
         self.data_offset.get_or_insert(offset);
         self.count_page(page_type, encoding);
         self.index.add(offset, i32::try_from(len).map_err(|_| too_large(len))?, facts);

@@ -62,8 +62,11 @@ enum Dictionary {
     Gone,
 }
 
+/// How much of a page is read when its header will do.
+const HEADER_READ_BYTES: u32 = 256;
+
 /// A page as it is stored, header included.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Stored {
     /// Where it lies and which rows it has.
     pub place: PageLoc,
@@ -72,21 +75,30 @@ pub struct Stored {
     /// Its header.
     pub header: PageHeader,
     header_len: usize,
-    bytes: Bytes,
+    held: Held,
     is_data: bool,
 }
 
+/// Where the bytes of a stored page are.
+#[derive(Clone)]
+pub enum Held {
+    /// Here, header and body.
+    Here(Bytes),
+    /// Where they lie in the source.
+    InPlace(Arc<dyn Store>),
+}
+
 impl Stored {
-    /// Header and body.
+    /// Where header and body are.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
-        &self.bytes
+    pub fn held(&self) -> &Held {
+        &self.held
     }
 
-    /// The stored body.
+    /// Bytes of header and body.
     #[must_use]
-    pub fn body(&self) -> Bytes {
-        self.bytes.slice(self.header_len..)
+    pub fn byte_len(&self) -> usize {
+        self.header_len + self.header.compressed_len as usize
     }
 
     /// Bytes of the header.
@@ -101,6 +113,15 @@ impl Stored {
 struct Window {
     start: u64,
     bytes: Bytes,
+}
+
+impl Window {
+    /// Where in the window the bytes `offset..offset + len` of the file are, if all are here.
+    fn holds(&self, offset: u64, len: usize) -> Option<(usize, usize)> {
+        let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
+        let end = start.checked_add(len).filter(|&end| end <= self.bytes.len())?;
+        Some((start, end))
+    }
 }
 
 /// A buffer that is accounted for until its last slice is dropped.
@@ -175,14 +196,44 @@ impl Pages {
         Ok(Some(stored))
     }
 
+    /// Takes the next data page as [`next_stored`](Self::next_stored) does, but leaves its body in
+    /// the source if the header is all that has to be looked at: the page is in a local file, has
+    /// no checksum, and is of a leaf that does not repeat.
+    ///
+    /// # Errors
+    /// As [`next_stored`](Self::next_stored).
+    pub fn next_in_place(&mut self) -> Result<Option<Stored>> {
+        let Some(page) = self.peek() else { return Ok(None) };
+        let is_here = self.window.holds(page.offset, page.len as usize).is_some();
+        if self.level_max > 0 || page.len <= HEADER_READ_BYTES || is_here || !self.store.is_local() {
+            return self.next_stored();
+        }
+        self.context.check_cancelled()?;
+        let end = page.offset + u64::from(HEADER_READ_BYTES);
+        let head = self.store.read(page.offset..end).map_err(|e| self.place(e, page.offset))?;
+        let parsed = guard(|| PageHeader::parse(&head)).flatten();
+        let Ok(Parsed::Header { header, len }) = parsed else { return self.next_stored() };
+        if header.crc.is_some() {
+            return self.next_stored();
+        }
+        let held = Held::InPlace(Arc::clone(&self.store));
+        let stored = self
+            .check(header, (len, page.len as usize), held, Some(page))
+            .map_err(|e| self.place(e, page.offset))?;
+        self.context.consumed(u64::from(page.len));
+        self.next += 1;
+        Ok(Some(stored))
+    }
+
     /// Unpacks a page that was taken.
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when it cannot be unpacked to what its header says.
     pub fn unpack_stored(&self, stored: &Stored) -> Result<Page> {
         let page = stored.is_data.then_some(&stored.place);
+        let body = self.body(stored).map_err(|e| self.place(e, stored.place.offset))?;
         guard(|| {
-            let buf = self.unpack_body(&stored.header, &stored.body())?;
+            let buf = self.unpack_body(&stored.header, &body)?;
             if let Some(page) = page.filter(|_| self.level_max > 0) {
                 self.check_repeated(&stored.header, page, &buf)?;
             }
@@ -190,6 +241,20 @@ impl Pages {
         })
         .flatten()
         .map_err(|e| self.place(e, stored.place.offset))
+    }
+
+    /// The stored body of a page.
+    fn body(&self, stored: &Stored) -> Result<Bytes> {
+        match &stored.held {
+            Held::Here(bytes) => Ok(bytes.slice(stored.header_len..)),
+            Held::InPlace(store) => {
+                let start = stored.place.offset + stored.header_len as u64;
+                let len = u64::from(stored.header.compressed_len);
+                let charge = self.context.charge(stored.header.compressed_len as usize);
+                let buffer = store.read(start..start + len)?;
+                Ok(Bytes::from_owner(Charged { buffer, _charge: charge }))
+            }
+        }
     }
 
     /// Takes the dictionary, if there is one and it was not taken or left.
@@ -274,12 +339,7 @@ impl Pages {
         next: usize,
     ) -> Result<Bytes> {
         let len = len as usize;
-        let held = |window: &Window| {
-            let start = usize::try_from(offset.checked_sub(window.start)?).ok()?;
-            let end = start.checked_add(len).filter(|&end| end <= window.bytes.len())?;
-            Some((start, end))
-        };
-        if held(window).is_none() {
+        if window.holds(offset, len).is_none() {
             *window = Window::default(); // free before the next is read
             let mut end = offset + len as u64;
             let ahead = match store.is_local() {
@@ -300,7 +360,7 @@ impl Pages {
             let bytes = Bytes::from_owner(Charged { buffer, _charge: charge });
             *window = Window { start: offset, bytes };
         }
-        let (start, end) = held(window).unwrap_or_default();
+        let (start, end) = window.holds(offset, len).unwrap_or_default();
         let page = window.bytes.slice(start..end);
         if end == window.bytes.len() {
             *window = Window::default();
@@ -314,21 +374,37 @@ impl Pages {
         let Parsed::Header { header, len } = PageHeader::parse(&bytes)? else {
             return Err(corrupt("page header does not end"));
         };
-        let end = len.checked_add(header.compressed_len as usize);
-        let Some(end) = end.filter(|&end| end <= bytes.len()) else {
-            return Err(corrupt("page is longer than its place")
-                .with_got(format!("{} bytes", header.compressed_len)));
-        };
-        if header.uncompressed_len as usize > PAGE_BYTES_MAX {
-            return Err(page_too_large(header.uncompressed_len as usize));
-        }
-        if let Some(want) = header.crc {
-            let got = crc32fast::hash(&bytes[len..end]);
+        if let Some(want) = header.crc
+            && let Some(body) = bytes.get(len..).and_then(|b| b.get(..header.compressed_len as usize))
+        {
+            let got = crc32fast::hash(body);
             if got != want {
                 return Err(corrupt("page does not match its checksum")
                     .with_got(format!("{got:08x} instead of {want:08x}"))
                     .with_hint("the file was damaged; fetch it again"));
             }
+        }
+        let place_len = bytes.len();
+        let end = len.saturating_add(header.compressed_len as usize).min(place_len);
+        self.check(header, (len, place_len), Held::Here(bytes.slice(..end)), page)
+    }
+
+    /// Checks a header of `header_len` bytes of the page that has `place_len` bytes.
+    fn check(
+        &self,
+        header: PageHeader,
+        (header_len, place_len): (usize, usize),
+        held: Held,
+        page: Option<PageLoc>,
+    ) -> Result<Stored> {
+        let corrupt = |what: &str| Error::new(Kind::CorruptSource, what);
+        let end = header_len.checked_add(header.compressed_len as usize);
+        if end.is_none_or(|end| end > place_len) {
+            return Err(corrupt("page is longer than its place")
+                .with_got(format!("{} bytes", header.compressed_len)));
+        }
+        if header.uncompressed_len as usize > PAGE_BYTES_MAX {
+            return Err(page_too_large(header.uncompressed_len as usize));
         }
         let is_data = page.is_some();
         match (&page, &header.kind) {
@@ -342,13 +418,12 @@ impl Pages {
         }
         let place = page.unwrap_or(PageLoc {
             offset: self.locations.dictionary.map_or(0, |(offset, _)| offset),
-            len: bytes.len() as u32,
+            len: u32::try_from(place_len).unwrap_or(u32::MAX),
             first_row: 0,
             rows: 0,
             row_aligned: true,
         });
-        let bytes = bytes.slice(..end);
-        Ok(Stored { place, number: self.next, header, header_len: len, bytes, is_data })
+        Ok(Stored { place, number: self.next, header, header_len, held, is_data })
     }
 
     /// The unpacked body, levels of version 2 in front.
@@ -389,7 +464,6 @@ impl Pages {
     /// # Errors
     /// [`Kind::CorruptSource`].
     pub fn check_rows(&self, stored: &Stored) -> Result<()> {
-        let body = stored.body();
         let has_section = matches!(
             stored.header.kind,
             PageKind::Data { rep_level_encoding: Encoding::RLE, .. } | PageKind::DataV2 { .. }
@@ -400,6 +474,7 @@ impl Pages {
         if !has_section {
             return self.unpack_stored(stored).map(drop);
         }
+        let body = self.body(stored).map_err(|e| self.place(e, stored.place.offset))?;
         let count = guard(|| {
             count_rows(&stored.header, &body, self.level_max, |len| {
                 codec::decompress_section(self.codec, &body, len)

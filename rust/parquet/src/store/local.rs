@@ -120,8 +120,15 @@ impl Store for LocalFile {
                 .with_cause(e)
         })?;
         bytes.resize(len, 0);
+        self.read_into(range.start, &mut bytes)?;
+        Ok(bytes.into())
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let range = offset..offset.saturating_add(out.len() as u64);
+        check_range(&range, self.len(), &self.location)?;
         let outcome = match &self.held {
-            Some(Held(file)) => read_exact_at(file, &mut bytes, range.start),
+            Some(Held(file)) => read_exact_at(file, out, offset),
             None => {
                 let (file, metadata) = open_file(&self.path, &self.location).map_err(|e| {
                     // It was there when the source was opened.
@@ -130,15 +137,15 @@ impl Store for LocalFile {
                 if Identity::of(&metadata) != self.identity {
                     return Err(changed(&self.location));
                 }
-                read_exact_at(&file, &mut bytes, range.start)
+                read_exact_at(&file, out, offset)
             }
         };
         match outcome {
-            Ok(()) => Ok(bytes.into()),
+            Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(short_read(&range, &self.location))
             }
-            Err(e) => Err(storage_error(e, &self.location).with_offset(range.start)),
+            Err(e) => Err(storage_error(e, &self.location).with_offset(offset)),
         }
     }
 

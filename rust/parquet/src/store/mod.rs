@@ -51,6 +51,20 @@ pub trait Store: Send + Sync {
     /// when the storage below fails.
     fn read(&self, range: Range<u64>) -> Result<Bytes>;
 
+    /// Reads exactly the bytes at `offset` into `out`.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let end = offset.saturating_add(out.len() as u64);
+        let bytes = self.read(offset..end)?;
+        match bytes.len() == out.len() {
+            true => out.copy_from_slice(&bytes),
+            false => return Err(short_read(&(offset..end), self.path())),
+        }
+        Ok(())
+    }
+
     /// Compares the file with what it was when it was opened.
     ///
     /// # Errors

@@ -171,7 +171,7 @@ pub(super) fn of_owner(
 
 /// Whether the next page refers to a dictionary.
 fn is_ids(pages: &mut Pages) -> Result<bool> {
-    let encoding = pages.next_stored()?.and_then(|page| page.header.data_encoding());
+    let encoding = pages.next_in_place()?.and_then(|page| page.header.data_encoding());
     Ok(matches!(encoding, Some(Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY)))
 }
 

@@ -243,7 +243,7 @@ impl Gather<'_> {
                 })?
             }
             Some(_) => {
-                let stored = reader.take()?;
+                let stored = reader.take(!self.loom.loom.checks_pages)?;
                 let is_ids = stored.header.data_encoding().is_some_and(is_ids);
                 let keeps = !is_ids || (out.has_dictionary() && reader.keeps_ids());
                 let fits_version = match stored.header.kind {
