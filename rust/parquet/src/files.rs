@@ -57,6 +57,14 @@ struct Watched {
     context: Context,
 }
 
+impl Watched {
+    fn fault(&self) -> Result<()> {
+        self.context.fault("read").map_err(|e| {
+            Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
+        })
+    }
+}
+
 impl Store for Watched {
     fn path(&self) -> &str {
         self.inner.path()
@@ -67,10 +75,13 @@ impl Store for Watched {
     }
 
     fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
-        self.context.fault("read").map_err(|e| {
-            Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
-        })?;
+        self.fault()?;
         self.inner.read(range)
+    }
+
+    fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.fault()?;
+        self.inner.read_into(offset, out)
     }
 
     fn check_unchanged(&self) -> Result<()> {

@@ -23,7 +23,9 @@ use parquet::data_type::DataType;
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::decode::{ChunkDictionary, PageShape, decode_page, from_span, needs_dictionary_page};
+use super::decode::{
+    ChunkDictionary, PageShape, decode_page, from_span, is_ids, needs_dictionary_page,
+};
 use super::dictionary::Remap;
 use super::index::{ChunkIndex, Known};
 use super::{Block, Contents, Dictionary, Layout, Values};
@@ -285,7 +287,7 @@ impl Paged {
                 pages.leave_dictionary();
                 dictionary
             }
-            None => read_dictionary(&mut pages, self.shape.layout)?,
+            None => first_dictionary(&mut pages, self.shape.layout)?,
         };
         Ok(Group {
             index,
@@ -327,6 +329,7 @@ impl Paged {
         let Some(group) = &mut self.group else {
             return Err(Error::new(Kind::Internal, "a page is decoded before it was taken"));
         };
+        take_dictionary(stored, &mut group.pages, &mut group.dictionary, self.shape.layout)?;
         let page = group.pages.unpack_stored(stored)?;
         let rows = usize::try_from(stored.place.rows).unwrap_or(usize::MAX);
         let place = |e: Error| e.with_offset(stored.place.offset);
@@ -346,7 +349,38 @@ impl Paged {
     }
 }
 
-/// Reads the dictionary of a chunk that was just opened.
+/// Reads the dictionary of a chunk that was just opened, if that saves a request; where reading is
+/// cheap, it waits for the first page that refers to it. Many chunks begin with pages of ids and end
+/// with pages that need no dictionary.
+///
+/// # Errors
+/// Whatever is wrong with the page.
+pub fn first_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictionary> {
+    if pages.are_local() {
+        pages.leave_dictionary();
+        return Ok(ChunkDictionary::default());
+    }
+    read_dictionary(pages, layout)
+}
+
+/// Reads the dictionary if `stored` refers to it and it was not read yet.
+///
+/// # Errors
+/// Whatever is wrong with the page.
+pub fn take_dictionary(
+    stored: &Stored,
+    pages: &mut Pages,
+    dictionary: &mut ChunkDictionary,
+    layout: Layout,
+) -> Result<()> {
+    let refers = stored.header.data_encoding().is_some_and(is_ids);
+    if refers && dictionary.values.is_none() {
+        *dictionary = read_dictionary(pages, layout)?;
+    }
+    Ok(())
+}
+
+/// Reads the dictionary of a chunk, unless it was taken.
 ///
 /// # Errors
 /// Whatever is wrong with the page.

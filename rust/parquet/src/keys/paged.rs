@@ -18,7 +18,7 @@ use plait_core::{Error, Kind, Result};
 use super::page::{Cells, Look, OpenPage, Takes};
 use crate::block::Layout;
 use crate::block::decode::{ChunkDictionary, PageShape, needs_dictionary_page};
-use crate::block::reader::read_dictionary;
+use crate::block::reader::{first_dictionary, take_dictionary};
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::{Pages, guard};
@@ -124,7 +124,7 @@ impl Paged {
             ranks = book.table(*column, self.source.id, index);
             ChunkDictionary::default()
         } else {
-            read_dictionary(&mut pages, self.shape.layout)?
+            first_dictionary(&mut pages, self.shape.layout)?
         };
         Ok(Group {
             end: self.source.row_group_start(index) + self.source.row_group_rows(index),
@@ -151,6 +151,9 @@ impl Group {
             if self.skip >= rows {
                 self.skip -= rows;
                 continue;
+            }
+            if !matches!(takes, Takes::Ranks(..)) {
+                take_dictionary(&stored, &mut self.pages, &mut self.dictionary, shape.layout)?;
             }
             let page = self.pages.unpack_stored(&stored)?;
             let place = |e: Error| e.with_offset(stored.place.offset);

@@ -17,6 +17,7 @@
 //! # Not here
 //! Finding the pages (`locate`); decoding them (parquet's `ColumnReader`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -174,6 +175,12 @@ impl Pages {
         &self.locations
     }
 
+    /// Whether they lie in a local file, where reading twice costs little.
+    #[must_use]
+    pub fn are_local(&self) -> bool {
+        self.store.is_local()
+    }
+
     /// The page that comes next.
     #[must_use]
     pub fn peek(&self) -> Option<PageLoc> {
@@ -250,9 +257,7 @@ impl Pages {
             Held::InPlace(store) => {
                 let start = stored.place.offset + stored.header_len as u64;
                 let len = u64::from(stored.header.compressed_len);
-                let charge = self.context.charge(stored.header.compressed_len as usize);
-                let buffer = store.read(start..start + len)?;
-                Ok(Bytes::from_owner(Charged { buffer, _charge: charge }))
+                read_charged(&**store, start..start + len, &self.context)
             }
         }
     }
@@ -354,10 +359,8 @@ impl Pages {
                 }
                 end = end.max(page_end);
             }
-            let charge = context.charge(usize::try_from(end - offset).unwrap_or(usize::MAX));
-            let buffer = store.read(offset..end)?;
+            let bytes = read_charged(store, offset..end, context)?;
             context.consumed(end - offset);
-            let bytes = Bytes::from_owner(Charged { buffer, _charge: charge });
             *window = Window { start: offset, bytes };
         }
         let (start, end) = window.holds(offset, len).unwrap_or_default();
@@ -489,6 +492,26 @@ impl Pages {
     fn check_repeated(&self, header: &PageHeader, page: &PageLoc, buf: &Bytes) -> Result<()> {
         check_count(count_rows(header, buf, self.level_max, |_| Ok(buf.clone()))?, page)
     }
+}
+
+/// Reads `range` into a buffer that is accounted for until its last slice is dropped. Local files are
+/// read into buffers that are used again: taking new ones from the system costs as much as reading.
+fn read_charged(store: &dyn Store, range: Range<u64>, context: &Context) -> Result<Bytes> {
+    let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    // The store says what is wrong with a range that ends behind the file.
+    if store.is_local() && range.end <= store.len() {
+        let Some(mut buffer) = context.buffer(len) else {
+            return Err(Error::new(Kind::MemoryLimit, "not enough memory for one read")
+                .with_path(store.path())
+                .with_got(format!("{len} bytes")));
+        };
+        buffer.bytes_mut().resize(len, 0);
+        store.read_into(range.start, buffer.bytes_mut())?;
+        return Ok(Bytes::from_owner(buffer));
+    }
+    let charge = context.charge(len);
+    let buffer = store.read(range)?;
+    Ok(Bytes::from_owner(Charged { buffer, _charge: charge }))
 }
 
 fn check_count(count: LevelCount, page: &PageLoc) -> Result<()> {
