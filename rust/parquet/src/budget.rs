@@ -4,7 +4,7 @@
 //! limit ─┬─ 1/4  keys of all sources        → rows per batch of keys
 //!        ├─ 1/8  runs of one window         → rows per window
 //!        ├─ 1/4  pages read ahead           → bytes per source and leaf
-//!        ├─ 1/8  chunks that wait           → bytes of a batch before a chunk spills; two batches
+//!        ├─ 1/16 chunks that wait           → bytes of a batch before a chunk spills; two batches
 //!        └─ 1/16 page locations
 //! ```
 //!
@@ -46,9 +46,9 @@ impl Budget {
         Self {
             key_rows: key_rows.clamp(64, 4096),
             window_rows: (limit_bytes / 8 / size_of::<Run>()).max(1024) as u64,
-            batch_steps_bytes: limit_bytes / 32,
+            batch_steps_bytes: limit_bytes / 128,
             read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
-            waiting_bytes: limit_bytes / 16,
+            waiting_bytes: limit_bytes / 32,
             locations_bytes: limit_bytes / 16,
         }
     }

@@ -28,8 +28,8 @@ use parquet::file::reader::{ChunkReader, Length};
 use plait_core::Result;
 
 use crate::context::{Charge, Context};
-use crate::page::unwrap_error;
 use crate::page::pages::{Held, Stored};
+use crate::page::unwrap_error;
 use crate::store::{Store, read_exact_at, write_all_at};
 use crate::target::{storage, unnamed_file};
 

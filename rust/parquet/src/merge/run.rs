@@ -172,6 +172,7 @@ fn loom(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Loom 
         context: context.clone(),
         packers: Arc::default(),
         unions: Arc::default(),
+        carried: Arc::default(),
         levels: options
             .leaves_level_open()
             .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),

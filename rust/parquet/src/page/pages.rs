@@ -212,7 +212,8 @@ impl Pages {
     pub fn next_in_place(&mut self) -> Result<Option<Stored>> {
         let Some(page) = self.peek() else { return Ok(None) };
         let is_here = self.window.holds(page.offset, page.len as usize).is_some();
-        if self.level_max > 0 || page.len <= HEADER_READ_BYTES || is_here || !self.store.is_local() {
+        if self.level_max > 0 || page.len <= HEADER_READ_BYTES || is_here || !self.store.is_local()
+        {
             return self.next_stored();
         }
         self.context.check_cancelled()?;
@@ -378,7 +379,8 @@ impl Pages {
             return Err(corrupt("page header does not end"));
         };
         if let Some(want) = header.crc
-            && let Some(body) = bytes.get(len..).and_then(|b| b.get(..header.compressed_len as usize))
+            && let Some(body) =
+                bytes.get(len..).and_then(|b| b.get(..header.compressed_len as usize))
         {
             let got = crc32fast::hash(body);
             if got != want {

@@ -55,7 +55,8 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    pub(super) fn new(loom: &Loom, windows: &[&Steps]) -> Self {
+    /// The lanes of one leaf, with what the windows before left in `carried`.
+    pub(super) fn new(loom: &Loom, windows: &[&Steps], carried: Option<Self>) -> Self {
         let mut rows: Vec<Option<(u64, u64)>> = vec![None; loom.sources.len()];
         for taken in windows.iter().flat_map(|steps| steps.taken()) {
             if let Some(rows) = rows.get_mut(taken.source.index()) {
@@ -63,13 +64,52 @@ impl Lanes {
                 *rows = Some((start, taken.end));
             }
         }
-        Self {
+        let mut lanes = carried.unwrap_or_else(|| Self {
             lanes: rows.iter().map(|_| Lane::default()).collect(),
-            rows: rows.into_iter().map(Option::unwrap_or_default).collect(),
+            rows: vec![(0, 0); rows.len()],
             charge: loom.context.charge(0),
             held: 0,
             united: None,
+        });
+        lanes.go_on(&rows);
+        lanes
+    }
+
+    /// Sets what is wanted next. Lanes stay open that are at the first wanted row of their source.
+    fn go_on(&mut self, wanted: &[Option<(u64, u64)>]) {
+        for ((lane, rows), wanted) in self.lanes.iter_mut().zip(&mut self.rows).zip(wanted) {
+            let at = rows.0 - lane.left as u64;
+            *rows = match *wanted {
+                Some((start, end)) if lane.left > 0 && start == at => (rows.0, end),
+                other => {
+                    lane.close();
+                    other.unwrap_or_default()
+                }
+            };
         }
+        self.settle();
+    }
+
+    /// Ends a batch: readers and what is used up go, rows that are left stay for the next.
+    pub(super) fn rest(&mut self) {
+        for (lane, rows) in self.lanes.iter_mut().zip(&self.rows) {
+            match lane.left {
+                0 => lane.close(),
+                _ => lane.reader = None,
+            }
+            debug_assert!(rows.0 >= lane.left as u64, "a lane has more rows than were read");
+        }
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        self.held = self.lanes.iter().map(Lane::memory_size).sum();
+        self.charge.set(self.held + self.memory_size());
+    }
+
+    /// Bytes that resting lanes keep from being let go of.
+    pub(super) fn rest_size(&self) -> usize {
+        self.held + self.lanes.iter().map(Lane::page_size).sum::<usize>()
     }
 
     /// Begins a chunk. Blocks stay if their ids mean the same in it.
@@ -117,13 +157,12 @@ pub(super) fn gather(
 ) -> Result<()> {
     lanes.begin(loom.united.as_ref());
     let mut gather = Gather { loom, lanes };
-    let all = steps.as_slice();
-    let mut at = 0;
-    while at < all.len() {
-        at += gather.fast(&all[at..], out);
-        if let Some(step) = all.get(at) {
-            gather.slow(*step, out)?;
-            at += 1;
+    let mut words = steps.words();
+    while !words.is_empty() {
+        words = &words[gather.fast(words, out)..];
+        if let Some((step, taken)) = Step::first(words) {
+            gather.slow(step, out)?;
+            words = &words[taken..];
         }
     }
     out.flush()
@@ -136,8 +175,8 @@ struct Gather<'a> {
 
 impl Gather<'_> {
     /// Moves rows as long as they are here, of the usual form, and the page has room. Returns how
-    /// many steps were done.
-    fn fast(&mut self, steps: &[Step], out: &mut impl PageOut) -> usize {
+    /// many steps were done, which is as many words.
+    fn fast(&mut self, words: &[u32], out: &mut impl PageOut) -> usize {
         // One row more than fits is found by the slow way, which ends the page.
         let rows = out.rows_left().saturating_sub(1).min(FAST_ROWS_MAX);
         let bytes = out.bytes_left().saturating_sub(1);
@@ -152,7 +191,7 @@ impl Gather<'_> {
             let levels = rows.saturating_mul(REPEATED_LEVELS);
             let bytes = bytes.min(levels * width);
             return page.fill((rows, levels), 0, bytes, |cursor| {
-                walk(steps, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
+                walk(words, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
                     rows == 1 && lane.rows == Rows::Repeated && lane.put_repeated(width, cursor)
                 })
             });
@@ -163,7 +202,7 @@ impl Gather<'_> {
             ($n:literal) => {{
                 let rows = rows.min(bytes / $n);
                 page.fill((rows, rows), 0, rows * $n, |cursor| {
-                    walk(steps, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
+                    walk(words, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
                         is_known(lane) && {
                             lane.put_fixed::<$n>(rows, nullable, cursor);
                             true
@@ -174,7 +213,7 @@ impl Gather<'_> {
         }
         match self.loom.layout {
             _ if writes_ids => page.fill((rows, rows), rows, 0, |cursor| {
-                walk(steps, lanes, Form::Ids, cursor, |lane, rows, cursor| {
+                walk(words, lanes, Form::Ids, cursor, |lane, rows, cursor| {
                     is_known(lane) && {
                         lane.put_ids(rows, nullable, cursor);
                         true
@@ -188,7 +227,7 @@ impl Gather<'_> {
             Layout::Fixed(16) => fixed!(16),
             Layout::Fixed(_) => 0,
             Layout::Prefixed => page.fill((rows, rows), 0, bytes, |cursor| {
-                walk(steps, lanes, Form::Prefixed, cursor, |lane, rows, cursor| {
+                walk(words, lanes, Form::Prefixed, cursor, |lane, rows, cursor| {
                     rows == 1 && is_known(lane) && lane.put_prefixed(nullable, cursor)
                 })
             }),
@@ -309,18 +348,20 @@ impl Gather<'_> {
     }
 }
 
-/// Gives the rows of `steps` to `put` as long as they are here, in `form`, fit, and `put` says
+/// Gives the rows of the steps in `words` to `put` as long as they are here, in `form`, fit, and `put` says
 /// that it moved them. Returns how many steps were done.
 #[inline(always)]
 fn walk(
-    steps: &[Step],
+    words: &[u32],
     lanes: &mut [Lane],
     form: Form,
     cursor: &mut Cursor<'_>,
     mut put: impl FnMut(&mut Lane, usize, &mut Cursor<'_>) -> bool,
 ) -> usize {
     let mut done = 0;
-    for step in steps {
+    for word in words {
+        // Long runs go the slow way, which costs them nothing.
+        let Some(step) = Step::of_word(*word) else { break };
         let rows = step.len as usize;
         let Some(lane) = lanes.get_mut(step.source as usize) else { break };
         if rows > lane.left || lane.form != form || rows > cursor.rows_left() {

@@ -154,6 +154,11 @@ impl Lane {
         4 * self.ids.capacity() + self.def.capacity() + block
     }
 
+    /// Bytes of the unpacked page that are kept from being let go of.
+    pub(super) fn page_size(&self) -> usize {
+        self.plain.len()
+    }
+
     /// Moves the next `rows` rows of a lane whose rows are one level each and whose values are
     /// ids. The page has room for them.
     #[inline(always)]

@@ -13,11 +13,13 @@
 //! depends on the sources and the options, never on threads.
 //!
 //! # Cost
-//! One page of every source that has rows in the window; the packed chunk.
+//! One page of every source that has rows in the window; the packed chunk. Pages that windows share
+//! stay open between them as far as a share of the memory limit allows.
 //!
 //! # Not here
 //! Deciding the order (`plait_core::plan`); splicing whole row groups (`chunk`).
 
+mod carried;
 mod dictionaries;
 mod gather;
 mod lane;
@@ -48,6 +50,7 @@ use crate::spill::{SpillBuffer, Waiting};
 
 use gather::Lanes;
 
+pub use carried::Carried;
 pub use dictionaries::UnionCache;
 pub use output::{PageTask, Share};
 pub use steps::{Step, Steps};
@@ -75,6 +78,8 @@ pub struct Loom {
     pub levels: Option<Arc<Vec<OnceLock<i32>>>>,
     /// Dictionaries that were united for the last window.
     pub unions: Arc<UnionCache>,
+    /// Open pages of the last windows.
+    pub carried: Arc<Carried>,
     /// What may be copied without being decoded or encoded.
     pub tiers: Tiers,
     /// Whether the caller asked for dictionaries, or for none.
@@ -186,7 +191,7 @@ pub fn weave(
         splices: loom.sources.iter().map(may_splice).collect(),
         is_ours: true,
     };
-    let mut lanes = Lanes::new(loom, windows);
+    let mut lanes = Lanes::new(loom, windows, loom.carried.take(output.index));
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
         let make = how(loom, output, steps, &leaf.splices)?;
@@ -225,6 +230,7 @@ pub fn weave(
         }
         chunks.push(chunk);
     }
+    loom.carried.keep(output.index, lanes, &loom.context);
     Ok(chunks)
 }
 

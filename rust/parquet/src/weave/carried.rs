@@ -1,0 +1,53 @@
+//! Pages that are half used when a batch of windows ends wait here for the next.
+//!
+//! ```text
+//! batch 1  ▓▓▓▓▓▓▓▓▓▓░░│            page 7 of source 0: some rows taken
+//! batch 2             │▓▓░░░░       the same page, without unpacking it again
+//! ```
+//!
+//! # Invariants
+//! What waits is a copy of what the source holds: whether it waits or is read again changes no byte
+//! of the output. It takes no more than a share of the memory limit, and is accounted for.
+//!
+//! # Not here
+//! Whether a lane is where the next batch begins (`gather`).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::gather::Lanes;
+use crate::context::Context;
+
+/// The share of the memory limit that may wait.
+const CARRIED_SHARE: usize = 24;
+
+/// Lanes between batches, by leaf.
+#[derive(Default)]
+pub struct Carried(Mutex<Waiting>);
+
+#[derive(Default)]
+struct Waiting {
+    lanes: BTreeMap<usize, (Lanes, usize)>,
+    bytes: usize,
+}
+
+impl Carried {
+    /// The lanes of `leaf` as the last batch left them.
+    pub(super) fn take(&self, leaf: usize) -> Option<Lanes> {
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (lanes, bytes) = waiting.lanes.remove(&leaf)?;
+        waiting.bytes -= bytes;
+        Some(lanes)
+    }
+
+    /// Keeps the lanes of `leaf` for the next batch, if they are not too large.
+    pub(super) fn keep(&self, leaf: usize, mut lanes: Lanes, context: &Context) {
+        lanes.rest();
+        let bytes = lanes.rest_size();
+        let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.bytes + bytes <= context.limit_bytes() / CARRIED_SHARE {
+            waiting.bytes += bytes;
+            waiting.lanes.insert(leaf, (lanes, bytes));
+        }
+    }
+}
