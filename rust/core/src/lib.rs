@@ -3,6 +3,7 @@
 //! ```text
 //! error ── run ──┬── key ──┬── plan     who is next, in windows of runs
 //!                │         └── region   who overlaps whom
+//!                ├── interleave         rows of many arrays as one
 //!                └── schema             one type for many
 //! ```
 //!
@@ -14,6 +15,7 @@
 //! Reading and writing Parquet (`plait_parquet`).
 
 pub mod error;
+pub mod interleave;
 pub mod key;
 pub mod plan;
 pub mod region;

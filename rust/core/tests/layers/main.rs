@@ -11,6 +11,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("error", ""),
     ("run", ""),
     ("schema", ""),
+    ("interleave", "error run"),
     ("key", "error"),
     ("plan", "error key run"),
     ("region", "run"),

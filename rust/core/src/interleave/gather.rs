@@ -1,0 +1,286 @@
+//! One array out of selected rows of many: types that have their values in place.
+//!
+//! ```text
+//! type of the output ─┬─ numbers, times, decimals ─▶ kernel::fixed     validity ─▶ kernel::bits
+//!                     ├─ booleans ─────────────────▶ kernel::bits
+//!                     ├─ text, binary ─────────────▶ kernel::bytes     views ─▶ kernel::views
+//!                     ├─ dictionaries ─▶ dictionary   run ends ─▶ run_end
+//!                     └─ lists, structs, maps, unions ─▶ nested ─▶ here, a level below
+//! ```
+//!
+//! # Invariants
+//! The output has exactly the type that is asked for. Sources have that type up to nullability, names
+//! inside of lists and maps, 32-bit offsets where the output has 64, and dictionaries where it has none.
+//!
+//! # Cost
+//! One look at the type a level, not a row.
+//!
+//! # Not here
+//! Finding the common type (`types`); what is selected (`select`).
+
+use std::sync::Arc;
+
+use arrow_array::types::{
+    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, LargeBinaryType, LargeUtf8Type,
+    StringViewType, Utf8Type,
+};
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeBinaryArray, GenericByteArray,
+    NullArray, PrimitiveArray, downcast_primitive,
+};
+use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow_schema::DataType;
+
+use super::select::Selection;
+use super::{dictionary, kernel, nested, run_end};
+use crate::{Error, Kind, Result};
+
+/// Views of values that are longer have them in a buffer.
+const VIEW_BYTES_MAX: u32 = 12;
+
+/// What is the same for all levels of one gather.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// Largest 32-bit offset; tests have smaller ones.
+    pub(super) offset_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { offset_max: i32::MAX as usize }
+    }
+}
+
+impl Limits {
+    /// Largest offset of a type.
+    pub(super) fn offset_max(self, is_large: bool) -> usize {
+        if is_large { i64::MAX as usize } else { self.offset_max }
+    }
+}
+
+/// The rows of `values` that are selected, as an array of type `out`.
+pub(super) fn gather(
+    values: &[&dyn Array],
+    selection: &Selection,
+    out: &DataType,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let is_dictionary = |a: &&dyn Array| matches!(a.data_type(), DataType::Dictionary(..));
+    if !matches!(out, DataType::Dictionary(..)) && values.iter().any(is_dictionary) {
+        return dictionary::expanded(values, selection, out, limits);
+    }
+    macro_rules! primitive {
+        ($t:ty) => {
+            primitive::<$t>(values, selection, out)
+        };
+    }
+    downcast_primitive! {
+        out => (primitive),
+        DataType::Null => Ok(Arc::new(NullArray::new(selection.len()))),
+        DataType::Boolean => boolean(values, selection),
+        DataType::Utf8 => bytes::<Utf8Type, Utf8Type>(values, selection, limits),
+        DataType::Binary => bytes::<BinaryType, BinaryType>(values, selection, limits),
+        DataType::LargeUtf8 => {
+            if is(values, &DataType::Utf8) {
+                bytes::<Utf8Type, LargeUtf8Type>(values, selection, limits)
+            } else {
+                bytes::<LargeUtf8Type, LargeUtf8Type>(values, selection, limits)
+            }
+        },
+        DataType::LargeBinary => {
+            if is(values, &DataType::Binary) {
+                bytes::<BinaryType, LargeBinaryType>(values, selection, limits)
+            } else {
+                bytes::<LargeBinaryType, LargeBinaryType>(values, selection, limits)
+            }
+        },
+        DataType::Utf8View => views::<StringViewType>(values, selection),
+        DataType::BinaryView => views::<BinaryViewType>(values, selection),
+        DataType::FixedSizeBinary(width) => fixed_size_binary(values, selection, *width),
+        DataType::Dictionary(key, _) => dictionary::gather(values, selection, key, out, limits),
+        DataType::RunEndEncoded(ends, _) => run_end::gather(values, selection, ends, out, limits),
+        _ => nested::gather(values, selection, out, limits)
+    }
+}
+
+fn is(values: &[&dyn Array], data_type: &DataType) -> bool {
+    values.first().is_some_and(|array| array.data_type() == data_type)
+}
+
+/// All `values` as arrays of type `T`.
+pub(super) fn typed<'a, T: 'static>(values: &[&'a dyn Array]) -> Result<Vec<&'a T>> {
+    let typed = |array: &&'a dyn Array| array.as_any().downcast_ref::<T>().ok_or_else(mixed);
+    values.iter().map(typed).collect()
+}
+
+/// Types were compared when the interleave was made.
+pub(super) fn mixed() -> Error {
+    Error::new(Kind::Internal, "an array is not of the common type")
+}
+
+/// 32 bits are not enough.
+pub(super) fn overflow(what: &str) -> Error {
+    Error::new(Kind::Unsupported, format!("{what} do not fit 32-bit offsets"))
+        .with_hint("use the large type: `to_arrow(large=True)`; or export a stream of chunks")
+}
+
+/// Validity of the selected rows; `None` where none is null.
+pub(super) fn nulls<'a>(
+    values: impl Iterator<Item = Option<&'a NullBuffer>>,
+    selection: &Selection,
+) -> Option<NullBuffer> {
+    let bits = |nulls: Option<&'a NullBuffer>| {
+        let nulls = nulls.filter(|nulls| nulls.null_count() > 0)?;
+        Some((nulls.validity(), nulls.offset()))
+    };
+    let sources: Vec<_> = values.map(bits).collect();
+    if sources.iter().all(Option::is_none) {
+        return None;
+    }
+    let bits = kernel::bits(&sources, selection);
+    let nulls = NullBuffer::new(BooleanBuffer::new(bits, 0, selection.len()));
+    (nulls.null_count() > 0).then_some(nulls)
+}
+
+/// Validity of the selected rows of whole arrays.
+pub(super) fn nulls_of(values: &[&dyn Array], selection: &Selection) -> Option<NullBuffer> {
+    nulls(values.iter().map(|array| array.nulls()), selection)
+}
+
+fn primitive<T: ArrowPrimitiveType>(
+    values: &[&dyn Array],
+    selection: &Selection,
+    out: &DataType,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<PrimitiveArray<T>>(values)?;
+    let buffer = fixed::<T>(&arrays, selection);
+    let array = PrimitiveArray::<T>::try_new(ScalarBuffer::new(buffer, 0, selection.len()), nulls);
+    Ok(Arc::new(array.map_err(invalid)?.with_data_type(out.clone())))
+}
+
+/// Values of a primitive type, without validity.
+pub(super) fn fixed<T: ArrowPrimitiveType>(
+    arrays: &[&PrimitiveArray<T>],
+    selection: &Selection,
+) -> Buffer {
+    let sources: Vec<_> = arrays.iter().map(|array| kernel::raw(array)).collect();
+    kernel::fixed(&sources, size_of::<T::Native>(), selection)
+}
+
+fn boolean(values: &[&dyn Array], selection: &Selection) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<BooleanArray>(values)?;
+    let sources: Vec<kernel::Bits<'_>> =
+        arrays.iter().map(|array| Some((array.values().values(), array.values().offset()))).collect();
+    let bits = kernel::bits(&sources, selection);
+    Ok(Arc::new(BooleanArray::new(BooleanBuffer::new(bits, 0, selection.len()), nulls)))
+}
+
+fn bytes<I: ByteArrayType, O: ByteArrayType>(
+    values: &[&dyn Array],
+    selection: &Selection,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<GenericByteArray<I>>(values)?;
+    let sources: Vec<kernel::Texts<'_, I::Offset>> =
+        arrays.iter().map(|array| (array.offsets(), array.value_data())).collect();
+    let max = limits.offset_max(size_of::<O::Offset>() == size_of::<i64>());
+    let copied = kernel::bytes::<I::Offset, O::Offset>(&sources, selection, max)
+        .ok_or_else(|| overflow("values"))?;
+    Ok(Arc::new(kernel::byte_array::<O>(copied, nulls)))
+}
+
+fn fixed_size_binary(
+    values: &[&dyn Array],
+    selection: &Selection,
+    width: i32,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<FixedSizeBinaryArray>(values)?;
+    let size = usize::try_from(width).map_err(|_| mixed())?;
+    let sources: Vec<_> = arrays.iter().map(|array| array.value_data()).collect();
+    let buffer = kernel::fixed(&sources, size, selection);
+    let array = FixedSizeBinaryArray::try_new_with_len(width, buffer, nulls, selection.len());
+    Ok(Arc::new(array.map_err(invalid)?))
+}
+
+/// Views keep their bytes where they are: buffers are shared, and only those that are used.
+fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<arrow_array::GenericByteViewArray<T>>(values)?;
+    let sources: Vec<&[u128]> = arrays.iter().map(|array| &**array.views()).collect();
+    if arrays.iter().all(|array| array.data_buffers().is_empty()) {
+        let views = kernel::views(&sources, selection, |_, view| view);
+        return Ok(Arc::new(kernel::view_array::<T>(views.into(), Vec::new(), nulls)));
+    }
+    let mut buffers = Buffers::new(arrays.iter().map(|array| &array.data_buffers()[..]).collect());
+    let views = kernel::views(&sources, selection, |array, view| buffers.remap(array, view));
+    Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
+}
+
+/// The buffers that the views of an output lead to.
+struct Buffers<'a> {
+    sources: Vec<&'a [Buffer]>,
+    /// Where the places of each array begin.
+    bases: Vec<usize>,
+    /// The place of each buffer in the output.
+    places: Vec<u32>,
+    used: Vec<Buffer>,
+    seen: std::collections::BTreeMap<(usize, usize), u32>,
+}
+
+impl<'a> Buffers<'a> {
+    const NONE: u32 = u32::MAX;
+
+    fn new(sources: Vec<&'a [Buffer]>) -> Self {
+        let mut total = 0;
+        let mut bases = Vec::with_capacity(sources.len());
+        for buffers in &sources {
+            bases.push(total);
+            total += buffers.len();
+        }
+        let places = vec![Self::NONE; total];
+        Self { sources, bases, places, used: Vec::new(), seen: Default::default() }
+    }
+
+    #[inline(always)]
+    fn remap(&mut self, array: usize, view: u128) -> u128 {
+        #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
+        let (len, buffer) = (view as u32, (view >> 64) as u32);
+        if len <= VIEW_BYTES_MAX {
+            return view;
+        }
+        let base = self.bases.get(array).copied().unwrap_or(0);
+        let mut place = self.places.get(base + buffer as usize).copied().unwrap_or(Self::NONE);
+        if place == Self::NONE {
+            place = self.place(array, buffer as usize);
+            if place == Self::NONE {
+                return 0; // leads nowhere, which only null rows may do
+            }
+        }
+        (view & !(u128::from(u32::MAX) << 64)) | (u128::from(place) << 64)
+    }
+
+    #[cold]
+    fn place(&mut self, array: usize, index: usize) -> u32 {
+        let Some(buffer) = self.sources.get(array).and_then(|buffers| buffers.get(index)) else {
+            return Self::NONE;
+        };
+        let id = (buffer.as_ptr() as usize, buffer.len());
+        let place = *self.seen.entry(id).or_insert_with(|| {
+            self.used.push(buffer.clone());
+            u32::try_from(self.used.len() - 1).unwrap_or(Self::NONE)
+        });
+        if let Some(known) = self.places.get_mut(self.bases[array] + index) {
+            *known = place;
+        }
+        place
+    }
+}
+
+/// What Arrow refuses is a source that breaks the promises of its own type.
+pub(super) fn invalid(error: arrow_schema::ArrowError) -> Error {
+    Error::new(Kind::InvalidArgument, "an array breaks the rules of its type").with_cause(error)
+}

@@ -1,0 +1,269 @@
+//! Lists, structs, maps and unions: the selection of rows becomes a selection of what is below them.
+//!
+//! ```text
+//! offsets 0 2 2 5     rows 2, 0     elements 2..5, 0..2     new offsets 0 3 5
+//! ```
+//!
+//! # Invariants
+//! A level below is gathered once, with runs of elements; no array is made a row.
+//!
+//! # Cost
+//! 16 bytes a list that leaves, until the level below is copied.
+//!
+//! # Not here
+//! Values without levels (`gather`).
+
+use std::sync::Arc;
+
+use arrow_array::types::Int8Type;
+use arrow_array::{
+    Array, ArrayRef, FixedSizeListArray, GenericListArray, GenericListViewArray, MapArray,
+    OffsetSizeTrait, PrimitiveArray, StructArray, UnionArray,
+};
+use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_schema::{DataType, FieldRef, Fields, UnionFields, UnionMode};
+
+use super::gather::{self, Limits, invalid, mixed, nulls_of, overflow, typed};
+
+use super::select::{Children, Selection, broken};
+use crate::Result;
+
+/// The selected rows of nested arrays.
+pub(super) fn gather(
+    values: &[&dyn Array],
+    selection: &Selection,
+    out: &DataType,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let small = |large: &DataType| {
+        values.first().is_some_and(|array| {
+            std::mem::discriminant(array.data_type()) != std::mem::discriminant(large)
+        })
+    };
+    match out {
+        DataType::Struct(fields) => structs(values, selection, fields, limits),
+        DataType::List(field) => lists::<i32, i32>(values, selection, field, limits),
+        DataType::LargeList(field) if small(out) => {
+            lists::<i32, i64>(values, selection, field, limits)
+        }
+        DataType::LargeList(field) => lists::<i64, i64>(values, selection, field, limits),
+        DataType::ListView(field) => list_views::<i32, i32>(values, selection, field, limits),
+        DataType::LargeListView(field) if small(out) => {
+            list_views::<i32, i64>(values, selection, field, limits)
+        }
+        DataType::LargeListView(field) => list_views::<i64, i64>(values, selection, field, limits),
+        DataType::FixedSizeList(field, size) => {
+            fixed_size_lists(values, selection, field, *size, limits)
+        }
+        DataType::Map(field, ordered) => maps(values, selection, field, *ordered, limits),
+        DataType::Union(fields, mode) => unions(values, selection, fields, *mode, limits),
+        _ => Err(mixed()),
+    }
+}
+
+fn structs(
+    values: &[&dyn Array],
+    selection: &Selection,
+    fields: &Fields,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<StructArray>(values)?;
+    let column = |(i, field): (usize, &FieldRef)| {
+        let below: Option<Vec<&dyn Array>> =
+            arrays.iter().map(|array| array.columns().get(i).map(|column| &**column)).collect();
+        gather::gather(&below.ok_or_else(mixed)?, selection, field.data_type(), limits)
+    };
+    let columns = fields.iter().enumerate().map(column).collect::<Result<_>>()?;
+    let array =
+        StructArray::try_new_with_length(fields.clone(), columns, nulls, selection.len());
+    Ok(Arc::new(array.map_err(invalid)?))
+}
+
+fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
+    values: &[&dyn Array],
+    selection: &Selection,
+    field: &FieldRef,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<GenericListArray<I>>(values)?;
+    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    let offsets: Vec<&[I]> = arrays.iter().map(|array| array.value_offsets()).collect();
+    let (offsets, taken) = elements(&below, selection, &offsets, O::IS_LARGE, limits)?;
+    let taken = gather::gather(&below, &taken, field.data_type(), limits)?;
+    let array = GenericListArray::<O>::try_new(Arc::clone(field), offsets, taken, nulls);
+    Ok(Arc::new(array.map_err(invalid)?))
+}
+
+/// Offsets of the lists that leave, and their elements.
+fn elements<I: OffsetSizeTrait, O: OffsetSizeTrait>(
+    below: &[&dyn Array],
+    selection: &Selection,
+    offsets: &[&[I]],
+    is_large: bool,
+    limits: Limits,
+) -> Result<(OffsetBuffer<O>, Selection)> {
+    let lens = below.iter().map(|array| array.len()).collect();
+    let max = limits.offset_max(is_large);
+    let found = selection.below::<I, O>(offsets, lens, max)?;
+    let (offsets, taken) = found.ok_or_else(|| overflow("elements of lists"))?;
+    if offsets.windows(2).any(|pair| pair[1] < pair[0]) {
+        return Err(broken("lists"));
+    }
+    Ok((OffsetBuffer::new(offsets.into()), taken))
+}
+
+fn maps(
+    values: &[&dyn Array],
+    selection: &Selection,
+    field: &FieldRef,
+    ordered: bool,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<MapArray>(values)?;
+    let below: Vec<&dyn Array> = arrays.iter().map(|array| array.entries() as &dyn Array).collect();
+    let offsets: Vec<&[i32]> = arrays.iter().map(|array| array.value_offsets()).collect();
+    let (offsets, taken) = elements(&below, selection, &offsets, false, limits)?;
+    let entries = gather::gather(&below, &taken, field.data_type(), limits)?;
+    let entries = entries.as_any().downcast_ref::<StructArray>().ok_or_else(mixed)?.clone();
+    let array = MapArray::try_new(Arc::clone(field), offsets, entries, nulls, ordered);
+    Ok(Arc::new(array.map_err(invalid)?))
+}
+
+fn fixed_size_lists(
+    values: &[&dyn Array],
+    selection: &Selection,
+    field: &FieldRef,
+    size: i32,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<FixedSizeListArray>(values)?;
+    let each = usize::try_from(size).map_err(|_| mixed())?;
+    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    let mut children = Children::new(below.iter().map(|array| array.len()).collect());
+    selection.try_for_each(|array, start, len| children.push(array, start * each, len * each))?;
+    let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
+    let array = FixedSizeListArray::try_new_with_length(
+        Arc::clone(field),
+        size,
+        taken,
+        nulls,
+        selection.len(),
+    );
+    Ok(Arc::new(array.map_err(invalid)?))
+}
+
+/// Lists that may share elements: they are copied, or taken over whole where that is less.
+fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
+    values: &[&dyn Array],
+    selection: &Selection,
+    field: &FieldRef,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let nulls = nulls_of(values, selection);
+    let arrays = typed::<GenericListViewArray<I>>(values)?;
+    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    let lens: Vec<usize> = below.iter().map(|array| array.len()).collect();
+    let mut used = vec![false; lens.len()];
+    let mut copied = 0_usize;
+    selection.try_for_each(|array, start, len| {
+        let sizes = arrays.get(array).and_then(|a| a.sizes().get(start..start + len));
+        copied += sizes.ok_or_else(mixed)?.iter().map(|size| size.as_usize()).sum::<usize>();
+        used[array] = true;
+        Ok(())
+    })?;
+    let whole = lens.iter().zip(&used).filter(|(_, used)| **used).map(|(len, _)| len).sum();
+
+    let mut children = Children::new(lens.clone());
+    let mut bases = Vec::new();
+    let share = copied > whole;
+    if share {
+        for (array, (len, used)) in lens.iter().zip(&used).enumerate() {
+            bases.push(children.len());
+            children.push(array, 0, if *used { *len } else { 0 })?;
+        }
+    }
+    let mut offsets: Vec<O> = Vec::with_capacity(selection.len());
+    let mut sizes: Vec<O> = Vec::with_capacity(selection.len());
+    selection.try_for_each(|array, start, len| {
+        let from = arrays.get(array).ok_or_else(mixed)?;
+        let rows = from.offsets()[start..start + len].iter().zip(&from.sizes()[start..start + len]);
+        for (offset, size) in rows {
+            let (offset, size) = (offset.as_usize(), size.as_usize());
+            if share {
+                offsets.push(O::usize_as(bases[array] + offset));
+            } else {
+                offsets.push(O::usize_as(children.len()));
+                children.push(array, offset, size)?;
+            }
+            sizes.push(O::usize_as(size));
+        }
+        Ok(())
+    })?;
+    if children.len() > limits.offset_max(O::IS_LARGE) {
+        return Err(overflow("elements of lists"));
+    }
+    let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
+    let (offsets, sizes) = (offsets.into(), sizes.into());
+    let array =
+        GenericListViewArray::<O>::try_new(Arc::clone(field), offsets, sizes, taken, nulls);
+    Ok(Arc::new(array.map_err(invalid)?))
+}
+
+fn unions(
+    values: &[&dyn Array],
+    selection: &Selection,
+    fields: &UnionFields,
+    mode: UnionMode,
+    limits: Limits,
+) -> Result<ArrayRef> {
+    let arrays = typed::<UnionArray>(values)?;
+    let ids: Vec<PrimitiveArray<Int8Type>> =
+        arrays.iter().map(|array| PrimitiveArray::new(array.type_ids().clone(), None)).collect();
+    let ids = gather::fixed::<Int8Type>(&ids.iter().collect::<Vec<_>>(), selection);
+    let ids = ScalarBuffer::<i8>::new(ids, 0, selection.len());
+    if mode == UnionMode::Sparse {
+        let column = |(id, field): (i8, &FieldRef)| {
+            let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.child(id)).collect();
+            gather::gather(&below, selection, field.data_type(), limits)
+        };
+        let columns = fields.iter().map(column).collect::<Result<_>>()?;
+        let array = UnionArray::try_new(fields.clone(), ids, None, columns);
+        return Ok(Arc::new(array.map_err(invalid)?));
+    }
+    let mut children: Vec<Option<Children>> = Vec::new();
+    children.resize_with(1 + i8::MAX as usize, || None);
+    for (id, _) in fields.iter() {
+        let lens = arrays.iter().map(|array| array.child(id).len()).collect();
+        let place = usize::try_from(id).ok().and_then(|id| children.get_mut(id));
+        *place.ok_or_else(mixed)? = Some(Children::new(lens));
+    }
+    let mut offsets: Vec<i32> = Vec::with_capacity(selection.len());
+    selection.try_for_each(|array, start, len| {
+        let from = arrays.get(array).ok_or_else(mixed)?;
+        let places = from.offsets().ok_or_else(mixed)?;
+        for row in start..start + len {
+            let id = usize::try_from(from.type_ids()[row]).map_err(|_| broken("unions"))?;
+            let below = children.get_mut(id).and_then(Option::as_mut);
+            let below = below.ok_or_else(|| broken("unions"))?;
+            let place = usize::try_from(places[row]).map_err(|_| broken("unions"))?;
+            if below.len() > limits.offset_max {
+                return Err(overflow("values of unions"));
+            }
+            offsets.push(i32::try_from(below.len()).unwrap_or(i32::MAX));
+            below.push(array, place, 1)?;
+        }
+        Ok(())
+    })?;
+    let column = |(id, field): (i8, &FieldRef)| {
+        let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.child(id)).collect();
+        let taken = usize::try_from(id).ok().and_then(|id| children.get_mut(id)?.take());
+        gather::gather(&below, &taken.ok_or_else(mixed)?.finish(), field.data_type(), limits)
+    };
+    let columns = fields.iter().map(column).collect::<Result<_>>()?;
+    let array = UnionArray::try_new(fields.clone(), ids, Some(offsets.into()), columns);
+    Ok(Arc::new(array.map_err(invalid)?))
+}

@@ -1,0 +1,344 @@
+//! Which rows leave, proved to exist: the only thing the kernels believe.
+//!
+//! ```text
+//! selectors   arrays 0 0 0 1 1      Runs [0:4+3] [1:0+2]        rows follow each other
+//!             rows   4 5 6 0 1
+//!             arrays 0 1 0 1 0      Rows (0,4) (1,9) (0,2) ..   they do not
+//!             rows   4 9 2 7 5
+//! ```
+//!
+//! # Invariants
+//! Every selected row is below the limit of its array, and there is a limit for every array that is
+//! named. The fields are private, and every constructor of this file checks it, except `proved`, which
+//! `lower` calls after `all_inside`.
+//!
+//! # Cost
+//! 16 bytes a run or 8 bytes a row.
+//!
+//! # Not here
+//! Copying (`kernel`, `gather`); selectors as users pass them (`lower`).
+
+use crate::run::{Run, Runs, SourceId};
+use crate::{Error, Kind, Result};
+use arrow_array::OffsetSizeTrait;
+
+/// Runs that are shorter on average are copied row by row. Crossover measured by the bench
+/// `interleave`, shapes `runs of 2` to `runs of 8`.
+pub(super) const RUN_ROWS_MIN: usize = 4;
+
+/// Ranges of lists that are shorter on average are copied element by element.
+const CHILD_ROWS_MIN: usize = 2;
+
+/// One row of one array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RowAt {
+    pub(super) array: u32,
+    pub(super) row: u32,
+}
+
+/// The rows, in the order in which they leave.
+#[derive(Clone, Debug)]
+pub(super) enum Form {
+    /// Row by row.
+    Rows(Vec<RowAt>),
+    /// Ranges of rows; none is empty.
+    Runs(Vec<Run>),
+}
+
+/// Rows of several arrays, all of which exist.
+#[derive(Clone, Debug)]
+pub(super) struct Selection {
+    form: Form,
+    len: usize,
+    limits: Vec<usize>,
+}
+
+impl Selection {
+    /// Number of rows that leave.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The rows.
+    pub(super) fn form(&self) -> &Form {
+        &self.form
+    }
+
+    /// For every array, a number that is above every row selected of it.
+    pub(super) fn limits(&self) -> &[usize] {
+        &self.limits
+    }
+
+    /// What `runs` selects of arrays of `lens` rows; runs may be empty.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a run that leaves its array.
+    pub(super) fn from_runs(runs: &[Run], lens: Vec<usize>) -> Result<Self> {
+        let mut len = 0_usize;
+        for run in runs {
+            let rows = lens.get(run.source.index()).copied();
+            let end = run.start.checked_add(u64::from(run.len));
+            let fits = rows.is_some_and(|rows| end.is_some_and(|end| end <= rows as u64));
+            if !fits {
+                let at = u64::try_from(len).unwrap_or(u64::MAX);
+                return Err(outside(run.source.index(), run.start, u64::from(run.len), &lens, at));
+            }
+            len = len.checked_add(run.len as usize).ok_or_else(too_many)?;
+        }
+        let short = len < runs.len().saturating_mul(RUN_ROWS_MIN) && narrow(&lens);
+        let form = if short {
+            Form::Rows(expanded(runs, len))
+        } else {
+            Form::Runs(runs.iter().filter(|run| run.len > 0).copied().collect())
+        };
+        Ok(Self { form, len, limits: lens })
+    }
+
+    /// What `rows` selects of arrays of `lens` rows.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for the first row that does not exist.
+    pub(super) fn from_rows(rows: Vec<RowAt>, lens: Vec<usize>) -> Result<Self> {
+        for (i, at) in rows.iter().enumerate() {
+            if lens.get(at.array as usize).is_none_or(|len| at.row as usize >= *len) {
+                return Err(outside(at.array as usize, u64::from(at.row), 1, &lens, i as u64));
+            }
+        }
+        Ok(Self { len: rows.len(), form: Form::Rows(rows), limits: lens })
+    }
+
+    /// What `rows` selects of arrays of `lens` rows; `lower` has proved that all exist.
+    pub(super) fn proved(rows: Vec<RowAt>, lens: Vec<usize>) -> Self {
+        debug_assert!(
+            rows.iter().all(|at| lens.get(at.array as usize).is_some_and(|l| (at.row as usize) < *l)),
+            "a selection has rows that do not exist"
+        );
+        Self { len: rows.len(), form: Form::Rows(rows), limits: lens }
+    }
+
+    /// All rows of one array.
+    pub(super) fn all(len: usize) -> Self {
+        let mut runs = Runs::default();
+        runs.push(SourceId(0), 0, len as u64);
+        Self { form: Form::Runs(runs.as_slice().to_vec()), len, limits: vec![len] }
+    }
+
+    /// What `row` selects of one array of `len` rows, for each of its own rows.
+    pub(super) fn of_one(rows: impl Iterator<Item = usize>, len: usize) -> Result<Self> {
+        if narrow(&[len]) {
+            let at = |row| RowAt { array: 0, row: u32::try_from(row).unwrap_or(u32::MAX) };
+            return Self::from_rows(rows.map(at).collect(), vec![len]);
+        }
+        let mut children = Children::new(vec![len]);
+        for row in rows {
+            children.push(0, row, 1)?;
+        }
+        Ok(children.finish())
+    }
+
+    /// Calls `each` with every run; single rows are runs of 1.
+    #[inline]
+    pub(super) fn try_for_each(
+        &self,
+        mut each: impl FnMut(usize, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        match &self.form {
+            Form::Rows(rows) => {
+                rows.iter().try_for_each(|at| each(at.array as usize, at.row as usize, 1))
+            }
+            Form::Runs(runs) => runs.iter().try_for_each(|run| {
+                each(run.source.index(), usize::try_from(run.start).unwrap_or(0), run.len as usize)
+            }),
+        }
+    }
+
+    /// The rest of the range at `cursor`: array, first row, number of rows.
+    pub(super) fn range(&self, cursor: &Cursor) -> Option<(usize, usize, usize)> {
+        match &self.form {
+            Form::Rows(rows) => {
+                rows.get(cursor.index).map(|at| (at.array as usize, at.row as usize, 1))
+            }
+            Form::Runs(runs) => runs.get(cursor.index).map(|run| {
+                let start = usize::try_from(run.start).unwrap_or(0) + cursor.done;
+                (run.source.index(), start, run.len as usize - cursor.done)
+            }),
+        }
+    }
+
+    /// The place `len` rows behind `cursor`, which lie in one range.
+    pub(super) fn after(&self, cursor: Cursor, len: usize) -> Cursor {
+        match self.range(&cursor) {
+            Some((_, _, rows)) if rows > len => Cursor { done: cursor.done + len, ..cursor },
+            _ => Cursor { index: cursor.index + 1, done: 0 },
+        }
+    }
+
+    /// `len` rows from `cursor` on, and the place behind them.
+    pub(super) fn part(&self, mut cursor: Cursor, len: usize) -> (Self, Cursor) {
+        let limits = self.limits.clone();
+        let mut left = len;
+        match &self.form {
+            Form::Rows(rows) => {
+                let end = rows.len().min(cursor.index + len);
+                let rows = rows.get(cursor.index..end).unwrap_or_default().to_vec();
+                let part = Self { len: rows.len(), form: Form::Rows(rows), limits };
+                (part, Cursor { index: end, done: 0 })
+            }
+            Form::Runs(_) => {
+                let mut runs = Runs::default();
+                while left > 0
+                    && let Some((array, start, rows)) = self.range(&cursor)
+                {
+                    let rows = rows.min(left);
+                    let source = SourceId(u32::try_from(array).unwrap_or(u32::MAX));
+                    runs.push(source, start as u64, rows as u64);
+                    cursor = self.after(cursor, rows);
+                    left -= rows;
+                }
+                let form = Form::Runs(runs.as_slice().to_vec());
+                (Self { len: len - left, form, limits }, cursor)
+            }
+        }
+    }
+
+    /// The ranges of elements below lists with `offsets`, and the offsets of the lists that leave.
+    ///
+    /// `lens` are the lengths of the arrays of elements. Offsets above `max` do not fit: `None`.
+    pub(super) fn below<I: OffsetSizeTrait, O: OffsetSizeTrait>(
+        &self,
+        offsets: &[&[I]],
+        lens: Vec<usize>,
+        max: usize,
+    ) -> Result<Option<(Vec<O>, Self)>> {
+        let mut children = Children::new(lens);
+        children.runs.reserve(match &self.form {
+            Form::Rows(rows) => rows.len(),
+            Form::Runs(runs) => runs.len(),
+        });
+        let mut out = Vec::with_capacity(self.len + 1);
+        out.push(O::zero());
+        self.try_for_each(|array, start, len| {
+            let ends = offsets.get(array).and_then(|o| o.get(start..=start + len));
+            let Some([first, ends @ ..]) = ends else { return Err(broken("lists")) };
+            let first = first.as_usize();
+            let base = children.len;
+            let end = ends.last().map_or(first, |end| end.as_usize());
+            let elements = end.checked_sub(first).ok_or_else(|| broken("lists"))?;
+            children.push(array, first, elements)?;
+            // Sums that do not fit are refused below, once.
+            let ends = ends.iter();
+            out.extend(ends.map(|end| O::usize_as(base.wrapping_add(end.as_usize() - first))));
+            Ok(())
+        })?;
+        Ok((children.len <= max).then(|| (out, children.finish())))
+    }
+}
+
+/// A place in a selection: so many rows of range `index` are done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Cursor {
+    index: usize,
+    done: usize,
+}
+
+/// Ranges of elements on their way to a selection.
+pub(super) struct Children {
+    runs: Vec<Run>,
+    len: usize,
+    limits: Vec<usize>,
+}
+
+impl Children {
+    /// Of arrays of `lens` elements.
+    pub(super) fn new(lens: Vec<usize>) -> Self {
+        Self { runs: Vec::new(), len: 0, limits: lens }
+    }
+
+    /// Lengths of the arrays.
+    pub(super) fn limits(&self) -> &[usize] {
+        &self.limits
+    }
+
+    /// Number of elements so far.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Appends elements `start..start + len` of `array`.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when they are not there: the lists are broken.
+    #[inline]
+    pub(super) fn push(&mut self, array: usize, start: usize, len: usize) -> Result<()> {
+        if len == 0 {
+            return Ok(());
+        }
+        let rows = self.limits.get(array).copied().unwrap_or(0);
+        let Some(end) = start.checked_add(len).filter(|end| *end <= rows) else {
+            return Err(broken("lists"));
+        };
+        let source = SourceId(u32::try_from(array).unwrap_or(u32::MAX));
+        self.len = self.len.checked_add(len).ok_or_else(too_many)?;
+        if let Some(last) = self.runs.last_mut()
+            && last.source == source
+            && last.end() == start as u64
+            && let Some(joined) = u32::try_from(len).ok().and_then(|len| last.len.checked_add(len))
+        {
+            last.len = joined;
+            return Ok(());
+        }
+        let mut start = start;
+        while start < end {
+            let len = u32::try_from(end - start).unwrap_or(u32::MAX);
+            self.runs.push(Run { start: start as u64, len, source });
+            start += len as usize;
+        }
+        Ok(())
+    }
+
+    /// The selection.
+    pub(super) fn finish(self) -> Selection {
+        let Self { runs, len, limits } = self;
+        let short = len < runs.len().saturating_mul(CHILD_ROWS_MIN) && narrow(&limits);
+        let form = if short { Form::Rows(expanded(&runs, len)) } else { Form::Runs(runs) };
+        Selection { form, len, limits }
+    }
+}
+
+/// Whether rows of arrays of `lens` rows can be told by 32 bits.
+pub(super) fn narrow(lens: &[usize]) -> bool {
+    lens.iter().all(|len| u32::try_from(*len).is_ok())
+}
+
+/// Row by row; starts fit 32 bits because lengths do.
+fn expanded(runs: &[Run], len: usize) -> Vec<RowAt> {
+    let mut rows = Vec::with_capacity(len);
+    for run in runs {
+        let start = u32::try_from(run.start).unwrap_or(u32::MAX);
+        let row = |i| RowAt { array: run.source.0, row: start.wrapping_add(i) };
+        rows.extend((0..run.len).map(row));
+    }
+    rows
+}
+
+/// A row that is not there.
+pub(super) fn outside(array: usize, row: u64, len: u64, lens: &[usize], at: u64) -> Error {
+    let Some(rows) = lens.get(array) else {
+        return Error::new(Kind::InvalidArgument, "array index is out of range")
+            .with_row(at)
+            .with_got(format!("`array_indices` {array} of {} arrays", lens.len()));
+    };
+    let found = if len == 1 { row.to_string() } else { format!("{row} to {row} + {len}") };
+    Error::new(Kind::InvalidArgument, "row index is out of range")
+        .with_row(at)
+        .with_got(format!("`row_indices` {found}, where array {array} has {rows} rows"))
+}
+
+/// Offsets that contradict the values below them.
+pub(super) fn broken(what: &str) -> Error {
+    Error::new(Kind::InvalidArgument, format!("offsets of {what} lead outside of their values"))
+}
+
+fn too_many() -> Error {
+    Error::new(Kind::Unsupported, "more rows than can be counted")
+}
