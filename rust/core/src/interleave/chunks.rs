@@ -31,7 +31,7 @@ const STEP_ROWS: usize = 1024;
 #[derive(Debug)]
 pub struct Chunks {
     values: Vec<ArrayRef>,
-    selection: Selection,
+    selection: Selection<'static>,
     out: DataType,
     limits: Limits,
     rows_max: usize,
@@ -43,7 +43,7 @@ pub struct Chunks {
 impl Chunks {
     pub(super) fn new(
         values: Vec<ArrayRef>,
-        selection: Selection,
+        selection: Selection<'_>,
         out: DataType,
         (rows_max, bytes_max): (usize, usize),
         limits: Limits,
@@ -51,6 +51,7 @@ impl Chunks {
         let left = selection.len();
         let rows_max = rows_max.max(1);
         let cursor = Cursor::default();
+        let (selection, _) = selection.part(cursor, left);
         Self { values, selection, out, limits, rows_max, bytes_max, cursor, left }
     }
 

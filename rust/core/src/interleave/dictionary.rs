@@ -94,9 +94,9 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
         Form::Rows(rows) => {
             let sources: Vec<(&[K::Native], &[K::Native])> =
                 arrays.iter().zip(&maps).map(|(a, map)| (&**a.keys().values(), &**map)).collect();
-            keys.extend(rows.iter().map(|at| {
-                let (keys, map) = sources[at.array as usize];
-                mapped(map, &keys[at.row as usize])
+            keys.extend(rows.iter().map(|(array, row)| {
+                let (keys, map) = sources[array];
+                mapped(map, &keys[row])
             }));
         }
         Form::Runs(_) => selection.try_for_each(|array, start, len| {

@@ -31,7 +31,7 @@ use arrow_buffer::{
 };
 use arrow_schema::DataType;
 
-use super::select::{Form, RowAt, Selection};
+use super::select::{Form, Rows, Selection};
 use crate::run::Run;
 
 /// Runs of as many bytes are copied as one vector, if there is room.
@@ -75,16 +75,16 @@ pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
 ///
 /// # Safety
 /// Every row is inside of its source, and `out` has room for all.
-unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &[RowAt], out: *mut u8) {
+unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
     let bases: Vec<*const T> = sources.iter().map(|source| source.as_ptr().cast()).collect();
     let mut out = out.cast::<T>();
-    for at in rows {
-        debug_assert!((at.row as usize + 1) * size_of::<T>() <= sources[at.array as usize].len());
+    for (array, row) in rows.iter() {
+        debug_assert!((row + 1) * size_of::<T>() <= sources[array].len());
         // SAFETY: the caller proved that the array is there and the row inside of it. Sources need not be
         // aligned.
         unsafe {
-            let base = *bases.get_unchecked(at.array as usize);
-            out.write_unaligned(base.add(at.row as usize).read_unaligned());
+            let base = *bases.get_unchecked(array);
+            out.write_unaligned(base.add(row).read_unaligned());
             out = out.add(1);
         }
     }
@@ -94,12 +94,12 @@ unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &[RowAt], out: *mut u8) {
 ///
 /// # Safety
 /// As for [`fixed_rows`]; `out` has room for the slack behind `bytes`.
-unsafe fn any_rows(sources: &[&[u8]], width: usize, rows: &[RowAt], out: *mut u8, bytes: usize) {
-    for (i, at) in rows.iter().enumerate() {
+unsafe fn any_rows(sources: &[&[u8]], width: usize, rows: &Rows, out: *mut u8, bytes: usize) {
+    for (i, (array, row)) in rows.iter().enumerate() {
         // SAFETY: the caller proved that the row is inside of its source; row `i` of the output is too.
         unsafe {
-            let source = sources.get_unchecked(at.array as usize);
-            copy(source, at.row as usize * width, out.add(i * width), width, bytes - i * width);
+            let source = sources.get_unchecked(array);
+            copy(source, row * width, out.add(i * width), width, bytes - i * width);
         }
     }
 }
@@ -110,7 +110,7 @@ unsafe fn any_rows(sources: &[&[u8]], width: usize, rows: &[RowAt], out: *mut u8
 /// As for [`any_rows`].
 unsafe fn fixed_runs(sources: &[&[u8]], width: usize, runs: &[Run], out: *mut u8, bytes: usize) {
     let mut done = 0;
-    for run in runs {
+    for run in runs.iter() {
         let len = run.len as usize * width;
         // SAFETY: the caller proved that the run is inside of its source, and the lengths of all runs add
         // up to `bytes`.
@@ -172,7 +172,7 @@ pub(super) fn bits(sources: &[Bits<'_>], selection: &Selection) -> Buffer {
             unsafe { bit_rows(sources, rows, &mut words) }
         }
         Form::Runs(runs) => {
-            for run in runs {
+            for run in runs.iter() {
                 bit_run(sources.get(run.source.index()).copied().flatten(), run, &mut words);
             }
         }
@@ -192,29 +192,31 @@ struct BitBase {
 ///
 /// # Safety
 /// Every row is inside of its source.
-unsafe fn bit_rows(sources: &[Bits<'_>], rows: &[RowAt], words: &mut Words) {
+unsafe fn bit_rows(sources: &[Bits<'_>], rows: &Rows, words: &mut Words) {
     const ONES: &[u8] = &[0xff];
     let base = |source: &Bits<'_>| match source {
         Some((bytes, offset)) => BitBase { bytes: bytes.as_ptr(), offset: *offset, mask: usize::MAX },
         None => BitBase { bytes: ONES.as_ptr(), offset: 0, mask: 0 },
     };
     let bases: Vec<BitBase> = sources.iter().map(base).collect();
-    for rows in rows.chunks(64) {
+    let mut left = rows.iter();
+    while left.len() > 0 {
         let mut word = 0_u64;
-        for (i, at) in rows.iter().enumerate() {
-            debug_assert!(sources[at.array as usize].is_none_or(|(bytes, offset)| {
-                (at.row as usize + offset) / 8 < bytes.len()
-            }));
+        let len = left.len().min(64);
+        for (i, (array, row)) in left.by_ref().take(64).enumerate() {
+            debug_assert!(
+                sources[array].is_none_or(|(bytes, offset)| (row + offset) / 8 < bytes.len())
+            );
             // SAFETY: the caller proved that the array is there and the row's bit inside of it; where
             // there are no bits, the mask makes it bit 0 of `ONES`.
             unsafe {
-                let base = bases.get_unchecked(at.array as usize);
-                let bit = (at.row as usize + base.offset) & base.mask;
+                let base = bases.get_unchecked(array);
+                let bit = (row + base.offset) & base.mask;
                 let byte = *base.bytes.add(bit / 8);
                 word |= u64::from((byte >> (bit % 8)) & 1) << i;
             }
         }
-        words.push(word, rows.len());
+        words.push(word, len);
     }
 }
 
@@ -320,16 +322,16 @@ pub(super) fn bytes<I: ArrowNativeType, O: ArrowNativeType>(
         match selection.form() {
             Form::Rows(rows) => {
                 let bases: Vec<*const I> = sources.iter().map(|(o, _)| o.as_ptr()).collect();
-                for at in rows {
-                    debug_assert!((at.row as usize) + 1 < sources[at.array as usize].0.len());
-                    let ends = (*bases.get_unchecked(at.array as usize)).add(at.row as usize);
+                for (array, row) in rows.iter() {
+                    debug_assert!(row + 1 < sources[array].0.len());
+                    let ends = (*bases.get_unchecked(array)).add(row);
                     total += (*ends.add(1)).as_usize() - (*ends).as_usize();
                     next = next.add(1);
                     next.write(O::usize_as(total));
                 }
             }
             Form::Runs(runs) => {
-                for run in runs {
+                for run in runs.iter() {
                     let offsets: &[I] = sources.get_unchecked(run.source.index()).0;
                     let ends = offsets.get_unchecked(start(run)..=start(run) + run.len as usize);
                     let first = ends.first().map_or(0, |first| first.as_usize());
@@ -361,13 +363,13 @@ pub(super) fn bytes<I: ArrowNativeType, O: ArrowNativeType>(
         };
         match selection.form() {
             Form::Rows(rows) => {
-                for at in rows {
-                    let (offsets, source) = sources.get_unchecked(at.array as usize);
-                    append(offsets, source, at.row as usize, 1);
+                for (array, row) in rows.iter() {
+                    let (offsets, source) = sources.get_unchecked(array);
+                    append(offsets, source, row, 1);
                 }
             }
             Form::Runs(runs) => {
-                for run in runs {
+                for run in runs.iter() {
                     let (offsets, source) = sources.get_unchecked(run.source.index());
                     append(offsets, source, start(run), run.len as usize);
                 }
@@ -409,16 +411,16 @@ pub(super) fn views(
     unsafe {
         match selection.form() {
             Form::Rows(rows) => {
-                for at in rows {
-                    debug_assert!((at.row as usize) < sources[at.array as usize].len());
-                    let source = sources.get_unchecked(at.array as usize);
-                    let view = *source.get_unchecked(at.row as usize);
-                    next.write(remap(at.array as usize, view));
+                for (array, row) in rows.iter() {
+                    debug_assert!(row < sources[array].len());
+                    let source = sources.get_unchecked(array);
+                    let view = *source.get_unchecked(row);
+                    next.write(remap(array, view));
                     next = next.add(1);
                 }
             }
             Form::Runs(runs) => {
-                for run in runs {
+                for run in runs.iter() {
                     let source = sources.get_unchecked(run.source.index());
                     for view in source.get_unchecked(start(run)..start(run) + run.len as usize) {
                         next.write(remap(run.source.index(), *view));

@@ -18,39 +18,51 @@
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, ArrayRef};
+use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::DataType;
 
-use super::select::{Children, RUN_ROWS_MIN, RowAt, Selection, narrow, outside};
+use super::select::{Children, Selection, narrow, outside};
 use crate::{Error, Kind, Result};
 
 /// An unsigned integer of a selector.
-trait Index: Copy + Eq + Ord + Default {
+trait Index: ArrowNativeType + Ord {
     fn wide(self) -> u64;
-    fn low(self) -> u32;
     /// Whether `self` follows `before`.
     fn follows(self, before: Self) -> bool;
+    /// Numbers that fit 32 bits, in 32 bits.
+    fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32>;
 }
 
 macro_rules! index {
-    ($($t:ty),*) => {$(
+    ($($t:ty: $narrowed:expr),*) => {$(
         impl Index for $t {
             #[inline(always)]
             fn wide(self) -> u64 {
                 self.into()
             }
             #[inline(always)]
-            fn low(self) -> u32 {
-                self as u32
-            }
-            #[inline(always)]
             fn follows(self, before: Self) -> bool {
                 // Nothing follows the largest number.
                 (self == before.wrapping_add(1)) & (self != 0)
             }
+            fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32> {
+                $narrowed(all)
+            }
         }
     )*};
 }
-index!(u8, u16, u32, u64);
+index!(
+    u8: |all: &ScalarBuffer<u8>| all.iter().copied().map(u32::from).collect(),
+    u16: |all: &ScalarBuffer<u16>| all.iter().copied().map(u32::from).collect(),
+    u32: ScalarBuffer::clone,
+    u64: |all: &ScalarBuffer<u64>| {
+        #[expect(clippy::cast_possible_truncation, reason = "rows are below 2^32, which was checked")]
+        all.iter().map(|n| *n as u32).collect()
+    }
+);
+
+/// Selectors with shorter runs are taken row by row. Crossover measured by the bench `interleave`.
+const SELECTOR_RUN_ROWS_MIN: usize = 6;
 
 /// Checks that `selector` is one: unsigned, without nulls.
 ///
@@ -77,7 +89,7 @@ pub(super) fn check(name: &str, selector: &dyn Array) -> Result<()> {
 ///
 /// # Errors
 /// `InvalidArgument` for the first row that does not exist.
-pub(super) fn lower(arrays: &ArrayRef, rows: &ArrayRef, lens: Vec<usize>) -> Result<Selection> {
+pub(super) fn lower(arrays: &ArrayRef, rows: &ArrayRef, lens: Vec<usize>) -> Result<Selection<'static>> {
     match arrays.data_type() {
         DataType::UInt8 => rows_of::<UInt8Type>(arrays, rows, lens),
         DataType::UInt16 => rows_of::<UInt16Type>(arrays, rows, lens),
@@ -90,7 +102,7 @@ fn rows_of<A: ArrowPrimitiveType>(
     arrays: &ArrayRef,
     rows: &ArrayRef,
     lens: Vec<usize>,
-) -> Result<Selection>
+) -> Result<Selection<'static>>
 where
     A::Native: Index,
 {
@@ -109,35 +121,40 @@ where
     }
 }
 
-fn lowered<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: Vec<usize>) -> Result<Selection> {
-    let breaks = breaks(arrays, rows);
-    if rows.len() >= breaks * RUN_ROWS_MIN || !narrow(&lens) {
+/// Runs are looked for in so many places, of so many rows each.
+const SAMPLES: usize = 8;
+const SAMPLE_ROWS: usize = 32;
+
+fn lowered<A: Index, R: Index>(
+    arrays: &ScalarBuffer<A>,
+    rows: &ScalarBuffer<R>,
+    lens: Vec<usize>,
+) -> Result<Selection<'static>> {
+    if are_long(arrays, rows) || !narrow(&lens) {
         return runs(arrays, rows, lens);
     }
     if !all_inside(arrays, rows, &lens) {
         return Err(first_outside(arrays, rows, &lens));
     }
-    let both = arrays.iter().zip(rows);
-    let rows = both.map(|(array, row)| RowAt { array: array.low(), row: row.low() }).collect();
-    Ok(Selection::proved(rows, lens))
+    Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), lens))
 }
 
-/// Number of rows that do not follow the row before, with the first.
-fn breaks<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> usize {
-    let mut breaks = usize::from(!rows.is_empty());
-    let (next_arrays, next_rows) = (arrays.get(1..), rows.get(1..));
-    let (Some(next_arrays), Some(next_rows)) = (next_arrays, next_rows) else { return breaks };
-    // Blocks that 32-bit lanes can count.
-    const BLOCK: usize = 1024;
-    let befores = arrays.chunks(BLOCK).zip(rows.chunks(BLOCK));
-    let afters = next_arrays.chunks(BLOCK).zip(next_rows.chunks(BLOCK));
-    for ((a0, r0), (a1, r1)) in befores.zip(afters) {
-        let pairs = a0.iter().zip(a1).zip(r0.iter().zip(r1));
-        let count =
-            pairs.map(|((a0, a1), (r0, r1))| u32::from((a0 != a1) | !r1.follows(*r0))).sum::<u32>();
-        breaks += count as usize;
+/// Whether runs are long, as far as samples tell; either answer is correct, one is quicker.
+fn are_long<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> bool {
+    let step = (rows.len() / SAMPLES).max(SAMPLE_ROWS);
+    let (mut seen, mut breaks) = (0, 0);
+    for (arrays, rows) in arrays.chunks(step).zip(rows.chunks(step)) {
+        let (arrays, rows) = (arrays.iter().take(SAMPLE_ROWS), rows.iter().take(SAMPLE_ROWS));
+        let mut before = None;
+        for (array, row) in arrays.zip(rows) {
+            if let Some((a, r)) = before {
+                seen += 1;
+                breaks += usize::from(*array != a || !row.follows(r));
+            }
+            before = Some((*array, *row));
+        }
     }
-    breaks
+    seen >= breaks * SELECTOR_RUN_ROWS_MIN
 }
 
 /// Whether every row exists: at once where the largest row is below the shortest array.
@@ -150,7 +167,7 @@ fn all_inside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> b
     }
     array < lens.len() as u64
         && arrays.iter().zip(rows).all(|(array, row)| {
-            lens.get(array.low() as usize).is_some_and(|len| row.wide() < *len as u64)
+            lens.get(array.as_usize()).is_some_and(|len| row.wide() < *len as u64)
         })
 }
 
@@ -166,43 +183,54 @@ fn first_outside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -
 }
 
 /// Joins rows that follow each other, and checks each run once.
-fn runs<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: Vec<usize>) -> Result<Selection> {
+fn runs<A: Index, R: Index>(
+    arrays: &[A],
+    rows: &[R],
+    lens: Vec<usize>,
+) -> Result<Selection<'static>> {
     let len = rows.len().min(arrays.len());
     let mut children = Children::new(lens);
-    let mut at = 0;
-    while let (Some(array), Some(row)) = (arrays.get(at), rows.get(at)) {
-        let end = at + run_len(&arrays[at..len], &rows[at..len]);
-        let index = usize::try_from(array.wide());
-        let start = usize::try_from(row.wide());
-        let fits = |(index, start): (usize, usize)| children.push(index, start, end - at).ok();
-        if index.ok().zip(start.ok()).and_then(fits).is_none() {
-            return Err(first_outside(arrays, rows, children.limits()));
+    let mut open = 0;
+    let mut close = |from: usize, to: usize| {
+        let array = usize::try_from(arrays[from].wide()).ok();
+        let start = usize::try_from(rows[from].wide()).ok();
+        let (Some(array), Some(start)) = (array, start) else { return false };
+        children.push(array, start, to - from).is_ok()
+    };
+    let mut all_inside = true;
+    for at in (1..len).step_by(64) {
+        let end = len.min(at + 64);
+        let mut mask = breaks(&arrays[at - 1..end], &rows[at - 1..end]);
+        while mask != 0 {
+            let next = at + mask.trailing_zeros() as usize;
+            all_inside &= close(open, next);
+            open = next;
+            mask &= mask - 1;
         }
-        at = end;
+    }
+    if len > 0 {
+        all_inside &= close(open, len);
+    }
+    if !all_inside {
+        return Err(first_outside(arrays, rows, children.limits()));
     }
     Ok(children.finish())
 }
 
-/// Length of the run at the front.
-#[inline]
-fn run_len<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> usize {
-    const BLOCK: usize = 16;
-    let mut len = 1;
-    // Blocks overlap their neighbour by the row they continue.
-    while let (Some(a), Some(r)) = (arrays.get(len - 1..len + BLOCK), rows.get(len - 1..len + BLOCK))
-    {
-        let pairs = a[..BLOCK].iter().zip(&a[1..]).zip(r[..BLOCK].iter().zip(&r[1..]));
-        let joined =
-            pairs.fold(true, |all, ((a0, a1), (r0, r1))| all & (a0 == a1) & r1.follows(*r0));
-        if !joined {
-            break;
-        }
-        len += BLOCK;
+/// Bit `i` is set where row `i + 1` does not follow row `i`; at most 65 rows.
+#[inline(always)]
+fn breaks<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> u64 {
+    let mask = |a0: &[A], a1: &[A], r0: &[R], r1: &[R]| {
+        let pairs = a0.iter().zip(a1).zip(r0.iter().zip(r1));
+        pairs.enumerate().fold(0, |mask, (i, ((a0, a1), (r0, r1)))| {
+            mask | u64::from((a0 != a1) | !r1.follows(*r0)) << i
+        })
+    };
+    match (arrays.first_chunk::<65>(), rows.first_chunk::<65>()) {
+        // Known lengths make straight code.
+        (Some(a), Some(r)) => mask(&a[..64], &a[1..], &r[..64], &r[1..]),
+        _ => mask(arrays, arrays.get(1..).unwrap_or_default(), rows, rows.get(1..).unwrap_or_default()),
     }
-    while len < rows.len() && arrays[len] == arrays[len - 1] && rows[len].follows(rows[len - 1]) {
-        len += 1;
-    }
-    len
 }
 
 /// A selector as 64-bit numbers.

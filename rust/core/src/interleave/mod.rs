@@ -404,7 +404,7 @@ impl Interleave {
         gather::gather(&values, &selection, out, limits)
     }
 
-    fn selection(&self) -> Result<Selection> {
+    fn selection(&self) -> Result<Selection<'_>> {
         self.order.lowered(self.values.iter().map(|array| array.len()).collect())
     }
 
@@ -414,12 +414,22 @@ impl Interleave {
 }
 
 fn field_of(array: &ArrayRef) -> Field {
-    // What has no validity may still have nulls: dictionaries, runs, unions, nulls.
-    let nullable = array.nulls().is_some() || array.is_nullable();
-    Field::new("", array.data_type().clone(), nullable)
+    Field::new("", array.data_type().clone(), is_nullable(array))
+}
+
+/// What has no validity may still have nulls: dictionaries, runs, unions, nulls.
+fn is_nullable(array: &ArrayRef) -> bool {
+    array.nulls().is_some() || array.is_nullable()
 }
 
 fn fields_of(values: &[ArrayRef]) -> Vec<FieldRef> {
+    // One field is enough where types are equal, which is quick to see.
+    if let Some((first, rest)) = values.split_first()
+        && rest.iter().all(|array| array.data_type() == first.data_type())
+    {
+        let nullable = values.iter().any(is_nullable);
+        return vec![Arc::new(field_of(first).with_nullable(nullable))];
+    }
     values.iter().map(|array| Arc::new(field_of(array))).collect()
 }
 

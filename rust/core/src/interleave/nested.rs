@@ -103,7 +103,7 @@ fn elements<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     offsets: &[&[I]],
     is_large: bool,
     limits: Limits,
-) -> Result<(OffsetBuffer<O>, Selection)> {
+) -> Result<(OffsetBuffer<O>, Selection<'static>)> {
     let lens = below.iter().map(|array| array.len()).collect();
     let max = limits.offset_max(is_large);
     let found = selection.below::<I, O>(offsets, lens, max)?;

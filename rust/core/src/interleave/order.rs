@@ -57,7 +57,7 @@ impl Order {
     }
 
     /// The rows, checked against arrays of `lens` rows.
-    pub(super) fn lowered(&self, lens: Vec<usize>) -> Result<Selection> {
+    pub(super) fn lowered(&self, lens: Vec<usize>) -> Result<Selection<'_>> {
         match self {
             Self::Selectors { arrays, rows } => lower::lower(arrays, rows, lens),
             Self::Runs { runs, .. } => Selection::from_runs(runs.as_slice(), lens),
@@ -166,7 +166,12 @@ fn told(
 pub(super) fn pairs(selection: &Selection) -> (Vec<u32>, Vec<u64>) {
     match selection.form() {
         Form::Rows(rows) => {
-            told(rows.iter().map(|at| (at.array, u64::from(at.row), 1)), selection.len())
+            let (mut arrays, mut numbers) = (Vec::new(), Vec::new());
+            for (array, row) in rows.iter() {
+                arrays.push(u32::try_from(array).unwrap_or(u32::MAX));
+                numbers.push(row as u64);
+            }
+            (arrays, numbers)
         }
         Form::Runs(runs) => {
             told(runs.iter().map(|run| (run.source.0, run.start, run.len)), selection.len())
@@ -206,7 +211,8 @@ pub(super) fn composed(
 /// Two selectors behind each other, as wide as the wider.
 fn joined(a: &ArrayRef, b: &ArrayRef) -> Result<ArrayRef> {
     if a.data_type() == b.data_type() {
-        let both = Selection::from_runs(&whole(&[a.len(), b.len()]), vec![a.len(), b.len()])?;
+        let whole = whole(&[a.len(), b.len()]);
+        let both = Selection::from_runs(&whole, vec![a.len(), b.len()])?;
         return gather(&[&**a, &**b], &both, a.data_type(), Limits::default());
     }
     let mut numbers = lower::numbers(a)?;

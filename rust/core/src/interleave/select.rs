@@ -3,7 +3,7 @@
 //! ```text
 //! selectors   arrays 0 0 0 1 1      Runs [0:4+3] [1:0+2]        rows follow each other
 //!             rows   4 5 6 0 1
-//!             arrays 0 1 0 1 0      Rows (0,4) (1,9) (0,2) ..   they do not
+//!             arrays 0 1 0 1 0      Rows, as they are             they do not
 //!             rows   4 9 2 7 5
 //! ```
 //!
@@ -18,9 +18,13 @@
 //! # Not here
 //! Copying (`kernel`, `gather`); selectors as users pass them (`lower`).
 
+use std::borrow::Cow;
+
+use arrow_array::OffsetSizeTrait;
+use arrow_buffer::ScalarBuffer;
+
 use crate::run::{Run, Runs, SourceId};
 use crate::{Error, Kind, Result};
-use arrow_array::OffsetSizeTrait;
 
 /// Runs that are shorter on average are copied row by row. Crossover measured by the bench
 /// `interleave`, shapes `runs of 2` to `runs of 8`.
@@ -29,38 +33,50 @@ pub(super) const RUN_ROWS_MIN: usize = 4;
 /// Ranges of lists that are shorter on average are copied element by element.
 const CHILD_ROWS_MIN: usize = 2;
 
-/// One row of one array.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RowAt {
-    pub(super) array: u32,
-    pub(super) row: u32,
+/// Single rows: arrays and rows, equally many.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Rows {
+    arrays: ScalarBuffer<u32>,
+    rows: ScalarBuffer<u32>,
+}
+
+impl Rows {
+    /// Array and row, one by one.
+    #[inline(always)]
+    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, usize)> + '_ {
+        self.arrays.iter().zip(&*self.rows).map(|(array, row)| (*array as usize, *row as usize))
+    }
+
+    fn get(&self, index: usize) -> Option<(usize, usize)> {
+        Some((*self.arrays.get(index)? as usize, *self.rows.get(index)? as usize))
+    }
 }
 
 /// The rows, in the order in which they leave.
 #[derive(Clone, Debug)]
-pub(super) enum Form {
+pub(super) enum Form<'a> {
     /// Row by row.
-    Rows(Vec<RowAt>),
+    Rows(Rows),
     /// Ranges of rows; none is empty.
-    Runs(Vec<Run>),
+    Runs(Cow<'a, [Run]>),
 }
 
 /// Rows of several arrays, all of which exist.
 #[derive(Clone, Debug)]
-pub(super) struct Selection {
-    form: Form,
+pub(super) struct Selection<'a> {
+    form: Form<'a>,
     len: usize,
     limits: Vec<usize>,
 }
 
-impl Selection {
+impl<'a> Selection<'a> {
     /// Number of rows that leave.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
     /// The rows.
-    pub(super) fn form(&self) -> &Form {
+    pub(super) fn form(&self) -> &Form<'a> {
         &self.form
     }
 
@@ -73,62 +89,48 @@ impl Selection {
     ///
     /// # Errors
     /// `InvalidArgument` for a run that leaves its array.
-    pub(super) fn from_runs(runs: &[Run], lens: Vec<usize>) -> Result<Self> {
-        let mut len = 0_usize;
+    pub(super) fn from_runs(runs: &'a [Run], lens: Vec<usize>) -> Result<Self> {
+        let (mut len, mut are_full) = (0_usize, true);
         for run in runs {
-            let rows = lens.get(run.source.index()).copied();
-            let end = run.start.checked_add(u64::from(run.len));
-            let fits = rows.is_some_and(|rows| end.is_some_and(|end| end <= rows as u64));
-            if !fits {
+            let rows = lens.get(run.source.index()).copied().unwrap_or(0) as u64;
+            let left = rows.checked_sub(run.start);
+            if left.is_none_or(|left| left < u64::from(run.len)) || run.source.index() >= lens.len() {
                 let at = u64::try_from(len).unwrap_or(u64::MAX);
                 return Err(outside(run.source.index(), run.start, u64::from(run.len), &lens, at));
             }
             len = len.checked_add(run.len as usize).ok_or_else(too_many)?;
+            are_full &= run.len > 0;
         }
         let short = len < runs.len().saturating_mul(RUN_ROWS_MIN) && narrow(&lens);
         let form = if short {
             Form::Rows(expanded(runs, len))
+        } else if are_full {
+            Form::Runs(Cow::Borrowed(runs))
         } else {
             Form::Runs(runs.iter().filter(|run| run.len > 0).copied().collect())
         };
         Ok(Self { form, len, limits: lens })
     }
 
-    /// What `rows` selects of arrays of `lens` rows.
-    ///
-    /// # Errors
-    /// `InvalidArgument` for the first row that does not exist.
-    pub(super) fn from_rows(rows: Vec<RowAt>, lens: Vec<usize>) -> Result<Self> {
-        for (i, at) in rows.iter().enumerate() {
-            if lens.get(at.array as usize).is_none_or(|len| at.row as usize >= *len) {
-                return Err(outside(at.array as usize, u64::from(at.row), 1, &lens, i as u64));
-            }
-        }
-        Ok(Self { len: rows.len(), form: Form::Rows(rows), limits: lens })
-    }
-
-    /// What `rows` selects of arrays of `lens` rows; `lower` has proved that all exist.
-    pub(super) fn proved(rows: Vec<RowAt>, lens: Vec<usize>) -> Self {
+    /// What `arrays` and `rows` select of arrays of `lens` rows; `lower` has proved that all exist.
+    pub(super) fn proved(
+        arrays: ScalarBuffer<u32>,
+        rows: ScalarBuffer<u32>,
+        lens: Vec<usize>,
+    ) -> Self {
+        let rows = Rows { arrays, rows };
         debug_assert!(
-            rows.iter().all(|at| lens.get(at.array as usize).is_some_and(|l| (at.row as usize) < *l)),
+            rows.iter().all(|(array, row)| lens.get(array).is_some_and(|len| row < *len)),
             "a selection has rows that do not exist"
         );
-        Self { len: rows.len(), form: Form::Rows(rows), limits: lens }
+        Self { len: rows.rows.len(), form: Form::Rows(rows), limits: lens }
     }
 
-    /// All rows of one array.
-    pub(super) fn all(len: usize) -> Self {
-        let mut runs = Runs::default();
-        runs.push(SourceId(0), 0, len as u64);
-        Self { form: Form::Runs(runs.as_slice().to_vec()), len, limits: vec![len] }
-    }
-
-    /// What `row` selects of one array of `len` rows, for each of its own rows.
+    /// What `rows` select of one array of `len` rows.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for a row that does not exist.
     pub(super) fn of_one(rows: impl Iterator<Item = usize>, len: usize) -> Result<Self> {
-        if narrow(&[len]) {
-            let at = |row| RowAt { array: 0, row: u32::try_from(row).unwrap_or(u32::MAX) };
-            return Self::from_rows(rows.map(at).collect(), vec![len]);
-        }
         let mut children = Children::new(vec![len]);
         for row in rows {
             children.push(0, row, 1)?;
@@ -144,7 +146,7 @@ impl Selection {
     ) -> Result<()> {
         match &self.form {
             Form::Rows(rows) => {
-                rows.iter().try_for_each(|at| each(at.array as usize, at.row as usize, 1))
+                rows.iter().try_for_each(|(array, row)| each(array, row, 1))
             }
             Form::Runs(runs) => runs.iter().try_for_each(|run| {
                 each(run.source.index(), usize::try_from(run.start).unwrap_or(0), run.len as usize)
@@ -156,7 +158,7 @@ impl Selection {
     pub(super) fn range(&self, cursor: &Cursor) -> Option<(usize, usize, usize)> {
         match &self.form {
             Form::Rows(rows) => {
-                rows.get(cursor.index).map(|at| (at.array as usize, at.row as usize, 1))
+                rows.get(cursor.index).map(|(array, row)| (array, row, 1))
             }
             Form::Runs(runs) => runs.get(cursor.index).map(|run| {
                 let start = usize::try_from(run.start).unwrap_or(0) + cursor.done;
@@ -174,15 +176,16 @@ impl Selection {
     }
 
     /// `len` rows from `cursor` on, and the place behind them.
-    pub(super) fn part(&self, mut cursor: Cursor, len: usize) -> (Self, Cursor) {
+    pub(super) fn part(&self, mut cursor: Cursor, len: usize) -> (Selection<'static>, Cursor) {
         let limits = self.limits.clone();
         let mut left = len;
         match &self.form {
             Form::Rows(rows) => {
-                let end = rows.len().min(cursor.index + len);
-                let rows = rows.get(cursor.index..end).unwrap_or_default().to_vec();
-                let part = Self { len: rows.len(), form: Form::Rows(rows), limits };
-                (part, Cursor { index: end, done: 0 })
+                let end = self.len.min(cursor.index + len);
+                let len = end - cursor.index;
+                let arrays = rows.arrays.slice(cursor.index, len);
+                let rows = Rows { arrays, rows: rows.rows.slice(cursor.index, len) };
+                (Selection { len, form: Form::Rows(rows), limits }, Cursor { index: end, done: 0 })
             }
             Form::Runs(_) => {
                 let mut runs = Runs::default();
@@ -195,8 +198,8 @@ impl Selection {
                     cursor = self.after(cursor, rows);
                     left -= rows;
                 }
-                let form = Form::Runs(runs.as_slice().to_vec());
-                (Self { len: len - left, form, limits }, cursor)
+                let form = Form::Runs(Cow::Owned(runs.as_slice().to_vec()));
+                (Selection { len: len - left, form, limits }, cursor)
             }
         }
     }
@@ -209,10 +212,10 @@ impl Selection {
         offsets: &[&[I]],
         lens: Vec<usize>,
         max: usize,
-    ) -> Result<Option<(Vec<O>, Self)>> {
+    ) -> Result<Option<(Vec<O>, Selection<'static>)>> {
         let mut children = Children::new(lens);
         children.runs.reserve(match &self.form {
-            Form::Rows(rows) => rows.len(),
+            Form::Rows(_) => self.len,
             Form::Runs(runs) => runs.len(),
         });
         let mut out = Vec::with_capacity(self.len + 1);
@@ -297,10 +300,10 @@ impl Children {
     }
 
     /// The selection.
-    pub(super) fn finish(self) -> Selection {
+    pub(super) fn finish(self) -> Selection<'static> {
         let Self { runs, len, limits } = self;
         let short = len < runs.len().saturating_mul(CHILD_ROWS_MIN) && narrow(&limits);
-        let form = if short { Form::Rows(expanded(&runs, len)) } else { Form::Runs(runs) };
+        let form = if short { Form::Rows(expanded(&runs, len)) } else { Form::Runs(Cow::Owned(runs)) };
         Selection { form, len, limits }
     }
 }
@@ -311,14 +314,14 @@ pub(super) fn narrow(lens: &[usize]) -> bool {
 }
 
 /// Row by row; starts fit 32 bits because lengths do.
-fn expanded(runs: &[Run], len: usize) -> Vec<RowAt> {
-    let mut rows = Vec::with_capacity(len);
+fn expanded(runs: &[Run], len: usize) -> Rows {
+    let (mut arrays, mut rows) = (Vec::with_capacity(len), Vec::with_capacity(len));
     for run in runs {
         let start = u32::try_from(run.start).unwrap_or(u32::MAX);
-        let row = |i| RowAt { array: run.source.0, row: start.wrapping_add(i) };
-        rows.extend((0..run.len).map(row));
+        arrays.extend((0..run.len).map(|_| run.source.0));
+        rows.extend((0..run.len).map(|i| start.wrapping_add(i)));
     }
-    rows
+    Rows { arrays: arrays.into(), rows: rows.into() }
 }
 
 /// A row that is not there.
