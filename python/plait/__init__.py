@@ -6,7 +6,7 @@ print(report)
 
 from plait import errors
 from plait._api import inspect, merge, verify
-from plait._native import Batch, Schema, Stream
+from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
 from plait.errors import (
     Cancelled,
@@ -39,11 +39,13 @@ from plait.errors import (
     UnsupportedKey,
     VerificationFailed,
 )
+from plait.interleave import interleave
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 
 __version__ = _version()
 
 __all__ = [
+    "Array",
     "Batch",
     "Cancelled",
     "CorruptSource",
@@ -52,6 +54,7 @@ __all__ = [
     "FieldNotInLayer",
     "FileReport",
     "IndexTypeError",
+    "Interleave",
     "InternalError",
     "InvalidArgument",
     "InvalidPath",
@@ -83,6 +86,7 @@ __all__ = [
     "__version__",
     "errors",
     "inspect",
+    "interleave",
     "merge",
     "verify",
 ]

@@ -16,7 +16,8 @@
 //! # Not here
 //! What is done with batches; classes for Python (`stream`).
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
@@ -201,6 +202,122 @@ pub(crate) fn batch_capsules<'py>(
 /// The capsule of a stream, which owns `reader`.
 pub(crate) fn stream_capsule(py: Python<'_>, reader: Reader) -> PyResult<Bound<'_, PyCapsule>> {
     PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), STREAM)
+}
+
+/// The capsule of the type of an array.
+pub(crate) fn field_capsule<'py>(
+    py: Python<'py>,
+    field: &Field,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = FFI_ArrowSchema::try_from(field).map_err(|e| arrow_error(py, e))?;
+    PyCapsule::new_with_value(py, schema, SCHEMA)
+}
+
+/// Arrays of one type, one after the other.
+pub(crate) type Arrays = Box<dyn Iterator<Item = Result<ArrayRef, Error>> + Send>;
+
+/// The capsule of a stream of arrays of any type, which readers of batches cannot be.
+pub(crate) fn array_stream_capsule(
+    py: Python<'_>,
+    field: FieldRef,
+    arrays: Arrays,
+) -> PyResult<Bound<'_, PyCapsule>> {
+    let exported = Box::new(ExportedArrays { field, arrays, failed: CString::default() });
+    // SAFETY: the callbacks cast `private_data` back to what it is here; `release_arrays` frees it, once,
+    // because it takes itself out of the stream.
+    let stream = unsafe {
+        FFI_ArrowArrayStream::new_unchecked(
+            Some(arrays_schema),
+            Some(arrays_next),
+            Some(arrays_error),
+            Some(release_arrays),
+            Box::into_raw(exported).cast(),
+        )
+    };
+    PyCapsule::new_with_value(py, stream, STREAM)
+}
+
+/// What the callbacks of an exported stream of arrays find.
+struct ExportedArrays {
+    field: FieldRef,
+    arrays: Arrays,
+    failed: CString,
+}
+
+impl ExportedArrays {
+    /// Keeps the message for `arrays_error`; the code of the interface for any failure.
+    fn fail(&mut self, error: &dyn std::fmt::Display) -> c_int {
+        // C texts end at the first zero byte.
+        let text = error.to_string().replace('\0', " ");
+        self.failed = CString::new(text).unwrap_or_default();
+        EIO
+    }
+}
+
+/// The code for failed reads on Linux, macOS and Windows.
+const EIO: c_int = 5;
+
+/// What a stream that was exported here holds.
+///
+/// # Safety
+/// `stream` is one of [`array_stream_capsule`], and not released.
+unsafe fn exported<'a>(stream: *mut FFI_ArrowArrayStream) -> &'a mut ExportedArrays {
+    // SAFETY: the caller's promise; the interface forbids concurrent calls.
+    unsafe { &mut *(*stream).private_data().cast::<ExportedArrays>() }
+}
+
+unsafe extern "C" fn arrays_schema(
+    stream: *mut FFI_ArrowArrayStream,
+    out: *mut FFI_ArrowSchema,
+) -> c_int {
+    // SAFETY: the consumer calls this with the stream it got, before it releases it.
+    let exported = unsafe { exported(stream) };
+    match FFI_ArrowSchema::try_from(exported.field.as_ref()) {
+        Ok(schema) => {
+            // SAFETY: the consumer promises that `out` is a place for a schema, with nothing to drop.
+            unsafe { out.write(schema) };
+            0
+        }
+        Err(e) => exported.fail(&e),
+    }
+}
+
+unsafe extern "C" fn arrays_next(
+    stream: *mut FFI_ArrowArrayStream,
+    out: *mut FFI_ArrowArray,
+) -> c_int {
+    // SAFETY: as for `arrays_schema`.
+    let exported = unsafe { exported(stream) };
+    let arrays = &mut exported.arrays;
+    // Nothing may unwind into C.
+    let next = std::panic::catch_unwind(AssertUnwindSafe(|| arrays.next()));
+    let next = match next {
+        Ok(Some(Ok(array))) => FFI_ArrowArray::new(&array.to_data()),
+        Ok(None) => FFI_ArrowArray::empty(),
+        Ok(Some(Err(e))) => return exported.fail(&e),
+        Err(payload) => {
+            let error = crate::panics::error(payload.as_ref());
+            return exported.fail(&error);
+        }
+    };
+    // SAFETY: the consumer promises that `out` is a place for an array, with nothing to drop.
+    unsafe { out.write(next) };
+    0
+}
+
+unsafe extern "C" fn arrays_error(stream: *mut FFI_ArrowArrayStream) -> *const c_char {
+    // SAFETY: as for `arrays_schema`.
+    unsafe { exported(stream) }.failed.as_ptr()
+}
+
+unsafe extern "C" fn release_arrays(stream: *mut FFI_ArrowArrayStream) {
+    // SAFETY: the interface calls this once, with the stream; what it owns was boxed when it was made,
+    // and the callback is taken out, so that nobody frees it again.
+    unsafe {
+        drop(Box::from_raw((*stream).private_data().cast::<ExportedArrays>()));
+        (*stream).set_private_data(std::ptr::null_mut());
+        (*stream).set_release(None);
+    }
 }
 
 /// The exception for an error that went through Arrow: the engine's or Python's own if it is one.

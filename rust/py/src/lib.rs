@@ -22,6 +22,7 @@ mod border;
 mod capsule;
 mod enter;
 mod errors;
+mod interleave;
 mod panics;
 mod stream;
 
@@ -67,6 +68,19 @@ mod _native {
     fn version() -> &'static str {
         env!("CARGO_PKG_VERSION")
     }
+
+    /// Rows of many arrays as one, not computed until asked for.
+    #[pyfunction]
+    fn interleave(
+        values: &Bound<'_, PyAny>,
+        array_indices: &Bound<'_, PyAny>,
+        row_indices: &Bound<'_, PyAny>,
+    ) -> PyResult<PyInterleave> {
+        crate::interleave::interleave(values, array_indices, row_indices)
+    }
+
+    #[pymodule_export]
+    use crate::interleave::{PyArray, PyInterleave};
 
     #[pymodule_export]
     use crate::stream::{PyBatch, PySchema, PyStream};

@@ -1,0 +1,58 @@
+"""Rows of many Arrow arrays as one array, not computed until asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from plait import _native
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
+
+class ArrowArray(Protocol):
+    """An array of PyArrow, nanoarrow, arro3, or of Plait itself."""
+
+    def __arrow_c_array__(
+        self, requested_schema: object = None
+    ) -> tuple[CapsuleType, CapsuleType]:
+        """The capsules of the type and of the data."""
+        ...
+
+
+def interleave(
+    values: Iterable[ArrowArray],
+    array_indices: ArrowArray,
+    row_indices: ArrowArray,
+) -> _native.Interleave:
+    """Interleaves arrays: row `i` is `values[array_indices[i]][row_indices[i]]`.
+
+    Rows may be repeated, left out and in any order. Nothing is copied until the result is
+    handed to an Arrow library (`pyarrow.array(lazy)`, or `pyarrow.chunked_array(lazy)` for a
+    stream of chunks), to numpy, or `to_arrow()` is called; slices, `take`, `filter` and
+    `concat` are lazy too.
+
+    Args:
+        values: At least one array, all of one type up to nullability. A dictionary and its
+            value type count as the same; the result is a dictionary only if all are. An
+            `Interleave` among them is flattened.
+        array_indices: Which array each row comes from: unsigned integers, no nulls.
+        row_indices: Which of its rows: unsigned integers, no nulls, as many.
+
+    Returns:
+        The lazy array.
+
+    Raises:
+        InvalidArgument: Types differ, or a selector is signed, has nulls or another length.
+            That a row is not there is found when rows are copied, or by `check_bounds()`.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> values = [pa.array(["a", "b", "c"]), pa.array(["d", "e"])]
+        >>> arrays = pa.array([1, 0, 0, 1], pa.uint8())
+        >>> rows = pa.array([0, 2, 2, 1], pa.uint32())
+        >>> pa.array(plait.interleave(values, arrays, rows)).to_pylist()
+        ['d', 'c', 'c', 'e']
+    """
+    return _native.interleave(values, array_indices, row_indices)
