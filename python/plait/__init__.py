@@ -40,6 +40,7 @@ from plait.errors import (
     VerificationFailed,
 )
 from plait.interleave import interleave
+from plait.overlay import Layer, overlay
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 
 __version__ = _version()
@@ -58,6 +59,7 @@ __all__ = [
     "InternalError",
     "InvalidArgument",
     "InvalidPath",
+    "Layer",
     "LossyCast",
     "MemoryLimitExceeded",
     "MergeReport",
@@ -88,5 +90,6 @@ __all__ = [
     "inspect",
     "interleave",
     "merge",
+    "overlay",
     "verify",
 ]

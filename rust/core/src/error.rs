@@ -183,6 +183,13 @@ impl Error {
         ArrowError::ExternalError(Box::new(self))
     }
 
+    /// Puts what it is about before the sentence.
+    #[must_use]
+    pub fn with_prefix(mut self, prefix: &str) -> Self {
+        self.0.what = format!("{prefix}: {}", self.0.what);
+        self
+    }
+
     /// Names the file, unless a deeper layer did.
     #[must_use]
     pub fn with_path(mut self, path: impl Into<String>) -> Self {

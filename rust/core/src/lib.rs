@@ -4,7 +4,8 @@
 //! error ── run ──┬── key ──┬── plan     who is next, in windows of runs
 //!                │         └── region   who overlaps whom
 //!                ├── interleave         rows of many arrays as one
-//!                └── schema             one type for many
+//!                ├── schema             one type for many
+//!                └── overlay            who supplies which leaf
 //! ```
 //!
 //! # Invariants
@@ -17,6 +18,7 @@
 pub mod error;
 pub mod interleave;
 pub mod key;
+pub mod overlay;
 pub mod plan;
 pub mod region;
 pub mod run;

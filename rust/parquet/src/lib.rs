@@ -26,6 +26,7 @@ pub mod keys;
 pub mod leaf;
 pub mod merge;
 pub mod options;
+pub mod overlay;
 mod order;
 pub mod page;
 mod pool;

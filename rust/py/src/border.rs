@@ -44,7 +44,7 @@ where
         .map_err(|e| raise(Error::new(Kind::Internal, "cannot write the report").with_cause(e)))
 }
 
-fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
+pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
     serde_json::from_str(options)
         .map_err(|e| Error::new(Kind::InvalidArgument, "cannot read the options").with_cause(e))
 }

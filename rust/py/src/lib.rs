@@ -23,6 +23,7 @@ mod capsule;
 mod enter;
 mod errors;
 mod interleave;
+mod overlay;
 mod panics;
 mod stream;
 
@@ -61,6 +62,16 @@ mod _native {
         progress: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         run(py, options, progress, inspect::inspect)
+    }
+
+    /// Overlays layers that are streams; options are JSON.
+    #[pyfunction]
+    fn overlay(
+        py: Python<'_>,
+        sources: Vec<Bound<'_, PyAny>>,
+        options: &str,
+    ) -> PyResult<PyStream> {
+        crate::overlay::overlay(py, sources, options)
     }
 
     /// Version of the engine.

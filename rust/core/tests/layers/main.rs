@@ -12,6 +12,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("run", ""),
     ("schema", ""),
     ("interleave", "error run"),
+    ("overlay", "error"),
     ("key", "error"),
     ("plan", "error key run"),
     ("region", "run"),

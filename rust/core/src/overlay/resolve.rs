@@ -1,0 +1,463 @@
+//! The tree of owners: for every path the strongest layer that owns it or something above it.
+//!
+//! ```text
+//! declared   base: a, b      override: a.y
+//! tree       a (base) ── y (override)       b (base)
+//! nodes      a: struct ─┬─ x  take base     b: take base
+//!                       └─ y  take override
+//! ```
+//!
+//! # Invariants
+//! A node is a struct of nodes only where its fields come from several layers, where a layer owns
+//! parts of it only, or where the validity of structs is made anew. Structs without fields, structs
+//! of extension types and everything else are taken whole.
+//! A field stays non-nullable if it is so in its layer and its struct is never there without that
+//! layer, or if nothing above it is nullable in its layer.
+//!
+//! # Cost
+//! Linear in declared paths and in fields below them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Fields};
+
+use super::path::{FieldPath, dotted};
+use super::plan::{LayerPlan, StructValidity, check_names, in_layer};
+use crate::{Error, Kind, Result};
+
+/// A part taken whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Supply {
+    /// The layer, by its place in the plan.
+    pub layer: usize,
+    /// Its part.
+    pub part: usize,
+    /// The layer's struct above it, if that can be null where the combined struct is not.
+    pub mask: Option<usize>,
+}
+
+/// Where a column or field of the output comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Node {
+    /// From one layer.
+    Take(Supply),
+    /// A struct made here.
+    Struct {
+        /// Its fields in the output.
+        fields: Fields,
+        /// Where they come from.
+        nodes: Vec<Node>,
+        /// Layers that supply something below, each with its struct.
+        above: Vec<(usize, usize)>,
+        /// Whether it is null exactly where all fields are.
+        by_fields: bool,
+    },
+}
+
+impl Node {
+    /// Calls `visit` for this node and all below it, with their paths.
+    pub fn walk(&self, field: &Field, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &Self)) {
+        path.push(field.name().clone());
+        visit(path, self);
+        if let Self::Struct { fields, nodes, .. } = self {
+            for (node, field) in nodes.iter().zip(fields) {
+                node.walk(field, path, visit);
+            }
+        }
+        path.pop();
+    }
+
+    /// Gives layers other numbers.
+    pub(super) fn renumber(&mut self, numbers: &[usize]) {
+        let number = |layer: &mut usize| {
+            if let Some(other) = numbers.get(*layer) {
+                *layer = *other;
+            }
+        };
+        match self {
+            Self::Take(supply) => number(&mut supply.layer),
+            Self::Struct { nodes, above, .. } => {
+                above.iter_mut().for_each(|(layer, _)| number(layer));
+                nodes.iter_mut().for_each(|node| node.renumber(numbers));
+            }
+        }
+    }
+}
+
+/// One name in the tree of declared paths.
+#[derive(Default)]
+struct Declared {
+    name: String,
+    /// The strongest layer that declares exactly this path.
+    owner: Option<usize>,
+    below: Vec<Declared>,
+    /// Places in `below`, by name.
+    places: HashMap<String, usize>,
+}
+
+impl Declared {
+    fn get(&self, name: &str) -> Option<&Self> {
+        self.places.get(name).and_then(|&place| self.below.get(place))
+    }
+
+    fn enter(&mut self, name: &str) -> &mut Self {
+        let place = *self.places.entry(name.to_owned()).or_insert(self.below.len());
+        if place == self.below.len() {
+            self.below.push(Self { name: name.to_owned(), ..Self::default() });
+        }
+        &mut self.below[place]
+    }
+
+    /// Adds the layers that supply something here or below, under `above`, to `found`.
+    fn suppliers(&self, above: Option<usize>, found: &mut Vec<usize>) {
+        let owner = above.max(self.owner);
+        if let Some(owner) = owner.filter(|owner| !found.contains(owner)) {
+            found.push(owner);
+        }
+        self.below.iter().for_each(|below| below.suppliers(owner, found));
+    }
+}
+
+/// A field that was made: how, from which layers.
+struct Made {
+    field: FieldRef,
+    node: Node,
+    layers: Vec<usize>,
+}
+
+/// The columns of the output behind the index, and where they come from.
+pub(super) fn resolve(
+    plans: &mut [LayerPlan],
+    owned: &[Vec<FieldPath>],
+    validity: StructValidity,
+) -> Result<(Vec<FieldRef>, Vec<Node>)> {
+    let mut root = Declared::default();
+    for (layer, paths) in owned.iter().enumerate() {
+        for path in paths {
+            let mut at = &mut root;
+            for name in path.names() {
+                at = at.enter(name);
+            }
+            at.owner = at.owner.max(Some(layer));
+        }
+    }
+    for (layer, (plan, paths)) in plans.iter().zip(owned).enumerate() {
+        for path in paths {
+            let owners = path.names().iter().scan(&root, |at, name| {
+                *at = at.get(name)?;
+                Some(at.owner)
+            });
+            if owners.max().flatten() == Some(layer) {
+                check_exists(plan.schema.fields(), path).map_err(|e| in_layer(e, &plan.name))?;
+            }
+        }
+    }
+    let mut maker = Maker { plans, by_fields: validity == StructValidity::AllChildren };
+    let (mut fields, mut nodes) = (Vec::new(), Vec::new());
+    for declared in &root.below {
+        let made = maker.make(&[declared.name.clone()], Some(declared), None, None)?;
+        fields.push(made.field);
+        nodes.push(made.node);
+    }
+    Ok((fields, nodes))
+}
+
+/// Whether the fields of `field` can come from several layers.
+fn parts_of(field: &Field) -> Option<&Fields> {
+    match field.data_type() {
+        DataType::Struct(fields) if !fields.is_empty() && field.extension_type_name().is_none() => {
+            Some(fields)
+        }
+        _ => None,
+    }
+}
+
+/// Refuses a path that leads nowhere. Inside of a list or the like it must name what is there,
+/// although that is taken whole.
+fn check_exists(fields: &Fields, path: &FieldPath) -> Result<()> {
+    let here = |e: Error| e.with_column(path.to_string());
+    let mut level = fields.clone();
+    let mut left = path.names().iter().peekable();
+    let mut above = Vec::new();
+    while let Some(name) = left.next() {
+        check_names(&level, &above)?;
+        above.push(name.clone());
+        let Some(field) = level.iter().find(|field| field.name() == name).cloned() else {
+            let names: Vec<String> = level.iter().take(8).map(|f| format!("`{}`", f.name())).collect();
+            return Err(here(Error::new(Kind::FieldNotInLayer, "there is no field at this path"))
+                .with_hint(format!("`{name}` is not among {}", names.join(", "))));
+        };
+        if left.peek().is_some() {
+            level = inside(field.data_type()).ok_or_else(|| {
+                here(Error::new(Kind::PathThroughNonStruct, "a path leads through a value without fields"))
+                    .with_got(format!("`{}` of type `{}`", dotted(&above), field.data_type()))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Fields that a path may name below a value of `data_type`; items of lists have no name.
+fn inside(data_type: &DataType) -> Option<Fields> {
+    match data_type {
+        DataType::Struct(fields) => Some(fields.clone()),
+        DataType::List(item)
+        | DataType::LargeList(item)
+        | DataType::ListView(item)
+        | DataType::LargeListView(item)
+        | DataType::FixedSizeList(item, _) => inside(item.data_type()),
+        DataType::Map(entries, _) => match entries.data_type() {
+            DataType::Struct(fields) => fields.get(1).and_then(|value| inside(value.data_type())),
+            _ => None,
+        },
+        DataType::Union(fields, _) => Some(fields.iter().map(|(_, field)| Arc::clone(field)).collect()),
+        DataType::RunEndEncoded(_, values) => inside(values.data_type()),
+        DataType::Dictionary(_, value) => inside(value),
+        _ => None,
+    }
+}
+
+/// What is above a node that is made.
+struct Above<'a> {
+    /// Layers that supply something below the struct above.
+    layers: &'a [usize],
+    /// Whether fields are masked by their layer's struct: each layer's struct.
+    masks: Option<&'a [(usize, usize)]>,
+}
+
+struct Maker<'a> {
+    plans: &'a mut [LayerPlan],
+    by_fields: bool,
+}
+
+impl Maker<'_> {
+    /// The field at `path` of a layer, with its places; whether nothing from the root on is nullable.
+    fn locate(&self, layer: usize, path: &[String]) -> Option<(Vec<usize>, FieldRef, bool)> {
+        let mut fields = self.plans.get(layer)?.schema.fields().clone();
+        let mut places = Vec::with_capacity(path.len());
+        let mut never_null = true;
+        let mut names = path.iter().peekable();
+        while let Some(name) = names.next() {
+            let (place, field) = fields.find(name)?;
+            let field = Arc::clone(field);
+            places.push(place);
+            never_null &= !field.is_nullable();
+            if names.peek().is_none() {
+                return Some((places, field, never_null));
+            }
+            fields = parts_of(&field)?.clone();
+        }
+        None
+    }
+
+    fn make(
+        &mut self,
+        path: &[String],
+        declared: Option<&Declared>,
+        inherited: Option<usize>,
+        above: Option<&Above<'_>>,
+    ) -> Result<Made> {
+        let owner = inherited.max(declared.and_then(|declared| declared.owner));
+        let mut layers: Vec<usize> = owner.into_iter().collect();
+        if let Some(declared) = declared {
+            declared.suppliers(inherited, &mut layers);
+        }
+        let mut found = Vec::with_capacity(layers.len());
+        for &layer in &layers {
+            let at = self.locate(layer, path);
+            found.push((layer, at.ok_or_else(|| self.not_there(layer, path))?.1));
+        }
+        let are_structs = found.iter().all(|(_, field)| parts_of(field).is_some());
+        match (found.as_slice(), owner) {
+            ([(layer, field)], Some(_)) if !(self.by_fields && are_structs) => {
+                check_whole(field, path).map_err(|e| in_layer(e, &self.plans[*layer].name))?;
+                Ok(self.take(*layer, path, field, above))
+            }
+            ([(layer, field)], None) if !are_structs => Ok(self.take(*layer, path, field, above)),
+            _ if are_structs => self.combine(path, declared, owner, &found, above),
+            _ => {
+                let whole = found.iter().find(|(_, field)| parts_of(field).is_none());
+                let got = whole.map(|(layer, field)| {
+                    format!("`{}` in layer `{}`", field.data_type(), self.plans[*layer].name)
+                });
+                let names: Vec<String> =
+                    found.iter().map(|(layer, _)| format!("`{}`", self.plans[*layer].name)).collect();
+                Err(Error::new(Kind::SplitInsideNonStruct, "layers own parts of a value that is taken whole")
+                    .with_column(dotted(path))
+                    .with_got(got.unwrap_or_default())
+                    .with_hint(format!("let one of the layers {} own all of it", names.join(", "))))
+            }
+        }
+    }
+
+    fn not_there(&self, layer: usize, path: &[String]) -> Error {
+        let error = Error::new(Kind::FieldNotInLayer, "there is no field at this path")
+            .with_column(dotted(path));
+        in_layer(error, &self.plans[layer].name)
+    }
+
+    /// Whether the field at `path`, supplied by `layers`, is there wherever its struct is.
+    fn is_never_null(&self, path: &[String], layers: &[usize], above: Option<&Above<'_>>) -> bool {
+        let at = |layer: usize| self.locate(layer, path);
+        if layers.iter().any(|&layer| at(layer).is_some_and(|(_, _, never_null)| never_null)) {
+            return true;
+        }
+        above.is_some_and(|above| {
+            above.layers.iter().all(|layer| {
+                layers.contains(layer) && at(*layer).is_some_and(|(_, field, _)| !field.is_nullable())
+            })
+        })
+    }
+
+    fn take(&mut self, layer: usize, path: &[String], field: &FieldRef, above: Option<&Above<'_>>) -> Made {
+        let is_nullable = !self.is_never_null(path, &[layer], above);
+        let places = self.locate(layer, path).map(|(places, ..)| places).unwrap_or_default();
+        let mask = above.and_then(|above| above.masks).and_then(|masks| {
+            masks.iter().find(|(of, _)| *of == layer).map(|(_, place)| *place)
+        });
+        let plan = &mut self.plans[layer];
+        plan.parts.push(places);
+        let part = plan.parts.len() - 1;
+        let field = match field.is_nullable() == is_nullable {
+            true => Arc::clone(field),
+            false => Arc::new(field.as_ref().clone().with_nullable(is_nullable)),
+        };
+        Made { field, node: Node::Take(Supply { layer, part, mask }), layers: vec![layer] }
+    }
+
+    fn combine(
+        &mut self,
+        path: &[String],
+        declared: Option<&Declared>,
+        owner: Option<usize>,
+        found: &[(usize, FieldRef)],
+        above: Option<&Above<'_>>,
+    ) -> Result<Made> {
+        for (layer, field) in found {
+            if let Some(fields) = parts_of(field) {
+                check_names(fields, path).map_err(|e| in_layer(e, &self.plans[*layer].name))?;
+            }
+        }
+        let names = field_names(declared, owner, found);
+        // Who supplies something below is needed by the fields below, so it is found first.
+        let mut layers = Vec::new();
+        for name in &names {
+            let below = declared.and_then(|declared| declared.get(name));
+            layers_below(below, owner, found, &mut layers);
+        }
+        layers.sort_unstable();
+        let mut structs = Vec::with_capacity(layers.len());
+        for &layer in &layers {
+            let places = self.locate(layer, path).map(|(places, ..)| places).unwrap_or_default();
+            let plan = &mut self.plans[layer];
+            plan.structs.push(places);
+            structs.push((layer, plan.structs.len() - 1));
+        }
+        let masks = (layers.len() > 1 || self.by_fields).then_some(structs.as_slice());
+        let here = Above { layers: &layers, masks };
+        let (mut fields, mut nodes) = (Vec::new(), Vec::new());
+        for name in names {
+            let below = declared.and_then(|declared| declared.get(&name));
+            let mut path = path.to_vec();
+            path.push(name);
+            let made = self.make(&path, below, owner, Some(&here))?;
+            fields.push(made.field);
+            nodes.push(made.node);
+            debug_assert!(made.layers.iter().all(|layer| layers.contains(layer)), "a layer came late");
+        }
+        let never_null = self.is_never_null(path, &layers, above)
+            && (!self.by_fields || fields.iter().any(|field| !field.is_nullable()));
+        let fields = Fields::from(fields);
+        // What is said of the struct itself is its owner's word, else that of the strongest layer.
+        let said_by = owner.or(layers.last().copied());
+        let said = found.iter().find(|(layer, _)| Some(*layer) == said_by).map(|(_, field)| field);
+        let name = path.last().cloned().unwrap_or_default();
+        let metadata = said.map(|field| field.metadata().clone()).unwrap_or_default();
+        let field = Field::new(name, DataType::Struct(fields.clone()), !never_null).with_metadata(metadata);
+        let node = Node::Struct { fields, nodes, above: structs, by_fields: self.by_fields };
+        Ok(Made { field: Arc::new(field), node, layers })
+    }
+}
+
+/// Layers that supply the field `below`, or something in it.
+fn layers_below(
+    below: Option<&Declared>,
+    owner: Option<usize>,
+    found: &[(usize, FieldRef)],
+    layers: &mut Vec<usize>,
+) {
+    let add = |layer: usize| {
+        if !layers.contains(&layer) {
+            layers.push(layer);
+        }
+    };
+    let Some(below) = below else {
+        return owner.into_iter().for_each(add);
+    };
+    let owner = owner.max(below.owner);
+    let mut suppliers = Vec::new();
+    below.suppliers(owner, &mut suppliers);
+    let is_split = suppliers.len() > 1 || owner.is_none();
+    // The owner of a struct that others take apart supplies something only if a field is left to it.
+    let field_of = |layer: usize| {
+        let field = found.iter().find(|(of, _)| *of == layer).map(|(_, field)| field)?;
+        parts_of(field)?.find(&below.name).map(|(_, field)| Arc::clone(field))
+    };
+    if !is_split {
+        return suppliers.into_iter().for_each(add);
+    }
+    let fields: Vec<(usize, FieldRef)> =
+        suppliers.iter().filter_map(|&layer| Some((layer, field_of(layer)?))).collect();
+    let names = field_names(Some(below), owner, &fields);
+    if names.is_empty() {
+        return suppliers.into_iter().for_each(add);
+    }
+    for name in names {
+        layers_below(below.get(&name), owner, &fields, layers);
+    }
+}
+
+/// Names in a combined struct: as its owner stores them, then what only others have.
+fn field_names(
+    declared: Option<&Declared>,
+    owner: Option<usize>,
+    found: &[(usize, FieldRef)],
+) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    let mut seen = std::collections::HashSet::new();
+    let mut add = |name: &String| {
+        if seen.insert(name.clone()) {
+            names.push(name.clone());
+        }
+    };
+    let of = |layer: usize| found.iter().find(|(of, _)| *of == layer).and_then(|(_, f)| parts_of(f));
+    if let Some(fields) = owner.and_then(of) {
+        fields.iter().for_each(|field| add(field.name()));
+    }
+    let Some(declared) = declared else { return names };
+    let mut others: Vec<usize> = found.iter().map(|(layer, _)| *layer).collect();
+    others.sort_unstable();
+    for layer in others {
+        for field in of(layer).into_iter().flatten() {
+            let Some(below) = declared.get(field.name()) else { continue };
+            let mut suppliers = Vec::new();
+            below.suppliers(owner, &mut suppliers);
+            if suppliers.contains(&layer) && Some(layer) != owner {
+                add(field.name());
+            }
+        }
+    }
+    names
+}
+
+/// Refuses a name twice in what is taken whole.
+fn check_whole(field: &Field, path: &[String]) -> Result<()> {
+    let Some(fields) = parts_of(field) else { return Ok(()) };
+    check_names(fields, path)?;
+    fields.iter().try_for_each(|field| {
+        let mut path = path.to_vec();
+        path.push(field.name().clone());
+        check_whole(field, &path)
+    })
+}

@@ -1,0 +1,3 @@
+//! Layers that are files.
+
+pub mod options;

@@ -1,0 +1,116 @@
+//! What an overlay is told, as it comes over the border: JSON members are Python's keywords.
+//!
+//! # Invariants
+//! Unknown members are errors.
+
+use plait_core::overlay::{FieldPath, Mark, Options, StructValidity};
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+/// A path of fields: text, or names.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum PathOption {
+    /// Text, as `a.b`.
+    Text(String),
+    /// Names from the root.
+    Names(Vec<String>),
+}
+
+impl PathOption {
+    fn path(&self) -> Result<FieldPath> {
+        match self {
+            Self::Text(text) => FieldPath::try_parse(text),
+            Self::Names(names) => FieldPath::try_new(names.clone()),
+        }
+    }
+}
+
+/// How a column is told from others: by name, or by metadata.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MarkOption {
+    /// Its name.
+    Name(String),
+    /// Entries of its metadata.
+    Metadata(std::collections::BTreeMap<String, String>),
+}
+
+impl From<MarkOption> for Mark {
+    fn from(option: MarkOption) -> Self {
+        match option {
+            MarkOption::Name(name) => Self::Name(name),
+            MarkOption::Metadata(entries) => Self::Metadata(entries.into_iter().collect()),
+        }
+    }
+}
+
+/// One layer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LayerOptions {
+    /// Its name in messages.
+    pub name: String,
+    /// What it owns; `None` is every column but its index.
+    pub paths: Option<Vec<PathOption>>,
+    /// The greater, the stronger.
+    pub precedence: i64,
+    /// Its files, for `overlay_files`.
+    #[serde(default)]
+    pub files: Vec<String>,
+}
+
+impl LayerOptions {
+    /// The paths, read.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidPath`].
+    pub fn paths(&self) -> Result<Option<Vec<FieldPath>>> {
+        let read = |paths: &Vec<PathOption>| paths.iter().map(PathOption::path).collect();
+        let paths: Option<Result<_>> = self.paths.as_ref().map(read);
+        paths.transpose().map_err(|e| e.with_prefix(&format!("layer `{}`", self.name)))
+    }
+}
+
+/// What an overlay is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlayOptions {
+    /// The layers.
+    pub layers: Vec<LayerOptions>,
+    /// The index column.
+    pub index: Option<MarkOption>,
+    /// A column of row numbers that is compared, too.
+    pub row_number: Option<MarkOption>,
+    /// `any` or `all_children`.
+    pub struct_validity: String,
+    /// Whether layers that supply nothing are compared.
+    pub check_unused: bool,
+    /// Rows of a batch.
+    #[serde(default)]
+    pub batch_rows: Option<usize>,
+}
+
+impl OverlayOptions {
+    /// The same for the core.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`].
+    pub fn options(&self) -> Result<Options> {
+        let mut options = Options::default();
+        options.index = self.index.clone().map(Mark::from);
+        options.row_number = self.row_number.clone().map(Mark::from);
+        options.check_unused = self.check_unused;
+        options.batch_rows = self.batch_rows;
+        options.struct_validity = match self.struct_validity.as_str() {
+            "any" => StructValidity::Any,
+            "all_children" => StructValidity::AllChildren,
+            other => {
+                return Err(Error::new(Kind::InvalidArgument, "`struct_validity` is unknown")
+                    .with_got(format!("`{other}`"))
+                    .with_hint("choose `any` or `all_children`"));
+            }
+        };
+        Ok(options)
+    }
+}

@@ -1,0 +1,54 @@
+//! Layers of any Arrow library, overlaid into a stream.
+//!
+//! # Invariants
+//! Nothing is read here but the batches of lists, whose schemas are all known at once.
+//!
+//! # Not here
+//! Which layer supplies what (`plait_core::overlay`).
+
+use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
+use plait_core::overlay::{LayerSpec, Overlay, Plan, settle};
+use plait_core::{Error, Kind};
+use plait_parquet::overlay::options::OverlayOptions;
+use pyo3::prelude::*;
+use pyo3::types::{PyList, PyTuple};
+
+use crate::capsule::{self, Reader};
+use crate::stream::PyStream;
+
+/// The stream of the overlay of `sources`, one for each layer of the options.
+pub(crate) fn overlay(
+    py: Python<'_>,
+    sources: Vec<Bound<'_, PyAny>>,
+    options: &str,
+) -> PyResult<PyStream> {
+    let raise = |error: Error| crate::errors::exception(py, &error);
+    let options: OverlayOptions = crate::border::parse(options).map_err(raise)?;
+    let readers = sources.iter().map(reader).collect::<PyResult<Vec<Reader>>>()?;
+    let specs = options.layers.iter().zip(&readers).map(|(layer, reader)| {
+        let (name, precedence) = (layer.name.clone(), layer.precedence);
+        Ok(LayerSpec { name, schema: reader.schema(), paths: layer.paths()?, precedence })
+    });
+    let overlay = specs
+        .collect::<plait_core::Result<Vec<_>>>()
+        .and_then(|specs| Plan::try_new(&specs, options.options()?))
+        .and_then(|plan| Overlay::try_new(plan, readers))
+        .map_err(raise)?;
+    Ok(PyStream::new(Box::new(overlay)))
+}
+
+/// The batches of a layer. Those of a list are all known: a column that is of the null type in the
+/// first has the type of a later one.
+fn reader(source: &Bound<'_, PyAny>) -> PyResult<Reader> {
+    if !(source.is_instance_of::<PyList>() || source.is_instance_of::<PyTuple>()) {
+        return capsule::reader(source);
+    }
+    let batches: Vec<RecordBatch> =
+        source.try_iter()?.map(|batch| capsule::batch(&batch?)).collect::<PyResult<_>>()?;
+    let schemas: Vec<_> = batches.iter().map(RecordBatch::schema).collect();
+    let schema = settle(&schemas).ok_or_else(|| {
+        let error = Error::new(Kind::InvalidArgument, "a list without batches has no schema");
+        crate::errors::exception(source.py(), &error)
+    })?;
+    Ok(Box::new(RecordBatchIterator::new(batches.into_iter().map(Ok), schema)))
+}
