@@ -16,8 +16,10 @@
 use std::io::BufWriter;
 use std::sync::Arc;
 
+use arrow_schema::SchemaRef;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use parquet::arrow::arrow_writer::ArrowRowGroupWriterFactory;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::WriterPropertiesPtr;
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
@@ -213,6 +215,27 @@ impl Output {
         Ok(true)
     }
 
+    /// Writes one row group of `rows` rows, whose chunks `fill` appends in leaf order.
+    ///
+    /// # Errors
+    /// Those of `fill`, and whatever is wrong with the storage.
+    pub fn write_group(
+        &mut self,
+        rows: u64,
+        fill: impl FnOnce(&mut Group<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
+        fill(&mut group)?;
+        group.close().map_err(unwrap_error)?;
+        self.note(&Window::default(), rows)
+    }
+
+    /// What makes encoders of Arrow columns for this output.
+    #[must_use]
+    pub fn arrow_writers(&self, schema: SchemaRef) -> ArrowRowGroupWriterFactory {
+        ArrowRowGroupWriterFactory::new(&self.writer, schema)
+    }
+
     fn note(&mut self, window: &Window, rows: u64) -> Result<()> {
         self.writer.flush().map_err(|e| unwrap_error(e.into()))?;
         self.rows += rows;
@@ -259,9 +282,14 @@ impl Output {
     }
 }
 
-type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
+/// A row group that is being written.
+pub type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
 
-fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
+/// Appends a woven chunk.
+///
+/// # Errors
+/// Whatever is wrong with the storage.
+pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
     group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
 }
 

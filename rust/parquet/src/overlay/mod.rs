@@ -1,3 +1,377 @@
-//! Layers that are files.
+//! Overlays Parquet files into one: leaves are copied as bytes from the layer that owns them.
+//!
+//! ```text
+//! footers ─▶ plan ─▶ index columns equal? ─▶ row groups ─┬─ chunk   bytes as they are
+//!            (core)  (decoded, nothing else)             ├─ page    pages as they are
+//!                                                        └─ value   decoded, overlaid, encoded
+//!                                    sink ─▶ target: temp file ─ sync ─ rename
+//! ```
+//!
+//! # Invariants
+//! The rows, values and validity of the output are those of `plait_core::overlay` over the same
+//! files, whatever was copied how. Nothing has a visible name before all rows were compared and the
+//! file is whole and durable. Sources are never written.
+//!
+//! # Cost
+//! A copy of the bytes that are taken, and the decoding of all index columns. A struct of several
+//! layers is decoded only in row groups where its layers disagree on where it is.
+//!
+//! # Not here
+//! Which layer supplies what (`plait_core::overlay`).
 
+mod layer;
 pub mod options;
+mod shape;
+mod write;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::RecordBatchReader;
+use arrow_schema::Schema;
+use parquet::arrow::{ARROW_SCHEMA_META_KEY, encode_arrow_schema};
+use parquet::file::metadata::KeyValue;
+use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
+use plait_core::{Error, Kind, Result};
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::options::{MEMORY_LIMIT_MIN, MergeOptions, Tier};
+use crate::properties::properties;
+use crate::report::Copied;
+use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
+use crate::sink::Output;
+use crate::source::Source;
+use crate::spill::Waiting;
+use crate::target::Target;
+use crate::weave::{Loom, Tiers};
+
+use layer::{Columns, FileLayer};
+use options::{Check, OverlayFilesOptions};
+use shape::Shape;
+
+/// What an overlay of files did.
+#[derive(Clone, Debug, Serialize)]
+pub struct OverlayReport {
+    /// The output.
+    pub path: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Its length.
+    pub bytes: u64,
+    /// Its row groups.
+    pub row_groups: usize,
+    /// Which layer gave each column or field: path and name.
+    pub supplied: Vec<(String, String)>,
+    /// Rows, shared out among leaves, and stored bytes by copy tier.
+    pub copied: BTreeMap<&'static str, Copied>,
+    /// Seconds by stage: comparing index columns, writing, publishing, all.
+    pub time: OverlayTimes,
+}
+
+/// Seconds by stage.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct OverlayTimes {
+    /// Comparing index columns.
+    pub check_s: f64,
+    /// Copying and encoding.
+    pub write_s: f64,
+    /// Making durable and renaming.
+    pub publish_s: f64,
+    /// All.
+    pub wall_s: f64,
+}
+
+/// Overlays files as `options` say.
+///
+/// # Errors
+/// Every [`Kind`]; whatever it is, no output is visible and no source changed.
+pub fn overlay_files(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayReport> {
+    let outcome = attempt(options, context);
+    context.release_idle();
+    outcome
+}
+
+/// What is known before the first row is read.
+struct Prepared {
+    layers: Vec<Arc<FileLayer>>,
+    paths: Vec<Vec<FieldPath>>,
+    precedence: Vec<i64>,
+    plan: Plan,
+    shape: Shape,
+}
+
+fn attempt(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayReport> {
+    let started = Instant::now();
+    if options.memory_limit < MEMORY_LIMIT_MIN {
+        return Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
+            .with_got(format!("{} bytes", options.memory_limit)));
+    }
+    let prepared = prepare(options, context)?;
+    let mut times = OverlayTimes::default();
+    let mut check = || -> Result<()> {
+        let started = Instant::now();
+        check_rows(&prepared, context)?;
+        times.check_s = started.elapsed().as_secs_f64();
+        Ok(())
+    };
+    if options.check == Check::Upfront {
+        check()?;
+    }
+    let target = Target::open(&options.out, context)?;
+    let made = free_path(&target, options).and_then(|path| {
+        let writing = Instant::now();
+        let (output, copied) = write(&prepared, options, &target, context)?;
+        if options.check == Check::After {
+            check()?;
+        }
+        times.write_s = writing.elapsed().as_secs_f64();
+        publish(&prepared, output, &target, &path, context)
+            .map(|(bytes, row_groups)| (path, copied, bytes, row_groups))
+    });
+    let (path, mut copied, bytes, row_groups) = made.inspect_err(|_| target.abandon())?;
+    times.wall_s = started.elapsed().as_secs_f64();
+    times.publish_s = (times.wall_s - times.write_s - times.check_s).max(0.0);
+    let leaves = (prepared.shape.leaves.len() as u64).max(1);
+    copied.values_mut().for_each(|tier| tier.rows /= leaves);
+    Ok(OverlayReport {
+        path: path.display().to_string(),
+        rows: rows_of(&prepared),
+        bytes,
+        row_groups,
+        supplied: prepared.plan.explain(),
+        copied,
+        time: times,
+    })
+}
+
+fn rows_of(prepared: &Prepared) -> u64 {
+    let first = prepared.plan.layers.first().map(|plan| plan.place);
+    first.and_then(|place| prepared.layers.get(place)).map_or(0, |layer| layer.rows())
+}
+
+fn prepare(options: &OverlayFilesOptions, context: &Context) -> Result<Prepared> {
+    let mut layers: Vec<Arc<FileLayer>> = Vec::new();
+    let mut specs = Vec::new();
+    let mut first_id = 0;
+    for of in &options.overlay.layers {
+        let layer = FileLayer::open(&of.name, &of.files, first_id, context)?;
+        first_id += layer.files.len();
+        specs.push(LayerSpec {
+            name: of.name.clone(),
+            schema: Arc::clone(&layer.schema),
+            paths: of.paths()?,
+            precedence: of.precedence,
+        });
+        layers.push(Arc::new(layer));
+    }
+    let plan = Plan::try_new(&specs, options.overlay.options()?)?;
+    let mut paths = Vec::with_capacity(specs.len());
+    for (place, spec) in specs.iter().enumerate() {
+        let index = plan.layers.iter().find(|plan| plan.place == place).map(|plan| plan.index);
+        paths.push(match &spec.paths {
+            Some(paths) => paths.clone(),
+            None => {
+                let columns = spec.schema.fields().iter().enumerate();
+                let columns = columns.filter(|(column, _)| Some(*column) != index);
+                columns
+                    .map(|(_, field)| FieldPath::try_new(vec![field.name().clone()]))
+                    .collect::<Result<_>>()?
+            }
+        });
+    }
+    let shape = shape::shape(&plan, &layers)?;
+    let precedence = specs.iter().map(|spec| spec.precedence).collect();
+    Ok(Prepared { layers, paths, precedence, plan, shape })
+}
+
+/// Compares the index columns of all layers that the plan reads.
+fn check_rows(prepared: &Prepared, context: &Context) -> Result<()> {
+    let mut specs = Vec::new();
+    let mut readers: Vec<Box<dyn RecordBatchReader + Send>> = Vec::new();
+    for plan in &prepared.plan.layers {
+        let layer = &prepared.layers[plan.place];
+        let columns = std::iter::once(plan.index).chain(plan.row_number).collect();
+        let reader = layer.reader(Columns::Roots(columns), 0..layer.rows(), context)?;
+        specs.push(LayerSpec {
+            name: layer.name.clone(),
+            schema: reader.schema(),
+            paths: Some(Vec::new()),
+            precedence: prepared.precedence[plan.place],
+        });
+        readers.push(Box::new(reader));
+    }
+    let mut options = prepared.plan.options.clone();
+    options.check_unused = true;
+    options.batch_rows = None;
+    let overlay = Overlay::try_new(Plan::try_new(&specs, options)?, readers)?;
+    for batch in overlay {
+        batch.map_err(Error::from_arrow)?;
+    }
+    Ok(())
+}
+
+/// The output's path, which nothing has yet.
+fn free_path(target: &Target, options: &OverlayFilesOptions) -> Result<std::path::PathBuf> {
+    let Some(name) = target.file_name() else {
+        return Err(Error::new(Kind::InvalidArgument, "the output of an overlay is one file")
+            .with_path(&options.out)
+            .with_hint("give a path that ends in `.parquet`"));
+    };
+    let path = target.dir().join(name);
+    match path.exists() {
+        false => Ok(path),
+        true => Err(Error::new(Kind::OutputExists, "the output is there already")
+            .with_path(path.display().to_string())
+            .with_hint("remove it or write elsewhere")),
+    }
+}
+
+/// Writes all row groups; what was copied how.
+fn write(
+    prepared: &Prepared,
+    options: &OverlayFilesOptions,
+    target: &Target,
+    context: &Context,
+) -> Result<(Output, BTreeMap<&'static str, Copied>)> {
+    let Prepared { layers, plan, shape, .. } = prepared;
+    let sources: Arc<Vec<Arc<Source>>> =
+        Arc::new(layers.iter().flat_map(|layer| layer.files.iter().cloned()).collect());
+    let leaves = output_leaves(prepared, sources.len());
+    let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
+    let metadata = metadata(prepared, &sources);
+    let merge = MergeOptions::default();
+    let loom = Loom {
+        properties: properties(&merge, &sources, &leaves, Vec::new(), metadata)?,
+        sources,
+        cache: Arc::new(LocationCache::new(context, limit / 16)),
+        context: context.clone(),
+        packers: Arc::default(),
+        levels: None,
+        unions: Arc::default(),
+        tiers: Tiers {
+            page: options.copy_tiers.contains(&Tier::Page),
+            dict: options.copy_tiers.contains(&Tier::Dict),
+        },
+        asked_dictionary: None,
+        checks_pages: false,
+        page_version: None,
+    };
+    let waiting = Arc::new(Waiting::new(target.dir(), limit / 16, context));
+    let mut output = Output::create(target, &shape.schema, &loom.properties)?;
+    let mut writer = write::Writer {
+        plan,
+        layers,
+        paths: &prepared.paths,
+        precedence: &prepared.precedence,
+        shape,
+        leaves: &leaves,
+        loom: &loom,
+        waiting: &waiting,
+        tiers: &options.copy_tiers,
+        context,
+        copied: BTreeMap::new(),
+    };
+    for span in &lead(prepared).spans {
+        writer.row_group(&mut output, span.start, span.rows)?;
+    }
+    let copied = writer.copied;
+    Ok((output, copied))
+}
+
+/// The layer that supplies most bytes: its row groups are those of the output.
+fn lead(prepared: &Prepared) -> &Arc<FileLayer> {
+    let mut bytes = vec![0_u64; prepared.layers.len()];
+    for leaf in &prepared.shape.leaves {
+        let place = prepared.plan.layers[leaf.from.0].place;
+        bytes[place] += prepared.layers[place].leaf_bytes(leaf.from.1);
+    }
+    let most = (0..bytes.len()).rev().max_by_key(|&place| bytes[place]).unwrap_or(0);
+    &prepared.layers[most]
+}
+
+/// The output's leaves; each is in the files of one layer.
+fn output_leaves(prepared: &Prepared, sources: usize) -> Vec<OutputLeaf> {
+    let absent = || LeafAdapter::Missing {
+        sibling: None,
+        rep_keep: 0,
+        def_cap: 0,
+        levels: LevelMap::Identity,
+    };
+    let leaves = &prepared.shape.leaves;
+    let mut adapters: Vec<Vec<LeafAdapter>> = vec![Vec::with_capacity(leaves.len()); sources];
+    for leaf in leaves {
+        let (layer, of) = leaf.from;
+        let place = prepared.plan.layers[layer].place;
+        let mut id = 0;
+        for (other, layer) in prepared.layers.iter().enumerate() {
+            for _ in &layer.files {
+                adapters[id].push(if other == place {
+                    LeafAdapter::Same { leaf: of, levels: LevelMap::Identity }
+                } else {
+                    absent()
+                });
+                id += 1;
+            }
+        }
+    }
+    let adapters = Arc::new(adapters.into_iter().map(Arc::from).collect::<Vec<_>>());
+    let columns = prepared.shape.descr.columns().iter().enumerate();
+    columns
+        .map(|(index, descr)| OutputLeaf {
+            descr: Arc::clone(descr),
+            index,
+            adapters: Arc::clone(&adapters),
+        })
+        .collect()
+}
+
+/// Entries of the footer: the first layer's word counts; what describes one file as a whole is left
+/// out where several supply columns.
+fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
+    let schema = &prepared.plan.schema;
+    let is_mixed = prepared.plan.layers.iter().filter(|plan| plan.supplies()).count() > 1;
+    let mut entries: Vec<(&String, &String)> = schema.metadata().iter().collect();
+    entries.sort();
+    let kept = entries.into_iter().filter(|(key, _)| {
+        !key.starts_with("plait.") && !(is_mixed && describes_one_file(key))
+    });
+    let mut kept: Vec<KeyValue> =
+        kept.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+    let has_hint = |source: &Arc<Source>| {
+        let entries = source.meta.file_metadata().key_value_metadata();
+        entries.into_iter().flatten().any(|entry| entry.key == ARROW_SCHEMA_META_KEY)
+    };
+    if sources.iter().any(has_hint) {
+        let bare = Schema::new(schema.fields().clone());
+        kept.push(KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&bare)));
+    }
+    kept
+}
+
+fn publish(
+    prepared: &Prepared,
+    output: Output,
+    target: &Target,
+    path: &Path,
+    context: &Context,
+) -> Result<(u64, usize)> {
+    let finished = output.finish(&[])?;
+    if finished.rows != rows_of(prepared) {
+        return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
+            .with_got(format!("{} rows out of {}", finished.rows, rows_of(prepared)))
+            .with_hint("please report this"));
+    }
+    for layer in &prepared.layers {
+        for source in &layer.files {
+            source.store.check_unchanged()?;
+        }
+    }
+    context.check_cancelled()?;
+    finished.temp.publish_new(path)?;
+    target.sync()?;
+    Ok((finished.bytes, finished.row_groups))
+}

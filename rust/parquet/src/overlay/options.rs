@@ -7,6 +7,8 @@ use plait_core::overlay::{FieldPath, Mark, Options, StructValidity};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::options::Tier;
+
 /// A path of fields: text, or names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
@@ -113,4 +115,31 @@ impl OverlayOptions {
         };
         Ok(options)
     }
+}
+
+/// How the index columns of files are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Check {
+    /// Before the first byte is written.
+    #[default]
+    Upfront,
+    /// After the last byte, before the output gets its name.
+    After,
+}
+
+/// What an overlay of files is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OverlayFilesOptions {
+    /// Layers, index and the rest.
+    pub overlay: OverlayOptions,
+    /// The output: one path that ends in `.parquet`.
+    pub out: String,
+    /// When index columns are compared.
+    pub check: Check,
+    /// Copy tiers that may be used.
+    pub copy_tiers: Vec<Tier>,
+    /// Bytes of memory to stay within.
+    pub memory_limit: u64,
 }

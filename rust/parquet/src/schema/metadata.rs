@@ -39,6 +39,12 @@ const OF_THE_CONTENT: [&str; 4] =
 /// Readers ask only whether these are there: dates in the old calendar.
 const FLAGS: [&str; 2] = ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"];
 
+/// Whether an entry of file metadata says something of the schema or content of its file as a whole.
+#[must_use]
+pub fn describes_one_file(key: &str) -> bool {
+    OF_THE_SCHEMA.contains(&key) || OF_THE_CONTENT.contains(&key)
+}
+
 /// A key of file metadata that was not simply carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetadataConflict {

@@ -30,7 +30,7 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 
 pub use adapt::{Cast, DecimalForm, LeafAdapter, LevelMap};
 pub use key::{key_leaf, key_type};
-pub use metadata::MetadataConflict;
+pub use metadata::{MetadataConflict, describes_one_file};
 pub use reconcile::reconcile;
 
 /// What to do when a column's types differ.

@@ -1,0 +1,303 @@
+//! Row groups of the output, leaf by leaf, each in the cheapest form that is right.
+//!
+//! ```text
+//! leaf of one layer      row group lines up ─▶ chunk: bytes as they are
+//!                        otherwise          ─▶ pages as they are, values where pages are cut
+//! leaf under a struct    validity of the struct is that of the leaf's layer ─▶ as above
+//! of several layers      otherwise          ─▶ decoded, overlaid, encoded
+//! ```
+//!
+//! # Invariants
+//! Row groups are those of the layer that supplies most bytes. Chunks are written in leaf order.
+//!
+//! # Cost
+//! One page where bytes are copied; the encoded leaves of one column of one row group where a struct
+//! is made anew.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatchReader};
+use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
+use arrow_schema::Schema;
+use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
+use plait_core::run::Runs;
+use plait_core::{Error, Kind, Result};
+
+use super::layer::{Columns, FileLayer};
+use super::shape::{Root, Shape, witness_leaf};
+use crate::chunk;
+use crate::context::Context;
+use crate::leaf::OutputLeaf;
+use crate::options::Tier;
+use crate::page::{guard, unwrap_error};
+use crate::report::Copied;
+use crate::sink::{Group, Output, append};
+use crate::spill::Waiting;
+use crate::weave::{Loom, Steps, weave};
+
+/// What is needed to write row groups.
+pub(super) struct Writer<'a> {
+    pub(super) plan: &'a Plan,
+    /// In the order in which they were given.
+    pub(super) layers: &'a [Arc<FileLayer>],
+    /// Declared paths of each layer, in the same order.
+    pub(super) paths: &'a [Vec<FieldPath>],
+    pub(super) precedence: &'a [i64],
+    pub(super) shape: &'a Shape,
+    pub(super) leaves: &'a [OutputLeaf],
+    pub(super) loom: &'a Loom,
+    pub(super) waiting: &'a Arc<Waiting>,
+    pub(super) tiers: &'a [Tier],
+    pub(super) context: &'a Context,
+    pub(super) copied: BTreeMap<&'static str, Copied>,
+}
+
+impl Writer<'_> {
+    fn layer(&self, layer: usize) -> &Arc<FileLayer> {
+        &self.layers[self.plan.layers[layer].place]
+    }
+
+    fn count(&mut self, tier: &'static str, rows: u64, bytes: u64) {
+        let copied = self.copied.entry(tier).or_default();
+        copied.rows += rows;
+        copied.bytes += bytes;
+    }
+
+    /// Writes the rows `start..start + rows` as one row group.
+    pub(super) fn row_group(&mut self, output: &mut Output, start: u64, rows: u64) -> Result<()> {
+        let arrow = Arc::clone(&self.plan.schema);
+        let factory = output.arrow_writers(Arc::new(Schema::new(arrow.fields().clone())));
+        let shape = self.shape;
+        output.write_group(rows, |group| {
+            for (place, root) in shape.roots.iter().enumerate() {
+                self.context.check_cancelled()?;
+                self.root(group, &factory, (place, root), start, rows)?;
+            }
+            Ok(())
+        })?;
+        self.context.rows_written(rows);
+        Ok(())
+    }
+
+    fn root(
+        &mut self,
+        group: &mut Group<'_>,
+        factory: &ArrowRowGroupWriterFactory,
+        (place, root): (usize, &Root),
+        start: u64,
+        rows: u64,
+    ) -> Result<()> {
+        let keeps = match root.is_combined {
+            true => self.witness(root, start, rows)?,
+            false => vec![true; root.leaves.len()],
+        };
+        let mut made = Vec::new();
+        if keeps.iter().any(|keeps| !keeps) {
+            made = self.encode(factory, place, root, start, rows)?;
+        }
+        let mut made = made.into_iter();
+        for (leaf, keeps) in root.leaves.clone().zip(keeps) {
+            let encoded = made.next();
+            if keeps {
+                self.copy(group, leaf, start, rows)?;
+                continue;
+            }
+            let chunk = encoded
+                .ok_or_else(|| Error::new(Kind::Internal, "a leaf was not encoded"))?;
+            let bytes = chunk.close().bytes_written;
+            chunk.append_to_row_group(group).map_err(unwrap_error)?;
+            self.count("value", rows, bytes);
+        }
+        Ok(())
+    }
+
+    /// Copies a leaf: its chunk, or else its pages.
+    fn copy(&mut self, group: &mut Group<'_>, place: usize, start: u64, rows: u64) -> Result<()> {
+        let out = &self.shape.leaves[place];
+        let leaf = &self.leaves[place];
+        let layer = Arc::clone(self.layer(out.from.0));
+        let in_layer = |e: Error| e.with_prefix(&format!("layer `{}`", layer.name));
+        let span = layer.span(start, rows).filter(|_| out.is_same && self.tiers.contains(&Tier::Chunk));
+        if let Some(span) = span {
+            let source = &layer.files[span.file];
+            let shared = (&*self.loom.cache, self.context);
+            let opened = chunk::open(source, span.row_group, leaf, false, shared).map_err(in_layer)?;
+            if let Some((reader, close)) = opened {
+                let bytes = close.bytes_written;
+                group.append_column(&reader, close).map_err(unwrap_error)?;
+                self.count("chunk", rows, bytes);
+                return Ok(());
+            }
+        }
+        let mut runs = Runs::default();
+        for (file, first, rows) in layer.pieces(start..start + rows) {
+            runs.push(layer.files[file].id, first, rows);
+        }
+        let steps = Steps::new(&runs, self.loom.sources.len())?;
+        let chunks = weave(self.loom, leaf, &[&steps], self.waiting, None).map_err(in_layer)?;
+        for chunk in chunks {
+            let bytes = chunk.close.metadata.compressed_size().max(0).unsigned_abs();
+            let (kept, is_united) = (chunk.verbatim, chunk.is_united);
+            append(group, chunk)?;
+            self.count("page", kept.rows, kept.bytes);
+            let rest = if is_united { "dict" } else { "value" };
+            let (rows, bytes) = (rows.saturating_sub(kept.rows), bytes.saturating_sub(kept.bytes));
+            self.count(rest, rows, bytes);
+        }
+        Ok(())
+    }
+
+    /// Which leaves of a combined column may be copied: those whose structs are there exactly where
+    /// their own layer has them.
+    fn witness(&self, root: &Root, start: u64, rows: u64) -> Result<Vec<bool>> {
+        let leaves = &self.shape.leaves[root.leaves.clone()];
+        if leaves.iter().all(|leaf| !leaf.is_same) || by_fields(self.plan) {
+            return Ok(vec![false; leaves.len()]);
+        }
+        let mut same: BTreeMap<(usize, usize), bool> = BTreeMap::new();
+        for place in root.structs.clone() {
+            let above = &self.shape.structs[place];
+            let mut bits = Vec::with_capacity(above.len());
+            for &(layer, of) in above {
+                bits.push((layer, self.validity(layer, of, start, rows)?));
+            }
+            let combined = any(&bits);
+            for (layer, bits) in bits {
+                same.insert((place, layer), bits == combined);
+            }
+        }
+        let keeps = |leaf: &super::shape::OutLeaf| {
+            let mut under = leaf.under.iter();
+            leaf.is_same && under.all(|(place, _)| same.get(&(*place, leaf.from.0)) == Some(&true))
+        };
+        Ok(leaves.iter().map(keeps).collect())
+    }
+
+    /// Where a struct of a layer is there, with everything above it; none if that is everywhere.
+    fn validity(&self, layer: usize, of: usize, start: u64, rows: u64) -> Result<Option<BooleanBuffer>> {
+        let places = &self.plan.layers[layer].structs[of];
+        let file = self.layer(layer);
+        let names = names(&self.plan.layers[layer].schema, places);
+        let leaf = witness_leaf(file, places)?;
+        let reader = file.reader(Columns::Leaves(vec![leaf]), start..start + rows, self.context)?;
+        let mut bits = BooleanBufferBuilder::new(0);
+        let mut has_nulls = false;
+        for batch in reader {
+            let batch = batch.map_err(Error::from_arrow)?;
+            let mut valid: Option<NullBuffer> = None;
+            let mut array: Option<ArrayRef> = None;
+            for name in &names {
+                let next = match &array {
+                    None => batch.column_by_name(name),
+                    Some(array) => array.as_struct_opt().and_then(|array| array.column_by_name(name)),
+                };
+                let next = next.cloned();
+                let next = next.ok_or_else(|| Error::new(Kind::Internal, "a struct is not there"))?;
+                valid = NullBuffer::union(valid.as_ref(), next.nulls());
+                array = Some(next);
+            }
+            match valid {
+                Some(valid) => {
+                    has_nulls |= valid.null_count() > 0;
+                    bits.append_buffer(valid.inner());
+                }
+                None => bits.append_n(batch.num_rows(), true),
+            }
+        }
+        if bits.len() as u64 != rows {
+            return Err(Error::new(Kind::CorruptSource, "a column has another number of rows")
+                .with_column(names.join(".")));
+        }
+        Ok(has_nulls.then(|| bits.finish()))
+    }
+
+    /// Decodes, overlays and encodes one column.
+    fn encode(
+        &self,
+        factory: &ArrowRowGroupWriterFactory,
+        place: usize,
+        root: &Root,
+        start: u64,
+        rows: u64,
+    ) -> Result<Vec<ArrowColumnChunk>> {
+        let field = self.plan.schema.field(place);
+        let overlay = self.overlay_of(field.name(), start, rows)?;
+        let mut writers = factory.create_column_writers(0).map_err(unwrap_error)?;
+        let mut writers: Vec<_> = writers.drain(root.leaves.clone()).collect();
+        for batch in overlay {
+            let batch = batch.map_err(Error::from_arrow)?;
+            self.context.check_cancelled()?;
+            let write = || {
+                let columns = compute_leaves(field, batch.column(1))?;
+                writers.iter_mut().zip(&columns).try_for_each(|(writer, leaf)| writer.write(leaf))
+            };
+            guard(write)?.map_err(unwrap_error)?;
+        }
+        writers.into_iter().map(|writer| writer.close().map_err(unwrap_error)).collect()
+    }
+
+    /// The overlay of one column of some rows.
+    fn overlay_of(&self, name: &str, start: u64, rows: u64) -> Result<Overlay> {
+        let mut specs = Vec::new();
+        let mut readers: Vec<Box<dyn RecordBatchReader + Send>> = Vec::new();
+        for plan in &self.plan.layers {
+            let layer = &self.layers[plan.place];
+            let paths = self.paths[plan.place].iter();
+            let paths: Vec<_> = paths.filter(|path| path.names()[0] == name).cloned().collect();
+            let Some(column) = layer.schema.fields().find(name).map(|(column, _)| column) else {
+                continue;
+            };
+            if paths.is_empty() {
+                continue;
+            }
+            let columns = Columns::Roots(vec![plan.index, column]);
+            let reader = layer.reader(columns, start..start + rows, self.context)?;
+            specs.push(LayerSpec {
+                name: layer.name.clone(),
+                schema: reader.schema(),
+                paths: Some(paths),
+                precedence: self.precedence[plan.place],
+            });
+            readers.push(Box::new(reader));
+        }
+        let mut options = self.plan.options.clone();
+        options.row_number = None;
+        options.check_unused = true;
+        options.batch_rows = None;
+        Overlay::try_new(Plan::try_new(&specs, options)?, readers)
+    }
+}
+
+fn by_fields(plan: &Plan) -> bool {
+    plan.options.struct_validity == plait_core::overlay::StructValidity::AllChildren
+}
+
+fn any(bits: &[(usize, Option<BooleanBuffer>)]) -> Option<BooleanBuffer> {
+    let mut all: Option<BooleanBuffer> = None;
+    for (_, bits) in bits {
+        let bits = bits.as_ref()?;
+        all = Some(match all {
+            None => bits.clone(),
+            Some(known) => &known | bits,
+        });
+    }
+    all.filter(|all| all.count_set_bits() < all.len())
+}
+
+/// Names of the fields at `places`.
+fn names(schema: &Schema, places: &[usize]) -> Vec<String> {
+    let mut names = Vec::with_capacity(places.len());
+    let mut fields = schema.fields().clone();
+    for place in places {
+        let Some(field) = fields.get(*place).cloned() else { break };
+        names.push(field.name().clone());
+        fields = match field.data_type() {
+            arrow_schema::DataType::Struct(fields) => fields.clone(),
+            _ => break,
+        };
+    }
+    names
+}
