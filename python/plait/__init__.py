@@ -40,7 +40,7 @@ from plait.errors import (
     VerificationFailed,
 )
 from plait.interleave import interleave
-from plait.overlay import Layer, overlay
+from plait.overlay import Layer, OverlayReport, overlay, overlay_files
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 
 __version__ = _version()
@@ -64,6 +64,7 @@ __all__ = [
     "MemoryLimitExceeded",
     "MergeReport",
     "OutputExists",
+    "OverlayReport",
     "PathThroughNonStruct",
     "PlaitError",
     "Progress",
@@ -91,5 +92,6 @@ __all__ = [
     "interleave",
     "merge",
     "overlay",
+    "overlay_files",
     "verify",
 ]

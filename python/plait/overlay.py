@@ -9,13 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import _count, _flag
+from plait._api import OnProgress, Path, _call, _count, _flag, _path, _paths, _size
 from plait._native import Stream
+from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
+from plait.report import TIERS, Copied, _PrintedReport, _Report
+from plait.sizes import Size
 
 FieldPath = str | Sequence[str]
 Mark = str | Mapping[str, str]
 StructValidity = Literal["any", "all_children"]
+CHOICES = {"struct_validity": ("any", "all_children"), "check": ("upfront", "after")}
 
 _INT64 = 1 << 63
 
@@ -97,11 +101,155 @@ def overlay(
         "layers": [_layer(layer, i) for i, layer in enumerate(layers)],
         "index": _mark(index, "index"),
         "row_number": _mark(row_number, "row_number"),
-        "struct_validity": struct_validity,
+        "struct_validity": _choice(struct_validity, "struct_validity"),
         "check_unused": _flag(check_unused, "check_unused"),
         "batch_rows": _count(batch_rows, "batch_rows"),
     }
     return _native.overlay([layer.stream for layer in layers], _json(options))
+
+
+@dataclass(frozen=True)
+class OverlayTimes(_Report):
+    """Seconds by stage.
+
+    Attributes:
+        check_s: Comparing the index columns.
+        write_s: Copying and encoding.
+        publish_s: Making the output durable and giving it its name.
+        wall_s: All.
+    """
+
+    check_s: float
+    write_s: float
+    publish_s: float
+    wall_s: float
+
+
+@dataclass(frozen=True)
+class OverlayReport(_PrintedReport):
+    """What an overlay of files did.
+
+    Attributes:
+        path: The output.
+        rows: Its rows.
+        bytes: Its length.
+        row_groups: Its row groups.
+        supplied: Which layer gave each column or field: path and name, in the order of the schema.
+        copied: Rows and stored bytes by copy tier; a row counts in the shares of its leaves.
+        time: Seconds by stage.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    row_groups: int
+    supplied: tuple[tuple[str, ...], ...]
+    copied: dict[str, Copied]
+    time: OverlayTimes
+
+    def _page(self) -> Page:
+        head = f"overlaid into {self.path}: {self.rows:,} rows, {human_bytes(self.bytes)}"
+        rows = tuple((path, layer) for path, layer in self.supplied)
+        tiers = [
+            f"{name} {human_bytes(self.copied[name].bytes)}" for name in TIERS if name in self.copied
+        ]
+        time = self.time
+        facts = (
+            ("copied by", ", ".join(tiers) or "nothing"),
+            ("time", f"{time.wall_s:.2f} s (check {time.check_s:.2f}, write {time.write_s:.2f})"),
+        )
+        return Page(head, (Table(("column", "layer"), rows),), facts)
+
+
+def overlay_files(
+    layers: Iterable[Layer],
+    out: Path,
+    *,
+    index: Mark | None = None,
+    row_number: Mark | None = None,
+    struct_validity: StructValidity = "any",
+    check_unused: bool = True,
+    check: Literal["upfront", "after"] = "upfront",
+    copy_tiers: Iterable[str] = ("chunk", "page", "dict"),
+    memory_limit: Size = "512MB",
+    progress: OnProgress | None = None,
+) -> OverlayReport:
+    """Overlays Parquet files into one file; leaves are copied as bytes where they lie in line.
+
+    The output holds what `overlay` gives for the same files. Its row groups are those of the layer
+    that supplies most bytes. It becomes visible complete, or not at all.
+
+    Args:
+        layers: The layers, weakest first unless they have a `precedence`. `stream` of each is a
+            path, glob, folder or URL, or a list of them: files whose rows follow one another.
+        out: Path of the output, which ends in `.parquet` and does not exist.
+        index: As in `overlay`.
+        row_number: As in `overlay`.
+        struct_validity: As in `overlay`.
+        check_unused: As in `overlay`.
+        check: When index columns are compared: `"upfront"`, before the first byte is written, or
+            `"after"` the last one, before the output is published.
+        copy_tiers: Cheap ways of copying that may be used: `"chunk"`, `"page"`, `"dict"`.
+        memory_limit: Memory for buffers, in bytes or as text.
+        progress: Called a few times a second with a `Progress`. What it raises stops the call.
+
+    Returns:
+        What was copied from where, and how.
+
+    Raises:
+        RowMismatch: Layers do not hold the same rows.
+        CorruptSource: A file is damaged.
+        SourceNotFound: A file does not exist.
+        OutputExists: The output is there already.
+        PlaitError: Base of these, of those of `overlay`, and of all others.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"_index": [1, 2], "x": [1, 2]}), "base.parquet")
+        >>> pq.write_table(pa.table({"_index": [1, 2], "label": ["a", "b"]}), "labels.parquet")
+        >>> layers = [Layer("base.parquet"), Layer("labels.parquet", ["label"])]
+        >>> overlay_files(layers, "labelled.parquet").rows
+        2
+        >>> pq.read_table("labelled.parquet").column_names
+        ['_index', 'x', 'label']
+    """
+    layers = _layers(layers)
+    described = []
+    for i, layer in enumerate(layers):
+        files = _paths(layer.stream, "stream")
+        options = _layer(layer, i)
+        if layer.name is None:
+            options["name"] = files[0] if len(files) == 1 else str(i)
+        described.append({**options, "files": files})
+    return OverlayReport.from_dict(
+        _call(
+            _native.overlay_files,
+            {
+                "overlay": {
+                    "layers": described,
+                    "index": _mark(index, "index"),
+                    "row_number": _mark(row_number, "row_number"),
+                    "struct_validity": _choice(struct_validity, "struct_validity"),
+                    "check_unused": _flag(check_unused, "check_unused"),
+                },
+                "out": _path(out, "out"),
+                "check": _choice(check, "check"),
+                "copy_tiers": [copy_tiers] if isinstance(copy_tiers, str) else list(copy_tiers),
+                "memory_limit": _size(memory_limit, "memory_limit"),
+            },
+            progress,
+        )
+    )
+
+
+def _choice(value: object, name: str) -> str:
+    for choice in CHOICES[name]:
+        if value == choice:
+            return choice
+    choices = ", ".join(map(repr, CHOICES[name]))
+    raise InvalidArgument.of(
+        f"`{name}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
+    )
 
 
 def _json(options: dict[str, Any]) -> str:
@@ -133,20 +281,20 @@ def _layer(layer: Layer, number: int) -> dict[str, Any]:
     is_number = isinstance(precedence, int) and not isinstance(precedence, bool)
     if not is_number or not -_INT64 <= precedence < _INT64:
         raise InvalidArgument.of("`precedence` is not a whole number", got=f"`{precedence!r}`")
-    return {"name": name, "paths": _paths(layer.paths), "precedence": precedence}
+    return {"name": name, "paths": _fields(layer.paths), "precedence": precedence}
 
 
-def _paths(paths: object) -> list[str | list[str]] | None:
+def _fields(paths: object) -> list[str | list[str]] | None:
     if paths is None:
         return None
     if isinstance(paths, str):
         return [paths]
     if not isinstance(paths, Iterable):
         raise InvalidPath.of("`paths` is not a list of paths", got=f"`{paths!r}`")
-    return [_path(path) for path in paths]
+    return [_field(path) for path in paths]
 
 
-def _path(path: object) -> str | list[str]:
+def _field(path: object) -> str | list[str]:
     if isinstance(path, str):
         return path
     if isinstance(path, Iterable):

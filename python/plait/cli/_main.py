@@ -102,11 +102,14 @@ def _run(parsed: argparse.Namespace) -> int:
     with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
         if command == "verify":
             found = plait.verify(**options, check=False, progress=bar)
+        elif command == "overlay":
+            layers = [plait.Layer(file, paths or None) for file, *paths in options.pop("layers")]
+            done: Any = plait.overlay_files(layers, **options, progress=bar)
         else:
-            merged = plait.merge(**options, progress=bar)
-    if command == "merge":
+            done = plait.merge(**options, progress=bar)
+    if command in ("merge", "overlay"):
         if as_json or not quiet:
-            _print(merged, as_json=as_json)
+            _print(done, as_json=as_json)
         return EXIT_OK
     if as_json or not quiet:
         _print(found, as_json=as_json)

@@ -10,6 +10,7 @@ from typing import Any
 import plait
 from plait import sizes
 from plait._api import CHOICES
+from plait.overlay import CHOICES as OVERLAY_CHOICES
 
 _EXIT_CODES = """\
 exit codes:
@@ -53,9 +54,21 @@ _MERGE_HELP: dict[str, str] = {
     "empty_output": "write one file without rows when there are no rows, or not",
 }
 
-_SWITCHES_BOTH_WAYS = ("dictionary", "empty_output")
+_OVERLAY_HELP: dict[str, str] = {
+    "index": "index column, a name or KEY=VALUE of its metadata; default: the marked one, or _index",
+    "row_number": "column of row numbers that is compared, too; a name or KEY=VALUE",
+    "struct_validity": "when a combined struct is there",
+    "check_unused": "compare layers that supply nothing, too, or not",
+    "check": "compare index columns before the first byte is written, or after the last",
+    "copy_tiers": _MERGE_HELP["copy_tiers"],
+    "memory_limit": _MERGE_HELP["memory_limit"],
+}
+
+_SWITCHES_BOTH_WAYS = ("dictionary", "empty_output", "check_unused")
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit")
 _TEXTS = ("sort_by", "compression")
+_MARKS = ("index", "row_number")
+_CHOICES = {**CHOICES, **OVERLAY_CHOICES}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -97,6 +110,23 @@ def parser() -> argparse.ArgumentParser:
     _add_option(verify, "memory_limit", "512MB", _MERGE_HELP["memory_limit"])
     _add_printing(verify)
 
+    overlay = _parser_of(commands.add_parser, "overlay", help="join layers by position")
+    overlay.description = _first_line(plait.overlay_files.__doc__)
+    overlay.add_argument(
+        "--layer",
+        dest="layers",
+        action="append",
+        nargs="+",
+        required=True,
+        metavar=("FILE", "PATH"),
+        help="a layer, and the paths it owns, such as a.b; default: all its columns; weakest first",
+    )
+    overlay.add_argument("-o", "--out", required=True, metavar="OUT", help="path of the output")
+    defaults = {n: p.default for n, p in inspect.signature(plait.overlay_files).parameters.items()}
+    for name, text in _OVERLAY_HELP.items():
+        _add_option(overlay, name, defaults[name], text)
+    _add_printing(overlay)
+
     describe = _parser_of(commands.add_parser, "inspect", help="describe one file")
     describe.description = _first_line(plait.inspect.__doc__)
     describe.add_argument("file", metavar="FILE", help="file or URL")
@@ -130,9 +160,11 @@ def _add_option(command: argparse.ArgumentParser, name: str, default: Any, text:
         settings["action"] = argparse.BooleanOptionalAction
     elif isinstance(default, bool):
         settings["action"] = "store_true"
-    elif name in CHOICES:
-        settings["choices"] = CHOICES[name]
-        settings["type"] = type(CHOICES[name][0])
+    elif name in _CHOICES:
+        settings["choices"] = _CHOICES[name]
+        settings["type"] = type(_CHOICES[name][0])
+    elif name in _MARKS:
+        settings.update(type=_mark, metavar="NAME")
     elif name in _SIZES:
         settings.update(type=_size, metavar="SIZE")
     elif name == "copy_tiers":
@@ -149,6 +181,11 @@ def _size(text: str) -> int:
         return sizes.parse_size(text)
     except plait.InvalidArgument:
         raise argparse.ArgumentTypeError(f"`{text}` is not a size such as 256MB or 1GiB") from None
+
+
+def _mark(text: str) -> str | dict[str, str]:
+    key, equals, value = text.partition("=")
+    return {key: value} if equals else text
 
 
 def _count(text: str) -> int:

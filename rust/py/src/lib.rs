@@ -64,6 +64,17 @@ mod _native {
         run(py, options, progress, inspect::inspect)
     }
 
+    /// Overlays files; options and report are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None))]
+    fn overlay_files(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, progress, plait_parquet::overlay::overlay_files)
+    }
+
     /// Overlays layers that are streams; options are JSON.
     #[pyfunction]
     fn overlay(
