@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, Field};
 
 use super::feed::Piece;
 use super::mask::Mask;
@@ -40,10 +40,12 @@ pub(super) fn batch(
     let mut columns = Vec::with_capacity(plan.roots.len() + 1);
     columns.push(index);
     for (node, field) in plan.roots.iter().zip(plan.schema.fields().iter().skip(1)) {
-        columns.push(made(node, &layers, rows).map_err(|e| e.with_column(dotted(&[field.name()])))?);
+        let made = made(node, field, &layers, rows, false);
+        columns.push(made.map_err(|e| e.with_column(dotted(&[field.name()])))?.array);
     }
     let options = RecordBatchOptions::new().with_row_count(Some(rows));
-    RecordBatch::try_new_with_options(Arc::clone(&plan.schema), columns, &options).map_err(contradicts)
+    RecordBatch::try_new_with_options(Arc::clone(&plan.schema), columns, &options)
+        .map_err(contradicts)
 }
 
 fn contradicts(error: ArrowError) -> Error {
@@ -67,7 +69,8 @@ fn joined(mut pieces: Vec<Piece>) -> Result<Joined> {
 fn join_parts(pieces: &[Piece]) -> Result<Vec<ArrayRef>> {
     let count = pieces.first().map_or(0, |piece| piece.parts.len());
     let join = |part: usize| {
-        let arrays: Vec<&dyn Array> = pieces.iter().filter_map(|p| Some(p.parts.get(part)?.as_ref())).collect();
+        let arrays: Vec<&dyn Array> =
+            pieces.iter().filter_map(|p| Some(p.parts.get(part)?.as_ref())).collect();
         arrow_select::concat::concat(&arrays).map_err(|e| {
             Error::new(Kind::Unsupported, "batches of a layer cannot be joined")
                 .with_cause(e)
@@ -80,7 +83,11 @@ fn join_parts(pieces: &[Piece]) -> Result<Vec<ArrayRef>> {
 fn join_structs(pieces: &[Piece]) -> Vec<Option<NullBuffer>> {
     let count = pieces.first().map_or(0, |piece| piece.structs.len());
     let join = |place: usize| {
-        let valid = || pieces.iter().map(|piece| (piece.rows, piece.structs.get(place).and_then(Option::as_ref)));
+        let valid = || {
+            pieces
+                .iter()
+                .map(|piece| (piece.rows, piece.structs.get(place).and_then(Option::as_ref)))
+        };
         if valid().all(|(_, valid)| valid.is_none()) {
             return None;
         }
@@ -96,31 +103,61 @@ fn join_structs(pieces: &[Piece]) -> Vec<Option<NullBuffer>> {
     (0..count).map(join).collect()
 }
 
-fn made(node: &Node, layers: &[Joined], rows: usize) -> Result<ArrayRef> {
+/// An array of the output, and where it is there if whoever asks makes validity of it.
+struct Made {
+    array: ArrayRef,
+    valid: Option<NullBuffer>,
+}
+
+/// Makes the array of `node`. A field that is not nullable has no nulls of its own: where it is not
+/// there, its struct is not either.
+fn made(node: &Node, field: &Field, layers: &[Joined], rows: usize, asks: bool) -> Result<Made> {
     let lost = || Error::new(Kind::Internal, "a part of a layer is not there");
     match node {
         Node::Take(Supply { layer, part, mask }) => {
             let layer = layers.get(*layer).ok_or_else(lost)?;
             let array = layer.parts.get(*part).ok_or_else(lost)?;
-            match mask.and_then(|place| layer.masks.get(place)).and_then(Option::as_ref) {
-                Some(mask) => mask.apply(array),
-                None => Ok(Arc::clone(array)),
-            }
+            let mask = mask.and_then(|place| layer.masks.get(place)).and_then(Option::as_ref);
+            let masked = match mask {
+                Some(mask) if asks || field.is_nullable() => mask.apply(array)?,
+                _ => Arc::clone(array),
+            };
+            let valid = if asks { masked.logical_nulls() } else { None };
+            let array = if field.is_nullable() { masked } else { Arc::clone(array) };
+            Ok(Made { array, valid })
         }
         Node::Struct { fields, nodes, above, by_fields } => {
             let mut columns = Vec::with_capacity(nodes.len());
+            let mut there = Vec::new();
             for (node, field) in nodes.iter().zip(fields) {
-                columns.push(made(node, layers, rows).map_err(|e| e.with_column(dotted(&[field.name()])))?);
+                let Made { array, valid } = made(node, field, layers, rows, *by_fields)
+                    .map_err(|e| e.with_column(dotted(&[field.name()])))?;
+                columns.push(array);
+                there.push(valid);
             }
             let valid = if *by_fields {
-                any(columns.iter().map(|column| column.logical_nulls()))
+                any(there.into_iter())
             } else {
                 any(above.iter().map(|(layer, place)| {
-                    layers.get(*layer).and_then(|layer| layer.structs.get(*place)).cloned().flatten()
+                    layers
+                        .get(*layer)
+                        .and_then(|layer| layer.structs.get(*place))
+                        .cloned()
+                        .flatten()
                 }))
             };
-            let made = StructArray::try_new_with_length(fields.clone(), columns, valid, rows);
-            made.map(|array| Arc::new(array) as ArrayRef).map_err(contradicts)
+            let build = |columns, valid| {
+                StructArray::try_new_with_length(fields.clone(), columns, valid, rows)
+            };
+            let bare = match (&valid, field.is_nullable()) {
+                (Some(_), false) => build(columns.clone(), None).ok(),
+                _ => None,
+            };
+            let array = match bare {
+                Some(array) => array,
+                None => build(columns, valid.clone()).map_err(contradicts)?,
+            };
+            Ok(Made { array: Arc::new(array), valid })
         }
     }
 }

@@ -22,7 +22,11 @@ use super::path::dotted;
 use crate::{Error, Kind, Result};
 
 /// The columns of `batch` in the types of `schema`, the schema of the layer `layer`.
-pub(super) fn columns(batch: &RecordBatch, schema: &SchemaRef, layer: &str) -> Result<Vec<ArrayRef>> {
+pub(super) fn columns(
+    batch: &RecordBatch,
+    schema: &SchemaRef,
+    layer: &str,
+) -> Result<Vec<ArrayRef>> {
     let found = batch.schema_ref();
     if Arc::ptr_eq(found, schema) || found.fields() == schema.fields() {
         return Ok(batch.columns().to_vec());

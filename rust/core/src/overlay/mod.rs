@@ -32,7 +32,7 @@ mod stream;
 
 pub use drift::settle;
 pub use path::FieldPath;
-pub use plan::{LayerSpec, Options, Plan, StructValidity, Mark};
+pub use plan::{LayerSpec, Mark, Options, Plan, StructValidity};
 pub use resolve::{Node, Supply};
 pub use stream::{Overlay, Reader};
 

@@ -232,7 +232,10 @@ fn paths_of(layer: &LayerSpec, index: usize) -> Result<Vec<FieldPath>> {
     let index_name = fields.get(index).map(|field| field.name().clone()).unwrap_or_default();
     let Some(paths) = &layer.paths else {
         let names = fields.iter().map(|field| field.name().clone());
-        return names.filter(|name| *name != index_name).map(|name| FieldPath::try_new(vec![name])).collect();
+        return names
+            .filter(|name| *name != index_name)
+            .map(|name| FieldPath::try_new(vec![name]))
+            .collect();
     };
     for path in paths.iter().filter(|path| path.is_split) {
         if readings(fields, path.names()) > usize::from(resolves(fields, path.names())) {
@@ -279,7 +282,8 @@ pub(super) fn check_names(fields: &Fields, above: &[String]) -> Result<()> {
         Some(field) => {
             let mut path = above.to_vec();
             path.push(field.name().clone());
-            Err(Error::new(Kind::DuplicateField, "a name is there twice").with_column(dotted(&path)))
+            Err(Error::new(Kind::DuplicateField, "a name is there twice")
+                .with_column(dotted(&path)))
         }
     }
 }

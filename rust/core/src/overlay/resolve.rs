@@ -57,7 +57,12 @@ pub enum Node {
 
 impl Node {
     /// Calls `visit` for this node and all below it, with their paths.
-    pub fn walk(&self, field: &Field, path: &mut Vec<String>, visit: &mut impl FnMut(&[String], &Self)) {
+    pub fn walk(
+        &self,
+        field: &Field,
+        path: &mut Vec<String>,
+        visit: &mut impl FnMut(&[String], &Self),
+    ) {
         path.push(field.name().clone());
         visit(path, self);
         if let Self::Struct { fields, nodes, .. } = self {
@@ -184,14 +189,22 @@ fn check_exists(fields: &Fields, path: &FieldPath) -> Result<()> {
         check_names(&level, &above)?;
         above.push(name.clone());
         let Some(field) = level.iter().find(|field| field.name() == name).cloned() else {
-            let names: Vec<String> = level.iter().take(8).map(|f| format!("`{}`", f.name())).collect();
+            let names: Vec<String> =
+                level.iter().take(8).map(|f| format!("`{}`", f.name())).collect();
             return Err(here(Error::new(Kind::FieldNotInLayer, "there is no field at this path"))
                 .with_hint(format!("`{name}` is not among {}", names.join(", "))));
         };
         if left.peek().is_some() {
             level = inside(field.data_type()).ok_or_else(|| {
-                here(Error::new(Kind::PathThroughNonStruct, "a path leads through a value without fields"))
-                    .with_got(format!("`{}` of type `{}`", dotted(&above), field.data_type()))
+                here(Error::new(
+                    Kind::PathThroughNonStruct,
+                    "a path leads through a value without fields",
+                ))
+                .with_got(format!(
+                    "`{}` of type `{}`",
+                    dotted(&above),
+                    field.data_type()
+                ))
             })?;
         }
     }
@@ -211,7 +224,9 @@ fn inside(data_type: &DataType) -> Option<Fields> {
             DataType::Struct(fields) => fields.get(1).and_then(|value| inside(value.data_type())),
             _ => None,
         },
-        DataType::Union(fields, _) => Some(fields.iter().map(|(_, field)| Arc::clone(field)).collect()),
+        DataType::Union(fields, _) => {
+            Some(fields.iter().map(|(_, field)| Arc::clone(field)).collect())
+        }
         DataType::RunEndEncoded(_, values) => inside(values.data_type()),
         DataType::Dictionary(_, value) => inside(value),
         _ => None,
@@ -265,28 +280,39 @@ impl Maker<'_> {
         }
         let mut found = Vec::with_capacity(layers.len());
         for &layer in &layers {
-            let at = self.locate(layer, path);
-            found.push((layer, at.ok_or_else(|| self.not_there(layer, path))?.1));
+            match self.locate(layer, path) {
+                Some((_, field, _)) => found.push((layer, field)),
+                // It owns something above and has nothing here; somebody else adds what is below.
+                None if Some(layer) == owner && layers.len() > 1 => {}
+                None => return Err(self.not_there(layer, path)),
+            }
         }
         let are_structs = found.iter().all(|(_, field)| parts_of(field).is_some());
         match (found.as_slice(), owner) {
-            ([(layer, field)], Some(_)) if !(self.by_fields && are_structs) => {
+            ([(layer, field)], Some(owner))
+                if owner == *layer && !(self.by_fields && are_structs) =>
+            {
                 check_whole(field, path).map_err(|e| in_layer(e, &self.plans[*layer].name))?;
                 Ok(self.take(*layer, path, field, above))
             }
-            ([(layer, field)], None) if !are_structs => Ok(self.take(*layer, path, field, above)),
+            ([(layer, field)], _) if !are_structs => Ok(self.take(*layer, path, field, above)),
             _ if are_structs => self.combine(path, declared, owner, &found, above),
             _ => {
                 let whole = found.iter().find(|(_, field)| parts_of(field).is_none());
                 let got = whole.map(|(layer, field)| {
                     format!("`{}` in layer `{}`", field.data_type(), self.plans[*layer].name)
                 });
-                let names: Vec<String> =
-                    found.iter().map(|(layer, _)| format!("`{}`", self.plans[*layer].name)).collect();
-                Err(Error::new(Kind::SplitInsideNonStruct, "layers own parts of a value that is taken whole")
-                    .with_column(dotted(path))
-                    .with_got(got.unwrap_or_default())
-                    .with_hint(format!("let one of the layers {} own all of it", names.join(", "))))
+                let names: Vec<String> = found
+                    .iter()
+                    .map(|(layer, _)| format!("`{}`", self.plans[*layer].name))
+                    .collect();
+                Err(Error::new(
+                    Kind::SplitInsideNonStruct,
+                    "layers own parts of a value that is taken whole",
+                )
+                .with_column(dotted(path))
+                .with_got(got.unwrap_or_default())
+                .with_hint(format!("let one of the layers {} own all of it", names.join(", "))))
             }
         }
     }
@@ -305,17 +331,24 @@ impl Maker<'_> {
         }
         above.is_some_and(|above| {
             above.layers.iter().all(|layer| {
-                layers.contains(layer) && at(*layer).is_some_and(|(_, field, _)| !field.is_nullable())
+                layers.contains(layer)
+                    && at(*layer).is_some_and(|(_, field, _)| !field.is_nullable())
             })
         })
     }
 
-    fn take(&mut self, layer: usize, path: &[String], field: &FieldRef, above: Option<&Above<'_>>) -> Made {
+    fn take(
+        &mut self,
+        layer: usize,
+        path: &[String],
+        field: &FieldRef,
+        above: Option<&Above<'_>>,
+    ) -> Made {
         let is_nullable = !self.is_never_null(path, &[layer], above);
         let places = self.locate(layer, path).map(|(places, ..)| places).unwrap_or_default();
-        let mask = above.and_then(|above| above.masks).and_then(|masks| {
-            masks.iter().find(|(of, _)| *of == layer).map(|(_, place)| *place)
-        });
+        let mask = above
+            .and_then(|above| above.masks)
+            .and_then(|masks| masks.iter().find(|(of, _)| *of == layer).map(|(_, place)| *place));
         let plan = &mut self.plans[layer];
         plan.parts.push(places);
         let part = plan.parts.len() - 1;
@@ -364,17 +397,21 @@ impl Maker<'_> {
             let made = self.make(&path, below, owner, Some(&here))?;
             fields.push(made.field);
             nodes.push(made.node);
-            debug_assert!(made.layers.iter().all(|layer| layers.contains(layer)), "a layer came late");
+            debug_assert!(
+                made.layers.iter().all(|layer| layers.contains(layer)),
+                "a layer came late"
+            );
         }
         let never_null = self.is_never_null(path, &layers, above)
             && (!self.by_fields || fields.iter().any(|field| !field.is_nullable()));
         let fields = Fields::from(fields);
         // What is said of the struct itself is its owner's word, else that of the strongest layer.
-        let said_by = owner.or(layers.last().copied());
-        let said = found.iter().find(|(layer, _)| Some(*layer) == said_by).map(|(_, field)| field);
+        let of = |wanted: Option<usize>| found.iter().find(|(layer, _)| Some(*layer) == wanted);
+        let said = of(owner).or_else(|| of(layers.last().copied())).map(|(_, field)| field);
         let name = path.last().cloned().unwrap_or_default();
         let metadata = said.map(|field| field.metadata().clone()).unwrap_or_default();
-        let field = Field::new(name, DataType::Struct(fields.clone()), !never_null).with_metadata(metadata);
+        let field =
+            Field::new(name, DataType::Struct(fields.clone()), !never_null).with_metadata(metadata);
         let node = Node::Struct { fields, nodes, above: structs, by_fields: self.by_fields };
         Ok(Made { field: Arc::new(field), node, layers })
     }
@@ -411,7 +448,7 @@ fn layers_below(
         suppliers.iter().filter_map(|&layer| Some((layer, field_of(layer)?))).collect();
     let names = field_names(Some(below), owner, &fields);
     if names.is_empty() {
-        return suppliers.into_iter().for_each(add);
+        return fields.into_iter().map(|(layer, _)| layer).for_each(add);
     }
     for name in names {
         layers_below(below.get(&name), owner, &fields, layers);
@@ -431,7 +468,8 @@ fn field_names(
             names.push(name.clone());
         }
     };
-    let of = |layer: usize| found.iter().find(|(of, _)| *of == layer).and_then(|(_, f)| parts_of(f));
+    let of =
+        |layer: usize| found.iter().find(|(of, _)| *of == layer).and_then(|(_, f)| parts_of(f));
     if let Some(fields) = owner.and_then(of) {
         fields.iter().for_each(|field| add(field.name()));
     }

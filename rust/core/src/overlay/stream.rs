@@ -57,9 +57,10 @@ impl Overlay {
         let mut readers: Vec<Option<Reader>> = readers.into_iter().map(Some).collect();
         let mut feeds = Vec::with_capacity(plan.layers.len());
         for layer in &plan.layers {
-            let reader = readers.get_mut(layer.place).and_then(Option::take).ok_or_else(|| {
-                Error::new(Kind::InvalidArgument, "a layer has no reader")
-            })?;
+            let reader = readers
+                .get_mut(layer.place)
+                .and_then(Option::take)
+                .ok_or_else(|| Error::new(Kind::InvalidArgument, "a layer has no reader"))?;
             feeds.push(Feed::new(layer.clone(), reader));
         }
         let (rows_min, rows_max) = match plan.options.batch_rows {
@@ -115,18 +116,22 @@ impl Overlay {
         };
         let data_type = self.plan.schema.field(0).data_type();
         match data_type {
-            DataType::Timestamp(TimeUnit::Second, tz) => {
-                Arc::new(PrimitiveArray::<TimestampSecondType>::new(values, None).with_timezone_opt(tz.clone()))
-            }
-            DataType::Timestamp(TimeUnit::Millisecond, tz) => {
-                Arc::new(PrimitiveArray::<TimestampMillisecondType>::new(values, None).with_timezone_opt(tz.clone()))
-            }
-            DataType::Timestamp(TimeUnit::Microsecond, tz) => {
-                Arc::new(PrimitiveArray::<TimestampMicrosecondType>::new(values, None).with_timezone_opt(tz.clone()))
-            }
-            DataType::Timestamp(TimeUnit::Nanosecond, tz) => {
-                Arc::new(PrimitiveArray::<TimestampNanosecondType>::new(values, None).with_timezone_opt(tz.clone()))
-            }
+            DataType::Timestamp(TimeUnit::Second, tz) => Arc::new(
+                PrimitiveArray::<TimestampSecondType>::new(values, None)
+                    .with_timezone_opt(tz.clone()),
+            ),
+            DataType::Timestamp(TimeUnit::Millisecond, tz) => Arc::new(
+                PrimitiveArray::<TimestampMillisecondType>::new(values, None)
+                    .with_timezone_opt(tz.clone()),
+            ),
+            DataType::Timestamp(TimeUnit::Microsecond, tz) => Arc::new(
+                PrimitiveArray::<TimestampMicrosecondType>::new(values, None)
+                    .with_timezone_opt(tz.clone()),
+            ),
+            DataType::Timestamp(TimeUnit::Nanosecond, tz) => Arc::new(
+                PrimitiveArray::<TimestampNanosecondType>::new(values, None)
+                    .with_timezone_opt(tz.clone()),
+            ),
             _ => Arc::new(Int64Array::new(values, None)),
         }
     }
@@ -147,7 +152,8 @@ impl Overlay {
             }
         }
         let Some(Difference { row, place, of, values }) = first else { return Ok(()) };
-        let text = |value: Option<i64>| value.map_or("null".to_owned(), |value| format!("`{value}`"));
+        let text =
+            |value: Option<i64>| value.map_or("null".to_owned(), |value| format!("`{value}`"));
         let what = match of {
             Column::Index => "layers do not hold the same rows in the same order",
             Column::RowNumber => "layers do not hold the same rows: their row numbers differ",

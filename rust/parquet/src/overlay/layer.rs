@@ -92,9 +92,8 @@ impl FileLayer {
                 start += rows;
             }
         }
-        let schema = schema.ok_or_else(|| {
-            named(Error::new(Kind::InvalidArgument, "a layer has no files"))
-        })?;
+        let schema = schema
+            .ok_or_else(|| named(Error::new(Kind::InvalidArgument, "a layer has no files")))?;
         Ok(Self { name: name.to_owned(), files, schema, spans })
     }
 
@@ -202,7 +201,12 @@ impl FileReader {
         Ok(self.builder(source, 0, 0)?.schema())
     }
 
-    fn builder(&self, source: &Arc<Source>, start: u64, rows: u64) -> Result<ParquetRecordBatchReader> {
+    fn builder(
+        &self,
+        source: &Arc<Source>,
+        start: u64,
+        rows: u64,
+    ) -> Result<ParquetRecordBatchReader> {
         let in_file = |e: ParquetError| unwrap_error(e).with_path(source.path());
         let build = || {
             let metadata =
@@ -216,13 +220,16 @@ impl FileReader {
             let (last, _) = source.row_group_of((start + rows).saturating_sub(1).max(start));
             let groups = if rows == 0 { Vec::new() } else { (first..=last).collect() };
             let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-            ParquetRecordBatchReaderBuilder::new_with_metadata(FileBytes(Arc::clone(source)), metadata)
-                .with_projection(mask)
-                .with_row_groups(groups)
-                .with_offset(to_usize(skip))
-                .with_limit(to_usize(rows))
-                .with_batch_size(BATCH_ROWS)
-                .build()
+            ParquetRecordBatchReaderBuilder::new_with_metadata(
+                FileBytes(Arc::clone(source)),
+                metadata,
+            )
+            .with_projection(mask)
+            .with_row_groups(groups)
+            .with_offset(to_usize(skip))
+            .with_limit(to_usize(rows))
+            .with_batch_size(BATCH_ROWS)
+            .build()
         };
         guard(build).map_err(|e| e.with_path(source.path()))?.map_err(in_file)
     }

@@ -336,9 +336,9 @@ fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
     let is_mixed = prepared.plan.layers.iter().filter(|plan| plan.supplies()).count() > 1;
     let mut entries: Vec<(&String, &String)> = schema.metadata().iter().collect();
     entries.sort();
-    let kept = entries.into_iter().filter(|(key, _)| {
-        !key.starts_with("plait.") && !(is_mixed && describes_one_file(key))
-    });
+    let kept = entries
+        .into_iter()
+        .filter(|(key, _)| !key.starts_with("plait.") && !(is_mixed && describes_one_file(key)));
     let mut kept: Vec<KeyValue> =
         kept.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
     let has_hint = |source: &Arc<Source>| {

@@ -74,11 +74,7 @@ pub(super) fn shape(plan: &Plan, layers: &[Arc<FileLayer>]) -> Result<Shape> {
                 let own = root_type(source, plan, layer, node)?;
                 let mut found = Vec::new();
                 let ty = cut(&own, node, plan, layers, &mut found)?;
-                types.push(if ty.name() == field.name() {
-                    ty
-                } else {
-                    made_type(&made, place)?
-                });
+                types.push(if ty.name() == field.name() { ty } else { made_type(&made, place)? });
                 leaves.extend(found.into_iter().map(|from| OutLeaf {
                     from,
                     is_same: true,
@@ -150,7 +146,12 @@ fn places<'a>(plan: &'a Plan, supply: &Supply) -> Result<&'a [usize]> {
     parts.and_then(|parts| parts.get(supply.part)).map(Vec::as_slice).ok_or_else(lost)
 }
 
-fn root_type(source: &FileLayer, plan: &Plan, layer: usize, node: Option<&Node>) -> Result<(usize, TypePtr)> {
+fn root_type(
+    source: &FileLayer,
+    plan: &Plan,
+    layer: usize,
+    node: Option<&Node>,
+) -> Result<(usize, TypePtr)> {
     let place = match node {
         None => plan.layers.get(layer).map(|plan| plan.index),
         Some(node) => first_place(node, plan),

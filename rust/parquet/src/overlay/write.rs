@@ -105,8 +105,8 @@ impl Writer<'_> {
                 self.copy(group, leaf, start, rows)?;
                 continue;
             }
-            let chunk = encoded
-                .ok_or_else(|| Error::new(Kind::Internal, "a leaf was not encoded"))?;
+            let chunk =
+                encoded.ok_or_else(|| Error::new(Kind::Internal, "a leaf was not encoded"))?;
             let bytes = chunk.close().bytes_written;
             chunk.append_to_row_group(group).map_err(unwrap_error)?;
             self.count("value", rows, bytes);
@@ -120,11 +120,13 @@ impl Writer<'_> {
         let leaf = &self.leaves[place];
         let layer = Arc::clone(self.layer(out.from.0));
         let in_layer = |e: Error| e.with_prefix(&format!("layer `{}`", layer.name));
-        let span = layer.span(start, rows).filter(|_| out.is_same && self.tiers.contains(&Tier::Chunk));
+        let span =
+            layer.span(start, rows).filter(|_| out.is_same && self.tiers.contains(&Tier::Chunk));
         if let Some(span) = span {
             let source = &layer.files[span.file];
             let shared = (&*self.loom.cache, self.context);
-            let opened = chunk::open(source, span.row_group, leaf, false, shared).map_err(in_layer)?;
+            let opened =
+                chunk::open(source, span.row_group, leaf, false, shared).map_err(in_layer)?;
             if let Some((reader, close)) = opened {
                 let bytes = close.bytes_written;
                 group.append_column(&reader, close).map_err(unwrap_error)?;
@@ -177,7 +179,13 @@ impl Writer<'_> {
     }
 
     /// Where a struct of a layer is there, with everything above it; none if that is everywhere.
-    fn validity(&self, layer: usize, of: usize, start: u64, rows: u64) -> Result<Option<BooleanBuffer>> {
+    fn validity(
+        &self,
+        layer: usize,
+        of: usize,
+        start: u64,
+        rows: u64,
+    ) -> Result<Option<BooleanBuffer>> {
         let places = &self.plan.layers[layer].structs[of];
         let file = self.layer(layer);
         let names = names(&self.plan.layers[layer].schema, places);
@@ -192,10 +200,13 @@ impl Writer<'_> {
             for name in &names {
                 let next = match &array {
                     None => batch.column_by_name(name),
-                    Some(array) => array.as_struct_opt().and_then(|array| array.column_by_name(name)),
+                    Some(array) => {
+                        array.as_struct_opt().and_then(|array| array.column_by_name(name))
+                    }
                 };
                 let next = next.cloned();
-                let next = next.ok_or_else(|| Error::new(Kind::Internal, "a struct is not there"))?;
+                let next =
+                    next.ok_or_else(|| Error::new(Kind::Internal, "a struct is not there"))?;
                 valid = NullBuffer::union(valid.as_ref(), next.nulls());
                 array = Some(next);
             }
