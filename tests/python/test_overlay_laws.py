@@ -128,12 +128,14 @@ def test_disjoint_layers_may_change_places(seeds):
         assert rows[0] == rows[1] == rows[2], seed
 
 
-def is_valid(table):
+def validate(table):
+    """Validates, but for a slip of PyArrow: where all structs of a row group are null it makes up
+    the hidden indices of a dictionary without values."""
     try:
         table.validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
+    except pa.ArrowInvalid as error:
+        if "out of bounds: 0 (should be in [0, -1])" not in str(error):
+            raise
 
 
 @in_blocks
@@ -162,8 +164,7 @@ def test_an_overlay_of_files_is_the_overlay_written(seeds, tmp_path):
         layers = [Layer(name, own) for name, own in zip(names, paths)]
         report = plait.overlay_files(layers, out, struct_validity=validity, copy_tiers=tiers)
         got, written = pq.read_table(out), pq.read_table(tmp_path / "expected.parquet")
-        if is_valid(written):  # PyArrow reads some of its own files badly: dictionaries without values
-            got.validate(full=True)
+        validate(got)
         assert report.rows == got.num_rows == written.num_rows
         assert got.schema.equals(written.schema), (seed, got.schema, written.schema)
         assert got.to_pylist() == written.to_pylist(), seed

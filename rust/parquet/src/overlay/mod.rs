@@ -118,7 +118,10 @@ fn attempt(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayRe
         times.check_s = started.elapsed().as_secs_f64();
         Ok(())
     };
-    if options.check == Check::Upfront {
+    // Footers tell how many rows there are: layers of different lengths fail at once.
+    let rows = rows_of(&prepared);
+    let mut read = prepared.plan.layers.iter().map(|plan| prepared.layers[plan.place].rows());
+    if options.check == Check::Upfront || read.any(|other| other != rows) {
         check()?;
     }
     let target = Target::open(&options.out, context)?;
@@ -334,13 +337,20 @@ fn output_leaves(prepared: &Prepared, sources: usize) -> Vec<OutputLeaf> {
 fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
     let schema = &prepared.plan.schema;
     let is_mixed = prepared.plan.layers.iter().filter(|plan| plan.supplies()).count() > 1;
-    let mut entries: Vec<(&String, &String)> = schema.metadata().iter().collect();
-    entries.sort();
-    let kept = entries
-        .into_iter()
-        .filter(|(key, _)| !key.starts_with("plait.") && !(is_mixed && describes_one_file(key)));
-    let mut kept: Vec<KeyValue> =
-        kept.map(|(key, value)| KeyValue::new(key.clone(), value.clone())).collect();
+    let mut kept: Vec<KeyValue> = Vec::new();
+    for plan in &prepared.plan.layers {
+        let source = prepared.layers[plan.place].files.first();
+        let entries = source.and_then(|source| source.meta.file_metadata().key_value_metadata());
+        for entry in entries.into_iter().flatten() {
+            let is_kept = entry.key != ARROW_SCHEMA_META_KEY
+                && !entry.key.starts_with("plait.")
+                && !(is_mixed && describes_one_file(&entry.key))
+                && !kept.iter().any(|known| known.key == entry.key);
+            if is_kept {
+                kept.push(entry.clone());
+            }
+        }
+    }
     let has_hint = |source: &Arc<Source>| {
         let entries = source.meta.file_metadata().key_value_metadata();
         entries.into_iter().flatten().any(|entry| entry.key == ARROW_SCHEMA_META_KEY)
