@@ -42,6 +42,7 @@ from plait.errors import (
 from plait.interleave import interleave
 from plait.overlay import Layer, OverlayReport, overlay, overlay_files
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
+from plait.scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 
 __version__ = _version()
 
@@ -70,10 +71,14 @@ __all__ = [
     "Progress",
     "ProjectionError",
     "RowMismatch",
+    "Scan",
+    "ScanReport",
     "Schema",
+    "SchemaChange",
     "SchemaChanged",
     "SchemaConflict",
     "SchemaDrift",
+    "SourceAdapter",
     "SourceChanged",
     "SourceFailed",
     "SourceNotFound",
@@ -93,5 +98,6 @@ __all__ = [
     "merge",
     "overlay",
     "overlay_files",
+    "scan",
     "verify",
 ]

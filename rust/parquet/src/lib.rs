@@ -34,6 +34,7 @@ pub mod properties;
 mod queue;
 pub mod ranks;
 pub mod report;
+pub mod scan;
 pub mod schema;
 pub mod sink;
 pub mod source;

@@ -45,6 +45,7 @@ where
 }
 
 pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
+/// Reads options.
     serde_json::from_str(options)
         .map_err(|e| Error::new(Kind::InvalidArgument, "cannot read the options").with_cause(e))
 }

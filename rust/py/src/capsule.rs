@@ -165,6 +165,23 @@ impl RecordBatchReader for Batches {
     }
 }
 
+/// The schema that `object` exports.
+///
+/// # Errors
+/// `InvalidArgument` when it exports none, or one that is no struct of columns.
+pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
+    if !object.hasattr("__arrow_c_schema__")? {
+        let found = format!("`{}`", object.get_type().name()?);
+        return Err(argument(object, "not an Arrow schema", &found));
+    }
+    let capsule = object.call_method0("__arrow_c_schema__")?.cast_into::<PyCapsule>()?;
+    let pointer = capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    // SAFETY: `pointer_checked` proved the name under which the interface promises a schema, and the
+    // capsule, which owns it, is alive until the end of this function.
+    let schema = unsafe { pointer.as_ref() };
+    Schema::try_from(schema).map(Arc::new).map_err(|e| arrow_error(object.py(), e))
+}
+
 /// The capsule of a schema.
 pub(crate) fn schema_capsule<'py>(
     py: Python<'py>,

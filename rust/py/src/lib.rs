@@ -25,6 +25,7 @@ mod errors;
 mod interleave;
 mod overlay;
 mod panics;
+mod scan;
 mod stream;
 
 /// The engine, for the package `plait` only.
@@ -104,6 +105,8 @@ mod _native {
     #[pymodule_export]
     use crate::interleave::{PyArray, PyInterleave};
 
+    #[pymodule_export]
+    use crate::scan::PyScan;
     #[pymodule_export]
     use crate::stream::{PyBatch, PySchema, PyStream};
 

@@ -167,6 +167,11 @@ impl PySchema {
         self.0.fields().iter().map(|field| field.name().clone()).collect()
     }
 
+    /// Whether `other` is the very same object, not only an equal one.
+    fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     fn __len__(&self) -> usize {
         self.0.fields().len()
     }

@@ -1,0 +1,325 @@
+"""One schema over many files and streams that drift.
+
+s = plait.scan("runs/*.parquet", ["name", "ts", "_path"])
+print(s.schema, s.fingerprint)
+for batch in s.to_batches():
+    ...
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from plait import _native
+from plait._api import Path, _count, _flag, _path, _size
+from plait._native import Batch, Schema, Stream
+from plait._text import Table
+from plait.errors import InvalidArgument
+from plait.sizes import Size
+
+if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
+Constant = str | int | float | bool | None
+
+# The options that take one of a few values, the default first.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "case": ("exact", "insensitive"),
+    "missing": ("error", "null"),
+    "mode": ("resolve", "follow"),
+    "on_change": ("report", "error"),
+    "partitions": ("none", "hive", "dirs"),
+}
+
+
+@dataclass(frozen=True)
+class SchemaChange:
+    """The schema changed, in mode `"follow"`.
+
+    Attributes:
+        source: The source that brought the change.
+        what: What changed, a sentence each.
+    """
+
+    source: str
+    what: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ScanReport:
+    """What a scan found, and what it did so far.
+
+    Attributes:
+        sources: Number of sources.
+        files: How many of them are files.
+        schemas: Number of distinct schemas among them.
+        rows_known: Rows of all files, where their footers were read.
+        sources_opened: Sources whose rows were begun to be read.
+        sources_skipped: Sources of which no row was read so far.
+        rows: Rows handed out.
+        batches: Batches handed out.
+        seen: In how many sources each column is.
+        resolve_seconds: Seconds it took to resolve the schema.
+        changes: Changes of the schema, in mode `"follow"`.
+    """
+
+    sources: int
+    files: int
+    schemas: int
+    rows_known: int | None
+    sources_opened: int
+    sources_skipped: int
+    rows: int
+    batches: int
+    seen: Mapping[str, int]
+    resolve_seconds: float
+    changes: tuple[SchemaChange, ...]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> ScanReport:
+        """The report that the engine wrote."""
+        changes = tuple(SchemaChange(c["source"], tuple(c["what"])) for c in values.pop("changes"))
+        return cls(**values, changes=changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        known = "" if self.rows_known is None else f", {self.rows_known} rows in files"
+        lines = [
+            f"scanned {self.sources} sources of {self.schemas} schemas{known}",
+            f"read     {self.rows} rows in {self.batches} batches",
+            f"opened   {self.sources_opened} sources, skipped {self.sources_skipped}",
+            *(f"changed  in {c.source}: {'; '.join(c.what)}" for c in self.changes),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class SourceAdapter:
+    """What is done for every column of one source.
+
+    Attributes:
+        source: Path of the file, or name of the stream.
+        rows: Rows of the file; `None` for a stream.
+        columns: Every column of the output, and what is done for it.
+    """
+
+    source: str
+    rows: int | None
+    columns: tuple[tuple[str, str], ...]
+
+
+class Scan:
+    """One schema over many sources; made by `scan`."""
+
+    def __init__(self, native: _native.Scan, *, follow: bool) -> None:
+        self._native = native
+        self._follow = follow
+        self._schema = native.schema
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of every batch; in mode `"follow"` that of the first."""
+        return self._schema
+
+    @property
+    def fingerprint(self) -> str | None:
+        """32 digits that name the resolved schema; `None` in mode `"follow"`."""
+        return self._native.fingerprint
+
+    @property
+    def report(self) -> ScanReport:
+        """What was found, and what was done so far."""
+        return ScanReport.from_dict(json.loads(self._native.report()))
+
+    @property
+    def adapters(self) -> tuple[SourceAdapter, ...]:
+        """What is done for every source, in order; empty in mode `"follow"`."""
+        return tuple(
+            SourceAdapter(p["source"], p["rows"], tuple((n, w) for n, w in p["columns"]))
+            for p in json.loads(self._native.explain())
+        )
+
+    def to_batches(self) -> Iterator[Batch]:
+        """The batches, from the first row on. Streams among the sources are read once.
+
+        Raises:
+            LossyCast: A value does not fit; names file, row, column and value.
+            SchemaChanged: In mode `"follow"` with `on_change="error"`.
+        """
+        batches = self._native.batches()
+        # What may change its schema must not be handed on as a stream of one schema.
+        return (batch for batch in batches) if self._follow else batches
+
+    def explain(self) -> str:
+        """What happens to each column of each source, as a table."""
+        rows = [
+            (adapter.source, name, what)
+            for adapter in self.adapters
+            for name, what in adapter.columns
+        ]
+        return Table(("source", "column", "what"), tuple(rows)).text()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType:
+        return self._native.stream().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> CapsuleType:
+        return self._schema.__arrow_c_schema__()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.to_batches()
+
+    def __repr__(self) -> str:
+        return f"<plait.Scan of {self._schema!r}>"
+
+
+def scan(
+    sources: object,
+    columns: Iterable[str] | str | None = None,
+    *,
+    schema: object = None,
+    strict: bool = False,
+    policy: Mapping[str, str] | None = None,
+    case: Literal["exact", "insensitive"] = "exact",
+    missing: Literal["error", "null"] = "error",
+    static: Mapping[str, Constant] | None = None,
+    implicit: Iterable[str] = (),
+    partitions: Literal["none", "hive", "dirs"] = "none",
+    partition_types: Mapping[str, str] | None = None,
+    root: Path | None = None,
+    mode: Literal["resolve", "follow"] = "resolve",
+    smooth: bool = True,
+    on_change: Literal["report", "error"] = "report",
+    null_type: str | None = None,
+    batch_rows: SupportsIndex = 8_192,
+    batch_bytes: Size = "16MiB",
+    limit: SupportsIndex | None = None,
+    threads: SupportsIndex | None = None,
+) -> Scan:
+    """Resolves one schema over sources that drift, and reads them adapted to it.
+
+    Whatever the order of the sources, the schema is the same. Nothing is lost silently: types that
+    do not go together are an error before the first row, all of them at once.
+
+    Args:
+        sources: Parquet files (paths, globs, folders, URLs), Arrow streams, or a list of both.
+        columns: The columns, in the order of the output: names, members (`"a.b"`), elements
+            (`"a[1]"`, which gives the whole list), `"*"` for all that are not named, static
+            columns. `None` is everything, `[]` keeps only the number of rows.
+        schema: An Arrow schema that wins over what sources say. The field metadata
+            `plait.default` holds the value of a column where a source lacks it.
+        strict: Whether columns that `schema` does not name are refused.
+        policy: What becomes of a kind of drift (`missing`, `extra`, `widen`, `lossy`,
+            `nullability`, `struct_field`, `zone`): `"error"`, `"null"`, `"drop"` or `"cast"`.
+        case: Whether names that differ in case alone are one column.
+        missing: Whether a column that no source has is an error, or null.
+        static: Columns of one value each, by name.
+        implicit: Columns that tell where a row is from: `_path`, `_filename`, `_file_index`,
+            `_row_number`. They can be named in `columns` as well.
+        partitions: Whether folders are columns: `k=v` folders, or `dir0`, `dir1` below `root`.
+        partition_types: Types of partition columns, such as `{"year": "int32"}`; by default
+            int64 or date32 if all values are, else text.
+        root: The folder above `dir0`; by default the deepest that holds all files.
+        mode: `"resolve"` decides on the schema of all sources first; `"follow"` goes through
+            sources whose future cannot be seen.
+        smooth: In mode `"follow"`, keep the published schema while it carries the data.
+        on_change: In mode `"follow"`, report changes of the schema, or refuse them.
+        null_type: In mode `"follow"`, the type of columns that no source has had yet.
+        batch_rows: Rows of a batch, at most; 1 to 1,048,576.
+        batch_bytes: Bytes of a batch, at most, unless one row is larger; 256 KiB to 2 GiB - 1.
+        limit: Rows in all, at most. Files that are not needed are not opened for reading.
+        threads: Number of threads; all processors by default. Rows do not depend on it.
+
+    Returns:
+        The scan: its schema, its batches, its report.
+
+    Raises:
+        SchemaConflict: Types do not go together; names all columns, types and files.
+        UnknownColumn: A column is in no source.
+        ProjectionError: A path demands another form than the column has.
+        InvalidArgument: An option makes no sense, or there is no source.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"a": pa.array([1], pa.int32())}), "a.parquet")
+        >>> pq.write_table(pa.table({"b": ["x"], "a": [2]}), "b.parquet")
+        >>> s = scan(["a.parquet", "b.parquet"])
+        >>> s.schema
+        <plait.Schema of a: Int64, b: Utf8>
+        >>> pa.table(s).to_pylist()
+        [{'a': 1, 'b': None}, {'a': 2, 'b': 'x'}]
+    """
+    named, streams = _sources(sources)
+    options = {
+        "sources": named,
+        "columns": _names(columns),
+        "policy": dict(policy or {}),
+        "strict": _flag(strict, "strict"),
+        "case": _choice(case, "case"),
+        "missing": _choice(missing, "missing"),
+        "static": list((static or {}).items()),
+        "implicit": [implicit] if isinstance(implicit, str) else list(implicit),
+        "partitions": _choice(partitions, "partitions"),
+        "partition_types": dict(partition_types or {}),
+        "root": None if root is None else _path(root, "root"),
+        "mode": _choice(mode, "mode"),
+        "smooth": _flag(smooth, "smooth"),
+        "on_change": _choice(on_change, "on_change"),
+        "null_type": null_type,
+        "batch_rows": _count(batch_rows, "batch_rows"),
+        "batch_bytes": _size(batch_bytes, "batch_bytes"),
+        "limit": _count(limit, "limit"),
+        "threads": _count(threads, "threads"),
+    }
+    try:
+        text = json.dumps(options, allow_nan=False)
+    except (TypeError, ValueError) as cause:
+        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    return Scan(_native.Scan(text, schema, streams), follow=mode == "follow")
+
+
+def _sources(sources: object) -> tuple[list[str | int], list[object]]:
+    """Names of files, and the places of streams in the list of them."""
+    arrow = ("__arrow_c_stream__", "__arrow_c_array__")
+    single = isinstance(sources, str | bytes | os.PathLike) or any(
+        hasattr(sources, name) for name in arrow
+    )
+    if not single and not isinstance(sources, Iterable):
+        raise InvalidArgument.of(
+            "not a source", got=f"`{sources!r}`", hint="give paths, Arrow streams, or a list of them"
+        )
+    items: Sequence[object] = [sources] if single else list(sources)  # type: ignore[call-overload]
+    named: list[str | int] = []
+    streams: list[object] = []
+    for item in items:
+        if isinstance(item, str | bytes | os.PathLike):
+            named.append(_path(item, "sources"))
+        else:
+            named.append(len(streams))
+            streams.append(item)
+    return named, streams
+
+
+def _names(columns: Iterable[str] | str | None) -> list[str] | None:
+    if columns is None or columns == "*":
+        return None
+    names = [columns] if isinstance(columns, str) else list(columns)
+    for name in names:
+        if not isinstance(name, str):
+            raise InvalidArgument.of("`columns` holds what is no name", got=f"`{name!r}`")
+    return names
+
+
+def _choice(value: object, name: str) -> object:
+    if value in CHOICES[name]:
+        return value
+    choices = ", ".join(map(repr, CHOICES[name]))
+    raise InvalidArgument.of(
+        f"`{name}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
+    )

@@ -1,0 +1,212 @@
+//! Sources one after the other, whose future cannot be seen: which schema is published now?
+//!
+//! ```text
+//! source 0  (a int64!, b utf8)   publish (a int64!, b utf8)
+//! source 1  (a int64!)           the same object: b is null, of the type remembered
+//! source 2  (a, c)               a change, told once: `b` is gone, `c` is new
+//! ```
+//!
+//! # Invariants
+//! While there is no change, every schema is the very same object. A change is told, or refused, and
+//! never silent: a published schema is only kept where it carries all data of the source.
+//!
+//! # Not here
+//! Reading (`plait_parquet::scan`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
+
+use super::adapter::{Adapter, Value, can_be_empty};
+use super::freeze::{Frozen, Origin, Request, freeze};
+use super::summary::Summary;
+use crate::error::{Error, Kind, Result};
+
+/// The published schema changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The source that brought it.
+    pub source: String,
+    /// What was published before.
+    pub before: SchemaRef,
+    /// What is published from now on.
+    pub after: SchemaRef,
+    /// What changed, a sentence each.
+    pub what: Vec<String>,
+}
+
+/// How a source is read.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    /// From its schema to the published one.
+    pub adapter: Adapter,
+    /// The change that it brings, if any.
+    pub change: Option<Change>,
+}
+
+/// The published schema, and what is remembered of columns.
+#[derive(Clone, Debug)]
+pub struct Follow {
+    request: Request,
+    /// Keep what is published while it carries the data.
+    smooth: bool,
+    /// Refuse changes.
+    refuse: bool,
+    /// The type of columns that nobody has a type for.
+    null_type: Option<DataType>,
+    published: Option<SchemaRef>,
+    memory: BTreeMap<String, FieldRef>,
+}
+
+impl Follow {
+    /// Nothing is published yet.
+    #[must_use]
+    pub fn new(request: Request, smooth: bool, refuse: bool, null_type: Option<DataType>) -> Self {
+        Self { request, smooth, refuse, null_type, published: None, memory: BTreeMap::new() }
+    }
+
+    /// What is published.
+    #[must_use]
+    pub fn schema(&self) -> Option<&SchemaRef> {
+        self.published.as_ref()
+    }
+
+    /// The turn of the source `name`.
+    ///
+    /// # Errors
+    /// [`Kind::SchemaChanged`] when changes are refused; as [`freeze`].
+    pub fn turn(
+        &mut self,
+        source: &Schema,
+        name: &str,
+        values: &[(String, Value)],
+    ) -> Result<Turn> {
+        let request = Request { unknown_null: true, schema: None, ..self.request.clone() };
+        let alone = freeze(&Summary::of(source, name, true), &request)?;
+        let fields: Vec<FieldRef> = alone
+            .schema
+            .fields()
+            .iter()
+            .zip(&alone.origins)
+            .map(|(field, origin)| match origin {
+                Origin::Nowhere => self.remembered(field),
+                _ => Arc::clone(field),
+            })
+            .collect();
+        let kept = self.published.clone().filter(|published| self.carries(published, &fields, &alone));
+        let mut change = None;
+        let schema = match kept {
+            Some(published) => published,
+            None => {
+                let after: SchemaRef = Arc::new(Schema::new(fields));
+                if let Some(before) = self.published.take() {
+                    let what = differences(&before, &after);
+                    let told = Change { source: name.to_owned(), before, after: Arc::clone(&after), what };
+                    if self.refuse {
+                        self.published = Some(told.before);
+                        return Err(Error::new(Kind::SchemaChanged, "schema changed")
+                            .with_path(name)
+                            .with_got(told.what.join("; "))
+                            .with_hint("name the columns, give a schema, or allow changes"));
+                    }
+                    change = Some(told);
+                }
+                after
+            }
+        };
+        for (field, origin) in alone.schema.fields().iter().zip(&alone.origins) {
+            if matches!(origin, Origin::Source(_)) {
+                self.memory.insert(self.request.policy.key(field.name()), Arc::clone(field));
+            }
+        }
+        self.published = Some(Arc::clone(&schema));
+        let adapter = self.frozen(alone, schema).template(source, true)?.bind(values)?;
+        Ok(Turn { adapter, change })
+    }
+
+    /// A missing column: as it was in an earlier source, else as given, else of the null type.
+    fn remembered(&self, field: &Field) -> FieldRef {
+        let key = self.request.policy.key(field.name());
+        let given = || {
+            let schema = self.request.schema.as_ref()?;
+            schema.fields().iter().find(|f| self.request.policy.key(f.name()) == key)
+        };
+        let loose = |known: &FieldRef| {
+            let stays = known.is_nullable() || can_be_empty(known.data_type());
+            if stays { Arc::clone(known) } else { Arc::new(known.as_ref().clone().with_nullable(true)) }
+        };
+        match self.memory.get(&key).or_else(given) {
+            Some(known) => loose(known),
+            None => match &self.null_type {
+                Some(ty) if field.data_type().is_null() => {
+                    Arc::new(field.clone().with_data_type(ty.clone()))
+                }
+                _ => Arc::new(field.clone()),
+            },
+        }
+    }
+
+    /// Whether the published schema carries what a source has, whose fields alone would be `fields`.
+    fn carries(&self, published: &Schema, fields: &[FieldRef], alone: &Frozen) -> bool {
+        if !self.smooth {
+            return published.fields().len() == fields.len()
+                && published.fields().iter().zip(fields).all(|(a, b)| a == b);
+        }
+        let key = |field: &Field| self.request.policy.key(field.name());
+        let known = |name: &str| published.fields().iter().any(|f| key(f) == name);
+        let find = |name: &str| {
+            let at = fields.iter().position(|f| key(f) == name)?;
+            Some((fields.get(at)?, alone.origins.get(at)?))
+        };
+        published.fields().iter().all(|old| match find(&key(old)) {
+            Some((new, Origin::Source(_) | Origin::Static(_))) => {
+                old.data_type() == new.data_type() && (old.is_nullable() || !new.is_nullable())
+            }
+            _ => old.is_nullable() || can_be_empty(old.data_type()),
+        }) && fields.iter().all(|new| known(&key(new)))
+    }
+
+    /// The decision of one source, with the published schema.
+    fn frozen(&self, alone: Frozen, schema: SchemaRef) -> Frozen {
+        let origins = schema
+            .fields()
+            .iter()
+            .map(|field| {
+                let name = self.request.policy.key(field.name());
+                let same = |f: &FieldRef| self.request.policy.key(f.name()) == name;
+                match alone.schema.fields().iter().position(same).and_then(|at| alone.origins.get(at)) {
+                    Some(Origin::Source(_)) => Origin::Source(name),
+                    Some(other) => other.clone(),
+                    None => Origin::Nowhere,
+                }
+            })
+            .collect();
+        Frozen { schema, origins, by_id: false, ..alone }
+    }
+}
+
+fn differences(before: &Schema, after: &Schema) -> Vec<String> {
+    let says = |field: &Field| {
+        format!("{}{}", field.data_type(), if field.is_nullable() { "" } else { " not null" })
+    };
+    let mut what = Vec::new();
+    for old in before.fields() {
+        match after.field_with_name(old.name()) {
+            Err(_) => what.push(format!("`{}` is gone", old.name())),
+            Ok(new) if new != old.as_ref() => {
+                what.push(format!("`{}` was {}, is {}", old.name(), says(old), says(new)));
+            }
+            Ok(_) => {}
+        }
+    }
+    for new in after.fields() {
+        if before.field_with_name(new.name()).is_err() {
+            what.push(format!("`{}` is new: {}", new.name(), says(new)));
+        }
+    }
+    if what.is_empty() {
+        what.push("columns are in another order".to_owned());
+    }
+    what
+}

@@ -1,0 +1,330 @@
+//! Batches of a resolved scan, in order, a few files ahead.
+//!
+//! ```text
+//! sources   f0 f1 f2 f3 f4 …          lanes: files that are open or ready, at most 64
+//!           └──────────┘ lanes ──▶ refill: every lane that is not full, on all threads, then join
+//!           front ──▶ next()
+//! ```
+//!
+//! # Invariants
+//! The front lane is emptied before the next is touched, so order never depends on threads. Threads
+//! live inside of [`ResolvedBatches::refill`] only. After an error nothing more is given.
+//!
+//! # Cost
+//! At most [`AHEAD_BYTES`] of unpacked rows ahead, and one file more.
+//!
+//! # Not here
+//! One file (`file`); one schema (`plait_core::schema`).
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, Schema, SchemaRef};
+use plait_core::schema::{Adapter, Frozen};
+use plait_core::{Error, Kind, Result};
+
+use super::file::{self, FileReader};
+use super::size::{batch_bytes, split};
+use super::{Plan, Scan, SourceStream};
+
+/// Unpacked rows that wait, at most.
+const AHEAD_BYTES: u64 = 64 << 20;
+/// Files that are open or wait, at most.
+const LANES_MAX: usize = 64;
+
+/// The batches of a resolved scan.
+pub(super) struct ResolvedBatches {
+    scan: Arc<Scan>,
+    /// The next source that has no lane yet.
+    next: usize,
+    lanes: VecDeque<Lane>,
+    stream: Option<(usize, SourceStream, u64)>,
+    ready: VecDeque<RecordBatch>,
+    /// Rows that may still be given.
+    left: u64,
+    given: bool,
+    over: bool,
+}
+
+/// One file on its way.
+struct Lane {
+    index: usize,
+    data_bytes: u64,
+    reader: Option<(FileReader, Adapter)>,
+    /// Rows of the file given or ready.
+    row: u64,
+    /// Rows that are asked of it.
+    rows_max: u64,
+    ready: VecDeque<RecordBatch>,
+    ready_bytes: usize,
+    done: bool,
+    failed: Option<Error>,
+}
+
+impl ResolvedBatches {
+    pub(super) fn new(scan: Arc<Scan>) -> Self {
+        let left = scan.options.limit.unwrap_or(u64::MAX);
+        Self {
+            scan,
+            next: 0,
+            lanes: VecDeque::new(),
+            stream: None,
+            ready: VecDeque::new(),
+            left,
+            given: false,
+            over: false,
+        }
+    }
+
+    fn step(&mut self) -> Result<Option<RecordBatch>> {
+        loop {
+            if self.left == 0 {
+                return Ok(None);
+            }
+            if let Some(batch) = self.ready.pop_front() {
+                if batch.num_rows() > 0 {
+                    return Ok(Some(batch));
+                }
+                continue;
+            }
+            if let Some(front) = self.lanes.front_mut() {
+                if let Some(batch) = front.ready.pop_front() {
+                    front.ready_bytes -= batch_bytes(&batch, 0, batch.num_rows()).min(front.ready_bytes);
+                    self.ready.push_back(batch);
+                    continue;
+                }
+                if let Some(e) = front.failed.take() {
+                    return Err(e);
+                }
+                if front.done {
+                    self.lanes.pop_front();
+                    continue;
+                }
+                self.refill()?;
+                continue;
+            }
+            if self.stream.is_some() {
+                self.stream_batch()?;
+                continue;
+            }
+            let Some(entry) = self.scan.entries.get(self.next) else { return Ok(None) };
+            if entry.path.is_some() {
+                self.add_lanes();
+                if !self.lanes.is_empty() {
+                    self.refill()?;
+                }
+            } else {
+                let stream = self.scan.take_stream(entry)?;
+                self.scan.counts.opened.fetch_add(1, Ordering::Relaxed);
+                self.stream = Some((self.next, stream, 0));
+                self.next += 1;
+            }
+        }
+    }
+
+    /// Opens lanes for the next files, as many as may wait; files without rows have none.
+    fn add_lanes(&mut self) {
+        let Plan::Resolved { known, .. } = &self.scan.plan else { return };
+        let mut bytes: u64 = self.lanes.iter().map(|lane| lane.data_bytes).fold(0, u64::saturating_add);
+        let mut rows: u64 = self.lanes.iter().map(|l| l.rows_max.saturating_sub(l.row)).fold(0, u64::saturating_add);
+        while self.lanes.len() < LANES_MAX
+            && (bytes < AHEAD_BYTES || self.lanes.len() < self.scan.threads)
+            && rows < self.left
+        {
+            let Some(footer) = known.get(self.next).and_then(|known| known.footer.as_ref()) else {
+                break;
+            };
+            let index = self.next;
+            self.next += 1;
+            if footer.rows == 0 {
+                continue;
+            }
+            let rows_max = footer.rows.min(self.left - rows);
+            rows = rows.saturating_add(rows_max);
+            bytes = bytes.saturating_add(footer.data_bytes);
+            self.lanes.push_back(Lane {
+                index,
+                data_bytes: footer.data_bytes,
+                reader: None,
+                row: 0,
+                rows_max,
+                ready: VecDeque::new(),
+                ready_bytes: 0,
+                done: false,
+                failed: None,
+            });
+        }
+    }
+
+    /// Fills all lanes that are not full.
+    fn refill(&mut self) -> Result<()> {
+        self.add_lanes();
+        let share = AHEAD_BYTES / self.lanes.len().max(1) as u64;
+        let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
+        let scan = &self.scan;
+        let wait: Vec<Mutex<&mut Lane>> = self
+            .lanes
+            .iter_mut()
+            .filter(|lane| !lane.done && lane.failed.is_none() && lane.ready_bytes < share)
+            .map(Mutex::new)
+            .collect();
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(lane) = wait.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(e) = fill(scan, &mut lane, share) {
+                    lane.failed = Some(e);
+                }
+            }
+        };
+        on_threads(scan.threads.min(wait.len()), &work)
+    }
+
+    fn stream_batch(&mut self) -> Result<()> {
+        let Some((index, stream, row)) = &mut self.stream else { return Ok(()) };
+        let Plan::Resolved { frozen, known, shapes } = &self.scan.plan else { return Ok(()) };
+        let name = self.scan.entries.get(*index).map(|e| e.name.clone()).unwrap_or_default();
+        let Some(next) = stream.next() else {
+            self.stream = None;
+            return Ok(());
+        };
+        let batch = next.map_err(Error::from_arrow).map_err(|e| e.with_path(name.as_str()))?;
+        let shape = known.get(*index).and_then(|known| shapes.get(known.class));
+        let values = self.scan.values(*index)?;
+        let schema = batch.schema();
+        // A stream may drift within itself, as long as it adapts.
+        let adapter = match shape.filter(|shape| shape.schema.fields() == schema.fields()) {
+            Some(shape) => template(shape, frozen, &schema)?.bind(&values),
+            None => frozen.adapter_with(&schema, &values),
+        };
+        let adapted = adapter.and_then(|adapter| adapter.apply_at(&batch, *row));
+        let adapted = adapted.map_err(|e| e.with_path(name))?;
+        *row += batch.num_rows() as u64;
+        self.ready.extend(split(adapted, self.scan.rows_max, self.scan.bytes_max));
+        Ok(())
+    }
+}
+
+/// The adapter of a shape, made once.
+fn template(shape: &super::Shape, frozen: &Frozen, source: &Schema) -> Result<Arc<Adapter>> {
+    // Files read some leaves, streams give all columns: the first to come keeps its adapter.
+    if let Some(made) = shape.adapter.get().filter(|made| made.source().fields() == source.fields()) {
+        return Ok(Arc::clone(made));
+    }
+    let made = Arc::new(frozen.adapter_template(source)?);
+    let _ = shape.adapter.set(Arc::clone(&made));
+    Ok(made)
+}
+
+/// Reads batches of one file until `share` bytes are ready or it ends.
+fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
+    let Plan::Resolved { frozen, known, shapes } = &scan.plan else { return Ok(()) };
+    let (Some(entry), Some(known)) = (scan.entries.get(lane.index), known.get(lane.index)) else {
+        return Err(Error::new(Kind::Internal, "a source is not known"));
+    };
+    let path = entry.name.as_str();
+    if lane.reader.is_none() {
+        scan.counts.opened.fetch_add(1, Ordering::Relaxed);
+        let (source, metadata, footer) = file::open(path)?;
+        if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
+            return Err(Error::new(Kind::SourceChanged, "source changed since its schema was resolved")
+                .with_path(path)
+                .with_hint("scan files that nobody writes to, or scan again"));
+        }
+        let leaves = frozen.leaves(metadata.schema());
+        let rows = usize::try_from(lane.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
+        let reader = FileReader::new(&source, metadata, &leaves, rows, scan.bytes_max)?;
+        let shape = shapes.get(known.class).ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
+        let adapter = template(shape, frozen, reader.schema()).map_err(|e| e.with_path(path))?;
+        let adapter = if scan.statics.is_empty() && scan.options.columns.is_none() {
+            adapter.as_ref().clone()
+        } else {
+            adapter.bind(&scan.values(lane.index)?)?
+        };
+        lane.reader = Some((reader, adapter));
+    }
+    let Some((reader, adapter)) = &mut lane.reader else { return Ok(()) };
+    while lane.ready_bytes < share {
+        let next = if lane.row < lane.rows_max { reader.next()? } else { None };
+        let Some(mut batch) = next else {
+            lane.done = true;
+            lane.reader = None;
+            return Ok(());
+        };
+        let most = usize::try_from(lane.rows_max - lane.row).unwrap_or(usize::MAX);
+        if batch.num_rows() > most {
+            batch = batch.slice(0, most);
+        }
+        let adapted = adapter.apply_at(&batch, lane.row).map_err(|e| e.with_path(path))?;
+        lane.row += batch.num_rows() as u64;
+        lane.ready_bytes += batch_bytes(&adapted, 0, adapted.num_rows());
+        lane.ready.extend(split(adapted, scan.rows_max, scan.bytes_max));
+    }
+    Ok(())
+}
+
+/// Runs `work` on so many threads, this one included, and joins them.
+pub(super) fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) -> Result<()> {
+    if threads <= 1 {
+        work();
+        return Ok(());
+    }
+    std::thread::scope(|scope| {
+        let mut others = Vec::new();
+        for number in 1..threads {
+            let started = std::thread::Builder::new()
+                .name(format!("plait-scan-{number}"))
+                .stack_size(8 << 20)
+                .spawn_scoped(scope, work);
+            // With fewer threads it takes longer, and that is all.
+            others.extend(started.ok());
+        }
+        work();
+        let panicked = others.into_iter().any(|other| other.join().is_err());
+        if panicked {
+            return Err(Error::new(Kind::Internal, "a thread of the scan panicked"));
+        }
+        Ok(())
+    })
+}
+
+impl Iterator for ResolvedBatches {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.over {
+            return None;
+        }
+        let batch = match self.step() {
+            Ok(Some(batch)) => {
+                let most = usize::try_from(self.left).unwrap_or(usize::MAX);
+                if batch.num_rows() > most { batch.slice(0, most) } else { batch }
+            }
+            Ok(None) => {
+                self.over = true;
+                self.lanes.clear();
+                if self.given {
+                    return None;
+                }
+                RecordBatch::new_empty(Arc::clone(self.scan.schema()))
+            }
+            Err(e) => {
+                self.over = true;
+                self.lanes.clear();
+                return Some(Err(e.into_arrow()));
+            }
+        };
+        self.left -= batch.num_rows() as u64;
+        self.given = true;
+        self.scan.count(batch.num_rows());
+        Some(Ok(batch))
+    }
+}
+
+impl RecordBatchReader for ResolvedBatches {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(self.scan.schema())
+    }
+}

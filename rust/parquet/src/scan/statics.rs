@@ -1,0 +1,289 @@
+//! Columns that are constant within a source: where it lies, what its folders say, what users add.
+//!
+//! ```text
+//! root/year=2024/month=06/a.parquet   hive   year 2024, month 6      _path, _filename,
+//! root/2024/06/a.parquet              dirs   dir0 2024, dir1 06      _file_index, _row_number
+//! ```
+//!
+//! # Invariants
+//! The type of a partition column follows from all values at once: int64 if all are whole numbers as
+//! one would write them (`06` is text), date32 if all are dates, else text. A value that does not fit a
+//! declared type is an error.
+//!
+//! # Not here
+//! Making the columns (`plait_core::schema`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, StringArray, new_null_array};
+use arrow_schema::{DataType, Field};
+use plait_core::schema::{Static, Value, constant};
+use plait_core::{Error, Kind, Result};
+
+use super::options::{ScanOptions, type_named};
+
+/// What hive writers call a null.
+const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
+/// Columns that every source has without being asked.
+const IMPLICIT: &[&str] = &["_path", "_filename", "_file_index", "_row_number"];
+
+/// Static columns and, for every source, their values.
+#[derive(Debug)]
+pub(super) struct Statics {
+    pub(super) columns: Vec<Static>,
+    constants: Vec<(String, ArrayRef)>,
+    /// Column, its text for every source.
+    partitions: Vec<(Arc<Field>, Vec<Option<String>>)>,
+}
+
+impl Statics {
+    /// Of sources with these paths; streams have none.
+    pub(super) fn new(options: &ScanOptions, paths: &[Option<String>]) -> Result<Self> {
+        let mut columns = Vec::new();
+        let partitions = match options.partitions()? {
+            "hive" => hive(options, paths)?,
+            "dirs" => dirs(options, paths)?,
+            _ => Vec::new(),
+        };
+        for (field, _) in &partitions {
+            columns.push(Static { field: Arc::clone(field), shown: true });
+        }
+        let mut constants = Vec::new();
+        for (name, value) in &options.statics {
+            let array = constant_of(name, value)?;
+            let field = Field::new(name, array.data_type().clone(), value.is_null());
+            columns.push(Static { field: Arc::new(field), shown: true });
+            constants.push((name.clone(), array));
+        }
+        for name in &options.implicit {
+            if !IMPLICIT.contains(&name.as_str()) {
+                return Err(Error::new(Kind::InvalidArgument, "`implicit` has no such column")
+                    .with_got(format!("`{name}`"))
+                    .with_hint(format!("give one of: {}", IMPLICIT.join(", "))));
+            }
+        }
+        let mut names = IMPLICIT.to_vec();
+        names.sort_by_key(|name| options.implicit.iter().position(|asked| asked == name).unwrap_or(usize::MAX));
+        for name in names {
+            let number = matches!(name, "_row_number" | "_file_index");
+            let ty = if number { DataType::Int64 } else { DataType::Utf8 };
+            let nullable = !number && paths.iter().any(Option::is_none);
+            let shown = options.implicit.iter().any(|asked| asked == name);
+            columns.push(Static { field: Arc::new(Field::new(name, ty, nullable)), shown });
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        for column in &columns {
+            if !seen.insert(column.field.name().clone()) {
+                return Err(Error::new(Kind::InvalidArgument, "two static columns have one name")
+                    .with_column(column.field.name()));
+            }
+        }
+        Ok(Self { columns, constants, partitions })
+    }
+
+    /// The values of source `index`.
+    pub(super) fn values(&self, index: usize, path: Option<&str>) -> Result<Vec<(String, Value)>> {
+        let mut values: Vec<(String, Value)> = Vec::with_capacity(self.columns.len());
+        let text = |text: Option<&str>| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
+        let name = path.map(|path| path.rsplit('/').next().unwrap_or(path));
+        let number = i64::try_from(index).unwrap_or(i64::MAX);
+        values.push(("_path".into(), Value::Constant(text(path))));
+        values.push(("_filename".into(), Value::Constant(text(name))));
+        values.push(("_file_index".into(), Value::Constant(Arc::new(Int64Array::from(vec![number])))));
+        values.push(("_row_number".into(), Value::RowNumber));
+        for (name, array) in &self.constants {
+            values.push((name.clone(), Value::Constant(Arc::clone(array))));
+        }
+        for (field, texts) in &self.partitions {
+            let array = match texts.get(index).and_then(Option::as_deref) {
+                Some(text) => {
+                    let made = constant(text, field);
+                    made.map_err(|e| e.with_path(path.unwrap_or_default()))?
+                }
+                None => new_null_array(field.data_type(), 1),
+            };
+            values.push((field.name().clone(), Value::Constant(array)));
+        }
+        Ok(values)
+    }
+
+    /// Whether values differ from source to source.
+    pub(super) fn is_empty(&self) -> bool {
+        self.columns.iter().all(|column| !column.shown)
+    }
+}
+
+fn constant_of(name: &str, value: &serde_json::Value) -> Result<ArrayRef> {
+    use serde_json::Value as Json;
+    Ok(match value {
+        Json::Null => Arc::new(NullArray::new(1)),
+        Json::Bool(value) => Arc::new(BooleanArray::from(vec![*value])),
+        Json::String(value) => Arc::new(StringArray::from(vec![value.as_str()])),
+        Json::Number(value) => match (value.as_i64(), value.as_f64()) {
+            (Some(value), _) => Arc::new(Int64Array::from(vec![value])),
+            (None, Some(float)) if value.is_f64() => Arc::new(Float64Array::from(vec![float])),
+            _ => {
+                return Err(Error::new(Kind::InvalidArgument, "constant does not fit 64 bits")
+                    .with_column(name)
+                    .with_got(value.to_string()));
+            }
+        },
+        _ => {
+            return Err(Error::new(Kind::InvalidArgument, "constant is not a scalar")
+                .with_column(name)
+                .with_hint("give text, a number, True, False or None"));
+        }
+    })
+}
+
+type Partitions = Vec<(Arc<Field>, Vec<Option<String>>)>;
+
+fn hive(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
+    let mut order: Vec<String> = Vec::new();
+    let mut found: BTreeMap<String, Vec<Option<String>>> = BTreeMap::new();
+    let mut by_path: Vec<(usize, &String)> =
+        paths.iter().enumerate().filter_map(|(i, path)| Some((i, path.as_ref()?))).collect();
+    by_path.sort_by_key(|(_, path)| *path);
+    for (index, path) in by_path {
+        let mut parts: Vec<&str> = path.split('/').collect();
+        parts.pop();
+        for part in parts {
+            let Some((name, value)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+                continue;
+            };
+            let name = unescaped(name);
+            let texts = found.entry(name.clone()).or_insert_with(|| {
+                order.push(name);
+                vec![None; paths.len()]
+            });
+            if let Some(text) = texts.get_mut(index) {
+                *text = (value != HIVE_NULL).then(|| unescaped(value));
+            }
+        }
+    }
+    let columns = order.into_iter().filter_map(|name| {
+        let texts = found.remove(&name)?;
+        Some((name, texts))
+    });
+    columns.map(|(name, texts)| typed(options, name, texts)).collect()
+}
+
+fn dirs(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
+    let folders: Vec<Option<Vec<&str>>> = paths
+        .iter()
+        .map(|path| {
+            let mut parts: Vec<&str> = path.as_ref()?.split('/').collect();
+            parts.pop();
+            Some(parts)
+        })
+        .collect();
+    let depth = match &options.root {
+        Some(root) => {
+            let root: Vec<&str> = root.trim_end_matches('/').split('/').collect();
+            for (parts, path) in folders.iter().zip(paths) {
+                if let (Some(parts), Some(path)) = (parts, path)
+                    && !parts.starts_with(&root)
+                {
+                    return Err(Error::new(Kind::InvalidArgument, "file is not below `root`")
+                        .with_path(path.as_str())
+                        .with_got(format!("`{}`", root.join("/"))));
+                }
+            }
+            root.len()
+        }
+        None => {
+            let mut known = folders.iter().flatten();
+            let first = known.next().cloned().unwrap_or_default();
+            known.fold(first.len(), |depth, parts| {
+                depth.min(first.iter().zip(parts).take_while(|(a, b)| a == b).count())
+            })
+        }
+    };
+    let deepest = folders.iter().flatten().map(Vec::len).max().unwrap_or(0);
+    (depth..deepest)
+        .map(|at| {
+            let text = |parts: &Option<Vec<&str>>| {
+                parts.as_ref().and_then(|p| p.get(at)).map(|s| (*s).to_owned())
+            };
+            typed(options, format!("dir{}", at - depth), folders.iter().map(text).collect())
+        })
+        .collect()
+}
+
+fn typed(
+    options: &ScanOptions,
+    name: String,
+    texts: Vec<Option<String>>,
+) -> Result<(Arc<Field>, Vec<Option<String>>)> {
+    let positional = options.partitions()? == "dirs";
+    let ty = match options.partition_types.get(&name) {
+        Some(declared) => type_named(declared).map_err(|e| e.with_column(name.as_str()))?,
+        None if positional => DataType::Utf8,
+        None => inferred(&texts),
+    };
+    let nullable = texts.iter().any(Option::is_none);
+    Ok((Arc::new(Field::new(name, ty, nullable)), texts))
+}
+
+fn inferred(texts: &[Option<String>]) -> DataType {
+    let mut known = texts.iter().flatten().peekable();
+    if known.peek().is_none() {
+        return DataType::Utf8;
+    }
+    let number = |text: &String| text.parse::<i64>().is_ok_and(|n| n.to_string() == *text);
+    if known.clone().all(number) {
+        return DataType::Int64;
+    }
+    let date = |text: &String| {
+        let shape = text.len() == 10
+            && text.bytes().enumerate().all(|(i, b)| if matches!(i, 4 | 7) { b == b'-' } else { b.is_ascii_digit() });
+        shape && constant(text, &Field::new("", DataType::Date32, true)).is_ok()
+    };
+    if known.all(date) { DataType::Date32 } else { DataType::Utf8 }
+}
+
+/// `%20` and the like decoded, as hive writers encode names and values.
+fn unescaped(text: &str) -> String {
+    let hex = |b: u8| (b as char).to_digit(16).and_then(|d| u8::try_from(d).ok());
+    let (bytes, mut out, mut i) = (text.as_bytes(), Vec::new(), 0);
+    while let Some(&byte) = bytes.get(i) {
+        let pair = bytes.get(i + 1).copied().and_then(hex).zip(bytes.get(i + 2).copied().and_then(hex));
+        match pair.filter(|_| byte == b'%') {
+            Some((high, low)) => {
+                out.push(high * 16 + low);
+                i += 3;
+            }
+            None => {
+                out.push(byte);
+                i += 1;
+            }
+        }
+    }
+    String::from_utf8(out).unwrap_or_else(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(all: &[&str]) -> Vec<Option<String>> {
+        all.iter().map(|t| Some((*t).to_owned())).collect()
+    }
+
+    #[test]
+    fn types_of_partitions_follow_from_all_values() {
+        assert_eq!(inferred(&texts(&["1", "-20"])), DataType::Int64);
+        assert_eq!(inferred(&texts(&["1", "06"])), DataType::Utf8);
+        assert_eq!(inferred(&texts(&["2024-02-29"])), DataType::Date32);
+        assert_eq!(inferred(&texts(&["2023-02-29"])), DataType::Utf8);
+        assert_eq!(inferred(&[None]), DataType::Utf8);
+    }
+
+    #[test]
+    fn escapes_are_decoded_if_they_are_escapes() {
+        assert_eq!(unescaped("a%20b%2Fc"), "a b/c");
+        assert_eq!(unescaped("100%"), "100%");
+        assert_eq!(unescaped("%zz"), "%zz");
+    }
+}

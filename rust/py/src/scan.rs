@@ -1,0 +1,113 @@
+//! A scan, for the package `plait` only: options in, batches and reports out.
+//!
+//! # Not here
+//! What is scanned and how (`plait_parquet::scan`).
+
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use plait_core::{Error, Kind};
+use plait_parquet::context::Context;
+use plait_parquet::scan::Scan;
+use pyo3::prelude::*;
+use serde::Serialize;
+
+use crate::border::parse;
+use crate::capsule::{self, Reader};
+use crate::enter::enter;
+use crate::stream::{PySchema, PyStream};
+
+/// One schema over many sources.
+#[pyclass(frozen, module = "plait._native", name = "Scan")]
+pub(crate) struct PyScan(Arc<Scan>);
+
+#[pymethods]
+impl PyScan {
+    /// Resolves the schema of the sources.
+    #[new]
+    fn open(
+        py: Python<'_>,
+        options: &str,
+        schema: Option<&Bound<'_, PyAny>>,
+        streams: Vec<Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let options = parse(options).map_err(|e| crate::errors::exception(py, &e))?;
+        let schema = schema.map(capsule::schema).transpose()?;
+        let streams = streams.iter().map(capsule::reader).collect::<PyResult<Vec<_>>>()?;
+        let context = Context::new(usize::MAX);
+        enter(py, &context, None, move |context| Scan::open(options, schema, streams, context))
+            .map(Self)
+    }
+
+    /// The schema of the batches; in mode `follow` that of the first.
+    #[getter]
+    fn schema(&self) -> PySchema {
+        PySchema(Arc::clone(self.0.schema()))
+    }
+
+    /// Names the schema.
+    #[getter]
+    fn fingerprint(&self) -> Option<&str> {
+        self.0.fingerprint()
+    }
+
+    /// The batches, which in mode `follow` may change their schema.
+    fn batches(&self, py: Python<'_>) -> PyResult<PyStream> {
+        let reader = py.detach(|| self.0.batches());
+        Ok(PyStream::new(reader.map_err(|e| crate::errors::exception(py, &e))?))
+    }
+
+    /// The batches, of one schema: a change is an error.
+    fn stream(&self, py: Python<'_>) -> PyResult<PyStream> {
+        let inner = py.detach(|| self.0.batches());
+        let inner = inner.map_err(|e| crate::errors::exception(py, &e))?;
+        let schema = inner.schema();
+        Ok(PyStream::new(Box::new(OneSchema { inner, schema })))
+    }
+
+    /// What becomes of every source, as JSON.
+    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+        let plans = self.0.explain().map_err(|e| crate::errors::exception(py, &e))?;
+        json(py, &plans)
+    }
+
+    /// What was found and done so far, as JSON.
+    fn report(&self, py: Python<'_>) -> PyResult<String> {
+        json(py, &self.0.report())
+    }
+}
+
+fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| {
+        let error = Error::new(Kind::Internal, "cannot write the report").with_cause(e);
+        crate::errors::exception(py, &error)
+    })
+}
+
+/// Readers of C streams rely on one schema.
+struct OneSchema {
+    inner: Reader,
+    schema: SchemaRef,
+}
+
+impl Iterator for OneSchema {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.inner.next()?.and_then(|batch| {
+            if batch.schema() == self.schema {
+                return Ok(batch);
+            }
+            let error = Error::new(Kind::SchemaChanged, "schema changed within a stream")
+                .with_hint("iterate over the batches, name the columns, or resolve the schema first");
+            Err(error.into_arrow())
+        }))
+    }
+}
+
+impl RecordBatchReader for OneSchema {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
