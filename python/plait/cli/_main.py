@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import plait
@@ -99,6 +100,9 @@ def _run(parsed: argparse.Namespace) -> int:
     if command == "inspect":
         _print(plait.inspect(**options), as_json=as_json)
         return EXIT_OK
+    if command == "scan":
+        _scan(options, as_json=as_json)
+        return EXIT_OK
     with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
         if command == "verify":
             found = plait.verify(**options, check=False, progress=bar)
@@ -114,6 +118,30 @@ def _run(parsed: argparse.Namespace) -> int:
     if as_json or not quiet:
         _print(found, as_json=as_json)
     return EXIT_OK if found.ok else EXIT_VERIFICATION
+
+
+def _scan(options: dict[str, Any], *, as_json: bool) -> None:
+    show_schema, explain = options.pop("schema"), options.pop("explain")
+    scanned = plait.scan(**options)
+    if show_schema:
+        columns = scanned.schema.columns
+        if as_json:
+            fields = [{"name": n, "type": t, "nullable": null} for n, t, null in columns]
+            told = {"columns": fields, "fingerprint": scanned.fingerprint}
+            print(json.dumps(told, indent=2))
+            return
+        for name, type_name, nullable in columns:
+            print(f"{name}: {type_name}{'' if nullable else ' not null'}")
+        print(f"fingerprint {scanned.fingerprint}")
+    elif explain:
+        if as_json:
+            print(json.dumps([asdict(adapter) for adapter in scanned.adapters], indent=2))
+        else:
+            print(scanned.explain())
+    else:
+        for _ in scanned.to_batches():
+            pass
+        _print(scanned.report, as_json=as_json)
 
 
 def _print(report: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any report

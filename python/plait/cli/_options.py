@@ -11,6 +11,7 @@ import plait
 from plait import sizes
 from plait._api import CHOICES
 from plait.overlay import CHOICES as OVERLAY_CHOICES
+from plait.scan import CHOICES as SCAN_CHOICES
 
 _EXIT_CODES = """\
 exit codes:
@@ -65,6 +66,27 @@ _OVERLAY_HELP: dict[str, str] = {
 }
 
 _SWITCHES_BOTH_WAYS = ("dictionary", "empty_output", "check_unused")
+_SCAN_HELP: dict[str, str] = {
+    "columns": "columns, comma-separated: names, a.b, a[1], *; default: all",
+    "strict": "refuse columns that a given schema does not name",
+    "policy": "what becomes of kinds of drift, such as lossy=cast,zone=cast",
+    "case": "names that differ in case alone: two columns, or one",
+    "missing": "a column that no source has: an error, or null",
+    "static": "columns of one text each, such as region=eu,run=7",
+    "implicit": "columns that tell where a row is from, such as _path,_row_number",
+    "partitions": "folders as columns: key=value folders, or dir0, dir1 below the root",
+    "partition_types": "types of partition columns, such as year=int32",
+    "root": "the folder above dir0",
+    "mode": "resolve the schema of all sources first, or follow one after the other",
+    "smooth": "follow: keep the schema while it carries the data, or not",
+    "on_change": "follow: report changes of the schema, or refuse them",
+    "null_type": "follow: type of columns that no source has had yet",
+    "batch_rows": "rows of a batch, at most",
+    "batch_bytes": "size of a batch, at most",
+    "limit": "rows in all, at most",
+    "threads": "number of threads; default: all processors",
+}
+
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit")
 _TEXTS = ("sort_by", "compression")
 _MARKS = ("index", "row_number")
@@ -127,12 +149,49 @@ def parser() -> argparse.ArgumentParser:
         _add_option(overlay, name, defaults[name], text)
     _add_printing(overlay)
 
+    _add_scan(commands)
+
     describe = _parser_of(commands.add_parser, "inspect", help="describe one file")
     describe.description = _first_line(plait.inspect.__doc__)
     describe.add_argument("file", metavar="FILE", help="file or URL")
     describe.add_argument("--pages", action="store_true", help="count the pages, too")
     describe.add_argument("--json", action="store_true", help="print the report as JSON")
     return root
+
+
+def _add_scan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type
+    scan = _parser_of(commands.add_parser, "scan", help="one schema over files that drift")
+    scan.description = _first_line(plait.scan.__doc__)
+    scan.add_argument("sources", nargs="+", metavar="SOURCE", help="file, folder, glob or URL")
+    defaults = {n: p.default for n, p in inspect.signature(plait.scan).parameters.items()}
+    for name, text in _SCAN_HELP.items():
+        flag, default = "--" + name.replace("_", "-"), defaults[name]
+        settings: dict[str, Any] = {"default": default, "help": text}
+        if name == "smooth":
+            settings["action"] = argparse.BooleanOptionalAction
+        elif isinstance(default, bool):
+            settings["action"] = "store_true"
+        elif name in SCAN_CHOICES:
+            settings["choices"] = SCAN_CHOICES[name]
+        elif name in ("columns", "implicit"):
+            settings.update(type=_listed, metavar="NAMES")
+        elif name in ("policy", "static", "partition_types"):
+            settings.update(type=_pairs, metavar="NAME=VALUE")
+        elif name == "batch_bytes":
+            settings.update(type=_size, metavar="SIZE")
+        elif name in ("root", "null_type"):
+            settings["metavar"] = "TEXT"
+        else:
+            settings.update(type=_count, metavar="N")
+        scan.add_argument(flag, **settings)
+    what = scan.add_mutually_exclusive_group()
+    what.add_argument(
+        "--schema", action="store_true", help="print the schema and its fingerprint, read no row"
+    )
+    what.add_argument(
+        "--explain", action="store_true", help="print what happens to each column of each file"
+    )
+    scan.add_argument("--json", action="store_true", help="print as JSON")
 
 
 def _parser_of(make: Any, *args: Any, **kwargs: Any) -> argparse.ArgumentParser:  # noqa: ANN401
@@ -193,6 +252,17 @@ def _count(text: str) -> int:
     if not digits.isdecimal():
         raise argparse.ArgumentTypeError(f"`{text}` is not a whole number, 0 or more")
     return int(digits)
+
+
+def _listed(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",")] if text.strip() else []
+
+
+def _pairs(text: str) -> dict[str, str]:
+    pairs = [part.partition("=") for part in _listed(text)]
+    if any(not equals for _, equals, _ in pairs):
+        raise argparse.ArgumentTypeError(f"`{text}` is not NAME=VALUE,NAME=VALUE")
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _tiers(text: str) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("target", "context"),
     ("source", "page store"),
     ("page", "context source store"),
+    ("scan", "context page source store"),
     ("spill", "context page store target"),
     ("leaf", "context page schema source"),
     ("files", "context leaf schema source store"),

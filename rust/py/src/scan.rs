@@ -68,8 +68,7 @@ impl PyScan {
 
     /// What becomes of every source, as JSON.
     fn explain(&self, py: Python<'_>) -> PyResult<String> {
-        let plans = self.0.explain().map_err(|e| crate::errors::exception(py, &e))?;
-        json(py, &plans)
+        json(py, &self.0.explain())
     }
 
     /// What was found and done so far, as JSON.

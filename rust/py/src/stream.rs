@@ -167,6 +167,15 @@ impl PySchema {
         self.0.fields().iter().map(|field| field.name().clone()).collect()
     }
 
+    /// Name, type and whether it may be null, of every column.
+    #[getter]
+    fn columns(&self) -> Vec<(String, String, bool)> {
+        let told = |f: &arrow_schema::FieldRef| {
+            (f.name().clone(), f.data_type().to_string(), f.is_nullable())
+        };
+        self.0.fields().iter().map(told).collect()
+    }
+
     /// Whether `other` is the very same object, not only an equal one.
     fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)

@@ -133,7 +133,7 @@ impl Frozen {
         let mut conflicts = Vec::new();
         let mut conflict = |column: &str, says: String, wants: String, why: &'static str| {
             let sides = [(says, "this source".to_owned()), (wants, "the frozen schema".to_owned())];
-            conflicts.push(Conflict { column: column.to_owned(), why: why.into(), sides });
+            conflicts.push(Conflict { column: column.to_owned(), why, sides });
         };
         let mut used = vec![false; pruned.len()];
         for (field, origin) in self.schema.fields().iter().zip(&self.origins) {

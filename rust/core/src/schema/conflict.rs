@@ -9,7 +9,6 @@
 //! # Not here
 //! Finding conflicts (`unify`; for trees of Parquet nodes `plait_parquet::schema`).
 
-use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use crate::error::{Error, Kind};
@@ -27,7 +26,7 @@ pub struct Conflict {
     /// Dotted path of the column.
     pub column: String,
     /// The rest of the sentence that begins with the column.
-    pub why: Cow<'static, str>,
+    pub why: &'static str,
     /// What two sources say, and their names.
     pub sides: [(String, String); 2],
 }
@@ -39,7 +38,7 @@ pub struct Conflict {
 /// let side = |says: &str, name: &str| (says.to_owned(), name.to_owned());
 /// let conflict = Conflict {
 ///     column: "a".into(),
-///     why: TYPES.into(),
+///     why: TYPES,
 ///     sides: [side("Int64", "x.parquet"), side("Utf8", "y.parquet")],
 /// };
 /// assert!(error(&[conflict]).to_string().contains("Int64 in `x.parquet`, Utf8 in `y.parquet`"));

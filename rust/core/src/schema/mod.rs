@@ -18,6 +18,8 @@ pub mod conflict;
 mod convert;
 mod follow;
 mod freeze;
+#[cfg(test)]
+mod laws;
 pub mod policy;
 mod projection;
 mod summary;

@@ -305,7 +305,7 @@ impl<'a> Unifier<'a> {
         let sides = sides.map(|(class, says)| {
             (says, self.names.get(class).cloned().unwrap_or_default())
         });
-        self.conflicts.push(Conflict { column: self.path.join("."), why: why.into(), sides });
+        self.conflicts.push(Conflict { column: self.path.join("."), why, sides });
     }
 
     /// Tells a conflict of a top-level column.

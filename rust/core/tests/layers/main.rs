@@ -10,9 +10,9 @@ use std::path::PathBuf;
 const LAYERS: &[(&str, &str)] = &[
     ("error", ""),
     ("run", ""),
-    ("schema", ""),
     ("interleave", "error run"),
     ("overlay", "error"),
+    ("schema", "error"),
     ("key", "error"),
     ("plan", "error key run"),
     ("region", "run"),

@@ -211,8 +211,13 @@ impl Scan {
             });
         }
         let frozen = Box::new(freeze(&summary, request)?);
-        for shape in &shapes {
-            frozen.adapter_template(&shape.schema)?;
+        for (class, shape) in shapes.iter().enumerate() {
+            // Without rows there is nothing to adapt.
+            let with_rows = |k: &&Known| k.class == class && k.footer.as_ref().is_none_or(|f| f.rows > 0);
+            if let Some(at) = known.iter().position(|k| with_rows(&k)) {
+                let name = self.entries.get(at).map(|entry| entry.name.clone()).unwrap_or_default();
+                frozen.adapter_template(&shape.schema).map_err(|e| e.with_path(name))?;
+            }
         }
         Ok(Plan::Resolved { frozen, known, shapes })
     }
@@ -355,16 +360,16 @@ impl Scan {
     }
 
     /// What becomes of every source; in mode `follow` nothing is known beforehand.
-    ///
-    /// # Errors
-    /// None that resolving did not tell.
-    pub fn explain(&self) -> Result<Vec<SourcePlan>> {
-        let Plan::Resolved { frozen, known, shapes } = &self.plan else { return Ok(Vec::new()) };
+    #[must_use]
+    pub fn explain(&self) -> Vec<SourcePlan> {
+        let Plan::Resolved { frozen, known, shapes } = &self.plan else { return Vec::new() };
         let mut plans = Vec::with_capacity(known.len());
+        // What does not adapt has no rows.
         let words: Vec<Vec<(String, String)>> = shapes
             .iter()
             .map(|shape| frozen.adapter_template(&shape.schema).map(|adapter| adapter.describe()))
-            .collect::<Result<_>>()?;
+            .map(Result::unwrap_or_default)
+            .collect();
         for (entry, known) in self.entries.iter().zip(known) {
             plans.push(SourcePlan {
                 source: entry.name.clone(),
@@ -372,7 +377,7 @@ impl Scan {
                 columns: words.get(known.class).cloned().unwrap_or_default(),
             });
         }
-        Ok(plans)
+        plans
     }
 
     /// What was found and done so far.

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! # Not here
-//! The rules (`tree`, `leaf`, `hints`, `metadata`).
+//! The rules (`tree`, `leaf`, `hints`, `metadata`); the words (`plait_core::schema::conflict`).
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parquet::file::metadata::FileMetaData;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
+use plait_core::schema::conflict;
+pub(super) use plait_core::schema::conflict::Conflict as Line;
 use plait_core::{Error, Kind, Result};
 
 use super::adapt::{LeafAdapter, adapters};
@@ -62,7 +63,7 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
         conflicts.push(Line { column, why, sides });
     }
     let Some(root) = root.filter(|_| conflicts.is_empty()) else {
-        return Err(error(&conflicts));
+        return Err(conflict::error(&conflicts));
     };
     let schema = without_unknown(&root.ty).map_err(|e| {
         Error::new(Kind::Unsupported, "merged schema cannot be expressed").with_cause(e)
@@ -80,7 +81,7 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
         metadata::merge(sources, &unchanged, policy.metadata_conflicts, &mut conflicts);
     let hint = hints::merge(sources, &class_of, &classes, &descr, &metadata, &mut conflicts);
     if !conflicts.is_empty() {
-        return Err(error(&conflicts));
+        return Err(conflict::error(&conflicts));
     }
     metadata.extend(hint);
     let share = |class: &usize| adapted.get(*class).cloned().unwrap_or_else(|| Arc::new([]));
@@ -101,30 +102,4 @@ fn equal(a: &SchemaDescriptor, b: &SchemaDescriptor) -> bool {
 
 pub(super) fn path(sources: &[(&str, &FileMetaData)], source: usize) -> String {
     sources.get(source).map_or_else(String::new, |(path, _)| (*path).to_owned())
-}
-
-/// One conflict as people read it: what each of two files says.
-pub(super) struct Line {
-    pub(super) column: String,
-    pub(super) why: &'static str,
-    pub(super) sides: [(String, String); 2],
-}
-
-fn error(lines: &[Line]) -> Error {
-    let what = match lines.len() {
-        1 => "sources have a schema conflict".to_owned(),
-        n => format!("sources have {n} schema conflicts"),
-    };
-    let mut all = "these differences:".to_owned();
-    for Line { column, why, sides: [(a, a_path), (b, b_path)] } in lines {
-        // Writing to a string cannot fail.
-        let _ = write!(all, "\n  `{column}` {why}: {a} in `{a_path}`, {b} in `{b_path}`");
-    }
-    let error = Error::new(Kind::SchemaConflict, what)
-        .with_got(all)
-        .with_hint("leave the odd file out, or rewrite it with the column cast or renamed");
-    match lines.first() {
-        Some(line) => error.with_column(&line.column),
-        None => error,
-    }
 }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition};
 use parquet::schema::types::{Type, TypePtr};
+use plait_core::schema::conflict;
 
 use super::adapt::repetition;
 use super::leaf::{self, LeafType};
@@ -210,8 +211,8 @@ impl<'a> Merger<'a> {
         };
         if let Some((i, j)) = conflict {
             let why = match self.policy.widen {
-                Widen::Error => "would have to be widened",
-                Widen::Lossless => "has types that do not go together",
+                Widen::Error => conflict::WIDENED,
+                Widen::Lossless => conflict::TYPES,
             };
             self.conflict([side(i.min(j)), side(i.max(j))], why);
             keep_first(slots);
@@ -302,14 +303,14 @@ impl<'a> Merger<'a> {
             && let Some((class, part)) = here(slots).next()
         {
             let sides = [(class, describe(&part.ty)), (absent, "absent".to_owned())];
-            self.conflict(sides, "is missing");
+            self.conflict(sides, conflict::MISSING);
         }
         let nulls = slots.iter().position(|s| matches!(s, Slot::OnlyNulls));
         if let (Widen::Error, Some(nulls)) = (self.policy.widen, nulls)
             && let Some((class, part)) = here(slots).next()
         {
             let sides = [(class, describe(&part.ty)), (nulls, "of the null type".to_owned())];
-            self.conflict(sides, "would have to be widened");
+            self.conflict(sides, conflict::WIDENED);
         }
     }
 
