@@ -44,8 +44,8 @@ where
         .map_err(|e| raise(Error::new(Kind::Internal, "cannot write the report").with_cause(e)))
 }
 
-pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
 /// Reads options.
+pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
     serde_json::from_str(options)
         .map_err(|e| Error::new(Kind::InvalidArgument, "cannot read the options").with_cause(e))
 }

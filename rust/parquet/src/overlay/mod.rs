@@ -255,6 +255,7 @@ fn write(
         packers: Arc::default(),
         levels: None,
         unions: Arc::default(),
+        carried: Arc::default(),
         tiers: Tiers {
             page: options.copy_tiers.contains(&Tier::Page),
             dict: options.copy_tiers.contains(&Tier::Dict),
