@@ -23,7 +23,7 @@ use std::sync::Arc;
 use arrow_array::types::{ByteArrayType, ByteViewType};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
-    PrimitiveArray, RunArray,
+    OffsetSizeTrait, PrimitiveArray, RunArray,
 };
 use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
 use arrow_buffer::{
@@ -380,6 +380,16 @@ pub(super) fn bytes<I: ArrowNativeType, O: ArrowNativeType>(
     // SAFETY: offsets begin with 0 and ascend: they are sums of lengths; the last, and so all, fit.
     let offsets = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(out)) };
     Some((offsets, values.into()))
+}
+
+/// `offsets`, if they begin with 0 or above and ascend.
+pub(super) fn offsets<O: OffsetSizeTrait>(offsets: Vec<O>) -> Option<OffsetBuffer<O>> {
+    let falls = offsets.iter().zip(offsets.get(1..)?).fold(false, |any, (a, b)| any | (b < a));
+    if falls || *offsets.first()? < O::zero() {
+        return None;
+    }
+    // SAFETY: there is a first offset, which is not negative, and none is below the one before it.
+    Some(unsafe { OffsetBuffer::new_unchecked(offsets.into()) })
 }
 
 /// The array of values that [`bytes`] copied.

@@ -31,6 +31,8 @@ trait Index: ArrowNativeType + Ord {
     fn follows(self, before: Self) -> bool;
     /// Numbers that fit 32 bits, in 32 bits.
     fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32>;
+    /// Whether all are below `limit`.
+    fn all_below(all: &[Self], limit: u64) -> bool;
 }
 
 macro_rules! index {
@@ -47,6 +49,19 @@ macro_rules! index {
             }
             fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32> {
                 $narrowed(all)
+            }
+            #[inline]
+            fn all_below(all: &[Self], limit: u64) -> bool {
+                let half = <$t>::MAX >> 1;
+                match limit.checked_sub(1).map(<$t>::try_from) {
+                    None => all.is_empty(),
+                    // The highest bit is set in `n` or in `last - n` if `n` is above `last`.
+                    Some(Ok(last)) if last <= half => {
+                        all.iter().fold(0, |any, n| any | last.wrapping_sub(*n) | n) <= half
+                    }
+                    Some(Ok(last)) => all.iter().all(|n| *n <= last),
+                    Some(Err(_)) => true,
+                }
             }
         }
     )*};
@@ -159,14 +174,12 @@ fn are_long<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> bool {
 
 /// Whether every row exists: at once where the largest row is below the shortest array.
 fn all_inside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> bool {
-    let array = arrays.iter().copied().fold(A::default(), A::max).wide();
-    let row = rows.iter().copied().fold(R::default(), R::max).wide();
-    let shortest = lens.iter().copied().min().unwrap_or(0) as u64;
-    if array < lens.len() as u64 && row < shortest {
-        return true;
+    if !A::all_below(arrays, lens.len() as u64) {
+        return false;
     }
-    array < lens.len() as u64
-        && arrays.iter().zip(rows).all(|(array, row)| {
+    let shortest = lens.iter().copied().min().unwrap_or(0) as u64;
+    R::all_below(rows, shortest)
+        || arrays.iter().zip(rows).all(|(array, row)| {
             lens.get(array.as_usize()).is_some_and(|len| row.wide() < *len as u64)
         })
 }
@@ -220,17 +233,27 @@ fn runs<A: Index, R: Index>(
 /// Bit `i` is set where row `i + 1` does not follow row `i`; at most 65 rows.
 #[inline(always)]
 fn breaks<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> u64 {
-    let mask = |a0: &[A], a1: &[A], r0: &[R], r1: &[R]| {
-        let pairs = a0.iter().zip(a1).zip(r0.iter().zip(r1));
-        pairs.enumerate().fold(0, |mask, (i, ((a0, a1), (r0, r1)))| {
-            mask | u64::from((a0 != a1) | !r1.follows(*r0)) << i
-        })
+    let flag = |(a, r): (&[A], &[R])| match (a, r) {
+        ([a0, a1, ..], [r0, r1, ..]) => u8::from((a0 != a1) | !r1.follows(*r0)),
+        _ => 0,
     };
-    match (arrays.first_chunk::<65>(), rows.first_chunk::<65>()) {
-        // Known lengths make straight code.
-        (Some(a), Some(r)) => mask(&a[..64], &a[1..], &r[..64], &r[1..]),
-        _ => mask(arrays, arrays.get(1..).unwrap_or_default(), rows, rows.get(1..).unwrap_or_default()),
+    let mut flags = [0_u8; 64];
+    if let (Some(a), Some(r)) = (arrays.first_chunk::<65>(), rows.first_chunk::<65>()) {
+        // Known lengths make vector code.
+        for i in 0..64 {
+            flags[i] = u8::from((a[i] != a[i + 1]) | !r[i + 1].follows(r[i]));
+        }
+    } else {
+        for (to, pair) in flags.iter_mut().zip(arrays.windows(2).zip(rows.windows(2))) {
+            *to = flag(pair);
+        }
     }
+    let (eights, _) = flags.as_chunks::<8>();
+    eights.iter().zip(0..).fold(0, |mask, (eight, i)| {
+        // Moves the lowest bit of every byte into one byte: bit `i` of byte `i`.
+        let byte = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
+        mask | byte << (8 * i)
+    })
 }
 
 /// A selector as 64-bit numbers.

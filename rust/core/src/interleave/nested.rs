@@ -25,6 +25,7 @@ use arrow_schema::{DataType, FieldRef, Fields, UnionFields, UnionMode};
 
 use super::gather::{self, Limits, invalid, mixed, nulls_of, overflow, typed};
 
+use super::kernel;
 use super::select::{Children, Selection, broken};
 use crate::Result;
 
@@ -108,10 +109,7 @@ fn elements<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     let max = limits.offset_max(is_large);
     let found = selection.below::<I, O>(offsets, lens, max)?;
     let (offsets, taken) = found.ok_or_else(|| overflow("elements of lists"))?;
-    if offsets.windows(2).any(|pair| pair[1] < pair[0]) {
-        return Err(broken("lists"));
-    }
-    Ok((OffsetBuffer::new(offsets.into()), taken))
+    Ok((kernel::offsets(offsets).ok_or_else(|| broken("lists"))?, taken))
 }
 
 fn maps(
@@ -143,7 +141,8 @@ fn fixed_size_lists(
     let arrays = typed::<FixedSizeListArray>(values)?;
     let each = usize::try_from(size).map_err(|_| mixed())?;
     let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
-    let mut children = Children::new(below.iter().map(|array| array.len()).collect());
+    let lens = below.iter().map(|array| array.len()).collect();
+    let mut children = Children::new(lens).with_room(selection.ranges());
     selection.try_for_each(|array, start, len| children.push(array, start * each, len * each))?;
     let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
     let array = FixedSizeListArray::try_new_with_length(
@@ -177,7 +176,7 @@ fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     })?;
     let whole = lens.iter().zip(&used).filter(|(_, used)| **used).map(|(len, _)| len).sum();
 
-    let mut children = Children::new(lens.clone());
+    let mut children = Children::new(lens.clone()).with_room(selection.len());
     let mut bases = Vec::new();
     let share = copied > whole;
     if share {

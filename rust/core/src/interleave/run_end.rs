@@ -52,7 +52,8 @@ fn runs<R: RunEndIndexType>(
             .with_hint("export a stream of chunks, or encode with wider run ends"));
     }
     let arrays = typed::<RunArray<R>>(values)?;
-    let mut children = Children::new(arrays.iter().map(|array| array.values().len()).collect());
+    let lens = arrays.iter().map(|array| array.values().len()).collect();
+    let mut children = Children::new(lens).with_room(selection.ranges());
     let mut ends: Vec<R::Native> = Vec::new();
     let mut done = 0;
     let mut last = None;

@@ -138,6 +138,14 @@ impl<'a> Selection<'a> {
         Ok(children.finish())
     }
 
+    /// Number of runs; single rows are runs of 1.
+    pub(super) fn ranges(&self) -> usize {
+        match &self.form {
+            Form::Rows(_) => self.len,
+            Form::Runs(runs) => runs.len(),
+        }
+    }
+
     /// Calls `each` with every run; single rows are runs of 1.
     #[inline]
     pub(super) fn try_for_each(
@@ -214,12 +222,19 @@ impl<'a> Selection<'a> {
         max: usize,
     ) -> Result<Option<(Vec<O>, Selection<'static>)>> {
         let mut children = Children::new(lens);
-        children.runs.reserve(match &self.form {
-            Form::Rows(_) => self.len,
-            Form::Runs(runs) => runs.len(),
-        });
+        children.runs.reserve(self.ranges());
         let mut out = Vec::with_capacity(self.len + 1);
         out.push(O::zero());
+        if let Form::Rows(rows) = &self.form {
+            for (array, row) in rows.iter() {
+                let ends = offsets.get(array).and_then(|o| o.get(row..row + 2));
+                let Some([first, end]) = ends else { return Err(broken("lists")) };
+                let (first, end) = (first.as_usize(), end.as_usize());
+                children.push(array, first, end.checked_sub(first).ok_or_else(|| broken("lists"))?)?;
+                out.push(O::usize_as(children.len));
+            }
+            return Ok((children.len <= max).then(|| (out, children.finish())));
+        }
         self.try_for_each(|array, start, len| {
             let ends = offsets.get(array).and_then(|o| o.get(start..=start + len));
             let Some([first, ends @ ..]) = ends else { return Err(broken("lists")) };
@@ -255,6 +270,12 @@ impl Children {
     /// Of arrays of `lens` elements.
     pub(super) fn new(lens: Vec<usize>) -> Self {
         Self { runs: Vec::new(), len: 0, limits: lens }
+    }
+
+    /// The same with room for `ranges`.
+    pub(super) fn with_room(mut self, ranges: usize) -> Self {
+        self.runs.reserve(ranges);
+        self
     }
 
     /// Lengths of the arrays.
