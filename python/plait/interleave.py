@@ -14,9 +14,7 @@ if TYPE_CHECKING:
 class ArrowArray(Protocol):
     """An array of PyArrow, nanoarrow, arro3, or of Plait itself."""
 
-    def __arrow_c_array__(
-        self, requested_schema: object = None
-    ) -> tuple[CapsuleType, CapsuleType]:
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[CapsuleType, CapsuleType]:
         """The capsules of the type and of the data."""
         ...
 

@@ -85,7 +85,10 @@ def value(kind, rng):
 def arrays(kind, rng):
     """Some arrays, sliced, some empty; at least one row in all."""
     made = []
-    for length in [1 + rng.randrange(40), *(rng.choice([0, 1, 30]) for _ in range(rng.randrange(4)))]:
+    for length in [
+        1 + rng.randrange(40),
+        *(rng.choice([0, 1, 30]) for _ in range(rng.randrange(4))),
+    ]:
         before, after = rng.randrange(9), rng.randrange(9)
         rows = [value(kind, rng) for _ in range(before + length + after)]
         made.append(pa.array(rows, kind).slice(before, length))
@@ -272,9 +275,13 @@ def test_numpy_sees_numbers():
 
 
 def test_only_the_first_rows_are_shown():
-    lazy = plait.interleave([pa.array(range(1000))], pa.array([0] * 1000, pa.uint8()), u(*range(1000)))
+    lazy = plait.interleave(
+        [pa.array(range(1000))], pa.array([0] * 1000, pa.uint8()), u(*range(1000))
+    )
     shown = repr(lazy)
-    assert shown.startswith("<plait.Interleave of 1000 rows, Int64>") and shown.endswith("... 992 more")
+    assert shown.startswith("<plait.Interleave of 1000 rows, Int64>") and shown.endswith(
+        "... 992 more"
+    )
     assert "  7,\n" in shown and "  8,\n" not in shown
     assert repr(lazy.to_arrow()).startswith("<plait.Array of 1000 rows")
 
@@ -282,7 +289,9 @@ def test_only_the_first_rows_are_shown():
 def test_what_does_not_fit_32_bits_says_so_and_comes_in_chunks():
     big = pa.array([b"x" * (1 << 20)])
     rows = 2100
-    lazy = plait.interleave([big], pa.array([0] * rows, pa.uint8()), pa.array([0] * rows, pa.uint8()))
+    lazy = plait.interleave(
+        [big], pa.array([0] * rows, pa.uint8()), pa.array([0] * rows, pa.uint8())
+    )
     with pytest.raises(plait.Unsupported, match=r"to_arrow\(large=True\)"):
         lazy.to_arrow()
     lens = [len(chunk) for chunk in pa.chunked_array(lazy[:100]).chunks]

@@ -33,7 +33,8 @@ struct Random(u64);
 impl Random {
     fn below(&mut self, n: usize) -> usize {
         // The constants of Knuth's MMIX; high bits are the good ones.
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((self.0 >> 33) as usize) % n.max(1)
     }
 }
@@ -91,7 +92,10 @@ fn dictionary(len: usize, nullable: bool, random: &mut Random, array: usize) -> 
 fn types() -> Vec<(&'static str, Make)> {
     vec![
         ("bool", |n, null, r, _| {
-            Arc::new(BooleanArray::new((0..n).map(|_| r.below(2) == 0).collect(), nulls(n, null, r)))
+            Arc::new(BooleanArray::new(
+                (0..n).map(|_| r.below(2) == 0).collect(),
+                nulls(n, null, r),
+            ))
         }),
         ("int8", primitive::<Int8Type>),
         ("int16", primitive::<Int16Type>),
@@ -115,7 +119,9 @@ fn types() -> Vec<(&'static str, Make)> {
         ("utf8-view-long", |n, null, r, _| Arc::new(StringViewArray::from(words(n, 40, null, r)))),
         ("binary-view", |n, null, r, _| {
             let all = words(n, 24, null, r);
-            Arc::new(all.iter().map(|w| w.as_deref().map(str::as_bytes)).collect::<BinaryViewArray>())
+            Arc::new(
+                all.iter().map(|w| w.as_deref().map(str::as_bytes)).collect::<BinaryViewArray>(),
+            )
         }),
         ("list-int32", |n, null, r, _| Arc::new(list(n, null, r, primitive::<Int32Type>, 8))),
         ("list-int64-long", |n, null, r, _| Arc::new(list(n, null, r, primitive::<Int64Type>, 60))),
@@ -124,7 +130,8 @@ fn types() -> Vec<(&'static str, Make)> {
             Arc::new(list(n, null, r, below, 6))
         }),
         ("large-list-int32", |n, null, r, _| {
-            let (_, offsets, values, nulls) = list(n, null, r, primitive::<Int32Type>, 8).into_parts();
+            let (_, offsets, values, nulls) =
+                list(n, null, r, primitive::<Int32Type>, 8).into_parts();
             let offsets = OffsetBuffer::new(offsets.iter().map(|o| i64::from(*o)).collect());
             Arc::new(LargeListArray::new(field(&values), offsets, values, nulls))
         }),
@@ -192,14 +199,24 @@ fn union(n: usize, nullable: bool, random: &mut Random, dense: bool) -> ArrayRef
         })
         .collect();
     let [a, b] = if dense { counts.map(|count| count as usize) } else { [n, n] };
-    let columns =
-        vec![primitive::<Int32Type>(a, nullable, random, 0), primitive::<Int64Type>(b, nullable, random, 0)];
-    Arc::new(UnionArray::try_new(fields, ids.into(), dense.then(|| places.into()), columns).unwrap())
+    let columns = vec![
+        primitive::<Int32Type>(a, nullable, random, 0),
+        primitive::<Int64Type>(b, nullable, random, 0),
+    ];
+    Arc::new(
+        UnionArray::try_new(fields, ids.into(), dense.then(|| places.into()), columns).unwrap(),
+    )
 }
 
 /// Name and rows of one run; 0 is round robin.
-const SHAPES: [(&str, usize); 6] =
-    [("random", 1), ("round robin", 0), ("runs of 4", 4), ("runs of 8", 8), ("runs of 64", 64), ("runs of 1024", 1024)];
+const SHAPES: [(&str, usize); 6] = [
+    ("random", 1),
+    ("round robin", 0),
+    ("runs of 4", 4),
+    ("runs of 8", 8),
+    ("runs of 64", 64),
+    ("runs of 1024", 1024),
+];
 
 fn runs(shape: usize, arrays: usize, rows_each: usize, rows: usize, random: &mut Random) -> Runs {
     let mut runs = Runs::default();
@@ -220,11 +237,13 @@ fn runs(shape: usize, arrays: usize, rows_each: usize, rows: usize, random: &mut
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|w| !w.starts_with('-')).collect();
     let wanted = |name: &str| {
-        let about: Vec<_> = words.iter().filter(|w| types().iter().any(|(n, _)| n.contains(*w))).collect();
+        let about: Vec<_> =
+            words.iter().filter(|w| types().iter().any(|(n, _)| n.contains(*w))).collect();
         about.is_empty() || about.iter().any(|w| name.contains(w.as_str()))
     };
     let wanted_shape = |name: &str| {
-        let about: Vec<_> = words.iter().filter(|w| SHAPES.iter().any(|(n, _)| n.contains(w.as_str()))).collect();
+        let about: Vec<_> =
+            words.iter().filter(|w| SHAPES.iter().any(|(n, _)| n.contains(w.as_str()))).collect();
         about.is_empty() || about.iter().any(|w| name.contains(w.as_str()))
     };
     let shapes: Vec<_> = SHAPES.into_iter().filter(|(name, _)| wanted_shape(name)).collect();

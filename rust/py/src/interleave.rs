@@ -263,7 +263,11 @@ impl PyArray {
 
 /// The first rows as Arrow prints them.
 fn told(name: &str, field: &FieldRef, first: &ArrayRef, rows: usize) -> String {
-    let more = if rows > first.len() { format!("\n... {} more", rows - first.len()) } else { String::new() };
+    let more = if rows > first.len() {
+        format!("\n... {} more", rows - first.len())
+    } else {
+        String::new()
+    };
     format!("<plait.{name} of {rows} rows, {}>\n{first:?}{more}", field.data_type())
 }
 

@@ -93,7 +93,8 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
         .collect();
     let mut keys: Vec<K::Native> = Vec::with_capacity(selection.len());
     // Keys below nulls may lead anywhere.
-    let mapped = |map: &[K::Native], key: &K::Native| map.get(key.as_usize()).copied().unwrap_or_default();
+    let mapped =
+        |map: &[K::Native], key: &K::Native| map.get(key.as_usize()).copied().unwrap_or_default();
     match selection.form() {
         Form::Rows(rows) => {
             let sources: Vec<(&[K::Native], &[K::Native])> =
@@ -107,7 +108,9 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
             let (Some(from), Some(map)) = (arrays.get(array), maps.get(array)) else {
                 return Err(mixed());
             };
-            keys.extend(from.keys().values()[start..start + len].iter().map(|key| mapped(map, key)));
+            keys.extend(
+                from.keys().values()[start..start + len].iter().map(|key| mapped(map, key)),
+            );
             Ok(())
         })?,
     }
@@ -173,7 +176,9 @@ struct United {
 /// Whether two dictionaries are one, or have the same bytes; others may be equal too.
 fn equal(a: &ArrayRef, b: &ArrayRef) -> bool {
     fn texts<T: ByteArrayType>(a: &ArrayRef, b: &ArrayRef) -> bool {
-        let (Some(a), Some(b)) = (a.as_bytes_opt::<T>(), b.as_bytes_opt::<T>()) else { return false };
+        let (Some(a), Some(b)) = (a.as_bytes_opt::<T>(), b.as_bytes_opt::<T>()) else {
+            return false;
+        };
         let same = a.value_offsets() == b.value_offsets() && a.value_data() == b.value_data();
         same && a.null_count() == 0 && b.null_count() == 0
     }
@@ -394,8 +399,11 @@ pub(super) fn expanded(
 ) -> Result<ArrayRef> {
     let plain: Vec<Option<ArrayRef>> =
         values.iter().map(|array| plain(*array, limits)).collect::<Result<_>>()?;
-    let values: Vec<&dyn Array> =
-        values.iter().zip(&plain).map(|(array, plain)| plain.as_deref().unwrap_or(*array)).collect();
+    let values: Vec<&dyn Array> = values
+        .iter()
+        .zip(&plain)
+        .map(|(array, plain)| plain.as_deref().unwrap_or(*array))
+        .collect();
     gather::gather(&values, selection, out, limits)
 }
 

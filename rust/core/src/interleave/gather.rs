@@ -171,8 +171,10 @@ pub(super) fn fixed<T: ArrowPrimitiveType>(
 fn boolean(values: &[&dyn Array], selection: &Selection) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
     let arrays = typed::<BooleanArray>(values)?;
-    let sources: Vec<kernel::Bits<'_>> =
-        arrays.iter().map(|array| Some((array.values().values(), array.values().offset()))).collect();
+    let sources: Vec<kernel::Bits<'_>> = arrays
+        .iter()
+        .map(|array| Some((array.values().values(), array.values().offset())))
+        .collect();
     let bits = kernel::bits(&sources, selection);
     Ok(Arc::new(BooleanArray::new(BooleanBuffer::new(bits, 0, selection.len()), nulls)))
 }
@@ -192,11 +194,7 @@ fn bytes<I: ByteArrayType, O: ByteArrayType>(
     Ok(Arc::new(kernel::byte_array::<O>(copied, nulls)))
 }
 
-fn fixed_size_binary(
-    values: &[&dyn Array],
-    selection: &Selection,
-    width: i32,
-) -> Result<ArrayRef> {
+fn fixed_size_binary(values: &[&dyn Array], selection: &Selection, width: i32) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
     let arrays = typed::<FixedSizeBinaryArray>(values)?;
     let size = usize::try_from(width).map_err(|_| mixed())?;

@@ -20,12 +20,12 @@
 
 use std::sync::Arc;
 
+use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
 use arrow_array::types::{ByteArrayType, ByteViewType};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
     OffsetSizeTrait, PrimitiveArray, RunArray,
 };
-use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
 use arrow_buffer::{
     ArrowNativeType, Buffer, MutableBuffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer,
 };
@@ -49,7 +49,9 @@ pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
         assert!(limit.checked_mul(width).is_some_and(|n| n <= source.len()), "array is too short");
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
-    let Some(bytes) = selection.len().checked_mul(width) else { return Buffer::from(Vec::<u8>::new()) };
+    let Some(bytes) = selection.len().checked_mul(width) else {
+        return Buffer::from(Vec::<u8>::new());
+    };
     let mut out = MutableBuffer::with_capacity(bytes + SLACK);
     // SAFETY: `out` has room for `bytes` and the slack. The assertions above proved that every row below
     // a limit is inside of its source, and `Selection` that every selected row is below its limit.
@@ -195,7 +197,9 @@ struct BitBase {
 unsafe fn bit_rows(sources: &[Bits<'_>], rows: &Rows, words: &mut Words) {
     const ONES: &[u8] = &[0xff];
     let base = |source: &Bits<'_>| match source {
-        Some((bytes, offset)) => BitBase { bytes: bytes.as_ptr(), offset: *offset, mask: usize::MAX },
+        Some((bytes, offset)) => {
+            BitBase { bytes: bytes.as_ptr(), offset: *offset, mask: usize::MAX }
+        }
         None => BitBase { bytes: ONES.as_ptr(), offset: 0, mask: 0 },
     };
     let bases: Vec<BitBase> = sources.iter().map(base).collect();
@@ -465,7 +469,10 @@ pub(super) fn dictionary<K: ArrowDictionaryKeyType>(
 ) -> DictionaryArray<K> {
     let above = |key: &K::Native| key.to_usize().is_none_or(|key| key >= values.len());
     let none = nulls.as_ref().is_some_and(|nulls| nulls.null_count() == nulls.len());
-    assert!(keys.is_empty() || none || !keys.iter().fold(false, |any, key| any | above(key)), "keys");
+    assert!(
+        keys.is_empty() || none || !keys.iter().fold(false, |any, key| any | above(key)),
+        "keys"
+    );
     let keys = PrimitiveArray::<K>::new(keys.into(), nulls);
     // SAFETY: the assertion above proved that keys are below the number of values.
     unsafe { DictionaryArray::new_unchecked(keys, values) }

@@ -85,9 +85,12 @@ const SELECTOR_RUN_ROWS_MIN: usize = 6;
 /// `InvalidArgument` that names the selector and what was found.
 pub(super) fn check(name: &str, selector: &dyn Array) -> Result<()> {
     if !selector.data_type().is_unsigned_integer() {
-        return Err(Error::new(Kind::InvalidArgument, format!("`{name}` is not unsigned integers"))
-            .with_got(format!("`{}`", selector.data_type()))
-            .with_hint("cast it to uint32 or uint64"));
+        return Err(Error::new(
+            Kind::InvalidArgument,
+            format!("`{name}` is not unsigned integers"),
+        )
+        .with_got(format!("`{}`", selector.data_type()))
+        .with_hint("cast it to uint32 or uint64"));
     }
     if let Some(nulls) = selector.nulls().filter(|nulls| nulls.null_count() > 0) {
         let first = nulls.inner().set_indices().zip(0..).find(|(set, i)| set != i);
@@ -104,7 +107,11 @@ pub(super) fn check(name: &str, selector: &dyn Array) -> Result<()> {
 ///
 /// # Errors
 /// `InvalidArgument` for the first row that does not exist.
-pub(super) fn lower(arrays: &ArrayRef, rows: &ArrayRef, lens: Vec<usize>) -> Result<Selection<'static>> {
+pub(super) fn lower(
+    arrays: &ArrayRef,
+    rows: &ArrayRef,
+    lens: Vec<usize>,
+) -> Result<Selection<'static>> {
     match arrays.data_type() {
         DataType::UInt8 => rows_of::<UInt8Type>(arrays, rows, lens),
         DataType::UInt16 => rows_of::<UInt16Type>(arrays, rows, lens),
@@ -187,8 +194,7 @@ fn all_inside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> b
 #[cold]
 fn first_outside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> Error {
     let len = |array: &A| usize::try_from(array.wide()).ok().and_then(|array| lens.get(array));
-    let outside_at =
-        |(a, r): (&A, &R)| len(a).is_none_or(|len| r.wide() >= *len as u64);
+    let outside_at = |(a, r): (&A, &R)| len(a).is_none_or(|len| r.wide() >= *len as u64);
     let at = arrays.iter().zip(rows).position(outside_at).unwrap_or(0);
     let array = arrays.get(at).map_or(0, |a| a.wide());
     let row = rows.get(at).map_or(0, |r| r.wide());

@@ -309,7 +309,9 @@ impl Interleave {
                 && self.values.iter().zip(other.values.iter()).all(|(a, b)| Arc::ptr_eq(a, b));
         if !same {
             return Err(Error::new(Kind::InvalidArgument, "interleaves have different values")
-                .with_hint("interleave the two: an interleave of interleaves copies no row twice"));
+                .with_hint(
+                    "interleave the two: an interleave of interleaves copies no row twice",
+                ));
         }
         let field = types::common_field(&self.field, &other.field);
         let field = field.ok_or_else(|| types_differ(&self.field, &other.field, 1))?;

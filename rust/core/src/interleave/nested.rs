@@ -76,8 +76,7 @@ fn structs(
         gather::gather(&below.ok_or_else(mixed)?, selection, field.data_type(), limits)
     };
     let columns = fields.iter().enumerate().map(column).collect::<Result<_>>()?;
-    let array =
-        StructArray::try_new_with_length(fields.clone(), columns, nulls, selection.len());
+    let array = StructArray::try_new_with_length(fields.clone(), columns, nulls, selection.len());
     Ok(Arc::new(array.map_err(invalid)?))
 }
 
@@ -207,8 +206,7 @@ fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     }
     let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
     let (offsets, sizes) = (offsets.into(), sizes.into());
-    let array =
-        GenericListViewArray::<O>::try_new(Arc::clone(field), offsets, sizes, taken, nulls);
+    let array = GenericListViewArray::<O>::try_new(Arc::clone(field), offsets, sizes, taken, nulls);
     Ok(Arc::new(array.map_err(invalid)?))
 }
 

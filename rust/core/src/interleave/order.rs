@@ -150,10 +150,7 @@ impl Order {
     }
 }
 
-fn told(
-    runs: impl Iterator<Item = (u32, u64, u32)>,
-    len: usize,
-) -> (Vec<u32>, Vec<u64>) {
+fn told(runs: impl Iterator<Item = (u32, u64, u32)>, len: usize) -> (Vec<u32>, Vec<u64>) {
     let (mut arrays, mut rows) = (Vec::with_capacity(len), Vec::with_capacity(len));
     for (array, start, len) in runs {
         arrays.extend((0..len).map(|_| array));

@@ -94,7 +94,8 @@ impl<'a> Selection<'a> {
         for run in runs {
             let rows = lens.get(run.source.index()).copied().unwrap_or(0) as u64;
             let left = rows.checked_sub(run.start);
-            if left.is_none_or(|left| left < u64::from(run.len)) || run.source.index() >= lens.len() {
+            if left.is_none_or(|left| left < u64::from(run.len)) || run.source.index() >= lens.len()
+            {
                 let at = u64::try_from(len).unwrap_or(u64::MAX);
                 return Err(outside(run.source.index(), run.start, u64::from(run.len), &lens, at));
             }
@@ -153,9 +154,7 @@ impl<'a> Selection<'a> {
         mut each: impl FnMut(usize, usize, usize) -> Result<()>,
     ) -> Result<()> {
         match &self.form {
-            Form::Rows(rows) => {
-                rows.iter().try_for_each(|(array, row)| each(array, row, 1))
-            }
+            Form::Rows(rows) => rows.iter().try_for_each(|(array, row)| each(array, row, 1)),
             Form::Runs(runs) => runs.iter().try_for_each(|run| {
                 each(run.source.index(), usize::try_from(run.start).unwrap_or(0), run.len as usize)
             }),
@@ -165,9 +164,7 @@ impl<'a> Selection<'a> {
     /// The rest of the range at `cursor`: array, first row, number of rows.
     pub(super) fn range(&self, cursor: &Cursor) -> Option<(usize, usize, usize)> {
         match &self.form {
-            Form::Rows(rows) => {
-                rows.get(cursor.index).map(|(array, row)| (array, row, 1))
-            }
+            Form::Rows(rows) => rows.get(cursor.index).map(|(array, row)| (array, row, 1)),
             Form::Runs(runs) => runs.get(cursor.index).map(|run| {
                 let start = usize::try_from(run.start).unwrap_or(0) + cursor.done;
                 (run.source.index(), start, run.len as usize - cursor.done)
@@ -230,7 +227,11 @@ impl<'a> Selection<'a> {
                 let ends = offsets.get(array).and_then(|o| o.get(row..row + 2));
                 let Some([first, end]) = ends else { return Err(broken("lists")) };
                 let (first, end) = (first.as_usize(), end.as_usize());
-                children.push(array, first, end.checked_sub(first).ok_or_else(|| broken("lists"))?)?;
+                children.push(
+                    array,
+                    first,
+                    end.checked_sub(first).ok_or_else(|| broken("lists"))?,
+                )?;
                 out.push(O::usize_as(children.len));
             }
             return Ok((children.len <= max).then(|| (out, children.finish())));
@@ -324,7 +325,8 @@ impl Children {
     pub(super) fn finish(self) -> Selection<'static> {
         let Self { runs, len, limits } = self;
         let short = len < runs.len().saturating_mul(CHILD_ROWS_MIN) && narrow(&limits);
-        let form = if short { Form::Rows(expanded(&runs, len)) } else { Form::Runs(Cow::Owned(runs)) };
+        let form =
+            if short { Form::Rows(expanded(&runs, len)) } else { Form::Runs(Cow::Owned(runs)) };
         Selection { form, len, limits }
     }
 }

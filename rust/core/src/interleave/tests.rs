@@ -81,7 +81,10 @@ fn array_of(
 ) -> ArrayRef {
     match kind {
         0 => Arc::new(NullArray::new(len)),
-        1 => Arc::new(BooleanArray::new((0..len).map(|_| random.below(2) > 0).collect(), random.nulls(len))),
+        1 => Arc::new(BooleanArray::new(
+            (0..len).map(|_| random.below(2) > 0).collect(),
+            random.nulls(len),
+        )),
         2 => primitive::<Int8Type>(len, random),
         3 => primitive::<UInt16Type>(len, random),
         4 => primitive::<Float16Type>(len, random),
@@ -109,7 +112,9 @@ fn array_of(
         }
         20 => {
             let texts = random.texts::<Vec<_>>(len);
-            Arc::new(texts.into_iter().map(|t| t.map(String::into_bytes)).collect::<BinaryViewArray>())
+            Arc::new(
+                texts.into_iter().map(|t| t.map(String::into_bytes)).collect::<BinaryViewArray>(),
+            )
         }
         21 | 22 => {
             let width = [5, 16][kind - 21];
@@ -119,13 +124,17 @@ fn array_of(
         23 => {
             let mut builder = StringDictionaryBuilder::<Int16Type>::new();
             for _ in 0..len {
-                builder.append_option((random.below(4) > 0).then(|| format!("v{}", random.below(40))));
+                builder
+                    .append_option((random.below(4) > 0).then(|| format!("v{}", random.below(40))));
             }
             Arc::new(builder.finish())
         }
         24 => {
             let values = primitive::<Int64Type>(4, random);
-            let keys = UInt8Array::new((0..len).map(|_| random.below(4) as u8).collect(), random.nulls(len));
+            let keys = UInt8Array::new(
+                (0..len).map(|_| random.below(4) as u8).collect(),
+                random.nulls(len),
+            );
             Arc::new(DictionaryArray::new(keys, values))
         }
         25 => {
@@ -158,7 +167,13 @@ fn array_of(
             let offsets = (0..len).map(|_| random.below(15) as i64).collect::<Vec<_>>();
             let sizes = (0..len).map(|_| random.below(6) as i64).collect::<Vec<_>>();
             let nulls = random.nulls(len);
-            Arc::new(LargeListViewArray::new(item(&values), offsets.into(), sizes.into(), values, nulls))
+            Arc::new(LargeListViewArray::new(
+                item(&values),
+                offsets.into(),
+                sizes.into(),
+                values,
+                nulls,
+            ))
         }
         30 => {
             let values = array(shape, 3 * len, depth - 1, random);
@@ -166,13 +181,15 @@ fn array_of(
             Arc::new(FixedSizeListArray::new(field, 3, values, random.nulls(len)))
         }
         31 => {
-            let columns = [array(shape, len, depth - 1, random), array(shape, len, depth - 1, random)];
+            let columns =
+                [array(shape, len, depth - 1, random), array(shape, len, depth - 1, random)];
             let fields: Vec<_> = columns.iter().map(item).collect();
             Arc::new(StructArray::new(fields.into(), columns.to_vec(), random.nulls(len)))
         }
         32 => {
             let (offsets, total) = lengths(len, random);
-            let keys: ArrayRef = Arc::new((0..total).map(|_| Some(random.text())).collect::<StringArray>());
+            let keys: ArrayRef =
+                Arc::new((0..total).map(|_| Some(random.text())).collect::<StringArray>());
             let values = array(shape, total, depth - 1, random);
             let fields = vec![
                 Field::new("keys", DataType::Utf8, false),
@@ -186,7 +203,8 @@ fn array_of(
             let dense = kind == 33;
             let ids: Vec<i8> = (0..len).map(|_| [3, 5][random.below(2)]).collect();
             let rows = if dense { 7 } else { len };
-            let columns = vec![array(shape, rows, depth - 1, random), array(shape, rows, depth - 1, random)];
+            let columns =
+                vec![array(shape, rows, depth - 1, random), array(shape, rows, depth - 1, random)];
             let fields = UnionFields::from_iter([(3, item(&columns[0])), (5, item(&columns[1]))]);
             let offsets = dense.then(|| (0..len).map(|_| random.below(7) as i32).collect());
             Arc::new(UnionArray::try_new(fields, ids.into(), offsets, columns).unwrap())
@@ -288,7 +306,8 @@ fn check(kind: Option<usize>, seed: u64) {
         for (i, (array, row)) in rows[from..from + len].iter().enumerate().take(3) {
             assert_eq!(slice.place(i).unwrap(), (*array, *row));
         }
-        let taken: ArrayRef = Arc::new(indices.iter().map(|i| Some(*i as u32)).collect::<UInt32Array>());
+        let taken: ArrayRef =
+            Arc::new(indices.iter().map(|i| Some(*i as u32)).collect::<UInt32Array>());
         let taken = slice.take(&taken).unwrap();
         assert_eq!(told(&taken), indices.iter().map(|i| sliced[*i].clone()).collect::<Vec<_>>());
         let filtered = slice.filter(&BooleanArray::from(mask.clone())).unwrap();
@@ -344,12 +363,18 @@ fn selectors_that_are_none_are_refused_with_what_was_found() {
         Interleave::try_new(values.clone(), arrays, rows).unwrap_err().to_string()
     };
     let signed = error(numbers(&[0]), selector(&[0]));
-    assert!(signed.starts_with("`array_indices` is not unsigned integers: got `Int32`"), "{signed}");
+    assert!(
+        signed.starts_with("`array_indices` is not unsigned integers: got `Int32`"),
+        "{signed}"
+    );
     let nullable: ArrayRef = Arc::new(UInt8Array::from(vec![Some(0), Some(0), None]));
     let nullable = error(selector(&[0, 0, 0]), nullable);
     assert!(nullable.starts_with("`row_indices` has nulls: row 2, got 1 nulls"), "{nullable}");
     let unequal = error(selector(&[0]), selector(&[0, 1]));
-    assert_eq!(unequal, "selectors are of different lengths: got 1 `array_indices`, 2 `row_indices`");
+    assert_eq!(
+        unequal,
+        "selectors are of different lengths: got 1 `array_indices`, 2 `row_indices`"
+    );
 }
 
 #[test]
@@ -359,12 +384,32 @@ fn rows_that_are_not_there_are_refused_with_the_first_position() {
     long[700] = 2;
     long[900] = 9;
     let cases: [(Vec<u32>, Vec<u32>, &str); 5] = [
-        (vec![0, 2], vec![0, 0], "array index is out of range: row 1, got `array_indices` 2 of 2 arrays"),
-        (vec![0, 1], vec![0, 0], "row index is out of range: row 1, got `row_indices` 0, where array 1 has 0 rows"),
-        (vec![0; 1000], long, "row index is out of range: row 700, got `row_indices` 2, where array 0 has 2 rows"),
+        (
+            vec![0, 2],
+            vec![0, 0],
+            "array index is out of range: row 1, got `array_indices` 2 of 2 arrays",
+        ),
+        (
+            vec![0, 1],
+            vec![0, 0],
+            "row index is out of range: row 1, got `row_indices` 0, where array 1 has 0 rows",
+        ),
+        (
+            vec![0; 1000],
+            long,
+            "row index is out of range: row 700, got `row_indices` 2, where array 0 has 2 rows",
+        ),
         // A run that ends too late.
-        (vec![0; 40], (0..40).collect(), "row index is out of range: row 2, got `row_indices` 2, where array 0 has 2 rows"),
-        (vec![u32::MAX], vec![0], "array index is out of range: row 0, got `array_indices` 4294967295 of 2 arrays"),
+        (
+            vec![0; 40],
+            (0..40).collect(),
+            "row index is out of range: row 2, got `row_indices` 2, where array 0 has 2 rows",
+        ),
+        (
+            vec![u32::MAX],
+            vec![0],
+            "array index is out of range: row 0, got `array_indices` 4294967295 of 2 arrays",
+        ),
     ];
     for (arrays, rows, expected) in cases {
         let lazy = Interleave::try_new(values.clone(), selector(&arrays), selector(&rows)).unwrap();
@@ -380,7 +425,8 @@ fn rows_that_are_not_there_are_refused_with_the_first_position() {
 #[test]
 fn numbers_that_wrap_do_not_follow_each_other() {
     let values = vec![numbers(&(0..300).collect::<Vec<_>>())];
-    let rows: ArrayRef = Arc::new((0..=u8::MAX).chain(0..=u8::MAX).map(Some).collect::<UInt8Array>());
+    let rows: ArrayRef =
+        Arc::new((0..=u8::MAX).chain(0..=u8::MAX).map(Some).collect::<UInt8Array>());
     let lazy = Interleave::try_new(values, selector(&[0; 512]), rows).unwrap();
     let made = lazy.to_arrow().unwrap();
     assert_eq!(made.as_primitive::<Int32Type>().values()[254..258], [254, 255, 0, 1]);
@@ -470,7 +516,8 @@ fn types_that_differ_are_refused_and_nullability_does_not_count() {
 fn thousands_of_arrays_and_no_rows_are_nothing_special() {
     let values: Vec<ArrayRef> = (0..5000).map(|i| numbers(&[i])).collect();
     let arrays: Vec<u32> = (0..5000).rev().collect();
-    let lazy = Interleave::try_new(values.clone(), selector(&arrays), selector(&[0; 5000])).unwrap();
+    let lazy =
+        Interleave::try_new(values.clone(), selector(&arrays), selector(&[0; 5000])).unwrap();
     let made = lazy.to_arrow().unwrap();
     assert_eq!(made.as_primitive::<Int32Type>().value(0), 4999);
     assert_eq!(made.as_primitive::<Int32Type>().value(4999), 0);
@@ -482,7 +529,8 @@ fn thousands_of_arrays_and_no_rows_are_nothing_special() {
 #[test]
 fn a_merge_is_runs_and_other_orders_are_not() {
     let values = vec![numbers(&[1, 3, 5]), numbers(&[2, 4])];
-    let merge = Interleave::try_new(values.clone(), selector(&[0, 1, 0, 0]), selector(&[0, 0, 1, 2]));
+    let merge =
+        Interleave::try_new(values.clone(), selector(&[0, 1, 0, 0]), selector(&[0, 0, 1, 2]));
     let runs = merge.unwrap().runs().unwrap().unwrap();
     assert_eq!((runs.len(), runs.rows()), (3, 4));
     let again = Interleave::try_new(values, selector(&[0, 0]), selector(&[1, 1])).unwrap();

@@ -57,7 +57,9 @@ fn common(a: &DataType, b: &DataType) -> Option<DataType> {
         (T::Struct(a), T::Struct(b)) => T::Struct(common_fields(a, b, true)?),
         (T::Map(a, x), T::Map(b, y)) => {
             // Keys and values are found by place: their names are not part of the type.
-            let (T::Struct(fa), T::Struct(fb)) = (a.data_type(), b.data_type()) else { return None };
+            let (T::Struct(fa), T::Struct(fb)) = (a.data_type(), b.data_type()) else {
+                return None;
+            };
             let entries = T::Struct(common_fields(fa, fb, false)?);
             T::Map(Arc::new(a.as_ref().clone().with_data_type(entries)), *x && *y)
         }
