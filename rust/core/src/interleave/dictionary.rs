@@ -97,10 +97,10 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
         |map: &[K::Native], key: &K::Native| map.get(key.as_usize()).copied().unwrap_or_default();
     match selection.form() {
         Form::Rows(rows) => {
-            let sources: Vec<(&[K::Native], &[K::Native])> =
-                arrays.iter().zip(&maps).map(|(a, map)| (&**a.keys().values(), &**map)).collect();
+            let keys_of = arrays.iter().map(|array| &**array.keys().values());
+            let sources: Vec<_> = keys_of.zip(maps.iter().map(Vec::as_slice)).collect();
             keys.extend(rows.iter().map(|(array, row)| {
-                let (keys, map) = sources[array];
+                let (keys, map): (&[K::Native], &[K::Native]) = sources[array];
                 mapped(map, &keys[row])
             }));
         }
