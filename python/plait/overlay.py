@@ -151,7 +151,9 @@ class OverlayReport(_PrintedReport):
         head = f"overlaid into {self.path}: {self.rows:,} rows, {human_bytes(self.bytes)}"
         rows = tuple((path, layer) for path, layer in self.supplied)
         tiers = [
-            f"{name} {human_bytes(self.copied[name].bytes)}" for name in TIERS if name in self.copied
+            f"{name} {human_bytes(self.copied[name].bytes)}"
+            for name in TIERS
+            if name in self.copied
         ]
         time = self.time
         facts = (

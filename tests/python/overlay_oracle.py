@@ -50,7 +50,9 @@ class Field:
         if self.fields is not None:
             arrays = [field.array(r, rows) for field in self.fields]
             fields = [field.arrow(array.type) for field, array in zip(self.fields, arrays)]
-            return pa.StructArray.from_arrays(arrays, fields=fields, mask=pa.array(nulls, pa.bool_()))
+            return pa.StructArray.from_arrays(
+                arrays, fields=fields, mask=pa.array(nulls, pa.bool_())
+            )
         typ, make = LEAVES[self.kind](r)
         values = [None if null else make() for null in nulls]
         if self.kind == "runs":
@@ -67,7 +69,9 @@ class Field:
 
 def runs(values):
     ends = list(range(1, len(values) + 1))
-    return pa.RunEndEncodedArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values, pa.int64()))
+    return pa.RunEndEncodedArray.from_arrays(
+        pa.array(ends, pa.int32()), pa.array(values, pa.int64())
+    )
 
 
 def made_union(mode, values):
@@ -94,7 +98,9 @@ def random_schema(r, kinds, depth=4, width=4):
         may_lack = kind not in ("null", "runs", "sparse", "dense")
         return Field(name, kind, None, not may_lack or r.random() < 0.75, metadata)
 
-    return [node(name, depth) for name in r.sample(string.ascii_lowercase[:8], r.randrange(1, width))]
+    return [
+        node(name, depth) for name in r.sample(string.ascii_lowercase[:8], r.randrange(1, width))
+    ]
 
 
 def variant(r, fields, kinds):
@@ -151,7 +157,10 @@ def chunked(r, table):
 
 
 def empty(part):
-    arrays = [column.chunk(0) if column.num_chunks else empty_array(column.type) for column in part.columns]
+    arrays = [
+        column.chunk(0) if column.num_chunks else empty_array(column.type)
+        for column in part.columns
+    ]
     return pa.RecordBatch.from_arrays([array.slice(0, 0) for array in arrays], schema=part.schema)
 
 
@@ -200,9 +209,7 @@ def overlaid(layers):
     def made(path, at, stored):
         if not is_split(path):
             return value(layers[supplier(path)][0][at], path)
-        there = [
-            value(layers[layer][0][at], path) is not None for layer in suppliers(path, stored)
-        ]
+        there = [value(layers[layer][0][at], path) is not None for layer in suppliers(path, stored)]
         if not any(there):
             return None
         return {name: made((*path, name), at, stored) for name in fields_below(path, stored)}

@@ -65,7 +65,10 @@ def test_a_new_column_is_a_copy_of_bytes(files):
             assert one.statistics == other.statistics
     for group in range(theirs.num_row_groups):
         chunks = [f.row_group(group).column(1) for f in (mine, theirs)]
-        spans = [(c.dictionary_page_offset or c.data_page_offset, c.total_compressed_size) for c in chunks]
+        spans = [
+            (c.dictionary_page_offset or c.data_page_offset, c.total_compressed_size)
+            for c in chunks
+        ]
         one, other = (read_span(path, *span) for path, span in zip((out, base), spans))
         assert one == other
 
@@ -99,7 +102,9 @@ def test_row_groups_that_do_not_line_up_are_copied_page_by_page(files, size):
     pq.write_table(narrow(), patch, row_group_size=size, data_page_size=64, write_batch_size=20)
     report = plait.overlay_files([Layer(base), Layer(patch, ["d"])], out)
     assert report.copied["chunk"].bytes > 0
-    assert sum(report.copied[tier].bytes for tier in ("page", "dict", "value") if tier in report.copied)
+    assert sum(
+        report.copied[tier].bytes for tier in ("page", "dict", "value") if tier in report.copied
+    )
     assert pq.read_table(out)["d"].to_pylist() == narrow()["d"].to_pylist()
     assert report.row_groups == 4
 
@@ -117,7 +122,7 @@ def test_a_layer_may_be_several_files(files, tmp_path):
     plait.overlay_files([Layer(parts), Layer(base, ["b"])], out)
     assert pq.read_table(out).column_names == ["_index", "a", "c", "d", "b"]
     pq.write_table(pa.table({"_index": [1], "d": [1]}), parts / "9.parquet")
-    with pytest.raises(plait.SchemaDrift, match="9.parquet"):
+    with pytest.raises(plait.SchemaDrift, match=r"9\.parquet"):
         plait.overlay_files([Layer(parts)], tmp_path / "no.parquet")
 
 
@@ -125,7 +130,9 @@ def test_other_tools_read_the_output(files):
     base, patch, out = files
     layers = [Layer(base), Layer(patch, ["a.y", "c.z", "d"])]
     plait.overlay_files(layers, out)
-    expected = pa.table(plait.overlay([Layer(wide()), Layer(narrow(), ["a.y", "c.z", "d"])])).to_pylist()
+    expected = pa.table(
+        plait.overlay([Layer(wide()), Layer(narrow(), ["a.y", "c.z", "d"])])
+    ).to_pylist()
     assert pq.read_table(out).to_pylist() == expected
     assert pl.read_parquet(out).to_dicts() == expected
     assert duckdb.sql(f"from '{out}'").arrow().read_all().to_pylist() == expected
@@ -158,7 +165,12 @@ def test_what_cannot_be_opened_or_written_publishes_nothing(files, tmp_path):
         plait.overlay_files(layers, base)
     with pytest.raises(plait.InvalidArgument, match="parquet"):
         plait.overlay_files(layers, tmp_path / "folder")
-    for wrong in ({"check": "never"}, {"memory_limit": 1}, {"copy_tiers": ["fast"]}, {"struct_validity": 1}):
+    for wrong in (
+        {"check": "never"},
+        {"memory_limit": 1},
+        {"copy_tiers": ["fast"]},
+        {"struct_validity": 1},
+    ):
         with pytest.raises(plait.InvalidArgument):
             plait.overlay_files(layers, out, **wrong)
     with pytest.raises(plait.FieldNotInLayer):
@@ -214,12 +226,20 @@ def test_damage_is_an_error_or_changes_nothing(files, tmp_path, victim):
 
 
 def test_the_footer_keeps_what_still_holds(tmp_path):
-    schema = pa.schema([pa.field("_index", pa.int64(), False), pa.field("x", pa.int64(), metadata={"unit": "m"})])
-    base = pa.table({"_index": [1], "x": [2]}, schema=schema.with_metadata({"owner": "me", "both": "1"}))
-    patch = pa.table({"_index": [1], "y": [2]}).replace_schema_metadata({"more": "you", "both": "2"})
+    schema = pa.schema(
+        [pa.field("_index", pa.int64(), False), pa.field("x", pa.int64(), metadata={"unit": "m"})]
+    )
+    base = pa.table(
+        {"_index": [1], "x": [2]}, schema=schema.with_metadata({"owner": "me", "both": "1"})
+    )
+    patch = pa.table({"_index": [1], "y": [2]}).replace_schema_metadata(
+        {"more": "you", "both": "2"}
+    )
     pq.write_table(base, tmp_path / "a.parquet")
     pq.write_table(patch, tmp_path / "b.parquet")
-    plait.overlay_files([Layer(tmp_path / "a.parquet"), Layer(tmp_path / "b.parquet")], tmp_path / "o.parquet")
+    plait.overlay_files(
+        [Layer(tmp_path / "a.parquet"), Layer(tmp_path / "b.parquet")], tmp_path / "o.parquet"
+    )
     got = pq.read_schema(tmp_path / "o.parquet")
     assert got.metadata == {b"owner": b"me", b"both": b"1", b"more": b"you"}
     assert got.field("x").metadata[b"unit"] == b"m"
@@ -228,7 +248,9 @@ def test_the_footer_keeps_what_still_holds(tmp_path):
 
 def test_files_without_rows_and_columns_named_like_the_index(tmp_path):
     mark = {"plait.index": "true"}
-    schema = pa.schema([pa.field("_index_", pa.int64(), metadata=mark), pa.field("_index", pa.int64())])
+    schema = pa.schema(
+        [pa.field("_index_", pa.int64(), metadata=mark), pa.field("_index", pa.int64())]
+    )
     for rows in (0, 3):
         table = pa.table({"_index_": range(rows), "_index": range(10, 10 + rows)}, schema=schema)
         pq.write_table(table, tmp_path / "a.parquet")
@@ -250,7 +272,19 @@ def test_the_command_line_overlays(files, capsys):
     assert main(["overlay", "--layer", base, "nowhere", "-o", out + ".parquet"]) == 3
     assert main(["overlay", "--layer", base, "a..b", "-o", out + ".parquet"]) == 2
     more = ["--index", "plait.index=true", "--row-number", "n", "--struct-validity", "all_children"]
-    more += ["--no-check-unused", "--check", "after", "--copy-tiers", "none", "--memory-limit", "64MB", "--json"]
+    more += [
+        "--no-check-unused",
+        "--check",
+        "after",
+        "--copy-tiers",
+        "none",
+        "--memory-limit",
+        "64MB",
+        "--json",
+    ]
     assert main(["overlay", "--layer", base, "-o", out + ".parquet", *more]) == 3
-    assert main(["overlay", "--layer", base, "-o", out + ".parquet", *more[6:], "--index", "_index"]) == 0
+    assert (
+        main(["overlay", "--layer", base, "-o", out + ".parquet", *more[6:], "--index", "_index"])
+        == 0
+    )
     assert '"rows": 1000' in capsys.readouterr().out

@@ -84,7 +84,9 @@ def test_a_layer_that_supplies_nothing_changes_nothing(seeds):
         without = overlay(r, tables, paths)
         place = r.randrange(len(tables) + 1)
         more = [*tables[:place], r.choice(tables), *tables[place:]]
-        with_it = overlay(r, more, [*paths[:place], [], *paths[place:]], check_unused=r.random() < 0.5)
+        with_it = overlay(
+            r, more, [*paths[:place], [], *paths[place:]], check_unused=r.random() < 0.5
+        )
         assert with_it.schema.equals(without.schema, check_metadata=True), seed
         assert with_it.to_pylist() == without.to_pylist(), seed
 

@@ -56,7 +56,7 @@ _MERGE_HELP: dict[str, str] = {
 }
 
 _OVERLAY_HELP: dict[str, str] = {
-    "index": "index column, a name or KEY=VALUE of its metadata; default: the marked one, or _index",
+    "index": "index column, a name or KEY=VALUE of its metadata; default: marked, or _index",
     "row_number": "column of row numbers that is compared, too; a name or KEY=VALUE",
     "struct_validity": "when a combined struct is there",
     "check_unused": "compare layers that supply nothing, too, or not",

@@ -35,6 +35,10 @@ const LAYERS: &[(&str, &str)] = &[
     ("weave", "block context encode leaf page properties schema source spill"),
     ("queue", "encode weave"),
     ("sink", "chunk encode leaf page source target weave"),
+    (
+        "overlay",
+        "chunk context files leaf options page properties report schema sink source spill target weave",
+    ),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order schema source"),
     ("verify", "content context files keys leaf order schema source"),

@@ -76,7 +76,7 @@ mod _native {
         run(py, options, progress, plait_parquet::overlay::overlay_files)
     }
 
-    /// Overlays layers that are streams; options are JSON.
+    /// Overlays layers of Arrow data; options are JSON.
     #[pyfunction]
     fn overlay(
         py: Python<'_>,
