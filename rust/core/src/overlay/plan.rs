@@ -290,9 +290,10 @@ pub(super) fn check_names(fields: &Fields, above: &[String]) -> Result<()> {
 
 /// Refuses index columns that are not all int64, or all the same timestamp.
 fn check_index_types(plans: &[LayerPlan]) -> Result<()> {
-    let columns: [(&str, fn(&LayerPlan) -> Option<usize>); 2] =
-        [("index", |plan| Some(plan.index)), ("row number", |plan| plan.row_number)];
-    for (what, column) in columns {
+    type Column = fn(&LayerPlan) -> Option<usize>;
+    let index: Column = |plan| Some(plan.index);
+    let row_number: Column = |plan| plan.row_number;
+    for (what, column) in [("index", index), ("row number", row_number)] {
         let mut first: Option<(&LayerPlan, &Field)> = None;
         for plan in plans {
             let field = column(plan).and_then(|place| plan.schema.fields().get(place));

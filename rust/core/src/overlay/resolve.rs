@@ -161,7 +161,7 @@ pub(super) fn resolve(
     let mut maker = Maker { plans, by_fields: validity == StructValidity::AllChildren };
     let (mut fields, mut nodes) = (Vec::new(), Vec::new());
     for declared in &root.below {
-        let made = maker.make(&[declared.name.clone()], Some(declared), None, None)?;
+        let made = maker.make(std::slice::from_ref(&declared.name), Some(declared), None, None)?;
         fields.push(made.field);
         nodes.push(made.node);
     }

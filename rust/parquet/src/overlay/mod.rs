@@ -343,11 +343,10 @@ fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
         let source = prepared.layers[plan.place].files.first();
         let entries = source.and_then(|source| source.meta.file_metadata().key_value_metadata());
         for entry in entries.into_iter().flatten() {
-            let is_kept = entry.key != ARROW_SCHEMA_META_KEY
-                && !entry.key.starts_with("plait.")
-                && !(is_mixed && describes_one_file(&entry.key))
-                && !kept.iter().any(|known| known.key == entry.key);
-            if is_kept {
+            let is_stale = entry.key == ARROW_SCHEMA_META_KEY
+                || entry.key.starts_with("plait.")
+                || (is_mixed && describes_one_file(&entry.key));
+            if !is_stale && kept.iter().all(|known| known.key != entry.key) {
                 kept.push(entry.clone());
             }
         }
