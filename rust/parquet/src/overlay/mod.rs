@@ -356,8 +356,10 @@ fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
         entries.into_iter().flatten().any(|entry| entry.key == ARROW_SCHEMA_META_KEY)
     };
     if sources.iter().any(has_hint) {
-        let bare = Schema::new(schema.fields().clone());
-        kept.push(KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&bare)));
+        // PyArrow takes the entries of a schema from the hint alone.
+        let entries = kept.iter().map(|kv| (kv.key.clone(), kv.value.clone().unwrap_or_default()));
+        let hint = Schema::new_with_metadata(schema.fields().clone(), entries.collect());
+        kept.push(KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&hint)));
     }
     kept
 }
