@@ -358,7 +358,8 @@ fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
     if sources.iter().any(has_hint) {
         // PyArrow takes the entries of a schema from the hint alone.
         let entries = kept.iter().map(|kv| (kv.key.clone(), kv.value.clone().unwrap_or_default()));
-        let hint = Schema::new_with_metadata(schema.fields().clone(), entries.collect());
+        let entries: std::collections::HashMap<String, String> = entries.collect();
+        let hint = Schema::new_with_metadata(schema.fields().clone(), entries);
         kept.push(KeyValue::new(ARROW_SCHEMA_META_KEY.to_owned(), encode_arrow_schema(&hint)));
     }
     kept
