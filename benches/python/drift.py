@@ -7,7 +7,7 @@ call that its documentation gives for many files. Rows are compared with what th
 """
 
 import argparse
-import datetime
+import datetime as dt
 import decimal
 import os
 import re
@@ -28,7 +28,7 @@ import plait
 Row = dict[str, Any]
 GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/scan.md"
 BEGIN, END = "<!-- drift table: begin -->", "<!-- drift table: end -->"
-NOON = datetime.datetime(2024, 1, 2, 12)
+NOON = dt.datetime(2024, 1, 2, 12)
 STRUCT = pa.struct({"x": pa.int64(), "y": pa.string()})
 
 
@@ -50,7 +50,8 @@ PAIRS: dict[str, tuple[pa.Table, pa.Table]] = {
     "non-null, absent": (one(pa.int64(), 1, nullable=False), pa.table({"k": [2]})),
     "`a`, `A`": (one(pa.int64(), 1), one(pa.int64(), 2, name="A")),
     "struct field added": (
-        one(pa.struct({"x": pa.int64()}), {"x": 1}), one(STRUCT, {"x": 2, "y": "u"}),
+        one(pa.struct({"x": pa.int64()}), {"x": 1}),
+        one(STRUCT, {"x": 2, "y": "u"}),
     ),
     "struct fields reordered": (
         one(STRUCT, {"x": 1, "y": "u"}),
@@ -63,12 +64,14 @@ PAIRS: dict[str, tuple[pa.Table, pa.Table]] = {
         one(pa.decimal128(12, 4), decimal.Decimal("1.2345")),
     ),
     "timestamp ms, us": (
-        one(pa.timestamp("ms"), NOON), one(pa.timestamp("us"), NOON.replace(microsecond=7)),
+        one(pa.timestamp("ms"), NOON),
+        one(pa.timestamp("us"), NOON.replace(microsecond=7)),
     ),
     "naive, UTC": (one(pa.timestamp("us"), NOON), one(pa.timestamp("us", "UTC"), NOON)),
     "date, timestamp": (one(pa.date32(), NOON.date()), one(pa.timestamp("us"), NOON)),
     "dictionary, plain": (
-        one(pa.dictionary(pa.int32(), pa.string()), "x"), one(pa.string(), "y"),
+        one(pa.dictionary(pa.int32(), pa.string()), "x"),
+        one(pa.string(), "y"),
     ),
 }
 
@@ -121,8 +124,8 @@ def spark_reader(*, merge: bool) -> Callable[[list[str]], list[Row]]:
 
 def normal(value: Any) -> Any:
     """A value as all engines would give it."""
-    if isinstance(value, datetime.datetime) and value.tzinfo is not None:
-        return value.astimezone(datetime.timezone.utc).replace(tzinfo=None)
+    if isinstance(value, dt.datetime) and value.tzinfo is not None:
+        return value.astimezone(dt.timezone.utc).replace(tzinfo=None)
     if isinstance(value, decimal.Decimal):
         return value.normalize()
     if isinstance(value, dict):
@@ -134,35 +137,47 @@ def verdict(got: list[Row], wanted: list[Row]) -> str:
     """What an engine made of rows: `right`, or how it lost something."""
     if len(got) != len(wanted):
         return "**loses rows**"
-    text = False
+    cast = united = False
     for row in wanted:
         for name, value in row.items():
             if value is None:
                 continue
             if not any(name in other for other in got):
-                return f"**drops column `{name}`**"
-            found = [normal(other.get(name)) for other in got]
+                folded = [normal(v) for o in got for n, v in o.items() if n.lower() == name.lower()]
+                if normal(value) not in folded:
+                    return f"**drops column `{name}`**"
+                united = True
+                continue
+            raw = [other.get(name) for other in got]
+            found = [normal(other) for other in raw]
             if normal(value) in found and not (
                 isinstance(value, int) and int(found[found.index(normal(value))]) != value
             ):
+                same = raw[found.index(normal(value))]
+                cast |= getattr(value, "tzinfo", None) is None is not getattr(same, "tzinfo", None)
+                cast |= getattr(same, "tzinfo", None) is None is not getattr(value, "tzinfo", None)
                 continue
             if str(value) in found or str(normal(value)) in found:
-                text = True
+                cast = True
                 continue
-            if isinstance(value, dict) and any(isinstance(f, dict) and f.items() <= normal(value).items() for f in found):
+            if isinstance(value, dict) and any(
+                isinstance(f, dict) and f.items() <= normal(value).items() for f in found
+            ):
                 return "**drops a struct field**"
-            if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-                if datetime.datetime(value.year, value.month, value.day) in found:
-                    text = True
+            if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
+                if dt.datetime(value.year, value.month, value.day) in found:
+                    cast = True
                     continue
             return "**null for a value**" if None in found else "**another value**"
-    return "cast to another kind" if text else "right"
+    if united:
+        return "one column"
+    return "cast to another kind" if cast else "right"
 
 
 def judge(read: Callable[[list[str]], list[Row]], paths: list[Path], wanted: list[Row]) -> str:
     try:
         return verdict(read([str(path) for path in paths]), wanted)
-    except Exception:  # noqa: BLE001 - every engine has its own
+    except Exception:
         return "error"
     except BaseException as e:  # a panic of a Rust engine is no Exception
         if type(e).__name__ == "PanicException":
@@ -197,7 +212,11 @@ def table() -> str:
             cells.append(found[0] if found[0] == found[1] else " / ".join(found))
         assert not re.search(r"\*\*|panic", cells[0]), f"Plait loses data: {name}: {cells[0]}"
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    versions = [f"PyArrow {pa.__version__}", f"DuckDB {duckdb.__version__}", f"Polars {pl.__version__}"]
+    versions = [
+        f"PyArrow {pa.__version__}",
+        f"DuckDB {duckdb.__version__}",
+        f"Polars {pl.__version__}",
+    ]
     versions.append(f"DataFusion {datafusion.__version__}")
     import pyspark
 

@@ -32,7 +32,10 @@ def variant(number: int, *, drift: bool) -> pa.Table:
             values, kind = [f"text {i} {row % 17}" for row in range(ROWS)], pa.string()
         else:
             narrow = drift and number == 2 and i % 5 == 1
-            values, kind = [row * 7 % 1000 for row in range(ROWS)], pa.int32() if narrow else pa.int64()
+            values, kind = (
+                [row * 7 % 1000 for row in range(ROWS)],
+                pa.int32() if narrow else pa.int64(),
+            )
         columns[f"c{i:02}"] = pa.array(values, kind)
     if drift and number == 1:
         columns = dict(reversed(columns.items()))
@@ -95,12 +98,18 @@ def main() -> None:
     def least(runs: list[dict[str, float]], name: str) -> float:
         return min(run[name] for run in runs)
 
-    print(f"{arguments.files} files of {COLUMNS} columns and {ROWS} rows, {arguments.rounds} rounds")
+    print(
+        f"{arguments.files} files of {COLUMNS} columns and {ROWS} rows, {arguments.rounds} rounds"
+    )
     print(f"resolve        {least(drift, 'resolve_s'):.2f} s")
-    print(f"memory         {max(run['peak_mb'] for run in drift):.0f} MB at its peak, reading included")
+    print(
+        f"memory         {max(run['peak_mb'] for run in drift):.0f} MB at its peak, reading included"
+    )
     for name in ("read_s", "read_cpu_s"):
         ours, theirs = least(drift, name), least(same, name)
-        print(f"{name:<14} {ours:.2f} s with drift, {theirs:.2f} s without: {ours / theirs - 1:+.1%}")
+        print(
+            f"{name:<14} {ours:.2f} s with drift, {theirs:.2f} s without: {ours / theirs - 1:+.1%}"
+        )
 
 
 if __name__ == "__main__":

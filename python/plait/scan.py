@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._api import Path, _count, _flag, _path, _size
-from plait._native import Batch, Schema, Stream
+from plait._native import Batch, Schema
 from plait._text import Table
 from plait.errors import InvalidArgument
 from plait.sizes import Size
@@ -292,7 +292,9 @@ def _sources(sources: object) -> tuple[list[str | int], list[object]]:
     )
     if not single and not isinstance(sources, Iterable):
         raise InvalidArgument.of(
-            "not a source", got=f"`{sources!r}`", hint="give paths, Arrow streams, or a list of them"
+            "not a source",
+            got=f"`{sources!r}`",
+            hint="give paths, Arrow streams, or a list of them",
         )
     items: Sequence[object] = [sources] if single else list(sources)  # type: ignore[call-overload]
     named: list[str | int] = []

@@ -1,6 +1,6 @@
 """One schema over files that drift: recorded cases, pairs in both orders, limits, static columns."""
 
-import datetime
+import datetime as dt
 import decimal
 import importlib.util
 import json
@@ -73,7 +73,9 @@ def test_recorded_cases_give_the_recorded_schema_and_rows(case, write):
     scan = plait.scan(paths, **case["args"])
     wanted = cases.ser_batch(cases.build_batch(expect))
     table = pa.table(scan).combine_chunks()
-    batch = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+    batch = (
+        table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+    )
     got = cases.ser_batch(batch)
     assert got["rows"] == wanted["rows"]
     assert [field[:2] for field in got["schema"]] == [field[:2] for field in wanted["schema"]]
@@ -91,32 +93,54 @@ FINE = {
     "null type with text": (pa.null(), [None], pa.string(), ["x"], pa.string()),
     "null type with list": (pa.null(), [None], pa.list_(pa.int32()), [[1]], pa.list_(pa.int32())),
     "list elements widen": (
-        pa.list_(pa.int32()), [[1, None], None, []], pa.list_(pa.int64()), [[2**40]],
+        pa.list_(pa.int32()),
+        [[1, None], None, []],
+        pa.list_(pa.int64()),
+        [[2**40]],
         pa.list_(pa.int64()),
     ),
     "list with large list": (
-        pa.list_(pa.int32()), [[1], None], pa.large_list(pa.int32()), [[2], []],
+        pa.list_(pa.int32()),
+        [[1], None],
+        pa.large_list(pa.int32()),
+        [[2], []],
         pa.large_list(pa.int32()),
     ),
     "decimals": (
-        pa.decimal128(10, 2), [decimal.Decimal("12345678.91")],
-        pa.decimal128(12, 4), [decimal.Decimal("12345678.9123")], pa.decimal128(12, 4),
+        pa.decimal128(10, 2),
+        [decimal.Decimal("12345678.91")],
+        pa.decimal128(12, 4),
+        [decimal.Decimal("12345678.9123")],
+        pa.decimal128(12, 4),
     ),
     "decimals to enough digits": (
-        pa.decimal128(10, 0), [decimal.Decimal(9999999999)],
-        pa.decimal128(12, 6), [decimal.Decimal("0.000001")], pa.decimal128(16, 6),
+        pa.decimal128(10, 0),
+        [decimal.Decimal(9999999999)],
+        pa.decimal128(12, 6),
+        [decimal.Decimal("0.000001")],
+        pa.decimal128(16, 6),
     ),
     "milliseconds with microseconds": (
-        pa.timestamp("ms"), [datetime.datetime(2024, 1, 2, 3, 4, 5, 6000)],
-        pa.timestamp("us"), [datetime.datetime(2024, 1, 2, 3, 4, 5, 7)], pa.timestamp("us"),
+        pa.timestamp("ms"),
+        [dt.datetime(2024, 1, 2, 3, 4, 5, 6000)],
+        pa.timestamp("us"),
+        [dt.datetime(2024, 1, 2, 3, 4, 5, 7)],
+        pa.timestamp("us"),
     ),
     "text with large text": (pa.string(), ["x"], pa.large_string(), ["y"], pa.large_string()),
     "dictionary with plain": (
-        pa.dictionary(pa.int32(), pa.string()), ["x", None], pa.string(), ["y"], pa.string(),
+        pa.dictionary(pa.int32(), pa.string()),
+        ["x", None],
+        pa.string(),
+        ["y"],
+        pa.string(),
     ),
     "struct fields": (
-        pa.struct({"x": pa.int32(), "y": pa.string()}), [{"x": 1, "y": "u"}, None],
-        pa.struct({"z": pa.bool_(), "x": pa.int64()}), [{"z": True, "x": 2**40}], None,
+        pa.struct({"x": pa.int32(), "y": pa.string()}),
+        [{"x": 1, "y": "u"}, None],
+        pa.struct({"z": pa.bool_(), "x": pa.int64()}),
+        [{"z": True, "x": 2**40}],
+        None,
     ),
 }
 
@@ -124,7 +148,9 @@ FINE = {
 @pytest.mark.parametrize("name", FINE)
 def test_types_that_meet_give_every_value_in_both_orders(name, write):
     a_type, a, b_type, b, both = FINE[name]
-    [first, second] = write(pa.table({"a": pa.array(a, a_type)}), pa.table({"a": pa.array(b, b_type)}))
+    [first, second] = write(
+        pa.table({"a": pa.array(a, a_type)}), pa.table({"a": pa.array(b, b_type)})
+    )
 
     def whole(values):
         keys = ("x", "y", "z") if name == "struct fields" else None
@@ -143,7 +169,14 @@ CONFLICTS = {
     "number with text": (pa.int32(), 1, pa.string(), "x", "Int32", "Utf8"),
     "uint64 with signed": (pa.uint64(), 2**63, pa.int8(), -1, "UInt64", "Int8"),
     "scalar with list": (pa.int64(), 1, pa.list_(pa.int64()), [1], "Int64", "List"),
-    "scalar with struct": (pa.int64(), 1, pa.struct({"x": pa.int64()}), {"x": 1}, "Int64", "Struct"),
+    "scalar with struct": (
+        pa.int64(),
+        1,
+        pa.struct({"x": pa.int64()}),
+        {"x": 1},
+        "Int64",
+        "Struct",
+    ),
     "naive with UTC": (pa.timestamp("us"), 1, pa.timestamp("us", "UTC"), 1, "Timestamp", "UTC"),
     "date with timestamp": (pa.date32(), 1, pa.timestamp("us"), 1, "Date32", "Timestamp"),
     "text with binary": (pa.string(), "x", pa.binary(), b"\xff", "Utf8", "Binary"),
@@ -253,14 +286,16 @@ def test_policies_do_what_they_say(policy, outcome, write):
 
 
 def test_conflicts_can_be_allowed_or_dropped(write):
-    when = datetime.datetime(2024, 1, 1, 12)
+    when = dt.datetime(2024, 1, 1, 12)
     paths = write(
         pa.table({"n": [1], "t": pa.array([when], pa.timestamp("us")), "d": [when.date()]}),
         pa.table({"n": ["x"], "t": pa.array([when], pa.timestamp("us", "UTC")), "d": [when]}),
     )
     scan = plait.scan(paths, policy={"lossy": "cast", "zone": "cast"})
     assert types(scan) == {
-        "n": pa.string(), "t": pa.timestamp("us", "UTC"), "d": pa.timestamp("us"),
+        "n": pa.string(),
+        "t": pa.timestamp("us", "UTC"),
+        "d": pa.timestamp("us"),
     }
     assert [row["n"] for row in rows(scan)] == ["1", "x"]
     assert plait.scan(paths, policy={"lossy": "drop", "zone": "drop"}).schema.names == []
@@ -269,7 +304,8 @@ def test_conflicts_can_be_allowed_or_dropped(write):
 def test_struct_fields_have_a_policy_of_their_own(write):
     paths = write(pa.table({"m": [{"x": 1}]}), pa.table({"m": [{"x": 2, "y": "u"}]}))
     assert rows(plait.scan(paths, policy={"struct_field": "drop"})) == [
-        {"m": {"x": 1}}, {"m": {"x": 2}},
+        {"m": {"x": 1}},
+        {"m": {"x": 2}},
     ]
     with pytest.raises(plait.SchemaConflict, match=r"`m\.y`"):
         plait.scan(paths, policy={"struct_field": "error"})
@@ -280,10 +316,12 @@ def test_struct_fields_have_a_policy_of_their_own(write):
 
 def test_a_given_schema_wins_and_knows_defaults(write):
     paths = write(pa.table({"a": pa.array([1], pa.int32()), "x": ["u"]}), pa.table({"a": [None]}))
-    given = pa.schema([
-        pa.field("b", pa.int16(), nullable=False, metadata={"plait.default": "7"}),
-        pa.field("a", pa.int64()),
-    ])
+    given = pa.schema(
+        [
+            pa.field("b", pa.int16(), nullable=False, metadata={"plait.default": "7"}),
+            pa.field("a", pa.int64()),
+        ]
+    )
     assert rows(plait.scan(paths[:1], schema=given)) == [{"b": 7, "a": 1, "x": "u"}]
     assert plait.scan(paths, schema=given, policy={"extra": "drop"}).schema.names == ["b", "a"]
     with pytest.raises(plait.SchemaConflict, match="`x` is not in the given schema"):
@@ -326,8 +364,12 @@ def test_columns_are_matched_by_field_id_when_all_files_have_ids(write):
         return pa.field(name, pa.int64(), metadata={"PARQUET:field_id": str(number)})
 
     paths = write(
-        pa.Table.from_arrays([pa.array([1]), pa.array([2])], schema=pa.schema([field("a", 1), field("b", 2)])),
-        pa.Table.from_arrays([pa.array([3]), pa.array([4])], schema=pa.schema([field("b", 1), field("c", 2)])),
+        pa.Table.from_arrays(
+            [pa.array([1]), pa.array([2])], schema=pa.schema([field("a", 1), field("b", 2)])
+        ),
+        pa.Table.from_arrays(
+            [pa.array([3]), pa.array([4])], schema=pa.schema([field("b", 1), field("c", 2)])
+        ),
     )
     assert rows(plait.scan(paths)) == [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
     paths += write(pa.table({"a": [5]}))
@@ -336,12 +378,14 @@ def test_columns_are_matched_by_field_id_when_all_files_have_ids(write):
 
 # Projection -----------------------------------------------------------------------------------
 
-NESTED = pa.table({
-    "k": [1, 2],
-    "m": pa.array([{"x": 1, "y": "u"}, None], pa.struct({"x": pa.int64(), "y": pa.string()})),
-    "l": [[{"b": 1, "c": "u"}], None],
-    "a.b": [5, 6],
-})
+NESTED = pa.table(
+    {
+        "k": [1, 2],
+        "m": pa.array([{"x": 1, "y": "u"}, None], pa.struct({"x": pa.int64(), "y": pa.string()})),
+        "l": [[{"b": 1, "c": "u"}], None],
+        "a.b": [5, 6],
+    }
+)
 
 
 @pytest.mark.parametrize(
@@ -397,7 +441,10 @@ def test_unknown_columns_are_refused_or_null(write):
 def test_a_member_that_one_file_lacks_is_null_there(write):
     paths = write(NESTED, pa.table({"m": [{"y": "v"}, None]}))
     assert rows(plait.scan(paths, ["m.x"])) == [
-        {"m": {"x": 1}}, {"m": None}, {"m": {"x": None}}, {"m": None},
+        {"m": {"x": 1}},
+        {"m": None},
+        {"m": {"x": None}},
+        {"m": None},
     ]
 
 
@@ -416,14 +463,18 @@ def test_folders_are_columns_with_inferred_or_declared_types(tmp_path):
         pq.write_table(pa.table({"a": [1]}), tmp_path / folder / "f.parquet")
     scan = plait.scan(tmp_path, partitions="hive")
     assert types(scan) == {
-        "a": pa.int64(), "y": pa.int64(), "d": pa.date32(), "r": pa.string(),
+        "a": pa.int64(),
+        "y": pa.int64(),
+        "d": pa.date32(),
+        "r": pa.string(),
     }
     assert sorted((row["y"], str(row["d"]), row["r"]) for row in rows(scan)) == [
-        (2023, "2024-01-03", "a b"), (2024, "2024-01-02", "07"),
+        (2023, "2024-01-03", "a b"),
+        (2024, "2024-01-02", "07"),
     ]
     declared = plait.scan(tmp_path, partitions="hive", partition_types={"y": "int16"})
     assert types(declared)["y"] == pa.int16()
-    with pytest.raises(plait.InvalidArgument, match="07|a b"):
+    with pytest.raises(plait.InvalidArgument, match=r"07|a b"):
         rows(plait.scan(tmp_path, partitions="hive", partition_types={"r": "int32"}))
     dirs = plait.scan(tmp_path, partitions="dirs", root=tmp_path)
     assert dirs.schema.names == ["a", "dir0", "dir1", "dir2"]
@@ -458,14 +509,18 @@ def test_batches_are_bounded_in_rows_and_bytes(write):
     paths = write(pa.table({"t": ["a", big, "b", "c", big + big, "d"] * 3}))
     batches = list(plait.scan(paths, batch_bytes="256KiB").to_batches())
     texts = [pa.record_batch(batch).column("t").to_pylist() for batch in batches]
-    assert sum(texts, []) == ["a", big, "b", "c", big + big, "d"] * 3
+    assert [text for part in texts for text in part] == ["a", big, "b", "c", big + big, "d"] * 3
     assert all(len(part) == 1 or len("".join(part)) < 2**18 for part in texts)
     assert ["b", "c"] in texts, "small rows stay together"
     paths = write(pa.table({"a": range(10_000)}))
     assert [len(b) for b in plait.scan(paths).to_batches()] == [8192, 1808]
     assert max(len(b) for b in plait.scan(paths, batch_rows=7).to_batches()) == 7
-    for wrong in ({"batch_rows": 0}, {"batch_rows": 2**20 + 1}, {"batch_bytes": 2**18 - 1},
-                  {"batch_bytes": 2**31}):
+    for wrong in (
+        {"batch_rows": 0},
+        {"batch_rows": 2**20 + 1},
+        {"batch_bytes": 2**18 - 1},
+        {"batch_bytes": 2**31},
+    ):
         with pytest.raises(plait.InvalidArgument):
             plait.scan(paths, **wrong)
 
@@ -473,12 +528,16 @@ def test_batches_are_bounded_in_rows_and_bytes(write):
 def test_no_columns_keep_the_number_of_rows(write):
     paths = write(pa.table({"a": range(10_000)}), pa.table({"b": [1]}))
     assert sum(len(batch) for batch in plait.scan(paths, []).to_batches()) == 10_001
-    assert [row["_row_number"] for row in rows(plait.scan(paths, ["_row_number"]))][-2:] == [9999, 0]
+    assert [row["_row_number"] for row in rows(plait.scan(paths, ["_row_number"]))][-2:] == [
+        9999,
+        0,
+    ]
 
 
 def test_rows_do_not_depend_on_threads(write):
-    paths = write(*(pa.table({"a": range(i, i + 1000)}) for i in range(0, 30_000, 1000)),
-                  row_group_size=300)
+    paths = write(
+        *(pa.table({"a": range(i, i + 1000)}) for i in range(0, 30_000, 1000)), row_group_size=300
+    )
     expected = list(range(30_000))
     for threads in (1, 2, 7):
         assert [row["a"] for row in rows(plait.scan(paths, threads=threads))] == expected

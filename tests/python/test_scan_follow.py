@@ -101,7 +101,11 @@ def test_a_column_that_is_never_null_and_missing_is_a_change_but_lists_are_empty
 
 
 def test_a_missing_column_has_the_type_it_had_before():
-    sources = [source([A, B], [1], ["x"]), source([pa.field("c", pa.int8())], [1]), source([A], [3])]
+    sources = [
+        source([A, B], [1], ["x"]),
+        source([pa.field("c", pa.int8())], [1]),
+        source([A], [3]),
+    ]
     scan = follow(sources, ["b", "c"])
     batches, rows = read(scan)
     assert rows[-1] == [{"b": None, "c": None}]
@@ -156,9 +160,14 @@ def test_a_column_first_seen_within_a_source_is_null_in_the_rows_before():
         yield pa.record_batch({"b": ["y"], "a": [4]})
 
     scan = plait.scan([batches()], mode="follow", batch_rows=100)
-    assert read(scan)[1] == [[
-        {"a": 1, "b": None}, {"a": 2, "b": None}, {"a": 3, "b": "x"}, {"a": 4, "b": "y"},
-    ]]
+    assert read(scan)[1] == [
+        [
+            {"a": 1, "b": None},
+            {"a": 2, "b": None},
+            {"a": 3, "b": "x"},
+            {"a": 4, "b": "y"},
+        ]
+    ]
     assert scan.report.changes == ()
 
 

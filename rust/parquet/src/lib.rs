@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Invariants
-//! A file is leaf columns made of levels and values; no Arrow array is built. Memory follows the
+//! A file is leaf columns made of levels and values; only `scan` builds Arrow arrays. Memory follows the
 //! limit, never the data. Nothing is visible before it is whole.
 //!
 //! # Not here

@@ -99,7 +99,9 @@ impl Iterator for OneSchema {
                 return Ok(batch);
             }
             let error = Error::new(Kind::SchemaChanged, "schema changed within a stream")
-                .with_hint("iterate over the batches, name the columns, or resolve the schema first");
+                .with_hint(
+                    "iterate over the batches, name the columns, or resolve the schema first",
+                );
             Err(error.into_arrow())
         }))
     }

@@ -42,7 +42,11 @@ pub enum Value {
 
 #[derive(Clone, Debug)]
 enum Op {
-    Take { from: usize, convert: Convert, never_null: bool },
+    Take {
+        from: usize,
+        convert: Convert,
+        never_null: bool,
+    },
     Constant(ArrayRef),
     RowNumber,
     Null,
@@ -126,10 +130,8 @@ impl Frozen {
     /// Whether nothing of what is asked for gets lost.
     fn check(&self, source: &Schema) -> Result<()> {
         let pruned = self.projection.prune(source.fields(), &self.policy)?;
-        let rules = Rules {
-            policy: &self.policy,
-            refuse_extra: self.policy.struct_field != Allow::Drop,
-        };
+        let rules =
+            Rules { policy: &self.policy, refuse_extra: self.policy.struct_field != Allow::Drop };
         let mut conflicts = Vec::new();
         let mut conflict = |column: &str, says: String, wants: String, why: &'static str| {
             let sides = [(says, "this source".to_owned()), (wants, "the frozen schema".to_owned())];
@@ -142,8 +144,9 @@ impl Frozen {
                 let not_null = if field.is_nullable() { "" } else { " not null" };
                 format!("{}{not_null}", field.data_type())
             };
-            let matching: Vec<usize> =
-                (0..pruned.len()).filter(|i| pruned.get(*i).is_some_and(|f| self.key(f) == *key)).collect();
+            let matching: Vec<usize> = (0..pruned.len())
+                .filter(|i| pruned.get(*i).is_some_and(|f| self.key(f) == *key))
+                .collect();
             for at in &matching {
                 if let Some(used) = used.get_mut(*at) {
                     *used = true;
@@ -155,18 +158,35 @@ impl Frozen {
                 [at] => {
                     let Some(of) = pruned.get(*at) else { continue };
                     if let Err((path, says)) = rules.plan(of.data_type(), field.data_type()) {
-                        let column = if path.is_empty() { field.name().clone() } else { format!("{}.{path}", field.name()) };
+                        let column = if path.is_empty() {
+                            field.name().clone()
+                        } else {
+                            format!("{}.{path}", field.name())
+                        };
                         conflict(&column, says, wants(), conflict::TYPES);
                     } else if rules.nullable(of, field).is_err() {
                         conflict(field.name(), "nullable".into(), wants(), "may be null");
                     }
                 }
-                _ => conflict(field.name(), "two of them".into(), wants(), "is there twice, or in two spellings"),
+                _ => conflict(
+                    field.name(),
+                    "two of them".into(),
+                    wants(),
+                    "is there twice, or in two spellings",
+                ),
             }
         }
         for (field, _) in pruned.iter().zip(used).filter(|(_, used)| !used) {
-            if self.closed || !self.dropped.contains(&self.key(field)) && self.projection.want(field.name()).is_none() {
-                conflict(field.name(), field.data_type().to_string(), "absent".into(), "would be lost");
+            if self.closed
+                || !self.dropped.contains(&self.key(field))
+                    && self.projection.want(field.name()).is_none()
+            {
+                conflict(
+                    field.name(),
+                    field.data_type().to_string(),
+                    "absent".into(),
+                    "would be lost",
+                );
             }
         }
         if conflicts.is_empty() { Ok(()) } else { Err(conflict::error(&conflicts)) }
@@ -251,9 +271,8 @@ impl Adapter {
                     };
                     self.take(column, convert, *never_null, field, first_row)?
                 }
-                Op::Constant(value) => {
-                    repeat(value, rows).map_err(|e| internal("cannot repeat a constant", field, e))?
-                }
+                Op::Constant(value) => repeat(value, rows)
+                    .map_err(|e| internal("cannot repeat a constant", field, e))?,
                 Op::RowNumber => {
                     let first = i64::try_from(first_row).unwrap_or(i64::MAX);
                     let numbers = (0..).take(rows).map(|row: i64| first.saturating_add(row));
@@ -265,9 +284,12 @@ impl Adapter {
             });
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(|e| {
-            Error::new(Kind::SourceFailed, "source does not hold what its schema says").with_cause(e)
-        })
+        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(
+            |e| {
+                Error::new(Kind::SourceFailed, "source does not hold what its schema says")
+                    .with_cause(e)
+            },
+        )
     }
 
     fn take(
@@ -282,9 +304,11 @@ impl Adapter {
             return Ok(Arc::clone(column));
         }
         let mut misfits = Vec::new();
-        let made = convert
-            .run(column, &mut misfits)
-            .map_err(|e| Error::new(Kind::SourceFailed, "values cannot be cast").with_column(field.name()).with_cause(e))?;
+        let made = convert.run(column, &mut misfits).map_err(|e| {
+            Error::new(Kind::SourceFailed, "values cannot be cast")
+                .with_column(field.name())
+                .with_cause(e)
+        })?;
         if self.null_misfits {
             misfits.retain(|misfit| misfit.value == "null");
         }
@@ -299,7 +323,9 @@ impl Adapter {
             .with_column(format!("{}{path}", field.name()))
             .with_row(first_row.saturating_add(row as u64))
             .with_got(format!("`{value}` for {}{not_null}", field.data_type()))
-            .with_hint("give a schema whose type holds the value, or leave the policy at its default"))
+            .with_hint(
+                "give a schema whose type holds the value, or leave the policy at its default",
+            ))
     }
 }
 

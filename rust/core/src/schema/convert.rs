@@ -116,12 +116,20 @@ impl Rules<'_> {
             return Ok(Convert::List { to: to.clone(), item });
         }
         if from.is_nested() || to.is_nested() {
-            return if lossy == Allow::Null { Ok(Convert::Null(to.clone())) } else { Err(refused()) };
+            return if lossy == Allow::Null {
+                Ok(Convert::Null(to.clone()))
+            } else {
+                Err(refused())
+            };
         }
         let exact = supertype(from, to).as_ref() == Some(to);
         let zones = matches!((from, to), (T::Timestamp(_, a), T::Timestamp(_, b)) if a.is_some() != b.is_some());
         let allowed = exact
-            || if zones { self.policy.zone == Allow::Cast } else { matches!(lossy, Allow::Cast | Allow::Null) };
+            || if zones {
+                self.policy.zone == Allow::Cast
+            } else {
+                matches!(lossy, Allow::Cast | Allow::Null)
+            };
         let possible = || match (from, to) {
             (T::Timestamp(..), T::Timestamp(..)) => true,
             _ => can_cast_types(from, to),
@@ -171,7 +179,11 @@ impl Rules<'_> {
         if to.is_nullable() || !may_come {
             return Ok(false);
         }
-        if self.policy.nullability == Allow::Cast { Ok(true) } else { Err((String::new(), "nullable".to_owned())) }
+        if self.policy.nullability == Allow::Cast {
+            Ok(true)
+        } else {
+            Err((String::new(), "nullable".to_owned()))
+        }
     }
 }
 
@@ -233,7 +245,8 @@ fn cast(
         return Ok(made);
     }
     let (before, after) = (array.logical_nulls(), made.logical_nulls());
-    let null = |nulls: &Option<arrow_buffer::NullBuffer>, i| nulls.as_ref().is_some_and(|n| n.is_null(i));
+    let null =
+        |nulls: &Option<arrow_buffer::NullBuffer>, i| nulls.as_ref().is_some_and(|n| n.is_null(i));
     let mut bad: Vec<usize> =
         (0..array.len()).filter(|i| null(&after, *i) && !null(&before, *i)).collect();
     if !exact {

@@ -94,7 +94,8 @@ impl Follow {
                 _ => Arc::clone(field),
             })
             .collect();
-        let kept = self.published.clone().filter(|published| self.carries(published, &fields, &alone));
+        let kept =
+            self.published.clone().filter(|published| self.carries(published, &fields, &alone));
         let mut change = None;
         let schema = match kept {
             Some(published) => published,
@@ -102,7 +103,8 @@ impl Follow {
                 let after: SchemaRef = Arc::new(Schema::new(fields));
                 if let Some(before) = self.published.take() {
                     let what = differences(&before, &after);
-                    let told = Change { source: name.to_owned(), before, after: Arc::clone(&after), what };
+                    let told =
+                        Change { source: name.to_owned(), before, after: Arc::clone(&after), what };
                     if self.refuse {
                         self.published = Some(told.before);
                         return Err(Error::new(Kind::SchemaChanged, "schema changed")
@@ -134,7 +136,11 @@ impl Follow {
         };
         let loose = |known: &FieldRef| {
             let stays = known.is_nullable() || can_be_empty(known.data_type());
-            if stays { Arc::clone(known) } else { Arc::new(known.as_ref().clone().with_nullable(true)) }
+            if stays {
+                Arc::clone(known)
+            } else {
+                Arc::new(known.as_ref().clone().with_nullable(true))
+            }
         };
         match self.memory.get(&key).or_else(given) {
             Some(known) => loose(known),
@@ -175,7 +181,13 @@ impl Follow {
             .map(|field| {
                 let name = self.request.policy.key(field.name());
                 let same = |f: &FieldRef| self.request.policy.key(f.name()) == name;
-                match alone.schema.fields().iter().position(same).and_then(|at| alone.origins.get(at)) {
+                match alone
+                    .schema
+                    .fields()
+                    .iter()
+                    .position(same)
+                    .and_then(|at| alone.origins.get(at))
+                {
                     Some(Origin::Source(_)) => Origin::Source(name),
                     Some(other) => other.clone(),
                     None => Origin::Nowhere,

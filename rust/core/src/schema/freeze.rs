@@ -150,7 +150,10 @@ pub fn reconcile(schemas: &[SchemaRef], policy: &Policy) -> Result<Frozen> {
 pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     let classes = summary.classes();
     if classes.is_empty() {
-        return Err(Error::new(Kind::InvalidArgument, "there are no sources to take a schema from"));
+        return Err(Error::new(
+            Kind::InvalidArgument,
+            "there are no sources to take a schema from",
+        ));
     }
     let policy = &request.policy;
     let projection = projection(&classes, request)?;
@@ -294,14 +297,27 @@ fn hold(
     let rules = Rules { policy, refuse_extra: policy.struct_field != Allow::Drop };
     let mut nullable = field.is_nullable();
     for v in variants {
-        let says = |says: String| [(v.class, says), (v.class, format!("{} in the given schema", field.data_type()))];
+        let says = |says: String| {
+            [(v.class, says), (v.class, format!("{} in the given schema", field.data_type()))]
+        };
         if let Err((path, found)) = rules.plan(v.field.data_type(), field.data_type()) {
-            let column = if path.is_empty() { field.name().clone() } else { format!("{}.{path}", field.name()) };
+            let column = if path.is_empty() {
+                field.name().clone()
+            } else {
+                format!("{}.{path}", field.name())
+            };
             unifier.conflict_of(&column, says(found), conflict::TYPES);
         } else if policy.widen == Allow::Error && v.field.data_type() != field.data_type() {
-            unifier.conflict_of(field.name(), says(v.field.data_type().to_string()), conflict::WIDENED);
+            unifier.conflict_of(
+                field.name(),
+                says(v.field.data_type().to_string()),
+                conflict::WIDENED,
+            );
         } else if rules.nullable(v.field, field).is_err() {
-            let sides = [(v.class, "nullable".to_owned()), (v.class, "not null in the given schema".to_owned())];
+            let sides = [
+                (v.class, "nullable".to_owned()),
+                (v.class, "not null in the given schema".to_owned()),
+            ];
             unifier.conflict_of(field.name(), sides, "may be null");
         }
         nullable |= policy.lossy == Allow::Null && v.field.data_type() != field.data_type();
@@ -318,7 +334,11 @@ fn hold(
         ];
         unifier.conflict_of(field.name(), sides, conflict::MISSING);
     }
-    if nullable == field.is_nullable() { Arc::clone(field) } else { Arc::new(field.as_ref().clone().with_nullable(nullable)) }
+    if nullable == field.is_nullable() {
+        Arc::clone(field)
+    } else {
+        Arc::new(field.as_ref().clone().with_nullable(nullable))
+    }
 }
 
 type Arranged = (Fields, Vec<Origin>);
@@ -333,7 +353,9 @@ fn arrange(
 ) -> Result<Arranged> {
     let policy = &request.policy;
     let name_of = |key: &str| found.get(key).map(|f| policy.key(f.name()));
-    let fixed = |name: &str| request.statics.iter().find(|s| policy.key(s.field.name()) == policy.key(name));
+    let fixed = |name: &str| {
+        request.statics.iter().find(|s| policy.key(s.field.name()) == policy.key(name))
+    };
     let mut unknown = |path: &str| -> Result<()> {
         if request.unknown_null { Ok(()) } else { Err(unknown_column(path, classes)) }
     };
@@ -430,7 +452,11 @@ fn describe(fields: &Fields, text: &mut String) {
         match field.data_type() {
             DataType::Struct(inner) => inside("struct", inner, text),
             DataType::Map(entries, sorted) => {
-                inside(if *sorted { "sorted map" } else { "map" }, &vec![Arc::clone(entries)].into(), text);
+                inside(
+                    if *sorted { "sorted map" } else { "map" },
+                    &vec![Arc::clone(entries)].into(),
+                    text,
+                );
             }
             ty => match super::unify::list_item(ty) {
                 Some(item) => {

@@ -22,15 +22,17 @@ fn leaf() -> impl Strategy<Value = DataType> {
     ]
 }
 
-fn data_type() -> impl Strategy<Value = DataType> {
-    leaf().prop_recursive(3, 12, 3, |inner| {
-        prop_oneof![
-            fields(inner.clone()).prop_map(DataType::Struct),
-            (inner.clone(), any::<bool>())
-                .prop_map(|(ty, null)| DataType::List(Arc::new(Field::new("item", ty, null)))),
-            inner.prop_map(|ty| DataType::LargeList(Arc::new(Field::new("element", ty, true)))),
-        ]
-    })
+fn data_type() -> BoxedStrategy<DataType> {
+    leaf()
+        .prop_recursive(3, 12, 3, |inner| {
+            prop_oneof![
+                fields(inner.clone()).prop_map(DataType::Struct),
+                (inner.clone(), any::<bool>())
+                    .prop_map(|(ty, null)| DataType::List(Arc::new(Field::new("item", ty, null)))),
+                inner.prop_map(|ty| DataType::LargeList(Arc::new(Field::new("element", ty, true)))),
+            ]
+        })
+        .boxed()
 }
 
 /// Fields of distinct names, in any order.
@@ -38,9 +40,8 @@ fn fields(ty: impl Strategy<Value = DataType> + Clone + 'static) -> impl Strateg
     let names = prop::sample::subsequence(vec!["a", "b", "c", "d"], 0..=4).prop_shuffle();
     names.prop_flat_map(move |names| {
         let field = |name: &'static str| {
-            (ty.clone(), any::<bool>()).prop_map(move |(ty, null)| {
-                Field::new(name, ty.clone(), null || ty.is_null())
-            })
+            (ty.clone(), any::<bool>())
+                .prop_map(move |(ty, null)| Field::new(name, ty.clone(), null || ty.is_null()))
         };
         names.into_iter().map(field).collect::<Vec<_>>().prop_map(Fields::from)
     })
@@ -83,15 +84,20 @@ fn array(ty: &DataType, rows: usize) -> ArrayRef {
             )
         }
         ty => {
-            let numbers: ArrayRef = Arc::new(Int32Array::from((0..rows as i32).collect::<Vec<_>>()));
+            let numbers: ArrayRef =
+                Arc::new(Int32Array::from((0..rows as i32).collect::<Vec<_>>()));
             let numbers = match ty {
                 DataType::Timestamp(..) => arrow_cast::cast(&numbers, &DataType::Int64).unwrap(),
                 _ => numbers,
             };
             match ty {
                 DataType::Timestamp(unit, zone) => {
-                    let made = arrow_cast::cast(&numbers, &DataType::Timestamp(*unit, None)).unwrap();
-                    let data = made.to_data().into_builder().data_type(DataType::Timestamp(*unit, zone.clone()));
+                    let made =
+                        arrow_cast::cast(&numbers, &DataType::Timestamp(*unit, None)).unwrap();
+                    let data = made
+                        .to_data()
+                        .into_builder()
+                        .data_type(DataType::Timestamp(*unit, zone.clone()));
                     arrow_array::make_array(data.build().unwrap())
                 }
                 ty => arrow_cast::cast(&numbers, ty).unwrap(),

@@ -76,8 +76,7 @@ impl Projection {
                 }
                 continue;
             }
-            let steps =
-                if is_column(text) { vec![Step::Name(text.clone())] } else { steps(text)? };
+            let steps = if is_column(text) { vec![Step::Name(text.clone())] } else { steps(text)? };
             let mut siblings: Vec<Want> = Vec::new();
             for item in &items {
                 if let Item::Column(want) = item {
@@ -259,7 +258,8 @@ fn steps(text: &str) -> Result<Vec<Step>> {
     let mut rest = text;
     loop {
         if let Some(quoted) = rest.strip_prefix('`') {
-            let (name, after) = quoted.split_once('`').ok_or_else(|| bad("has an open backtick"))?;
+            let (name, after) =
+                quoted.split_once('`').ok_or_else(|| bad("has an open backtick"))?;
             steps.push(Step::Name(name.to_owned()));
             rest = after;
         } else {

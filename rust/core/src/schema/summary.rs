@@ -130,7 +130,10 @@ mod tests {
         assert_eq!(left, right);
         assert_eq!(left.sources(), 3);
         let classes = left.classes();
-        assert_eq!((classes[0].first.as_str(), classes[0].sources, classes[0].has_rows), ("a", 2, true));
+        assert_eq!(
+            (classes[0].first.as_str(), classes[0].sources, classes[0].has_rows),
+            ("a", 2, true)
+        );
         assert_eq!(left.seen(), BTreeMap::from([("x", 2), ("y", 1)]));
     }
 }

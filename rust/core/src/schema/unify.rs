@@ -101,7 +101,10 @@ impl<'a> Unifier<'a> {
         let shapeless = self.policy.lossy == Allow::Null && types.iter().any(|(_, t)| **t != ty);
         let nullable =
             loose.is_some() || nulls || shapeless || absent.iter().any(|absent| absent.has_rows);
-        if variants.len() == 1 && *first.field.data_type() == ty && first.field.is_nullable() == nullable {
+        if variants.len() == 1
+            && *first.field.data_type() == ty
+            && first.field.is_nullable() == nullable
+        {
             return Some(Arc::new(first.field.clone()));
         }
         let metadata = variants
@@ -224,8 +227,11 @@ impl<'a> Unifier<'a> {
             if loosely.is_some() {
                 return loosely;
             }
-            let zones = known.iter().any(|(_, ty)| is_zoned(ty)) && known.iter().any(|(_, ty)| is_naive(ty));
-            if [self.policy.lossy, if zones { self.policy.zone } else { Allow::Error }].contains(&Allow::Drop) {
+            let zones = known.iter().any(|(_, ty)| is_zoned(ty))
+                && known.iter().any(|(_, ty)| is_naive(ty));
+            if [self.policy.lossy, if zones { self.policy.zone } else { Allow::Error }]
+                .contains(&Allow::Drop)
+            {
                 return None;
             }
             // The one it does not go with, or the last of those that it does not go with together.
@@ -279,13 +285,18 @@ impl<'a> Unifier<'a> {
             if every(DataType::is_integer) {
                 return Some(T::Int64);
             }
-            let digits = |ty: &&DataType| if ty.is_integer() { T::Decimal128(20, 0) } else { (*ty).clone() };
+            let digits =
+                |ty: &&DataType| if ty.is_integer() { T::Decimal128(20, 0) } else { (*ty).clone() };
             let all: Vec<DataType> = types.iter().map(digits).collect();
             return all.iter().try_fold(T::Null, |a, b| supertype(&a, b));
         }
         let scalar = |ty: &DataType| !ty.is_nested();
         if any(is_text) && types.iter().all(|ty| scalar(ty)) {
-            return Some(if any(|ty| matches!(ty, T::LargeUtf8 | T::LargeBinary)) { T::LargeUtf8 } else { T::Utf8 });
+            return Some(if any(|ty| matches!(ty, T::LargeUtf8 | T::LargeBinary)) {
+                T::LargeUtf8
+            } else {
+                T::Utf8
+            });
         }
         // What cannot be cast at all: the first says what it is, the others are null.
         (self.policy.lossy == Allow::Null).then(|| (*known[0].1).clone())
@@ -302,9 +313,8 @@ impl<'a> Unifier<'a> {
     }
 
     pub(super) fn conflict(&mut self, sides: [(usize, String); 2], why: &'static str) {
-        let sides = sides.map(|(class, says)| {
-            (says, self.names.get(class).cloned().unwrap_or_default())
-        });
+        let sides =
+            sides.map(|(class, says)| (says, self.names.get(class).cloned().unwrap_or_default()));
         self.conflicts.push(Conflict { column: self.path.join("."), why, sides });
     }
 

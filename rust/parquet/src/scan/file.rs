@@ -80,7 +80,10 @@ pub(super) struct FileReader {
 enum Inner {
     Rows(ParquetRecordBatchReader),
     /// No leaf is asked for: only rows are counted.
-    Counted { left: u64, batch_rows: usize },
+    Counted {
+        left: u64,
+        batch_rows: usize,
+    },
 }
 
 impl FileReader {
@@ -141,7 +144,9 @@ impl FileReader {
                         arrow_schema::ArrowError::ExternalError(inner) => {
                             unwrap_error(ParquetError::External(inner))
                         }
-                        e => Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(e),
+                        e => {
+                            Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(e)
+                        }
                     })
                 })
                 .map_err(|e| e.with_path(self.path.as_str())),
@@ -151,7 +156,9 @@ impl FileReader {
 
 fn leaf_bytes(source: &Source, leaf: usize) -> u64 {
     let chunks = (0..source.num_row_groups()).filter_map(|group| source.chunk(group, leaf).ok());
-    chunks.filter_map(|chunk| u64::try_from(chunk.uncompressed_size()).ok()).fold(0, u64::saturating_add)
+    chunks
+        .filter_map(|chunk| u64::try_from(chunk.uncompressed_size()).ok())
+        .fold(0, u64::saturating_add)
 }
 
 /// The bytes of a file, through one window for every leaf.

@@ -64,9 +64,10 @@ impl FollowBatches {
         } else if let Some(batch) = self.step(scan)? {
             self.ready.push_front(batch);
         }
-        self.follow.schema().cloned().ok_or_else(|| {
-            Error::new(Kind::Internal, "following began without a schema")
-        })
+        self.follow
+            .schema()
+            .cloned()
+            .ok_or_else(|| Error::new(Kind::Internal, "following began without a schema"))
     }
 
     /// The next batch of at most the rows that are left.
@@ -150,7 +151,8 @@ impl FollowBatches {
 fn turn(scan: &Scan, follow: &mut Follow, open: &mut Open, schema: &Schema) -> Result<()> {
     let turn = follow.turn(schema, &open.name, &open.values)?;
     if let Some(change) = turn.change {
-        let mut changes = scan.counts.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut changes =
+            scan.counts.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         changes.push(change);
     }
     open.adapter = Some((schema.fields().clone(), turn.adapter));

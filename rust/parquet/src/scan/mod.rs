@@ -87,8 +87,16 @@ pub struct Scan {
 enum Plan {
     /// While sources are opened.
     Undecided,
-    Resolved { frozen: Box<Frozen>, known: Vec<Known>, shapes: Vec<Shape> },
-    Follow { request: Box<Request>, schema: SchemaRef, first: Mutex<Option<Box<FollowBatches>>> },
+    Resolved {
+        frozen: Box<Frozen>,
+        known: Vec<Known>,
+        shapes: Vec<Shape>,
+    },
+    Follow {
+        request: Box<Request>,
+        schema: SchemaRef,
+        first: Mutex<Option<Box<FollowBatches>>>,
+    },
 }
 
 /// What happened so far.
@@ -213,7 +221,8 @@ impl Scan {
         let frozen = Box::new(freeze(&summary, request)?);
         for (class, shape) in shapes.iter().enumerate() {
             // Without rows there is nothing to adapt.
-            let with_rows = |k: &&Known| k.class == class && k.footer.as_ref().is_none_or(|f| f.rows > 0);
+            let with_rows =
+                |k: &&Known| k.class == class && k.footer.as_ref().is_none_or(|f| f.rows > 0);
             if let Some(at) = known.iter().position(|k| with_rows(&k)) {
                 let name = self.entries.get(at).map(|entry| entry.name.clone()).unwrap_or_default();
                 frozen.adapter_template(&shape.schema).map_err(|e| e.with_path(name))?;
@@ -243,9 +252,8 @@ impl Scan {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(entry) = self.entries.get(index) else { return };
                 let read = context.check_cancelled().and_then(|()| match &entry.path {
-                    Some(path) => {
-                        file::open(path).map(|(_, meta, footer)| (meta.schema().clone(), Some(footer)))
-                    }
+                    Some(path) => file::open(path)
+                        .map(|(_, meta, footer)| (meta.schema().clone(), Some(footer))),
                     None => self.stream_schema(entry).map(|schema| (schema, None)),
                 });
                 let mut found = lock();
@@ -462,7 +470,11 @@ fn entries(options: &ScanOptions) -> Result<Vec<Entry>> {
             Named::Files(pattern) => patterns.push(pattern.clone()),
             Named::Stream(stream) => {
                 flush(&mut patterns, &mut entries)?;
-                entries.push(Entry { name: format!("<stream {stream}>"), path: None, stream: *stream });
+                entries.push(Entry {
+                    name: format!("<stream {stream}>"),
+                    path: None,
+                    stream: *stream,
+                });
             }
         }
     }

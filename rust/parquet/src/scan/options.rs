@@ -148,7 +148,11 @@ impl ScanOptions {
     }
 }
 
-fn bounded(name: &str, value: Option<usize>, (min, own, max): (usize, usize, usize)) -> Result<usize> {
+fn bounded(
+    name: &str,
+    value: Option<usize>,
+    (min, own, max): (usize, usize, usize),
+) -> Result<usize> {
     let value = value.unwrap_or(own);
     if (min..=max).contains(&value) {
         return Ok(value);

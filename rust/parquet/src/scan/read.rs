@@ -91,7 +91,8 @@ impl ResolvedBatches {
             }
             if let Some(front) = self.lanes.front_mut() {
                 if let Some(batch) = front.ready.pop_front() {
-                    front.ready_bytes -= batch_bytes(&batch, 0, batch.num_rows()).min(front.ready_bytes);
+                    front.ready_bytes -=
+                        batch_bytes(&batch, 0, batch.num_rows()).min(front.ready_bytes);
                     self.ready.push_back(batch);
                     continue;
                 }
@@ -127,8 +128,13 @@ impl ResolvedBatches {
     /// Opens lanes for the next files, as many as may wait; files without rows have none.
     fn add_lanes(&mut self) {
         let Plan::Resolved { known, .. } = &self.scan.plan else { return };
-        let mut bytes: u64 = self.lanes.iter().map(|lane| lane.data_bytes).fold(0, u64::saturating_add);
-        let mut rows: u64 = self.lanes.iter().map(|l| l.rows_max.saturating_sub(l.row)).fold(0, u64::saturating_add);
+        let mut bytes: u64 =
+            self.lanes.iter().map(|lane| lane.data_bytes).fold(0, u64::saturating_add);
+        let mut rows: u64 = self
+            .lanes
+            .iter()
+            .map(|l| l.rows_max.saturating_sub(l.row))
+            .fold(0, u64::saturating_add);
         while self.lanes.len() < LANES_MAX
             && (bytes < AHEAD_BYTES || self.lanes.len() < self.scan.threads)
             && rows < self.left
@@ -210,7 +216,8 @@ impl ResolvedBatches {
 /// The adapter of a shape, made once.
 fn template(shape: &super::Shape, frozen: &Frozen, source: &Schema) -> Result<Arc<Adapter>> {
     // Files read some leaves, streams give all columns: the first to come keeps its adapter.
-    if let Some(made) = shape.adapter.get().filter(|made| made.source().fields() == source.fields()) {
+    if let Some(made) = shape.adapter.get().filter(|made| made.source().fields() == source.fields())
+    {
         return Ok(Arc::clone(made));
     }
     let made = Arc::new(frozen.adapter_template(source)?);
@@ -229,14 +236,19 @@ fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
         scan.counts.opened.fetch_add(1, Ordering::Relaxed);
         let (source, metadata, footer) = file::open(path)?;
         if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
-            return Err(Error::new(Kind::SourceChanged, "source changed since its schema was resolved")
-                .with_path(path)
-                .with_hint("scan files that nobody writes to, or scan again"));
+            return Err(Error::new(
+                Kind::SourceChanged,
+                "source changed since its schema was resolved",
+            )
+            .with_path(path)
+            .with_hint("scan files that nobody writes to, or scan again"));
         }
         let leaves = frozen.leaves(metadata.schema());
         let rows = usize::try_from(lane.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
         let reader = FileReader::new(&source, metadata, &leaves, rows, scan.bytes_max)?;
-        let shape = shapes.get(known.class).ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
+        let shape = shapes
+            .get(known.class)
+            .ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
         let adapter = template(shape, frozen, reader.schema()).map_err(|e| e.with_path(path))?;
         let adapter = if scan.statics.is_empty() && scan.options.columns.is_none() {
             adapter.as_ref().clone()

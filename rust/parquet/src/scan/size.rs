@@ -46,7 +46,11 @@ pub(super) fn batch_bytes(batch: &RecordBatch, start: usize, rows: usize) -> usi
 fn array_bytes(array: &ArrayRef, start: usize, rows: usize) -> usize {
     use DataType as T;
     let validity = if array.nulls().is_some() { rows.div_ceil(8) } else { 0 };
-    fn between<O: Copy + TryInto<usize>>(offsets: &[O], start: usize, rows: usize) -> (usize, usize) {
+    fn between<O: Copy + TryInto<usize>>(
+        offsets: &[O],
+        start: usize,
+        rows: usize,
+    ) -> (usize, usize) {
         let at = |i: usize| offsets.get(i).and_then(|o| (*o).try_into().ok()).unwrap_or(0);
         (at(start), at(start + rows))
     }
@@ -109,7 +113,8 @@ fn array_bytes(array: &ArrayRef, start: usize, rows: usize) -> usize {
 fn views(views: &[u128], start: usize, rows: usize) -> usize {
     let some = views.get(start..start + rows).unwrap_or_default();
     // The low 32 bits are the length; up to 12 bytes are in the view itself.
-    some.iter().map(|view| (*view as u32) as usize).filter(|len| *len > 12).sum::<usize>() + 16 * rows
+    some.iter().map(|view| (*view as u32) as usize).filter(|len| *len > 12).sum::<usize>()
+        + 16 * rows
 }
 
 #[cfg(test)]
@@ -125,7 +130,8 @@ mod tests {
         let texts = ["a".repeat(10), "b".repeat(1000), "c".repeat(10), "d".repeat(10)];
         let column: ArrayRef = Arc::new(StringArray::from(texts.to_vec()));
         let batch = RecordBatch::try_from_iter([("t", column)]).unwrap();
-        let rows = |parts: Vec<RecordBatch>| parts.iter().map(RecordBatch::num_rows).collect::<Vec<_>>();
+        let rows =
+            |parts: Vec<RecordBatch>| parts.iter().map(RecordBatch::num_rows).collect::<Vec<_>>();
         assert_eq!(rows(split(batch.clone(), 100, 100)), [1, 1, 2]);
         assert_eq!(rows(split(batch.clone(), 100, 10_000)), [4]);
         assert_eq!(rows(split(batch.clone(), 3, 10_000)), [3, 1]);

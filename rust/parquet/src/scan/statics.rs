@@ -16,7 +16,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, StringArray, new_null_array};
+use arrow_array::{
+    ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, StringArray, new_null_array,
+};
 use arrow_schema::{DataType, Field};
 use plait_core::schema::{Static, Value, constant};
 use plait_core::{Error, Kind, Result};
@@ -64,7 +66,9 @@ impl Statics {
             }
         }
         let mut names = IMPLICIT.to_vec();
-        names.sort_by_key(|name| options.implicit.iter().position(|asked| asked == name).unwrap_or(usize::MAX));
+        names.sort_by_key(|name| {
+            options.implicit.iter().position(|asked| asked == name).unwrap_or(usize::MAX)
+        });
         for name in names {
             let number = matches!(name, "_row_number" | "_file_index");
             let ty = if number { DataType::Int64 } else { DataType::Utf8 };
@@ -90,7 +94,10 @@ impl Statics {
         let number = i64::try_from(index).unwrap_or(i64::MAX);
         values.push(("_path".into(), Value::Constant(text(path))));
         values.push(("_filename".into(), Value::Constant(text(name))));
-        values.push(("_file_index".into(), Value::Constant(Arc::new(Int64Array::from(vec![number])))));
+        values.push((
+            "_file_index".into(),
+            Value::Constant(Arc::new(Int64Array::from(vec![number]))),
+        ));
         values.push(("_row_number".into(), Value::RowNumber));
         for (name, array) in &self.constants {
             values.push((name.clone(), Value::Constant(Arc::clone(array))));
@@ -149,7 +156,8 @@ fn hive(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
         let mut parts: Vec<&str> = path.split('/').collect();
         parts.pop();
         for part in parts {
-            let Some((name, value)) = part.split_once('=').filter(|(name, _)| !name.is_empty()) else {
+            let Some((name, value)) = part.split_once('=').filter(|(name, _)| !name.is_empty())
+            else {
                 continue;
             };
             let name = unescaped(name);
@@ -237,7 +245,10 @@ fn inferred(texts: &[Option<String>]) -> DataType {
     }
     let date = |text: &String| {
         let shape = text.len() == 10
-            && text.bytes().enumerate().all(|(i, b)| if matches!(i, 4 | 7) { b == b'-' } else { b.is_ascii_digit() });
+            && text
+                .bytes()
+                .enumerate()
+                .all(|(i, b)| if matches!(i, 4 | 7) { b == b'-' } else { b.is_ascii_digit() });
         shape && constant(text, &Field::new("", DataType::Date32, true)).is_ok()
     };
     if known.all(date) { DataType::Date32 } else { DataType::Utf8 }
@@ -248,7 +259,8 @@ fn unescaped(text: &str) -> String {
     let hex = |b: u8| (b as char).to_digit(16).and_then(|d| u8::try_from(d).ok());
     let (bytes, mut out, mut i) = (text.as_bytes(), Vec::new(), 0);
     while let Some(&byte) = bytes.get(i) {
-        let pair = bytes.get(i + 1).copied().and_then(hex).zip(bytes.get(i + 2).copied().and_then(hex));
+        let pair =
+            bytes.get(i + 1).copied().and_then(hex).zip(bytes.get(i + 2).copied().and_then(hex));
         match pair.filter(|_| byte == b'%') {
             Some((high, low)) => {
                 out.push(high * 16 + low);
