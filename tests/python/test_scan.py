@@ -3,6 +3,7 @@
 import datetime as dt
 import decimal
 import importlib.util
+import inspect
 import json
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait.cli import main
+from plait.cli._options import parser
 
 CASES_DIR = Path(__file__).parent.parent / "cases"
 
@@ -607,3 +610,26 @@ def test_reports_and_explanations_say_what_happens(write):
     assert second.columns == (("a", "take #0"), ("b", "null"))
     assert "cast #0 Int32 -> Int64" in scan.explain()
     assert len(scan.fingerprint) == 32
+
+
+def test_the_command_line_prints_schemas_plans_and_reports(write, capsys):
+    paths = [str(path) for path in write(pa.table({"a": [1, 2]}), pa.table({"b": ["x"]}))]
+    assert main(["scan", *paths, "--schema", "--json", "--static", "r=eu"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [column["name"] for column in told["columns"]] == ["a", "b", "r"]
+    assert told["fingerprint"] == plait.scan(paths, static={"r": "eu"}).fingerprint
+    assert main(["scan", *paths, "--explain"]) == 0
+    assert "null" in capsys.readouterr().out
+    assert main(["scan", *paths, "--explain", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[1]["columns"] == [["a", "null"], ["b", "take #0"]]
+    assert main(["scan", *paths, "--limit", "1", "--json", "--policy", "missing=null"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == 1
+    assert main(["scan", *paths, "--columns", "z"]) == 3
+    assert "`z`" in capsys.readouterr().err
+
+
+def test_every_option_of_a_scan_is_a_flag():
+    [scan] = [a.choices["scan"] for a in parser()._actions if isinstance(a.choices, dict)]
+    flags = {flag for action in scan._actions for flag in action.option_strings}
+    names = set(inspect.signature(plait.scan).parameters) - {"sources"}
+    assert {"--" + name.replace("_", "-") for name in names} <= flags

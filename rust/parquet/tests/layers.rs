@@ -55,7 +55,6 @@ const KNOTS: &[(&str, &str)] = &[("source", "page")];
 /// What is not said, and the word of the glossary in docs/ARCHITECTURE.md that is.
 const REJECTED: &[(&str, &str)] = &[
     ("inputs", "sources"),
-    ("streams", "sources"),
     ("shard", "region or output"),
     ("fragment", "run or region"),
     ("job", "task"),

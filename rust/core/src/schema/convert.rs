@@ -483,7 +483,8 @@ fn map(
     let keys = key.run(map.keys(), &mut in_keys)?;
     let values = value.run(map.values(), &mut in_values)?;
     let fit = fields.iter().zip([&keys, &values]).all(|(f, v)| holds(f, v));
-    let broken = !fit && !(in_keys.is_empty() && in_values.is_empty());
+    let told = !in_keys.is_empty() || !in_values.is_empty();
+    let broken = told && !fit;
     let ranges: Vec<(usize, usize)> = (0..array.len())
         .map(|row| entry_range(array, row).filter(|_| array.is_valid(row)).unwrap_or_default())
         .collect();

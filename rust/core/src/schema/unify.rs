@@ -235,8 +235,8 @@ impl<'a> Unifier<'a> {
                 return None;
             }
             // The one it does not go with, or the last of those that it does not go with together.
-            let before = known.iter().take_while(|(class, _)| *class != next.0);
-            let other = before.filter(|(_, ty)| supertype(ty, next.1).is_none()).next();
+            let mut before = known.iter().take_while(|(class, _)| *class != next.0);
+            let other = before.find(|(_, ty)| supertype(ty, next.1).is_none());
             self.differ(*other.unwrap_or(&first), next, conflict::TYPES);
             return None;
         }
