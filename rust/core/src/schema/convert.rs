@@ -237,6 +237,16 @@ fn cast(
             let same = DataType::Timestamp(*unit, zone.clone());
             relabel(&cast_with_options(array, &same, &options)?, other.clone())
         }
+        // Other types are told instants in UTC, written as an offset: names of zones need a database.
+        (DataType::Timestamp(_, Some(_)), to) if !matches!(to, DataType::Timestamp(..)) => {
+            cast_with_options(&relabel(array, Some("+00:00".into()))?, to, &options)
+        }
+        (from, DataType::Timestamp(unit, Some(zone)))
+            if !matches!(from, DataType::Timestamp(..)) =>
+        {
+            let offset = DataType::Timestamp(*unit, Some("+00:00".into()));
+            relabel(&cast_with_options(array, &offset, &options)?, Some(Arc::clone(zone)))
+        }
         _ => cast_with_options(array, to, &options),
     };
     let made = there(array, to)?;
