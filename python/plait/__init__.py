@@ -8,6 +8,7 @@ from plait import errors
 from plait._api import inspect, merge, verify
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
+from plait._streams import merge_streams
 from plait.errors import (
     Cancelled,
     CorruptSource,
@@ -99,5 +100,6 @@ __all__ = [
     "overlay",
     "overlay_files",
     "scan",
+    "merge_streams",
     "verify",
 ]

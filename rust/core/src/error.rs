@@ -125,6 +125,7 @@ pub struct Error(Box<Inner>);
 #[derive(Default)]
 struct Place {
     path: Option<String>,
+    source: Option<usize>,
     column: Option<String>,
     row: Option<u64>,
     offset: Option<u64>,
@@ -194,6 +195,15 @@ impl Error {
     #[must_use]
     pub fn with_path(mut self, path: impl Into<String>) -> Self {
         self.0.place.path.get_or_insert_with(|| path.into());
+        self
+    }
+
+    /// Names a source that is no file by its place in the list, unless a deeper layer named one.
+    #[must_use]
+    pub fn in_source(mut self, index: usize) -> Self {
+        if self.0.place.path.is_none() {
+            self.0.place.source.get_or_insert(index);
+        }
         self
     }
 
@@ -293,6 +303,9 @@ impl fmt::Display for Error {
         };
         if let Some(path) = &place.path {
             part(f, format_args!("file `{path}`"))?;
+        }
+        if let Some(source) = place.source {
+            part(f, format_args!("source {source}"))?;
         }
         if let Some(column) = &place.column {
             part(f, format_args!("column `{column}`"))?;

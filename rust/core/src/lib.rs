@@ -6,6 +6,7 @@
 //!                ├── interleave         rows of many arrays as one
 //!                ├── schema             one type for many
 //!                └── overlay            who supplies which leaf
+//! stream   sources of record batches as one: plan, key and schema together
 //! ```
 //!
 //! # Invariants
@@ -23,5 +24,6 @@ pub mod plan;
 pub mod region;
 pub mod run;
 pub mod schema;
+pub mod stream;
 
 pub use error::{Error, Kind, Result};

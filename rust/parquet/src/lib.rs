@@ -40,6 +40,7 @@ pub mod sink;
 pub mod source;
 pub mod spill;
 pub mod store;
+pub mod stream;
 pub mod target;
 pub mod verify;
 pub mod weave;

@@ -22,6 +22,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("source", "page store"),
     ("page", "context source store"),
     ("scan", "context page source store"),
+    ("stream", "options page source store"),
     ("spill", "context page store target"),
     ("leaf", "context page schema source"),
     ("files", "context leaf schema source store"),

@@ -24,6 +24,7 @@ mod enter;
 mod errors;
 mod interleave;
 mod overlay;
+mod merge_streams;
 mod panics;
 mod scan;
 mod stream;
@@ -84,6 +85,11 @@ mod _native {
         options: &str,
     ) -> PyResult<PyStream> {
         crate::overlay::overlay(py, sources, options)
+    }
+
+    /// Merges sorted sources of record batches; options are JSON.
+    fn merge_streams(
+        crate::merge_streams::merge_streams(py, sources, options)
     }
 
     /// Version of the engine.

@@ -1,0 +1,111 @@
+"""`merge_streams`: sorted Arrow data that passes by, as one sorted stream."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from typing import Literal, Protocol, SupportsIndex
+
+from plait import _native
+from plait._api import _choice, _count, _flag, _path
+from plait.errors import InvalidArgument
+from plait.order import SortBy, sort_text
+
+
+class ArrowStream(Protocol):
+    """What has record batches: tables, frames, relations and readers of most libraries."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A capsule of an Arrow C stream."""
+
+
+class ArrowBatch(Protocol):
+    """One record batch of any library."""
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> object:
+        """Capsules of an Arrow C schema and array."""
+
+
+Source = str | os.PathLike[str] | ArrowStream | ArrowBatch | Iterable[ArrowBatch]
+
+
+def merge_streams(
+    sources: Iterable[Source],
+    *,
+    sort_by: SortBy,
+    batch_rows: SupportsIndex = 8192,
+    widen: Literal["lossless", "error"] = "lossless",
+    missing: Literal["null", "error"] = "null",
+    metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    assume_sorted: bool = False,
+    threads: SupportsIndex | None = None,
+) -> _native.Stream:
+    """Merges sorted Arrow streams and Parquet files lazily into one sorted stream.
+
+    The merge is stable: equal keys leave in the order of the sources, then of their rows. Nothing
+    is read before the first batch is asked for, and a source is asked for a batch only when no
+    further row can leave without it: one batch of each source is in memory.
+
+    Args:
+        sources: What is merged, sorted already; their order decides ties. Anything with
+            `__arrow_c_stream__` (tables, frames, relations and readers of PyArrow, Polars,
+            DuckDB, nanoarrow, arro3), iterables and generators of record batches, and paths of
+            Parquet files, with globs, folders and object store URLs as in `merge`.
+        sort_by: The order of the sources and of the result, as in `merge`. `[]` makes all rows
+            equal: the sources follow each other.
+        batch_rows: Rows of every batch but the last. A batch with dictionaries whose keys are too
+            narrow for all its values comes in smaller ones.
+        widen: Whether columns whose types differ are widened where nothing is lost, or refused.
+        missing: Whether columns absent from some sources are filled with nulls, or refused.
+        metadata_conflicts: What to do with a metadata entry on which sources differ: keep the
+            first, drop it, or refuse.
+        assume_sorted: Trust the sources: their order is not checked.
+        threads: Number of threads; all processors by default. They exist only while a batch is
+            made. The result does not depend on it.
+
+    Returns:
+        A stream of record batches: iterate over it, or give it to any library that takes
+        Arrow streams.
+
+    Raises:
+        UnsortedSource: A source is not in the order; names source, row and both keys. As all
+            errors of sources it comes from the stream, after the batches before it.
+        SchemaConflict: The sources cannot be brought to one schema; names every conflict.
+        SchemaDrift: A source's batches have different schemas.
+        UnknownColumn: `sort_by` names a column that no source has.
+        UnsupportedKey: `sort_by` names a column whose type has no order.
+        SourceFailed: A foreign stream failed. What a generator raises comes as it is.
+        InvalidArgument: An option makes no sense, or a source has no record batches.
+        PlaitError: Base of these and all others, see `plait.errors`.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> monday = pa.table({"k": [1, 3], "v": ["a", "c"]})
+        >>> tuesday = pa.table({"k": [2, 3], "v": ["b", "d"]})
+        >>> pa.table(merge_streams([monday, tuesday], sort_by="k")).column("v").to_pylist()
+        ['a', 'b', 'c', 'd']
+    """
+    if isinstance(sources, str | bytes | os.PathLike) or not isinstance(sources, Iterable):
+        raise InvalidArgument.of(
+            "`sources` is not a list", got=f"`{sources!r}`", hint="give a list of sources"
+        )
+    order = sort_text(sort_by)
+    if order is None:
+        raise InvalidArgument.of(
+            "`sort_by` is needed", got="`None`", hint="give the order that all sources have"
+        )
+    options = {
+        "sort_by": order,
+        "batch_rows": _count(batch_rows, "batch_rows"),
+        "widen": _choice(widen, "widen"),
+        "missing": _choice(missing, "missing"),
+        "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
+        "assume_sorted": _flag(assume_sorted, "assume_sorted"),
+        "threads": _count(threads, "threads"),
+    }
+    listed = [
+        _path(source, "sources") if isinstance(source, str | bytes | os.PathLike) else source
+        for source in sources
+    ]
+    return _native.merge_streams(listed, json.dumps(options))

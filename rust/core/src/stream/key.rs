@@ -1,0 +1,127 @@
+//! The sort columns in the schema of all sources, and their arrays in a batch.
+//!
+//! ```text
+//! "tags.host, -ts"    tags ─▶ host: nulls of tags are nulls of host     ts: as it is
+//! ```
+//!
+//! # Not here
+//! The bytes (`crate::key`).
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, make_array};
+use arrow_buffer::NullBuffer;
+use arrow_schema::{DataType, Fields, Schema};
+
+use crate::key::{KeyColumn, KeyShape, KeyType, Keys, SortOrder, encode_arrow};
+use crate::{Error, Kind, Result};
+
+/// Columns in a hint.
+const NAMES_MAX: usize = 12;
+
+/// Where the sort columns are, and how their keys look.
+pub(super) struct KeyColumns {
+    pub(super) shape: KeyShape,
+    /// Places from the root to the leaf.
+    paths: Vec<Vec<usize>>,
+}
+
+impl KeyColumns {
+    /// # Errors
+    /// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`].
+    pub(super) fn try_new(order: &SortOrder, schema: &Schema) -> Result<Self> {
+        let mut columns = Vec::with_capacity(order.len());
+        let mut paths = Vec::with_capacity(order.len());
+        for column in order.columns() {
+            let name = column.dotted();
+            let (places, data_type) =
+                find(&column.path, schema.fields()).map_err(|e| e.with_column(&name))?;
+            let ty = KeyType::from_arrow(data_type).map_err(|e| e.with_column(&name))?;
+            let (descending, nulls) = (column.descending, column.nulls);
+            columns.push(KeyColumn { name, ty, descending, nulls });
+            paths.push(places);
+        }
+        Ok(Self { shape: KeyShape::try_new(columns)?, paths })
+    }
+
+    /// The arrays of the sort columns.
+    pub(super) fn arrays(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+        self.paths.iter().map(|path| leaf(columns, path)).collect()
+    }
+
+    /// The keys of `len` rows from row `start` on.
+    pub(super) fn encode(&self, arrays: &[ArrayRef], start: usize, len: usize) -> Result<Keys> {
+        if arrays.is_empty() {
+            return Ok(Keys::Packed(vec![0; len]));
+        }
+        let slices: Vec<ArrayRef> = arrays.iter().map(|array| array.slice(start, len)).collect();
+        encode_arrow(&self.shape, &slices)
+    }
+
+    /// The names of the sort columns, for messages.
+    pub(super) fn names(&self) -> String {
+        let names: Vec<&str> = self.shape.columns().iter().map(|c| c.name.as_str()).collect();
+        names.join(", ")
+    }
+}
+
+fn find<'a>(path: &[String], mut fields: &'a Fields) -> Result<(Vec<usize>, &'a DataType)> {
+    let mut places = Vec::with_capacity(path.len());
+    let mut found: Option<&DataType> = None;
+    for name in path {
+        fields = match found {
+            None => fields,
+            Some(DataType::Struct(fields)) => fields,
+            Some(_) => return Err(unknown(fields)),
+        };
+        let Some((place, field)) = fields.find(name) else { return Err(unknown(fields)) };
+        places.push(place);
+        found = Some(field.data_type());
+    }
+    let data_type = found.ok_or_else(|| Error::new(Kind::Internal, "sort column has no name"))?;
+    Ok((places, data_type))
+}
+
+fn unknown(fields: &Fields) -> Error {
+    let names = fields.iter().take(NAMES_MAX).map(|field| format!("`{}`", field.name()));
+    let more = if fields.len() > NAMES_MAX { ", ..." } else { "" };
+    Error::new(Kind::UnknownColumn, "sort column is in no source").with_hint(format!(
+        "the columns are {}{more}; a name with a dot goes in double quotes",
+        names.collect::<Vec<_>>().join(", ")
+    ))
+}
+
+fn leaf(columns: &[ArrayRef], path: &[usize]) -> Result<ArrayRef> {
+    let missing = || Error::new(Kind::Internal, "a batch lacks a sort column");
+    let (first, rest) = path.split_first().ok_or_else(missing)?;
+    let mut array = Arc::clone(columns.get(*first).ok_or_else(missing)?);
+    let mut nulls: Option<NullBuffer> = None;
+    for place in rest {
+        let structs = array.as_struct_opt().ok_or_else(missing)?;
+        nulls = NullBuffer::union(nulls.as_ref(), structs.nulls());
+        let next = Arc::clone(structs.columns().get(*place).ok_or_else(missing)?);
+        array = next;
+    }
+    let Some(nulls) = nulls.filter(|nulls| nulls.null_count() > 0) else { return Ok(array) };
+    with_nulls(&array, &nulls)
+}
+
+/// `array` with more nulls.
+fn with_nulls(array: &ArrayRef, nulls: &NullBuffer) -> Result<ArrayRef> {
+    match array.data_type() {
+        DataType::Null => Ok(Arc::clone(array)),
+        // A run has no null buffer of its own: its rows are taken one by one.
+        DataType::RunEndEncoded(..) => {
+            let rows: arrow_array::UInt64Array = (0..array.len())
+                .map(|row| nulls.is_valid(row).then_some(row as u64))
+                .collect();
+            arrow_select::take::take(array, &rows, None).map_err(Error::from_arrow)
+        }
+        _ => {
+            let all = NullBuffer::union(array.nulls(), Some(nulls));
+            let data = array.to_data().into_builder().nulls(all).build();
+            Ok(make_array(data.map_err(Error::from_arrow)?))
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! One source on its way: the batch in flight, and its keys slice by slice.
+//!
+//! ```text
+//! reader ─▶ batch ─ adapt ─▶ held: rows 4096..8192 of the source
+//!                             keys of rows 4096..5120 │ one slice ahead │ not yet
+//! ```
+//!
+//! # Invariants
+//! The next batch is asked for when all keys of the one before were given out. Rows are counted over
+//! the whole source.
+//!
+//! # Cost
+//! Keys of two slices; a batch is held until its last row has left.
+//!
+//! # Not here
+//! Who is next (`crate::plan`).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::ArrowError;
+
+use super::key::KeyColumns;
+use super::schema::Adapter;
+use super::{Reader, Source};
+use crate::key::Keys;
+use crate::{Error, Result};
+
+/// Rows whose keys are encoded at once: enough to forget the call, few enough for the cache.
+const SLICE_ROWS: usize = 4096;
+
+/// A batch of a source, brought to the schema of all.
+pub(super) struct Held {
+    /// Row of the source that is its first.
+    pub(super) first_row: u64,
+    pub(super) rows: usize,
+    pub(super) columns: Vec<ArrayRef>,
+    keys: Vec<ArrayRef>,
+}
+
+impl Held {
+    pub(super) fn end(&self) -> u64 {
+        self.first_row + self.rows as u64
+    }
+}
+
+/// A source.
+pub(super) struct Lane {
+    index: usize,
+    path: Option<String>,
+    /// None once it has ended. Locked by nobody: a lane is shared while rows are ordered, and a reader
+    /// need not be.
+    reader: Mutex<Option<Reader>>,
+    adapter: Adapter,
+    /// Rows of all batches so far.
+    rows: u64,
+    /// Batches of which rows may still leave.
+    pub(super) held: VecDeque<Arc<Held>>,
+    slices: Mutex<Slices>,
+    /// Bytes of a row, as the last batch has it.
+    pub(super) row_bytes: usize,
+}
+
+#[derive(Default)]
+struct Slices {
+    held: Option<Arc<Held>>,
+    next: usize,
+    ahead: Option<Keys>,
+}
+
+impl Slices {
+    fn encode(&self, key: &KeyColumns) -> Result<Option<Keys>> {
+        let Some(held) = &self.held else { return Ok(None) };
+        let len = SLICE_ROWS.min(held.rows - self.next);
+        if len == 0 {
+            return Ok(None);
+        }
+        key.encode(&held.keys, self.next, len).map(Some)
+    }
+}
+
+impl Lane {
+    pub(super) fn new(index: usize, source: Source, adapter: Adapter) -> Self {
+        Self {
+            index,
+            path: source.path,
+            reader: Mutex::new(Some(source.reader)),
+            adapter,
+            rows: 0,
+            held: VecDeque::new(),
+            slices: Mutex::default(),
+            row_bytes: 0,
+        }
+    }
+
+    /// Keys of the next rows; none when the batch in flight is used up.
+    pub(super) fn next_keys(&self, key: &KeyColumns) -> Result<Option<Keys>> {
+        let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        let keys = match slices.ahead.take() {
+            Some(keys) => Some(keys),
+            None => slices.encode(key).map_err(|e| self.tell(e))?,
+        };
+        slices.next += keys.as_ref().map_or(0, Keys::len);
+        Ok(keys)
+    }
+
+    /// Encodes the keys that [`next_keys`](Self::next_keys) will give.
+    pub(super) fn encode_ahead(&self, key: &KeyColumns) {
+        let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        if slices.ahead.is_none() {
+            // An error comes again when the keys are asked for.
+            slices.ahead = slices.encode(key).unwrap_or_default();
+        }
+    }
+
+    /// Asks for the next batch that has rows; whether there is one.
+    pub(super) fn pull(&mut self, key: &KeyColumns) -> Result<bool, ArrowError> {
+        *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = Slices::default();
+        loop {
+            let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let Some(next) = reader.as_mut().and_then(Iterator::next) else {
+                *reader = None;
+                return Ok(false);
+            };
+            let batch = next.map_err(|e| self.failed(e))?;
+            let tell = |e: Error| self.tell(e.with_row(self.rows)).into_arrow();
+            let columns = self.adapter.adapt(&batch).map_err(tell)?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let keys = key.arrays(&columns).map_err(tell)?;
+            let bytes = |array: &ArrayRef| {
+                let data = array.to_data();
+                data.get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+            };
+            self.row_bytes = columns.iter().map(bytes).sum::<usize>() / batch.num_rows();
+            let rows = batch.num_rows();
+            let held = Arc::new(Held { first_row: self.rows, rows, columns, keys });
+            self.rows += rows as u64;
+            self.held.push_back(Arc::clone(&held));
+            self.slices = Mutex::new(Slices { held: Some(held), next: 0, ahead: None });
+            return Ok(true);
+        }
+    }
+
+    /// Lets go what no row leaves from any more: all before row `low` of the source.
+    pub(super) fn release(&mut self, low: u64) {
+        while self.held.front().is_some_and(|held| held.end() <= low) {
+            self.held.pop_front();
+        }
+    }
+
+    /// Names the source.
+    pub(super) fn tell(&self, error: Error) -> Error {
+        match &self.path {
+            Some(path) => error.with_path(path),
+            None => error.in_source(self.index),
+        }
+    }
+
+    /// What a foreign reader raised stays as it is; errors of Plait and Arrow name the source.
+    fn failed(&self, error: ArrowError) -> ArrowError {
+        match error {
+            ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
+                Ok(error) => self.tell(*error).into_arrow(),
+                Err(inner) => ArrowError::ExternalError(inner),
+            },
+            error => self.tell(Error::from_arrow(error)).into_arrow(),
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! A merge that is pulled: sorted record-batch sources in, one sorted stream of batches out.
+//!
+//! ```text
+//! reader 0 ─┐  one batch in flight each                       ┌─ gather column 0 ─┐
+//! reader 1 ─┼─ adapt ─ keys by slice ─▶ plan::Merge ─▶ Runs ─▶┼─ gather column 1 ─┼─▶ batches
+//! reader 2 ─┘                                                 └─ order the next … ┘
+//! ```
+//!
+//! # Invariants
+//! A reader is asked for a batch only when no further row can leave without it. Equal keys leave in
+//! source order, then row order. Whatever a task drops, it was not the last to hold it: sources'
+//! buffers are let go on the caller's thread only.
+//!
+//! # Cost
+//! Memory: one batch a source, the keys of two slices of each, and one stretch of rows on its way out
+//! (at most [`merge::STRETCH_BYTES`] unless one batch is more). Time: encode, ⌈log2 k⌉ comparisons and
+//! one copy a row.
+//!
+//! # Not here
+//! Threads ([`Workers`] is what a shell brings), files, Python.
+
+mod gather;
+mod key;
+mod lane;
+mod merge;
+mod schema;
+
+use arrow_array::RecordBatchReader;
+use arrow_schema::ArrowError;
+
+pub use merge::MergeStream;
+pub use schema::{MetadataConflicts, Unite};
+
+use crate::key::SortOrder;
+
+/// A reader of record batches that can be used from another thread.
+pub type Reader = Box<dyn RecordBatchReader + Send>;
+
+/// One source: its batches, and what it is called in messages.
+pub struct Source {
+    /// The batches, in order.
+    pub reader: Reader,
+    /// The file it is, if it is one; otherwise messages name its place in the list.
+    pub path: Option<String>,
+}
+
+/// How to merge.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The order of the sources and of the result.
+    pub order: SortOrder,
+    /// Rows of every batch but the last, at least 1.
+    pub batch_rows: usize,
+    /// Whether the order of the sources is not checked.
+    pub assume_sorted: bool,
+    /// How sources are brought to one schema.
+    pub unite: Unite,
+}
+
+/// Does pieces of work that do not wait for each other.
+pub trait Workers: Send {
+    /// Calls `task(i)` once for every `i` in `0..count`, in any order, perhaps at once, and returns
+    /// when all have returned.
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
+
+    /// Asked now and then whether to go on.
+    ///
+    /// # Errors
+    /// Whatever the stream shall end with.
+    fn check(&self) -> Result<(), ArrowError> {
+        Ok(())
+    }
+}
+
+/// The caller's thread alone.
+pub struct Alone;
+
+impl Workers for Alone {
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        (0..count).for_each(task);
+    }
+}

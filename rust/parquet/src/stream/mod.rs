@@ -1,0 +1,68 @@
+//! What a merge of record batches needs of the world: files as readers, options, threads.
+//!
+//! ```text
+//! "a.parquet" ─ file ─▶ record batches ─┐
+//! any reader ───────────────────────────┴─▶ plait_core::stream ◀─ beside ─ a thread for a moment
+//! ```
+//!
+//! # Invariants
+//! No thread exists but while a batch is made.
+//!
+//! # Not here
+//! The merge (`plait_core::stream`).
+
+mod beside;
+mod file;
+
+use plait_core::Result;
+use plait_core::key::SortOrder;
+use plait_core::stream::{MetadataConflicts, Options, Unite};
+use serde::Deserialize;
+
+pub use beside::Beside;
+pub use file::open;
+
+use crate::options::{MetadataConflictsOption, MissingOption, WidenOption};
+
+/// Options of a merge of record batches.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StreamOptions {
+    /// Sort order as text.
+    pub sort_by: String,
+    /// Rows of every batch but the last.
+    pub batch_rows: usize,
+    /// Check no order at all.
+    pub assume_sorted: bool,
+    /// `lossless` or `error`.
+    pub widen: WidenOption,
+    /// `null` or `error`.
+    pub missing: MissingOption,
+    /// `first`, `drop` or `error`.
+    pub metadata_conflicts: MetadataConflictsOption,
+    /// Threads that order and copy; absent = one per core.
+    pub threads: Option<usize>,
+}
+
+impl StreamOptions {
+    /// The same as the core reads them.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for a sort order that cannot be read.
+    pub fn to_core(&self) -> Result<Options> {
+        Ok(Options {
+            order: SortOrder::try_parse(&self.sort_by)?,
+            batch_rows: self.batch_rows,
+            assume_sorted: self.assume_sorted,
+            unite: Unite {
+                widen: matches!(self.widen, WidenOption::Lossless),
+                missing: matches!(self.missing, MissingOption::Null),
+                metadata: match self.metadata_conflicts {
+                    MetadataConflictsOption::First => MetadataConflicts::First,
+                    MetadataConflictsOption::Drop => MetadataConflicts::Drop,
+                    MetadataConflictsOption::Error => MetadataConflicts::Error,
+                },
+            },
+        })
+    }
+}

@@ -1,0 +1,108 @@
+//! `merge_streams`: Arrow sources of any library and Parquet files in, one stream out.
+//!
+//! # Invariants
+//! Sources are asked on the thread of whoever reads the stream. A panic becomes `InternalError`, and
+//! Ctrl-C is seen between two stretches of rows.
+//!
+//! # Not here
+//! The merge (`plait_core::stream`), threads and files (`plait_parquet::stream`).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, SchemaRef};
+use plait_core::stream::{MergeStream, Source, Workers};
+use plait_parquet::stream::{Beside, StreamOptions, open};
+use pyo3::prelude::*;
+use pyo3::types::PyString;
+
+use crate::border::parse;
+use crate::capsule;
+use crate::stream::PyStream;
+
+/// How often signals are looked for.
+const POLL: Duration = Duration::from_millis(50);
+
+/// A stream of the rows of `sources`: paths, or what has record batches.
+pub(crate) fn merge_streams(
+    py: Python<'_>,
+    sources: Vec<Bound<'_, PyAny>>,
+    options: &str,
+) -> PyResult<PyStream> {
+    let raise = |e| crate::errors::exception(py, &e);
+    let options: StreamOptions = parse(options).map_err(raise)?;
+    let core = options.to_core().map_err(raise)?;
+    let mut readers = Vec::with_capacity(sources.len());
+    for source in sources {
+        match source.cast::<PyString>() {
+            Ok(path) => {
+                let path = path.to_str()?;
+                let files = py.detach(|| open(path, core.batch_rows));
+                readers.extend(files.map_err(raise)?);
+            }
+            Err(_) => readers.push(Source { reader: capsule::reader(&source)?, path: None }),
+        }
+    }
+    let workers = Watched {
+        beside: Beside::new(options.threads),
+        looked: Mutex::new(Instant::now()),
+    };
+    let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
+    let merge = merge.map_err(raise)?;
+    Ok(PyStream::new(Box::new(Caught { schema: merge.schema(), merge: Some(merge) })))
+}
+
+/// Threads, and signals.
+struct Watched {
+    beside: Beside,
+    looked: Mutex<Instant>,
+}
+
+impl Workers for Watched {
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.beside.run(count, task);
+    }
+
+    fn check(&self) -> Result<(), ArrowError> {
+        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        if looked.elapsed() < POLL {
+            return Ok(());
+        }
+        *looked = Instant::now();
+        drop(looked);
+        Python::attach(|py| py.check_signals()).map_err(|e| ArrowError::ExternalError(Box::new(e)))
+    }
+}
+
+/// A panic must not cross the C interface.
+struct Caught {
+    schema: SchemaRef,
+    merge: Option<MergeStream>,
+}
+
+impl Iterator for Caught {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let merge = self.merge.as_mut()?;
+        match catch_unwind(AssertUnwindSafe(|| merge.next())) {
+            Ok(Some(Ok(batch))) => Some(Ok(batch)),
+            Ok(last) => {
+                self.merge = None;
+                last
+            }
+            Err(payload) => {
+                self.merge = None;
+                Some(Err(crate::panics::error(payload.as_ref()).into_arrow()))
+            }
+        }
+    }
+}
+
+impl RecordBatchReader for Caught {
+    fn schema(&self) -> SchemaRef {
+        self.schema.clone()
+    }
+}
