@@ -104,7 +104,7 @@ def merge_streams(
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),
         "threads": _count(threads, "threads"),
     }
-    listed = [
+    listed: list[object] = [
         _path(source, "sources") if isinstance(source, str | bytes | os.PathLike) else source
         for source in sources
     ]

@@ -45,10 +45,8 @@ pub(crate) fn merge_streams(
             Err(_) => readers.push(Source { reader: capsule::reader(&source)?, path: None }),
         }
     }
-    let workers = Watched {
-        beside: Beside::new(options.threads),
-        looked: Mutex::new(Instant::now()),
-    };
+    let workers =
+        Watched { beside: Beside::new(options.threads), looked: Mutex::new(Instant::now()) };
     let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
     let merge = merge.map_err(raise)?;
     Ok(PyStream::new(Box::new(Caught { schema: merge.schema(), merge: Some(merge) })))

@@ -113,9 +113,8 @@ fn with_nulls(array: &ArrayRef, nulls: &NullBuffer) -> Result<ArrayRef> {
         DataType::Null => Ok(Arc::clone(array)),
         // A run has no null buffer of its own: its rows are taken one by one.
         DataType::RunEndEncoded(..) => {
-            let rows: arrow_array::UInt64Array = (0..array.len())
-                .map(|row| nulls.is_valid(row).then_some(row as u64))
-                .collect();
+            let rows: arrow_array::UInt64Array =
+                (0..array.len()).map(|row| nulls.is_valid(row).then_some(row as u64)).collect();
             arrow_select::take::take(array, &rows, None).map_err(Error::from_arrow)
         }
         _ => {

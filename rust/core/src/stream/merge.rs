@@ -159,7 +159,8 @@ impl MergeStream {
 
     /// Copies the pending rows that fill whole batches, and orders on meanwhile.
     fn copy(&mut self) -> Result<(), ArrowError> {
-        let is_last = self.state == State::Ordered || self.failed.is_some();
+        let is_last = self.state == State::Ordered;
+        let stops = is_last || self.failed.is_some();
         let whole = self.order.rows / self.batch_rows * self.batch_rows;
         let rows = if is_last { self.order.rows } else { whole };
         let parts = self.order.parts(rows, self.batch_rows, &self.lanes)?;
@@ -177,13 +178,13 @@ impl MergeStream {
                 } else if let Some(lane) = lanes.get(at - copied.len()) {
                     lane.encode_ahead(key);
                 }
-            } else if !is_last {
+            } else if !stops {
                 let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
                 let next = ahead.0.go_on(goal, lanes, key);
                 ahead.1 = next;
             }
         };
-        let tasks = 1 + copied.len() + if is_last { 0 } else { lanes.len() };
+        let tasks = 1 + copied.len() + if stops { 0 } else { lanes.len() };
         let workers: &dyn Workers =
             if rows * columns < WORK_VALUES_MIN { &Alone } else { &*self.workers };
         workers.run(tasks, &task);
@@ -203,7 +204,9 @@ impl MergeStream {
                     self.copy_in_halves(part)?;
                 }
                 Some(Err(e)) => return Err(e),
-                None => return Err(Error::new(Kind::Internal, "a column was not copied").into_arrow()),
+                None => {
+                    return Err(Error::new(Kind::Internal, "a column was not copied").into_arrow());
+                }
             }
         }
         self.order.release(&mut self.lanes);
@@ -304,10 +307,12 @@ impl Order {
             let step = self.merge.step((goal - self.rows) as u64, None, &mut self.runs);
             for run in self.runs.as_slice() {
                 self.taken[run.source.index()] = run.end();
-                self.pending.push_back(*run);
-                self.rows += run.len as usize;
             }
+            self.pending.extend(self.runs.as_slice());
+            self.rows += usize::try_from(self.runs.rows()).unwrap_or(usize::MAX - self.rows);
             match step {
+                // What comes after the last row that was asked for is not looked at.
+                _ if self.rows >= goal => {}
                 Step::Need(source) => {
                     let lane = &lanes[source.index()];
                     let Some(keys) = lane.next_keys(key)? else { return Ok(Next::Pull(source)) };
@@ -330,7 +335,12 @@ impl Order {
     }
 
     /// Takes the next `rows` pending rows, in parts of whole batches.
-    fn parts(&mut self, rows: usize, batch_rows: usize, lanes: &[Lane]) -> Result<Vec<Part>, ArrowError> {
+    fn parts(
+        &mut self,
+        rows: usize,
+        batch_rows: usize,
+        lanes: &[Lane],
+    ) -> Result<Vec<Part>, ArrowError> {
         let part_rows = (PART_ROWS / batch_rows).max(1) * batch_rows;
         let mut parts = Vec::with_capacity(rows.div_ceil(part_rows));
         let mut left = rows;

@@ -24,6 +24,8 @@ mod key;
 mod lane;
 mod merge;
 mod schema;
+#[cfg(test)]
+mod tests;
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::ArrowError;

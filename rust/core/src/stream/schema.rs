@@ -91,11 +91,7 @@ pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<(SchemaRef, Vec
             continue;
         }
         if !how.missing {
-            problems.push(format!(
-                "`{}` is in {count} of {} sources",
-                field.name(),
-                schemas.len()
-            ));
+            problems.push(format!("`{}` is in {count} of {} sources", field.name(), schemas.len()));
         }
         field.set_nullable(true);
     }
@@ -177,8 +173,9 @@ impl Adapter {
         for (place, to) in self.places.iter().zip(self.to.fields()) {
             let column = match place {
                 None => new_null_array(to.data_type(), batch.num_rows()),
-                Some(i) => widen(batch.column(*i), to.data_type())
-                    .map_err(|e| e.with_column(to.name()))?,
+                Some(i) => {
+                    widen(batch.column(*i), to.data_type()).map_err(|e| e.with_column(to.name()))?
+                }
             };
             if !to.is_nullable() && column.logical_null_count() > 0 {
                 return Err(Error::new(Kind::SchemaDrift, "nulls in a column that has none")
@@ -241,7 +238,8 @@ fn widen(array: &ArrayRef, to: &DataType) -> Result<ArrayRef> {
                 });
             }
             let nulls = structs.nulls().cloned();
-            let made = StructArray::try_new_with_length(fields.clone(), columns, nulls, array.len());
+            let made =
+                StructArray::try_new_with_length(fields.clone(), columns, nulls, array.len());
             Ok(Arc::new(made.map_err(cannot)?))
         }
         (DataType::List(_), DataType::List(item)) => list::<i32>(array, item),
