@@ -159,6 +159,15 @@ impl Iterator for Batches {
     }
 }
 
+impl Drop for Batches {
+    fn drop(&mut self) {
+        // Without the interpreter the iterator would wait for the next call of this library.
+        if let Some(rest) = self.rest.take() {
+            let _ = Python::try_attach(|_| drop(rest));
+        }
+    }
+}
+
 impl RecordBatchReader for Batches {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)

@@ -10,6 +10,7 @@
 //! # Not here
 //! What the work is (`plait_core::stream`).
 
+use std::panic;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
@@ -42,13 +43,21 @@ impl Workers for Beside {
             }
         };
         thread::scope(|scope| {
+            let mut handles = Vec::new();
             for _ in 1..self.threads.min(count) {
                 let thread = thread::Builder::new().name("plait-beside".to_owned());
-                if thread.spawn_scoped(scope, work).is_err() {
-                    break;
+                match thread.spawn_scoped(scope, work) {
+                    Ok(handle) => handles.push(handle),
+                    Err(_) => break,
                 }
             }
             work();
+            // The scope alone waits for the work, not for the threads to be gone.
+            for handle in handles {
+                if let Err(payload) = handle.join() {
+                    panic::resume_unwind(payload);
+                }
+            }
         });
     }
 }
