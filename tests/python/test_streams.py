@@ -257,8 +257,10 @@ def test_any_library_gives_and_takes():
 
     assert pa.table(stream()).column("v").cast(pa.string()).to_pylist() == expected
     assert pl.DataFrame(stream())["v"].to_list() == expected
-    pa.RecordBatchReader.from_stream(stream())
-    assert [v for (v,) in duckdb.sql("select v from reader").fetchall()] == expected
+    # The relation is read while the query runs: each needs a connection of its own.
+    connection = duckdb.connect()
+    connection.register("merged", pa.RecordBatchReader.from_stream(stream()))
+    assert [v for (v,) in connection.sql("select v from merged").fetchall()] == expected
     again = plait.merge_streams([stream(), table], sort_by="k")
     assert pa.table(again).num_rows == 10
 
