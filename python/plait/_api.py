@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import operator
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native
@@ -64,6 +64,7 @@ def merge(
     memory_limit: Size = "512MB",
     if_exists: Literal["error", "add"] = "error",
     empty_output: bool = True,
+    storage_options: Mapping[str, str] | None = None,
     progress: OnProgress | None = None,
 ) -> MergeReport:
     """Merges sorted Parquet files into sorted files whose key ranges do not overlap.
@@ -113,6 +114,8 @@ def merge(
         if_exists: What to do when the folder holds Parquet files already, or the file exists:
             refuse, or add to the folder.
         empty_output: Whether to write one file without rows when there are no rows.
+        storage_options: Settings of object stores, by the names that delta-rs and Polars use, such
+            as `{"aws_region": "eu-central-1"}`. They win over those of the environment.
         progress: Called a few times a second with a `Progress`. What it raises stops the merge.
 
     Returns:
@@ -169,6 +172,7 @@ def merge(
         "memory_limit": _size(memory_limit, "memory_limit"),
         "if_exists": _choice(if_exists, "if_exists"),
         "empty_output": _flag(empty_output, "empty_output"),
+        "storage_options": _settings(storage_options),
     }
     return MergeReport.from_dict(_call(_native.merge, options, progress))
 
@@ -179,6 +183,7 @@ def verify(
     against: Paths | None = None,
     sort_by: SortBy | None = None,
     memory_limit: Size = "512MB",
+    storage_options: Mapping[str, str] | None = None,
     check: bool = True,
     progress: OnProgress | None = None,
 ) -> VerifyReport:
@@ -191,6 +196,7 @@ def verify(
         against: Files that must hold the same rows, in whatever order and split.
         sort_by: The order to check; `None` takes the order that the files declare.
         memory_limit: Memory for buffers, in bytes or as text.
+        storage_options: Settings of object stores, as for `merge`.
         check: Whether a difference raises; otherwise it is only reported.
         progress: Called a few times a second with a `Progress`.
 
@@ -212,6 +218,7 @@ def verify(
         "against": None if against is None else _paths(against, "against"),
         "sort_by": sort_text(sort_by),
         "memory_limit": _size(memory_limit, "memory_limit"),
+        "storage_options": _settings(storage_options),
     }
     report = VerifyReport.from_dict(_call(_native.verify, options, progress))
     if check and not report.ok:
@@ -222,7 +229,9 @@ def verify(
     return report
 
 
-def inspect(file: Path, *, pages: bool = False) -> FileReport:
+def inspect(
+    file: Path, *, pages: bool = False, storage_options: Mapping[str, str] | None = None
+) -> FileReport:
     """Describes a Parquet file: sizes, order, schema, row groups, columns.
 
     Reads the footer, and the first and last key where the file declares an order.
@@ -230,6 +239,7 @@ def inspect(file: Path, *, pages: bool = False) -> FileReport:
     Args:
         file: Path or object store URL of one file.
         pages: Whether to count the pages of every column chunk, which reads the page indexes.
+        storage_options: Settings of object stores, as for `merge`.
 
     Returns:
         Sizes, declared order, metadata, schema, and statistics of every column chunk.
@@ -245,7 +255,11 @@ def inspect(file: Path, *, pages: bool = False) -> FileReport:
         >>> report.rows, report.row_groups[0].columns[0].max
         (2, '2')
     """
-    options = {"file": _path(file, "file"), "pages": _flag(pages, "pages")}
+    options = {
+        "file": _path(file, "file"),
+        "pages": _flag(pages, "pages"),
+        "storage_options": _settings(storage_options),
+    }
     return FileReport.from_dict(_call(_native.inspect, options, None))
 
 
@@ -281,6 +295,26 @@ def _paths(paths: object, name: str) -> list[str]:
     if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike):
         return [_path(path, name) for path in paths]
     return [_path(paths, name)]
+
+
+def _settings(settings: object) -> dict[str, str]:
+    if settings is None:
+        return {}
+    if isinstance(settings, Mapping):
+        texts = {name: _setting(value) for name, value in settings.items()}
+        if all(isinstance(text, str) for pair in texts.items() for text in pair):
+            return texts
+    raise InvalidArgument.of(
+        "`storage_options` is not a mapping from names to texts",
+        hint='give something like {"aws_region": "eu-central-1"}',
+    )
+
+
+def _setting(value: object) -> object:
+    # True and 5 are what others accept, too.
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int) else value
 
 
 def _count(value: object, name: str) -> int | None:

@@ -53,6 +53,7 @@ _MERGE_HELP: dict[str, str] = {
     "memory_limit": "memory for buffers",
     "if_exists": "when the output exists: refuse, or add to the folder",
     "empty_output": "write one file without rows when there are no rows, or not",
+    "storage_options": "a setting of object stores, such as aws_region=eu-central-1; repeatable",
 }
 
 _OVERLAY_HELP: dict[str, str] = {
@@ -130,6 +131,7 @@ def parser() -> argparse.ArgumentParser:
     )
     _add_option(verify, "sort_by", None, _MERGE_HELP["sort_by"])
     _add_option(verify, "memory_limit", "512MB", _MERGE_HELP["memory_limit"])
+    _add_option(verify, "storage_options", None, _MERGE_HELP["storage_options"])
     _add_printing(verify)
 
     overlay = _parser_of(commands.add_parser, "overlay", help="join layers by position")
@@ -155,6 +157,7 @@ def parser() -> argparse.ArgumentParser:
     describe.description = _first_line(plait.inspect.__doc__)
     describe.add_argument("file", metavar="FILE", help="file or URL")
     describe.add_argument("--pages", action="store_true", help="count the pages, too")
+    _add_option(describe, "storage_options", None, _MERGE_HELP["storage_options"])
     describe.add_argument("--json", action="store_true", help="print the report as JSON")
     return root
 
@@ -226,6 +229,8 @@ def _add_option(command: argparse.ArgumentParser, name: str, default: Any, text:
         settings.update(type=_mark, metavar="NAME")
     elif name in _SIZES:
         settings.update(type=_size, metavar="SIZE")
+    elif name == "storage_options":
+        settings.update(action=_Setting, type=_setting, metavar="NAME=VALUE")
     elif name == "copy_tiers":
         settings.update(type=_tiers, metavar="TIERS", help=f"{text} (default: {','.join(default)})")
     elif name in _TEXTS:
@@ -263,6 +268,29 @@ def _pairs(text: str) -> dict[str, str]:
     if any(not equals for _, equals, _ in pairs):
         raise argparse.ArgumentTypeError(f"`{text}` is not NAME=VALUE,NAME=VALUE")
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+class _Setting(argparse.Action):
+    """Collects settings into one mapping."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - the signature is argparse's
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - the signature is argparse's
+        option_string: str | None = None,  # noqa: ARG002 - the signature is argparse's
+    ) -> None:
+        """Adds one setting."""
+        name, value = values
+        settings = {**(getattr(namespace, self.dest) or {}), name: value}
+        setattr(namespace, self.dest, settings)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, is_setting, value = text.partition("=")
+    if not (name and is_setting):
+        raise argparse.ArgumentTypeError(f"`{text}` is not of the form NAME=VALUE")
+    return name, value
 
 
 def _tiers(text: str) -> tuple[str, ...]:

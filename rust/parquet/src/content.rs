@@ -160,7 +160,10 @@ pub(crate) fn compare_outputs(
     let hash_in = hash(&rows_in, context)?;
     let mut sources = Vec::new();
     for (i, output) in outputs.iter().enumerate() {
-        let store = store::open(&output.temp.path().display().to_string())?;
+        let path = output.temp.local_path().ok_or_else(|| {
+            Error::new(Kind::Internal, "an output that is to be compared cannot be read")
+        })?;
+        let store = store::open(&path.display().to_string())?;
         let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
         sources.push(Arc::new(Source::open(id, store)?));
     }

@@ -15,18 +15,19 @@ use crate::context::Context;
 use crate::leaf::OutputLeaf;
 use crate::schema::Reconciled;
 use crate::source::Source;
-use crate::store::{self, Store};
+use crate::store::{Store, Stores};
 
 /// Opens every source named by `patterns`, in order, with ids from `first_id` on.
 ///
 /// # Errors
-/// As [`store::list`], [`store::open`], [`Source::open`].
+/// As [`Stores::list`], [`Stores::open`], [`Source::open`].
 pub(crate) fn open_sources(
     patterns: &[String],
     first_id: usize,
+    stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
-    let paths = store::list(patterns)?;
+    let paths = stores.list(patterns)?;
     let mut sources = Vec::with_capacity(paths.len());
     for (i, path) in paths.iter().enumerate() {
         context.check_cancelled()?;
@@ -34,7 +35,7 @@ pub(crate) fn open_sources(
             Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
         })?);
         let store: Arc<dyn Store> =
-            Arc::new(Watched { inner: store::open(path)?, context: context.clone() });
+            Arc::new(Watched { inner: stores.open(path)?, context: context.clone() });
         sources.push(Arc::new(Source::open(id, store)?));
     }
     Ok(sources)

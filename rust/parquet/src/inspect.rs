@@ -22,6 +22,7 @@ use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
 use crate::schema::{Policy, reconcile};
 use crate::source::Source;
+use crate::store::Stores;
 
 /// What to look at.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,11 +34,18 @@ pub struct InspectOptions {
     pub pages: bool,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
+    /// Settings of object stores.
+    pub storage_options: BTreeMap<String, String>,
 }
 
 impl Default for InspectOptions {
     fn default() -> Self {
-        Self { file: String::new(), pages: false, memory_limit: 512_000_000 }
+        Self {
+            file: String::new(),
+            pages: false,
+            memory_limit: 512_000_000,
+            storage_options: BTreeMap::new(),
+        }
     }
 }
 
@@ -116,7 +124,19 @@ const METADATA_CHARS_MAX: usize = 200;
 /// # Errors
 /// A file that cannot be read.
 pub fn inspect(options: &InspectOptions, context: &Context) -> Result<InspectReport> {
-    let sources = open_sources(std::slice::from_ref(&options.file), 0, context)?;
+    inspect_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+}
+
+/// Inspects one file of `stores`.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_in(
+    options: &InspectOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<InspectReport> {
+    let sources = open_sources(std::slice::from_ref(&options.file), 0, stores, context)?;
     let [source] = sources.as_slice() else {
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
             .with_got(format!("{} files", sources.len())));

@@ -6,6 +6,8 @@
 //! # Not here
 //! Units such as `"128MB"` (the Python layer).
 
+use std::collections::BTreeMap;
+
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -71,6 +73,9 @@ pub struct MergeOptions {
     pub if_exists: IfExists,
     /// Whether sources without rows give one output without rows.
     pub empty_output: bool,
+    /// Settings of object stores, by the names that `object_store` knows.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub storage_options: BTreeMap<String, String>,
 }
 
 impl Default for MergeOptions {
@@ -104,6 +109,7 @@ impl Default for MergeOptions {
             memory_limit: 512_000_000,
             if_exists: IfExists::Error,
             empty_output: true,
+            storage_options: BTreeMap::new(),
         }
     }
 }

@@ -33,7 +33,7 @@ use crate::encode::chunk::Verbatim;
 use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
 use crate::source::Source;
-use crate::target::{Target, TempFile};
+use crate::target::TempFile;
 use crate::weave::{Loom, Steps};
 
 /// Rows between two entries of `plait.key_index`.
@@ -99,16 +99,16 @@ pub struct Finished {
 }
 
 impl Output {
-    /// Opens a temp file in `target` for rows of `schema`.
+    /// Makes `temp` an output for rows of `schema`.
     ///
     /// # Errors
     /// [`Kind::Storage`].
     pub fn create(
-        target: &Target,
+        temp: TempFile,
         schema: &TypePtr,
         properties: &WriterPropertiesPtr,
     ) -> Result<Self> {
-        let file = BufWriter::with_capacity(WRITE_BUFFER_BYTES, target.create()?);
+        let file = BufWriter::with_capacity(WRITE_BUFFER_BYTES, temp);
         let writer = SerializedFileWriter::new(file, Arc::clone(schema), Arc::clone(properties))
             .map_err(unwrap_error)?;
         Ok(Self {

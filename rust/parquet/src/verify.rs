@@ -11,6 +11,7 @@
 //! # Not here
 //! Repairing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plait_core::key::{KeyValue, SortOrder, decode, render};
@@ -27,6 +28,7 @@ use crate::leaf::LocationCache;
 use crate::order::{from_sources, key_leaves};
 use crate::schema::{Policy, reconcile};
 use crate::source::Source;
+use crate::store::Stores;
 
 /// Rows of keys compared at once.
 const KEY_ROWS: usize = 4096;
@@ -43,11 +45,13 @@ pub struct VerifyOptions {
     pub sort_by: Option<String>,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
+    /// Settings of object stores.
+    pub storage_options: BTreeMap<String, String>,
 }
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { files: Vec::new(), against: None, sort_by: None, memory_limit: 512_000_000 }
+        Self { files: Vec::new(), against: None, sort_by: None, memory_limit: 512_000_000, storage_options: BTreeMap::new() }
     }
 }
 
@@ -105,18 +109,30 @@ pub struct Against {
 /// # Errors
 /// A file that cannot be read, schemas that cannot be compared, a sort order that is not known.
 pub fn verify(options: &VerifyOptions, context: &Context) -> Result<VerifyReport> {
+    verify_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+}
+
+/// Verifies files of `stores`.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_in(
+    options: &VerifyOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<VerifyReport> {
     if options.files.is_empty() {
         return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify")
             .with_hint("name at least one file, folder, glob or URL"));
     }
     context.enter_stage(3);
-    let mut sources = open_sources(&options.files, 0, context)?;
+    let mut sources = open_sources(&options.files, 0, stores, context)?;
     let files = sources.len();
     if let Some(against) = &options.against {
         if against.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify against"));
         }
-        sources.extend(open_sources(against, files, context)?);
+        sources.extend(open_sources(against, files, stores, context)?);
     }
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,

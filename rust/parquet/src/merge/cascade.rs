@@ -22,7 +22,7 @@ use std::sync::Arc;
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::prepare::{Prepared, Shared, prepare_from};
+use super::prepare::{Origin, Prepared, Shared, prepare_from};
 use super::{Stopped, run};
 use crate::context::Context;
 use crate::leaf::OutputLeaf;
@@ -96,15 +96,16 @@ pub(super) fn narrow(
         let part = group_options(prepared, groups, options);
         let sources = renumbered(group.iter().map(|i| Arc::clone(&prepared.sources[*i])))?;
         let temp = merge_group(prepared, sources, &part, context, with_ranks, times)?;
-        let path = temp.path().display().to_string();
-        let source = Source::open(SourceId(0), store::open(&path)?)?;
+        let path = temp.local_path().map(|path| path.display().to_string());
+        let store = store::open(&path.unwrap_or_default())?;
+        let source = Source::open(SourceId(0), store)?;
         places.push((group.first().copied().unwrap_or(0), Arc::new(source)));
         temps.push(temp);
     }
     places.sort_by_key(|(place, _)| *place);
     let sources = renumbered(places.into_iter().map(|(_, source)| source))?;
     let shared = Shared { parent: prepared, keeps_properties: true };
-    let mut narrowed = prepare_from(options, sources, Some(&shared), context, with_ranks)?;
+    let mut narrowed = prepare_from(options, sources, Origin::Some(&shared), context, with_ranks)?;
     if narrowed.reconciled.schema != prepared.reconciled.schema {
         return Err(Error::new(Kind::Internal, "groups of sources have another schema than all")
             .with_hint("please report this; a larger memory_limit merges without groups")
@@ -163,7 +164,8 @@ fn merge_group(
     times: &mut Times,
 ) -> Result<TempFile, Stopped> {
     let shared = Shared { parent, keeps_properties: false };
-    let prepared = prepare_from(part, sources, Some(&shared), context, with_ranks)?;
+    let mut prepared = prepare_from(part, sources, Origin::Some(&shared), context, with_ranks)?;
+    prepared.is_scratch = true;
     let made = run::run(&prepared, part, context, times)
         .map_err(|error| Stopped { error, is_broken: prepared.has_broken_ranks() })?;
     let first = made.outputs.into_iter().next().map(|finished| finished.temp);

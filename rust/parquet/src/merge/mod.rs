@@ -32,6 +32,7 @@ use plait_core::{Error, Result};
 use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::report::{MergeReport, Times};
+use crate::store::Stores;
 use prepare::Prepared;
 
 /// Merges as `options` say.
@@ -41,24 +42,37 @@ use prepare::Prepared;
 /// The one exception: when a rename fails or the process dies between two renames, the outputs
 /// renamed before stay, each whole; running the merge again replaces them with the same bytes.
 pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
-    let outcome = merge_with(options, context, true);
+    merge_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+}
+
+/// Merges as `options` say, what is in `stores`.
+///
+/// # Errors
+/// As [`merge`].
+pub fn merge_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<MergeReport> {
+    let outcome = merge_with(options, stores, context, true);
     context.release_idle();
     outcome
 }
 
-fn merge_with(options: &MergeOptions, context: &Context, with_ranks: bool) -> Result<MergeReport> {
+fn merge_with(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    with_ranks: bool,
+) -> Result<MergeReport> {
     let started = Instant::now();
     let cpu_before = cpu_seconds();
     options.check()?;
     let mut times = Times::default();
-    let mut report = match attempt(options, context, with_ranks, &mut times) {
+    let mut report = match attempt(options, stores, context, with_ranks, &mut times) {
         Ok(report) => report,
         Err(Stopped { is_broken: false, error }) => return Err(error),
         // Some footer does not tell what its file holds.
         Err(_) => {
             context.start_over();
             times = Times::default();
-            attempt(options, context, false, &mut times).map_err(|stopped| stopped.error)?
+            attempt(options, stores, context, false, &mut times).map_err(|stopped| stopped.error)?
         }
     };
     times.wall_s = started.elapsed().as_secs_f64();
@@ -92,13 +106,14 @@ impl From<Error> for Stopped {
 /// Merges once; what fails leaves nothing.
 fn attempt(
     options: &MergeOptions,
+    stores: &Stores,
     context: &Context,
     with_ranks: bool,
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     let started = Instant::now();
     context.enter_stage(0);
-    let prepared = prepare::prepare(options, context, with_ranks)?;
+    let prepared = prepare::prepare(options, stores, context, with_ranks)?;
     times.plan_s = started.elapsed().as_secs_f64();
     context.enter_stage(1);
     merge_prepared(&prepared, options, context, with_ranks, times).map_err(|mut stopped| {

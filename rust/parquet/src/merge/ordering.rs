@@ -147,7 +147,7 @@ impl<'a> Ordering<'a> {
             copy: None,
             ends_output: false,
             waiting: Arc::new(Waiting::new(
-                self.prepared.target.dir(),
+                &self.prepared.target.scratch(),
                 self.prepared.budget.waiting_bytes,
                 self.context,
             )),

@@ -4,7 +4,6 @@
 //! Bounds are told keys, so what they say does not depend on ranks.
 //! Nothing but the output folder has been made when this returns.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use parquet::file::properties::WriterPropertiesPtr;
@@ -26,8 +25,8 @@ use crate::properties::properties;
 use crate::ranks::RankBook;
 use crate::schema::{Reconciled, reconcile};
 use crate::source::Source;
-use crate::store;
-use crate::target::Target;
+use crate::store::{Location, Stores};
+use crate::target::{Target, TempFile};
 
 /// What a merge works on.
 pub(super) struct Prepared {
@@ -46,6 +45,9 @@ pub(super) struct Prepared {
     pub(super) cache: Arc<LocationCache>,
     pub(super) target: Arc<Target>,
     pub(super) task: String,
+    /// Whether what is made is read again and never published.
+    pub(super) is_scratch: bool,
+    pub(super) stores: Stores,
     pub(super) merge_level: u64,
 }
 
@@ -57,6 +59,22 @@ impl Prepared {
     /// Whether ranks turned out not to cover all keys.
     pub(super) fn has_broken_ranks(&self) -> bool {
         self.keys.ranks.as_ref().is_some_and(|book| book.is_broken())
+    }
+
+    /// The name of the output at `index`.
+    pub(super) fn output_name(&self, index: usize) -> String {
+        match self.target.file_name() {
+            Some(name) => name.to_owned(),
+            None => format!("part-{index:05}-{}.parquet", self.task),
+        }
+    }
+
+    /// A file for the output at `index`.
+    pub(super) fn create_output(&self, index: usize) -> Result<TempFile> {
+        match self.is_scratch {
+            true => self.target.create_scratch(),
+            false => self.target.create(&self.output_name(index)),
+        }
     }
 
     /// Footer entries that all outputs share.
@@ -74,11 +92,20 @@ impl Prepared {
 
 pub(super) fn prepare(
     options: &MergeOptions,
+    stores: &Stores,
     context: &Context,
     with_ranks: bool,
 ) -> Result<Prepared> {
-    let sources = Arc::new(open_sources(&options.sources, 0, context)?);
-    prepare_from(options, sources, None, context, with_ranks)
+    let sources = Arc::new(open_sources(&options.sources, 0, stores, context)?);
+    prepare_from(options, sources, Origin::All(stores), context, with_ranks)
+}
+
+/// What the sources of a merge are.
+pub(super) enum Origin<'a> {
+    /// All there are.
+    All(&'a Stores),
+    /// Some of another merge.
+    Some(&'a Shared<'a>),
 }
 
 /// What a merge of some of the sources takes from the merge of all.
@@ -91,10 +118,14 @@ pub(super) struct Shared<'a> {
 pub(super) fn prepare_from(
     options: &MergeOptions,
     sources: Arc<Vec<Arc<Source>>>,
-    shared: Option<&Shared<'_>>,
+    from: Origin<'_>,
     context: &Context,
     with_ranks: bool,
 ) -> Result<Prepared> {
+    let (shared, stores) = match from {
+        Origin::All(stores) => (None, stores),
+        Origin::Some(shared) => (Some(shared), &shared.parent.stores),
+    };
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,
         None => from_sources(&sources)?,
@@ -148,12 +179,13 @@ pub(super) fn prepare_from(
         None => {
             let pool = Arc::new(Pool::new(threads)?);
             // The folder comes last: input that is refused leaves no trace.
-            let target = Arc::new(Target::open(&options.out, context)?);
-            if let Err(e) = check_free(&target, options, &sources, &task) {
+            let is_read_again = options.verify.is_some() || options.sha256;
+            let target = Target::open(&options.out, stores, context)?.with_copies(is_read_again);
+            if let Err(e) = check_free(&target, options, &sources, stores, &task) {
                 target.abandon();
                 return Err(e);
             }
-            (pool, target)
+            (pool, Arc::new(target))
         }
     };
     let merge_level = 1 + sources.iter().map(|s| level(s)).max().unwrap_or(0);
@@ -171,6 +203,8 @@ pub(super) fn prepare_from(
         cache,
         target,
         task,
+        is_scratch: false,
+        stores: stores.clone(),
         merge_level,
     })
 }
@@ -252,6 +286,7 @@ fn task_hash(options: &MergeOptions, order: &SortOrder, sources: &[Arc<Source>])
         verify: None,
         sha256: false,
         if_exists: IfExists::Error,
+        storage_options: Default::default(),
         ..options.clone()
     };
     add(serde_json::to_string(&fixed).unwrap_or_default().as_bytes());
@@ -267,11 +302,12 @@ pub(super) fn check_free(
     target: &Target,
     options: &MergeOptions,
     sources: &[Arc<Source>],
+    stores: &Stores,
     task: &str,
 ) -> Result<()> {
-    let exists = |what: &str, path: &Path, hint: &str| {
+    let exists = |what: &str, path: &str, hint: &str| {
         Err(Error::new(Kind::OutputExists, what)
-            .with_path(path.display().to_string())
+            .with_path(path)
             .with_hint(hint))
     };
     if let Some(name) = target.file_name() {
@@ -286,18 +322,20 @@ pub(super) fn check_free(
             .with_path(&options.out)
             .with_hint("name a folder"));
         }
-        let path = target.dir().join(name);
-        if !path.exists() {
+        if !target.exists(name)? {
             return Ok(());
         }
-        let same = |s: &&Arc<Source>| {
-            s.store.is_local()
-                && std::fs::canonicalize(s.path()).ok() == std::fs::canonicalize(&path).ok()
+        let path = target.location(name);
+        let same = |s: &&Arc<Source>| match s.store.is_local() {
+            true => std::fs::canonicalize(s.path()).is_ok_and(|source| {
+                std::fs::canonicalize(&path).is_ok_and(|output| output == source)
+            }),
+            false => matches!(stores.locate(s.path()), Ok(Location::Object(place)) if place.location() == path),
         };
         if sources.iter().any(|s| same(&s)) {
             return exists("the output is one of the sources", &path, "write to another file");
         }
-        return match is_ours(&path, task) {
+        return match is_ours(stores, &path, task) {
             true => Ok(()),
             false => exists("the output is there already", &path, "remove it or write elsewhere"),
         };
@@ -310,16 +348,15 @@ pub(super) fn check_free(
         None => Ok(()),
         Some(name) => exists(
             "the output folder has other Parquet files, readers would see their rows too",
-            &target.dir().join(name),
+            &target.location(&name),
             "write to an empty folder, or pass if_exists=\"add\"",
         ),
     }
 }
 
 /// Whether `path` was written by this very task.
-pub(super) fn is_ours(path: &Path, task: &str) -> bool {
-    let Some(path) = path.to_str() else { return false };
-    let source = store::open(path).and_then(|store| Source::open(SourceId(0), store));
+pub(super) fn is_ours(stores: &Stores, path: &str, task: &str) -> bool {
+    let source = stores.open(path).and_then(|store| Source::open(SourceId(0), store));
     source.is_ok_and(|source| {
         let entries = source.meta.file_metadata().key_value_metadata();
         entries

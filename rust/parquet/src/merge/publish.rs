@@ -21,6 +21,7 @@ use crate::options::{MergeOptions, Verify};
 use crate::report::{
     ConflictReport, Copied, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
 };
+use crate::target::Published;
 
 pub(super) fn publish(
     prepared: &Prepared,
@@ -53,21 +54,19 @@ pub(super) fn publish(
     }
     context.check_cancelled()?;
     let mut outputs = Vec::new();
-    let dir = prepared.target.dir();
     for (i, (finished, oversized)) in made.outputs.into_iter().zip(made.oversized).enumerate() {
-        let path = match prepared.target.file_name() {
-            Some(name) => dir.join(name),
-            None => dir.join(format!("part-{i:05}-{}.parquet", prepared.task)),
-        };
-        let sha256 = options.sha256.then(|| sha256(finished.temp.path())).transpose()?;
+        let name = prepared.output_name(i);
+        let path = prepared.target.location(&name);
+        let sha256 = options.sha256.then(|| sha256(finished.temp.local_path())).transpose()?;
         let (key_min, key_max) = match &finished.key_range {
             Some((min, max)) => (key_text(prepared, min)?, key_text(prepared, max)?),
             None => (Vec::new(), Vec::new()),
         };
         outputs.push((
             finished.temp,
+            name,
             OutputReport {
-                path: path.display().to_string(),
+                path,
                 rows: finished.rows,
                 bytes: finished.bytes,
                 row_groups: finished.row_groups,
@@ -79,18 +78,24 @@ pub(super) fn publish(
         ));
     }
     // Looked at again, right before the first name: another merge may have come meanwhile.
-    check_free(&prepared.target, options, &prepared.sources, &prepared.task)?;
+    let (target, stores, task) = (&prepared.target, &prepared.stores, &prepared.task);
+    check_free(target, options, &prepared.sources, stores, task)?;
     let mut reports = Vec::new();
-    for (temp, report) in outputs {
-        let path = Path::new(&report.path);
+    for (temp, name, report) in outputs {
         // A folder's names carry the task, so a file of that name has the same bytes.
-        match prepared.target.file_name() {
-            Some(_) if !is_ours(path, &prepared.task) => temp.publish_new(path)?,
-            _ => temp.publish(path)?,
+        let published = match target.file_name() {
+            Some(_) if !is_ours(stores, &report.path, task) => temp.publish_new(target, &name)?,
+            _ => temp.publish(target, &name)?,
+        };
+        if published == Published::Occupied && !is_ours(stores, &report.path, task) {
+            let what = "the output was written by somebody else meanwhile";
+            return Err(Error::new(Kind::OutputExists, what)
+                .with_path(report.path)
+                .with_hint("run merges into one file one after the other"));
         }
         reports.push(report);
     }
-    prepared.target.sync()?;
+    target.sync()?;
     times.write_s += publishing.elapsed().as_secs_f64();
     Ok(MergeReport {
         sort_by: prepared.order.to_string(),
@@ -175,7 +180,9 @@ fn by_tier(
     copied
 }
 
-fn sha256(path: &std::path::Path) -> Result<String> {
+fn sha256(path: Option<&Path>) -> Result<String> {
+    let path = path
+        .ok_or_else(|| Error::new(Kind::Internal, "an output that is to be hashed is not here"))?;
     let store = crate::store::open(&path.display().to_string())?;
     let mut hash = Sha256::new();
     let mut at = 0;

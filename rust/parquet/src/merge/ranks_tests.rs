@@ -17,6 +17,7 @@ use plait_core::{Kind, Result};
 
 use super::{attempt, merge, merge_with, prepare};
 use crate::context::Context;
+use crate::store::Stores;
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::report::{MergeReport, Times};
@@ -157,13 +158,17 @@ impl Bench {
         Self { folder, options }
     }
 
+    fn stores() -> Stores {
+        Stores::try_new(&Default::default(), &Self::context()).unwrap()
+    }
+
     fn context() -> Context {
         Context::new(64 << 20)
     }
 
     fn has_ranks(&self) -> bool {
         let options = MergeOptions { out: self.out("looked"), ..self.options.clone() };
-        let prepared = prepare::prepare(&options, &Self::context(), true).unwrap();
+        let prepared = prepare::prepare(&options, &Self::stores(), &Self::context(), true).unwrap();
         prepared.target.abandon();
         prepared.keys.ranks.is_some()
     }
@@ -176,7 +181,7 @@ impl Bench {
     fn merge(&self, with_ranks: bool) -> Result<(Files, String), String> {
         let options = MergeOptions { out: self.out("out"), ..self.options.clone() };
         let context = Self::context();
-        let outcome = merge_with(&options, &context, with_ranks);
+        let outcome = merge_with(&options, &Self::stores(), &context, with_ranks);
         assert_eq!(context.accounted_bytes(), 0);
         let found = outcome.map(|report| (self.outputs(), said(&report)));
         let _ = fs::remove_dir_all(&options.out);
@@ -319,7 +324,7 @@ fn with_footer(
     let bench = Bench::new(name, &sources, order);
     let has_ranks = bench.has_ranks();
     let options = MergeOptions { out: bench.out("tried"), ..bench.options.clone() };
-    let tried = attempt(&options, &Bench::context(), true, &mut Times::default());
+    let tried = attempt(&options, &Bench::stores(), &Bench::context(), true, &mut Times::default());
     let is_broken = match tried {
         Ok(_) => false,
         Err(stopped) => {

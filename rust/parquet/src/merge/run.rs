@@ -200,7 +200,8 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
-        Output::create(&self.prepared.target, schema, &self.prepared.properties)
+        let temp = self.prepared.create_output(self.made.outputs.len())?;
+        Output::create(temp, schema, &self.prepared.properties)
     }
 
     /// Writes `batch`, whose chunks `take` gives leaf by leaf.

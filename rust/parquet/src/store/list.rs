@@ -4,7 +4,7 @@
 //! a.parquet              itself
 //! folder                 every *.parquet below it, sorted
 //! folder/2024-*.parquet  every match, sorted
-//! s3://bucket/folder/    every *.parquet below the prefix, sorted
+//! s3://bucket/folder     the same there; `?` and `[` are letters of URLs, `*` is a glob
 //! ```
 //!
 //! # Invariants
@@ -21,31 +21,18 @@ use std::path::{Path, PathBuf};
 use plait_core::{Error, Kind, Result};
 
 use super::local::storage_error;
-use super::{Location, not_found, object};
+use super::{Location, Place, Stores, not_found};
 
 /// Folders inside folders, at most; more means a loop of symbolic links.
 const DEPTH_MAX: usize = 64;
 
-/// Finds the files that `patterns` name: files, folders, globs and URLs.
-///
-/// # Errors
-/// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two items
-/// name the same file.
-pub fn list(patterns: &[String]) -> Result<Vec<String>> {
+/// As [`Stores::list`].
+pub(super) fn list(stores: &Stores, patterns: &[String]) -> Result<Vec<String>> {
     let mut found = Vec::new();
     for pattern in patterns {
         let before = found.len();
-        match Location::parse(pattern)? {
-            Location::Remote(url) if url.path().ends_with('/') => {
-                let mut below = object::list_prefix(&url, pattern)?;
-                below.retain(|(_, parts)| {
-                    parts.iter().all(|p| !is_hidden(p))
-                        && parts.last().is_some_and(|name| name.ends_with(".parquet"))
-                });
-                below.sort_by(|a, b| a.1.cmp(&b.1));
-                found.extend(below.into_iter().map(|(url, _)| url));
-            }
-            Location::Remote(_) => found.push(pattern.clone()),
+        match stores.locate(pattern)? {
+            Location::Object(place) => list_objects(&place, pattern, &mut found)?,
             Location::Local(path) => list_local(&path, pattern, &mut found)?,
         }
         if found.len() == before {
@@ -54,8 +41,77 @@ pub fn list(patterns: &[String]) -> Result<Vec<String>> {
                 .with_hint("folders are searched for names that end in .parquet"));
         }
     }
-    check_distinct(&found)?;
+    check_distinct(stores, &found)?;
     Ok(found)
+}
+
+fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result<()> {
+    let key = place.key();
+    if let Some(star) = key.find('*') {
+        let folder = key[..star].rsplit_once('/').map_or("", |(folder, _)| folder);
+        return list_glob_objects(place, folder, pattern, found);
+    }
+    let is_folder = key.is_empty() || pattern.ends_with('/');
+    // A server of plain files lists nothing: what it has must be named.
+    let cannot_list = pattern.starts_with("http") && place.bucket().list(key, false).is_err();
+    if !is_folder && (key.ends_with(".parquet") || cannot_list) {
+        found.push(pattern.to_owned());
+        return Ok(());
+    }
+    if !is_folder && place.bucket().head(key)?.is_some() {
+        found.push(pattern.to_owned());
+        return Ok(());
+    }
+    let mut below: Vec<Vec<String>> = Vec::new();
+    for name in place.bucket().list(key, true)? {
+        let Some(rest) = below_folder(&name, key) else { continue };
+        let parts: Vec<String> = rest.split('/').map(str::to_owned).collect();
+        let is_shown = parts.iter().all(|part| !is_hidden(part));
+        if is_shown && rest.ends_with(".parquet") {
+            below.push(parts);
+        }
+    }
+    below.sort();
+    found.extend(below.iter().map(|parts| place.below(&parts.join("/")).location()));
+    if found.is_empty() && below.is_empty() && !is_folder {
+        return Err(not_found(pattern));
+    }
+    Ok(())
+}
+
+/// What of `name` is below `folder`.
+fn below_folder<'a>(name: &'a str, folder: &str) -> Option<&'a str> {
+    match folder {
+        "" => Some(name),
+        folder => name.strip_prefix(folder)?.strip_prefix('/'),
+    }
+}
+
+fn list_glob_objects(
+    place: &Place,
+    folder: &str,
+    pattern: &str,
+    found: &mut Vec<String>,
+) -> Result<()> {
+    let glob = glob::Pattern::new(place.key()).map_err(|e| bad_glob(pattern).with_cause(e))?;
+    let options = glob::MatchOptions {
+        require_literal_separator: true,
+        require_literal_leading_dot: true,
+        ..Default::default()
+    };
+    let last = place.key().rsplit('/').next().unwrap_or_default();
+    let mut keys = place.bucket().list(folder, true)?;
+    keys.retain(|key| {
+        let name = key.rsplit('/').next().unwrap_or_default();
+        glob.matches_with(key, options) && (is_hidden(last) || !is_hidden(name))
+    });
+    keys.sort();
+    found.extend(keys.into_iter().map(|key| place.with_key(key).location()));
+    Ok(())
+}
+
+fn bad_glob(pattern: &str) -> Error {
+    Error::new(Kind::InvalidArgument, "pattern is not a valid glob").with_path(pattern)
 }
 
 fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
@@ -96,11 +152,8 @@ fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<(
 fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
     let text = utf8(path)?;
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
-    let matches = glob::glob_with(text, options).map_err(|e| {
-        Error::new(Kind::InvalidArgument, "pattern is not a valid glob")
-            .with_path(pattern)
-            .with_cause(e)
-    })?;
+    let matches =
+        glob::glob_with(text, options).map_err(|e| bad_glob(pattern).with_cause(e))?;
     let mut paths = Vec::new();
     for path in matches {
         paths.push(path.map_err(|e| {
@@ -140,17 +193,17 @@ fn is_hidden(name: &str) -> bool {
     name.starts_with(['.', '_'])
 }
 
-fn check_distinct(found: &[String]) -> Result<()> {
+fn check_distinct(stores: &Stores, found: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     let mut files = BTreeSet::new();
     for location in found {
-        let (identity, file) = match Location::parse(location)? {
+        let (identity, file) = match stores.locate(location)? {
             Location::Local(path) => {
                 // A second link to a file has another path and the same file behind it.
                 let file = std::fs::metadata(&path).ok().map(|m| (m.dev(), m.ino()));
                 (std::fs::canonicalize(&path).unwrap_or(path), file)
             }
-            Location::Remote(url) => (PathBuf::from(url.as_str()), None),
+            Location::Object(place) => (PathBuf::from(place.location()), None),
         };
         if !seen.insert(identity) || file.is_some_and(|file| !files.insert(file)) {
             return Err(Error::new(Kind::InvalidArgument, "same source given twice")
@@ -164,6 +217,13 @@ fn check_distinct(found: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::context::Context;
+    use crate::store::remote::tests::memory;
+
+    fn list(items: &[String]) -> Result<Vec<String>> {
+        let stores = Stores::try_new(&Default::default(), &Context::new(1 << 24))?;
+        super::list(&stores, items)
+    }
 
     struct Tree(PathBuf);
 
@@ -272,5 +332,27 @@ mod tests {
         std::fs::hard_link(tree.0.join("a.parquet"), tree.0.join("b.parquet")).unwrap();
         let error = list(&[tree.0.display().to_string()]).unwrap_err();
         assert_eq!(error.kind(), Kind::InvalidArgument);
+    }
+
+    #[test]
+    fn objects_are_found_as_files_are() {
+        let names = ["d/b.parquet", "d/a/z.parquet", "d/n.txt", "d/.h.parquet", "d/_t/y.parquet"];
+        let objects: Vec<(&str, &'static [u8])> = names.iter().map(|n| (*n, &b"x"[..])).collect();
+        let bucket = memory(&objects);
+        let context = Context::new(1 << 24);
+        let stores = Stores::with_bucket(&Default::default(), bucket, &context).unwrap();
+        let list = |item: &str| super::list(&stores, &[item.to_owned()]);
+        let all = ["d/a/z.parquet", "d/b.parquet"];
+        for item in ["d", "d/", "/d/", "", "d/**/*.parquet"] {
+            assert_eq!(list(item).unwrap(), all, "{item}");
+        }
+        assert_eq!(list("d/*").unwrap(), ["d/b.parquet", "d/n.txt"]);
+        assert_eq!(list("d/n.txt").unwrap(), ["d/n.txt"]);
+        assert_eq!(list("d/.h.parquet").unwrap(), ["d/.h.parquet"]);
+        for item in ["x", "d/x*", "e/"] {
+            assert_eq!(list(item).unwrap_err().kind(), Kind::SourceNotFound, "{item}");
+        }
+        let twice = super::list(&stores, &["d".to_owned(), "d/b.parquet".to_owned()]);
+        assert_eq!(twice.unwrap_err().kind(), Kind::InvalidArgument);
     }
 }

@@ -1,9 +1,11 @@
-//! Where sources lie: local files and object stores, read by byte range.
+//! Where sources and outputs lie: local files and object stores.
 //!
 //! ```text
 //! patterns ── list ──▶ locations ── open ──▶ Store ── read(range) ──▶ Bytes
-//!   dir/  *.parquet  s3://b/p/                 ├─ local.rs    positioned reads
-//!                                              └─ object.rs   ranged requests
+//!   dir/  *.parquet  s3://b/p/*.parquet        ├─ local.rs     positioned reads
+//!                                              └─ object.rs    ranged reads, joined by coalesce.rs
+//!                                                   └─ Bucket ─┬─ remote.rs  S3, GCS, Azure, HTTP
+//!                                                              └─ the caller's own (obstore, fsspec)
 //! ```
 //!
 //! # Invariants
@@ -12,24 +14,34 @@
 //!
 //! # Cost
 //! One system call or one request a read. No thread exists before the first request to an object
-//! store, and a forked process starts its own.
+//! store or after the [`Stores`] of the call are gone, and a forked process starts its own.
 //!
 //! # Not here
-//! What the bytes mean (`source`, `page`); writing (`sink`).
+//! What the bytes mean (`source`, `page`); names of outputs and when they appear (`target`).
 
+mod bucket;
+mod coalesce;
+mod driver;
 mod list;
 mod local;
 mod object;
+mod remote;
+mod settings;
+mod wire;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use url::Url;
 
-pub use list::list;
+use crate::context::Context;
+pub use bucket::{Bucket, Completed, Meta, Place, Upload};
 pub(crate) use local::{read_exact_at, write_all_at};
+pub use wire::Traffic;
 
 /// One immutable source of bytes.
 pub trait Store: Send + Sync {
@@ -75,42 +87,147 @@ pub trait Store: Send + Sync {
     fn is_local(&self) -> bool;
 }
 
-/// Opens the file or object at `location`, a local path or a URL.
-///
-/// URLs of object stores (`s3`, `gs`, `az`, `abfs`, `http` and their kin) take their settings from
-/// the environment, for example `AWS_REGION`.
-///
-/// # Errors
-/// [`Kind::SourceNotFound`], [`Kind::Storage`], and [`Kind::InvalidArgument`] for a location that
-/// cannot be understood.
-pub fn open(location: &str) -> Result<Arc<dyn Store>> {
-    match Location::parse(location)? {
-        Location::Local(path) => Ok(Arc::new(local::LocalFile::open(&path, location)?)),
-        Location::Remote(url) => Ok(Arc::new(object::ObjectFile::open(&url, location)?)),
+/// Everything that one call reads from and writes to: settings, and one client per bucket.
+#[derive(Clone)]
+pub struct Stores(Arc<Shared>);
+
+struct Shared {
+    options: BTreeMap<String, String>,
+    /// Where locations without a scheme are; local files if the caller brought no bucket.
+    own: Option<Arc<dyn Bucket>>,
+    context: Context,
+    traffic: Arc<Traffic>,
+    driver: Arc<driver::Driver>,
+    windows: Arc<coalesce::Windows>,
+    remotes: Mutex<BTreeMap<String, Arc<dyn Bucket>>>,
+}
+
+impl Stores {
+    /// Stores whose settings are the environment's, overridden by `options` of the names that
+    /// `object_store`, delta-rs and Polars share, for example `aws_region`.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for a name that no store knows.
+    pub fn try_new(options: &BTreeMap<String, String>, context: &Context) -> Result<Self> {
+        Self::build(options, None, context)
     }
-}
 
-/// A location, understood.
-enum Location {
-    Local(std::path::PathBuf),
-    Remote(Url),
-}
+    /// The same, with locations without a scheme inside of `bucket`.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn with_bucket(
+        options: &BTreeMap<String, String>,
+        bucket: Arc<dyn Bucket>,
+        context: &Context,
+    ) -> Result<Self> {
+        Self::build(options, Some(bucket), context)
+    }
 
-impl Location {
-    fn parse(location: &str) -> Result<Self> {
-        let bad = |what: &str| Error::new(Kind::InvalidArgument, what).with_path(location);
-        if !location.contains("://") {
-            return Ok(Self::Local(location.into()));
+    fn build(
+        options: &BTreeMap<String, String>,
+        own: Option<Arc<dyn Bucket>>,
+        context: &Context,
+    ) -> Result<Self> {
+        let options =
+            options.iter().map(|(name, value)| (name.to_lowercase(), value.clone())).collect();
+        settings::check(&options)?;
+        Ok(Self(Arc::new(Shared {
+            options,
+            own,
+            context: context.clone(),
+            traffic: Arc::default(),
+            driver: Arc::default(),
+            windows: Arc::new(coalesce::Windows::new(context)),
+            remotes: Mutex::default(),
+        })))
+    }
+
+    /// Opens the file or object at `location`: a local path, a URL, or a name in the own bucket.
+    ///
+    /// # Errors
+    /// [`Kind::SourceNotFound`], [`Kind::Storage`], and [`Kind::InvalidArgument`] for a location
+    /// that cannot be understood.
+    pub fn open(&self, location: &str) -> Result<Arc<dyn Store>> {
+        match self.locate(location)? {
+            Location::Local(path) => Ok(Arc::new(local::LocalFile::open(&path, location)?)),
+            Location::Object(place) => {
+                let file = object::ObjectFile::open(place, location)?;
+                Ok(Arc::new(coalesce::Coalesced::new(file, &self.0.windows)))
+            }
         }
+    }
+
+    /// Finds the files that `patterns` name: files, folders, globs and URLs.
+    ///
+    /// # Errors
+    /// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two
+    /// items name the same file.
+    pub fn list(&self, patterns: &[String]) -> Result<Vec<String>> {
+        list::list(self, patterns)
+    }
+
+    /// What `location` means.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for a location that cannot be understood.
+    pub fn locate(&self, location: &str) -> Result<Location> {
+        if !location.contains("://") {
+            return Ok(match &self.0.own {
+                None => Location::Local(location.into()),
+                Some(bucket) => Location::Object(Place::of_own(Arc::clone(bucket), location)),
+            });
+        }
+        let bad = |what: &str| Error::new(Kind::InvalidArgument, what).with_path(location);
         let url =
             Url::parse(location).map_err(|e| bad("location is not a valid URL").with_cause(e))?;
         if url.scheme() == "file" {
-            return url.to_file_path().map(Self::Local).map_err(|()| {
+            return url.to_file_path().map(Location::Local).map_err(|()| {
                 bad("file URL does not name a local path").with_hint("write file:///path")
             });
         }
-        Ok(Self::Remote(url))
+        let (root, key) = remote::split(&url, location)?;
+        let mut remotes = self.0.remotes.lock().unwrap_or_else(PoisonError::into_inner);
+        let bucket = match remotes.get(root.as_str()) {
+            Some(bucket) => Arc::clone(bucket),
+            None => {
+                let bucket: Arc<dyn Bucket> = Arc::new(remote::Remote::new(
+                    &url,
+                    location,
+                    &self.0.options,
+                    (&self.0.driver, &self.0.traffic, &self.0.context),
+                )?);
+                remotes.insert(root.to_string(), Arc::clone(&bucket));
+                bucket
+            }
+        };
+        Ok(Location::Object(Place::of_url(bucket, root, key)))
     }
+
+    /// Requests that were made and bytes that they moved.
+    #[must_use]
+    pub fn traffic(&self) -> &Traffic {
+        &self.0.traffic
+    }
+}
+
+/// Opens the file or object at `location` with the settings of the environment.
+///
+/// # Errors
+/// As [`Stores::open`].
+pub fn open(location: &str) -> Result<Arc<dyn Store>> {
+    Stores::try_new(&BTreeMap::new(), &Context::new(DEFAULT_LIMIT_BYTES))?.open(location)
+}
+
+/// What the limit of a call without one is.
+const DEFAULT_LIMIT_BYTES: usize = 512_000_000;
+
+/// A location, understood.
+pub enum Location {
+    /// A local path.
+    Local(PathBuf),
+    /// A place in a bucket.
+    Object(Place),
 }
 
 /// Checks `range` against the length of the file and gives its length in bytes.
@@ -152,6 +269,10 @@ fn changed(path: &str) -> Error {
 mod tests {
     use super::*;
 
+    fn stores() -> Stores {
+        Stores::try_new(&BTreeMap::new(), &Context::new(1 << 24)).unwrap()
+    }
+
     #[test]
     fn a_range_behind_the_end_is_corrupt_and_named() {
         let e = check_range(&(8..13), 12, "a.parquet").unwrap_err();
@@ -167,13 +288,35 @@ mod tests {
 
     #[test]
     fn locations_are_paths_unless_they_have_a_scheme() {
-        let local = |s: &str| match Location::parse(s).unwrap() {
+        let local = |s: &str| match stores().locate(s).unwrap() {
             Location::Local(p) => p.to_str().unwrap().to_owned(),
-            Location::Remote(url) => panic!("{url}"),
+            Location::Object(place) => panic!("{}", place.location()),
         };
         assert_eq!(local("a/b c.parquet"), "a/b c.parquet");
         assert_eq!(local("file:///a/b%20c.parquet"), "/a/b c.parquet");
-        assert!(matches!(Location::parse("s3://b/k.parquet").unwrap(), Location::Remote(_)));
-        assert_eq!(Location::parse("s3://[/").err().unwrap().kind(), Kind::InvalidArgument);
+        let Location::Object(place) = stores().locate("s3://b/d/k%20.parquet").unwrap() else {
+            panic!("a URL is no path")
+        };
+        assert_eq!((place.key(), &*place.location()), ("d/k .parquet", "s3://b/d/k%20.parquet"));
+        assert_eq!(stores().locate("s3://[/").err().unwrap().kind(), Kind::InvalidArgument);
+    }
+
+    #[test]
+    fn buckets_of_one_call_are_connected_once() {
+        let stores = stores();
+        let bucket = |s: &str| match stores.locate(s).unwrap() {
+            Location::Object(place) => Arc::as_ptr(place.bucket()).cast::<u8>(),
+            Location::Local(path) => panic!("{}", path.display()),
+        };
+        assert_eq!(bucket("s3://b/1"), bucket("s3://b/d/2"));
+        assert_ne!(bucket("s3://b/1"), bucket("s3://c/1"));
+    }
+
+    #[test]
+    fn options_of_no_store_are_refused() {
+        let options = BTreeMap::from([("aws_regoin".to_owned(), "x".to_owned())]);
+        let e = Stores::try_new(&options, &Context::new(1 << 24)).err().unwrap();
+        assert_eq!(e.kind(), Kind::InvalidArgument);
+        assert!(e.to_string().contains("`aws_regoin`"), "{e}");
     }
 }

@@ -1,4 +1,4 @@
-//! Where outputs are written: temp files beside their place, published by rename.
+//! Outputs in a local folder: temp files beside their place, published by rename.
 //!
 //! ```text
 //! .plait-tmp-<pid>-<n>   locked, written, synced ── rename ──▶ part-00000-<hash>.parquet
@@ -6,58 +6,40 @@
 //! ```
 //!
 //! # Invariants
-//! Only this module creates files. A visible name always stands for a whole file. A temp file is
-//! locked by the process that writes it: one that can be locked has no owner any more and is
-//! removed by the next run ([`Target::open`]).
+//! A visible name always stands for a whole file. A temp file is locked by the process that writes
+//! it: one that can be locked has no owner any more and is removed by the next run
+//! ([`Folder::open`]).
 //!
 //! # Not here
 //! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plait_core::{Error, Kind, Result};
 
+use super::Published;
 use crate::context::Context;
 
 const TEMP_PREFIX: &str = ".plait-tmp-";
 
 static TEMP_COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// A folder that outputs are published to.
-pub struct Target {
+/// A local folder that outputs are published to.
+pub(super) struct Folder {
     dir: PathBuf,
-    /// Set when the caller named one output file.
-    file_name: Option<String>,
     /// Folders made for the output, innermost first.
     created: Vec<PathBuf>,
     context: Context,
 }
 
-impl Target {
-    /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`; makes it
-    /// if it is missing and sweeps temp files whose owner is gone.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`] when the folder cannot be made or written, [`Kind::Unsupported`] for URLs.
-    pub fn open(out: &str, context: &Context) -> Result<Self> {
-        let out = match out.split_once("://") {
-            Some(("file", path)) => path,
-            Some((scheme, _)) => {
-                return Err(Error::new(Kind::Unsupported, "outputs are written to local folders")
-                    .with_path(out)
-                    .with_got(format!("scheme `{scheme}`"))
-                    .with_hint("write to a local folder and upload the files from there"));
-            }
-            None => out,
-        };
-        if out.is_empty() {
-            return Err(Error::new(Kind::InvalidArgument, "output path is empty"));
-        }
-        let path = Path::new(out);
-        let is_file = !path.is_dir() && out.ends_with(".parquet");
+impl Folder {
+    /// Opens the folder, or the folder of the file `path` if that ends in `.parquet`; makes it if
+    /// it is missing and sweeps temp files whose owner is gone. Gives the file's name, too.
+    pub(super) fn open(path: &Path, context: &Context) -> Result<(Self, Option<String>)> {
+        let is_file = !path.is_dir() && path.extension().is_some_and(|e| e == "parquet");
         let (dir, file_name) = match (is_file, path.file_name()) {
             (true, Some(name)) => {
                 let dir = path.parent().filter(|p| !p.as_os_str().is_empty());
@@ -73,28 +55,17 @@ impl Target {
         let failed = |e: io::Error| storage("cannot make the output folder", &dir, e);
         context.fault("mkdir").map_err(failed)?;
         fs::create_dir_all(&dir).map_err(failed)?;
-        let target = Self { dir, file_name, created, context: context.clone() };
-        target.sweep();
-        Ok(target)
+        let folder = Self { dir, created, context: context.clone() };
+        folder.sweep();
+        Ok((folder, file_name))
     }
 
-    /// The folder.
-    #[must_use]
-    pub fn dir(&self) -> &Path {
+    pub(super) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// The name of the one output file, if the caller chose it.
-    #[must_use]
-    pub fn file_name(&self) -> Option<&str> {
-        self.file_name.as_deref()
-    }
-
     /// Names of the visible Parquet files in the folder, sorted.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`] when the folder cannot be listed.
-    pub fn visible(&self) -> Result<Vec<String>> {
+    pub(super) fn visible(&self) -> Result<Vec<String>> {
         let failed = |e: io::Error| storage("cannot list the output folder", &self.dir, e);
         let mut names = Vec::new();
         for entry in fs::read_dir(&self.dir).map_err(failed)? {
@@ -109,39 +80,19 @@ impl Target {
     }
 
     /// Creates a temp file to write one output to.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`].
-    pub fn create(&self) -> Result<TempFile> {
-        let failed =
-            |e: io::Error| storage("cannot create a file in the output folder", &self.dir, e);
-        self.context.fault("create").map_err(failed)?;
-        loop {
-            let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
-            let path = self.dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
-            let file = create(&path).map_err(failed)?;
-            // A file system without locks still works; its stale temp files are then left alone.
-            let _ = file.try_lock();
-            // Another run's sweep may have come between the two: then the name is gone.
-            if path.exists() {
-                let context = self.context.clone();
-                return Ok(TempFile { file, path, bytes: 0, context, is_published: false });
-            }
-        }
+    pub(super) fn create(&self) -> Result<LocalFile> {
+        create_in(&self.dir, &self.context)
     }
 
     /// Makes the renames in the folder durable.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`].
-    pub fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&self) -> Result<()> {
         let failed = |e: io::Error| storage("cannot sync the output folder", &self.dir, e);
         self.context.fault("sync").map_err(failed)?;
         open_dir(&self.dir).and_then(|dir| dir.sync_all()).map_err(failed)
     }
 
     /// Removes the folders again that this target made, if they are empty.
-    pub fn abandon(&self) {
+    pub(super) fn abandon(&self) {
         for dir in &self.created {
             if fs::remove_dir(dir).is_err() {
                 break;
@@ -167,70 +118,64 @@ impl Target {
     }
 }
 
+/// Creates a temp file in `dir`.
+pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
+    let failed = |e: io::Error| storage("cannot create a file in the output folder", dir, e);
+    context.fault("create").map_err(failed)?;
+    loop {
+        let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
+        let file = create(&path).map_err(failed)?;
+        // A file system without locks still works; its stale temp files are then left alone.
+        let _ = file.try_lock();
+        // Another run's sweep may have come between the two: then the name is gone.
+        if path.exists() {
+            return Ok(LocalFile { file, path, context: context.clone(), is_published: false });
+        }
+    }
+}
+
 /// One output while it is written; removed when dropped unpublished.
-pub struct TempFile {
+pub(super) struct LocalFile {
     file: File,
     path: PathBuf,
-    bytes: u64,
     context: Context,
     is_published: bool,
 }
 
-impl TempFile {
-    /// Bytes written so far.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// The temp file's path.
-    #[must_use]
-    pub fn path(&self) -> &Path {
+impl LocalFile {
+    pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Makes the bytes durable.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`].
-    pub fn sync(&mut self) -> Result<()> {
+    pub(super) fn sync(&mut self) -> Result<()> {
         let failed = |e: io::Error| storage("cannot sync an output", &self.path, e);
         self.context.fault("sync").map_err(failed)?;
         self.file.sync_all().map_err(failed)
     }
 
     /// Gives the file a visible name that nobody has, in one step.
-    ///
-    /// # Errors
-    /// [`Kind::OutputExists`] when somebody has it by now, [`Kind::Storage`].
-    pub fn publish_new(mut self, path: &Path) -> Result<()> {
+    pub(super) fn publish_new(mut self, path: &Path) -> Result<Published> {
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
         self.context.fault("rename").map_err(failed)?;
         match fs::hard_link(&self.path, path) {
             Ok(()) => {
                 self.is_published = fs::remove_file(&self.path).is_ok();
-                Ok(())
+                Ok(Published::Yes)
             }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Err(Error::new(
-                Kind::OutputExists,
-                "the output was written by somebody else meanwhile",
-            )
-            .with_path(path.display().to_string())
-            .with_hint("run merges into one file one after the other")),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(Published::Occupied),
             // A file system without links: the rename replaces what is there.
             Err(_) => {
                 fs::rename(&self.path, path).map_err(failed)?;
                 self.is_published = true;
-                Ok(())
+                Ok(Published::Yes)
             }
         }
     }
 
     /// Gives the file its visible name in one step; replaces a file of that name.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`].
-    pub fn publish(mut self, path: &Path) -> Result<()> {
+    pub(super) fn publish(mut self, path: &Path) -> Result<()> {
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
         self.context.fault("rename").map_err(failed)?;
         fs::rename(&self.path, path).map_err(failed)?;
@@ -239,16 +184,14 @@ impl TempFile {
     }
 }
 
-impl Write for TempFile {
+impl io::Write for LocalFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let failed = |e: io::Error| match e.kind() {
             io::ErrorKind::Interrupted => e,
             _ => io::Error::other(storage("cannot write an output", &self.path, e)),
         };
         self.context.fault("write").map_err(failed)?;
-        let n = self.file.write(bytes).map_err(failed)?;
-        self.bytes += n as u64;
-        Ok(n)
+        self.file.write(bytes).map_err(failed)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -256,7 +199,7 @@ impl Write for TempFile {
     }
 }
 
-impl Drop for TempFile {
+impl Drop for LocalFile {
     fn drop(&mut self) {
         if !self.is_published {
             let _ = fs::remove_file(&self.path);
@@ -305,46 +248,4 @@ pub(crate) fn storage(what: &str, path: &Path, error: io::Error) -> Error {
         .with_path(path.display().to_string())
         .with_hint(hint)
         .with_cause(error)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn dir(name: &str) -> PathBuf {
-        let path = std::env::temp_dir().join(format!("plait-target-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&path);
-        path
-    }
-
-    #[test]
-    fn a_dropped_output_leaves_nothing_and_a_published_one_has_its_name() {
-        let dir = dir("publish");
-        let target = Target::open(dir.to_str().unwrap(), &Context::new(1 << 20)).unwrap();
-        let mut dropped = target.create().unwrap();
-        dropped.write_all(b"half").unwrap();
-        drop(dropped);
-        let mut kept = target.create().unwrap();
-        kept.write_all(b"whole").unwrap();
-        kept.sync().unwrap();
-        kept.publish(&dir.join("a.parquet")).unwrap();
-        assert_eq!(target.visible().unwrap(), ["a.parquet"]);
-        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
-        fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn stale_temp_files_are_swept_and_live_ones_are_not() {
-        let dir = dir("sweep");
-        let context = Context::new(1 << 20);
-        let target = Target::open(dir.to_str().unwrap(), &context).unwrap();
-        let live = target.create().unwrap();
-        let stale = dir.join(format!("{TEMP_PREFIX}1-1"));
-        fs::write(&stale, b"left by a killed process").unwrap();
-        let _again = Target::open(dir.to_str().unwrap(), &context).unwrap();
-        assert!(!stale.exists());
-        assert!(live.path().exists());
-        drop(live);
-        fs::remove_dir_all(&dir).unwrap();
-    }
 }

@@ -1,0 +1,150 @@
+//! What an object store can do for a merge, and places in one.
+//!
+//! ```text
+//! s3://bucket / folder/part-0.parquet        Place = bucket + root + key
+//!     root           key
+//! ```
+//!
+//! # Invariants
+//! Keys have no slash in front and none at the end. Nothing is visible under a key before its
+//! upload was completed.
+//!
+//! # Not here
+//! Requests (`remote`); a caller's own store (`plait-py`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use plait_core::Result;
+use url::Url;
+
+use crate::context::Charge;
+
+/// Objects by name.
+pub trait Bucket: Send + Sync {
+    /// Looks an object up; absent is `None`.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn head(&self, key: &str) -> Result<Option<Meta>>;
+
+    /// Reads bytes of an object, of the version that `meta` names if the store can tell.
+    ///
+    /// # Errors
+    /// [`Kind::SourceChanged`](plait_core::Kind::SourceChanged) when there is another version
+    /// now, [`Kind::Storage`](plait_core::Kind::Storage).
+    fn read(&self, key: &str, range: Range<u64>, meta: &Meta) -> Result<Bytes>;
+
+    /// Keys below the folder `prefix`; with `deep`, those in folders below it, too.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn list(&self, prefix: &str, deep: bool) -> Result<Vec<String>>;
+
+    /// Begins to upload an object.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;
+}
+
+/// What an object was when it was looked up.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// Length in bytes.
+    pub len: u64,
+    /// Entity tag.
+    pub tag: Option<String>,
+    /// When it was last written, as the store says it.
+    pub modified: Option<String>,
+}
+
+/// An object that is being uploaded. Dropped before it is completed, it is aborted.
+pub trait Upload: Send {
+    /// Uploads the next part; may return before it has arrived. `charge` accounts for its bytes
+    /// until then.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage), also for a part before.
+    fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()>;
+
+    /// Waits until all parts have arrived.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn settle(&mut self) -> Result<()>;
+
+    /// Makes the object visible, unless there is one of that name.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn complete(&mut self) -> Result<Completed>;
+}
+
+/// How an upload ended.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completed {
+    /// The object is visible.
+    Yes,
+    /// There was one already, or it looks so; nothing was changed.
+    Occupied,
+}
+
+/// A place in a bucket.
+#[derive(Clone)]
+pub struct Place {
+    bucket: Arc<dyn Bucket>,
+    /// Absent for the caller's own bucket, whose locations are keys.
+    root: Option<Url>,
+    key: String,
+}
+
+impl Place {
+    pub(super) fn of_url(bucket: Arc<dyn Bucket>, root: Url, key: String) -> Self {
+        Self { bucket, root: Some(root), key }
+    }
+
+    pub(super) fn of_own(bucket: Arc<dyn Bucket>, location: &str) -> Self {
+        Self { bucket, root: None, key: location.trim_matches('/').to_owned() }
+    }
+
+    /// The bucket.
+    #[must_use]
+    pub fn bucket(&self) -> &Arc<dyn Bucket> {
+        &self.bucket
+    }
+
+    /// The name in the bucket.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// The place of another key of the bucket.
+    #[must_use]
+    pub fn with_key(&self, key: String) -> Self {
+        Self { bucket: Arc::clone(&self.bucket), root: self.root.clone(), key }
+    }
+
+    /// The place of `name` below this one.
+    #[must_use]
+    pub fn below(&self, name: &str) -> Self {
+        match self.key.as_str() {
+            "" => self.with_key(name.to_owned()),
+            key => self.with_key(format!("{key}/{name}")),
+        }
+    }
+
+    /// How callers write this place.
+    #[must_use]
+    pub fn location(&self) -> String {
+        let Some(root) = &self.root else { return self.key.clone() };
+        let mut url = root.clone();
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().extend(self.key.split('/'));
+        }
+        url.to_string()
+    }
+}

@@ -1,0 +1,262 @@
+//! Small reads of an object, joined: one request for what many of them will ask for.
+//!
+//! ```text
+//! read a..b  ─ in a held window? ─ yes ─▶ slice
+//!              │ no
+//!              ├─ the end of the file  ─▶ one request for the last 256 KB: footer and indexes
+//!              ├─ right behind a window ─▶ a window twice as large: 64 KB, 128 KB, … 1 MB
+//!              └─ anywhere else, or large ─▶ one request for exactly a..b
+//! ```
+//!
+//! # Invariants
+//! Windows of all files of a call stay within a share of the memory limit and are accounted for;
+//! the one that was used longest ago goes first.
+//!
+//! # Cost
+//! Bytes read in vain: at most as many as were asked for, plus 64 KB a place.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use plait_core::Result;
+
+use super::{Store, check_range};
+use crate::context::{Charge, Context};
+
+/// What a first look at the end of a file brings: the footer and most often all indexes.
+const TAIL_BYTES: u64 = 256 << 10;
+
+/// The first and the largest window.
+const WINDOW_BYTES: u64 = 64 << 10;
+const WINDOW_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads from this size on are requests of their own.
+const LARGE_BYTES: u64 = 256 << 10;
+
+/// Windows may take this share of the memory limit.
+const WINDOWS_SHARE: usize = 16;
+
+/// The windows of all files of one call.
+pub(super) struct Windows {
+    context: Context,
+    held: Mutex<Vec<Window>>,
+    files: AtomicU64,
+    clock: AtomicU64,
+}
+
+struct Window {
+    file: u64,
+    start: u64,
+    bytes: Bytes,
+    used: u64,
+    _charge: Charge,
+}
+
+impl Window {
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+impl Windows {
+    pub(super) fn new(context: &Context) -> Self {
+        Self {
+            context: context.clone(),
+            held: Mutex::default(),
+            files: AtomicU64::new(0),
+            clock: AtomicU64::new(0),
+        }
+    }
+
+    /// The bytes of `range`, if one window has them all.
+    fn find(&self, file: u64, range: &Range<u64>) -> Option<Bytes> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |w: &&mut Window| w.file == file && w.start <= range.start && range.end <= w.end();
+        let window = held.iter_mut().find(has)?;
+        window.used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let at = |offset: u64| usize::try_from(offset - window.start).ok();
+        let found = window.bytes.slice(at(range.start)?..at(range.end)?);
+        // What nobody holds on to must not be freed with the window: it is accounted there.
+        Some(Bytes::copy_from_slice(&found))
+    }
+
+    /// The bytes from `at` on that windows have, and how large the last one was.
+    fn before(&self, file: u64, at: u64) -> Option<u64> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let touches = |w: &&Window| w.file == file && w.start <= at && at <= w.end();
+        held.iter().find(touches).map(|window| window.bytes.len() as u64)
+    }
+
+    /// Keeps `bytes` in the place of a window that ends inside of them; false if there is no room.
+    fn keep(&self, file: u64, start: u64, bytes: Bytes) {
+        let most = self.context.limit_bytes() / WINDOWS_SHARE;
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = start + bytes.len() as u64;
+        held.retain(|w| w.file != file || w.end() < start || w.start > end);
+        let mut sum: usize = held.iter().map(|w| w.bytes.len()).sum();
+        while sum + bytes.len() > most {
+            let oldest = held.iter().enumerate().min_by_key(|(_, w)| w.used).map(|(i, _)| i);
+            let Some(oldest) = oldest else { return };
+            sum -= held.swap_remove(oldest).bytes.len();
+        }
+        let used = self.clock.fetch_add(1, Ordering::Relaxed);
+        let _charge = self.context.charge(bytes.len());
+        held.push(Window { file, start, bytes, used, _charge });
+    }
+
+    fn forget(&self, file: u64) {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner).retain(|w| w.file != file);
+    }
+}
+
+/// A store whose small reads are joined.
+pub(super) struct Coalesced<S> {
+    inner: S,
+    id: u64,
+    windows: Arc<Windows>,
+}
+
+impl<S: Store> Coalesced<S> {
+    pub(super) fn new(inner: S, windows: &Arc<Windows>) -> Self {
+        let id = windows.files.fetch_add(1, Ordering::Relaxed);
+        Self { inner, id, windows: Arc::clone(windows) }
+    }
+
+    /// What to read for `range`; `None` to read just that.
+    fn window(&self, range: &Range<u64>) -> Option<Range<u64>> {
+        let len = self.len();
+        if range.end - range.start >= LARGE_BYTES {
+            return None;
+        }
+        if range.end == len {
+            return Some(range.start.min(len.saturating_sub(TAIL_BYTES))..len);
+        }
+        let before = self.windows.before(self.id, range.start);
+        // Small files are one window.
+        let next = match before {
+            _ if len <= TAIL_BYTES => return Some(0..len),
+            Some(size) => (2 * size).clamp(WINDOW_BYTES, WINDOW_BYTES_MAX),
+            None => WINDOW_BYTES,
+        };
+        Some(range.start..range.end.max(len.min(range.start + next)))
+    }
+}
+
+impl<S: Store> Store for Coalesced<S> {
+    fn path(&self) -> &str {
+        self.inner.path()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        if check_range(&range, self.len(), self.path())? == 0 {
+            return Ok(Bytes::new());
+        }
+        if let Some(found) = self.windows.find(self.id, &range) {
+            return Ok(found);
+        }
+        let Some(window) = self.window(&range) else { return self.inner.read(range) };
+        let bytes = self.inner.read(window.clone())?;
+        let at = |offset: u64| usize::try_from(offset - window.start).unwrap_or(usize::MAX);
+        let part = Bytes::copy_from_slice(&bytes[at(range.start)..at(range.end)]);
+        self.windows.keep(self.id, window.start, bytes);
+        Ok(part)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.inner.check_unchanged()
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
+    }
+}
+
+impl<S> Drop for Coalesced<S> {
+    fn drop(&mut self) {
+        self.windows.forget(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plait_core::Kind;
+
+    use super::*;
+
+    /// Notes what is read of `len` bytes that count up.
+    struct Noted {
+        len: u64,
+        reads: Mutex<Vec<Range<u64>>>,
+    }
+
+    impl Store for Noted {
+        fn path(&self) -> &str {
+            "noted"
+        }
+        fn len(&self) -> u64 {
+            self.len
+        }
+        fn read(&self, range: Range<u64>) -> Result<Bytes> {
+            self.reads.lock().unwrap().push(range.clone());
+            Ok(range.map(|n| (n % 251) as u8).collect())
+        }
+        fn check_unchanged(&self) -> Result<()> {
+            Ok(())
+        }
+        fn is_local(&self) -> bool {
+            false
+        }
+    }
+
+    fn noted(len: u64, limit: usize) -> (Coalesced<Noted>, Context) {
+        let context = Context::new(limit);
+        let windows = Arc::new(Windows::new(&context));
+        (Coalesced::new(Noted { len, reads: Mutex::default() }, &windows), context)
+    }
+
+    fn check(store: &Coalesced<Noted>, range: Range<u64>) {
+        let want: Vec<u8> = range.clone().map(|n| (n % 251) as u8).collect();
+        assert_eq!(&store.read(range).unwrap()[..], want);
+    }
+
+    #[test]
+    fn pages_that_follow_each_other_take_few_requests() {
+        let (store, context) = noted(8 << 20, 512 << 20);
+        for page in 0..1024 {
+            check(&store, page * 4096..(page + 1) * 4096);
+        }
+        let reads = store.inner.reads.lock().unwrap().clone();
+        assert_eq!(reads.len(), 8, "{reads:?}");
+        assert!(context.peak_bytes() <= 2 << 20, "{}", context.peak_bytes());
+    }
+
+    #[test]
+    fn the_end_brings_the_indexes_and_large_reads_stay_as_they_are() {
+        let (store, _) = noted(8 << 20, 512 << 20);
+        let len = store.len();
+        check(&store, len - 8..len);
+        check(&store, len - 100_000..len - 50_000);
+        check(&store, 0..1 << 20);
+        let reads = store.inner.reads.lock().unwrap().clone();
+        assert_eq!(reads, [len - TAIL_BYTES..len, 0..1 << 20]);
+        assert_eq!(store.read(len..len + 1).unwrap_err().kind(), Kind::CorruptSource);
+    }
+
+    #[test]
+    fn windows_stay_within_their_share_and_go_with_their_file() {
+        let (store, context) = noted(64 << 20, 16 << 20);
+        for place in (0..64).map(|n| n << 20) {
+            check(&store, place..place + 10);
+        }
+        assert!(context.peak_bytes() <= 1 << 20, "{}", context.peak_bytes());
+        assert!(context.accounted_bytes() > 0);
+        drop(store);
+        assert_eq!(context.accounted_bytes(), 0);
+    }
+}

@@ -1,0 +1,401 @@
+//! A bucket of S3, Google Cloud Storage, Azure or an HTTP server.
+//!
+//! ```text
+//! part ─▶ put ─┐              in flight: so many that memory allows; the next waits for the oldest
+//! part ─▶ put ─┼─▶ settle ─▶ complete, if nothing is there
+//! part ─▶ put ─┘
+//! ```
+//!
+//! # Invariants
+//! A client lives in one process: a forked one makes its own. An upload that is not completed is
+//! aborted when it is dropped, also after the call was cancelled.
+//!
+//! # Cost
+//! A request a read; an upload takes its parts and two more. Failed requests are repeated by
+//! `object_store`, also those that break while an answer is read.
+//!
+//! # Not here
+//! Settings (`settings`); counting (`wire`).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{
+    GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
+    ObjectStoreScheme, PutPayload,
+};
+use plait_core::{Error, Kind, Result};
+use tokio::task::JoinHandle;
+use url::Url;
+
+use super::bucket::{Bucket, Completed, Meta, Upload};
+use super::driver::Driver;
+use super::settings;
+use super::wire::Traffic;
+use crate::context::{Charge, Context};
+
+/// The most parts that are uploaded at once.
+const PARTS_AT_ONCE: usize = 4;
+
+/// Parts that are uploaded may take this share of the memory limit.
+const PARTS_SHARE: usize = 16;
+
+/// How long aborting an upload may take.
+const ABORT_TIME: Duration = Duration::from_secs(10);
+
+/// The most parts that an upload of S3 may have.
+const PARTS_MAX: usize = 10_000;
+
+type Make = Box<dyn Fn() -> Result<Arc<dyn ObjectStore>> + Send + Sync>;
+
+/// A bucket behind a network.
+pub(super) struct Remote {
+    root: String,
+    make: Make,
+    live: Mutex<Option<(u32, Arc<dyn ObjectStore>)>>,
+    driver: Arc<Driver>,
+    context: Context,
+}
+
+/// Splits a URL into that of its bucket and the key.
+pub(super) fn split(url: &Url, location: &str) -> Result<(Url, String)> {
+    let parsed = ObjectStoreScheme::parse(url);
+    let (_, path) = parsed.map_err(|e| settings::unknown(location).with_cause(e))?;
+    let mut root = url.clone();
+    root.set_query(None);
+    root.set_fragment(None);
+    if let Ok(mut segments) = root.path_segments_mut() {
+        segments.pop_if_empty();
+        for _ in path.parts() {
+            segments.pop();
+        }
+    }
+    Ok((root, path.as_ref().to_owned()))
+}
+
+impl Remote {
+    pub(super) fn new(
+        url: &Url,
+        location: &str,
+        options: &BTreeMap<String, String>,
+        (driver, traffic, context): (&Arc<Driver>, &Arc<Traffic>, &Context),
+    ) -> Result<Self> {
+        let (url, location, options) = (url.clone(), location.to_owned(), options.clone());
+        let (root, traffic) = (split(&url, &location)?.0.to_string(), Arc::clone(traffic));
+        let make: Make = Box::new(move || settings::client(&url, &location, &options, &traffic));
+        let first = make()?; // settings that make no sense are told at once
+        let live = Mutex::new(Some((std::process::id(), first)));
+        Ok(Self { root, make, live, driver: Arc::clone(driver), context: context.clone() })
+    }
+
+    fn client(&self) -> Result<Arc<dyn ObjectStore>> {
+        let process = std::process::id();
+        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, client)) = live.as_ref().filter(|(made_in, _)| *made_in == process) {
+            return Ok(Arc::clone(client));
+        }
+        std::mem::forget(live.take());
+        let client = (self.make)()?;
+        *live = Some((process, Arc::clone(&client)));
+        Ok(client)
+    }
+
+    fn run<T: Send + 'static, F>(
+        &self,
+        request: impl FnOnce(Arc<dyn ObjectStore>) -> F,
+    ) -> Result<object_store::Result<T>>
+    where
+        F: Future<Output = object_store::Result<T>> + Send + 'static,
+    {
+        self.driver.run(Some(&self.context), request(self.client()?))
+    }
+
+    fn at(&self, key: &str) -> String {
+        format!("{}/{key}", self.root.trim_end_matches('/'))
+    }
+
+    fn path(&self, key: &str) -> Result<Path> {
+        Path::parse(key).map_err(|e| {
+            Error::new(Kind::InvalidArgument, "location cannot be a name in an object store")
+                .with_path(self.at(key))
+                .with_cause(e)
+        })
+    }
+}
+
+impl Bucket for Remote {
+    fn head(&self, key: &str) -> Result<Option<Meta>> {
+        let path = self.path(key)?;
+        match self.run(|store| async move { store.head(&path).await })? {
+            Ok(meta) => Ok(Some(meta_of(meta))),
+            Err(object_store::Error::NotFound { .. }) => Ok(None),
+            Err(e) => Err(request_error(e, &self.at(key))),
+        }
+    }
+
+    fn read(&self, key: &str, range: Range<u64>, meta: &Meta) -> Result<Bytes> {
+        let path = self.path(key)?;
+        let mut options = GetOptions::new();
+        options.range = Some(GetRange::Bounded(range.clone()));
+        // A weak tag never matches a ranged request.
+        options.if_match = meta.tag.clone().filter(|tag| !tag.starts_with("W/"));
+        let read = self
+            .run(|store| async move { store.get_opts(&path, options).await?.bytes().await })?;
+        read.map_err(|e| match e {
+            object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
+                super::changed(&self.at(key)).with_cause(e)
+            }
+            e => request_error(e, &self.at(key)).with_offset(range.start),
+        })
+    }
+
+    fn list(&self, prefix: &str, deep: bool) -> Result<Vec<String>> {
+        let root = self.path(prefix)?;
+        let listed = self.run(|store| async move {
+            let (mut keys, mut open) = (Vec::new(), vec![root]);
+            while let Some(prefix) = open.pop() {
+                let listed = store.list_with_delimiter(Some(&prefix)).await?;
+                keys.extend(listed.objects.into_iter().map(|object| object.location.to_string()));
+                if deep {
+                    open.extend(listed.common_prefixes);
+                }
+            }
+            Ok(keys)
+        })?;
+        listed.map_err(|e| request_error(e, &self.at(prefix)))
+    }
+
+    fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
+        let path = self.path(key)?;
+        let to = path.clone();
+        let client = self.client()?;
+        let begun = self.run(|store| async move { store.put_multipart(&to).await })?;
+        let inner = begun.map_err(|e| match e {
+            object_store::Error::NotImplemented { .. } => {
+                Error::new(Kind::Unsupported, "this store can be read, not written")
+                    .with_path(self.at(key))
+                    .with_hint("write to a local folder, or to an s3, gs or az URL")
+            }
+            e => request_error(e, &self.at(key)),
+        })?;
+        Ok(Box::new(RemoteUpload {
+            inner: Some(inner),
+            client,
+            path,
+            location: self.at(key),
+            in_flight: VecDeque::new(),
+            parts: 0,
+            driver: Arc::clone(&self.driver),
+            context: self.context.clone(),
+            process: std::process::id(),
+        }))
+    }
+}
+
+impl Drop for Remote {
+    fn drop(&mut self) {
+        let live = self.live.get_mut().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some((process, client)) = live
+            && process != std::process::id()
+        {
+            std::mem::forget(client);
+        }
+    }
+}
+
+struct RemoteUpload {
+    /// Absent while it is completed or aborted, and afterwards.
+    inner: Option<Box<dyn MultipartUpload>>,
+    client: Arc<dyn ObjectStore>,
+    path: Path,
+    location: String,
+    in_flight: VecDeque<JoinHandle<object_store::Result<()>>>,
+    parts: usize,
+    driver: Arc<Driver>,
+    context: Context,
+    process: u32,
+}
+
+impl RemoteUpload {
+    /// Waits until at most `most` parts are on their way.
+    fn wait(&mut self, most: usize) -> Result<()> {
+        while self.in_flight.len() > most
+            && let Some(part) = self.in_flight.pop_front()
+        {
+            let arrived = self.driver.run(Some(&self.context), part)?;
+            arrived
+                .map_err(|e| Error::new(Kind::Internal, "an upload stopped").with_cause(e))?
+                .map_err(|e| request_error(e, &self.location))?;
+        }
+        Ok(())
+    }
+}
+
+impl Upload for RemoteUpload {
+    fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()> {
+        let share = self.context.limit_bytes() / PARTS_SHARE / bytes.len().max(1);
+        let most = share.min(PARTS_AT_ONCE);
+        self.wait(most.saturating_sub(1))?;
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(Error::new(Kind::Unsupported, "output has more parts than one upload may")
+                .with_path(&self.location)
+                .with_got(format!("{PARTS_MAX} parts of {} bytes", bytes.len()))
+                .with_hint("make more outputs, or allow more memory: parts are larger then"));
+        }
+        let Some(inner) = &mut self.inner else {
+            return Err(Error::new(Kind::Internal, "an upload was used after its end"));
+        };
+        let put = inner.put_part(PutPayload::from(bytes));
+        let (handle, _) = self.driver.handle()?;
+        self.in_flight.push_back(handle.spawn(async move {
+            let arrived = put.await;
+            drop(charge);
+            arrived
+        }));
+        self.wait(most)
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.wait(0)
+    }
+
+    fn complete(&mut self) -> Result<Completed> {
+        self.settle()?;
+        let (client, path) = (Arc::clone(&self.client), self.path.clone());
+        let head = self.driver.run(Some(&self.context), async move { client.head(&path).await })?;
+        // Only S3 looks again while it completes; the others are looked at here, right before.
+        match head {
+            Ok(_) => return Ok(Completed::Occupied),
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(e) => return Err(request_error(e, &self.location)),
+        }
+        let Some(mut inner) = self.inner.take() else {
+            return Err(Error::new(Kind::Internal, "an upload was completed twice"));
+        };
+        let complete = async move {
+            let outcome = inner.complete().await;
+            (inner, outcome)
+        };
+        // Cancelling it half-way would leave open what happened.
+        let (inner, outcome) = self.driver.run(None, complete)?;
+        let Err(e) = outcome else { return Ok(Completed::Yes) };
+        self.inner = Some(inner);
+        // Somebody was faster, or the answer to our own request was lost: both leave an object.
+        let (client, path) = (Arc::clone(&self.client), self.path.clone());
+        match self.driver.run(None, async move { client.head(&path).await })? {
+            Ok(_) => Ok(Completed::Occupied),
+            Err(_) => Err(request_error(e, &self.location)),
+        }
+    }
+}
+
+impl Drop for RemoteUpload {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else { return };
+        if self.process != std::process::id() {
+            std::mem::forget(inner);
+            std::mem::forget(std::mem::take(&mut self.in_flight));
+            return;
+        }
+        for part in self.in_flight.drain(..) {
+            part.abort();
+        }
+        // Whether it works or not: a rule of the bucket sweeps what is left.
+        let abort = async move { tokio::time::timeout(ABORT_TIME, inner.abort()).await };
+        let _ = self.driver.run(None, abort);
+    }
+}
+
+fn meta_of(meta: ObjectMeta) -> Meta {
+    Meta { len: meta.size, tag: meta.e_tag, modified: Some(meta.last_modified.to_rfc3339()) }
+}
+
+fn request_error(e: object_store::Error, location: &str) -> Error {
+    match e {
+        object_store::Error::PermissionDenied { .. }
+        | object_store::Error::Unauthenticated { .. } => {
+            Error::new(Kind::Storage, "the object store refused access")
+                .with_path(location)
+                .with_cause(e)
+                .with_hint("credentials are taken from `storage_options` and the environment")
+        }
+        object_store::Error::NotFound { .. } => super::not_found(location).with_cause(e),
+        e => Error::new(Kind::Storage, "a request to the object store failed")
+            .with_path(location)
+            .with_cause(e),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use object_store::memory::InMemory;
+
+    use super::*;
+
+    /// A bucket in memory, and the store behind it.
+    pub(in crate::store) fn memory(objects: &[(&str, &'static [u8])]) -> Arc<Remote> {
+        let store = Arc::new(InMemory::new());
+        let client = Arc::clone(&store);
+        let make: Make = Box::new(move || Ok(Arc::clone(&client) as _));
+        let remote = Remote {
+            root: "mem://b".to_owned(),
+            make,
+            live: Mutex::default(),
+            driver: Arc::default(),
+            context: Context::new(64 << 20),
+        };
+        for (key, bytes) in objects {
+            put(&remote, key, bytes);
+        }
+        Arc::new(remote)
+    }
+
+    pub(in crate::store) fn put(remote: &Remote, key: &str, bytes: &'static [u8]) {
+        let key = Path::from(key);
+        remote.run(|store| async move { store.put(&key, bytes.into()).await }).unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_upload_is_visible_when_it_is_complete_and_replaces_nothing() {
+        let bucket = memory(&[("d/old", b"old")]);
+        let context = Context::new(64 << 20);
+        let mut upload = bucket.upload("d/new").unwrap();
+        for part in ["one ", "two"] {
+            upload.part(part.as_bytes().to_vec(), context.charge(part.len())).unwrap();
+        }
+        upload.settle().unwrap();
+        assert_eq!(context.accounted_bytes(), 0, "what has arrived is not accounted for");
+        assert_eq!(bucket.list("d", true).unwrap(), ["d/old"]);
+        assert_eq!(upload.complete().unwrap(), Completed::Yes);
+        let meta = bucket.head("d/new").unwrap().unwrap();
+        assert_eq!(&bucket.read("d/new", 0..7, &meta).unwrap()[..], b"one two");
+        let mut upload = bucket.upload("d/old").unwrap();
+        upload.part(b"other".to_vec(), context.charge(5)).unwrap();
+        assert_eq!(upload.complete().unwrap(), Completed::Occupied);
+        drop(upload);
+        let meta = bucket.head("d/old").unwrap().unwrap();
+        assert_eq!(&bucket.read("d/old", 0..3, &meta).unwrap()[..], b"old");
+        drop(bucket.upload("d/dropped").unwrap());
+        assert_eq!(bucket.head("d/dropped").unwrap(), None);
+    }
+
+    #[test]
+    fn urls_are_split_into_bucket_and_key() {
+        let of = |text: &str| {
+            let (root, key) = split(&Url::parse(text).unwrap(), text).unwrap();
+            (root.to_string(), key)
+        };
+        assert_eq!(of("s3://b/d/k.parquet"), ("s3://b/".into(), "d/k.parquet".into()));
+        assert_eq!(of("s3://b"), ("s3://b".into(), String::new()));
+        assert_eq!(of("http://h:1/d/a%20b"), ("http://h:1/".into(), "d/a b".into()));
+        assert_eq!(
+            of("https://s3.eu-1.amazonaws.com/b/d/k"),
+            ("https://s3.eu-1.amazonaws.com/b".into(), "d/k".into())
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! From a URL and `storage_options` to a client.
+//!
+//! ```text
+//! environment (AWS_*, GOOGLE_*, AZURE_*)  <  storage_options  ──▶ builder of the URL's store
+//! ```
+//!
+//! # Invariants
+//! Names are those of `object_store`, in any case. What no store knows is refused, never ignored.
+//!
+//! # Not here
+//! Credentials that are fetched (instance metadata, workload identity): `object_store` does.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig};
+use plait_core::{Error, Kind, Result};
+use url::{Position, Url};
+
+use super::wire::{Connector, Traffic};
+
+/// Options that concern every store: how failed requests are repeated.
+const RETRY_KEYS: &[&str] =
+    &["max_retries", "retry_timeout_ms", "retry_init_backoff_ms", "retry_max_backoff_ms"];
+
+/// Options of delta-rs that say nothing about requests.
+const FOREIGN_KEYS: &[&str] = &[
+    "allow_unsafe_rename",
+    "aws_s3_allow_unsafe_rename",
+    "aws_s3_locking_provider",
+    "delta_dynamo_table_name",
+    "dynamo_lock_table_name",
+];
+
+/// Checks that every option has a name that some store knows.
+pub(super) fn check(options: &BTreeMap<String, String>) -> Result<()> {
+    for (name, value) in options {
+        let name = name.as_str();
+        if RETRY_KEYS.contains(&name) {
+            number(name, value)?;
+            continue;
+        }
+        let is_known = FOREIGN_KEYS.contains(&name)
+            || AmazonS3ConfigKey::from_str(name).is_ok()
+            || GoogleConfigKey::from_str(name).is_ok()
+            || AzureConfigKey::from_str(name).is_ok()
+            || ClientConfigKey::from_str(name).is_ok();
+        if !is_known {
+            return Err(Error::new(Kind::InvalidArgument, "`storage_options` has an unknown name")
+                .with_got(format!("`{name}`"))
+                .with_hint("names are those of delta-rs and Polars, such as aws_region"));
+        }
+    }
+    Ok(())
+}
+
+fn number(name: &str, value: &str) -> Result<u64> {
+    value.trim().parse().map_err(|e| {
+        Error::new(Kind::InvalidArgument, format!("`{name}` is not a whole number"))
+            .with_got(format!("`{value}`"))
+            .with_cause(e)
+    })
+}
+
+fn retry(options: &BTreeMap<String, String>) -> Result<RetryConfig> {
+    let mut retry = RetryConfig::default();
+    let given = |name: &str| options.get(name).map(|value| number(name, value)).transpose();
+    if let Some(most) = given("max_retries")? {
+        retry.max_retries = usize::try_from(most).unwrap_or(usize::MAX);
+    }
+    for (name, place) in [
+        ("retry_timeout_ms", &mut retry.retry_timeout),
+        ("retry_init_backoff_ms", &mut retry.backoff.init_backoff),
+        ("retry_max_backoff_ms", &mut retry.backoff.max_backoff),
+    ] {
+        if let Some(ms) = given(name)? {
+            *place = Duration::from_millis(ms);
+        }
+    }
+    Ok(retry)
+}
+
+/// Makes the client for the store of `url`.
+pub(super) fn client(
+    url: &Url,
+    location: &str,
+    options: &BTreeMap<String, String>,
+    traffic: &Arc<Traffic>,
+) -> Result<Arc<dyn ObjectStore>> {
+    let (scheme, _) = ObjectStoreScheme::parse(url).map_err(|e| unknown(location).with_cause(e))?;
+    let retry = retry(options)?;
+    let settings = settings(url, options);
+    let is_conditional = scheme == ObjectStoreScheme::AmazonS3
+        && !["aws_conditional_put", "conditional_put"]
+            .iter()
+            .any(|name| settings.get(*name).is_some_and(|value| value == "disabled"));
+    let connector = Connector { traffic: Arc::clone(traffic), is_conditional };
+    macro_rules! build {
+        ($builder:ty, $key:ty, $url:expr) => {{
+            let mut builder = <$builder>::new()
+                .with_url($url)
+                .with_retry(retry)
+                .with_http_connector(connector);
+            for (name, value) in &settings {
+                if let Ok(key) = <$key>::from_str(name) {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            builder.build().map(|client| Arc::new(client) as Arc<dyn ObjectStore>)
+        }};
+    }
+    let built = match scheme {
+        ObjectStoreScheme::AmazonS3 => build!(AmazonS3Builder, AmazonS3ConfigKey, url.to_string()),
+        ObjectStoreScheme::GoogleCloudStorage => {
+            build!(GoogleCloudStorageBuilder, GoogleConfigKey, url.to_string())
+        }
+        ObjectStoreScheme::MicrosoftAzure => {
+            build!(MicrosoftAzureBuilder, AzureConfigKey, url.to_string())
+        }
+        ObjectStoreScheme::Http => {
+            build!(HttpBuilder, ClientConfigKey, url[..Position::BeforePath].to_owned())
+        }
+        _ => return Err(unknown(location)),
+    };
+    built.map_err(|e| {
+        Error::new(Kind::InvalidArgument, "the settings of the object store make no sense")
+            .with_path(location)
+            .with_cause(e)
+            .with_hint("settings are taken from the environment and `storage_options`")
+    })
+}
+
+/// The environment's settings, overridden by `options`.
+fn settings(url: &Url, options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let variables = std::env::vars_os().filter_map(|(name, value)| {
+        Some((name.into_string().ok()?.to_lowercase(), value.into_string().ok()?))
+    });
+    // Short names such as `region` or `timeout` are for options: variables have prefixes.
+    let prefixes = ["aws_", "google_", "azure_"];
+    let mut settings: BTreeMap<String, String> =
+        variables.filter(|(name, _)| prefixes.iter().any(|p| name.starts_with(p))).collect();
+    // What the caller writes in the short form wins over the variable with the long name.
+    for (name, value) in options {
+        for prefix in prefixes {
+            settings.remove(&format!("{prefix}{name}"));
+        }
+        settings.insert(name.clone(), value.clone());
+    }
+    // Plain HTTP is what the caller asked for by writing http://.
+    if url.scheme() == "http" {
+        settings.insert("allow_http".to_owned(), "true".to_owned());
+    }
+    settings
+}
+
+/// The error for a URL of no store.
+pub(super) fn unknown(location: &str) -> Error {
+    Error::new(Kind::InvalidArgument, "location is not one of a known object store")
+        .with_path(location)
+        .with_hint("known are local paths and file, s3, gs, az, abfs(s), http(s) URLs")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn names_of_delta_rs_and_polars_are_known() {
+        check(&map(&[
+            ("aws_access_key_id", "x"),
+            ("aws_endpoint_url", "http://127.0.0.1:1"),
+            ("skip_signature", "true"),
+            ("allow_http", "true"),
+            ("google_service_account", "x"),
+            ("azure_storage_account_name", "x"),
+            ("account_key", "x"),
+            ("timeout", "10s"),
+            ("max_retries", "3"),
+            ("aws_s3_allow_unsafe_rename", "true"),
+        ]))
+        .unwrap();
+        assert!(check(&map(&[("max_retries", "many")])).is_err());
+        assert!(check(&map(&[("access_kye", "x")])).is_err());
+    }
+
+    #[test]
+    fn an_option_wins_over_the_environment_and_retries_are_read() {
+        let url = Url::parse("http://127.0.0.1/a").unwrap();
+        let merged = settings(&url, &map(&[("region", "here")]));
+        assert_eq!(merged.get("region").unwrap(), "here");
+        assert!(!merged.contains_key("aws_region"));
+        assert_eq!(merged.get("allow_http").unwrap(), "true");
+        let retry = retry(&map(&[("max_retries", "2"), ("retry_timeout_ms", "1500")])).unwrap();
+        assert_eq!((retry.max_retries, retry.retry_timeout), (2, Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn settings_of_another_kind_of_store_are_left_to_it() {
+        let url = Url::parse("gopher://host/a").unwrap();
+        let traffic = Arc::default();
+        assert!(client(&url, "gopher://host/a", &map(&[]), &traffic).is_err());
+        let url = Url::parse("s3://b/a").unwrap();
+        let options = map(&[("aws_region", "x"), ("google_service_account", "/absent")]);
+        assert!(client(&url, "s3://b/a", &options, &traffic).is_ok());
+    }
+}

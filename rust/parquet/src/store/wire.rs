@@ -1,0 +1,114 @@
+//! What passes between this process and object stores: counted, and one header added.
+//!
+//! ```text
+//! object_store ── request ──▶ Counted ── POST ?uploadId= gets if-none-match: * ──▶ network
+//! ```
+//!
+//! # Invariants
+//! Completing a multipart upload to S3 never replaces an object, unless the store was declared
+//! not to know conditions (`aws_conditional_put = "disabled"`). Retries count as requests.
+//!
+//! # Cost
+//! Two atomic additions a request.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use object_store::ClientOptions;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+};
+
+/// Requests made and bytes moved.
+#[derive(Debug, Default)]
+pub struct Traffic {
+    requests: AtomicU64,
+    failed: AtomicU64,
+    sent_bytes: AtomicU64,
+    asked_bytes: AtomicU64,
+}
+
+impl Traffic {
+    /// Requests, retries among them.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    /// Requests that found no server, or one with an error of its own.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of bodies sent.
+    #[must_use]
+    pub fn sent_bytes(&self) -> u64 {
+        self.sent_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of bodies that answers announced.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.asked_bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// Makes clients whose requests are counted.
+#[derive(Debug)]
+pub(super) struct Connector {
+    pub(super) traffic: Arc<Traffic>,
+    /// Whether completing an upload asks that nothing be there.
+    pub(super) is_conditional: bool,
+}
+
+impl HttpConnector for Connector {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let inner = ReqwestConnector::default().connect(options)?;
+        let traffic = Arc::clone(&self.traffic);
+        Ok(HttpClient::new(Counted { inner, traffic, is_conditional: self.is_conditional }))
+    }
+}
+
+#[derive(Debug)]
+struct Counted {
+    inner: HttpClient,
+    traffic: Arc<Traffic>,
+    is_conditional: bool,
+}
+
+#[async_trait]
+impl HttpService for Counted {
+    async fn call(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        let query = request.uri().query().unwrap_or_default();
+        let completes = request.method() == "POST" && query.contains("uploadId=");
+        if self.is_conditional
+            && completes
+            && let Ok(nothing) = "*".parse()
+        {
+            // Not among the signed headers, as S3 allows.
+            request.headers_mut().insert("if-none-match", nothing);
+        }
+        let traffic = &self.traffic;
+        let is_head = request.method() == "HEAD";
+        traffic.requests.fetch_add(1, Ordering::Relaxed);
+        traffic.sent_bytes.fetch_add(request.body().content_length() as u64, Ordering::Relaxed);
+        let answer = self.inner.execute(request).await;
+        match &answer {
+            Ok(answer) if answer.status().is_server_error() => {
+                traffic.failed.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(answer) if !is_head => {
+                let length = answer.headers().get("content-length");
+                let length = length.and_then(|n| n.to_str().ok()?.parse::<u64>().ok());
+                traffic.asked_bytes.fetch_add(length.unwrap_or(0), Ordering::Relaxed);
+            }
+            Ok(_) => {}
+            Err(_) => {
+                traffic.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        answer
+    }
+}

@@ -1,0 +1,317 @@
+//! Where outputs are written: invisible until all are whole, then named one after the other.
+//!
+//! ```text
+//! create ─▶ TempFile ─ write … ─▶ sync ─▶ publish
+//!   local.rs     .plait-tmp-*                rename
+//!   object.rs    multipart upload            complete, unless there is an object
+//! ```
+//!
+//! # Invariants
+//! Only this module creates files. A visible name always stands for a whole file. What is dropped
+//! unpublished is removed, or aborted.
+//!
+//! # Not here
+//! What is in the files (`sink`); requests (`store`).
+
+mod local;
+mod object;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use plait_core::{Error, Kind, Result};
+
+use crate::context::Context;
+use crate::store::{Location, Stores};
+pub(crate) use local::{storage, unnamed_file};
+
+/// A folder that outputs are published to.
+pub struct Target {
+    place: Place,
+    /// Set when the caller named one output file.
+    file_name: Option<String>,
+    /// Whether outputs are read again before they are published.
+    keeps_copies: bool,
+    context: Context,
+}
+
+enum Place {
+    Local(local::Folder),
+    Objects(object::Prefix),
+}
+
+impl Target {
+    /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`. A local
+    /// one is made if it is missing, and temp files whose owner is gone are swept.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when the folder cannot be made or written, [`Kind::InvalidArgument`] for a
+    /// location that makes no sense.
+    pub fn open(out: &str, stores: &Stores, context: &Context) -> Result<Self> {
+        if out.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "output path is empty"));
+        }
+        let (place, file_name) = match stores.locate(out)? {
+            Location::Local(path) => {
+                let (folder, name) = local::Folder::open(&path, context)?;
+                (Place::Local(folder), name)
+            }
+            Location::Object(place) => {
+                let (prefix, name) = object::Prefix::open(place);
+                (Place::Objects(prefix), name)
+            }
+        };
+        Ok(Self { place, file_name, keeps_copies: false, context: context.clone() })
+    }
+
+    /// The same, with outputs that can be read again before they are published.
+    #[must_use]
+    pub fn with_copies(mut self, keeps_copies: bool) -> Self {
+        self.keeps_copies = keeps_copies;
+        self
+    }
+
+    /// A local folder for what does not fit into memory.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        match &self.place {
+            Place::Local(folder) => folder.dir().to_owned(),
+            Place::Objects(_) => std::env::temp_dir(),
+        }
+    }
+
+    /// The name of the one output file, if the caller chose it.
+    #[must_use]
+    pub fn file_name(&self) -> Option<&str> {
+        self.file_name.as_deref()
+    }
+
+    /// Where an output called `name` is.
+    #[must_use]
+    pub fn location(&self, name: &str) -> String {
+        match &self.place {
+            Place::Local(folder) => folder.dir().join(name).display().to_string(),
+            Place::Objects(prefix) => prefix.location(name),
+        }
+    }
+
+    /// Whether there is a file called `name`.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when it cannot be looked up.
+    pub fn exists(&self, name: &str) -> Result<bool> {
+        match &self.place {
+            Place::Local(folder) => Ok(folder.dir().join(name).exists()),
+            Place::Objects(prefix) => prefix.exists(name),
+        }
+    }
+
+    /// Names of the visible Parquet files in the folder, sorted.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when the folder cannot be listed.
+    pub fn visible(&self) -> Result<Vec<String>> {
+        let mut names = match &self.place {
+            Place::Local(folder) => folder.visible()?,
+            Place::Objects(prefix) => prefix.names()?,
+        };
+        names.retain(|name| name.ends_with(".parquet") && !name.starts_with(['.', '_']));
+        names.sort();
+        Ok(names)
+    }
+
+    /// Creates a temp file to write the output to that will be called `name`.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn create(&self, name: &str) -> Result<TempFile> {
+        let made = match &self.place {
+            Place::Local(folder) => Made::Local(folder.create()?),
+            Place::Objects(prefix) => {
+                let copy = self.keeps_copies.then(|| self.create_copy()).transpose()?;
+                Made::Object(prefix.create(name, &self.context)?, copy)
+            }
+        };
+        Ok(TempFile { made, bytes: 0 })
+    }
+
+    /// Creates a temp file that will never be published: a local one.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn create_scratch(&self) -> Result<TempFile> {
+        Ok(TempFile { made: Made::Local(self.create_copy()?), bytes: 0 })
+    }
+
+    fn create_copy(&self) -> Result<local::LocalFile> {
+        local::create_in(&self.scratch(), &self.context)
+    }
+
+    /// Makes the names in the folder durable.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn sync(&self) -> Result<()> {
+        match &self.place {
+            Place::Local(folder) => folder.sync(),
+            Place::Objects(_) => Ok(()),
+        }
+    }
+
+    /// Removes the folders again that this target made, if they are empty.
+    pub fn abandon(&self) {
+        if let Place::Local(folder) = &self.place {
+            folder.abandon();
+        }
+    }
+}
+
+/// One output while it is written; removed when dropped unpublished.
+pub struct TempFile {
+    made: Made,
+    bytes: u64,
+}
+
+enum Made {
+    Local(local::LocalFile),
+    /// An upload, and its copy if it will be read again.
+    Object(object::ObjectOutput, Option<local::LocalFile>),
+}
+
+/// How publishing ended.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// The file has its name.
+    Yes,
+    /// Another file has it; nothing was changed.
+    Occupied,
+}
+
+impl TempFile {
+    /// Bytes written so far.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// A local file with the same bytes, if there is one: see [`Target::with_copies`].
+    #[must_use]
+    pub fn local_path(&self) -> Option<&Path> {
+        match &self.made {
+            Made::Local(file) => Some(file.path()),
+            Made::Object(_, copy) => copy.as_ref().map(local::LocalFile::path),
+        }
+    }
+
+    /// Makes the bytes durable.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn sync(&mut self) -> Result<()> {
+        match &mut self.made {
+            Made::Local(file) => file.sync(),
+            Made::Object(output, _) => output.settle(),
+        }
+    }
+
+    /// Gives the file a visible name that nobody has, in one step.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn publish_new(self, target: &Target, name: &str) -> Result<Published> {
+        match self.made {
+            Made::Local(file) => file.publish_new(Path::new(&target.location(name))),
+            Made::Object(output, _) => output.complete(),
+        }
+    }
+
+    /// Gives the file its visible name in one step; replaces a local file of that name. An object
+    /// is never replaced.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn publish(self, target: &Target, name: &str) -> Result<Published> {
+        match self.made {
+            Made::Local(file) => {
+                file.publish(Path::new(&target.location(name)))?;
+                Ok(Published::Yes)
+            }
+            Made::Object(output, _) => output.complete(),
+        }
+    }
+}
+
+impl Write for TempFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = match &mut self.made {
+            Made::Local(file) => file.write(bytes)?,
+            Made::Object(output, copy) => {
+                if let Some(copy) = copy {
+                    copy.write_all(bytes)?;
+                }
+                output.write(bytes)?
+            }
+        };
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.made {
+            Made::Local(file) => file.flush(),
+            Made::Object(_, copy) => copy.as_mut().map_or(Ok(()), Write::flush),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn dir(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("plait-target-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        path
+    }
+
+    fn open(out: &Path) -> Target {
+        let context = Context::new(1 << 20);
+        let stores = Stores::try_new(&Default::default(), &context).unwrap();
+        Target::open(out.to_str().unwrap(), &stores, &context).unwrap()
+    }
+
+    #[test]
+    fn a_dropped_output_leaves_nothing_and_a_published_one_has_its_name() {
+        let dir = dir("publish");
+        let target = open(&dir);
+        let mut dropped = target.create("a.parquet").unwrap();
+        dropped.write_all(b"half").unwrap();
+        drop(dropped);
+        let mut kept = target.create("a.parquet").unwrap();
+        kept.write_all(b"whole").unwrap();
+        kept.sync().unwrap();
+        assert_eq!(kept.publish(&target, "a.parquet").unwrap(), Published::Yes);
+        let other = target.create("a.parquet").unwrap();
+        assert_eq!(other.publish_new(&target, "a.parquet").unwrap(), Published::Occupied);
+        assert_eq!(target.visible().unwrap(), ["a.parquet"]);
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+
+    #[test]
+    fn stale_temp_files_are_swept_and_live_ones_are_not() {
+        let dir = dir("sweep");
+        let target = open(&dir);
+        let live = target.create("a.parquet").unwrap();
+        let stale = dir.join(".plait-tmp-1-1");
+        fs::write(&stale, b"left by a killed process").unwrap();
+        let _again = open(&dir);
+        assert!(!stale.exists());
+        assert!(live.local_path().unwrap().exists());
+        drop(live);
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}
