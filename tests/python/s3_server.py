@@ -1,0 +1,152 @@
+"""An S3 server on loopback, and a proxy before it that makes some requests fail.
+
+The server is moto's, in a process of its own. The proxy forwards one request at a time per
+connection, and by the numbers of its generator answers 500 or 503 instead, cuts the answer short,
+or pauses in the middle of it.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+START_S = 60
+
+
+class Server:
+    """The server; `url` is its endpoint."""
+
+    def __init__(self) -> None:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        environment = {name: v for name, v in os.environ.items() if name != "PYTHONWARNINGS"}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        )
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
+                return
+            except OSError:
+                assert self.process.poll() is None, "the S3 server ended at once"
+                assert time.monotonic() < deadline, "the S3 server did not start"
+                time.sleep(0.05)
+
+    def options(self, url: str | None = None) -> dict[str, str]:
+        """`storage_options` that reach the server, or a proxy at `url`."""
+        return {
+            "aws_endpoint_url": url or self.url,
+            "aws_access_key_id": "key",
+            "aws_secret_access_key": "secret",
+            "aws_region": "us-east-1",
+            "allow_http": "true",
+        }
+
+    def request(self, method: str, path: str, body: bytes = b"", port: int | None = None):
+        """One plain request; gives status and body."""
+        connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=30)
+        try:
+            connection.request(method, path, body, {"Content-Length": str(len(body))})
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+        finally:
+            connection.close()
+
+    def stop(self) -> None:
+        self.process.terminate()
+        self.process.wait(10)
+
+
+class Proxy:
+    """Forwards to a server; `share` of the requests fail in one of four ways."""
+
+    KINDS = ("500", "503", "cut", "slow")
+
+    def __init__(self, server: Server, share: float = 0.0, seed: int = 0) -> None:
+        self.share = share
+        self.log: list[tuple[str, str]] = []
+        self.failed: list[str] = []
+        numbers, lock, upstream = random.Random(seed), threading.Lock(), server.port
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one(self) -> None:
+                length = int(self.headers.get("Content-Length") or 0)
+                body = self.rfile.read(length)
+                with lock:
+                    proxy.log.append((self.command, self.path))
+                    fails = numbers.random() < proxy.share
+                    kind = numbers.choice(Proxy.KINDS) if fails else ""
+                    if kind:
+                        proxy.failed.append(kind)
+                if kind in ("500", "503"):
+                    self.reply(int(kind), [], b"<Error><Code>InternalError</Code></Error>")
+                    return
+                connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=60)
+                try:
+                    headers = {n: v for n, v in self.headers.items() if n.lower() != "connection"}
+                    connection.request(self.command, self.path, body, headers)
+                    answer = connection.getresponse()
+                    data = answer.read()
+                finally:
+                    connection.close()
+                skipped = ("content-length", "connection", "transfer-encoding")
+                kept = [(n, v) for n, v in answer.getheaders() if n.lower() not in skipped]
+                length = answer.getheader("Content-Length") if self.command == "HEAD" else None
+                self.reply(answer.status, kept, data, kind, length)
+
+            def reply(self, status, headers, data, kind="", length=None) -> None:
+                self.send_response(status)
+                for name, value in headers:
+                    if name.lower() not in ("date", "server"):
+                        self.send_header(name, value)
+                self.send_header("Content-Length", length or str(len(data)))
+                self.end_headers()
+                half = len(data) // 2
+                if kind == "cut":
+                    self.wfile.write(data[:half])
+                    self.wfile.flush()
+                    self.close_connection = True
+                    self.connection.shutdown(socket.SHUT_RDWR)
+                elif self.command != "HEAD":
+                    self.wfile.write(data[:half])
+                    if kind == "slow":
+                        time.sleep(0.2)
+                    self.wfile.write(data[half:])
+
+            do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = handle_one
+
+            def log_message(self, *arguments) -> None:
+                pass
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, request, client_address) -> None:
+                pass  # the client went away: a merge that failed or was cancelled
+
+        self.http = Quiet(("127.0.0.1", 0), Handler)
+        self.port = self.http.server_address[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True)
+        self.thread.start()
+
+    def stop(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join(10)
