@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, SupportsIndex
 
-from plait import _native
+from plait import _native, _stores
 from plait.errors import InvalidArgument, VerificationFailed
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
@@ -19,6 +19,8 @@ from plait.sizes import Size, parse_size
 
 Path = str | os.PathLike[str]
 Paths = Path | Iterable[Path]
+# Settings of object stores, or an obstore store or fsspec file system that paths are names in.
+StorageOptions = Mapping[str, str] | object
 OnProgress = Callable[[Progress], object]
 
 # The options that take one of a few values.
@@ -64,7 +66,7 @@ def merge(
     memory_limit: Size = "512MB",
     if_exists: Literal["error", "add"] = "error",
     empty_output: bool = True,
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: StorageOptions | None = None,
     progress: OnProgress | None = None,
 ) -> MergeReport:
     """Merges sorted Parquet files into sorted files whose key ranges do not overlap.
@@ -115,7 +117,8 @@ def merge(
             refuse, or add to the folder.
         empty_output: Whether to write one file without rows when there are no rows.
         storage_options: Settings of object stores, by the names that delta-rs and Polars use, such
-            as `{"aws_region": "eu-central-1"}`. They win over those of the environment.
+            as `{"aws_region": "eu-central-1"}`. They win over those of the environment. Or an
+            obstore store or an fsspec file system: paths without a scheme are names in it.
         progress: Called a few times a second with a `Progress`. What it raises stops the merge.
 
     Returns:
@@ -172,9 +175,8 @@ def merge(
         "memory_limit": _size(memory_limit, "memory_limit"),
         "if_exists": _choice(if_exists, "if_exists"),
         "empty_output": _flag(empty_output, "empty_output"),
-        "storage_options": _settings(storage_options),
     }
-    return MergeReport.from_dict(_call(_native.merge, options, progress))
+    return MergeReport.from_dict(_call(_native.merge, options, storage_options, progress))
 
 
 def verify(
@@ -183,7 +185,7 @@ def verify(
     against: Paths | None = None,
     sort_by: SortBy | None = None,
     memory_limit: Size = "512MB",
-    storage_options: Mapping[str, str] | None = None,
+    storage_options: StorageOptions | None = None,
     check: bool = True,
     progress: OnProgress | None = None,
 ) -> VerifyReport:
@@ -218,9 +220,8 @@ def verify(
         "against": None if against is None else _paths(against, "against"),
         "sort_by": sort_text(sort_by),
         "memory_limit": _size(memory_limit, "memory_limit"),
-        "storage_options": _settings(storage_options),
     }
-    report = VerifyReport.from_dict(_call(_native.verify, options, progress))
+    report = VerifyReport.from_dict(_call(_native.verify, options, storage_options, progress))
     if check and not report.ok:
         error = VerificationFailed("verification failed: " + "; ".join(report.problems))
         error.what = "verification failed"
@@ -230,7 +231,7 @@ def verify(
 
 
 def inspect(
-    file: Path, *, pages: bool = False, storage_options: Mapping[str, str] | None = None
+    file: Path, *, pages: bool = False, storage_options: StorageOptions | None = None
 ) -> FileReport:
     """Describes a Parquet file: sizes, order, schema, row groups, columns.
 
@@ -258,25 +259,33 @@ def inspect(
     options = {
         "file": _path(file, "file"),
         "pages": _flag(pages, "pages"),
-        "storage_options": _settings(storage_options),
     }
-    return FileReport.from_dict(_call(_native.inspect, options, None))
+    return FileReport.from_dict(_call(_native.inspect, options, storage_options, None))
 
 
 def _call(
-    function: Callable[[str, Callable[[int, int, int, str], object] | None], str],
+    function: Callable[[str, Callable[[int, int, int, str], object] | None, object], str],
     options: dict[str, Any],
+    storage_options: object,
     progress: OnProgress | None,
 ) -> dict[str, Any]:
     def tell(consumed_bytes: int, total_bytes: int, rows_written: int, stage: str) -> None:
         if progress is not None:
             progress(Progress(consumed_bytes, total_bytes, rows_written, stage))
 
+    bucket = None
+    if _stores.is_store(storage_options):
+        prefix, settings, bucket = _stores.reach(storage_options)
+        for name in ("sources", "out", "files", "against", "file"):
+            options |= {name: _named(prefix, options[name])} if name in options else {}
+    else:
+        settings = _settings(storage_options)
+    options["storage_options"] = settings
     try:
         text = json.dumps(options)
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    report: dict[str, Any] = json.loads(function(text, None if progress is None else tell))
+    report: dict[str, Any] = json.loads(function(text, None if progress is None else tell, bucket))
     return report
 
 
@@ -297,6 +306,12 @@ def _paths(paths: object, name: str) -> list[str]:
     return [_path(paths, name)]
 
 
+def _named(prefix: str, paths: Any) -> Any:  # noqa: ANN401 - one path, many, or none
+    if isinstance(paths, list):
+        return [_stores.named(prefix, path) for path in paths]
+    return paths if paths is None else _stores.named(prefix, paths)
+
+
 def _settings(settings: object) -> dict[str, str]:
     if settings is None:
         return {}
@@ -306,7 +321,7 @@ def _settings(settings: object) -> dict[str, str]:
             return texts
     raise InvalidArgument.of(
         "`storage_options` is not a mapping from names to texts",
-        hint='give something like {"aws_region": "eu-central-1"}',
+        hint='give {"aws_region": "eu-central-1"}, an obstore store or an fsspec file system',
     )
 
 

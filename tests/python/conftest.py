@@ -29,6 +29,55 @@ def nycflights_csv() -> Path:
     return Path(found.submodule_search_locations[0]) / "data" / "flights.csv.zip"
 
 
+@pytest.fixture(scope="session")
+def s3_server():
+    """An S3 server on loopback, see `s3_server.py`."""
+    server = load("s3_server").Server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_proxy(s3_server):
+    """A proxy before the server; its `share` of the requests fails."""
+    proxy = load("s3_server").Proxy(s3_server)
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def on_s3(request):
+    """The calls with objects for files, when `PLAIT_TEST_STORE` is `s3`; see `on_s3.py`."""
+    if os.environ.get("PLAIT_TEST_STORE") != "s3":
+        yield None
+        return
+    server = request.getfixturevalue("s3_server")
+    share = float(os.environ.get("PLAIT_TEST_FAULTS", "0"))
+    proxy = load("s3_server").Proxy(server, share) if share else None
+    moved = load("on_s3").OnS3(server, proxy)
+    yield moved
+    print(f"\n{moved.calls} calls on S3" + (f", faults: {proxy.failed}" if proxy else ""))
+    if proxy:
+        proxy.stop()
+
+
+@pytest.fixture(autouse=True)
+def where_files_are(request, on_s3, monkeypatch):
+    """Moves sources and outputs to S3, but for tests that are about local files."""
+    if on_s3 is not None and request.node.get_closest_marker("local") is None:
+        on_s3.patch(monkeypatch)
+
+
+def load(name: str):
+    """A module beside this file."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
 @pytest.fixture
 def events() -> pa.Table:
     """Twelve rows that can be checked by eye: sorted by name, then by -ts; keys repeat."""

@@ -7,18 +7,25 @@
 //! # Not here
 //! Threads, signals (`enter`); exceptions (`errors`).
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use plait_core::{Error, Kind, Result};
 use plait_parquet::context::Context;
+use plait_parquet::store::Stores;
 use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::bucket::PyBucket;
 use crate::enter::enter;
 
-/// The option that the border itself reads, because the context is made before the call.
+/// The options that the border itself reads, because context and stores are made before the call.
 #[derive(serde::Deserialize)]
 struct Limits {
     memory_limit: Option<usize>,
+    #[serde(default)]
+    storage_options: BTreeMap<String, String>,
 }
 
 /// Limit of a call whose options name none.
@@ -28,8 +35,8 @@ const MEMORY_LIMIT_BYTES_DEFAULT: usize = 512_000_000;
 pub(crate) fn run<O, R>(
     py: Python<'_>,
     options: &str,
-    progress: Option<Py<PyAny>>,
-    call: impl FnOnce(&O, &Context) -> Result<R> + Send,
+    (progress, bucket): (Option<Py<PyAny>>, Option<Py<PyAny>>),
+    call: impl FnOnce(&O, &Stores, &Context) -> Result<R> + Send,
 ) -> PyResult<String>
 where
     O: DeserializeOwned + Send,
@@ -39,7 +46,15 @@ where
     let limits: Limits = parse(options).map_err(raise)?;
     let options: O = parse(options).map_err(raise)?;
     let context = Context::new(limits.memory_limit.unwrap_or(MEMORY_LIMIT_BYTES_DEFAULT));
-    let report = enter(py, &context, progress, move |context| call(&options, context))?;
+    let settings = &limits.storage_options;
+    let stores = match bucket {
+        None => Stores::try_new(settings, &context),
+        Some(bucket) => Stores::with_bucket(settings, Arc::new(PyBucket(bucket)), &context),
+    };
+    let stores = stores.map_err(raise)?;
+    // The last to hold the stores is the call's own thread: it may wait for requests to end.
+    let call = move |context: &Context| call(&options, &stores, context);
+    let report = enter(py, &context, progress, call)?;
     serde_json::to_string(&report)
         .map_err(|e| raise(Error::new(Kind::Internal, "cannot write the report").with_cause(e)))
 }

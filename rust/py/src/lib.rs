@@ -18,6 +18,7 @@
 
 mod alloc;
 mod border;
+mod bucket;
 #[expect(unsafe_code, reason = "the C data interface is made of raw pointers")]
 mod capsule;
 mod enter;
@@ -39,31 +40,38 @@ mod _native {
 
     /// Merges sorted files; options and report are JSON.
     #[pyfunction]
-    #[pyo3(name = "merge", signature = (options, progress=None))]
-    fn merge_files(py: Python<'_>, options: &str, progress: Option<Py<PyAny>>) -> PyResult<String> {
-        run(py, options, progress, merge::merge)
+    #[pyo3(name = "merge", signature = (options, progress=None, bucket=None))]
+    fn merge_files(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), merge::merge_in)
     }
 
     /// Checks that files are sorted, disjoint and complete; options and report are JSON.
     #[pyfunction]
-    #[pyo3(name = "verify", signature = (options, progress=None))]
+    #[pyo3(name = "verify", signature = (options, progress=None, bucket=None))]
     fn verify_files(
         py: Python<'_>,
         options: &str,
         progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        run(py, options, progress, verify::verify)
+        run(py, options, (progress, bucket), verify::verify_in)
     }
 
     /// Describes one file; options and report are JSON.
     #[pyfunction]
-    #[pyo3(name = "inspect", signature = (options, progress=None))]
+    #[pyo3(name = "inspect", signature = (options, progress=None, bucket=None))]
     fn inspect_file(
         py: Python<'_>,
         options: &str,
         progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        run(py, options, progress, inspect::inspect)
+        run(py, options, (progress, bucket), inspect::inspect_in)
     }
 
     /// Overlays files; options and report are JSON.
