@@ -51,7 +51,13 @@ pub struct VerifyOptions {
 
 impl Default for VerifyOptions {
     fn default() -> Self {
-        Self { files: Vec::new(), against: None, sort_by: None, memory_limit: 512_000_000, storage_options: BTreeMap::new() }
+        Self {
+            files: Vec::new(),
+            against: None,
+            sort_by: None,
+            memory_limit: 512_000_000,
+            storage_options: BTreeMap::new(),
+        }
     }
 }
 

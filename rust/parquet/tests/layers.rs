@@ -16,9 +16,9 @@ const LAYERS: &[(&str, &str)] = &[
     ("pool", ""),
     ("report", ""),
     ("schema", ""),
-    ("store", ""),
+    ("store", "context"),
     ("options", "schema"),
-    ("target", "context"),
+    ("target", "context store"),
     ("source", "page store"),
     ("page", "context source store"),
     ("scan", "context page source store"),
@@ -41,8 +41,8 @@ const LAYERS: &[(&str, &str)] = &[
         "chunk context files leaf options page properties report schema sink source spill target weave",
     ),
     ("content", "context files leaf schema sink source store"),
-    ("inspect", "context files keys leaf order schema source"),
-    ("verify", "content context files keys leaf order schema source"),
+    ("inspect", "context files keys leaf order schema source store"),
+    ("verify", "content context files keys leaf order schema source store"),
     (
         "merge",
         "budget chunk content context encode files keys leaf options order page pool properties queue ranks report schema sink source spill store target weave",
@@ -81,7 +81,7 @@ fn imports_point_one_way() {
 #[test]
 fn only_the_store_and_the_target_open_files() {
     for (path, text) in check::own_code(&root().join("rust/parquet/src")) {
-        let may = path.starts_with("store") || path == Path::new("target.rs");
+        let may = path.starts_with("store") || path.starts_with("target");
         for door in ["File::open", "File::create", "OpenOptions", "fs::write", "fs::rename"] {
             assert!(may || !text.contains(door), "{}: {door}", path.display());
         }

@@ -306,9 +306,7 @@ pub(super) fn check_free(
     task: &str,
 ) -> Result<()> {
     let exists = |what: &str, path: &str, hint: &str| {
-        Err(Error::new(Kind::OutputExists, what)
-            .with_path(path)
-            .with_hint(hint))
+        Err(Error::new(Kind::OutputExists, what).with_path(path).with_hint(hint))
     };
     if let Some(name) = target.file_name() {
         if options.outputs.is_some_and(|n| n > 1)
@@ -330,7 +328,9 @@ pub(super) fn check_free(
             true => std::fs::canonicalize(s.path()).is_ok_and(|source| {
                 std::fs::canonicalize(&path).is_ok_and(|output| output == source)
             }),
-            false => matches!(stores.locate(s.path()), Ok(Location::Object(place)) if place.location() == path),
+            false => {
+                matches!(stores.locate(s.path()), Ok(Location::Object(place)) if place.location() == path)
+            }
         };
         if sources.iter().any(|s| same(&s)) {
             return exists("the output is one of the sources", &path, "write to another file");

@@ -17,10 +17,10 @@ use plait_core::{Kind, Result};
 
 use super::{attempt, merge, merge_with, prepare};
 use crate::context::Context;
-use crate::store::Stores;
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::report::{MergeReport, Times};
+use crate::store::Stores;
 
 /// Names and bytes of files.
 type Files = Vec<(String, Vec<u8>)>;

@@ -73,7 +73,8 @@ impl Windows {
     /// The bytes of `range`, if one window has them all.
     fn find(&self, file: u64, range: &Range<u64>) -> Option<Bytes> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |w: &&mut Window| w.file == file && w.start <= range.start && range.end <= w.end();
+        let has =
+            |w: &&mut Window| w.file == file && w.start <= range.start && range.end <= w.end();
         let window = held.iter_mut().find(has)?;
         window.used = self.clock.fetch_add(1, Ordering::Relaxed);
         let at = |offset: u64| usize::try_from(offset - window.start).ok();

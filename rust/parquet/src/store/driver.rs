@@ -66,10 +66,11 @@ impl Driver {
         Ok((handle, process))
     }
 
-    /// Runs `request` to its end, or until `context` is cancelled.
+    /// Runs `request` to its end, or until `context` is cancelled and `grace` has passed.
     pub(super) fn run<T: Send + 'static>(
         &self,
         context: Option<&Context>,
+        grace: Duration,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
         let (tell, told) = sync_channel(1);
@@ -77,6 +78,7 @@ impl Driver {
         let task = handle.spawn(async move {
             let _ = tell.send(request.await);
         });
+        let mut left = grace;
         loop {
             match told.recv_timeout(POLL) {
                 Ok(answer) => return Ok(answer),
@@ -86,8 +88,11 @@ impl Driver {
                 }
                 Err(RecvTimeoutError::Timeout) => {
                     if let Some(Err(cancelled)) = context.map(Context::check_cancelled) {
-                        task.abort();
-                        return Err(cancelled);
+                        if left.is_zero() {
+                            task.abort();
+                            return Err(cancelled);
+                        }
+                        left = left.saturating_sub(POLL);
                     }
                 }
             }

@@ -152,8 +152,7 @@ fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<(
 fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
     let text = utf8(path)?;
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
-    let matches =
-        glob::glob_with(text, options).map_err(|e| bad_glob(pattern).with_cause(e))?;
+    let matches = glob::glob_with(text, options).map_err(|e| bad_glob(pattern).with_cause(e))?;
     let mut paths = Vec::new();
     for path in matches {
         paths.push(path.map_err(|e| {

@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
@@ -30,7 +31,7 @@ use object_store::{
 };
 use plait_core::{Error, Kind, Result};
 use tokio::task::JoinHandle;
-use url::Url;
+use url::{Position, Url};
 
 use super::bucket::{Bucket, Completed, Meta, Upload};
 use super::driver::Driver;
@@ -50,6 +51,10 @@ const ABORT_TIME: Duration = Duration::from_secs(10);
 /// The most parts that an upload of S3 may have.
 const PARTS_MAX: usize = 10_000;
 
+/// How often a request is repeated whose answer broke off, and the first pause.
+const REPEATS: usize = 4;
+const PAUSE: Duration = Duration::from_millis(50);
+
 type Make = Box<dyn Fn() -> Result<Arc<dyn ObjectStore>> + Send + Sync>;
 
 /// A bucket behind a network.
@@ -65,9 +70,8 @@ pub(super) struct Remote {
 pub(super) fn split(url: &Url, location: &str) -> Result<(Url, String)> {
     let parsed = ObjectStoreScheme::parse(url);
     let (_, path) = parsed.map_err(|e| settings::unknown(location).with_cause(e))?;
-    let mut root = url.clone();
-    root.set_query(None);
-    root.set_fragment(None);
+    let mut root = Url::parse(&url[..Position::AfterPath])
+        .map_err(|e| settings::unknown(location).with_cause(e))?;
     if let Ok(mut segments) = root.path_segments_mut() {
         segments.pop_if_empty();
         for _ in path.parts() {
@@ -104,14 +108,28 @@ impl Remote {
         Ok(client)
     }
 
+    /// Runs a request that may be repeated. `object_store` repeats requests, and reads of ranges
+    /// that break; other answers that break while they are read are left to this.
     fn run<T: Send + 'static, F>(
         &self,
-        request: impl FnOnce(Arc<dyn ObjectStore>) -> F,
+        grace: Duration,
+        request: impl Fn(Arc<dyn ObjectStore>) -> F,
     ) -> Result<object_store::Result<T>>
     where
         F: Future<Output = object_store::Result<T>> + Send + 'static,
     {
-        self.driver.run(Some(&self.context), request(self.client()?))
+        let mut pause = PAUSE;
+        for _ in 0..REPEATS {
+            match self.driver.run(Some(&self.context), grace, request(self.client()?))? {
+                Err(e) if is_broken_answer(&e) => {
+                    let wait = async move { tokio::time::sleep(pause).await };
+                    self.driver.run(Some(&self.context), Duration::ZERO, wait)?;
+                    pause *= 2;
+                }
+                outcome => return Ok(outcome),
+            }
+        }
+        self.driver.run(Some(&self.context), grace, request(self.client()?))
     }
 
     fn at(&self, key: &str) -> String {
@@ -130,7 +148,11 @@ impl Remote {
 impl Bucket for Remote {
     fn head(&self, key: &str) -> Result<Option<Meta>> {
         let path = self.path(key)?;
-        match self.run(|store| async move { store.head(&path).await })? {
+        let head = |store: Arc<dyn ObjectStore>| {
+            let path = path.clone();
+            async move { store.head(&path).await }
+        };
+        match self.run(Duration::ZERO, head)? {
             Ok(meta) => Ok(Some(meta_of(meta))),
             Err(object_store::Error::NotFound { .. }) => Ok(None),
             Err(e) => Err(request_error(e, &self.at(key))),
@@ -143,8 +165,11 @@ impl Bucket for Remote {
         options.range = Some(GetRange::Bounded(range.clone()));
         // A weak tag never matches a ranged request.
         options.if_match = meta.tag.clone().filter(|tag| !tag.starts_with("W/"));
-        let read = self
-            .run(|store| async move { store.get_opts(&path, options).await?.bytes().await })?;
+        let get = |store: Arc<dyn ObjectStore>| {
+            let (path, options) = (path.clone(), options.clone());
+            async move { store.get_opts(&path, options).await?.bytes().await }
+        };
+        let read = self.run(Duration::ZERO, get)?;
         read.map_err(|e| match e {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
                 super::changed(&self.at(key)).with_cause(e)
@@ -155,25 +180,31 @@ impl Bucket for Remote {
 
     fn list(&self, prefix: &str, deep: bool) -> Result<Vec<String>> {
         let root = self.path(prefix)?;
-        let listed = self.run(|store| async move {
-            let (mut keys, mut open) = (Vec::new(), vec![root]);
-            while let Some(prefix) = open.pop() {
-                let listed = store.list_with_delimiter(Some(&prefix)).await?;
-                keys.extend(listed.objects.into_iter().map(|object| object.location.to_string()));
-                if deep {
-                    open.extend(listed.common_prefixes);
-                }
+        let (mut keys, mut open) = (Vec::new(), vec![root]);
+        while let Some(folder) = open.pop() {
+            let list = |store: Arc<dyn ObjectStore>| {
+                let folder = folder.clone();
+                async move { store.list_with_delimiter(Some(&folder)).await }
+            };
+            let listed = self.run(Duration::ZERO, list)?;
+            let listed = listed.map_err(|e| request_error(e, &self.at(prefix)))?;
+            keys.extend(listed.objects.into_iter().map(|object| object.location.to_string()));
+            if deep {
+                open.extend(listed.common_prefixes);
             }
-            Ok(keys)
-        })?;
-        listed.map_err(|e| request_error(e, &self.at(prefix)))
+        }
+        Ok(keys)
     }
 
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let path = self.path(key)?;
-        let to = path.clone();
         let client = self.client()?;
-        let begun = self.run(|store| async move { store.put_multipart(&to).await })?;
+        let begin = |store: Arc<dyn ObjectStore>| {
+            let path = path.clone();
+            async move { store.put_multipart(&path).await }
+        };
+        // An upload whose name never arrives cannot be aborted: better wait for it.
+        let begun = self.run(ABORT_TIME, begin)?;
         let inner = begun.map_err(|e| match e {
             object_store::Error::NotImplemented { .. } => {
                 Error::new(Kind::Unsupported, "this store can be read, not written")
@@ -226,7 +257,7 @@ impl RemoteUpload {
         while self.in_flight.len() > most
             && let Some(part) = self.in_flight.pop_front()
         {
-            let arrived = self.driver.run(Some(&self.context), part)?;
+            let arrived = self.driver.run(Some(&self.context), Duration::ZERO, part)?;
             arrived
                 .map_err(|e| Error::new(Kind::Internal, "an upload stopped").with_cause(e))?
                 .map_err(|e| request_error(e, &self.location))?;
@@ -267,7 +298,8 @@ impl Upload for RemoteUpload {
     fn complete(&mut self) -> Result<Completed> {
         self.settle()?;
         let (client, path) = (Arc::clone(&self.client), self.path.clone());
-        let head = self.driver.run(Some(&self.context), async move { client.head(&path).await })?;
+        let head = async move { client.head(&path).await };
+        let head = self.driver.run(Some(&self.context), Duration::ZERO, head)?;
         // Only S3 looks again while it completes; the others are looked at here, right before.
         match head {
             Ok(_) => return Ok(Completed::Occupied),
@@ -282,12 +314,13 @@ impl Upload for RemoteUpload {
             (inner, outcome)
         };
         // Cancelling it half-way would leave open what happened.
-        let (inner, outcome) = self.driver.run(None, complete)?;
+        let (inner, outcome) = self.driver.run(None, Duration::ZERO, complete)?;
         let Err(e) = outcome else { return Ok(Completed::Yes) };
         self.inner = Some(inner);
         // Somebody was faster, or the answer to our own request was lost: both leave an object.
         let (client, path) = (Arc::clone(&self.client), self.path.clone());
-        match self.driver.run(None, async move { client.head(&path).await })? {
+        let head = async move { client.head(&path).await };
+        match self.driver.run(None, Duration::ZERO, head)? {
             Ok(_) => Ok(Completed::Occupied),
             Err(_) => Err(request_error(e, &self.location)),
         }
@@ -307,12 +340,31 @@ impl Drop for RemoteUpload {
         }
         // Whether it works or not: a rule of the bucket sweeps what is left.
         let abort = async move { tokio::time::timeout(ABORT_TIME, inner.abort()).await };
-        let _ = self.driver.run(None, abort);
+        let _ = self.driver.run(None, Duration::ZERO, abort);
     }
 }
 
 fn meta_of(meta: ObjectMeta) -> Meta {
     Meta { len: meta.size, tag: meta.e_tag, modified: Some(meta.last_modified.to_rfc3339()) }
+}
+
+/// Whether the answer began well and broke off. What the server refused is told at once.
+fn is_broken_answer(e: &object_store::Error) -> bool {
+    let object_store::Error::Generic { source, .. } = e else { return false };
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(source.as_ref());
+    while let Some(error) = cause {
+        if let Some(http) = error.downcast_ref::<HttpError>() {
+            return matches!(
+                http.kind(),
+                HttpErrorKind::Interrupted
+                    | HttpErrorKind::Timeout
+                    | HttpErrorKind::Decode
+                    | HttpErrorKind::Unknown
+            );
+        }
+        cause = error.source();
+    }
+    false
 }
 
 fn request_error(e: object_store::Error, location: &str) -> Error {
@@ -357,7 +409,11 @@ pub(super) mod tests {
 
     pub(in crate::store) fn put(remote: &Remote, key: &str, bytes: &'static [u8]) {
         let key = Path::from(key);
-        remote.run(|store| async move { store.put(&key, bytes.into()).await }).unwrap().unwrap();
+        let put = |store: Arc<dyn ObjectStore>| {
+            let key = key.clone();
+            async move { store.put(&key, bytes.into()).await }
+        };
+        remote.run(Duration::ZERO, put).unwrap().unwrap();
     }
 
     #[test]

@@ -103,10 +103,8 @@ pub(super) fn client(
     let connector = Connector { traffic: Arc::clone(traffic), is_conditional };
     macro_rules! build {
         ($builder:ty, $key:ty, $url:expr) => {{
-            let mut builder = <$builder>::new()
-                .with_url($url)
-                .with_retry(retry)
-                .with_http_connector(connector);
+            let mut builder =
+                <$builder>::new().with_url($url).with_retry(retry).with_http_connector(connector);
             for (name, value) in &settings {
                 if let Ok(key) = <$key>::from_str(name) {
                     builder = builder.with_config(key, value);

@@ -64,8 +64,7 @@ impl Prefix {
                 .with_cause(e)
         };
         context.fault("create").map_err(failed)?;
-        let part_bytes =
-            (context.limit_bytes() / PART_SHARE).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+        let part_bytes = (context.limit_bytes() / PART_SHARE).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
         Ok(ObjectOutput {
             upload: place.bucket().upload(place.key())?,
             location: place.location(),

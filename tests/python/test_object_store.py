@@ -1,0 +1,422 @@
+"""Object stores: what is asked of them, what is left in them, and what happens when they fail."""
+
+from __future__ import annotations
+
+import io
+import os
+import threading
+from collections import Counter
+from urllib.parse import urlsplit
+
+import plait
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+ROWS = 60_000
+
+
+def parquet(table: pa.Table, **options) -> bytes:
+    written = io.BytesIO()
+    pq.write_table(table, written, **options)
+    return written.getvalue()
+
+
+def rows(part: int, parts: int) -> pa.Table:
+    keys = list(range(part, ROWS, parts))
+    return pa.table({"k": keys, "text": [f"{k * 7919 % 100_003:06}" for k in keys]})
+
+
+class Bucket:
+    """A bucket of its own for one test, with four sorted sources below `in`."""
+
+    def __init__(self, server, name: str) -> None:
+        self.server, self.name, self.url = server, name, f"s3://{name}"
+        assert server.request("PUT", f"/{name}")[0] == 200
+        for part in range(4):
+            self.put(f"in/{part}.parquet", parquet(rows(part, 4), row_group_size=8_000))
+
+    def put(self, key: str, body: bytes) -> None:
+        assert self.server.request("PUT", f"/{self.name}/{key}", body)[0] == 200
+
+    def get(self, key: str) -> bytes:
+        status, body = self.server.request("GET", f"/{self.name}/{key}")
+        assert status == 200, key
+        return body
+
+    def keys(self, prefix: str = "") -> list[str]:
+        _, text = self.server.request("GET", f"/{self.name}?list-type=2&prefix={prefix}")
+        return [part.split("</Key>")[0] for part in text.decode().split("<Key>")[1:]]
+
+    def pending(self) -> int:
+        _, text = self.server.request("GET", f"/{self.name}?uploads")
+        return text.count(b"<UploadId>")
+
+    def table(self, prefix: str) -> pa.Table:
+        return pa.concat_tables(
+            pq.read_table(pa.BufferReader(self.get(k))) for k in self.keys(prefix)
+        )
+
+
+@pytest.fixture
+def bucket(s3_server, request):
+    name = "".join(c if c.isalnum() else "-" for c in request.node.name.lower())[:50].strip("-")
+    return Bucket(s3_server, f"b-{name}-{os.getpid()}")
+
+
+@pytest.fixture
+def options(s3_server):
+    return s3_server.options()
+
+
+def expected() -> pa.Table:
+    return rows(0, 1)
+
+
+pytestmark = pytest.mark.local  # these tests bring their own bucket
+
+
+def test_sources_and_outputs_may_be_objects(bucket, options):
+    report = plait.merge(
+        f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", outputs=3, storage_options=options
+    )
+    assert [o.path.rpartition("/")[0] for o in report.outputs] == [f"{bucket.url}/out"] * 3
+    assert bucket.table("out/") == expected()
+    assert bucket.pending() == 0
+    found = plait.verify(
+        f"{bucket.url}/out/*.parquet", against=f"{bucket.url}/in/", storage_options=options
+    )
+    assert found.ok and found.disjoint
+    assert plait.inspect(report.outputs[0].path, storage_options=options).rows == ROWS // 3
+
+
+def test_objects_have_the_bytes_that_files_have(bucket, options, tmp_path):
+    for part in range(4):
+        (tmp_path / f"{part}.parquet").write_bytes(bucket.get(f"in/{part}.parquet"))
+    local = plait.merge(tmp_path, tmp_path / "out", sort_by="k", outputs=2, sha256=True)
+    remote = plait.merge(
+        f"{bucket.url}/in",
+        f"{bucket.url}/out",
+        sort_by="k",
+        outputs=2,
+        sha256=True,
+        verify="content",
+        storage_options=options,
+    )
+    assert [o.sha256 for o in local.outputs] == [o.sha256 for o in remote.outputs]
+    names = [os.path.basename(o.path) for o in local.outputs]
+    assert [k.removeprefix("out/") for k in bucket.keys("out/")] == names
+    for name in names:
+        assert bucket.get(f"out/{name}") == (tmp_path / "out" / name).read_bytes()
+
+
+def test_local_sources_go_to_objects_and_back(bucket, options, tmp_path):
+    pq.write_table(rows(0, 1), tmp_path / "a.parquet")
+    up = f"{bucket.url}/up/one.parquet"
+    plait.merge(tmp_path / "a.parquet", up, sort_by="k", storage_options=options)
+    file_url = (tmp_path / "down.parquet").as_uri()
+    plait.merge(up, file_url, storage_options=options)
+    assert pq.read_table(tmp_path / "down.parquet") == expected()
+
+
+def test_nothing_is_visible_before_all_outputs_are_whole(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    plait.merge(
+        f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", outputs=3, storage_options=options
+    )
+    ends = [i for i, (m, path) in enumerate(s3_proxy.log) if m == "POST" and "uploadId=" in path]
+    parts = [i for i, (m, path) in enumerate(s3_proxy.log) if "partNumber=" in path]
+    assert len(ends) == 3 and max(parts) < min(ends)
+
+
+def test_an_output_is_never_replaced(bucket, options):
+    there = f"{bucket.url}/out/all.parquet"
+    bucket.put("out/all.parquet", b"somebody's")
+    with pytest.raises(plait.OutputExists, match=r"all\.parquet"):
+        plait.merge(f"{bucket.url}/in", there, sort_by="k", storage_options=options)
+    with pytest.raises(plait.OutputExists):
+        plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+    assert bucket.get("out/all.parquet") == b"somebody's"
+    plait.merge(
+        f"{bucket.url}/in",
+        f"{bucket.url}/out",
+        sort_by="k",
+        if_exists="add",
+        storage_options=options,
+    )
+    assert len(bucket.keys("out/")) == 2
+    with pytest.raises(plait.OutputExists, match="one of the sources"):
+        one = f"{bucket.url}/in/0.parquet"
+        plait.merge(one, one, sort_by="k", storage_options=options)
+
+
+def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    put = threading.Event()
+
+    class Log(list):
+        def append(self, entry):
+            super().append(entry)
+            # Completing has begun: the look before it is over, only the condition is left.
+            if entry[0] == "POST" and "uploadId=" in entry[1]:
+                bucket.put("out/all.parquet", b"faster")
+                put.set()
+
+    s3_proxy.log = Log()
+    with pytest.raises(plait.OutputExists, match="meanwhile"):
+        plait.merge(
+            f"{bucket.url}/in", f"{bucket.url}/out/all.parquet", sort_by="k", storage_options=options
+        )
+    assert put.is_set()
+    assert bucket.get("out/all.parquet") == b"faster"
+    assert bucket.pending() == 0
+
+
+def test_the_same_merge_twice_makes_the_same_objects(bucket, options):
+    merge = dict(sort_by="k", outputs=2, storage_options=options)
+    first = plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", **merge)
+    before = {key: bucket.get(key) for key in bucket.keys("out/")}
+    # One of two was published when the process died: the other is added.
+    bucket.server.request("DELETE", f"/{bucket.name}/{bucket.keys('out/')[1]}")
+    again = plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", **merge)
+    assert [o.path for o in again.outputs] == [o.path for o in first.outputs]
+    assert {key: bucket.get(key) for key in bucket.keys("out/")} == before
+    assert bucket.pending() == 0
+
+
+def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url) | {"retry_init_backoff_ms": "10"}
+
+    class Log(list):
+        def append(self, entry):
+            super().append(entry)
+            completes = entry[0] == "POST" and "uploadId=" in entry[1]
+            s3_proxy.share = 1.0 if completes and not s3_proxy.failed else 0.0
+
+    s3_proxy.log = Log()
+    kinds, type(s3_proxy).KINDS = type(s3_proxy).KINDS, ("cut",)
+    try:
+        plait.merge(
+            f"{bucket.url}/in", f"{bucket.url}/out/all.parquet", sort_by="k", storage_options=options
+        )
+    finally:
+        type(s3_proxy).KINDS = kinds
+    assert s3_proxy.failed == ["cut"]
+    assert bucket.table("out/") == expected()
+
+
+def test_two_in_a_hundred_requests_that_fail_lose_nothing(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    options |= {"retry_init_backoff_ms": "10", "retry_max_backoff_ms": "50", "timeout": "10s"}
+    # Small reads, so that there are requests to fail.
+    merge = dict(sort_by="k", page_rows=500, memory_limit="16MB", storage_options=options)
+    s3_proxy.share = 0.02
+    runs = 30 if os.environ.get("CI") else 6
+    for run in range(runs):
+        out = f"{bucket.url}/out{run}"
+        plait.merge(f"{bucket.url}/in", out, outputs=2, **merge)
+        assert bucket.table(f"out{run}/") == expected()
+    assert bucket.pending() == 0
+    failed = Counter(s3_proxy.failed)
+    print(f"{sum(failed.values())} of {len(s3_proxy.log)} requests failed: {dict(failed)}")
+    assert failed, "not one request failed"
+
+
+@pytest.mark.parametrize("kind", ["500", "503", "cut", "slow"])
+def test_each_kind_of_fault_is_survived_often(bucket, s3_proxy, kind):
+    options = bucket.server.options(s3_proxy.url)
+    options |= {"retry_init_backoff_ms": "10", "retry_max_backoff_ms": "50"}
+    kinds, type(s3_proxy).KINDS, s3_proxy.share = type(s3_proxy).KINDS, (kind,), 0.4
+    try:
+        plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+    finally:
+        type(s3_proxy).KINDS = kinds
+    assert len(s3_proxy.failed) > 0
+    assert bucket.table("out/") == expected()
+
+
+def test_a_store_that_always_fails_is_a_storage_error_and_leaves_nothing(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    options |= {"max_retries": "1", "retry_init_backoff_ms": "10"}
+    kinds, type(s3_proxy).KINDS = type(s3_proxy).KINDS, ("503",)
+
+    class Log(list):
+        def append(self, entry):
+            super().append(entry)
+            # Reading works, parts do not arrive.
+            s3_proxy.share = 1.0 if "partNumber=" in entry[1] else 0.0
+
+    s3_proxy.log = Log()
+    try:
+        with pytest.raises(plait.StorageError, match="request to the object store failed"):
+            plait.merge(
+                f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options
+            )
+    finally:
+        type(s3_proxy).KINDS = kinds
+    assert bucket.keys("out/") == []
+    assert bucket.pending() == 0
+
+
+def test_an_error_aborts_the_uploads_that_were_begun(bucket, options):
+    bucket.put("in/z.parquet", parquet(pa.table({"k": [5, 3], "text": ["a", "b"]})))
+    with pytest.raises(plait.UnsortedSource, match=r"z\.parquet"):
+        plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+    assert bucket.keys("out/") == []
+    assert bucket.pending() == 0
+
+
+def test_a_stopped_merge_aborts_its_uploads(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+
+    def stop(now: plait.Progress) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        plait.merge(
+            f"{bucket.url}/in",
+            f"{bucket.url}/out",
+            sort_by="k",
+            storage_options=options,
+            progress=stop,
+        )
+    assert bucket.pending() == 0
+
+
+def test_large_outputs_go_up_in_parts_within_the_memory_limit(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    keys = list(range(200_000))
+    noise = pa.array([os.urandom(100) for _ in keys], pa.binary())
+    for part in range(2):
+        mine = pa.table({"k": keys[part::2], "noise": noise.take(keys[part::2])})
+        bucket.put(f"big/{part}.parquet", parquet(mine, compression="none", use_dictionary=False))
+    report = plait.merge(
+        f"{bucket.url}/big",
+        f"{bucket.url}/out/big.parquet",
+        sort_by="k",
+        memory_limit="64MB",
+        storage_options=options,
+    )
+    parts = {path for method, path in s3_proxy.log if "partNumber=" in path}
+    assert len(parts) == -(-report.outputs[0].bytes // (5 << 20)) >= 4
+    assert report.memory.peak_accounted_bytes <= 64_000_000
+    assert bucket.table("out/").column("noise").combine_chunks() == noise
+
+
+def test_a_missing_object_or_bucket_is_not_found(bucket, options):
+    for url in (f"{bucket.url}/absent.parquet", f"{bucket.url}/absent", f"{bucket.url}/in/x*"):
+        with pytest.raises(plait.SourceNotFound):
+            plait.merge(url, f"{bucket.url}/out", sort_by="k", storage_options=options)
+    with pytest.raises(plait.PlaitError):
+        plait.inspect("s3://no-such-bucket-here/a.parquet", storage_options=options)
+
+
+def test_an_object_that_changes_is_noticed(bucket, s3_proxy):
+    options = bucket.server.options(s3_proxy.url)
+    one = f"/{bucket.name}/in/0.parquet"
+
+    class Log(list):
+        def append(self, entry):
+            super().append(entry)
+            if entry == ("GET", one) and self.count(entry) == 1:
+                bucket.put("in/0.parquet", parquet(rows(1, 4), row_group_size=8_000))
+
+    s3_proxy.log = Log()
+    with pytest.raises(plait.SourceChanged, match=r"0\.parquet"):
+        plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+    assert bucket.keys("out/") == []
+
+
+def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):
+    options = bucket.server.options(s3_proxy.url)
+    pq.write_table(rows(0, 1), tmp_path / "a.parquet")
+    small = dict(sort_by="k", page_rows=200, copy_tiers=())
+    plait.merge(tmp_path / "a.parquet", tmp_path / "paged.parquet", **small)
+    bucket.put("paged/a.parquet", (tmp_path / "paged.parquet").read_bytes())
+    plait.verify(f"{bucket.url}/paged/a.parquet", sort_by="k", storage_options=options)
+    gets = [path for method, path in s3_proxy.log if method == "GET"]
+    found = plait.inspect(f"{bucket.url}/paged/a.parquet", pages=True, storage_options=options)
+    pages = sum(column.pages for group in found.row_groups for column in group.columns)
+    # Every page is read, those of the key twice.
+    assert pages > 200 and len(gets) < pages / 5, (pages, len(gets))
+
+
+def test_settings_come_from_the_environment_too(bucket, options, monkeypatch):
+    for name in ("aws_endpoint_url", "aws_access_key_id", "aws_secret_access_key", "aws_region"):
+        monkeypatch.setenv(name.upper(), options[name])
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    assert plait.inspect(f"{bucket.url}/in/0.parquet").rows == ROWS // 4
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    # Both the long and the short name win over the variable.
+    for name in ("aws_endpoint_url", "endpoint_url"):
+        settings = {name: options["aws_endpoint_url"]}
+        assert plait.inspect(f"{bucket.url}/in/0.parquet", storage_options=settings).rows
+
+
+def test_requests_are_anonymous_when_asked(bucket, s3_proxy):
+    signed = []
+    url = urlsplit(s3_proxy.url)
+    original = s3_proxy.http.RequestHandlerClass.parse_request
+
+    def parse_request(handler):
+        parsed = original(handler)
+        signed.append("Authorization" in handler.headers)
+        return parsed
+
+    s3_proxy.http.RequestHandlerClass.parse_request = parse_request
+    settings = {"aws_endpoint_url": url.geturl(), "allow_http": True, "skip_signature": True}
+    plait.inspect(f"{bucket.url}/in/0.parquet", storage_options=settings)
+    assert signed and not any(signed)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"aws_regoin": "x"}, {"max_retries": "many"}, {"aws_region": None}, [1], "x"]
+)
+def test_settings_that_make_no_sense_are_refused(settings):
+    with pytest.raises(plait.InvalidArgument):
+        plait.inspect("s3://bucket/a.parquet", storage_options=settings)
+
+
+def test_files_behind_plain_http_can_be_read_not_written(bucket, tmp_path):
+    url = f"{bucket.server.url}/{bucket.name}"
+    sources = [f"{url}/in/{part}.parquet" for part in range(4)]
+    plait.merge(sources, tmp_path / "a.parquet", sort_by="k")
+    assert pq.read_table(tmp_path / "a.parquet") == expected()
+    with pytest.raises(plait.Unsupported, match="read, not written"):
+        plait.merge(sources, f"{url}/out/", sort_by="k", if_exists="add")
+
+
+def test_no_thread_outlives_a_call(bucket, options):
+    def threads() -> int:
+        return len(os.listdir("/proc/self/task"))
+
+    before = threads()
+    plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", sort_by="k", storage_options=options)
+    assert threads() == before
+
+
+def test_a_forked_process_reads_on_its_own(bucket, options, python):
+    script = (
+        "import os, sys, plait\n"
+        f"options = {options!r}\n"
+        f"url = '{bucket.url}/in/0.parquet'\n"
+        "assert plait.inspect(url, storage_options=options).rows\n"
+        "pid = os.fork()\n"
+        "if pid == 0:\n"
+        "    os._exit(0 if plait.inspect(url, storage_options=options).rows else 1)\n"
+        "sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))\n"
+    )
+    ran = python("-W", "ignore", "-c", script)
+    assert ran.returncode == 0, ran.stderr
+
+
+def test_the_command_line_takes_settings(bucket, options, python):
+    flags = [f"--storage-options={name}={value}" for name, value in options.items()]
+    ran = python("-m", "plait", "merge", f"{bucket.url}/in", "-o", f"{bucket.url}/out",
+                 "--sort-by", "k", "--quiet", *flags)  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert bucket.table("out/") == expected()
+    ran = python("-m", "plait", "inspect", f"{bucket.url}/in/0.parquet", "--json", *flags)
+    assert ran.returncode == 0 and '"rows": 15000' in ran.stdout
+    ran = python("-m", "plait", "inspect", "s3://b/a", "--storage-options", "aws_region")
+    assert ran.returncode == 2 and "NAME=VALUE" in ran.stderr
