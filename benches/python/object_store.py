@@ -42,7 +42,7 @@ print(json.dumps({
 """
 
 
-def make(folder: Path, megabytes: int, sources: int) -> None:
+def make(folder: Path, megabytes: int, sources: int, *, index: bool) -> None:
     numbers = np.random.default_rng(7)
     rows = megabytes * 1_000_000 // sources // 28
     for part in range(sources):
@@ -57,7 +57,9 @@ def make(folder: Path, megabytes: int, sources: int) -> None:
             }
         )
         # In order of host, then ts: ts grows with the row.
-        pq.write_table(table, folder / f"{part:03}.parquet", row_group_size=500_000)
+        pq.write_table(
+            table, folder / f"{part:03}.parquet", row_group_size=500_000, write_page_index=index
+        )
 
 
 def kind(method: str, path: str) -> str:
@@ -82,6 +84,31 @@ def merge(sources: str, out: str, limit: str, options: dict[str, str]) -> dict[s
     return json.loads(ran.stdout)
 
 
+def run(folder: Path, asked, server, proxy, *, index: bool) -> None:
+    (folder / "in").mkdir()
+    make(folder / "in", asked.megabytes, asked.sources, index=index)
+    prefix = f"bench/{index}"
+    for file in sorted((folder / "in").iterdir()):
+        server.request("PUT", f"/{prefix}/in/{file.name}", file.read_bytes())
+    for limit in ("64MB", "512MB"):
+        for where in ("files", "objects"):
+            options, sources, out = {}, str(folder / "in"), str(folder / f"out-{limit}")
+            if where == "objects":
+                options = server.options(proxy.url)
+                sources, out = f"s3://{prefix}/in", f"s3://{prefix}/out-{limit}"
+            proxy.log.clear()
+            ran = merge(sources, out, limit, options)
+            kinds = Counter(kind(method, path) for method, path in proxy.log)
+            per_gb = len(proxy.log) / (ran["bytes"] / 1e9)
+            counts = "".join(f"{kinds[k]:>6}" for k in ("look", "read", "list", "part"))
+            what = f"{where}, {'yes' if index else 'no'}"
+            print(
+                f"{what:<15}  {limit:>8}  {per_gb:>11.0f}{counts}{kinds['upload']:>8}"
+                f"  {ran['accounted'] / 1e6:>6.1f} MB  {ran['rss'] / 1e6:>4.0f} MB"
+                f"  {ran['seconds']:>5.1f} s"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--megabytes", type=int, default=256)
@@ -90,37 +117,12 @@ def main() -> None:
     server = s3_server.Server()
     proxy = s3_server.Proxy(server)
     try:
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            (folder / "in").mkdir()
-            make(folder / "in", asked.megabytes, asked.sources)
-            server.request("PUT", "/bench")
-            for file in sorted((folder / "in").iterdir()):
-                server.request("PUT", f"/bench/in/{file.name}", file.read_bytes())
-            size = sum(file.stat().st_size for file in (folder / "in").iterdir())
-            print(f"{asked.sources} sources, {size / 1e6:.0f} MB\n")
-            print(
-                "from, to       limit  requests/GB  look  read  list  part  upload"
-                "  accounted     rss     time"
-            )
-            for limit in ("64MB", "512MB"):
-                for where in ("files", "objects"):
-                    options, sources, out = {}, str(folder / "in"), str(folder / f"out-{limit}")
-                    if where == "objects":
-                        options = server.options(proxy.url)
-                        sources, out = "s3://bench/in", f"s3://bench/out-{limit}"
-                    proxy.log.clear()
-                    ran = merge(sources, out, limit, options)
-                    kinds = Counter(kind(method, path) for method, path in proxy.log)
-                    per_gb = len(proxy.log) / (ran["bytes"] / 1e9)
-                    counts = "".join(
-                        f"{kinds[k]:>6}" for k in ("look", "read", "list", "part")
-                    )
-                    print(
-                        f"{where:<12}  {limit:>6}  {per_gb:>11.0f}{counts}{kinds['upload']:>8}"
-                        f"  {ran['accounted'] / 1e6:>6.1f} MB  {ran['rss'] / 1e6:>4.0f} MB"
-                        f"  {ran['seconds']:>5.1f} s"
-                    )
+        server.request("PUT", "/bench")
+        print("from, to, index     limit  requests/GB  look  read  list  part  upload"
+              "  accounted     rss     time")  # fmt: skip
+        for index in (False, True):
+            with tempfile.TemporaryDirectory() as name:
+                run(Path(name), asked, server, proxy, index=index)
     finally:
         proxy.stop()
         server.stop()

@@ -317,19 +317,21 @@ def _settings(settings: object) -> dict[str, str]:
         return {}
     if isinstance(settings, Mapping):
         texts = {name: _setting(value) for name, value in settings.items()}
-        if all(isinstance(text, str) for pair in texts.items() for text in pair):
-            return texts
+        if all(isinstance(name, str) for name in texts):
+            known = {name: text for name, text in texts.items() if text is not None}
+            if len(known) == len(texts):
+                return known
     raise InvalidArgument.of(
         "`storage_options` is not a mapping from names to texts",
         hint='give {"aws_region": "eu-central-1"}, an obstore store or an fsspec file system',
     )
 
 
-def _setting(value: object) -> object:
+def _setting(value: object) -> str | None:
     # True and 5 are what others accept, too.
     if isinstance(value, bool):
         return str(value).lower()
-    return str(value) if isinstance(value, int) else value
+    return str(value) if isinstance(value, str | int) else None
 
 
 def _count(value: object, name: str) -> int | None:

@@ -43,7 +43,9 @@ def reach(store: Any) -> Reached:  # noqa: ANN401 - a class of a library that ma
         if found:
             client = store.client_options or {}
             options = {str(key).lower(): _text(value) for key, value in dict(client).items()}
-            prefix = "".join(f"{part}/" for part in (found[0], str(store.prefix or "").strip("/")) if part)
+            prefix = "".join(
+                f"{part}/" for part in (found[0], str(store.prefix or "").strip("/")) if part
+            )
             return f"{scheme}://{prefix}", {**options, **config}, None
     return "", {}, _Obstore(store)
 

@@ -16,9 +16,10 @@ from pathlib import Path
 from urllib.parse import quote, unquote
 
 import boto3
-import plait
 import pytest
 from botocore.config import Config
+
+import plait
 
 
 class OnS3:
@@ -52,7 +53,8 @@ class OnS3:
             named = {n: bound.arguments.get(n) for n in ("sources", "files", "against", "file")}
             named |= {n: bound.arguments.get(n) for n in outs}
             named = {n: materialised(v) for n, v in named.items() if v is not None}
-            if not all(is_local(v) for v in named.values()):
+            is_asked = set(outs) <= set(named)
+            if not is_asked or not all(is_local(v) for v in named.values()):
                 for n, v in named.items():
                     bound.arguments[n] = v
                 return call(*bound.args, **bound.kwargs)

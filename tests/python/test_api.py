@@ -394,6 +394,7 @@ def test_an_output_that_exists_is_left_alone(deal, events, tmp_path):
     assert out.read_bytes() == b"precious"
 
 
+@pytest.mark.local
 def test_a_folder_that_cannot_be_made_is_a_storage_error(deal, events, tmp_path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(plait.StorageError):
@@ -566,7 +567,7 @@ def test_one_name_through_every_door(monkeypatch, tmp_path):
     parameters = inspect.signature(plait.merge).parameters
     called = {}
 
-    def remember(options, progress=None):
+    def remember(options, progress=None, bucket=None):
         called.update(json.loads(options))
         raise plait.Cancelled
 

@@ -8,10 +8,11 @@ import threading
 from collections import Counter
 from urllib.parse import urlsplit
 
-import plait
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
+import plait
 
 ROWS = 60_000
 
@@ -165,7 +166,10 @@ def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy):
     s3_proxy.log = Log()
     with pytest.raises(plait.OutputExists, match="meanwhile"):
         plait.merge(
-            f"{bucket.url}/in", f"{bucket.url}/out/all.parquet", sort_by="k", storage_options=options
+            f"{bucket.url}/in",
+            f"{bucket.url}/out/all.parquet",
+            sort_by="k",
+            storage_options=options,
         )
     assert put.is_set()
     assert bucket.get("out/all.parquet") == b"faster"
@@ -173,7 +177,7 @@ def test_an_output_that_appears_meanwhile_is_kept(bucket, s3_proxy):
 
 
 def test_the_same_merge_twice_makes_the_same_objects(bucket, options):
-    merge = dict(sort_by="k", outputs=2, storage_options=options)
+    merge = {"sort_by": "k", "outputs": 2, "storage_options": options}
     first = plait.merge(f"{bucket.url}/in", f"{bucket.url}/out", **merge)
     before = {key: bucket.get(key) for key in bucket.keys("out/")}
     # One of two was published when the process died: the other is added.
@@ -197,7 +201,10 @@ def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy):
     kinds, type(s3_proxy).KINDS = type(s3_proxy).KINDS, ("cut",)
     try:
         plait.merge(
-            f"{bucket.url}/in", f"{bucket.url}/out/all.parquet", sort_by="k", storage_options=options
+            f"{bucket.url}/in",
+            f"{bucket.url}/out/all.parquet",
+            sort_by="k",
+            storage_options=options,
         )
     finally:
         type(s3_proxy).KINDS = kinds
@@ -209,7 +216,7 @@ def test_two_in_a_hundred_requests_that_fail_lose_nothing(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     options |= {"retry_init_backoff_ms": "10", "retry_max_backoff_ms": "50", "timeout": "10s"}
     # Small reads, so that there are requests to fail.
-    merge = dict(sort_by="k", page_rows=500, memory_limit="16MB", storage_options=options)
+    merge = {"sort_by": "k", "page_rows": 500, "memory_limit": "16MB", "storage_options": options}
     s3_proxy.share = 0.02
     runs = 30 if os.environ.get("CI") else 6
     for run in range(runs):
@@ -330,7 +337,7 @@ def test_an_object_that_changes_is_noticed(bucket, s3_proxy):
 def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):
     options = bucket.server.options(s3_proxy.url)
     pq.write_table(rows(0, 1), tmp_path / "a.parquet")
-    small = dict(sort_by="k", page_rows=200, copy_tiers=())
+    small = {"sort_by": "k", "page_rows": 200, "copy_tiers": ()}
     plait.merge(tmp_path / "a.parquet", tmp_path / "paged.parquet", **small)
     bucket.put("paged/a.parquet", (tmp_path / "paged.parquet").read_bytes())
     plait.verify(f"{bucket.url}/paged/a.parquet", sort_by="k", storage_options=options)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 
 import fsspec
-import plait
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from obstore.store import HTTPStore, LocalStore, MemoryStore, S3Store
+
+import plait
 
 ROWS = 4_000
 
@@ -70,7 +71,13 @@ def bucket(request, tmp_path, s3_server):
         settings = {"endpoint": s3_server.url, "access_key_id": "key", "secret_access_key": "s"}
         client = {"allow_http": True}
         made = Obstore(
-            S3Store(name, prefix="some/where", region="us-east-1", config=settings, client_options=client)
+            S3Store(
+                name,
+                prefix="some/where",
+                region="us-east-1",
+                config=settings,
+                client_options=client,
+            )
         )
     elif request.param == "fsspec memory":
         system = fsspec.filesystem("memory")
@@ -112,7 +119,7 @@ def test_nothing_is_replaced_and_nothing_left_behind(bucket):
 
 
 def test_the_same_merge_twice_is_one(bucket):
-    merge = dict(sort_by="k", outputs=2, storage_options=bucket.store)
+    merge = {"sort_by": "k", "outputs": 2, "storage_options": bucket.store}
     plait.merge("in", "out", **merge)
     before = {key: bucket.get(key) for key in bucket.keys()}
     plait.merge("in", "out", **merge)
