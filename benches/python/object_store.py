@@ -28,16 +28,15 @@ sys.path.insert(0, str(ROOT / "tests/python"))
 import s3_server  # noqa: E402 - beside the tests
 
 MERGE = """
-import json, resource, sys, time, plait
+import json, sys, time, plait
 sources, out, limit, options = json.loads(sys.argv[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 started = time.monotonic()
 report = plait.merge(sources, out, sort_by="host, ts", outputs=4, memory_limit=limit,
                      storage_options=options)
 print(json.dumps({
     "bytes": sum(o.bytes for o in report.outputs), "rows": report.rows_out,
     "accounted": report.memory.peak_accounted_bytes, "seconds": time.monotonic() - started,
-    "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, "before": before * 1024,
+    "rss": int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) * 1024,
 }))
 """
 
