@@ -79,18 +79,18 @@ impl Windows {
         window.used = self.clock.fetch_add(1, Ordering::Relaxed);
         let at = |offset: u64| usize::try_from(offset - window.start).ok();
         let found = window.bytes.slice(at(range.start)?..at(range.end)?);
-        // What nobody holds on to must not be freed with the window: it is accounted there.
+        // A copy: what a reader holds on to must not keep the whole window alive.
         Some(Bytes::copy_from_slice(&found))
     }
 
-    /// The bytes from `at` on that windows have, and how large the last one was.
+    /// How large the window is that `at` touches, if there is one.
     fn before(&self, file: u64, at: u64) -> Option<u64> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let touches = |w: &&Window| w.file == file && w.start <= at && at <= w.end();
         held.iter().find(touches).map(|window| window.bytes.len() as u64)
     }
 
-    /// Keeps `bytes` in the place of a window that ends inside of them; false if there is no room.
+    /// Keeps `bytes` in the place of windows that they touch, if there is room.
     fn keep(&self, file: u64, start: u64, bytes: Bytes) {
         let most = self.context.limit_bytes() / WINDOWS_SHARE;
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);

@@ -52,13 +52,8 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
         return list_glob_objects(place, folder, pattern, found);
     }
     let is_folder = key.is_empty() || pattern.ends_with('/');
-    // A server of plain files lists nothing: what it has must be named.
-    let cannot_list = pattern.starts_with("http") && place.bucket().list(key, false).is_err();
-    if !is_folder && (key.ends_with(".parquet") || cannot_list) {
-        found.push(pattern.to_owned());
-        return Ok(());
-    }
-    if !is_folder && place.bucket().head(key)?.is_some() {
+    // Most servers of plain files list nothing: what they have is named, and must not be listed.
+    if !is_folder && (key.ends_with(".parquet") || place.bucket().head(key)?.is_some()) {
         found.push(pattern.to_owned());
         return Ok(());
     }
@@ -73,7 +68,7 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
     }
     below.sort();
     found.extend(below.iter().map(|parts| place.below(&parts.join("/")).location()));
-    if found.is_empty() && below.is_empty() && !is_folder {
+    if below.is_empty() && !is_folder {
         return Err(not_found(pattern));
     }
     Ok(())
@@ -342,9 +337,12 @@ mod tests {
         let stores = Stores::with_bucket(&Default::default(), bucket, &context).unwrap();
         let list = |item: &str| super::list(&stores, &[item.to_owned()]);
         let all = ["d/a/z.parquet", "d/b.parquet"];
-        for item in ["d", "d/", "/d/", "", "d/**/*.parquet"] {
+        for item in ["d", "d/", "/d/", ""] {
             assert_eq!(list(item).unwrap(), all, "{item}");
         }
+        // Folders that a pattern names are looked into, whatever their names, as locally.
+        let named = ["d/_t/y.parquet", "d/a/z.parquet", "d/b.parquet"];
+        assert_eq!(list("d/**/*.parquet").unwrap(), named);
         assert_eq!(list("d/*").unwrap(), ["d/b.parquet", "d/n.txt"]);
         assert_eq!(list("d/n.txt").unwrap(), ["d/n.txt"]);
         assert_eq!(list("d/.h.parquet").unwrap(), ["d/.h.parquet"]);
