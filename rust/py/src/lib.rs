@@ -24,8 +24,8 @@ mod capsule;
 mod enter;
 mod errors;
 mod interleave;
-mod overlay;
 mod merge_streams;
+mod overlay;
 mod panics;
 mod scan;
 mod stream;
@@ -82,7 +82,7 @@ mod _native {
         options: &str,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        run(py, options, progress, plait_parquet::overlay::overlay_files)
+        run(py, options, (progress, None), plait_parquet::overlay::overlay_files_in)
     }
 
     /// Overlays layers of Arrow data; options are JSON.
@@ -96,7 +96,12 @@ mod _native {
     }
 
     /// Merges sorted sources of record batches; options are JSON.
+    #[pyfunction]
     fn merge_streams(
+        py: Python<'_>,
+        sources: Vec<Bound<'_, PyAny>>,
+        options: &str,
+    ) -> PyResult<PyStream> {
         crate::merge_streams::merge_streams(py, sources, options)
     }
 

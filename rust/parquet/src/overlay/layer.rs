@@ -31,6 +31,7 @@ use crate::context::Context;
 use crate::files::open_sources;
 use crate::page::{guard, unwrap_error, wrap_error};
 use crate::source::Source;
+use crate::store::Stores;
 
 /// Rows that are decoded at once.
 const BATCH_ROWS: usize = 8192;
@@ -63,10 +64,11 @@ impl FileLayer {
         name: &str,
         patterns: &[String],
         first_id: usize,
+        stores: &Stores,
         context: &Context,
     ) -> Result<Self> {
         let named = |e: Error| e.with_prefix(&format!("layer `{name}`"));
-        let files = open_sources(patterns, first_id, context)?;
+        let files = open_sources(patterns, first_id, stores, context)?;
         let mut schema: Option<SchemaRef> = None;
         let mut spans = Vec::new();
         let mut start = 0;

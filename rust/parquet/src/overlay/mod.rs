@@ -25,7 +25,6 @@ mod shape;
 mod write;
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -46,7 +45,8 @@ use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
 use crate::source::Source;
 use crate::spill::Waiting;
-use crate::target::Target;
+use crate::store::Stores;
+use crate::target::{Published, Target};
 use crate::weave::{Loom, Tiers};
 
 use layer::{Columns, FileLayer};
@@ -90,7 +90,19 @@ pub struct OverlayTimes {
 /// # Errors
 /// Every [`Kind`]; whatever it is, no output is visible and no source changed.
 pub fn overlay_files(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayReport> {
-    let outcome = attempt(options, context);
+    overlay_files_in(options, &Stores::try_new(&BTreeMap::new(), context)?, context)
+}
+
+/// The same, with layers and output in `stores`.
+///
+/// # Errors
+/// As [`overlay_files`].
+pub fn overlay_files_in(
+    options: &OverlayFilesOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<OverlayReport> {
+    let outcome = attempt(options, stores, context);
     context.release_idle();
     outcome
 }
@@ -104,13 +116,17 @@ struct Prepared {
     shape: Shape,
 }
 
-fn attempt(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayReport> {
+fn attempt(
+    options: &OverlayFilesOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<OverlayReport> {
     let started = Instant::now();
     if options.memory_limit < MEMORY_LIMIT_MIN {
         return Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
             .with_got(format!("{} bytes", options.memory_limit)));
     }
-    let prepared = prepare(options, context)?;
+    let prepared = prepare(options, stores, context)?;
     let mut times = OverlayTimes::default();
     let mut check = || -> Result<()> {
         let started = Instant::now();
@@ -124,24 +140,24 @@ fn attempt(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayRe
     if options.check == Check::Upfront || read.any(|other| other != rows) {
         check()?;
     }
-    let target = Target::open(&options.out, context)?;
-    let made = free_path(&target, options).and_then(|path| {
+    let target = Target::open(&options.out, stores, context)?;
+    let made = free_name(&target, options).and_then(|name| {
         let writing = Instant::now();
-        let (output, copied) = write(&prepared, options, &target, context)?;
+        let (output, copied) = write(&prepared, options, (&target, &name), context)?;
         if options.check == Check::After {
             check()?;
         }
         times.write_s = writing.elapsed().as_secs_f64();
-        publish(&prepared, output, &target, &path, context)
-            .map(|(bytes, row_groups)| (path, copied, bytes, row_groups))
+        publish(&prepared, output, &target, &name, context)
+            .map(|(bytes, row_groups)| (name, copied, bytes, row_groups))
     });
-    let (path, mut copied, bytes, row_groups) = made.inspect_err(|_| target.abandon())?;
+    let (name, mut copied, bytes, row_groups) = made.inspect_err(|_| target.abandon())?;
     times.wall_s = started.elapsed().as_secs_f64();
     times.publish_s = (times.wall_s - times.write_s - times.check_s).max(0.0);
     let leaves = (prepared.shape.leaves.len() as u64).max(1);
     copied.values_mut().for_each(|tier| tier.rows /= leaves);
     Ok(OverlayReport {
-        path: path.display().to_string(),
+        path: target.location(&name),
         rows: rows_of(&prepared),
         bytes,
         row_groups,
@@ -156,12 +172,12 @@ fn rows_of(prepared: &Prepared) -> u64 {
     first.and_then(|place| prepared.layers.get(place)).map_or(0, |layer| layer.rows())
 }
 
-fn prepare(options: &OverlayFilesOptions, context: &Context) -> Result<Prepared> {
+fn prepare(options: &OverlayFilesOptions, stores: &Stores, context: &Context) -> Result<Prepared> {
     let mut layers: Vec<Arc<FileLayer>> = Vec::new();
     let mut specs = Vec::new();
     let mut first_id = 0;
     for of in &options.overlay.layers {
-        let layer = FileLayer::open(&of.name, &of.files, first_id, context)?;
+        let layer = FileLayer::open(&of.name, &of.files, first_id, stores, context)?;
         first_id += layer.files.len();
         specs.push(LayerSpec {
             name: of.name.clone(),
@@ -217,18 +233,17 @@ fn check_rows(prepared: &Prepared, context: &Context) -> Result<()> {
     Ok(())
 }
 
-/// The output's path, which nothing has yet.
-fn free_path(target: &Target, options: &OverlayFilesOptions) -> Result<std::path::PathBuf> {
+/// The output's name, which nothing has yet.
+fn free_name(target: &Target, options: &OverlayFilesOptions) -> Result<String> {
     let Some(name) = target.file_name() else {
         return Err(Error::new(Kind::InvalidArgument, "the output of an overlay is one file")
             .with_path(&options.out)
             .with_hint("give a path that ends in `.parquet`"));
     };
-    let path = target.dir().join(name);
-    match path.exists() {
-        false => Ok(path),
+    match target.exists(name)? {
+        false => Ok(name.to_owned()),
         true => Err(Error::new(Kind::OutputExists, "the output is there already")
-            .with_path(path.display().to_string())
+            .with_path(target.location(name))
             .with_hint("remove it or write elsewhere")),
     }
 }
@@ -237,7 +252,7 @@ fn free_path(target: &Target, options: &OverlayFilesOptions) -> Result<std::path
 fn write(
     prepared: &Prepared,
     options: &OverlayFilesOptions,
-    target: &Target,
+    (target, name): (&Target, &str),
     context: &Context,
 ) -> Result<(Output, BTreeMap<&'static str, Copied>)> {
     let Prepared { layers, plan, shape, .. } = prepared;
@@ -264,8 +279,8 @@ fn write(
         checks_pages: false,
         page_version: None,
     };
-    let waiting = Arc::new(Waiting::new(target.dir(), limit / 16, context));
-    let mut output = Output::create(target, &shape.schema, &loom.properties)?;
+    let waiting = Arc::new(Waiting::new(&target.scratch(), limit / 16, context));
+    let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?;
     let mut writer = write::Writer {
         plan,
         layers,
@@ -369,7 +384,7 @@ fn publish(
     prepared: &Prepared,
     output: Output,
     target: &Target,
-    path: &Path,
+    name: &str,
     context: &Context,
 ) -> Result<(u64, usize)> {
     let finished = output.finish(&[])?;
@@ -384,7 +399,11 @@ fn publish(
         }
     }
     context.check_cancelled()?;
-    finished.temp.publish_new(path)?;
+    if finished.temp.publish_new(target, name)? == Published::Occupied {
+        return Err(Error::new(Kind::OutputExists, "the output is there already")
+            .with_path(target.location(name))
+            .with_hint("remove it or write elsewhere"));
+    }
     target.sync()?;
     Ok((finished.bytes, finished.row_groups))
 }

@@ -160,7 +160,7 @@ impl Scan {
     /// source alone.
     ///
     /// # Errors
-    /// As [`store::list`], [`freeze`] and opening files.
+    /// As [`store::list_all`], [`freeze`] and opening files.
     pub fn open(
         options: ScanOptions,
         given: Option<SchemaRef>,
@@ -458,7 +458,7 @@ fn entries(options: &ScanOptions) -> Result<Vec<Entry>> {
     let mut patterns: Vec<String> = Vec::new();
     let flush = |patterns: &mut Vec<String>, entries: &mut Vec<Entry>| -> Result<()> {
         if !patterns.is_empty() {
-            for path in store::list(patterns)? {
+            for path in store::list_all(patterns)? {
                 entries.push(Entry { name: path.clone(), path: Some(path), stream: 0 });
             }
             patterns.clear();

@@ -219,6 +219,14 @@ pub fn open(location: &str) -> Result<Arc<dyn Store>> {
     Stores::try_new(&BTreeMap::new(), &Context::new(DEFAULT_LIMIT_BYTES))?.open(location)
 }
 
+/// The files and objects that `patterns` name, with the settings of the environment.
+///
+/// # Errors
+/// As [`Stores::list`].
+pub fn list_all(patterns: &[String]) -> Result<Vec<String>> {
+    Stores::try_new(&BTreeMap::new(), &Context::new(DEFAULT_LIMIT_BYTES))?.list(patterns)
+}
+
 /// What the limit of a call without one is.
 const DEFAULT_LIMIT_BYTES: usize = 512_000_000;
 

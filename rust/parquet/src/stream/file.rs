@@ -33,9 +33,9 @@ const READ_BYTES: u64 = 64 << 10;
 /// Every file that `pattern` names, as a source of batches of at most `batch_rows` rows.
 ///
 /// # Errors
-/// As [`store::list`], [`store::open`], [`Source::open`].
+/// As [`store::list_all`], [`store::open`], [`Source::open`].
 pub fn open(pattern: &str, batch_rows: usize) -> Result<Vec<Batches>> {
-    let paths = store::list(&[pattern.to_owned()])?;
+    let paths = store::list_all(&[pattern.to_owned()])?;
     let open = |path: &String| {
         let reader = FileReader::open(path, batch_rows).map_err(|e| e.with_path(path))?;
         Ok(Batches { reader: Box::new(reader), path: Some(path.clone()) })
