@@ -38,7 +38,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("sink", "chunk encode leaf page source target weave"),
     (
         "overlay",
-        "chunk context files leaf options page properties report schema sink source spill target weave",
+        "chunk context files leaf options page properties report schema sink source spill store target weave",
     ),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order schema source store"),

@@ -63,7 +63,7 @@ use crate::{Error, Kind, Result};
 ///     Run { source: SourceId(1), start: 0, len: 1 },
 /// ];
 /// assert_eq!(gather(&values, &runs)?.as_primitive::<Int32Type>().values(), &[3, 5, 2]);
-/// # plait_core::Result::Ok(())
+/// # plait_core::Result::<()>::Ok(())
 /// ```
 ///
 /// # Errors
@@ -98,7 +98,7 @@ pub fn gather(values: &[ArrayRef], runs: &[Run]) -> Result<ArrayRef> {
 /// assert_eq!((lazy.len(), lazy.null_count()?), (3, 1));
 /// let texts = lazy.to_arrow()?;
 /// assert_eq!(texts.as_string::<i32>().value(0), "c");
-/// # plait_core::Result::Ok(())
+/// # plait_core::Result::<()>::Ok(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Interleave {

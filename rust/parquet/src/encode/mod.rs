@@ -23,6 +23,7 @@ pub mod facts;
 pub mod foreign;
 pub mod index;
 pub mod pack;
+mod packed;
 pub mod statistics;
 
 pub use buffer::PageBuffer;

@@ -182,6 +182,7 @@ impl Bench {
         let options = MergeOptions { out: self.out("out"), ..self.options.clone() };
         let context = Self::context();
         let outcome = merge_with(&options, &Self::stores(), &context, with_ranks);
+        context.release_idle();
         assert_eq!(context.accounted_bytes(), 0);
         let found = outcome.map(|report| (self.outputs(), said(&report)));
         let _ = fs::remove_dir_all(&options.out);

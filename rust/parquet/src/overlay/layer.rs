@@ -29,7 +29,7 @@ use plait_core::{Error, Kind, Result};
 
 use crate::context::Context;
 use crate::files::open_sources;
-use crate::page::{guard, unwrap_error, wrap_error};
+use crate::page::{Kept, guard, unwrap_error};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -144,6 +144,7 @@ impl FileLayer {
             mask,
             pieces: self.pieces(range).into_iter(),
             open: None,
+            kept: Kept::default(),
             context: context.clone(),
         };
         reader.schema = match reader.files_schema()? {
@@ -186,6 +187,7 @@ pub(super) struct FileReader {
     mask: Columns,
     pieces: std::vec::IntoIter<(usize, u64, u64)>,
     open: Option<(usize, ParquetRecordBatchReader)>,
+    kept: Kept,
     context: Context,
 }
 
@@ -223,7 +225,7 @@ impl FileReader {
             let groups = if rows == 0 { Vec::new() } else { (first..=last).collect() };
             let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
             ParquetRecordBatchReaderBuilder::new_with_metadata(
-                FileBytes(Arc::clone(source)),
+                FileBytes(Arc::clone(source), self.kept.clone()),
                 metadata,
             )
             .with_projection(mask)
@@ -252,7 +254,7 @@ impl FileReader {
                 let next = guard(|| reader.next()).map_err(|e| e.with_path(path))?;
                 match next {
                     Some(Ok(batch)) => return Ok(Some(batch)),
-                    Some(Err(e)) => return Err(decoding(e).with_path(path)),
+                    Some(Err(e)) => return Err(self.kept.explain(e).with_path(path)),
                     None => self.open = None,
                 }
             }
@@ -260,13 +262,6 @@ impl FileReader {
                 return Ok(None);
             }
         }
-    }
-}
-
-fn decoding(error: ArrowError) -> Error {
-    match error {
-        ArrowError::ExternalError(inner) => unwrap_error(ParquetError::External(inner)),
-        error => Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(error),
     }
 }
 
@@ -285,7 +280,7 @@ impl RecordBatchReader for FileReader {
 }
 
 /// A file as the parquet crate reads it.
-struct FileBytes(Arc<Source>);
+struct FileBytes(Arc<Source>, Kept);
 
 impl Length for FileBytes {
     fn len(&self) -> u64 {
@@ -298,10 +293,11 @@ impl ChunkReader for FileBytes {
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
         let end = self.0.store.len().min(start.saturating_add(HEADER_BYTES));
-        self.0.store.read(start..end).map(std::io::Cursor::new).map_err(wrap_error)
+        self.0.store.read(start..end).map(std::io::Cursor::new).map_err(|e| self.1.keep(e))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        self.0.store.read(start..start.saturating_add(length as u64)).map_err(wrap_error)
+        let range = start..start.saturating_add(length as u64);
+        self.0.store.read(range).map_err(|e| self.1.keep(e))
     }
 }

@@ -18,13 +18,17 @@ pub mod codec;
 pub mod header;
 pub mod hybrid;
 pub mod hybrid_reader;
+mod kept;
 pub mod levels;
 pub mod locate;
 pub mod pages;
+mod stored;
 #[cfg(test)]
 pub(crate) mod testing;
 pub(crate) mod thrift;
 mod write;
+
+pub(crate) use kept::Kept;
 
 use std::any::Any;
 use std::cell::Cell;

@@ -26,12 +26,11 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
-use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use crate::page::{guard, unwrap_error};
+use crate::page::{Kept, guard, unwrap_error};
 use crate::source::Source;
 use crate::store::{self, Store};
 
@@ -78,7 +77,7 @@ pub(super) struct FileReader {
 }
 
 enum Inner {
-    Rows(ParquetRecordBatchReader),
+    Rows(ParquetRecordBatchReader, Kept),
     /// No leaf is asked for: only rows are counted.
     Counted {
         left: u64,
@@ -101,6 +100,7 @@ impl FileReader {
             return Ok(Self { path, schema: Arc::new(Schema::empty()), inner });
         }
         let windows = Windows::new(source, leaves)?;
+        let kept = windows.kept.clone();
         let rows = source.rows().max(1);
         let bytes: u64 = leaves.iter().map(|leaf| leaf_bytes(source, *leaf)).sum();
         let per_row = bytes.div_ceil(rows).max(1);
@@ -118,7 +118,7 @@ impl FileReader {
         .and_then(|made| made.map_err(unwrap_error))
         .map_err(|e| e.with_path(path.as_str()))?;
         let schema = arrow_array::RecordBatchReader::schema(&reader);
-        Ok(Self { path, schema, inner: Inner::Rows(reader) })
+        Ok(Self { path, schema, inner: Inner::Rows(reader, kept) })
     }
 
     /// The schema of its batches: of the leaves that are read.
@@ -138,17 +138,8 @@ impl FileReader {
                     .map(Some)
                     .map_err(|e| Error::new(Kind::Internal, "cannot count rows").with_cause(e))
             }
-            Inner::Rows(reader) => guard(|| reader.next().transpose())
-                .and_then(|next| {
-                    next.map_err(|e| match e {
-                        arrow_schema::ArrowError::ExternalError(inner) => {
-                            unwrap_error(ParquetError::External(inner))
-                        }
-                        e => {
-                            Error::new(Kind::CorruptSource, "bytes cannot be decoded").with_cause(e)
-                        }
-                    })
-                })
+            Inner::Rows(reader, kept) => guard(|| reader.next().transpose())
+                .and_then(|next| next.map_err(|e| kept.explain(e)))
                 .map_err(|e| e.with_path(self.path.as_str())),
         }
     }
@@ -164,6 +155,7 @@ fn leaf_bytes(source: &Source, leaf: usize) -> u64 {
 /// The bytes of a file, through one window for every leaf.
 struct Windows {
     store: Arc<dyn Store>,
+    kept: Kept,
     /// Start, end and leaf of every chunk that may be read, by start.
     chunks: Vec<(u64, u64, usize)>,
     open: Mutex<HashMap<usize, (u64, Bytes)>>,
@@ -175,7 +167,13 @@ impl Windows {
         let store = Arc::clone(&source.store);
         if store.len() <= WHOLE_BYTES_MAX {
             let whole = Some(store.read(0..store.len())?);
-            return Ok(Self { store, chunks: Vec::new(), open: Mutex::default(), whole });
+            return Ok(Self {
+                store,
+                kept: Kept::default(),
+                chunks: Vec::new(),
+                open: Mutex::default(),
+                whole,
+            });
         }
         let mut chunks = Vec::new();
         for group in 0..source.num_row_groups() {
@@ -185,7 +183,7 @@ impl Windows {
             }
         }
         chunks.sort_unstable();
-        Ok(Self { store, chunks, open: Mutex::default(), whole: None })
+        Ok(Self { store, kept: Kept::default(), chunks, open: Mutex::default(), whole: None })
     }
 
     fn read(&self, start: u64, len: u64) -> Result<Bytes> {
@@ -252,11 +250,11 @@ impl ChunkReader for Windows {
     type T = Box<dyn Read>;
 
     fn get_read(&self, start: u64) -> parquet::errors::Result<Self::T> {
-        let bytes = self.header(start).map_err(|e| ParquetError::External(Box::new(e)))?;
+        let bytes = self.header(start).map_err(|e| self.kept.keep(e))?;
         Ok(Box::new(bytes.reader()))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> parquet::errors::Result<Bytes> {
-        self.read(start, length as u64).map_err(|e| ParquetError::External(Box::new(e)))
+        self.read(start, length as u64).map_err(|e| self.kept.keep(e))
     }
 }

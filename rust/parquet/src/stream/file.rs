@@ -21,9 +21,9 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::run::SourceId;
 use plait_core::stream::Source as Batches;
-use plait_core::{Error, Kind, Result};
+use plait_core::{Error, Result};
 
-use crate::page::{guard, unwrap_error, wrap_error};
+use crate::page::{Kept, guard, unwrap_error};
 use crate::source::Source;
 use crate::store::{self, Store};
 
@@ -49,6 +49,7 @@ struct FileReader {
     store: Arc<dyn Store>,
     /// None after the last row, or an error.
     reader: Option<ParquetRecordBatchReader>,
+    kept: Kept,
 }
 
 impl FileReader {
@@ -56,13 +57,20 @@ impl FileReader {
         let store = store::open(path)?;
         // Checks what the reader would trust.
         Source::open(SourceId(0), Arc::clone(&store))?;
-        let whole = Whole(Arc::clone(&store));
+        let kept = Kept::default();
+        let whole = Whole(Arc::clone(&store), kept.clone());
         let reader = guard(|| {
             ParquetRecordBatchReaderBuilder::try_new(whole)
                 .and_then(|builder| builder.with_batch_size(batch_rows.max(1)).build())
         })?
         .map_err(unwrap_error)?;
-        Ok(Self { path: path.to_owned(), schema: reader.schema(), store, reader: Some(reader) })
+        Ok(Self {
+            path: path.to_owned(),
+            schema: reader.schema(),
+            store,
+            reader: Some(reader),
+            kept,
+        })
     }
 
     fn tell(&self, error: Error) -> ArrowError {
@@ -81,7 +89,7 @@ impl Iterator for FileReader {
         }
         self.reader = None;
         match next {
-            Ok(Some(Err(e))) => Some(Err(self.tell(damage(e)))),
+            Ok(Some(Err(e))) => Some(Err(self.tell(self.kept.explain(e)))),
             Err(e) => Some(Err(self.tell(e))),
             _ => self.store.check_unchanged().err().map(|e| Err(self.tell(e))),
         }
@@ -94,20 +102,8 @@ impl RecordBatchReader for FileReader {
     }
 }
 
-fn damage(error: ArrowError) -> Error {
-    match error {
-        ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
-            Ok(ours) => *ours,
-            Err(inner) => {
-                Error::new(Kind::CorruptSource, "rows cannot be decoded").with_cause(inner)
-            }
-        },
-        error => Error::new(Kind::CorruptSource, "rows cannot be decoded").with_cause(error),
-    }
-}
-
 /// A store as the parquet crate reads it.
-struct Whole(Arc<dyn Store>);
+struct Whole(Arc<dyn Store>, Kept);
 
 impl Length for Whole {
     fn len(&self) -> u64 {
@@ -119,17 +115,24 @@ impl ChunkReader for Whole {
     type T = io::BufReader<Rest>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        Ok(io::BufReader::new(Rest { store: Arc::clone(&self.0), at: start, left: Bytes::new() }))
+        Ok(io::BufReader::new(Rest {
+            store: Arc::clone(&self.0),
+            kept: self.1.clone(),
+            at: start,
+            left: Bytes::new(),
+        }))
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        self.0.read(start..start.saturating_add(length as u64)).map_err(wrap_error)
+        let range = start..start.saturating_add(length as u64);
+        self.0.read(range).map_err(|e| self.1.keep(e))
     }
 }
 
 /// The bytes from some place on.
 struct Rest {
     store: Arc<dyn Store>,
+    kept: Kept,
     at: u64,
     left: Bytes,
 }
@@ -138,7 +141,10 @@ impl io::Read for Rest {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         if self.left.is_empty() {
             let end = self.store.len().min(self.at.saturating_add(READ_BYTES));
-            self.left = self.store.read(self.at.min(end)..end).map_err(io::Error::other)?;
+            self.left = self
+                .store
+                .read(self.at.min(end)..end)
+                .map_err(|e| io::Error::other(self.kept.keep(e)))?;
             self.at = end;
         }
         let len = to.len().min(self.left.len());
