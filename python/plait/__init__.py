@@ -97,9 +97,9 @@ __all__ = [
     "inspect",
     "interleave",
     "merge",
+    "merge_streams",
     "overlay",
     "overlay_files",
     "scan",
-    "merge_streams",
     "verify",
 ]

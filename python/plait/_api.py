@@ -278,6 +278,8 @@ def _call(
         prefix, settings, bucket = _stores.reach(storage_options)
         for name in ("sources", "out", "files", "against", "file"):
             options |= {name: _named(prefix, options[name])} if name in options else {}
+        for layer in options.get("overlay", {}).get("layers", ()):
+            layer["files"] = _named(prefix, layer["files"])
     else:
         settings = _settings(storage_options)
     options["storage_options"] = settings

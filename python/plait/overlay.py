@@ -9,7 +9,17 @@ from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import OnProgress, Path, _call, _count, _flag, _path, _paths, _size
+from plait._api import (
+    OnProgress,
+    Path,
+    StorageOptions,
+    _call,
+    _count,
+    _flag,
+    _path,
+    _paths,
+    _size,
+)
 from plait._native import Stream
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
@@ -174,6 +184,7 @@ def overlay_files(
     check: Literal["upfront", "after"] = "upfront",
     copy_tiers: Iterable[str] = ("chunk", "page", "dict"),
     memory_limit: Size = "512MB",
+    storage_options: StorageOptions | None = None,
     progress: OnProgress | None = None,
 ) -> OverlayReport:
     """Overlays Parquet files into one file; leaves are copied as bytes where they lie in line.
@@ -193,6 +204,7 @@ def overlay_files(
             `"after"` the last one, before the output is published.
         copy_tiers: Cheap ways of copying that may be used: `"chunk"`, `"page"`, `"dict"`.
         memory_limit: Memory for buffers, in bytes or as text.
+        storage_options: Settings of object stores, as for `merge`.
         progress: Called a few times a second with a `Progress`. What it raises stops the call.
 
     Returns:
@@ -239,6 +251,7 @@ def overlay_files(
                 "copy_tiers": [copy_tiers] if isinstance(copy_tiers, str) else list(copy_tiers),
                 "memory_limit": _size(memory_limit, "memory_limit"),
             },
+            storage_options,
             progress,
         )
     )

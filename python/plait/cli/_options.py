@@ -64,6 +64,7 @@ _OVERLAY_HELP: dict[str, str] = {
     "check": "compare index columns before the first byte is written, or after the last",
     "copy_tiers": _MERGE_HELP["copy_tiers"],
     "memory_limit": _MERGE_HELP["memory_limit"],
+    "storage_options": "a setting of object stores, such as aws_region=eu-central-1; repeatable",
 }
 
 _SWITCHES_BOTH_WAYS = ("dictionary", "empty_output", "check_unused")

@@ -76,13 +76,14 @@ mod _native {
 
     /// Overlays files; options and report are JSON.
     #[pyfunction]
-    #[pyo3(signature = (options, progress=None))]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
     fn overlay_files(
         py: Python<'_>,
         options: &str,
         progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        run(py, options, (progress, None), plait_parquet::overlay::overlay_files_in)
+        run(py, options, (progress, bucket), plait_parquet::overlay::overlay_files_in)
     }
 
     /// Overlays layers of Arrow data; options are JSON.

@@ -90,7 +90,7 @@ pub struct OverlayTimes {
 /// # Errors
 /// Every [`Kind`]; whatever it is, no output is visible and no source changed.
 pub fn overlay_files(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayReport> {
-    overlay_files_in(options, &Stores::try_new(&BTreeMap::new(), context)?, context)
+    overlay_files_in(options, &Stores::try_new(&options.storage_options, context)?, context)
 }
 
 /// The same, with layers and output in `stores`.

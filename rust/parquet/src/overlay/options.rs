@@ -3,6 +3,8 @@
 //! # Invariants
 //! Unknown members are errors.
 
+use std::collections::BTreeMap;
+
 use plait_core::overlay::{FieldPath, Mark, Options, StructValidity};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -35,7 +37,7 @@ pub enum MarkOption {
     /// Its name.
     Name(String),
     /// Entries of its metadata.
-    Metadata(std::collections::BTreeMap<String, String>),
+    Metadata(BTreeMap<String, String>),
 }
 
 impl From<MarkOption> for Mark {
@@ -142,4 +144,7 @@ pub struct OverlayFilesOptions {
     pub copy_tiers: Vec<Tier>,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
+    /// Settings of object stores.
+    #[serde(default)]
+    pub storage_options: BTreeMap<String, String>,
 }
