@@ -5,7 +5,7 @@
 //! ```
 //!
 //! # Not here
-//! The bytes (`crate::key`).
+//! The bytes (`text`, `crate::key`).
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Fields, Schema};
 
+use super::text;
 use crate::key::{KeyColumn, KeyShape, KeyType, Keys, SortOrder, encode_arrow};
 use crate::{Error, Kind, Result};
 
@@ -54,6 +55,9 @@ impl KeyColumns {
     pub(super) fn encode(&self, arrays: &[ArrayRef], start: usize, len: usize) -> Result<Keys> {
         if arrays.is_empty() {
             return Ok(Keys::Packed(vec![0; len]));
+        }
+        if let Some(keys) = text::encode(&self.shape, arrays, start, len) {
+            return Ok(keys);
         }
         let slices: Vec<ArrayRef> = arrays.iter().map(|array| array.slice(start, len)).collect();
         encode_arrow(&self.shape, &slices)

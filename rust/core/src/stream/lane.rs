@@ -1,8 +1,8 @@
 //! One source on its way: the batch in flight, and its keys slice by slice.
 //!
 //! ```text
-//! reader ─▶ batch ─ adapt ─▶ held: rows 4096..8192 of the source
-//!                             keys of rows 4096..5120 │ one slice ahead │ not yet
+//! reader ─▶ batch ─ adapt ─▶ held: rows 4096..65536 of the source
+//!                             keys of rows 4096..8192 │ two slices ahead │ not yet
 //! ```
 //!
 //! # Invariants
@@ -10,7 +10,7 @@
 //! the whole source.
 //!
 //! # Cost
-//! Keys of two slices; a batch is held until its last row has left.
+//! Keys of three slices; a batch is held until its last row has left.
 //!
 //! # Not here
 //! Who is next (`crate::plan`).
@@ -30,6 +30,9 @@ use crate::{Error, Result};
 /// Rows whose keys are encoded at once: enough to forget the call, few enough for the cache.
 const SLICE_ROWS: usize = 4096;
 
+/// Slices whose keys may wait.
+const SLICES_AHEAD: usize = 2;
+
 /// A batch of a source, brought to the schema of all.
 pub(super) struct Held {
     /// Row of the source that is its first.
@@ -37,12 +40,6 @@ pub(super) struct Held {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrayRef>,
     keys: Vec<ArrayRef>,
-}
-
-impl Held {
-    pub(super) fn end(&self) -> u64 {
-        self.first_row + self.rows as u64
-    }
 }
 
 /// A source.
@@ -55,8 +52,6 @@ pub(super) struct Lane {
     adapter: Adapter,
     /// Rows of all batches so far.
     rows: u64,
-    /// Batches of which rows may still leave.
-    pub(super) held: VecDeque<Arc<Held>>,
     slices: Mutex<Slices>,
     /// Bytes of a row, as the last batch has it.
     pub(super) row_bytes: usize,
@@ -65,18 +60,22 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct Slices {
     held: Option<Arc<Held>>,
+    /// Row of the batch whose key is encoded next.
     next: usize,
-    ahead: Option<Keys>,
+    /// Keys that were not given out yet.
+    ahead: VecDeque<Keys>,
 }
 
 impl Slices {
-    fn encode(&self, key: &KeyColumns) -> Result<Option<Keys>> {
+    fn encode(&mut self, key: &KeyColumns) -> Result<Option<Keys>> {
         let Some(held) = &self.held else { return Ok(None) };
         let len = SLICE_ROWS.min(held.rows - self.next);
         if len == 0 {
             return Ok(None);
         }
-        key.encode(&held.keys, self.next, len).map(Some)
+        let keys = key.encode(&held.keys, self.next, len)?;
+        self.next += len;
+        Ok(Some(keys))
     }
 }
 
@@ -88,7 +87,6 @@ impl Lane {
             reader: Mutex::new(Some(source.reader)),
             adapter,
             rows: 0,
-            held: VecDeque::new(),
             slices: Mutex::default(),
             row_bytes: 0,
         }
@@ -97,31 +95,30 @@ impl Lane {
     /// Keys of the next rows; none when the batch in flight is used up.
     pub(super) fn next_keys(&self, key: &KeyColumns) -> Result<Option<Keys>> {
         let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
-        let keys = match slices.ahead.take() {
-            Some(keys) => Some(keys),
-            None => slices.encode(key).map_err(|e| self.tell(e))?,
-        };
-        slices.next += keys.as_ref().map_or(0, Keys::len);
-        Ok(keys)
+        match slices.ahead.pop_front() {
+            Some(keys) => Ok(Some(keys)),
+            None => slices.encode(key).map_err(|e| self.tell(e)),
+        }
     }
 
     /// Encodes the keys that [`next_keys`](Self::next_keys) will give.
     pub(super) fn encode_ahead(&self, key: &KeyColumns) {
         let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
-        if slices.ahead.is_none() {
+        while slices.ahead.len() < SLICES_AHEAD {
             // An error comes again when the keys are asked for.
-            slices.ahead = slices.encode(key).unwrap_or_default();
+            let Ok(Some(keys)) = slices.encode(key) else { return };
+            slices.ahead.push_back(keys);
         }
     }
 
-    /// Asks for the next batch that has rows; whether there is one.
-    pub(super) fn pull(&mut self, key: &KeyColumns) -> Result<bool, ArrowError> {
+    /// Asks for the next batch that has rows.
+    pub(super) fn pull(&mut self, key: &KeyColumns) -> Result<Option<Arc<Held>>, ArrowError> {
         *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = Slices::default();
         loop {
             let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
             let Some(next) = reader.as_mut().and_then(Iterator::next) else {
                 *reader = None;
-                return Ok(false);
+                return Ok(None);
             };
             let batch = next.map_err(|e| self.failed(e))?;
             let tell = |e: Error| self.tell(e.with_row(self.rows)).into_arrow();
@@ -138,16 +135,9 @@ impl Lane {
             let rows = batch.num_rows();
             let held = Arc::new(Held { first_row: self.rows, rows, columns, keys });
             self.rows += rows as u64;
-            self.held.push_back(Arc::clone(&held));
-            self.slices = Mutex::new(Slices { held: Some(held), next: 0, ahead: None });
-            return Ok(true);
-        }
-    }
-
-    /// Lets go what no row leaves from any more: all before row `low` of the source.
-    pub(super) fn release(&mut self, low: u64) {
-        while self.held.front().is_some_and(|held| held.end() <= low) {
-            self.held.pop_front();
+            let slices = Slices { held: Some(Arc::clone(&held)), ..Slices::default() };
+            self.slices = Mutex::new(slices);
+            return Ok(Some(held));
         }
     }
 

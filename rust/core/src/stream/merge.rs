@@ -22,14 +22,14 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::gather::{Part, Pick};
+use super::gather::{Part, Slots};
 use super::key::KeyColumns;
-use super::lane::Lane;
+use super::lane::{Held, Lane};
 use super::schema::unite;
 use super::{Alone, Options, Source, Workers};
 use crate::key::render;
 use crate::plan::{Merge, Step};
-use crate::run::{Run, Runs};
+use crate::run::{Run, Runs, SourceId};
 use crate::{Error, Kind, Result};
 
 /// Rows that are ordered and copied at once, at most, unless a batch has more.
@@ -49,6 +49,8 @@ pub struct MergeStream {
     schema: SchemaRef,
     key: KeyColumns,
     lanes: Vec<Lane>,
+    /// Batches of which rows may still leave.
+    slots: Vec<Option<Arc<Held>>>,
     order: Order,
     batch_rows: usize,
     workers: Box<dyn Workers>,
@@ -95,14 +97,19 @@ impl MergeStream {
         let order = Order {
             merge,
             runs: Runs::default(),
-            pending: VecDeque::new(),
+            pending: Vec::new(),
+            next: 0,
             rows: 0,
-            taken: vec![0; lanes.len()],
+            ordered: 0,
+            open: (0..lanes.len()).map(|_| None).collect(),
+            used_up: VecDeque::new(),
+            free: Vec::new(),
         };
         Ok(Self {
             schema,
             key,
             lanes,
+            slots: Vec::new(),
             order,
             batch_rows: options.batch_rows,
             workers,
@@ -125,18 +132,17 @@ impl MergeStream {
                 }
                 Next::Pull(source) => {
                     self.workers.check()?;
-                    let has_more = match self.lanes.get_mut(source.index()) {
-                        Some(lane) => lane.pull(&self.key)?,
-                        None => false,
-                    };
-                    if !has_more {
-                        self.order.merge.end(source);
+                    let lane = self.lanes.get_mut(source.index());
+                    match lane.map_or(Ok(None), |lane| lane.pull(&self.key))? {
+                        Some(held) => self.order.open(source, held, &mut self.slots),
+                        None => self.order.merge.end(source),
                     }
                 }
             }
         }
         if self.state == State::Going {
-            self.order_on();
+            // What comes behind is ordered beside the copying.
+            self.order_on(self.stretch_rows().min(PART_ROWS / self.batch_rows * self.batch_rows));
         }
         self.copy()
     }
@@ -148,8 +154,7 @@ impl MergeStream {
         (rows / self.batch_rows).max(1) * self.batch_rows
     }
 
-    fn order_on(&mut self) {
-        let goal = self.stretch_rows();
+    fn order_on(&mut self, goal: usize) {
         match self.order.go_on(goal, &self.lanes, &self.key) {
             Ok(Next::Done) => self.state = State::Ordered,
             Ok(Next::Enough | Next::Pull(_)) => {}
@@ -163,10 +168,10 @@ impl MergeStream {
         let stops = is_last || self.failed.is_some();
         let whole = self.order.rows / self.batch_rows * self.batch_rows;
         let rows = if is_last { self.order.rows } else { whole };
-        let parts = self.order.parts(rows, self.batch_rows, &self.lanes)?;
+        let parts = self.order.parts(rows, self.batch_rows)?;
         let (goal, columns) = (self.stretch_rows(), self.schema.fields().len());
-        let Self { order, lanes, key, .. } = self;
-        let (lanes, key): (&[Lane], &KeyColumns) = (lanes, key);
+        let Self { order, lanes, slots, key, .. } = self;
+        let (lanes, slots, key): (&[Lane], &Slots, &KeyColumns) = (lanes, slots, key);
         let ahead = Mutex::new((order, Ok(Next::Enough)));
         let copied: Vec<OnceLock<Result<ArrayRef, ArrowError>>> =
             (0..parts.len() * columns).map(|_| OnceLock::new()).collect();
@@ -174,7 +179,7 @@ impl MergeStream {
             if let Some(at) = i.checked_sub(1) {
                 if let (Some(to), Some(part)) = (copied.get(at), parts.get(at / columns.max(1))) {
                     // A second value cannot be: each task is done once.
-                    let _ = to.set(part.column(at % columns));
+                    let _ = to.set(part.column(slots, at % columns));
                 } else if let Some(lane) = lanes.get(at - copied.len()) {
                     lane.encode_ahead(key);
                 }
@@ -209,14 +214,15 @@ impl MergeStream {
                 }
             }
         }
-        self.order.release(&mut self.lanes);
+        self.order.release(&mut self.slots);
         Ok(())
     }
 
     /// A batch for the values of which a dictionary has too few keys, as two.
     fn copy_in_halves(&mut self, part: &Part) -> Result<(), ArrowError> {
         for half in part.halves() {
-            let columns = (0..self.schema.fields().len()).map(|column| half.column(column));
+            let columns =
+                (0..self.schema.fields().len()).map(|column| half.column(&self.slots, column));
             match columns.collect::<Result<Vec<_>, _>>() {
                 Ok(columns) => self.give(half.rows(), columns)?,
                 Err(ArrowError::DictionaryKeyOverflowError) if half.rows() > 1 => {
@@ -246,6 +252,7 @@ impl MergeStream {
     fn finish(&mut self) {
         self.state = State::Over;
         self.lanes.clear();
+        self.slots.clear();
         self.order.pending.clear();
     }
 }
@@ -285,37 +292,66 @@ impl RecordBatchReader for MergeStream {
 enum Next {
     Enough,
     /// Nothing more can be ordered without a batch of this source.
-    Pull(crate::run::SourceId),
+    Pull(SourceId),
     Done,
+}
+
+/// A batch whose keys are being ordered.
+struct Open {
+    slot: SourceId,
+    /// Row of the source that is its first.
+    first_row: u64,
 }
 
 /// The merge, and the rows that are ordered but not copied.
 struct Order {
     merge: Merge,
+    /// Of one step.
     runs: Runs,
-    pending: VecDeque<Run>,
+    /// Places among the slots instead of sources, rows of batches; those before `next` have left.
+    pending: Vec<Run>,
+    next: usize,
+    /// Rows that are pending.
     rows: usize,
-    /// Rows of each source that were ordered.
-    taken: Vec<u64>,
+    /// Rows that were ordered so far.
+    ordered: u64,
+    /// The batch of each source.
+    open: Vec<Option<Open>>,
+    /// Slots whose last row was ordered, and how many rows had been then.
+    used_up: VecDeque<(u64, SourceId)>,
+    /// Slots without a batch.
+    free: Vec<SourceId>,
 }
 
 impl Order {
+    /// Puts `held` into a free slot; its rows are the next of `source`.
+    fn open(&mut self, source: SourceId, held: Arc<Held>, slots: &mut Vec<Option<Arc<Held>>>) {
+        let first_row = held.first_row;
+        let slot = self.free.pop().unwrap_or_else(|| {
+            slots.push(None);
+            SourceId(u32::try_from(slots.len() - 1).unwrap_or(u32::MAX))
+        });
+        slots[slot.index()] = Some(held);
+        self.open[source.index()] = Some(Open { slot, first_row });
+    }
+
     /// Orders rows until `goal` of them are pending, a source must be asked, or all is done.
     fn go_on(&mut self, goal: usize, lanes: &[Lane], key: &KeyColumns) -> Result<Next> {
         while self.rows < goal {
             self.runs.clear();
             let step = self.merge.step((goal - self.rows) as u64, None, &mut self.runs);
-            for run in self.runs.as_slice() {
-                self.taken[run.source.index()] = run.end();
-            }
-            self.pending.extend(self.runs.as_slice());
-            self.rows += usize::try_from(self.runs.rows()).unwrap_or(usize::MAX - self.rows);
+            self.keep_runs()?;
             match step {
                 // What comes after the last row that was asked for is not looked at.
                 _ if self.rows >= goal => {}
                 Step::Need(source) => {
                     let lane = &lanes[source.index()];
-                    let Some(keys) = lane.next_keys(key)? else { return Ok(Next::Pull(source)) };
+                    let Some(keys) = lane.next_keys(key)? else {
+                        if let Some(open) = self.open[source.index()].take() {
+                            self.used_up.push_back((self.ordered, open.slot));
+                        }
+                        return Ok(Next::Pull(source));
+                    };
                     self.merge.supply(source, keys, false).map_err(|found| {
                         let text = |bytes: &[u8]| render(&key.shape, bytes);
                         lane.tell(
@@ -334,68 +370,85 @@ impl Order {
         Ok(Next::Enough)
     }
 
+    /// Makes the runs of a step pending: each lies in the batch of its source.
+    fn keep_runs(&mut self) -> Result<()> {
+        if self.next * 2 > self.pending.len() {
+            self.pending.drain(..self.next);
+            self.next = 0;
+        }
+        let rows = self.runs.rows();
+        self.ordered += rows;
+        self.rows += usize::try_from(rows).unwrap_or(usize::MAX - self.rows);
+        self.pending.reserve(self.runs.len());
+        let mut runs = self.runs.as_slice();
+        if let (Some(last), Some((run, rest))) = (self.pending.last_mut(), runs.split_first())
+            && let Some(Some(open)) = self.open.get(run.source.index())
+            && last.source == open.slot
+            && last.end() + open.first_row == run.start
+            && let Some(len) = last.len.checked_add(run.len)
+        {
+            last.len = len;
+            runs = rest;
+        }
+        let open = &self.open;
+        let mut are_held = true;
+        self.pending.extend(runs.iter().map(|run| match &open[run.source.index()] {
+            Some(open) => Run { source: open.slot, start: run.start - open.first_row, ..*run },
+            None => {
+                are_held = false;
+                *run
+            }
+        }));
+        if are_held { Ok(()) } else { Err(lost()) }
+    }
+
     /// Takes the next `rows` pending rows, in parts of whole batches.
-    fn parts(
-        &mut self,
-        rows: usize,
-        batch_rows: usize,
-        lanes: &[Lane],
-    ) -> Result<Vec<Part>, ArrowError> {
+    fn parts(&mut self, rows: usize, batch_rows: usize) -> Result<Vec<Part>, ArrowError> {
         let part_rows = (PART_ROWS / batch_rows).max(1) * batch_rows;
         let mut parts = Vec::with_capacity(rows.div_ceil(part_rows));
         let mut left = rows;
-        // The batch of each source that the last run was in, and its place in the part.
-        let mut at: Vec<(usize, Option<usize>)> = vec![(0, None); lanes.len()];
         while left > 0 {
-            let mut part = Part::default();
-            at.iter_mut().for_each(|(_, place)| *place = None);
             let mut room = part_rows.min(left);
             left -= room;
+            self.rows -= room;
+            let first = self.next;
+            let mut runs = Vec::new();
             while room > 0 {
-                let Some(run) = self.pending.front_mut() else { return Err(lost()) };
-                let lane = run.source.index();
-                let (held_at, place) = &mut at[lane];
-                let held = loop {
-                    match lanes[lane].held.get(*held_at) {
-                        Some(held) if held.end() > run.start => break held,
-                        Some(_) => (*held_at, *place) = (*held_at + 1, None),
-                        None => return Err(lost()),
-                    }
+                let Some(run) = self.pending.get_mut(self.next) else {
+                    return Err(lost().into_arrow());
                 };
-                let batch = *place.get_or_insert_with(|| {
-                    part.batches.push(Arc::clone(held));
-                    part.batches.len() - 1
-                });
-                let start = usize::try_from(run.start - held.first_row).map_err(|_| lost())?;
-                let len = room.min(run.len as usize).min(held.rows - start);
-                part.push(Pick { batch, start, len });
-                room -= len;
-                self.rows -= len;
-                if len == run.len as usize {
-                    self.pending.pop_front();
-                } else {
-                    run.start += len as u64;
-                    run.len -= u32::try_from(len).unwrap_or(run.len);
+                if run.len as usize <= room {
+                    room -= run.len as usize;
+                    self.next += 1;
+                    continue;
                 }
+                // The rest of the run is for the next part.
+                let len = u32::try_from(room).unwrap_or(run.len);
+                let head = Run { len, ..*run };
+                (run.start, run.len) = (run.start + u64::from(len), run.len - len);
+                runs.reserve_exact(self.next - first + 1);
+                runs.extend_from_slice(&self.pending[first..self.next]);
+                runs.push(head);
+                room = 0;
             }
-            parts.push(part);
+            if runs.is_empty() {
+                runs = self.pending[first..self.next].to_vec();
+            }
+            parts.push(Part::new(runs));
         }
         Ok(parts)
     }
 
     /// Lets the batches go of which no row is pending or to come.
-    fn release(&self, lanes: &mut [Lane]) {
-        let mut low = self.taken.clone();
-        for run in &self.pending {
-            let low = &mut low[run.source.index()];
-            *low = run.start.min(*low);
-        }
-        for (lane, low) in lanes.iter_mut().zip(low) {
-            lane.release(low);
+    fn release(&mut self, slots: &mut Slots) {
+        let left = self.ordered - self.rows as u64;
+        while let Some((_, slot)) = self.used_up.pop_front_if(|(at, _)| *at <= left) {
+            slots[slot.index()] = None;
+            self.free.push(slot);
         }
     }
 }
 
-fn lost() -> ArrowError {
-    Error::new(Kind::Internal, "a row that was ordered is not held").into_arrow()
+fn lost() -> Error {
+    Error::new(Kind::Internal, "a row that was ordered is not held")
 }

@@ -12,7 +12,7 @@
 //! buffers are let go on the caller's thread only.
 //!
 //! # Cost
-//! Memory: one batch a source, the keys of two slices of each, and one stretch of rows on its way out
+//! Memory: one batch a source, the keys of three slices of each, and one stretch of rows on its way out
 //! (at most [`merge::STRETCH_BYTES`] unless one batch is more). Time: encode, ⌈log2 k⌉ comparisons and
 //! one copy a row.
 //!
@@ -26,6 +26,7 @@ mod merge;
 mod schema;
 #[cfg(test)]
 mod tests;
+mod text;
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::ArrowError;

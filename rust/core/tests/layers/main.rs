@@ -16,7 +16,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("key", "error"),
     ("plan", "error key run"),
     ("region", "run"),
-    ("stream", "error key plan run schema"),
+    ("stream", "error interleave key plan run schema"),
 ];
 
 fn src() -> PathBuf {
