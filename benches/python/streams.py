@@ -18,10 +18,7 @@ import sys
 import tempfile
 import time
 
-THREADS = 2
-os.environ["POLARS_MAX_THREADS"] = os.environ["TOKIO_WORKER_THREADS"] = str(THREADS)
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+os.environ["POLARS_MAX_THREADS"] = os.environ["TOKIO_WORKER_THREADS"] = "2"
 
 import datafusion
 import numpy as np
@@ -31,8 +28,7 @@ import pyarrow.ipc
 
 import plait
 
-pa.set_cpu_count(THREADS)
-
+THREADS = 2  # as above
 SOURCES = 8
 ROUNDS = 5
 BATCH_ROWS = 8192
@@ -136,6 +132,9 @@ def measure(kind, by, rows, folder):
 
 
 def main():
+    # Threads that tools start from here on are bound too.
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:THREADS])
+    pa.set_cpu_count(THREADS)
     rows = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
     print(f"{SOURCES} sources x {rows:,} rows, {THREADS} threads; ms, {ROUNDS} rounds taking turns")
     print(f"polars {pl.__version__}, {pl.thread_pool_size()} threads; datafusion", end=" ")
@@ -149,7 +148,9 @@ def main():
         for name, all_ms in times.items():
             best, median = min(all_ms), statistics.median(all_ms)
             rate = SOURCES * rows / best / 1000
-            print(f"{kind:5} {name:17} {best:7.0f} {median:7.0f} {best / plait_ms:12.2f} {rate:9.1f}")
+            print(
+                f"{kind:5} {name:17} {best:7.0f} {median:7.0f} {best / plait_ms:12.2f} {rate:9.1f}"
+            )
         best = min(min(all_ms) for name, all_ms in times.items() if name != "plait")
         print(f"{kind:5} the best of the others takes {best / plait_ms:.2f} times as long")
 
