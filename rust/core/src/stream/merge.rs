@@ -442,7 +442,10 @@ impl Order {
     /// Lets the batches go of which no row is pending or to come.
     fn release(&mut self, slots: &mut Slots) {
         let left = self.ordered - self.rows as u64;
-        while let Some((_, slot)) = self.used_up.pop_front_if(|(at, _)| *at <= left) {
+        while let Some((at, slot)) = self.used_up.front().copied()
+            && at <= left
+        {
+            self.used_up.pop_front();
             slots[slot.index()] = None;
             self.free.push(slot);
         }
