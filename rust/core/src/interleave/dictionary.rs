@@ -28,12 +28,13 @@ use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
     PrimitiveArray, downcast_integer, downcast_primitive,
 };
-use arrow_buffer::{ArrowNativeType, NullBuffer};
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
 use arrow_schema::DataType;
 
 use super::gather::{self, Limits, fixed, invalid, mixed, nulls, typed};
 use super::kernel;
-use super::select::{Form, Selection};
+use super::lower::Unsigned;
+use super::select::Selection;
 use crate::run::{Runs, SourceId};
 use crate::{Error, Kind, Result};
 
@@ -63,10 +64,14 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
     value: &DataType,
     limits: Limits,
 ) -> Result<ArrayRef> {
-    let widened: Vec<ArrayRef> =
-        values.iter().map(|array| with_keys::<K>(*array)).collect::<Result<_>>()?;
+    let is_wide = |array: &&dyn Array| array.as_dictionary_opt::<K>().is_some();
+    let widened: Vec<ArrayRef> = if values.iter().all(is_wide) {
+        Vec::new()
+    } else {
+        values.iter().map(|array| with_keys::<K>(*array)).collect::<Result<_>>()?
+    };
     let widened: Vec<&dyn Array> = widened.iter().map(|array| &**array).collect();
-    let arrays = typed::<DictionaryArray<K>>(&widened)?;
+    let arrays = typed::<DictionaryArray<K>>(if widened.is_empty() { values } else { &widened })?;
     let nulls = nulls(arrays.iter().map(|array| array.keys().nulls()), selection);
     let dictionaries: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
 
@@ -74,7 +79,7 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
     let same = |other: &&ArrayRef| Arc::ptr_eq(first, other) || equal(first, other);
     if first.data_type() == value && dictionaries.iter().all(same) {
         let keys: Vec<_> = arrays.iter().map(|array| array.keys()).collect();
-        let keys = fixed::<K>(&keys, selection).typed_data::<K::Native>().to_vec();
+        let keys = fixed::<K>(&keys, selection);
         return Ok(Arc::new(dictionary::<K>(keys, nulls, Arc::clone(first))?));
     }
     let total: usize = dictionaries.iter().map(|values| values.len()).sum();
@@ -86,55 +91,92 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
             .with_got(format!("{} values for keys of type `{}`", united.values.len(), K::DATA_TYPE))
             .with_hint("cast the dictionaries to a wider key type"));
     }
-    let maps: Vec<Vec<K::Native>> = united
-        .maps
-        .iter()
-        .map(|map| map.iter().map(|new| K::Native::usize_as(*new)).collect())
-        .collect();
-    let mut keys: Vec<K::Native> = Vec::with_capacity(selection.len());
-    // Keys below nulls may lead anywhere.
-    let mapped =
-        |map: &[K::Native], key: &K::Native| map.get(key.as_usize()).copied().unwrap_or_default();
-    match selection.form() {
-        Form::Rows(rows) => {
-            let keys_of = arrays.iter().map(|array| &**array.keys().values());
-            let sources: Vec<_> = keys_of.zip(maps.iter().map(Vec::as_slice)).collect();
-            keys.extend(rows.iter().map(|(array, row)| {
-                let (keys, map): (&[K::Native], &[K::Native]) = sources[array];
-                mapped(map, &keys[row])
-            }));
-        }
-        Form::Runs(_) => selection.try_for_each(|array, start, len| {
-            let (Some(from), Some(map)) = (arrays.get(array), maps.get(array)) else {
-                return Err(mixed());
-            };
-            keys.extend(
-                from.keys().values()[start..start + len].iter().map(|key| mapped(map, key)),
-            );
-            Ok(())
-        })?,
+    let (keys, lead_nowhere) = match size_of::<K::Native>() {
+        1 => renumbered::<K, u8>(&arrays, &united.maps, selection),
+        2 => renumbered::<K, u16>(&arrays, &united.maps, selection),
+        4 => renumbered::<K, u32>(&arrays, &united.maps, selection),
+        _ => renumbered::<K, u64>(&arrays, &united.maps, selection),
+    };
+    if lead_nowhere {
+        // Keys below nulls may lead anywhere, others not.
+        selection_leads_somewhere(&arrays, selection)?;
     }
     Ok(Arc::new(dictionary::<K>(keys, nulls, united.values)?))
 }
 
+/// The keys that leave, in their places in the united dictionary; and whether one led nowhere.
+fn renumbered<K: ArrowDictionaryKeyType, U: Unsigned>(
+    arrays: &[&DictionaryArray<K>],
+    maps: &[Map],
+    selection: &Selection,
+) -> (Buffer, bool) {
+    let keys: Vec<&[U]> =
+        arrays.iter().map(|array| array.keys().values().inner().typed_data::<U>()).collect();
+    let shifts: Option<Vec<(U, U)>> = maps.iter().map(Map::shift::<U>).collect();
+    let (keys, any) = if let Some(shifts) = shifts {
+        // The largest key is below the largest number, so that none is above the last.
+        kernel::mapped(&keys, selection, |array| {
+            let (base, last) = shifts[array];
+            move |key: U| (key.wrapping_add(base), key > last)
+        })
+    } else {
+        let tables: Vec<Vec<U>> = maps.iter().map(Map::table::<U>).collect();
+        kernel::mapped(&keys, selection, |array| {
+            let table: &[U] = &tables[array];
+            move |key: U| match table.get(key.as_usize()) {
+                Some(key) => (*key, false),
+                None => (U::default(), true),
+            }
+        })
+    };
+    (Buffer::from_vec(keys), any)
+}
+
+/// Checks that every key that leaves, and is not null, has a value.
+#[cold]
+fn selection_leads_somewhere<K: ArrowDictionaryKeyType>(
+    arrays: &[&DictionaryArray<K>],
+    selection: &Selection,
+) -> Result<()> {
+    let mut at = 0_u64;
+    selection.try_for_each(|array, start, len| {
+        let from = arrays.get(array).ok_or_else(mixed)?;
+        for row in start..start + len {
+            let key = from.keys().value(row).to_usize();
+            if from.keys().is_valid(row) && key.is_none_or(|key| key >= from.values().len()) {
+                return Err(nowhere(at));
+            }
+            at += 1;
+        }
+        Ok(())
+    })
+}
+
+/// A key that no value belongs to.
+fn nowhere(at: u64) -> Error {
+    Error::new(Kind::InvalidArgument, "a key of a dictionary has no value").with_row(at)
+}
+
 fn dictionary<K: ArrowDictionaryKeyType>(
-    mut keys: Vec<K::Native>,
+    keys: Buffer,
     nulls: Option<NullBuffer>,
     values: ArrayRef,
 ) -> Result<DictionaryArray<K>> {
-    let lead_nowhere = |key: &K::Native| key.to_usize().is_none_or(|key| key >= values.len());
-    if let Some(nulls) = nulls.as_ref().filter(|_| keys.iter().any(lead_nowhere)) {
-        for (key, valid) in keys.iter_mut().zip(nulls) {
-            if !valid {
-                *key = K::Native::default();
+    if let Some(array) = kernel::dictionary::<K>(&keys, nulls.as_ref(), &values) {
+        return Ok(array);
+    }
+    // Keys below nulls may lead anywhere.
+    let mut keys = keys.typed_data::<K::Native>().to_vec();
+    for (i, key) in keys.iter_mut().enumerate() {
+        if key.to_usize().is_none_or(|key| key >= values.len()) {
+            if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i)) {
+                return Err(nowhere(i as u64));
             }
+            *key = K::Native::default();
         }
     }
-    if values.is_empty() && !keys.is_empty() || keys.iter().any(lead_nowhere) {
-        let keys = PrimitiveArray::<K>::try_new(keys.into(), nulls).map_err(invalid)?;
-        return DictionaryArray::try_new(keys, values).map_err(invalid);
-    }
-    Ok(kernel::dictionary::<K>(keys, nulls, values))
+    let keys = PrimitiveArray::<K>::try_new(keys.into(), nulls).map_err(invalid)?;
+    DictionaryArray::try_new(keys, values).map_err(invalid)
 }
 
 /// Number of values that keys of type `K` can number.
@@ -170,7 +212,35 @@ impl NormalizedKeys for dyn arrow_array::array::AnyDictionaryArray + '_ {
 /// Values of all dictionaries, and where the values of each went.
 struct United {
     values: ArrayRef,
-    maps: Vec<Vec<usize>>,
+    maps: Vec<Map>,
+}
+
+/// Where the values of a dictionary went.
+#[derive(Clone)]
+enum Map {
+    /// So many of them, one behind the other from here on.
+    Shift { base: usize, len: usize },
+    /// One by one.
+    Table(Vec<usize>),
+}
+
+impl Map {
+    /// What is added to a key, and the last key.
+    fn shift<U: Unsigned>(&self) -> Option<(U, U)> {
+        match self {
+            Self::Shift { base, len } => {
+                Some((U::usize_as(*base), U::usize_as(len.checked_sub(1)?)))
+            }
+            Self::Table(_) => None,
+        }
+    }
+
+    fn table<U: Unsigned>(&self) -> Vec<U> {
+        match self {
+            Self::Shift { base, len } => (*base..base + len).map(U::usize_as).collect(),
+            Self::Table(table) => table.iter().copied().map(U::usize_as).collect(),
+        }
+    }
 }
 
 /// Whether two dictionaries are one, or have the same bytes; others may be equal too.
@@ -212,14 +282,14 @@ fn unite(
     for (i, values) in dictionaries.iter().enumerate() {
         let before = dictionaries[..i].iter().position(|other| Arc::ptr_eq(other, values));
         let map = match before.and_then(|before| maps.get(before)) {
-            Some(map) => Vec::clone(map),
+            Some(map) => Map::clone(map),
             None if !hashed => {
                 let base = usize::try_from(known.runs.rows()).unwrap_or(usize::MAX);
                 let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
                 known.runs.push(source, 0, values.len() as u64);
-                (base..base + values.len()).collect()
+                Map::Shift { base, len: values.len() }
             }
-            None => known.add(i, values)?,
+            None => Map::Table(known.add(i, values)?),
         };
         maps.push(map);
     }
@@ -351,11 +421,11 @@ impl<'a> Known<'a> {
 }
 
 /// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.
-type Hashing = std::hash::BuildHasherDefault<Fold>;
+pub(super) type Hashing = std::hash::BuildHasherDefault<Fold>;
 
 /// Multiplies and folds eight bytes at a time.
 #[derive(Default)]
-struct Fold(u64);
+pub(super) struct Fold(u64);
 
 impl Fold {
     #[inline]

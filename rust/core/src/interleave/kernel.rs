@@ -31,6 +31,7 @@ use arrow_buffer::{
 };
 use arrow_schema::DataType;
 
+use super::lower::all_below;
 use super::select::{Form, Rows, Selection};
 use crate::run::Run;
 
@@ -80,7 +81,7 @@ pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
 unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
     let bases: Vec<*const T> = sources.iter().map(|source| source.as_ptr().cast()).collect();
     let mut out = out.cast::<T>();
-    for (array, row) in rows.iter() {
+    let mut one = |array: usize, row: usize| {
         debug_assert!((row + 1) * size_of::<T>() <= sources[array].len());
         // SAFETY: the caller proved that the array is there and the row inside of it. Sources need not be
         // aligned.
@@ -89,6 +90,35 @@ unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
             out.write_unaligned(base.add(row).read_unaligned());
             out = out.add(1);
         }
+    };
+    // Two selectors a load: loads are what a row costs.
+    let (arrays, numbers) = rows.as_slices();
+    let ((arrays, last_arrays), (numbers, last_numbers)) =
+        (arrays.as_chunks::<4>(), numbers.as_chunks::<4>());
+    for (arrays, numbers) in arrays.iter().zip(numbers) {
+        // SAFETY: four numbers of 32 bits are two of 64; any bits are a number.
+        let [arrays, numbers] = unsafe {
+            [arrays, numbers]
+                .map(|four| std::ptr::from_ref(four).cast::<[u64; 2]>().read_unaligned())
+        };
+        for (arrays, numbers) in arrays.into_iter().zip(numbers) {
+            let ((a0, a1), (n0, n1)) = (halves(arrays), halves(numbers));
+            one(a0, n0);
+            one(a1, n1);
+        }
+    }
+    for (array, number) in last_arrays.iter().zip(last_numbers) {
+        one(*array as usize, *number as usize);
+    }
+}
+
+/// Two numbers of 32 bits in the order in which they are in memory.
+#[inline(always)]
+fn halves(two: u64) -> (usize, usize) {
+    let two = if cfg!(target_endian = "big") { two.rotate_left(32) } else { two };
+    #[expect(clippy::cast_possible_truncation, reason = "both halves")]
+    {
+        (two as u32 as usize, (two >> 32) as usize)
     }
 }
 
@@ -408,44 +438,50 @@ pub(super) fn byte_array<T: ByteArrayType>(
     unsafe { GenericByteArray::new_unchecked(offsets, values, nulls) }
 }
 
-/// The selected views; `remap` gives a view of an array its place among the buffers of the output.
-pub(super) fn views(
-    sources: &[&[u128]],
+/// The selected values, each changed by what `change` gives for its array; and whether any is bad.
+pub(super) fn mapped<T: Copy, F: Fn(T) -> (T, bool)>(
+    sources: &[&[T]],
     selection: &Selection,
-    mut remap: impl FnMut(usize, u128) -> u128,
-) -> Vec<u128> {
+    change: impl Fn(usize) -> F,
+) -> (Vec<T>, bool) {
     for (source, limit) in sources.iter().zip(selection.limits()) {
         assert!(*limit <= source.len(), "array is too short");
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let mut out = Vec::with_capacity(selection.len());
-    let mut next: *mut u128 = out.as_mut_ptr();
-    // SAFETY: `out` has room for one view a row. The assertions above proved that rows below a limit are
+    let mut next: *mut T = out.as_mut_ptr();
+    let mut any = false;
+    // SAFETY: `out` has room for one value a row. The assertions above proved that rows below a limit are
     // inside of their source, and `Selection` that every selected row is below its limit.
     unsafe {
         match selection.form() {
             Form::Rows(rows) => {
+                let bases: Vec<*const T> = sources.iter().map(|source| source.as_ptr()).collect();
                 for (array, row) in rows.iter() {
                     debug_assert!(row < sources[array].len());
-                    let source = sources.get_unchecked(array);
-                    let view = *source.get_unchecked(row);
-                    next.write(remap(array, view));
+                    let (value, bad) = change(array)(*(*bases.get_unchecked(array)).add(row));
+                    any |= bad;
+                    next.write(value);
                     next = next.add(1);
                 }
             }
             Form::Runs(runs) => {
                 for run in runs.iter() {
                     let source = sources.get_unchecked(run.source.index());
-                    for view in source.get_unchecked(start(run)..start(run) + run.len as usize) {
-                        next.write(remap(run.source.index(), *view));
-                        next = next.add(1);
+                    let change = change(run.source.index());
+                    let values = source.get_unchecked(start(run)..start(run) + run.len as usize);
+                    for (i, value) in values.iter().enumerate() {
+                        let (value, bad) = change(*value);
+                        any |= bad;
+                        next.add(i).write(value);
                     }
+                    next = next.add(values.len());
                 }
             }
         }
         out.set_len(selection.len());
     }
-    out
+    (out, any)
 }
 
 /// The array of `views` into `buffers`.
@@ -461,21 +497,27 @@ pub(super) fn view_array<T: ByteViewType>(
     unsafe { GenericByteViewArray::new_unchecked(views, buffers.into(), nulls) }
 }
 
-/// The dictionary of `values` with `keys`, all of which are below the number of values.
+/// The dictionary of `values` with `keys`, if all of them are below the number of values.
 pub(super) fn dictionary<K: ArrowDictionaryKeyType>(
-    keys: Vec<K::Native>,
-    nulls: Option<NullBuffer>,
-    values: ArrayRef,
-) -> DictionaryArray<K> {
-    let above = |key: &K::Native| key.to_usize().is_none_or(|key| key >= values.len());
-    let none = nulls.as_ref().is_some_and(|nulls| nulls.null_count() == nulls.len());
-    assert!(
-        keys.is_empty() || none || !keys.iter().fold(false, |any, key| any | above(key)),
-        "keys"
-    );
-    let keys = PrimitiveArray::<K>::new(keys.into(), nulls);
-    // SAFETY: the assertion above proved that keys are below the number of values.
-    unsafe { DictionaryArray::new_unchecked(keys, values) }
+    keys: &Buffer,
+    nulls: Option<&NullBuffer>,
+    values: &ArrayRef,
+) -> Option<DictionaryArray<K>> {
+    let limit = values.len() as u64;
+    let all_below = match size_of::<K::Native>() {
+        1 => all_below(keys.typed_data::<u8>(), limit),
+        2 => all_below(keys.typed_data::<u16>(), limit),
+        4 => all_below(keys.typed_data::<u32>(), limit),
+        8 => all_below(keys.typed_data::<u64>(), limit),
+        _ => false,
+    };
+    if !all_below {
+        return None;
+    }
+    let len = keys.len() / size_of::<K::Native>();
+    let keys = PrimitiveArray::<K>::new(ScalarBuffer::new(keys.clone(), 0, len), nulls.cloned());
+    // SAFETY: all keys, whose bits were compared as unsigned numbers, are below the number of values.
+    Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
 }
 
 /// The run-end encoded array of type `data_type`; `ends` ascend, and there is one a value.

@@ -24,9 +24,11 @@ use arrow_schema::DataType;
 use super::select::{Children, Selection, narrow, outside};
 use crate::{Error, Kind, Result};
 
-/// An unsigned integer of a selector.
-trait Index: ArrowNativeType + Ord {
+/// An unsigned integer, of a selector or a key.
+pub(super) trait Unsigned: ArrowNativeType + Ord {
     fn wide(self) -> u64;
+    /// The sum, without what does not fit.
+    fn wrapping_add(self, other: Self) -> Self;
     /// Whether `self` follows `before`.
     fn follows(self, before: Self) -> bool;
     /// Numbers that fit 32 bits, in 32 bits.
@@ -37,10 +39,14 @@ trait Index: ArrowNativeType + Ord {
 
 macro_rules! index {
     ($($t:ty: $narrowed:expr),*) => {$(
-        impl Index for $t {
+        impl Unsigned for $t {
             #[inline(always)]
             fn wide(self) -> u64 {
                 self.into()
+            }
+            #[inline(always)]
+            fn wrapping_add(self, other: Self) -> Self {
+                <$t>::wrapping_add(self, other)
             }
             #[inline(always)]
             fn follows(self, before: Self) -> bool {
@@ -126,7 +132,7 @@ fn rows_of<A: ArrowPrimitiveType>(
     lens: Vec<usize>,
 ) -> Result<Selection<'static>>
 where
-    A::Native: Index,
+    A::Native: Unsigned,
 {
     let unsigned = || Error::new(Kind::Internal, "selector is not of its type");
     let arrays = arrays.as_primitive_opt::<A>().ok_or_else(unsigned)?.values();
@@ -143,11 +149,16 @@ where
     }
 }
 
+/// Whether all are below `limit`.
+pub(super) fn all_below<T: Unsigned>(all: &[T], limit: u64) -> bool {
+    T::all_below(all, limit)
+}
+
 /// Runs are looked for in so many places, of so many rows each.
 const SAMPLES: usize = 8;
 const SAMPLE_ROWS: usize = 32;
 
-fn lowered<A: Index, R: Index>(
+fn lowered<A: Unsigned, R: Unsigned>(
     arrays: &ScalarBuffer<A>,
     rows: &ScalarBuffer<R>,
     lens: Vec<usize>,
@@ -162,7 +173,7 @@ fn lowered<A: Index, R: Index>(
 }
 
 /// Whether runs are long, as far as samples tell; either answer is correct, one is quicker.
-fn are_long<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> bool {
+fn are_long<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> bool {
     let step = (rows.len() / SAMPLES).max(SAMPLE_ROWS);
     let (mut seen, mut breaks) = (0, 0);
     for (arrays, rows) in arrays.chunks(step).zip(rows.chunks(step)) {
@@ -180,7 +191,7 @@ fn are_long<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> bool {
 }
 
 /// Whether every row exists: at once where the largest row is below the shortest array.
-fn all_inside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> bool {
+fn all_inside<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R], lens: &[usize]) -> bool {
     if !A::all_below(arrays, lens.len() as u64) {
         return false;
     }
@@ -192,7 +203,7 @@ fn all_inside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> b
 }
 
 #[cold]
-fn first_outside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -> Error {
+fn first_outside<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R], lens: &[usize]) -> Error {
     let len = |array: &A| usize::try_from(array.wide()).ok().and_then(|array| lens.get(array));
     let outside_at = |(a, r): (&A, &R)| len(a).is_none_or(|len| r.wide() >= *len as u64);
     let at = arrays.iter().zip(rows).position(outside_at).unwrap_or(0);
@@ -202,7 +213,7 @@ fn first_outside<A: Index, R: Index>(arrays: &[A], rows: &[R], lens: &[usize]) -
 }
 
 /// Joins rows that follow each other, and checks each run once.
-fn runs<A: Index, R: Index>(
+fn runs<A: Unsigned, R: Unsigned>(
     arrays: &[A],
     rows: &[R],
     lens: Vec<usize>,
@@ -238,7 +249,7 @@ fn runs<A: Index, R: Index>(
 
 /// Bit `i` is set where row `i + 1` does not follow row `i`; at most 65 rows.
 #[inline(always)]
-fn breaks<A: Index, R: Index>(arrays: &[A], rows: &[R]) -> u64 {
+fn breaks<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> u64 {
     let flag = |(a, r): (&[A], &[R])| match (a, r) {
         ([a0, a1, ..], [r0, r1, ..]) => u8::from((a0 != a1) | !r1.follows(*r0)),
         _ => 0,

@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use arrow_array::types::Int8Type;
 use arrow_array::{
-    Array, ArrayRef, FixedSizeListArray, GenericListArray, GenericListViewArray, MapArray,
-    OffsetSizeTrait, PrimitiveArray, StructArray, UnionArray,
+    Array, ArrayRef, ArrowPrimitiveType, FixedSizeListArray, GenericListArray,
+    GenericListViewArray, MapArray, OffsetSizeTrait, PrimitiveArray, StructArray, UnionArray,
+    downcast_primitive,
 };
 use arrow_buffer::{OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields, UnionMode};
@@ -141,9 +142,30 @@ fn fixed_size_lists(
     let each = usize::try_from(size).map_err(|_| mixed())?;
     let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
     let lens = below.iter().map(|array| array.len()).collect();
-    let mut children = Children::new(lens).with_room(selection.ranges());
-    selection.try_for_each(|array, start, len| children.push(array, start * each, len * each))?;
-    let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
+    let elements = || {
+        let mut children = Children::new(lens).with_room(selection.ranges());
+        let each_run = |array, start, len| children.push(array, start * each, len * each);
+        selection.try_for_each(each_run)?;
+        Ok(children.finish())
+    };
+    // Lists of numbers are wide values: a row is one copy.
+    macro_rules! wide {
+        ($t:ty) => {{
+            let arrays = typed::<PrimitiveArray<$t>>(&below)?;
+            let has_nulls = below.iter().any(|array| array.null_count() > 0);
+            let nulls = if has_nulls { nulls_of(&below, &elements()?) } else { None };
+            let raw: Vec<_> = arrays.iter().map(|array| kernel::raw(array)).collect();
+            let width = each * size_of::<<$t as ArrowPrimitiveType>::Native>();
+            let buffer = kernel::fixed(&raw, width, selection);
+            let values = ScalarBuffer::new(buffer, 0, selection.len() * each);
+            let taken = PrimitiveArray::<$t>::try_new(values, nulls).map_err(invalid)?;
+            Arc::new(taken.with_data_type(field.data_type().clone())) as ArrayRef
+        }};
+    }
+    let taken = downcast_primitive! {
+        field.data_type() => (wide),
+        _ => gather::gather(&below, &elements()?, field.data_type(), limits)?
+    };
     let array = FixedSizeListArray::try_new_with_length(
         Arc::clone(field),
         size,

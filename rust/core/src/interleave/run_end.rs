@@ -8,7 +8,8 @@
 //! Neighbours of one run of one array stay one run. No row is expanded.
 //!
 //! # Cost
-//! A binary search a run of the selection, and a step a run of the arrays.
+//! A binary search a run of the selection, unless it goes on where its array was left; and a step a run of
+//! the arrays.
 //!
 //! # Not here
 //! Copying the values (`gather`).
@@ -57,18 +58,13 @@ fn runs<R: RunEndIndexType>(
     let mut ends: Vec<R::Native> = Vec::new();
     let mut done = 0;
     let mut last = None;
+    // Where each array was read last: merges go on from there, or a step behind it.
+    let mut places = vec![0_usize; arrays.len()];
     selection.try_for_each(|array, start, len| {
         let from = arrays.get(array).ok_or_else(mixed)?;
         let all = from.run_ends().values();
         let (mut at, end) = (start + from.offset(), start + from.offset() + len);
-        // The same run as before is the usual case of single rows.
-        let known = match last {
-            Some((a, i, begin)) if a == array && at >= begin => {
-                all.get(i).is_some_and(|end: &R::Native| at < end.as_usize()).then_some(i)
-            }
-            _ => None,
-        };
-        let mut i = known.unwrap_or_else(|| all.partition_point(|end| end.as_usize() <= at));
+        let mut i = found(all, places[array], at);
         while at < end {
             let Some(stop) = all.get(i).map(|stop| stop.as_usize()) else {
                 return Err(broken("runs"));
@@ -76,7 +72,7 @@ fn runs<R: RunEndIndexType>(
             let rows = stop.min(end) - at;
             done += rows;
             match (ends.last_mut(), last) {
-                (Some(open), Some((a, before, _))) if a == array && before == i => {
+                (Some(open), Some(before)) if before == (array, i) => {
                     *open = R::Native::usize_as(done);
                 }
                 _ => {
@@ -84,8 +80,8 @@ fn runs<R: RunEndIndexType>(
                     ends.push(R::Native::usize_as(done));
                 }
             }
-            let begin = i.checked_sub(1).and_then(|i| all.get(i)).map_or(0, |end| end.as_usize());
-            last = Some((array, i, begin));
+            last = Some((array, i));
+            places[array] = i;
             at += rows;
             i += 1;
         }
@@ -95,4 +91,18 @@ fn runs<R: RunEndIndexType>(
     let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
     let ends = ScalarBuffer::from(ends);
     Ok(kernel::run_ends::<R>(out.clone(), ends, taken, selection.len()))
+}
+
+/// The run of row `at`: `place` or the one behind it, if they have it.
+#[inline]
+fn found<N: ArrowNativeType>(ends: &[N], place: usize, at: usize) -> usize {
+    let begin = place.checked_sub(1).and_then(|i| ends.get(i)).map_or(0, |end| end.as_usize());
+    if at >= begin {
+        for (i, end) in ends.iter().enumerate().skip(place).take(2) {
+            if at < end.as_usize() {
+                return i;
+            }
+        }
+    }
+    ends.partition_point(|end| end.as_usize() <= at)
 }

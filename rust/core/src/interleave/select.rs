@@ -47,6 +47,12 @@ impl Rows {
         self.arrays.iter().zip(&*self.rows).map(|(array, row)| (*array as usize, *row as usize))
     }
 
+    /// Arrays and rows, equally many.
+    #[inline(always)]
+    pub(super) fn as_slices(&self) -> (&[u32], &[u32]) {
+        (&self.arrays, &self.rows)
+    }
+
     fn get(&self, index: usize) -> Option<(usize, usize)> {
         Some((*self.arrays.get(index)? as usize, *self.rows.get(index)? as usize))
     }
