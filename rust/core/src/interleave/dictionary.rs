@@ -110,23 +110,19 @@ fn renumbered<K: ArrowDictionaryKeyType, U: Unsigned>(
     maps: &[Map],
     selection: &Selection,
 ) -> (Buffer, bool) {
-    let keys: Vec<&[U]> =
-        arrays.iter().map(|array| array.keys().values().inner().typed_data::<U>()).collect();
+    let keys = arrays.iter().map(|array| array.keys().values().inner().typed_data::<U>());
     let shifts: Option<Vec<(U, U)>> = maps.iter().map(Map::shift::<U>).collect();
     let (keys, any) = if let Some(shifts) = shifts {
-        // The largest key is below the largest number, so that none is above the last.
-        kernel::mapped(&keys, selection, |array| {
-            let (base, last) = shifts[array];
-            move |key: U| (key.wrapping_add(base), key > last)
+        let sources: Vec<_> = keys.zip(shifts).collect();
+        kernel::mapped(&sources, selection, |(base, last), key| {
+            (key.wrapping_add(base), key > last)
         })
     } else {
         let tables: Vec<Vec<U>> = maps.iter().map(Map::table::<U>).collect();
-        kernel::mapped(&keys, selection, |array| {
-            let table: &[U] = &tables[array];
-            move |key: U| match table.get(key.as_usize()) {
-                Some(key) => (*key, false),
-                None => (U::default(), true),
-            }
+        let sources: Vec<_> = keys.zip(tables.iter().map(Vec::as_slice)).collect();
+        kernel::mapped(&sources, selection, |table: &[U], key| match table.get(key.as_usize()) {
+            Some(key) => (*key, false),
+            None => (U::default(), true),
         })
     };
     (Buffer::from_vec(keys), any)
@@ -421,11 +417,11 @@ impl<'a> Known<'a> {
 }
 
 /// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.
-pub(super) type Hashing = std::hash::BuildHasherDefault<Fold>;
+type Hashing = std::hash::BuildHasherDefault<Fold>;
 
 /// Multiplies and folds eight bytes at a time.
 #[derive(Default)]
-pub(super) struct Fold(u64);
+struct Fold(u64);
 
 impl Fold {
     #[inline]

@@ -18,8 +18,6 @@
 //! # Not here
 //! Finding the common type (`types`); what is selected (`select`).
 
-use std::cell::Cell;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::types::{
@@ -128,17 +126,17 @@ pub(super) fn overflow(what: &str) -> Error {
 
 /// Validity of the selected rows; `None` where none is null.
 pub(super) fn nulls<'a>(
-    values: impl Iterator<Item = Option<&'a NullBuffer>>,
+    values: impl Iterator<Item = Option<&'a NullBuffer>> + Clone,
     selection: &Selection,
 ) -> Option<NullBuffer> {
+    if values.clone().all(|nulls| nulls.is_none_or(|nulls| nulls.null_count() == 0)) {
+        return None;
+    }
     let bits = |nulls: Option<&'a NullBuffer>| {
         let nulls = nulls.filter(|nulls| nulls.null_count() > 0)?;
         Some((nulls.validity(), nulls.offset()))
     };
     let sources: Vec<_> = values.map(bits).collect();
-    if sources.iter().all(Option::is_none) {
-        return None;
-    }
     let bits = kernel::bits(&sources, selection);
     let nulls = NullBuffer::new(BooleanBuffer::new(bits, 0, selection.len()));
     (nulls.null_count() > 0).then_some(nulls)
@@ -212,109 +210,71 @@ fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Resul
     let arrays = typed::<arrow_array::GenericByteViewArray<T>>(values)?;
     let sources: Vec<&[u128]> = arrays.iter().map(|array| &**array.views()).collect();
     if arrays.iter().all(|array| array.data_buffers().is_empty()) {
-        let (views, _) = kernel::mapped(&sources, selection, |_| |view| (view, false));
+        let views = kernel::views(&sources, selection, |_, view| view);
         return Ok(Arc::new(kernel::view_array::<T>(views.into(), Vec::new(), nulls)));
     }
-    let buffers = Buffers::new(arrays.iter().map(|array| &array.data_buffers()[..]));
-    let (views, _) = kernel::mapped(&sources, selection, |array| {
-        let slots = buffers.slots(array);
-        move |view| (moved(slots, view), false)
-    });
-    let (views, used) = buffers.used(views);
-    Ok(Arc::new(kernel::view_array::<T>(views.into(), used, nulls)))
-}
-
-/// The place of a buffer in the output.
-struct Slot {
-    /// The bits by which it differs from the place before.
-    change: u32,
-    place: u32,
-    used: Cell<bool>,
-}
-
-/// `view` with the place of its buffer in the output; without a branch that a text decides.
-#[inline(always)]
-fn moved((none, slots): (&Slot, &[Slot]), view: u128) -> u128 {
-    #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
-    let (len, buffer) = (view as u32, (view >> 64) as u32 as usize);
-    let is_long = len > VIEW_BYTES_MAX;
-    if is_long & (buffer >= slots.len()) {
-        return 0; // leads nowhere, which only null rows may do
-    }
-    let slot = if is_long { slots.get(buffer).unwrap_or(none) } else { none };
-    slot.used.set(true);
-    view ^ (u128::from(slot.change) << 64)
+    let mut buffers = Buffers::new(arrays.iter().map(|array| &array.data_buffers()[..]).collect());
+    let views = kernel::views(&sources, selection, |array, view| buffers.remap(array, view));
+    Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
 }
 
 /// The buffers that the views of an output lead to.
 struct Buffers<'a> {
-    /// Slots of all buffers of all arrays, one behind the other.
-    slots: Vec<Slot>,
-    /// Where the slots of each array begin and end.
-    bounds: Vec<(usize, usize)>,
-    /// For views that have no buffer.
-    none: Slot,
-    /// All different ones.
-    all: Vec<&'a Buffer>,
+    sources: Vec<&'a [Buffer]>,
+    /// Where the places of each array begin.
+    bases: Vec<usize>,
+    /// The place of each buffer in the output.
+    places: Vec<u32>,
+    used: Vec<Buffer>,
+    seen: std::collections::BTreeMap<(usize, usize), u32>,
 }
 
 impl<'a> Buffers<'a> {
-    fn new(sources: impl Iterator<Item = &'a [Buffer]>) -> Self {
-        let mut known: HashMap<(usize, usize), u32, dictionary::Hashing> = HashMap::default();
-        let (mut slots, mut bounds, mut all) = (Vec::new(), Vec::new(), Vec::new());
-        for buffers in sources {
-            let begin = slots.len();
-            for (buffer, index) in buffers.iter().zip(0_u32..) {
-                // Slices of one array share buffers.
-                let id = (buffer.as_ptr() as usize, buffer.len());
-                let place = *known.entry(id).or_insert_with(|| {
-                    all.push(buffer);
-                    u32::try_from(all.len() - 1).unwrap_or(u32::MAX)
-                });
-                slots.push(Slot { change: index ^ place, place, used: Cell::new(false) });
-            }
-            bounds.push((begin, slots.len()));
+    const NONE: u32 = u32::MAX;
+
+    fn new(sources: Vec<&'a [Buffer]>) -> Self {
+        let mut total = 0;
+        let mut bases = Vec::with_capacity(sources.len());
+        for buffers in &sources {
+            bases.push(total);
+            total += buffers.len();
         }
-        let none = Slot { change: 0, place: 0, used: Cell::new(false) };
-        Self { slots, bounds, none, all }
+        let places = vec![Self::NONE; total];
+        Self { sources, bases, places, used: Vec::new(), seen: Default::default() }
     }
 
     #[inline(always)]
-    fn slots(&self, array: usize) -> (&Slot, &[Slot]) {
-        let (begin, end) = self.bounds.get(array).copied().unwrap_or_default();
-        (&self.none, self.slots.get(begin..end).unwrap_or_default())
+    fn remap(&mut self, array: usize, view: u128) -> u128 {
+        #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
+        let (len, buffer) = (view as u32, (view >> 64) as u32);
+        if len <= VIEW_BYTES_MAX {
+            return view;
+        }
+        let base = self.bases.get(array).copied().unwrap_or(0);
+        let mut place = self.places.get(base + buffer as usize).copied().unwrap_or(Self::NONE);
+        if place == Self::NONE {
+            place = self.place(array, buffer as usize);
+            if place == Self::NONE {
+                return 0; // leads nowhere, which only null rows may do
+            }
+        }
+        (view & !(u128::from(u32::MAX) << 64)) | (u128::from(place) << 64)
     }
 
-    /// The buffers that are used, and `views` that lead to them: places of others are closed up.
-    fn used(&self, mut views: Vec<u128>) -> (Vec<u128>, Vec<Buffer>) {
-        let mut is_used = vec![false; self.all.len()];
-        for slot in self.slots.iter().filter(|slot| slot.used.get()) {
-            if let Some(is_used) = is_used.get_mut(slot.place as usize) {
-                *is_used = true;
-            }
+    #[cold]
+    fn place(&mut self, array: usize, index: usize) -> u32 {
+        let Some(buffer) = self.sources.get(array).and_then(|buffers| buffers.get(index)) else {
+            return Self::NONE;
+        };
+        let id = (buffer.as_ptr() as usize, buffer.len());
+        let place = *self.seen.entry(id).or_insert_with(|| {
+            self.used.push(buffer.clone());
+            u32::try_from(self.used.len() - 1).unwrap_or(Self::NONE)
+        });
+        if let Some(known) = self.places.get_mut(self.bases[array] + index) {
+            *known = place;
         }
-        let kept = self.all.iter().zip(&is_used).filter(|(_, used)| **used);
-        let buffers: Vec<Buffer> = kept.map(|(buffer, _)| Buffer::clone(buffer)).collect();
-        if buffers.len() < self.all.len() {
-            let places: Vec<u32> = is_used
-                .iter()
-                .scan(0, |next, used| {
-                    let place = *next;
-                    *next += u32::from(*used);
-                    Some(place)
-                })
-                .collect();
-            for view in &mut views {
-                #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits")]
-                let (len, buffer) = (*view as u32, (*view >> 64) as u32);
-                if len > VIEW_BYTES_MAX
-                    && let Some(place) = places.get(buffer as usize)
-                {
-                    *view ^= u128::from(buffer ^ place) << 64;
-                }
-            }
-        }
-        (views, buffers)
+        place
     }
 }
 

@@ -81,7 +81,7 @@ pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
 unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
     let bases: Vec<*const T> = sources.iter().map(|source| source.as_ptr().cast()).collect();
     let mut out = out.cast::<T>();
-    let mut one = |array: usize, row: usize| {
+    each_row(rows, |array, row| {
         debug_assert!((row + 1) * size_of::<T>() <= sources[array].len());
         // SAFETY: the caller proved that the array is there and the row inside of it. Sources need not be
         // aligned.
@@ -90,8 +90,12 @@ unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
             out.write_unaligned(base.add(row).read_unaligned());
             out = out.add(1);
         }
-    };
-    // Two selectors a load: loads are what a row costs.
+    });
+}
+
+/// Calls `one` with array and row, one by one; two selectors a load, because loads are what a row costs.
+#[inline(always)]
+fn each_row(rows: &Rows, mut one: impl FnMut(usize, usize)) {
     let (arrays, numbers) = rows.as_slices();
     let ((arrays, last_arrays), (numbers, last_numbers)) =
         (arrays.as_chunks::<4>(), numbers.as_chunks::<4>());
@@ -438,40 +442,44 @@ pub(super) fn byte_array<T: ByteArrayType>(
     unsafe { GenericByteArray::new_unchecked(offsets, values, nulls) }
 }
 
-/// The selected values, each changed by what `change` gives for its array; and whether any is bad.
-pub(super) fn mapped<T: Copy, F: Fn(T) -> (T, bool)>(
-    sources: &[&[T]],
+/// The selected values, each changed by `change` and what there is of its array; and whether any is bad.
+pub(super) fn mapped<T: Copy, C: Copy>(
+    sources: &[(&[T], C)],
     selection: &Selection,
-    change: impl Fn(usize) -> F,
+    change: impl Fn(C, T) -> (T, bool),
 ) -> (Vec<T>, bool) {
-    for (source, limit) in sources.iter().zip(selection.limits()) {
+    for ((source, _), limit) in sources.iter().zip(selection.limits()) {
         assert!(*limit <= source.len(), "array is too short");
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let mut out = Vec::with_capacity(selection.len());
     let mut next: *mut T = out.as_mut_ptr();
     let mut any = false;
-    // SAFETY: `out` has room for one value a row. The assertions above proved that rows below a limit are
-    // inside of their source, and `Selection` that every selected row is below its limit.
-    unsafe {
-        match selection.form() {
-            Form::Rows(rows) => {
-                let bases: Vec<*const T> = sources.iter().map(|source| source.as_ptr()).collect();
-                for (array, row) in rows.iter() {
-                    debug_assert!(row < sources[array].len());
-                    let (value, bad) = change(array)(*(*bases.get_unchecked(array)).add(row));
+    match selection.form() {
+        Form::Rows(rows) => {
+            let bases: Vec<(*const T, C)> =
+                sources.iter().map(|(source, by)| (source.as_ptr(), *by)).collect();
+            each_row(rows, |array, row| {
+                debug_assert!(row < sources[array].0.len());
+                // SAFETY: `out` has room for one value a row. The assertions above proved that rows below
+                // a limit are inside of their source, and `Selection` that every row is below its limit.
+                unsafe {
+                    let (base, by) = *bases.get_unchecked(array);
+                    let (value, bad) = change(by, *base.add(row));
                     any |= bad;
                     next.write(value);
                     next = next.add(1);
                 }
-            }
-            Form::Runs(runs) => {
-                for run in runs.iter() {
-                    let source = sources.get_unchecked(run.source.index());
-                    let change = change(run.source.index());
+            });
+        }
+        Form::Runs(runs) => {
+            for run in runs.iter() {
+                // SAFETY: as for rows.
+                unsafe {
+                    let (source, by) = *sources.get_unchecked(run.source.index());
                     let values = source.get_unchecked(start(run)..start(run) + run.len as usize);
                     for (i, value) in values.iter().enumerate() {
-                        let (value, bad) = change(*value);
+                        let (value, bad) = change(by, *value);
                         any |= bad;
                         next.add(i).write(value);
                     }
@@ -479,9 +487,50 @@ pub(super) fn mapped<T: Copy, F: Fn(T) -> (T, bool)>(
                 }
             }
         }
+    }
+    // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are written.
+    unsafe { out.set_len(selection.len()) }
+    (out, any)
+}
+
+/// The selected views; `remap` gives a view of an array its place among the buffers of the output.
+pub(super) fn views(
+    sources: &[&[u128]],
+    selection: &Selection,
+    mut remap: impl FnMut(usize, u128) -> u128,
+) -> Vec<u128> {
+    for (source, limit) in sources.iter().zip(selection.limits()) {
+        assert!(*limit <= source.len(), "array is too short");
+    }
+    assert!(sources.len() >= selection.limits().len(), "an array is missing");
+    let mut out = Vec::with_capacity(selection.len());
+    let mut next: *mut u128 = out.as_mut_ptr();
+    // SAFETY: `out` has room for one view a row. The assertions above proved that rows below a limit are
+    // inside of their source, and `Selection` that every selected row is below its limit.
+    unsafe {
+        match selection.form() {
+            Form::Rows(rows) => {
+                for (array, row) in rows.iter() {
+                    debug_assert!(row < sources[array].len());
+                    let source = sources.get_unchecked(array);
+                    let view = *source.get_unchecked(row);
+                    next.write(remap(array, view));
+                    next = next.add(1);
+                }
+            }
+            Form::Runs(runs) => {
+                for run in runs.iter() {
+                    let source = sources.get_unchecked(run.source.index());
+                    for view in source.get_unchecked(start(run)..start(run) + run.len as usize) {
+                        next.write(remap(run.source.index(), *view));
+                        next = next.add(1);
+                    }
+                }
+            }
+        }
         out.set_len(selection.len());
     }
-    (out, any)
+    out
 }
 
 /// The array of `views` into `buffers`.

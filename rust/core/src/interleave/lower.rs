@@ -10,7 +10,8 @@
 //!
 //! # Cost
 //! Two passes over the selectors, which compilers turn into vector code, where rows are single; one
-//! step a run, and a comparison a row, where they are not.
+//! step a run, and a comparison a row, where they are not. Samples tell which; long runs are followed in
+//! blocks. Where a row is a load and a store, runs must be longer before finding them pays.
 //!
 //! # Not here
 //! Copying.
@@ -31,6 +32,10 @@ pub(super) trait Unsigned: ArrowNativeType + Ord {
     fn wrapping_add(self, other: Self) -> Self;
     /// Whether `self` follows `before`.
     fn follows(self, before: Self) -> bool;
+    /// Whether a block is nothing but `one`.
+    fn are_all(block: &[Self; BLOCK], one: Self) -> bool;
+    /// Whether a block follows `before`, each of the one before it.
+    fn all_follow(block: &[Self; BLOCK], before: Self) -> bool;
     /// Numbers that fit 32 bits, in 32 bits.
     fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32>;
     /// Whether all are below `limit`.
@@ -52,6 +57,17 @@ macro_rules! index {
             fn follows(self, before: Self) -> bool {
                 // Nothing follows the largest number.
                 (self == before.wrapping_add(1)) & (self != 0)
+            }
+            #[inline(always)]
+            fn are_all(block: &[Self; BLOCK], one: Self) -> bool {
+                block.iter().fold(0, |any, n| any | (n ^ one)) == 0
+            }
+            #[inline(always)]
+            fn all_follow(block: &[Self; BLOCK], before: Self) -> bool {
+                const STEPS: [$t; BLOCK] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
+                let steps = block.iter().zip(&STEPS);
+                let differ = |any, (n, step): (&$t, &$t)| any | (n ^ before.wrapping_add(*step));
+                before.checked_add(16).is_some() & (steps.fold(0, differ) == 0)
             }
             fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32> {
                 $narrowed(all)
@@ -85,6 +101,23 @@ index!(
 /// Selectors with shorter runs are taken row by row. Crossover measured by the bench `interleave`.
 const SELECTOR_RUN_ROWS_MIN: usize = 6;
 
+/// The same where a row is a load and a store.
+const CHEAP_RUN_ROWS_MIN: usize = 16;
+
+/// Runs that are longer are followed in blocks of rows.
+const LONG_RUN_ROWS_MIN: usize = 32;
+
+/// Rows of a block.
+const BLOCK: usize = 16;
+
+/// Whether a row of a type, without validity, is a load and a store.
+pub(super) fn are_rows_cheap(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView => true,
+        other => other.primitive_width().is_some_and(|width| width <= size_of::<u64>()),
+    }
+}
+
 /// Checks that `selector` is one: unsigned, without nulls.
 ///
 /// # Errors
@@ -117,12 +150,13 @@ pub(super) fn lower(
     arrays: &ArrayRef,
     rows: &ArrayRef,
     lens: Vec<usize>,
+    cheap: bool,
 ) -> Result<Selection<'static>> {
     match arrays.data_type() {
-        DataType::UInt8 => rows_of::<UInt8Type>(arrays, rows, lens),
-        DataType::UInt16 => rows_of::<UInt16Type>(arrays, rows, lens),
-        DataType::UInt32 => rows_of::<UInt32Type>(arrays, rows, lens),
-        _ => rows_of::<UInt64Type>(arrays, rows, lens),
+        DataType::UInt8 => rows_of::<UInt8Type>(arrays, rows, lens, cheap),
+        DataType::UInt16 => rows_of::<UInt16Type>(arrays, rows, lens, cheap),
+        DataType::UInt32 => rows_of::<UInt32Type>(arrays, rows, lens, cheap),
+        _ => rows_of::<UInt64Type>(arrays, rows, lens, cheap),
     }
 }
 
@@ -130,6 +164,7 @@ fn rows_of<A: ArrowPrimitiveType>(
     arrays: &ArrayRef,
     rows: &ArrayRef,
     lens: Vec<usize>,
+    cheap: bool,
 ) -> Result<Selection<'static>>
 where
     A::Native: Unsigned,
@@ -138,7 +173,12 @@ where
     let arrays = arrays.as_primitive_opt::<A>().ok_or_else(unsigned)?.values();
     macro_rules! both {
         ($t:ty) => {
-            lowered(arrays, rows.as_primitive_opt::<$t>().ok_or_else(unsigned)?.values(), lens)
+            lowered(
+                arrays,
+                rows.as_primitive_opt::<$t>().ok_or_else(unsigned)?.values(),
+                lens,
+                cheap,
+            )
         };
     }
     match rows.data_type() {
@@ -162,8 +202,14 @@ fn lowered<A: Unsigned, R: Unsigned>(
     arrays: &ScalarBuffer<A>,
     rows: &ScalarBuffer<R>,
     lens: Vec<usize>,
+    cheap: bool,
 ) -> Result<Selection<'static>> {
-    if are_long(arrays, rows) || !narrow(&lens) {
+    let run_rows = run_rows(arrays, rows);
+    if run_rows >= LONG_RUN_ROWS_MIN {
+        return long_runs(arrays, rows, lens);
+    }
+    let least = if cheap { CHEAP_RUN_ROWS_MIN } else { SELECTOR_RUN_ROWS_MIN };
+    if run_rows >= least || !narrow(&lens) {
         return runs(arrays, rows, lens);
     }
     if !all_inside(arrays, rows, &lens) {
@@ -172,8 +218,8 @@ fn lowered<A: Unsigned, R: Unsigned>(
     Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), lens))
 }
 
-/// Whether runs are long, as far as samples tell; either answer is correct, one is quicker.
-fn are_long<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> bool {
+/// Rows of a run, as far as samples tell; any answer is correct, one is quicker.
+fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
     let step = (rows.len() / SAMPLES).max(SAMPLE_ROWS);
     let (mut seen, mut breaks) = (0, 0);
     for (arrays, rows) in arrays.chunks(step).zip(rows.chunks(step)) {
@@ -187,7 +233,7 @@ fn are_long<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> bool {
             before = Some((*array, *row));
         }
     }
-    seen >= breaks * SELECTOR_RUN_ROWS_MIN
+    if breaks == 0 { usize::MAX } else { seen / breaks }
 }
 
 /// Whether every row exists: at once where the largest row is below the shortest array.
@@ -210,6 +256,44 @@ fn first_outside<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R], lens: &[usi
     let array = arrays.get(at).map_or(0, |a| a.wide());
     let row = rows.get(at).map_or(0, |r| r.wide());
     outside(usize::try_from(array).unwrap_or(usize::MAX), row, 1, lens, at as u64)
+}
+
+/// As [`runs`]: quicker where runs are long, because a block of rows that follow takes a few steps.
+fn long_runs<A: Unsigned, R: Unsigned>(
+    arrays: &[A],
+    rows: &[R],
+    lens: Vec<usize>,
+) -> Result<Selection<'static>> {
+    let mut children = Children::new(lens);
+    let (mut all_arrays, mut all_rows) = (arrays, rows);
+    let mut all_inside = true;
+    while let (Some((array, rest)), Some((first, rest_rows))) =
+        (all_arrays.split_first(), all_rows.split_first())
+    {
+        let (mut next_arrays, mut next_rows, mut last) = (rest, rest_rows, *first);
+        while let (Some((block, rest)), Some((block_rows, rest_rows))) =
+            (next_arrays.split_first_chunk(), next_rows.split_first_chunk())
+            && A::are_all(block, *array)
+            && R::all_follow(block_rows, last)
+        {
+            (next_arrays, next_rows, last) = (rest, rest_rows, block_rows[BLOCK - 1]);
+        }
+        while let (Some((same, rest)), Some((row, rest_rows))) =
+            (next_arrays.split_first(), next_rows.split_first())
+            && same == array
+            && row.follows(last)
+        {
+            (next_arrays, next_rows, last) = (rest, rest_rows, *row);
+        }
+        let len = all_rows.len() - next_rows.len();
+        let place = usize::try_from(array.wide()).ok().zip(usize::try_from(first.wide()).ok());
+        all_inside &= place.is_some_and(|(array, row)| children.push(array, row, len).is_ok());
+        (all_arrays, all_rows) = (next_arrays, next_rows);
+    }
+    if !all_inside {
+        return Err(first_outside(arrays, rows, children.limits()));
+    }
+    Ok(children.finish())
 }
 
 /// Joins rows that follow each other, and checks each run once.

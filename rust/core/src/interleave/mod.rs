@@ -192,7 +192,7 @@ impl Interleave {
             Value::Array(_, array) => array.len(),
             Value::Interleave(inner) => inner.len(),
         });
-        let outer = outer.lowered(lens.collect())?;
+        let outer = outer.lowered(lens.collect(), false)?;
         let inner = |value: &Value| match value {
             Value::Array(..) => Ok(None),
             Value::Interleave(inner) => inner.selection().map(|s| Some(order::pairs(&s))),
@@ -407,7 +407,9 @@ impl Interleave {
     }
 
     fn selection(&self) -> Result<Selection<'_>> {
-        self.order.lowered(self.values.iter().map(|array| array.len()).collect())
+        let lens = self.values.iter().map(|array| array.len()).collect();
+        let are_cheap = lower::are_rows_cheap(self.data_type()) && !self.field.is_nullable();
+        self.order.lowered(lens, are_cheap)
     }
 
     fn with_order(&self, order: Order) -> Self {

@@ -157,7 +157,8 @@ fn fixed_size_lists(
             let raw: Vec<_> = arrays.iter().map(|array| kernel::raw(array)).collect();
             let width = each * size_of::<<$t as ArrowPrimitiveType>::Native>();
             let buffer = kernel::fixed(&raw, width, selection);
-            let values = ScalarBuffer::new(buffer, 0, selection.len() * each);
+            let count = selection.len().checked_mul(each).ok_or_else(|| overflow("elements"))?;
+            let values = ScalarBuffer::new(buffer, 0, count);
             let taken = PrimitiveArray::<$t>::try_new(values, nulls).map_err(invalid)?;
             Arc::new(taken.with_data_type(field.data_type().clone())) as ArrayRef
         }};

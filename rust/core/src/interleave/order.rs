@@ -56,10 +56,10 @@ impl Order {
         }
     }
 
-    /// The rows, checked against arrays of `lens` rows.
-    pub(super) fn lowered(&self, lens: Vec<usize>) -> Result<Selection<'_>> {
+    /// The rows, checked against arrays of `lens` rows; are single rows `cheap` to copy?
+    pub(super) fn lowered(&self, lens: Vec<usize>, cheap: bool) -> Result<Selection<'_>> {
         match self {
-            Self::Selectors { arrays, rows } => lower::lower(arrays, rows, lens),
+            Self::Selectors { arrays, rows } => lower::lower(arrays, rows, lens, cheap),
             Self::Runs { runs, .. } => Selection::from_runs(runs.as_slice(), lens),
         }
     }
@@ -90,7 +90,7 @@ impl Order {
     /// The rows at `indices`, which are unsigned and without nulls.
     pub(super) fn take(&self, indices: &ArrayRef) -> Result<Self> {
         let zeros: ArrayRef = Arc::new(UInt32Array::from(vec![0; indices.len()]));
-        let taken = lower::lower(&zeros, indices, vec![self.len()]).map_err(|e| {
+        let taken = lower::lower(&zeros, indices, vec![self.len()], true).map_err(|e| {
             let e2 = Error::new(e.kind(), "index is out of range");
             let e2 = match e.row() {
                 Some(row) => e2.with_row(row),

@@ -58,13 +58,13 @@ fn runs<R: RunEndIndexType>(
     let mut ends: Vec<R::Native> = Vec::new();
     let mut done = 0;
     let mut last = None;
-    // Where each array was read last: merges go on from there, or a step behind it.
-    let mut places = vec![0_usize; arrays.len()];
+    // Ends, offset, and where the array was read last: merges go on from there, or a step behind it.
+    let mut sources: Vec<(&[R::Native], usize, usize)> =
+        arrays.iter().map(|array| (array.run_ends().values(), array.offset(), 0)).collect();
     selection.try_for_each(|array, start, len| {
-        let from = arrays.get(array).ok_or_else(mixed)?;
-        let all = from.run_ends().values();
-        let (mut at, end) = (start + from.offset(), start + from.offset() + len);
-        let mut i = found(all, places[array], at);
+        let (all, offset, place) = sources.get_mut(array).ok_or_else(mixed)?;
+        let (mut at, end) = (start + *offset, start + *offset + len);
+        let mut i = found(all, *place, at);
         while at < end {
             let Some(stop) = all.get(i).map(|stop| stop.as_usize()) else {
                 return Err(broken("runs"));
@@ -81,7 +81,7 @@ fn runs<R: RunEndIndexType>(
                 }
             }
             last = Some((array, i));
-            places[array] = i;
+            *place = i;
             at += rows;
             i += 1;
         }
