@@ -221,7 +221,7 @@ fn lowered<A: Unsigned, R: Unsigned>(
 /// Rows of a run, as far as samples tell; any answer is correct, one is quicker.
 fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
     let step = (rows.len() / SAMPLES).max(SAMPLE_ROWS);
-    let (mut seen, mut breaks) = (0, 0);
+    let (mut seen, mut breaks) = (0_usize, 0_usize);
     for (arrays, rows) in arrays.chunks(step).zip(rows.chunks(step)) {
         let (arrays, rows) = (arrays.iter().take(SAMPLE_ROWS), rows.iter().take(SAMPLE_ROWS));
         let mut before = None;
@@ -233,7 +233,7 @@ fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
             before = Some((*array, *row));
         }
     }
-    if breaks == 0 { usize::MAX } else { seen / breaks }
+    seen.checked_div(breaks).unwrap_or(usize::MAX)
 }
 
 /// Whether every row exists: at once where the largest row is below the shortest array.
