@@ -105,7 +105,7 @@ const SELECTOR_RUN_ROWS_MIN: usize = 6;
 const CHEAP_RUN_ROWS_MIN: usize = 16;
 
 /// Runs that are longer are followed in blocks of rows.
-const LONG_RUN_ROWS_MIN: usize = 32;
+const LONG_RUN_ROWS_MIN: usize = 128;
 
 /// Rows of a block.
 const BLOCK: usize = 16;
