@@ -88,10 +88,14 @@ def test_memory_stays_under_its_bound_and_does_not_follow_the_rows(tmp_path: Pat
 def test_a_limit_that_is_not_kept_is_said_in_the_report(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
-    for source in range(SOURCES):
-        pq.write_table(metrics(source, 20_000), runs / f"run-{source:02d}.parquet")
+    for source in range(2):
+        # One page of 12 MB a source: both are needed at once.
+        texts = [f"{source}{row:011d}" * 1000 for row in range(1000)]
+        table = pa.table({"k": range(source, 2000, 2), "text": texts})
+        path = runs / f"run-{source}.parquet"
+        pq.write_table(table, path, use_dictionary=False, data_page_size=16 << 20)
     for limit in ("16MB", "512MB"):
-        report = plait.merge(runs, tmp_path / limit, sort_by=KEY, memory_limit=limit, threads=2)
+        report = plait.merge(runs, tmp_path / limit, sort_by="k", memory_limit=limit, threads=2)
         exceeded = report.memory.peak_accounted_bytes > report.memory.limit_bytes
         assert exceeded == (limit == "16MB")
         assert exceeded == any("memory_limit was exceeded" in text for text in report.warnings)
