@@ -299,9 +299,9 @@ def test_drift_between_sources_is_reconciled():
         {"k": 3, "v": "c", "w": None},
         {"k": 9, "v": None, "w": {"x": 5, "y": "z"}},
     ]
-    with pytest.raises(plait.SchemaConflict, match="`v` is in 1 of 3"):
+    with pytest.raises(plait.SchemaConflict, match="`v` is missing"):
         plait.merge_streams([first, second, third], sort_by="k", missing="error")
-    with pytest.raises(plait.SchemaConflict, match="`k` is"):
+    with pytest.raises(plait.SchemaConflict, match="`k` would have to be widened"):
         plait.merge_streams([first, second], sort_by="k", widen="error")
 
 
@@ -332,7 +332,8 @@ def test_metadata_that_differs_follows_the_policy():
 def test_a_value_that_does_not_fit_the_common_type_is_an_error():
     coarse = pa.table({"k": pa.array([2**62], pa.timestamp("s"))})
     fine = pa.table({"k": pa.array([1], pa.timestamp("ns"))})
-    with pytest.raises(plait.LossyCast, match="source 0"):
+    # Too far away to be written as a time: the number is told.
+    with pytest.raises(plait.LossyCast, match=f"source 0, column `k`, row 0, got `{2**62}`"):
         list(plait.merge_streams([coarse, fine], sort_by="k"))
 
 

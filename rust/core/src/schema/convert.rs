@@ -278,8 +278,14 @@ fn cast(
         _ => Arc::clone(array),
     };
     let formatter = ArrayFormatter::try_new(&shown, &FormatOptions::default())?;
+    // A time too far away to be written as one is told as its number.
+    let number = |row: usize| -> Result<String, ArrowError> {
+        let number = cast_with_options(&shown.slice(row, 1), &DataType::Int64, &options)?;
+        ArrayFormatter::try_new(&number, &FormatOptions::default())?.value(0).try_to_string()
+    };
     for row in &bad {
-        let value = formatter.value(*row).try_to_string()?;
+        let told = formatter.value(*row).try_to_string();
+        let value = told.or_else(|_| number(*row))?;
         misfits.push(Misfit { row: *row, path: String::new(), value });
     }
     let mut kept = arrow_buffer::BooleanBufferBuilder::new(array.len());

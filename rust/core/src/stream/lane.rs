@@ -122,7 +122,7 @@ impl Lane {
             };
             let batch = next.map_err(|e| self.failed(e))?;
             let tell = |e: Error| self.tell(e.with_row(self.rows)).into_arrow();
-            let columns = self.adapter.adapt(&batch).map_err(tell)?;
+            let columns = self.adapter.adapt(&batch, self.rows).map_err(tell)?;
             if batch.num_rows() == 0 {
                 continue;
             }
