@@ -288,3 +288,19 @@ def test_the_command_line_overlays(files, capsys):
         == 0
     )
     assert '"rows": 1000' in capsys.readouterr().out
+
+
+def test_a_struct_that_holds_a_map_is_looked_for_through_the_whole_map(tmp_path):
+    """The parquet crate does not read the keys of a map without its values."""
+    maps = pa.map_(pa.string(), pa.int64())
+    with_map = pa.struct([("m", maps)])
+    base = pa.table(
+        {"_index": [1, 2, 3], "s": pa.array([{"m": [("a", 1)]}, None, {"m": None}], with_map)}
+    )
+    patch = pa.table({"_index": [1, 2, 3], "s": [{"x": 1}, {"x": 2}, None]})
+    paths = [tmp_path / name for name in ("base.parquet", "patch.parquet", "out.parquet")]
+    pq.write_table(base, paths[0])
+    pq.write_table(patch, paths[1])
+    plait.overlay_files([Layer(paths[0]), Layer(paths[1], [("s", "x")])], paths[2])
+    wanted = plait.overlay([Layer(base), Layer(patch, [("s", "x")])])
+    assert pq.read_table(paths[2]).to_pylist() == pa.table(wanted).to_pylist()

@@ -23,8 +23,10 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
     ParquetRecordBatchReaderBuilder,
 };
+use parquet::basic::{ConvertedType, LogicalType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
+use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use plait_core::{Error, Kind, Result};
 
 use crate::context::Context;
@@ -218,7 +220,7 @@ impl FileReader {
             let descr = metadata.parquet_schema();
             let mask = match &self.mask {
                 Columns::Roots(roots) => ProjectionMask::roots(descr, roots.iter().copied()),
-                Columns::Leaves(leaves) => ProjectionMask::leaves(descr, leaves.iter().copied()),
+                Columns::Leaves(leaves) => ProjectionMask::leaves(descr, with_maps(descr, leaves)),
             };
             let (first, skip) = source.row_group_of(start);
             let (last, _) = source.row_group_of((start + rows).saturating_sub(1).max(start));
@@ -277,6 +279,41 @@ impl RecordBatchReader for FileReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
+}
+
+/// `leaves`, and those beside them in the same maps: the parquet crate reads maps whole.
+fn with_maps(descr: &SchemaDescriptor, leaves: &[usize]) -> Vec<usize> {
+    let mut all = leaves.to_vec();
+    for leaf in leaves {
+        let path = descr.column(*leaf).path().clone();
+        let Some(depth) = map_depth(&descr.root_schema_ptr(), path.parts()) else { continue };
+        let beside = |other: &usize| {
+            descr.column(*other).path().parts().get(..depth) == path.parts().get(..depth)
+        };
+        all.extend((0..descr.num_columns()).filter(beside));
+    }
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// How many names of `path` lead from the root to the first map on it.
+fn map_depth(root: &TypePtr, path: &[String]) -> Option<usize> {
+    let mut node = Arc::clone(root);
+    for (depth, name) in path.iter().enumerate() {
+        if !node.is_group() {
+            return None;
+        }
+        let next = node.get_fields().iter().find(|field| field.name() == name).cloned()?;
+        let info = next.get_basic_info();
+        let is_old_map =
+            matches!(info.converted_type(), ConvertedType::MAP | ConvertedType::MAP_KEY_VALUE);
+        if is_old_map || matches!(info.logical_type_ref(), Some(LogicalType::Map)) {
+            return Some(depth + 1);
+        }
+        node = next;
+    }
+    None
 }
 
 /// A file as the parquet crate reads it.
