@@ -1,7 +1,7 @@
 //! The pure half of Plait: what the keys are, who is next, where to cut.
 //!
 //! ```text
-//! error ── run ──┬── key ──┬── plan     who is next, in windows of runs
+//! error ── run ──┬── key ──┬── plan     who is next, in windows of steps
 //!                │         └── region   who overlaps whom
 //!                ├── interleave         rows of many arrays as one
 //!                ├── schema             one type for many
@@ -24,6 +24,7 @@ pub mod plan;
 pub mod region;
 pub mod run;
 pub mod schema;
+pub mod steps;
 pub mod stream;
 
 pub use error::{Error, Kind, Result};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! limit ─┬─ 1/4  keys of all sources        → rows per batch of keys
-//!        ├─ 1/8  runs of one window         → rows per window
+//!        ├─ 1/32 steps of one window        → rows per window
 //!        ├─ 1/4  pages read ahead           → bytes per source and leaf
 //!        ├─ 1/16 chunks that wait           → bytes of a batch before a chunk spills; two batches
 //!        └─ 1/16 page locations
@@ -14,7 +14,11 @@
 //! # Not here
 //! Accounting (`context`).
 
-use plait_core::run::Run;
+use plait_core::steps::Steps;
+
+/// Two leaves of most files are woven at once within this. More memory makes nothing faster: a
+/// thread without a leaf packs the pages of another's.
+const ENOUGH_BYTES: usize = 80 << 20;
 
 /// Sizes for one merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +34,8 @@ pub struct Budget {
     pub read_ahead_bytes: usize,
     /// Bytes of chunks of a batch that wait in memory; the others wait on disk.
     pub waiting_bytes: usize,
+    /// A leaf starts beside another as long as all buffers together stay below this.
+    pub enough_bytes: usize,
     /// Bytes of page locations kept.
     pub locations_bytes: usize,
 }
@@ -45,10 +51,11 @@ impl Budget {
         let reads = sources * (key_columns + threads);
         Self {
             key_rows: key_rows.clamp(64, 4096),
-            window_rows: (limit_bytes / 8 / size_of::<Run>()).max(1024) as u64,
-            batch_steps_bytes: limit_bytes / 128,
+            window_rows: (limit_bytes / 32 / Steps::BYTES_PER_RUN).max(1024) as u64,
+            batch_steps_bytes: limit_bytes / 160,
             read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
-            waiting_bytes: limit_bytes / 32,
+            waiting_bytes: limit_bytes / 64,
+            enough_bytes: limit_bytes.min(ENOUGH_BYTES.max(limit_bytes / 8)),
             locations_bytes: limit_bytes / 16,
         }
     }

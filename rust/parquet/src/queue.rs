@@ -12,8 +12,8 @@
 //! when the same leaf of the batch before it is done, so that what is learned of a leaf does not
 //! depend on threads. A batch is put in order when it is asked for; at most two are here. A thread
 //! that has nothing else packs pages of another's leaf; packing never waits, so nobody waits in a
-//! circle. A leaf that there is no memory for starts when another is done; one at a time always
-//! goes. A panic of a worker is an error of the merge.
+//! circle. A leaf that there is no memory for starts when another is done, and smaller ones go
+//! before it; one at a time always goes. A panic of a worker is an error of the merge.
 //!
 //! # Not here
 //! What is woven (`weave`), what is ordered and when (`merge`); the threads themselves (`pool`).
@@ -138,8 +138,8 @@ impl<B> Default for State<B> {
 /// A batch, and how far it is woven.
 struct Entry<B> {
     batch: Arc<B>,
-    /// How many leaves have started.
-    started: usize,
+    /// Which leaves have started.
+    has_started: Vec<bool>,
     taken: usize,
     done: BTreeMap<usize, Result<Vec<Chunk>>>,
     is_done: Vec<bool>,
@@ -248,23 +248,29 @@ impl<W: Work> Queue<'_, W> {
         let mut before: Option<&[bool]> = None;
         for (place, entry) in state.batches.iter_mut().enumerate() {
             let Ok(Some(entry)) = entry else { break };
-            // Besides the heavy ones, few chunks wait for those before them.
-            let ahead = entry.taken + self.heavy + 2 * self.threads;
-            let next = self.order.get(entry.started).filter(|_| entry.started < ahead);
-            let is_woven = !entry.is_done.is_empty();
-            if let Some(&leaf) = next.filter(|_| is_woven)
-                && before.is_none_or(|done| done.is_empty() || done[leaf])
-            {
-                if state.running > 0 && !self.work.fits(&entry.batch, leaf) {
-                    return None;
-                }
+            let may_start = |leaf: &usize| {
+                before.is_none_or(|done| done.is_empty() || done[*leaf])
+                    && (state.running == 0 || self.work.fits(&entry.batch, *leaf))
+            };
+            let leaf = self.candidates(entry).find(may_start);
+            if let Some(leaf) = leaf {
                 state.running += 1;
-                entry.started += 1;
+                entry.has_started[leaf] = true;
                 return Some(Task::Leaf(Arc::clone(&entry.batch), place, leaf));
             }
             before = Some(&entry.is_done);
         }
         None
+    }
+
+    /// Leaves of a batch that may start as far as the others are: all heavy ones that are left, and
+    /// the first of the rest. Besides the heavy ones, few chunks wait for those before them.
+    fn candidates(&self, entry: &Entry<W::Batch>) -> impl Iterator<Item = usize> {
+        let waits = |leaf: &&usize| entry.has_started.get(**leaf).is_some_and(|has| !has);
+        let (heavy, rest) = self.order.split_at(self.heavy);
+        let ahead = (entry.taken + 2 * self.threads).min(rest.len());
+        let first = rest[..ahead].iter().find(waits);
+        heavy.iter().filter(waits).chain(first).copied()
     }
 
     fn order(&self) {
@@ -273,8 +279,14 @@ impl<W: Work> Queue<'_, W> {
         let entry = ordered.map(|batch| {
             batch.map(|batch| {
                 let leaves = if self.work.is_woven(&batch) { self.order.len() } else { 0 };
-                let (batch, done) = (Arc::new(batch), BTreeMap::new());
-                Entry { batch, started: 0, taken: 0, done, is_done: vec![false; leaves] }
+                let is_not: Vec<bool> = vec![false; leaves];
+                Entry {
+                    batch: Arc::new(batch),
+                    has_started: is_not.clone(),
+                    taken: 0,
+                    done: BTreeMap::new(),
+                    is_done: is_not,
+                }
             })
         });
         let mut state = self.lock();

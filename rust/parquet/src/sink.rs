@@ -34,21 +34,13 @@ use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
 use crate::source::Source;
 use crate::target::TempFile;
-use crate::weave::{Loom, Steps};
+use crate::weave::Loom;
 
 /// Rows between two entries of `plait.key_index`.
 pub const KEY_INDEX_ROWS: u64 = 64 << 10;
 
 /// Buffer before the file: pages are larger, headers and footers are not.
 const WRITE_BUFFER_BYTES: usize = 256 << 10;
-
-/// A window whose rows are in order, ready to be woven.
-pub struct Planned {
-    /// The window; its runs became the steps.
-    pub window: Window,
-    /// Its rows.
-    pub steps: Steps,
-}
 
 /// What weaving moved, summed over leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -147,7 +139,7 @@ impl Output {
     /// Those of `take`, and whatever is wrong with the storage.
     pub fn write(
         &mut self,
-        windows: &[Planned],
+        windows: &[Window],
         leaves: usize,
         mut take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<Woven> {
@@ -165,17 +157,17 @@ impl Output {
         }
         group.close().map_err(unwrap_error)?;
         let mut windows = windows.iter();
-        if let Some(Planned { window, steps }) = windows.next() {
-            self.note(window, steps.rows())?;
+        if let Some(window) = windows.next() {
+            self.note(window, window.steps.rows())?;
         }
-        for (Planned { window, steps }, chunks) in windows.zip(later) {
+        for (window, chunks) in windows.zip(later) {
             let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
             for chunk in chunks {
                 woven.add(&chunk);
                 append(&mut group, chunk)?;
             }
             group.close().map_err(unwrap_error)?;
-            self.note(window, steps.rows())?;
+            self.note(window, window.steps.rows())?;
         }
         Ok(woven)
     }
@@ -211,7 +203,7 @@ impl Output {
             group.append_column(&reader, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
-        self.note(window, window.runs.rows())?;
+        self.note(window, window.steps.rows())?;
         Ok(true)
     }
 

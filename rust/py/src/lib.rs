@@ -16,7 +16,6 @@
 //! # Not here
 //! Defaults and documentation of the options (`python/plait/_api.py`).
 
-mod alloc;
 mod border;
 mod bucket;
 #[expect(unsafe_code, reason = "the C data interface is made of raw pointers")]
@@ -132,7 +131,6 @@ mod _native {
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        crate::alloc::configure();
         crate::panics::install();
         Ok(())
     }

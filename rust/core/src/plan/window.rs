@@ -27,6 +27,10 @@ use super::merge::Merge;
 use crate::error::Result;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
 use crate::run::{Run, Runs, SourceId};
+use crate::steps::Steps;
+
+/// Runs that are packed into steps at once: half a megabyte of them.
+const RUNS_MAX: usize = 32 << 10;
 
 /// How outputs and row groups end.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +73,7 @@ pub enum Ask {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The rows; empty only if the window does nothing but end an output.
-    pub runs: Runs,
+    pub steps: Steps,
     /// Encoded key of the first row.
     pub first_key: Vec<u8>,
     /// Encoded key of the last row.
@@ -94,6 +98,8 @@ pub struct Windows {
     target: u64,
     /// Set once the output has its rows: it ends before this key.
     cut_bound: Option<Vec<u8>>,
+    /// The end of `current`, not packed yet.
+    runs: Runs,
     current: Window,
     /// The source that left the last long stretch.
     owner: Option<SourceId>,
@@ -122,6 +128,7 @@ impl Windows {
             outputs_left,
             target: u64::MAX,
             cut_bound: None,
+            runs: Runs::default(),
             current: Window::default(),
             owner: None,
             align_bound: None,
@@ -133,12 +140,10 @@ impl Windows {
         windows
     }
 
-    /// Takes back the memory of runs that are not needed any more.
-    pub fn give_back(&mut self, mut runs: Runs) {
-        if self.current.runs.is_empty() && self.current.runs.memory_size() < runs.memory_size() {
-            runs.clear();
-            self.current.runs = runs;
-        }
+    /// Bytes held for the window that is not complete.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        self.runs.memory_size() + self.current.steps.memory_size()
     }
 
     /// See [`Merge::announce`].
@@ -188,7 +193,7 @@ impl Windows {
         if !self.merge.is_alone(source, last_key) {
             return Ok(false);
         }
-        let pending = self.current.runs.rows();
+        let pending = self.pending();
         if self.rows_in_output + pending + rows > self.target && self.target != u64::MAX {
             return Ok(false);
         }
@@ -208,19 +213,22 @@ impl Windows {
 
     /// Takes a whole row group, for which [`can_copy`](Self::can_copy) said yes, as a window of its
     /// own; what came before it becomes a window too.
-    pub fn copy(&mut self, source: SourceId, start: u64, rows: u64, last_key: &[u8]) {
+    ///
+    /// # Errors
+    /// As [`Steps::extend`].
+    pub fn copy(&mut self, source: SourceId, start: u64, rows: u64, last_key: &[u8]) -> Result<()> {
         let first_key = self.merge.next_key().unwrap_or_default();
-        if !self.current.runs.is_empty() {
-            self.close_window(false);
+        if self.pending() > 0 {
+            self.close_window(false)?;
         }
         self.merge.skip(source, rows, last_key);
-        self.current.runs.push(source, start, rows);
+        self.runs.push(source, start, rows);
         if self.rule.sample_every > 0 {
             self.current.samples = vec![(self.rows_in_output, first_key.clone())];
         }
         self.current.first_key = first_key;
         self.current.is_copy = true;
-        self.close_window(false);
+        self.close_window(false)
     }
 
     /// Goes on row by row after [`Ask::RowGroupStart`].
@@ -243,7 +251,7 @@ impl Windows {
             }
             if self.cut_bound.is_none() && self.rows_in_output + self.pending() >= self.target {
                 if self.shape.columns().is_empty() {
-                    self.close_window(true); // all keys are equal: any row may start an output
+                    self.close_window(true)?; // all keys are equal: any row may start an output
                     continue;
                 }
                 let last = self.merge.last_key();
@@ -253,7 +261,7 @@ impl Windows {
                     self.target = u64::MAX; // no greater cut key can follow
                 }
             }
-            if self.current.runs.is_empty()
+            if self.pending() == 0
                 && let Some(first_key) = self.merge.next_key()
             {
                 self.begin_window(first_key)?;
@@ -270,29 +278,31 @@ impl Windows {
                 .chain(self.forced_bound())
                 .min()
                 .map(<[u8]>::to_vec);
-            let step =
-                self.merge.step(room.min(until_target), bound.as_deref(), &mut self.current.runs);
+            let step = self.merge.step(room.min(until_target), bound.as_deref(), &mut self.runs);
+            if self.runs.len() >= RUNS_MAX {
+                self.pack()?;
+            }
             match step {
                 Step::Need(source) => {
                     let has_enough = 8 * self.pending() >= 3 * self.rows_max.min(u64::MAX / 8);
                     if self.changes_owner(source) && has_enough {
-                        self.close_window(false);
+                        self.close_window(false)?;
                     }
                     return Ok(Ask::Keys(source));
                 }
                 Step::Start(source) => return Ok(Ask::RowGroupStart(source)),
-                Step::Full if self.pending() >= self.rows_max => self.close_window(false),
+                Step::Full if self.pending() >= self.rows_max => self.close_window(false)?,
                 Step::Full => {}
                 Step::Bound => {
                     let next = self.merge.next_key().unwrap_or_default();
                     let cuts = [self.cut_bound.as_deref(), self.forced_bound()];
                     let ends = cuts.into_iter().flatten().any(|b| next.as_slice() >= b);
-                    self.close_window(ends);
+                    self.close_window(ends)?;
                 }
                 Step::Done => {
                     self.is_done = true;
                     if self.pending() > 0 || self.rows_in_output > 0 {
-                        self.close_window(true);
+                        self.close_window(true)?;
                     }
                 }
             }
@@ -317,7 +327,7 @@ impl Windows {
 
     /// Whether the stretch that is leaving is long, and the one before was another source's.
     fn changes_owner(&mut self, source: SourceId) -> bool {
-        let last = self.current.runs.as_slice().last();
+        let last = self.runs.as_slice().last();
         let is_long =
             |run: &Run| run.source == source && u64::from(run.len) >= self.rule.owner_rows.max(1);
         if self.rule.owner_rows == 0 || !last.is_some_and(is_long) || self.owner == Some(source) {
@@ -327,7 +337,17 @@ impl Windows {
     }
 
     fn pending(&self) -> u64 {
-        self.current.runs.rows()
+        self.current.steps.rows() + self.runs.rows()
+    }
+
+    /// Moves all runs but the last, which may go on, to the steps.
+    fn pack(&mut self) -> Result<()> {
+        let Some((last, before)) = self.runs.as_slice().split_last() else { return Ok(()) };
+        let last = *last;
+        self.current.steps.extend(before)?;
+        self.runs.clear();
+        self.runs.push(last.source, last.start, u64::from(last.len));
+        Ok(())
     }
 
     /// An output must end before this key, or the ones after it would go empty.
@@ -346,12 +366,15 @@ impl Windows {
         Ok(())
     }
 
-    fn close_window(&mut self, ends_output: bool) {
+    fn close_window(&mut self, ends_output: bool) -> Result<()> {
         let mut window = std::mem::take(&mut self.current);
+        window.steps.extend(self.runs.as_slice())?;
+        window.steps.shrink();
+        self.runs.clear();
         window.last_key = self.merge.last_key();
         window.ends_output = ends_output;
         self.align_bound = None;
-        let rows = window.runs.rows();
+        let rows = window.steps.rows();
         self.rows_in_output += rows;
         self.rows_left = self.rows_left.saturating_sub(rows);
         if ends_output {
@@ -366,6 +389,7 @@ impl Windows {
         if rows > 0 || ends_output {
             self.ready.push_back(window);
         }
+        Ok(())
     }
 
     fn start_output(&mut self) {
@@ -442,7 +466,7 @@ mod tests {
     fn sizes(windows: &[Window]) -> Vec<u64> {
         let mut sizes = vec![0];
         for w in windows {
-            *sizes.last_mut().unwrap() += w.runs.rows();
+            *sizes.last_mut().unwrap() += w.steps.rows();
             if w.ends_output {
                 sizes.push(0);
             }
@@ -475,7 +499,7 @@ mod tests {
     fn row_groups_align_to_a_prefix() {
         let rule = CutRule { align_columns: 1, ..CutRule::default() };
         let windows = cut(&groups(&[3, 1, 2]), rule, 100);
-        let rows: Vec<u64> = windows.iter().map(|w| w.runs.rows()).collect();
+        let rows: Vec<u64> = windows.iter().map(|w| w.steps.rows()).collect();
         assert_eq!(rows, [3, 1, 2]);
         assert_eq!(windows[1].first_key, bytes(key(1, 0)));
         assert_eq!(sizes(&windows), [6]);
@@ -493,15 +517,15 @@ mod tests {
             let target_rows = if outputs == 0 { target } else { 0 };
             let rule = CutRule { outputs, target_rows, cut_columns, sample_every: 3, ..CutRule::default() };
             let windows = cut(&keys, rule, rows_max);
-            let total: u64 = windows.iter().map(|w| w.runs.rows()).sum();
+            let total: u64 = windows.iter().map(|w| w.steps.rows()).sum();
             prop_assert_eq!(total, keys.len() as u64);
-            prop_assert!(windows.iter().all(|w| w.runs.rows() <= rows_max));
+            prop_assert!(windows.iter().all(|w| w.steps.rows() <= rows_max));
             let mut row = 0;
             let mut last: Option<Vec<u8>> = None;
             let mut starts_output = true;
             let mut output_start = 0;
             for w in &windows {
-                if w.runs.is_empty() {
+                if w.steps.is_empty() {
                     prop_assert!(w.ends_output);
                     (starts_output, output_start) = (true, row);
                     continue;
@@ -511,7 +535,7 @@ mod tests {
                     prop_assert_eq!(at % 3, 0);
                     prop_assert_eq!(key, &bytes(keys[output_start + *at as usize]));
                 }
-                row += w.runs.rows() as usize;
+                row += w.steps.rows() as usize;
                 prop_assert_eq!(&w.last_key, &bytes(keys[row - 1]));
                 if let (true, Some(last)) = (starts_output, &last) {
                     prop_assert!(last[..5 * cut_columns] < w.first_key[..5 * cut_columns]);
@@ -552,7 +576,7 @@ mod tests {
                         }
                     }
                     Ask::RowGroupStart(s) => windows.enter(s),
-                    Ask::Window(w) => sizes.push(w.runs.rows()),
+                    Ask::Window(w) => sizes.push(w.steps.rows()),
                     Ask::Done => return sizes,
                 }
             }

@@ -14,7 +14,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("overlay", "error"),
     ("schema", "error"),
     ("key", "error"),
-    ("plan", "error key run"),
+    ("steps", "error run"),
+    ("plan", "error key run steps"),
     ("region", "run"),
     ("stream", "error interleave key plan run schema"),
 ];

@@ -363,7 +363,8 @@ pub fn first_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictio
     read_dictionary(pages, layout)
 }
 
-/// Reads the dictionary if `stored` refers to it and it was not read yet.
+/// Reads the dictionary if `stored` refers to it and it was not read yet; lets go of it once if it
+/// does not: after a dictionary that was given up come plain pages.
 ///
 /// # Errors
 /// Whatever is wrong with the page.
@@ -376,6 +377,8 @@ pub fn take_dictionary(
     let refers = stored.header.data_encoding().is_some_and(is_ids);
     if refers && dictionary.values.is_none() {
         *dictionary = read_dictionary(pages, layout)?;
+    } else if !refers && dictionary.page.is_some() && pages.give_back_dictionary() {
+        *dictionary = ChunkDictionary::default();
     }
     Ok(())
 }

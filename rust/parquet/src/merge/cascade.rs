@@ -180,9 +180,22 @@ fn page_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
     Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + LANE_BYTES)
 }
 
-/// Bytes of the largest page of a leaf, about.
-pub(super) fn largest_page(prepared: &Prepared, leaf: &OutputLeaf) -> u64 {
-    prepared.sources.iter().filter_map(|source| page_bytes(source, leaf)).max().unwrap_or(0)
+/// Bytes of a dictionary of a leaf of `source`, about; writers give up dictionaries that outgrow
+/// a page.
+fn dictionary_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
+    let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
+    let chunks = source.meta.row_groups().iter().map(|g| g.column(index));
+    let with_one = chunks.filter(|chunk| chunk.dictionary_page_offset().is_some());
+    let largest = with_one.map(|chunk| chunk.uncompressed_size()).max()?;
+    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES))
+}
+
+/// Most bytes that a leaf of one source holds while it is woven, about.
+pub(super) fn largest_lane(prepared: &Prepared, leaf: &OutputLeaf) -> u64 {
+    let of = |source: &Arc<Source>| {
+        Some(page_bytes(source, leaf)? + dictionary_bytes(source, leaf).unwrap_or(0))
+    };
+    prepared.sources.iter().filter_map(of).max().unwrap_or(0)
 }
 
 /// How many overlapping sources may be open at once.

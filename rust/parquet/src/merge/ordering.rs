@@ -11,7 +11,7 @@
 //! batch belongs to one output.
 //!
 //! # Cost
-//! Eight bytes a run of every batch that is not written yet, at most two of them.
+//! Four bytes a run of every batch that is not written yet, at most two of them.
 //!
 //! # Not here
 //! Writing (`run`).
@@ -31,10 +31,9 @@ use crate::context::{Charge, Context};
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::unsorted;
-use crate::sink::{KEY_INDEX_ROWS, Planned};
+use crate::sink::KEY_INDEX_ROWS;
 use crate::source::Source;
 use crate::spill::Waiting;
-use crate::weave::Steps;
 
 /// Row groups smaller than this share of the asked-for size are merged with their neighbours
 /// instead of copied: copying must not keep a lake of small row groups small.
@@ -53,7 +52,7 @@ const BATCH_BYTES_MAX: u64 = 512 << 20;
 /// What is written next.
 pub(super) struct Batch {
     /// Windows that are woven together: pages of sources that end in one go on in the next.
-    pub(super) windows: Vec<Planned>,
+    pub(super) windows: Vec<Window>,
     /// A row group to be copied behind them.
     pub(super) copy: Option<Window>,
     /// The output ends then.
@@ -62,6 +61,8 @@ pub(super) struct Batch {
     pub(super) waiting: Arc<Waiting>,
     output: u64,
     rows: u64,
+    /// Bytes of the steps of its windows.
+    steps_bytes: usize,
     charge: Charge,
 }
 
@@ -153,11 +154,15 @@ impl<'a> Ordering<'a> {
             )),
             output: self.sizes.output(),
             rows: 0,
+            steps_bytes: 0,
             charge: self.context.charge(0),
         };
         loop {
             match self.windows.next()? {
-                Ask::Keys(source) => self.supply(source)?,
+                Ask::Keys(source) => {
+                    batch.charge.set(batch.steps_bytes + self.windows.memory_size());
+                    self.supply(source)?;
+                }
                 Ask::RowGroupStart(source) => self.copy_or_enter(source)?,
                 Ask::Window(window) => {
                     let is_enough = self.add(window, &mut batch)?;
@@ -175,17 +180,14 @@ impl<'a> Ordering<'a> {
     fn add(&mut self, mut window: Window, batch: &mut Batch) -> Result<bool> {
         tell(&self.prepared.keys, &mut window)?;
         batch.ends_output = window.ends_output;
-        self.sizes.order(window.runs.rows());
-        let (is_copy, is_empty) = (window.is_copy, window.runs.is_empty());
+        self.sizes.order(window.steps.rows());
+        let (is_copy, is_empty) = (window.is_copy, window.steps.is_empty());
         if is_copy {
             batch.copy = Some(window);
         } else if !is_empty {
-            batch.rows += window.runs.rows();
-            let steps = Steps::new(&window.runs, self.prepared.sources.len())?;
-            let bytes = batch.charge.bytes() + steps.memory_size();
-            batch.charge.set(bytes);
-            self.windows.give_back(std::mem::take(&mut window.runs));
-            batch.windows.push(Planned { window, steps });
+            batch.rows += window.steps.rows();
+            batch.steps_bytes += window.steps.memory_size();
+            batch.windows.push(window);
         }
         if batch.ends_output {
             self.sizes.end_output();
@@ -194,7 +196,7 @@ impl<'a> Ordering<'a> {
         Ok(batch.ends_output
             || is_copy
             || encoded >= self.batch_bytes as f64
-            || batch.charge.bytes() >= self.prepared.budget.batch_steps_bytes)
+            || batch.steps_bytes >= self.prepared.budget.batch_steps_bytes)
     }
 
     fn source(&self, id: SourceId) -> Result<&Arc<Source>> {
@@ -263,7 +265,7 @@ impl<'a> Ordering<'a> {
             return Ok(());
         }
         self.check_order(&source, row_group, &last)?;
-        self.windows.copy(id, start, rows, &last);
+        self.windows.copy(id, start, rows, &last)?;
         let lane = &mut self.lanes[id.index()];
         lane.reader = None;
         lane.next_row = start + rows;
@@ -355,7 +357,7 @@ fn batch_bytes(prepared: &Prepared) -> u64 {
 
 /// Makes the keys of a window those that files hold.
 fn tell(keys: &KeyLeaves, window: &mut Window) -> Result<()> {
-    if keys.ranks.is_some() && !window.runs.is_empty() {
+    if keys.ranks.is_some() && !window.steps.is_empty() {
         window.first_key = keys.tell(&window.first_key)?;
         window.last_key = keys.tell(&window.last_key)?;
         for (_, key) in &mut window.samples {

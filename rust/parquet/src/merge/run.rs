@@ -18,9 +18,10 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use plait_core::plan::Window;
+use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
-use super::cascade::largest_page;
+use super::cascade::largest_lane;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
@@ -30,9 +31,9 @@ use crate::options::{MergeOptions, Tier, VerifyPages};
 use crate::pool::Pool;
 use crate::queue::{self, Queue, Work};
 use crate::report::{Copied, Times};
-use crate::sink::{Finished, Output, Planned, sizes};
+use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
-use crate::weave::{Loom, Share, Steps, Tiers, weave};
+use crate::weave::{Loom, Share, Tiers, weave};
 
 /// What a run made.
 #[derive(Default)]
@@ -66,7 +67,7 @@ pub(super) fn run(
     let weaver = Weaver {
         prepared,
         loom: &loom,
-        page_bytes: prepared.leaves.iter().map(|leaf| largest_page(prepared, leaf)).collect(),
+        lane_bytes: prepared.leaves.iter().map(|leaf| largest_lane(prepared, leaf)).collect(),
         ordering: Mutex::new(Ordering::new(prepared, options, context)?),
     };
     match Option::as_ref(&prepared.pool).and_then(Pool::threads) {
@@ -114,8 +115,8 @@ fn run_beside(
 struct Weaver<'a> {
     prepared: &'a Prepared,
     loom: &'a Loom,
-    /// Unpacked bytes of the largest page of each leaf, about.
-    page_bytes: Vec<u64>,
+    /// Most bytes that each leaf of one source holds, about.
+    lane_bytes: Vec<u64>,
     ordering: Mutex<Ordering<'a>>,
 }
 
@@ -130,7 +131,7 @@ impl<'a> Weaver<'a> {
         leaf: usize,
         share: Option<&dyn Share>,
     ) -> Result<Vec<Chunk>> {
-        let steps: Vec<&Steps> = batch.windows.iter().map(|planned| &planned.steps).collect();
+        let steps: Vec<&Steps> = batch.windows.iter().map(|window| &window.steps).collect();
         let leaf = self
             .prepared
             .leaves
@@ -153,10 +154,11 @@ impl Work for Weaver<'_> {
 
     fn fits(&self, batch: &Batch, leaf: usize) -> bool {
         let context = &self.loom.context;
-        let page_bytes = self.page_bytes.get(leaf).copied().unwrap_or(0);
-        let sources = batch.windows.iter().map(|planned| planned.steps.taken().len()).max();
-        let lanes = page_bytes.saturating_mul(sources.unwrap_or(0) as u64);
-        context.accounted_bytes().saturating_add(lanes) <= context.limit_bytes() as u64
+        let lane_bytes = self.lane_bytes.get(leaf).copied().unwrap_or(0);
+        let sources = batch.windows.iter().map(|window| window.steps.taken().count()).max();
+        let lanes = lane_bytes.saturating_mul(sources.unwrap_or(0) as u64);
+        let enough = self.prepared.budget.enough_bytes as u64;
+        context.accounted_bytes().saturating_add(lanes) <= enough
     }
 
     fn weave(&self, batch: &Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>> {
@@ -239,7 +241,7 @@ impl Writer<'_> {
     fn weave(
         &mut self,
         output: &mut Output,
-        windows: &[Planned],
+        windows: &[Window],
         take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<()> {
         let woven = output.write(windows, self.prepared.leaves.len(), take)?;
@@ -258,7 +260,8 @@ impl Writer<'_> {
 
     /// Copies the row group that `window` stands for, or weaves it if it cannot be copied.
     fn copy(&mut self, output: &mut Output, window: &Window, waiting: &Arc<Waiting>) -> Result<()> {
-        let [run] = window.runs.as_slice() else {
+        let mut taken = window.steps.taken();
+        let (Some(run), None) = (taken.next(), taken.next()) else {
             return Err(Error::new(Kind::Internal, "a row group to be copied is not one run"));
         };
         let sources = &self.prepared.sources;
@@ -266,13 +269,11 @@ impl Writer<'_> {
             Error::new(Kind::Internal, "the plan names a source that is not there")
         })?;
         let (row_group, _) = source.row_group_of(run.start);
-        let (before, rows) = (output.bytes(), window.runs.rows());
+        let (before, rows) = (output.bytes(), window.steps.rows());
         if !output.copy(self.loom, &self.prepared.leaves, window, source, row_group)? {
-            let steps = Steps::new(&window.runs, sources.len())?;
             let (loom, leaves) = (self.loom, &self.prepared.leaves);
-            let windows = [Planned { window: window.clone(), steps: steps.clone() }];
-            return self.weave(output, &windows, |leaf| {
-                weave(loom, &leaves[leaf], &[&steps], waiting, None)
+            return self.weave(output, std::slice::from_ref(window), |leaf| {
+                weave(loom, &leaves[leaf], &[&window.steps], waiting, None)
             });
         }
         self.made.chunk.rows += rows;

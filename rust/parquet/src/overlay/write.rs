@@ -24,6 +24,7 @@ use arrow_schema::Schema;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
 use plait_core::run::Runs;
+use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
 use super::layer::{Columns, FileLayer};
@@ -36,7 +37,7 @@ use crate::page::{guard, unwrap_error};
 use crate::report::Copied;
 use crate::sink::{Group, Output, append};
 use crate::spill::Waiting;
-use crate::weave::{Loom, Steps, weave};
+use crate::weave::{Loom, weave};
 
 /// What is needed to write row groups.
 pub(super) struct Writer<'a> {
@@ -138,7 +139,8 @@ impl Writer<'_> {
         for (file, first, rows) in layer.pieces(start..start + rows) {
             runs.push(layer.files[file].id, first, rows);
         }
-        let steps = Steps::new(&runs, self.loom.sources.len())?;
+        let mut steps = Steps::default();
+        steps.extend(runs.as_slice())?;
         let chunks = weave(self.loom, leaf, &[&steps], self.waiting, None).map_err(in_layer)?;
         for chunk in chunks {
             let bytes = chunk.close.metadata.compressed_size().max(0).unsigned_abs();

@@ -49,6 +49,7 @@ pub struct Pages {
     level_max: i16,
     row_aligned: bool,
     dictionary: Dictionary,
+    was_given_back: bool,
     next: usize,
     window: Window,
 }
@@ -120,6 +121,7 @@ impl Pages {
             level_max: chunk.column_descr().max_rep_level(),
             row_aligned: locations.are_row_aligned(),
             dictionary: if has_dictionary { Dictionary::Ahead } else { Dictionary::Gone },
+            was_given_back: false,
             next,
             window: Window::default(),
             locations,
@@ -244,6 +246,16 @@ impl Pages {
         if self.dictionary == Dictionary::Ahead {
             self.dictionary = Dictionary::Skipped;
         }
+    }
+
+    /// Lets the dictionary be taken once more, if reading is cheap; whether it may.
+    pub fn give_back_dictionary(&mut self) -> bool {
+        let may = self.dictionary == Dictionary::Gone && self.store.is_local();
+        if may && !self.was_given_back {
+            (self.dictionary, self.was_given_back) = (Dictionary::Skipped, true);
+            return true;
+        }
+        false
     }
 
     /// Says where an error in the dictionary is.

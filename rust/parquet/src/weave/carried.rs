@@ -19,7 +19,7 @@ use super::gather::Lanes;
 use crate::context::Context;
 
 /// The share of the memory limit that may wait.
-const CARRIED_SHARE: usize = 24;
+const CARRIED_SHARE: usize = 48;
 
 /// Lanes between batches, by leaf.
 #[derive(Default)]

@@ -19,9 +19,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use parquet::basic::Encoding;
 use plait_core::Result;
 use plait_core::run::SourceId;
+use plait_core::steps::{Steps, Taken};
 
-use super::steps::Taken;
-use super::{Loom, Steps, source_of};
+use super::{Loom, source_of};
 use crate::block::dictionary::{Remap, Union};
 use crate::block::{Layout, reader};
 use crate::encode::bounds::{Ranks, ValueOrder};
@@ -114,9 +114,9 @@ pub(super) fn of_owner(
     steps: &Steps,
     splices: &[bool],
 ) -> Result<Option<(Arc<reader::United>, Arc<Ids>)>> {
-    let most = steps.taken().iter().max_by_key(|t| (t.end - t.start, Reverse(t.source)));
+    let most = steps.taken().max_by_key(|t| (t.end - t.start, Reverse(t.source)));
     // The dictionary page stays as it is too: in another codec, nobody could read it.
-    let may_splice = |t: &&Taken| splices.get(t.source.index()).copied().unwrap_or(false);
+    let may_splice = |t: &Taken| splices.get(t.source.index()).copied().unwrap_or(false);
     let Some(taken) = most.filter(may_splice).filter(|t| 2 * (t.end - t.start) > steps.rows())
     else {
         return Ok(None);
@@ -186,7 +186,7 @@ struct DictionaryChunk {
 /// The chunks whose rows the window takes, in the order in which their dictionaries are united;
 /// `None` when one has values outside of its dictionary.
 fn chunks(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Option<Vec<DictionaryChunk>>> {
-    let mut taken: Vec<_> = steps.taken().to_vec();
+    let mut taken: Vec<_> = steps.taken().collect();
     let most = taken.iter().map(|t| t.end - t.start).max().unwrap_or(0);
     if 2 * most > steps.rows() {
         // Most rows come from one source: its ids, and so its pages, should stay what they are.

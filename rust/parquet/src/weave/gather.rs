@@ -17,10 +17,10 @@
 
 use std::sync::Arc;
 
+use plait_core::steps::{Step, Steps};
 use plait_core::{Error, Kind, Result};
 
 use super::lane::{Form, Lane, Rows};
-use super::steps::{Step, Steps};
 use super::{LeafLoom, Loom, PageOut};
 use crate::block::decode::is_ids;
 use crate::block::reader::United;

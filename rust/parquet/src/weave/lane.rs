@@ -154,9 +154,9 @@ impl Lane {
         4 * self.ids.capacity() + self.def.capacity() + block
     }
 
-    /// Bytes of the unpacked page that are kept from being let go of.
+    /// Bytes of the unpacked page and of a dictionary that are kept from being let go of.
     pub(super) fn page_size(&self) -> usize {
-        self.plain.len()
+        self.plain.len() + self.dictionary.as_ref().map_or(0, |values| values.memory_size())
     }
 
     /// Moves the next `rows` rows of a lane whose rows are one level each and whose values are

@@ -24,13 +24,13 @@ mod dictionaries;
 mod gather;
 mod lane;
 mod output;
-mod steps;
 
 use std::sync::{Arc, OnceLock};
 
 use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::file::properties::{WriterPropertiesPtr, WriterVersion};
 use plait_core::run::SourceId;
+use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
 use crate::block::index::Known;
@@ -53,7 +53,6 @@ use gather::Lanes;
 pub use carried::Carried;
 pub use dictionaries::UnionCache;
 pub use output::{PageTask, Share};
-pub use steps::{Step, Steps};
 
 /// Values of one batch should not exceed this many bytes: rows of large values go in fewer.
 const BATCH_BYTES_MAX: u64 = 1 << 20;

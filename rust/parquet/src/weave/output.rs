@@ -15,10 +15,11 @@ use parquet::basic::Compression;
 use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_column_writer};
 use parquet::data_type::DataType;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
 use super::gather::{Lanes, gather};
-use super::{LeafLoom, PageOut, Steps};
+use super::{LeafLoom, PageOut};
 use crate::block::index::Known;
 use crate::block::{Contents, Layout};
 use crate::context::Context;

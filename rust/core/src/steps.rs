@@ -1,4 +1,4 @@
-//! The runs of a window in the form that every leaf walks: four bytes a run, eight a long one.
+//! The runs of a window in the form that every leaf is woven by: four bytes a run, eight a long one.
 //!
 //! ```text
 //! runs    [0: 40+2] [1: 7+1] [0: 42+9000]
@@ -8,10 +8,17 @@
 //!
 //! # Invariants
 //! Rows of one source are consecutive within a window, so where each begins says it all: checked
-//! by [`Steps::new`].
+//! by [`Steps::extend`].
+//!
+//! # Cost
+//! Four bytes a run, as against sixteen of [`Run`]: a window of a million rows that interleave one
+//! by one takes 4 MB.
+//!
+//! # Not here
+//! The order itself (`plan`).
 
-use plait_core::run::{Run, Runs, SourceId};
-use plait_core::{Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
+use crate::run::{Run, SourceId};
 
 /// The next `len` rows of `source`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,45 +65,59 @@ pub struct Taken {
 }
 
 /// The order of the rows of a window.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Steps {
     words: Vec<u32>,
-    taken: Vec<Taken>,
+    /// By source.
+    taken: Vec<Option<Taken>>,
     rows: u64,
 }
 
 impl Steps {
-    /// The steps of `runs`, over `sources` sources.
+    /// Most steps take this many bytes.
+    pub const BYTES_PER_RUN: usize = size_of::<u32>();
+
+    /// Appends `runs`.
     ///
     /// # Errors
     /// [`Kind::Internal`] when rows of a source are not consecutive, [`Kind::Unsupported`] for more
     /// than a million sources.
-    pub fn new(runs: &Runs, sources: usize) -> Result<Self> {
-        let mut taken: Vec<Option<Taken>> = vec![None; sources];
-        if sources > 1 << Step::SOURCE_BITS {
+    pub fn extend(&mut self, runs: &[Run]) -> Result<()> {
+        let len_max = u32::MAX >> Step::SOURCE_BITS;
+        self.words.reserve(runs.len());
+        for run in runs {
+            self.take(run)?;
+            match run.len > len_max {
+                true => self.words.extend([run.source.0, run.len]),
+                false => self.words.push(run.source.0 | (run.len << Step::SOURCE_BITS)),
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn take(&mut self, run: &Run) -> Result<()> {
+        if self.taken.len() <= run.source.index() {
+            self.grow(run.source)?;
+        }
+        match &mut self.taken[run.source.index()] {
+            Some(taken) if taken.end != run.start => return Err(broken()),
+            Some(taken) => taken.end = run.end(),
+            none => *none = Some(Taken { source: run.source, start: run.start, end: run.end() }),
+        }
+        self.rows += u64::from(run.len);
+        Ok(())
+    }
+
+    #[cold]
+    fn grow(&mut self, source: SourceId) -> Result<()> {
+        if source.index() >= 1 << Step::SOURCE_BITS {
             return Err(Error::new(Kind::Unsupported, "too many sources for one merge")
-                .with_got(format!("{sources}"))
+                .with_got(format!("more than {}", 1 << Step::SOURCE_BITS))
                 .with_hint("merge some of them first"));
         }
-        let len_max = u32::MAX >> Step::SOURCE_BITS;
-        let is_long = |run: &&Run| run.len > len_max;
-        let long = runs.as_slice().iter().filter(is_long).count();
-        let mut words = Vec::with_capacity(runs.len() + long);
-        for run in runs.as_slice() {
-            let known = taken.get_mut(run.source.index()).ok_or_else(broken)?;
-            match known {
-                Some(taken) if taken.end != run.start => return Err(broken()),
-                Some(taken) => taken.end = run.end(),
-                None => {
-                    *known = Some(Taken { source: run.source, start: run.start, end: run.end() });
-                }
-            }
-            match run.len > len_max {
-                true => words.extend([run.source.0, run.len]),
-                false => words.push(run.source.0 | (run.len << Step::SOURCE_BITS)),
-            }
-        }
-        Ok(Self { words, taken: taken.into_iter().flatten().collect(), rows: runs.rows() })
+        self.taken.resize(source.index() + 1, None);
+        Ok(())
     }
 
     /// The steps, in output order: see [`Step::first`].
@@ -106,9 +127,19 @@ impl Steps {
     }
 
     /// What each source gives, by source.
+    pub fn taken(&self) -> impl Iterator<Item = Taken> {
+        self.taken.iter().flatten().copied()
+    }
+
+    /// Whether there are no rows.
     #[must_use]
-    pub fn taken(&self) -> &[Taken] {
-        &self.taken
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// Gives back memory that is not used.
+    pub fn shrink(&mut self) {
+        self.words.shrink_to_fit();
     }
 
     /// Number of rows.
@@ -120,7 +151,8 @@ impl Steps {
     /// Bytes held on the heap.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        self.words.capacity() * size_of::<u32>() + self.taken.capacity() * size_of::<Taken>()
+        self.words.capacity() * size_of::<u32>()
+            + self.taken.capacity() * size_of::<Option<Taken>>()
     }
 }
 
@@ -131,6 +163,7 @@ fn broken() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::Runs;
 
     #[test]
     fn steps_know_where_each_source_begins_and_ends() {
@@ -139,7 +172,9 @@ mod tests {
         for (source, start, len) in all {
             runs.push(SourceId(source), start, len);
         }
-        let steps = Steps::new(&runs, 3).unwrap();
+        let mut steps = Steps::default();
+        steps.extend(&runs.as_slice()[..2]).unwrap();
+        steps.extend(&runs.as_slice()[2..]).unwrap();
         let (mut words, mut found) = (steps.words(), Vec::new());
         while let Some((step, taken)) = Step::first(words) {
             found.push((step.source, u64::from(step.len)));
@@ -148,9 +183,13 @@ mod tests {
         assert_eq!(found, all.map(|(source, _, len)| (source, len)));
         assert_eq!(steps.words().len(), 7);
         assert_eq!(steps.rows(), all.iter().map(|(_, _, len)| len).sum::<u64>());
-        let spans: Vec<_> = steps.taken().iter().map(|t| (t.source.0, t.start, t.end)).collect();
+        let spans: Vec<_> = steps.taken().map(|t| (t.source.0, t.start, t.end)).collect();
         assert_eq!(spans, [(0, 40, 13138), (1, 7, 8), (2, 0, 4095)]);
+        runs.clear();
         runs.push(SourceId(1), 9, 1);
-        assert!(Steps::new(&runs, 3).is_err());
+        assert!(steps.extend(runs.as_slice()).is_err(), "row 8 is missing");
+        runs.clear();
+        runs.push(SourceId(1 << 20), 9, 1);
+        assert!(steps.extend(runs.as_slice()).is_err(), "no room for its number");
     }
 }
