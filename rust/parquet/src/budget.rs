@@ -4,7 +4,7 @@
 //! limit ─┬─ 1/4  keys of all sources        → rows per batch of keys
 //!        ├─ 1/32 steps of one window        → rows per window
 //!        ├─ 1/4  pages read ahead           → bytes per source and leaf
-//!        ├─ 1/16 chunks that wait           → bytes of a batch before a chunk spills; two batches
+//!        ├─ 1/64 chunks that wait           → bytes of a batch before a chunk spills; two batches
 //!        └─ 1/16 page locations
 //! ```
 //!
