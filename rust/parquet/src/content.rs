@@ -17,13 +17,14 @@ use std::sync::Arc;
 
 use parquet::data_type::{AsBytes, DataType};
 use plait_core::run::SourceId;
+use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;
 
 use crate::context::Context;
 use crate::files::output_leaves;
 use crate::leaf::{self, LocationCache, OutputLeaf, Span, with_physical};
-use crate::schema::{Policy, reconcile};
+use crate::schema::reconcile;
 use crate::sink::Finished;
 use crate::source::Source;
 use crate::store;
@@ -171,7 +172,7 @@ pub(crate) fn compare_outputs(
         ContentHash { rows: 0, total: 0, leaves: vec![0; rows_in.leaves.len()] }
     } else {
         let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-        let reconciled = reconcile(&footers, &Policy::default())?;
+        let reconciled = reconcile(&footers, &Unite::default())?;
         let leaves = output_leaves(&reconciled);
         hash(&Rows { sources: &sources, leaves: &leaves }, context)?
     };

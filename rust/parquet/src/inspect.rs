@@ -12,6 +12,7 @@ use std::sync::Arc;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
 use plait_core::key::{KeyValue, decode};
+use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ use crate::files::{open_sources, output_leaves};
 use crate::keys::key_at;
 use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
-use crate::schema::{Policy, reconcile};
+use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -191,8 +192,7 @@ fn key_range(
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<(Texts, Texts)> {
-    let reconciled =
-        reconcile(&[(source.path(), source.meta.file_metadata())], &Policy::default())?;
+    let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
     let leaves = output_leaves(&reconciled);
     let Some(order) = claimed(source)? else { return Ok(Default::default()) };
     let keys = key_leaves(&order, &reconciled.descr, &leaves)?;

@@ -8,10 +8,9 @@
 
 use std::collections::BTreeMap;
 
+use plait_core::stream::{MetadataConflicts, Unite};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
-
-use crate::schema::{MetadataConflicts, Missing, Policy, Widen};
 
 /// Options of a merge.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -124,7 +123,7 @@ macro_rules! choice {
 }
 
 choice!(
-    /// See [`Widen`].
+    /// What to do when a column's types differ.
     WidenOption {
         /// Widen without loss.
         Lossless,
@@ -133,7 +132,7 @@ choice!(
     }
 );
 choice!(
-    /// See [`Missing`].
+    /// What to do when a column is not in every source.
     MissingOption {
         /// Absent columns are null.
         Null,
@@ -198,25 +197,28 @@ choice!(
     }
 );
 
+/// How schemas are brought together, in the core's words.
+pub(crate) fn unite(
+    widen: WidenOption,
+    missing: MissingOption,
+    metadata: MetadataConflictsOption,
+) -> Unite {
+    Unite {
+        widen: matches!(widen, WidenOption::Lossless),
+        missing: matches!(missing, MissingOption::Null),
+        metadata: match metadata {
+            MetadataConflictsOption::First => MetadataConflicts::First,
+            MetadataConflictsOption::Drop => MetadataConflicts::Drop,
+            MetadataConflictsOption::Error => MetadataConflicts::Error,
+        },
+    }
+}
+
 impl MergeOptions {
     /// How schemas are brought together.
     #[must_use]
-    pub fn policy(&self) -> Policy {
-        Policy {
-            widen: match self.widen {
-                WidenOption::Lossless => Widen::Lossless,
-                WidenOption::Error => Widen::Error,
-            },
-            missing: match self.missing {
-                MissingOption::Null => Missing::Null,
-                MissingOption::Error => Missing::Error,
-            },
-            metadata_conflicts: match self.metadata_conflicts {
-                MetadataConflictsOption::First => MetadataConflicts::First,
-                MetadataConflictsOption::Drop => MetadataConflicts::Drop,
-                MetadataConflictsOption::Error => MetadataConflicts::Error,
-            },
-        }
+    pub fn unite(&self) -> Unite {
+        unite(self.widen, self.missing, self.metadata_conflicts)
     }
 
     /// Whether the level of ZSTD is chosen by trial: nobody named one.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use plait_core::key::{KeyValue, SortOrder, decode, render};
 use plait_core::plan::{Disorder, Merge, Step};
 use plait_core::run::{Runs, SourceId};
+use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +27,7 @@ use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::LocationCache;
 use crate::order::{from_sources, key_leaves};
-use crate::schema::{Policy, reconcile};
+use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -145,7 +146,7 @@ pub fn verify_in(
         None => from_sources(&sources[..files])?,
     };
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-    let reconciled = reconcile(&footers, &Policy::default())?;
+    let reconciled = reconcile(&footers, &Unite::default())?;
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
     context.set_total_bytes(sources.iter().map(|s| s.store.len()).sum());

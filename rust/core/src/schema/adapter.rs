@@ -168,12 +168,7 @@ impl Frozen {
                         conflict(field.name(), "nullable".into(), wants(), "may be null");
                     }
                 }
-                _ => conflict(
-                    field.name(),
-                    "two of them".into(),
-                    wants(),
-                    "is there twice, or in two spellings",
-                ),
+                _ => conflict(field.name(), "two of them".into(), wants(), conflict::TWICE),
             }
         }
         for (field, _) in pruned.iter().zip(used).filter(|(_, used)| !used) {

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Not here
-//! Finding conflicts (`unify`; for trees of Parquet nodes `plait_parquet::schema`).
+//! Finding conflicts (`unify`).
 
 use std::fmt::Write as _;
 
@@ -15,6 +15,12 @@ use crate::error::{Error, Kind};
 
 /// Why: no type holds the values of both.
 pub const TYPES: &str = "has types that do not go together";
+/// Why: one has fields or items where the other has none, or others.
+pub const SHAPES: &str = "has shapes that do not go together";
+/// Why: a source has the name, or the id, more than once.
+pub const TWICE: &str = "is there twice, or in two spellings";
+/// Why: the ids say that columns of one name are different columns.
+pub const IDS: &str = "has different field ids";
 /// Why: the types differ, and widening is refused.
 pub const WIDENED: &str = "would have to be widened";
 /// Why: not in every source, and filling with nulls is refused.

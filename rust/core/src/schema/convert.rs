@@ -29,6 +29,7 @@ use arrow_cast::{CastOptions, can_cast_types, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, TimeUnit};
 
 use super::policy::{Allow, Policy};
+use super::same::members;
 use super::supertype::supertype;
 use super::unify::{list_item, only_nulls, with_item};
 
@@ -143,13 +144,12 @@ impl Rules<'_> {
     fn structs(&self, old: &Fields, new: &Fields) -> Result<Convert, Refusal> {
         let mut used = vec![false; old.len()];
         let mut parts = Vec::with_capacity(new.len());
-        for field in new {
-            let key = self.policy.key(field.name());
+        for (field, place) in new.iter().zip(members(old, new, self.policy)) {
             let below = |(path, says): Refusal| match path.as_str() {
                 "" => (field.name().clone(), says),
                 path => (format!("{}.{path}", field.name()), says),
             };
-            let Some(from) = old.iter().position(|f| self.policy.key(f.name()) == key) else {
+            let Some(from) = place else {
                 if !field.is_nullable() {
                     return Err((field.name().clone(), "absent".to_owned()));
                 }

@@ -26,12 +26,11 @@ use super::conflict;
 use super::convert::Rules;
 use super::policy::{Allow, Policy};
 use super::projection::{Item, Projection, Want, complete};
+use super::same::{by_id, key_of, members};
 use super::summary::{Class, Summary};
-use super::unify::{Absent, Unifier, Variant};
+use super::unify::{Absent, Unifier, Variant, says};
 use crate::error::{Error, Kind, Result};
 
-/// Metadata that holds a field id.
-pub const FIELD_ID: &str = "PARQUET:field_id";
 /// Metadata of a given field: the value of the column where a source lacks it.
 pub const DEFAULT: &str = "plait.default";
 
@@ -106,15 +105,28 @@ impl Frozen {
         self.projection.leaves(source)
     }
 
+    /// For every column the place of the one in `source` that it is taken from.
+    #[must_use]
+    pub fn places(&self, source: &Fields) -> Vec<Option<usize>> {
+        let mut places = HashMap::with_capacity(source.len());
+        for (place, field) in source.iter().enumerate() {
+            places.entry(self.key(field)).or_insert(place);
+        }
+        let place = |origin: &Origin| match origin {
+            Origin::Source(key) => places.get(key).copied(),
+            Origin::Static(_) | Origin::Nowhere => None,
+        };
+        self.origins.iter().map(place).collect()
+    }
+
+    /// The same for the fields of a struct, from a source's struct `from` to the schema's struct `to`.
+    #[must_use]
+    pub fn members(&self, from: &Fields, to: &Fields) -> Vec<Option<usize>> {
+        members(from, to, &self.policy)
+    }
+
     pub(super) fn key(&self, field: &Field) -> String {
         key_of(field, &self.policy, self.by_id)
-    }
-}
-
-fn key_of(field: &Field, policy: &Policy, by_id: bool) -> String {
-    match field.metadata().get(FIELD_ID).filter(|_| by_id) {
-        Some(id) => format!("#{id}"),
-        None => policy.key(field.name()),
     }
 }
 
@@ -163,9 +175,7 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
         let kept = projection.prune(&class.fields, policy);
         pruned.push(kept.map_err(|e| e.with_path(name.as_str()))?);
     }
-    let by_id = classes.iter().all(|class| {
-        !class.fields.is_empty() && class.fields.iter().all(|f| f.metadata().contains_key(FIELD_ID))
-    });
+    let by_id = by_id(classes.iter().map(|class| &class.fields));
     let mut unifier = Unifier::new(policy, &names);
     let columns = columns(&pruned, by_id, &mut unifier);
     let given = given(request, &projection)?;
@@ -187,7 +197,7 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
         if has_given && (request.strict || policy.extra == Allow::Error) {
             if let Some(v) = variants.first() {
                 let sides = [
-                    (v.class, v.field.data_type().to_string()),
+                    (v.class, says(v.field)),
                     (v.class, "a schema that does not name it".to_owned()),
                 ];
                 unifier.conflict_of(v.field.name(), sides, "is not in the given schema");
@@ -250,12 +260,15 @@ fn columns<'a>(pruned: &'a [Vec<FieldRef>], by_id: bool, unifier: &mut Unifier<'
             if let Some((_, variants)) = columns.get_mut(at) {
                 if variants.last().is_some_and(|last| last.class == class) {
                     let sides = ["one", "another"].map(|says| (class, says.to_owned()));
-                    unifier.conflict_of(field.name(), sides, "is there twice, or in two spellings");
+                    unifier.conflict_of(field.name(), sides, conflict::TWICE);
                     continue;
                 }
                 variants.push(Variant { class, field });
             }
         }
+    }
+    if by_id {
+        unifier.one_name_each(columns.iter().map(|(_, variants)| variants.as_slice()));
     }
     columns
 }
@@ -297,7 +310,7 @@ fn hold(
     let rules = Rules { policy, refuse_extra: policy.struct_field != Allow::Drop };
     let mut nullable = field.is_nullable();
     for v in variants {
-        let says = |says: String| {
+        let told = |says: String| {
             [(v.class, says), (v.class, format!("{} in the given schema", field.data_type()))]
         };
         if let Err((path, found)) = rules.plan(v.field.data_type(), field.data_type()) {
@@ -306,11 +319,11 @@ fn hold(
             } else {
                 format!("{}.{path}", field.name())
             };
-            unifier.conflict_of(&column, says(found), conflict::TYPES);
+            unifier.conflict_of(&column, told(found), conflict::TYPES);
         } else if policy.widen == Allow::Error && v.field.data_type() != field.data_type() {
             unifier.conflict_of(
                 field.name(),
-                says(v.field.data_type().to_string()),
+                told(v.field.data_type().to_string()),
                 conflict::WIDENED,
             );
         } else if rules.nullable(v.field, field).is_err() {

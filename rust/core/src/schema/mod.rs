@@ -10,7 +10,7 @@
 //! Pure functions over Arrow types; the order in which sources are met never changes a type.
 //!
 //! # Not here
-//! Parquet schemas, levels and casts of leaves (`plait_parquet::schema`), reading
+//! How formats store it: Parquet's nodes, levels and casts of leaves (`plait_parquet::schema`), reading
 //! (`plait_parquet::scan`).
 
 mod adapter;
@@ -22,14 +22,16 @@ mod freeze;
 mod laws;
 pub mod policy;
 mod projection;
+mod same;
 mod summary;
 mod supertype;
 mod unify;
 
 pub use adapter::{Adapter, Value, constant};
 pub use follow::{Change, Follow, Turn};
-pub use freeze::{DEFAULT, FIELD_ID, Frozen, Request, Static, freeze, reconcile};
+pub use freeze::{DEFAULT, Frozen, Request, Static, freeze, reconcile};
 pub use policy::{Allow, Case, Policy};
 pub use projection::Projection;
-pub use summary::{Class, Summary};
+pub use same::FIELD_ID;
+pub use summary::{Class, MEANING, SAYS, Summary};
 pub use supertype::{supertype, supertype_of};

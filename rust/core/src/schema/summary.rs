@@ -21,6 +21,12 @@ use std::collections::HashMap;
 
 use arrow_schema::{Fields, Schema};
 
+/// Metadata of a source's field: what its values are beyond their Arrow type, where the source's format
+/// says more. Fields go together only if they have the same meaning; none is one of them.
+pub const MEANING: &str = "plait.meaning";
+/// Metadata of a source's field: its type in the words of the source's format, for messages.
+pub const SAYS: &str = "plait.says";
+
 /// Sources whose columns are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Class {

@@ -25,6 +25,8 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, TimeUnit};
 
 use super::conflict::{self, Conflict};
 use super::policy::{Allow, Policy};
+use super::same::{FIELD_ID, by_id, key_of};
+use super::summary::{MEANING, SAYS};
 use super::supertype::supertype;
 
 /// What one class of sources has.
@@ -82,8 +84,7 @@ impl<'a> Unifier<'a> {
         match (absent.first(), fill) {
             (Some(_), Allow::Drop) => return None,
             (Some(absent), Allow::Error) => {
-                let says = first.field.data_type().to_string();
-                let sides = [(first.class, says), (absent.class, "absent".to_owned())];
+                let sides = [(first.class, says(first.field)), (absent.class, "absent".to_owned())];
                 self.conflict(sides, conflict::MISSING);
                 return None;
             }
@@ -95,10 +96,10 @@ impl<'a> Unifier<'a> {
             let sides = [(a.class, "nullable".to_owned()), (b.class, "not null".to_owned())];
             self.conflict(sides, "differs in whether it may be null");
         }
-        let types: Vec<_> = variants.iter().map(|v| (v.class, v.field.data_type())).collect();
-        let ty = self.data_type(&types)?;
-        let nulls = types.iter().any(|(_, t)| only_nulls(t));
-        let shapeless = self.policy.lossy == Allow::Null && types.iter().any(|(_, t)| **t != ty);
+        let ty = self.data_type(variants)?;
+        let nulls = variants.iter().any(|v| only_nulls(v.field.data_type()));
+        let shapeless =
+            self.policy.lossy == Allow::Null && variants.iter().any(|v| *v.field.data_type() != ty);
         let nullable =
             loose.is_some() || nulls || shapeless || absent.iter().any(|absent| absent.has_rows);
         if variants.len() == 1
@@ -115,20 +116,27 @@ impl<'a> Unifier<'a> {
     }
 
     /// The type that holds all types; `None` when left out or in conflict.
-    pub(super) fn data_type(&mut self, all: &[(usize, &DataType)]) -> Option<DataType> {
+    fn data_type(&mut self, all: &[Variant<'_>]) -> Option<DataType> {
         use DataType as T;
-        let known: Vec<_> = all.iter().copied().filter(|(_, ty)| !only_nulls(ty)).collect();
+        let known: Vec<_> =
+            all.iter().copied().filter(|v| !only_nulls(v.field.data_type())).collect();
         let Some((&first, rest)) = known.split_first() else {
-            let same = all.first().filter(|a| all.iter().all(|b| a.1 == b.1));
-            return Some(same.map_or(T::Null, |(_, ty)| (*ty).clone()));
+            let ty = |v: &Variant<'_>| v.field.data_type().clone();
+            let same = all.first().filter(|a| all.iter().all(|b| ty(a) == ty(b)));
+            return Some(same.map_or(T::Null, ty));
         };
-        let nulls = all.iter().find(|(_, ty)| only_nulls(ty));
+        let nulls = all.iter().find(|v| only_nulls(v.field.data_type()));
         if let (Some(nulls), Allow::Error) = (nulls, self.policy.widen) {
             self.differ(first, *nulls, conflict::WIDENED);
             return None;
         }
-        if rest.iter().all(|(_, ty)| *ty == first.1) {
-            return Some(first.1.clone());
+        let meaning = |v: &Variant<'_>| v.field.metadata().get(MEANING).cloned();
+        if let Some(odd) = rest.iter().find(|v| meaning(v) != meaning(&first)) {
+            self.unlike(first, *odd);
+            return None;
+        }
+        if rest.iter().all(|v| v.field.data_type() == first.field.data_type()) {
+            return Some(first.field.data_type().clone());
         }
         if let Some(structs) = all_of(&known, |ty| match ty {
             T::Struct(fields) => Some(fields),
@@ -138,7 +146,8 @@ impl<'a> Unifier<'a> {
         }
         if let Some(items) = all_of(&known, list_item) {
             let item = self.placed(&items, Field::LIST_FIELD_DEFAULT_NAME)?;
-            let hollow: Vec<_> = known.iter().map(|(_, ty)| with_item(ty, hollow())).collect();
+            let hollow: Vec<_> =
+                known.iter().map(|v| with_item(v.field.data_type(), hollow())).collect();
             let layout = hollow.iter().try_fold(T::Null, |a, b| supertype(&a, b))?;
             return Some(with_item(&layout, item));
         }
@@ -154,9 +163,10 @@ impl<'a> Unifier<'a> {
     fn structs(&mut self, structs: &[(usize, &Fields)]) -> Fields {
         let mut order: Vec<Vec<Variant<'_>>> = Vec::new();
         let mut place: HashMap<String, usize> = HashMap::new();
+        let by_id = by_id(structs.iter().map(|(_, fields)| *fields));
         for (class, fields) in structs {
             for field in *fields {
-                let at = *place.entry(self.policy.key(field.name())).or_insert_with(|| {
+                let at = *place.entry(key_of(field, self.policy, by_id)).or_insert_with(|| {
                     order.push(Vec::new());
                     order.len() - 1
                 });
@@ -170,6 +180,9 @@ impl<'a> Unifier<'a> {
                     variants.push(Variant { class: *class, field });
                 }
             }
+        }
+        if by_id {
+            self.one_name_each(order.iter().map(Vec::as_slice));
         }
         let mut fields = Vec::with_capacity(order.len());
         for variants in order {
@@ -215,11 +228,12 @@ impl<'a> Unifier<'a> {
         Some(DataType::Map(Arc::new(entries), maps.iter().all(|(_, (_, sorted))| *sorted)))
     }
 
-    fn leaves(&mut self, known: &[(usize, &DataType)]) -> Option<DataType> {
+    fn leaves(&mut self, known: &[Variant<'_>]) -> Option<DataType> {
         let &first = known.first()?;
-        let mut all = first.1.clone();
+        let ty = |v: &Variant<'_>| v.field.data_type().clone();
+        let mut all = ty(&first);
         for &next in known {
-            if let Some(both) = supertype(&all, next.1) {
+            if let Some(both) = supertype(&all, next.field.data_type()) {
                 all = both;
                 continue;
             }
@@ -227,24 +241,24 @@ impl<'a> Unifier<'a> {
             if loosely.is_some() {
                 return loosely;
             }
-            let zones = known.iter().any(|(_, ty)| is_zoned(ty))
-                && known.iter().any(|(_, ty)| is_naive(ty));
+            let zones = known.iter().any(|v| is_zoned(v.field.data_type()))
+                && known.iter().any(|v| is_naive(v.field.data_type()));
             if [self.policy.lossy, if zones { self.policy.zone } else { Allow::Error }]
                 .contains(&Allow::Drop)
             {
                 return None;
             }
             // The one it does not go with, or the last of those that it does not go with together.
-            let mut before = known.iter().take_while(|(class, _)| *class != next.0);
-            let other = before.find(|(_, ty)| supertype(ty, next.1).is_none());
-            self.differ(*other.unwrap_or(&first), next, conflict::TYPES);
+            let mut before = known.iter().take_while(|v| v.class != next.class);
+            let other = before.find(|v| supertype(v.field.data_type(), &ty(&next)).is_none());
+            self.unlike(*other.unwrap_or(&first), next);
             return None;
         }
-        if known.iter().any(|(_, ty)| **ty != all) {
+        if known.iter().any(|v| ty(v) != all) {
             match self.policy.widen {
                 Allow::Drop => return None,
                 Allow::Error => {
-                    let odd = known.iter().find(|(_, ty)| *ty != first.1);
+                    let odd = known.iter().find(|v| ty(v) != ty(&first));
                     self.differ(first, *odd.unwrap_or(&first), conflict::WIDENED);
                     return None;
                 }
@@ -255,11 +269,11 @@ impl<'a> Unifier<'a> {
     }
 
     /// A type for types that do not go together, if the policy allows to lose or to check values.
-    fn loosely(&self, known: &[(usize, &DataType)]) -> Option<DataType> {
+    fn loosely(&self, known: &[Variant<'_>]) -> Option<DataType> {
         use DataType as T;
         let zone = self.policy.zone == Allow::Cast;
         let lossy = matches!(self.policy.lossy, Allow::Cast | Allow::Null);
-        let types: Vec<&DataType> = known.iter().map(|(_, ty)| plain(ty)).collect();
+        let types: Vec<&DataType> = known.iter().map(|v| plain(v.field.data_type())).collect();
         let any = |test: fn(&DataType) -> bool| types.iter().any(|ty| test(ty));
         let every = |test: fn(&DataType) -> bool| types.iter().all(|ty| test(ty));
         if every(is_instant) && (lossy || !any(T::is_date_like)) {
@@ -299,17 +313,38 @@ impl<'a> Unifier<'a> {
             });
         }
         // What cannot be cast at all: the first says what it is, the others are null.
-        (self.policy.lossy == Allow::Null).then(|| (*known[0].1).clone())
+        (self.policy.lossy == Allow::Null).then(|| known[0].field.data_type().clone())
     }
 
-    fn differ(&mut self, a: (usize, &DataType), b: (usize, &DataType), why: &'static str) {
-        self.conflict([(a.0, a.1.to_string()), (b.0, b.1.to_string())], why);
+    fn differ(&mut self, a: Variant<'_>, b: Variant<'_>, why: &'static str) {
+        self.conflict([a, b].map(|v| (v.class, says(v.field))), why);
+    }
+
+    /// Types or shapes that no type holds together.
+    fn unlike(&mut self, a: Variant<'_>, b: Variant<'_>) {
+        let nested = [a, b].iter().any(|v| v.field.data_type().is_nested());
+        self.differ(a, b, if nested { conflict::SHAPES } else { conflict::TYPES });
+    }
+
+    /// Tells columns that are different by their ids and one by their names.
+    pub(super) fn one_name_each<'v>(&mut self, columns: impl Iterator<Item = &'v [Variant<'v>]>) {
+        let mut known: HashMap<String, Variant<'v>> = HashMap::new();
+        for first in columns.filter_map(<[_]>::first) {
+            let Some(other) = known.insert(self.policy.key(first.field.name()), *first) else {
+                continue;
+            };
+            let sides = [other, *first].map(|v| {
+                let id = v.field.metadata().get(FIELD_ID).cloned().unwrap_or_default();
+                (v.class, format!("field id {id}"))
+            });
+            self.conflict_of(first.field.name(), sides, conflict::IDS);
+        }
     }
 
     pub(super) fn twice(&mut self, class: usize) {
         let side = (class, "one".to_owned());
         let other = (class, "another".to_owned());
-        self.conflict([side, other], "is there twice, or in two spellings");
+        self.conflict([side, other], conflict::TWICE);
     }
 
     pub(super) fn conflict(&mut self, sides: [(usize, String); 2], why: &'static str) {
@@ -331,12 +366,17 @@ impl<'a> Unifier<'a> {
     }
 }
 
+/// A field's type in words.
+pub(super) fn says(field: &Field) -> String {
+    field.metadata().get(SAYS).map_or_else(|| field.data_type().to_string(), ToString::to_string)
+}
+
 /// What `take` finds in each, if in all.
 fn all_of<'t, T>(
-    types: &[(usize, &'t DataType)],
+    variants: &[Variant<'t>],
     take: impl Fn(&'t DataType) -> Option<T>,
 ) -> Option<Vec<(usize, T)>> {
-    types.iter().map(|(class, ty)| Some((*class, take(ty)?))).collect()
+    variants.iter().map(|v| Some((v.class, take(v.field.data_type())?))).collect()
 }
 
 /// The item of a list of any layout.

@@ -50,6 +50,22 @@ impl Default for Unite {
     }
 }
 
+impl Unite {
+    /// The same in the words of scans.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        let mut policy = Policy::default();
+        if !self.widen {
+            policy.widen = Allow::Error;
+        }
+        if !self.missing {
+            policy.missing = Allow::Error;
+            policy.struct_field = Allow::Error;
+        }
+        policy
+    }
+}
+
 /// The schema that holds all of `schemas`, and for each the way to it.
 ///
 /// # Errors
@@ -59,15 +75,7 @@ pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<(SchemaRef, Vec
     for (i, schema) in schemas.iter().enumerate() {
         check_names(schema).map_err(|e| e.with_got(format!("in source {i}")))?;
     }
-    let mut policy = Policy::default();
-    if !how.widen {
-        policy.widen = Allow::Error;
-    }
-    if !how.missing {
-        policy.missing = Allow::Error;
-        policy.struct_field = Allow::Error;
-    }
-    let frozen = reconcile(schemas, &policy)?;
+    let frozen = reconcile(schemas, &how.policy())?;
     let metadata = metadata(schemas, how.metadata)?;
     let schema = Arc::new(frozen.schema().as_ref().clone().with_metadata(metadata));
     let way = |from: &SchemaRef| {

@@ -6,6 +6,7 @@ use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterPropertiesBuilder, WriterVersion};
 use plait_core::key::{Column, KeyColumn as Ordered, KeyShape, KeyType, Nulls, Values, encode};
 use plait_core::run::SourceId;
+use plait_core::stream::Unite;
 use plait_core::{Kind, Result};
 
 use super::typed::TypedColumn;
@@ -14,7 +15,7 @@ use crate::context::Context;
 use crate::files::output_leaves;
 use crate::leaf::LocationCache;
 use crate::page::testing::{Memory, Numbers, file, quiet_guards, testing_files};
-use crate::schema::{Policy, key_type, reconcile};
+use crate::schema::{key_type, reconcile};
 use crate::source::Source;
 
 const SCHEMA: &str = "message m {
@@ -30,7 +31,7 @@ const SCHEMA: &str = "message m {
 fn open(bytes: Vec<u8>) -> Result<(Arc<Source>, KeyLeaves)> {
     let source = Arc::new(Source::open(SourceId(0), Memory::new("m.parquet", bytes))?);
     let footers = [(source.path(), source.meta.file_metadata())];
-    let reconciled = reconcile(&footers, &Policy::default())?;
+    let reconciled = reconcile(&footers, &Unite::default())?;
     let (mut columns, mut leaves) = (Vec::new(), Vec::new());
     for leaf in output_leaves(&reconciled) {
         let Ok(ty) = key_type(&leaf.descr) else { continue };

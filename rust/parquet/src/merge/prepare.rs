@@ -131,7 +131,7 @@ pub(super) fn prepare_from(
         None => from_sources(&sources)?,
     };
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-    let reconciled = reconcile(&footers, &options.policy())?;
+    let reconciled = reconcile(&footers, &options.unite())?;
     let leaves = output_leaves(&reconciled);
     let mut keys = key_leaves(&order, &reconciled.descr, &leaves)?;
     for (name, columns) in

@@ -21,8 +21,9 @@ use parquet::basic::{Repetition, Type as PhysicalType};
 use parquet::schema::types::SchemaDescriptor;
 use plait_core::{Error, Kind, Result};
 
-use super::leaf::{self, LeafType};
-use super::tree::{Node, Part};
+use super::leaf;
+use super::summary::{Place, repetition};
+use super::tree::Node;
 
 /// How a decimal's digits are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +194,7 @@ fn adapter(
     class: usize,
     source: &SchemaDescriptor,
 ) -> Result<LeafAdapter> {
-    let parts: Vec<&Part> = path.iter().map_while(|node| node.part(class)).collect();
+    let parts: Vec<&Place> = path.iter().map_while(|node| node.place(class)).collect();
     let there: Vec<Repetition> = parts.iter().map(|part| repetition(&part.ty)).collect();
     let output: Vec<Repetition> = path.iter().map(|node| repetition(&node.ty)).collect();
     let levels = level_map(&there, &output);
@@ -206,8 +207,8 @@ fn adapter(
     let Some(deepest) = parts.last() else { return Ok(missing(None, LevelMap::Identity)) };
     if parts.len() == path.len() {
         let leaf = deepest.leaf;
-        let ends = LeafType::of(&deepest.ty).zip(LeafType::of(&node.ty));
-        return match ends.and_then(|(from, to)| leaf::cast(&from, &to)) {
+        let ends = deepest.stored.as_ref().zip(node.stored.as_ref());
+        return match ends.and_then(|(from, to)| leaf::cast(from, to)) {
             Some(None) => Ok(LeafAdapter::Same { leaf, levels }),
             Some(Some(cast)) => Ok(LeafAdapter::Cast { leaf, levels, cast }),
             None => Err(Error::new(Kind::Internal, "no cast between types that were merged")
@@ -238,9 +239,4 @@ fn level_map(there: &[Repetition], output: &[Repetition]) -> LevelMap {
 
 fn count(nodes: &[Repetition], which: impl Fn(Repetition) -> bool) -> i16 {
     i16::try_from(nodes.iter().filter(|r| which(**r)).count()).unwrap_or(i16::MAX)
-}
-
-pub(super) fn repetition(node: &parquet::schema::types::Type) -> Repetition {
-    let info = node.get_basic_info();
-    if info.has_repetition() { info.repetition() } else { Repetition::REQUIRED }
 }

@@ -1,4 +1,4 @@
-//! What does a leaf mean, and which leaf holds the values of several?
+//! What does a leaf mean, and which leaf stores the values of several?
 //!
 //! ```text
 //! INT32 (INTEGER(8,false)) ─┐ meaning                supertype          node
@@ -6,23 +6,24 @@
 //! ```
 //!
 //! # Invariants
-//! Leaves that agree are carried as they are, whatever they mean. Leaves that differ only meet if
-//! both mean something this module knows, and then by [`plait_core::schema::supertype`]; a cast
-//! exists for every pair of a source's leaf and the leaf they meet in.
+//! Whether leaves go together is decided by the core, from their types and meanings. Leaves that agree
+//! are carried as they are, whatever they mean; others are stored as
+//! [`plait_core::schema::supertype_of`] what they store, and only if a cast exists for every one.
 //! What annotations add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with
 //! an annotation taken away, or bytes declared to be text, would not be what was written. So
 //! STRING and bare BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
 //!
 //! # Not here
-//! Names, repetition and nesting (`tree`); casting values (the leaf readers, told by [`Cast`]).
+//! Names, repetition and nesting (`summary`, `tree`); casting values (the leaf readers, told by [`Cast`]).
 
 use arrow_schema::{DataType, TimeUnit as ArrowUnit};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as PhysicalType};
 use parquet::schema::types::Type;
 use plait_core::key::KeyType;
-use plait_core::schema::supertype;
+use plait_core::schema::supertype_of;
 
 use super::adapt::{Cast, DecimalForm};
+use super::summary::is_reread;
 
 /// What an annotation says beyond the Arrow type.
 #[derive(Clone, Debug, PartialEq)]
@@ -298,39 +299,64 @@ impl std::fmt::Display for LeafType {
     }
 }
 
-/// The leaf that holds the values of all `types`, or the indices of two that conflict.
-pub(super) fn unify(types: &[LeafType]) -> Result<LeafType, (usize, usize)> {
-    let Some(first) = types.first() else { return Ok(LeafType::bare(PhysicalType::BOOLEAN)) };
-    let Some(odd) = types.iter().position(|t| t != first) else { return Ok(first.clone()) };
-    let mut meanings = Vec::with_capacity(types.len());
-    for (i, ty) in types.iter().enumerate() {
-        // Without a meaning nothing but an equal leaf will do.
-        meanings.push(ty.meaning().ok_or(if i == 0 { (0, odd) } else { (0, i) })?);
+/// What a leaf stores.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Stored {
+    pub(super) leaf: LeafType,
+    /// What a hint takes bare integers for.
+    pub(super) reread: Option<DataType>,
+}
+
+impl Stored {
+    /// What a leaf stores without a hint; `None` for a group.
+    pub(super) fn of(node: &Type) -> Option<Self> {
+        Some(Self { leaf: LeafType::of(node)?, reread: None })
     }
-    // Columns of only nulls were left out before, except repeated ones: those have lengths.
-    if meanings.iter().any(|m| m.ty.is_null()) {
-        return Err((0, odd));
+
+    fn ty(&self) -> Option<DataType> {
+        self.reread.clone().or_else(|| Some(self.leaf.meaning()?.ty))
     }
-    let pair =
-        |a: &Meaning, b: &Meaning| (a.tag == b.tag).then(|| supertype(&a.ty, &b.ty)).flatten();
-    let mut all = meanings[0].ty.clone();
-    for (j, meaning) in meanings.iter().enumerate().skip(1) {
-        let met = (meaning.tag == meanings[0].tag).then(|| supertype(&all, &meaning.ty)).flatten();
-        let Some(met) = met else {
-            let i = meanings[..j].iter().position(|other| pair(other, meaning).is_none());
-            return Err((i.unwrap_or(0), j));
-        };
-        all = met;
+}
+
+impl std::fmt::Display for Stored {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.leaf)?;
+        match &self.reread {
+            Some(ty) => write!(f, ", {ty} in ARROW:schema"),
+            None => Ok(()),
+        }
     }
-    let built = build(&all, types);
+}
+
+/// What stores the values of all `sources`, which go together, or `None` when nothing known here does.
+pub(super) fn storage(sources: &[&Stored]) -> Option<Stored> {
+    let (first, rest) = sources.split_first()?;
+    if rest.iter().all(|s| s == first) {
+        return Some((*first).clone());
+    }
+    let types: Vec<DataType> = sources.iter().map(|s| s.ty()).collect::<Option<_>>()?;
+    let all = supertype_of(&types)?;
+    let leaves: Vec<&LeafType> = sources.iter().map(|s| &s.leaf).collect();
+    let built = build(&all, &leaves);
     // A source's own node says more than a built one: names of legacy and of new annotations.
-    let of_a_source = types
+    let of_a_source = leaves
         .iter()
-        .zip(&meanings)
-        .filter(|(ty, meaning)| meaning.ty == all && fits(ty, built.as_ref()))
-        .map(|(ty, _)| ty)
+        .zip(&types)
+        .filter(|(leaf, ty)| is_stored_as(ty, &all) && fits(leaf, built.as_ref()))
+        .map(|(leaf, _)| *leaf)
         .reduce(|a, b| if a.logical.is_none() && b.logical.is_some() { b } else { a });
-    of_a_source.cloned().or(built).ok_or((0, odd))
+    let leaf = of_a_source.cloned().or(built)?;
+    let reread = leaf.meaning().is_some_and(|m| is_reread(&m.ty, &all)).then_some(all);
+    let stored = Stored { leaf, reread };
+    sources.iter().all(|source| cast(source, &stored).is_some()).then_some(stored)
+}
+
+/// Whether values of both types are the same bytes: a zone changes none.
+fn is_stored_as(a: &DataType, b: &DataType) -> bool {
+    match (a, b) {
+        (DataType::Timestamp(u, Some(_)), DataType::Timestamp(v, Some(_))) => u == v,
+        _ => a == b,
+    }
 }
 
 /// Whether a source's leaf stores values as the built one would.
@@ -339,7 +365,7 @@ fn fits(ty: &LeafType, built: Option<&LeafType>) -> bool {
 }
 
 /// The leaf of a type that may be in no source.
-fn build(ty: &DataType, types: &[LeafType]) -> Option<LeafType> {
+fn build(ty: &DataType, types: &[&LeafType]) -> Option<LeafType> {
     use DataType as T;
     Some(match ty {
         T::Int8 => LeafType::integer(8),
@@ -384,12 +410,13 @@ fn decimal_bytes(precision: u8) -> i32 {
 }
 
 /// How values of `from` become values of `to`: `Ok(None)` when they are the same values already.
-pub(super) fn cast(from: &LeafType, to: &LeafType) -> Option<Option<Cast>> {
+pub(super) fn cast(source: &Stored, output: &Stored) -> Option<Option<Cast>> {
     use DataType as T;
-    if from == to {
+    if source == output {
         return Some(None);
     }
-    let (a, b) = (from.meaning()?.ty, to.meaning()?.ty);
+    let (a, b) = (source.ty()?, output.ty()?);
+    let (from, to) = (&source.leaf, &output.leaf);
     let by = |from: &ArrowUnit, to: &ArrowUnit| match (nanos(*to), nanos(*from)) {
         (to, from) if from % to == 0 => Some(from / to),
         _ => None,
@@ -404,12 +431,17 @@ pub(super) fn cast(from: &LeafType, to: &LeafType) -> Option<Option<Cast>> {
             Cast::Decimal { from, to, mul10 }
         }
         (T::Time32(u), T::Time64(v)) => Cast::I32ToI64Mul { by: by(u, v)? },
-        (T::Time64(u), T::Time64(v)) | (T::Timestamp(u, _), T::Timestamp(v, _)) if u != v => {
+        (T::Time64(u), T::Time64(v))
+        | (T::Timestamp(u, _), T::Timestamp(v, _))
+        | (T::Duration(u), T::Duration(v))
+            if u != v =>
+        {
             Cast::I64Mul { by: by(u, v)? }
         }
         (T::Float16, T::Float32) => Cast::F16ToF32,
         (T::Float16, T::Float64) => Cast::F16ToF64,
         (T::Float32, T::Float64) => Cast::F32ToF64,
+        (T::Time32(u), T::Time32(v)) if u != v => return None,
         _ if from.physical == to.physical && from.length == to.length => return Some(None),
         (T::UInt32, T::Int64 | T::UInt64) => Cast::U32ToI64,
         (_, T::Int64 | T::UInt64) if from.physical == PhysicalType::INT32 => Cast::I32ToI64,

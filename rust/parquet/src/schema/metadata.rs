@@ -19,8 +19,10 @@ use std::collections::HashMap;
 use parquet::arrow::ARROW_SCHEMA_META_KEY;
 use parquet::file::metadata::{FileMetaData, KeyValue};
 
-use super::MetadataConflicts;
-use super::reconcile::{Line, path};
+use plait_core::schema::conflict::Conflict;
+use plait_core::stream::MetadataConflicts;
+
+use super::reconcile::path;
 
 /// Readers take columns and types from these: a stale one hides columns or fails.
 const OF_THE_SCHEMA: [&str; 6] = [
@@ -64,7 +66,7 @@ pub(super) fn merge(
     sources: &[(&str, &FileMetaData)],
     unchanged: &[bool],
     policy: MetadataConflicts,
-    lines: &mut Vec<Line>,
+    lines: &mut Vec<Conflict>,
 ) -> (Vec<KeyValue>, Vec<MetadataConflict>) {
     let maps: Vec<HashMap<&str, Option<&str>>> = sources
         .iter()
@@ -112,7 +114,7 @@ pub(super) fn merge(
             let chosen = stale.is_none() && !OF_THE_CONTENT.contains(&key);
             match policy {
                 MetadataConflicts::Drop => keep = false,
-                MetadataConflicts::Error if chosen => lines.push(Line {
+                MetadataConflicts::Error if chosen => lines.push(Conflict {
                     column: key.to_owned(),
                     why: "is a metadata key that differs",
                     sides: [first, other].map(|source| {

@@ -1,8 +1,10 @@
 //! One output schema for many Parquet files, and how every file gets there.
 //!
 //! ```text
-//! footers ─ classes of equal schemas ─ tree (leaf) ─┬─ output schema ─ hints, metadata
-//!                                                   └─ adapt: per source, per leaf
+//! footers ─ classes of equal schemas ─ summary ─▶ plait_core::schema: freeze
+//!                                                    │
+//!            output schema ─ hints, metadata ◀─┬─ tree (leaf)
+//!            per source, per leaf: adapt     ◀─┘
 //! ```
 //!
 //! # Invariants
@@ -13,7 +15,7 @@
 //! A tree comparison per source; the rest per class of equal schemas.
 //!
 //! # Not here
-//! The closed table of types (`plait_core::schema`); applying adapters (the leaf readers).
+//! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf readers).
 
 mod adapt;
 mod hints;
@@ -21,6 +23,7 @@ mod key;
 mod leaf;
 mod metadata;
 mod reconcile;
+mod summary;
 mod tree;
 
 use std::sync::Arc;
@@ -32,49 +35,6 @@ pub use adapt::{Cast, DecimalForm, LeafAdapter, LevelMap};
 pub use key::{key_leaf, key_type};
 pub use metadata::{MetadataConflict, describes_one_file};
 pub use reconcile::reconcile;
-
-/// What to do when a column's types differ.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Widen {
-    /// Take the least type that holds all values.
-    #[default]
-    Lossless,
-    /// Report a conflict.
-    Error,
-}
-
-/// What to do when a column is not in every source.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Missing {
-    /// Its values are null.
-    #[default]
-    Null,
-    /// Report a conflict.
-    Error,
-}
-
-/// What to do when file metadata has different values for a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MetadataConflicts {
-    /// Keep the value of the first source that has the key.
-    #[default]
-    First,
-    /// Keep none.
-    Drop,
-    /// Report a conflict.
-    Error,
-}
-
-/// How schemas may be reconciled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Policy {
-    /// When types differ.
-    pub widen: Widen,
-    /// When a column is absent.
-    pub missing: Missing,
-    /// When metadata differs.
-    pub metadata_conflicts: MetadataConflicts,
-}
 
 /// One schema for all sources.
 #[derive(Clone, Debug)]

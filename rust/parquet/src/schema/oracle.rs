@@ -13,9 +13,10 @@ use parquet::file::metadata::FileMetaData;
 use parquet::schema::types::{SchemaDescriptor, Type, TypePtr};
 use proptest::prelude::*;
 
-use super::adapt::repetition;
-use super::tree::fields;
-use super::{LeafAdapter, Policy, reconcile};
+use plait_core::stream::Unite;
+
+use super::summary::{fields, repetition};
+use super::{LeafAdapter, reconcile};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
@@ -276,11 +277,11 @@ proptest! {
                     .build()
                     .unwrap();
                 let descr = Arc::new(SchemaDescriptor::new(Arc::new(root)));
-                FileMetaData::new(1, 0, None, None, descr, None)
+                FileMetaData::new(1, 6, None, None, descr, None)
             })
             .collect();
         let named: Vec<(&str, &FileMetaData)> = footers.iter().map(|f| ("f", f)).collect();
-        let merged = reconcile(&named, &Policy::default()).unwrap();
+        let merged = reconcile(&named, &Unite::default()).unwrap();
         for (footer, adapters) in footers.iter().zip(&merged.leaves) {
             let from = footer.schema_descr().root_schema();
             let rows: Vec<Value> = (0..6).map(|_| inside(from, &mut dice)).collect();

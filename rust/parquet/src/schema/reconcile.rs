@@ -3,71 +3,71 @@
 //! ```text
 //! sources have 2 schema conflicts: column `a`, got these differences:
 //!   `a` has types that do not go together: INT64 in `x.parquet`, DOUBLE in `y.parquet`
-//!   `b` was renamed: field id 3 named `b` in `x.parquet`, field id 3 named `c` in `y.parquet`
+//!   `b` has different field ids: field id 3 in `x.parquet`, field id 4 in `y.parquet`
 //! ```
 //!
 //! # Not here
-//! The rules (`tree`, `leaf`, `hints`, `metadata`); the words (`plait_core::schema::conflict`).
+//! The rules and the words (`plait_core::schema`), what nodes say (`summary`) and become (`tree`, `leaf`,
+//! `hints`), `metadata`.
+//!
+//! # Cost
+//! A tree comparison per source; the rest per class of equal schemas, decided once.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow_schema::{Fields, Schema};
 use parquet::file::metadata::FileMetaData;
-use parquet::schema::types::{SchemaDescriptor, TypePtr};
-use plait_core::schema::conflict;
-pub(super) use plait_core::schema::conflict::Conflict as Line;
+use parquet::schema::types::SchemaDescriptor;
+use plait_core::schema::conflict::{self, Conflict};
+use plait_core::schema::{self as core, Request, Summary, freeze};
+use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 
 use super::adapt::{LeafAdapter, adapters};
-use super::tree::{Conflict, Merger, fields, without_unknown};
-use super::{Policy, Reconciled, hints, metadata};
+use super::summary::{Part, columns, fields};
+use super::tree::{Builder, without_unknown};
+use super::{Reconciled, hints, metadata};
 
-/// Sources whose fields are equal.
+/// Sources whose nodes are equal, and shown alike.
 pub(super) struct Class<'a> {
-    /// The first of them.
-    pub(super) source: usize,
+    /// The least of their paths.
+    pub(super) first: &'a str,
     pub(super) descr: &'a SchemaDescriptor,
+    /// As a reader shows them, if they have a hint.
+    pub(super) hinted: Option<Fields>,
+    pub(super) parts: Vec<Part>,
+    /// The fields of `parts`.
+    pub(super) fields: Fields,
+    has_rows: bool,
+    sources: u64,
 }
 
 /// Reconciles the schemas of `sources`, given as path and footer.
 ///
 /// # Errors
 /// [`Kind::SchemaConflict`] naming all conflicts; [`Kind::InvalidArgument`] without sources.
-pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<Reconciled> {
-    let mut classes: Vec<Class<'_>> = Vec::new();
-    let mut class_of = Vec::with_capacity(sources.len());
-    for (source, (_, footer)) in sources.iter().enumerate() {
-        let descr = footer.schema_descr();
-        let same = |class: &Class<'_>| equal(class.descr, descr);
-        class_of.push(classes.iter().position(same).unwrap_or_else(|| {
-            classes.push(Class { source, descr });
-            classes.len() - 1
-        }));
-    }
-    if classes.is_empty() {
-        return Err(Error::new(
-            Kind::InvalidArgument,
-            "there are no sources to take a schema from",
-        ));
-    }
-    let roots: Vec<TypePtr> = classes.iter().map(|c| c.descr.root_schema_ptr()).collect();
-    let mut merger = Merger::new(policy);
-    let root = merger.merge(&roots).map_err(|e| {
-        Error::new(Kind::Unsupported, "merged schema cannot be expressed").with_cause(e)
-    })?;
-    let mut conflicts = Vec::new();
-    for Conflict { column, sides, why } in merger.conflicts {
-        let sides = sides.map(|(class, says)| {
-            let source = classes.get(class).map_or(0, |class| class.source);
-            (says, path(sources, source))
+pub fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Result<Reconciled> {
+    let (classes, class_of, seen) = classify(sources);
+    let mut summary = Summary::default();
+    for class in &classes {
+        summary.add(core::Class {
+            fields: class.fields.clone(),
+            first: class.first.to_owned(),
+            sources: class.sources,
+            has_rows: class.has_rows,
         });
-        conflicts.push(Line { column, why, sides });
     }
+    let frozen = freeze(&summary, &Request { policy: how.policy(), ..Request::default() })?;
+    let unsaid =
+        |e| Error::new(Kind::Unsupported, "merged schema cannot be expressed").with_cause(e);
+    let mut builder = Builder::new(&classes, &frozen);
+    let root = builder.root().map_err(unsaid)?;
+    let mut conflicts: Vec<Conflict> = builder.conflicts;
     let Some(root) = root.filter(|_| conflicts.is_empty()) else {
         return Err(conflict::error(&conflicts));
     };
-    let schema = without_unknown(&root.ty).map_err(|e| {
-        Error::new(Kind::Unsupported, "merged schema cannot be expressed").with_cause(e)
-    })?;
+    let schema = without_unknown(&root.ty).map_err(unsaid)?;
     let descr = Arc::new(SchemaDescriptor::new(Arc::clone(&schema)));
     let adapted: Vec<Arc<[LeafAdapter]>> = classes
         .iter()
@@ -78,11 +78,11 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
     let unchanged: Vec<bool> =
         class_of.iter().map(|c| unchanged.get(*c).copied().unwrap_or(false)).collect();
     let (mut metadata, metadata_conflicts) =
-        metadata::merge(sources, &unchanged, policy.metadata_conflicts, &mut conflicts);
-    let hint = hints::merge(sources, &class_of, &classes, &descr, &metadata, &mut conflicts);
+        metadata::merge(sources, &unchanged, how.metadata, &mut conflicts);
     if !conflicts.is_empty() {
         return Err(conflict::error(&conflicts));
     }
+    let hint = hints::merge(sources, &seen, &root, &descr, &metadata);
     metadata.extend(hint);
     let share = |class: &usize| adapted.get(*class).cloned().unwrap_or_else(|| Arc::new([]));
     Ok(Reconciled {
@@ -92,6 +92,60 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], policy: &Policy) -> Result<R
         metadata,
         metadata_conflicts,
     })
+}
+
+/// Hints as they were read: each for one tree once, in the order of the sources.
+pub(super) type Seen = Vec<Option<Schema>>;
+
+/// The classes by the least path of each, the class of every source, and the hints.
+fn classify<'a>(sources: &[(&'a str, &'a FileMetaData)]) -> (Vec<Class<'a>>, Vec<usize>, Seen) {
+    let mut trees: Vec<&SchemaDescriptor> = Vec::new();
+    let mut read: HashMap<(usize, Option<&str>), usize> = HashMap::new();
+    let mut classes: Vec<(usize, Class<'a>)> = Vec::new();
+    let mut class_of = Vec::with_capacity(sources.len());
+    let mut seen = Vec::new();
+    for (path, footer) in sources {
+        let descr = footer.schema_descr();
+        let tree = trees.iter().position(|t| equal(t, descr)).unwrap_or_else(|| {
+            trees.push(descr);
+            trees.len() - 1
+        });
+        let hint = hints::hint_of(footer);
+        let at = *read.entry((tree, hint)).or_insert_with(|| {
+            let schema = hint.and_then(|hint| hints::arrow(descr, Some(hint)));
+            let hinted = schema.as_ref().map(|s| s.fields().clone());
+            seen.push(schema);
+            let known = classes.iter().position(|(t, c)| *t == tree && c.hinted == hinted);
+            known.unwrap_or_else(|| {
+                let parts = columns(descr.root_schema(), hinted.as_ref());
+                let fields = parts.iter().map(|part| Arc::clone(&part.field)).collect();
+                let (has_rows, sources) = (false, 0);
+                let first = *path;
+                let class = Class { first, descr, hinted, parts, fields, has_rows, sources };
+                classes.push((tree, class));
+                classes.len() - 1
+            })
+        });
+        if let Some((_, class)) = classes.get_mut(at) {
+            class.first = class.first.min(path);
+            class.has_rows |= footer.num_rows() > 0;
+            class.sources += 1;
+        }
+        class_of.push(at);
+    }
+    let mut sorted: Vec<usize> = (0..classes.len()).collect();
+    sorted.sort_by_key(|at| classes.get(*at).map(|(_, class)| class.first));
+    let mut rank = vec![0; classes.len()];
+    for (place, at) in sorted.iter().enumerate() {
+        if let Some(rank) = rank.get_mut(*at) {
+            *rank = place;
+        }
+    }
+    let mut ranked: Vec<_> = rank.iter().copied().zip(classes).collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    let classes = ranked.into_iter().map(|(_, (_, class))| class).collect();
+    let of = |at: usize| rank.get(at).copied().unwrap_or(0);
+    (classes, class_of.into_iter().map(of).collect(), seen)
 }
 
 /// Equal but for the name of the root, which says who wrote a file.

@@ -9,6 +9,7 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::printer::print_schema;
 use parquet::schema::types::{SchemaDescriptor, Type};
 use plait_core::key::KeyType;
+use plait_core::stream::{MetadataConflicts, Unite};
 use plait_core::{Error, Kind};
 
 use super::*;
@@ -23,17 +24,17 @@ fn footer(fields: &str, metadata: &[(&str, &str)]) -> FileMetaData {
 fn footer_of(root: Type, metadata: &[(&str, &str)]) -> FileMetaData {
     let pairs = metadata.iter().map(|(k, v)| KeyValue::new((*k).to_owned(), (*v).to_owned()));
     let descr = Arc::new(SchemaDescriptor::new(Arc::new(root)));
-    FileMetaData::new(1, 0, None, Some(pairs.collect()), descr, None)
+    FileMetaData::new(1, 1, None, Some(pairs.collect()), descr, None)
 }
 
-fn merge_with(footers: &[FileMetaData], policy: &Policy) -> Result<Reconciled, Error> {
+fn merge_with(footers: &[FileMetaData], how: &Unite) -> Result<Reconciled, Error> {
     let named: Vec<_> = NAMES.iter().copied().zip(footers).collect();
-    reconcile(&named, policy)
+    reconcile(&named, how)
 }
 
 fn merge(sources: &[&str]) -> Result<Reconciled, Error> {
     let footers: Vec<_> = sources.iter().map(|fields| footer(fields, &[])).collect();
-    merge_with(&footers, &Policy::default())
+    merge_with(&footers, &Unite::default())
 }
 
 /// The schema's text with single spaces.
@@ -287,7 +288,6 @@ fn what_does_not_go_together_is_refused() {
         (list, "repeated int32 l;"),
         ("repeated int32 x (UNKNOWN);", "repeated int64 x;"),
         ("required int32 x = 1;", "required int32 x = 2;"),
-        ("required int32 x = 1;", "required int32 y = 1;"),
     ] {
         for sources in [[a, b], [b, a]] {
             let error = merge(&sources).map(|m| text(&m.schema)).unwrap_err();
@@ -319,11 +319,7 @@ fn policies_turn_drift_into_conflicts() {
         footer("required int32 x; required int32 y;", &[("k", "1")]),
         footer("required int64 x;", &[("k", "2")]),
     ];
-    let strict = Policy {
-        widen: Widen::Error,
-        missing: Missing::Error,
-        metadata_conflicts: MetadataConflicts::Error,
-    };
+    let strict = Unite { widen: false, missing: false, metadata: MetadataConflicts::Error };
     let message = merge_with(&footers, &strict).unwrap_err().to_string();
     for part in [
         "`x` would have to be widened: INT32 in `a.parquet`, INT64 in `b.parquet`",
@@ -331,8 +327,7 @@ fn policies_turn_drift_into_conflicts() {
     ] {
         assert!(message.contains(part), "{part}\nnot in\n{message}");
     }
-    let only_metadata =
-        Policy { metadata_conflicts: MetadataConflicts::Error, ..Policy::default() };
+    let only_metadata = Unite { metadata: MetadataConflicts::Error, ..Unite::default() };
     let message = merge_with(&footers, &only_metadata).unwrap_err().to_string();
     assert!(message.contains("`k` is a metadata key that differs: `1` in `a.parquet`, `2` in"));
     assert_eq!(
@@ -363,7 +358,7 @@ fn metadata_is_kept_where_it_still_holds() {
         pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
     };
     let footers = [footer(x, &one), footer(x, &two)];
-    let merged = merge_with(&footers, &Policy::default()).unwrap();
+    let merged = merge_with(&footers, &Unite::default()).unwrap();
     let kept =
         [("same", "1"), ("differs", "a"), ("only here", "1"), ("pandas", "{x}"), ("late", "")];
     assert_eq!(values(&merged), map(&kept));
@@ -371,12 +366,12 @@ fn metadata_is_kept_where_it_still_holds() {
         merged.metadata_conflicts.iter().map(|c| (c.key.as_str(), c.kept)).collect();
     assert_eq!(listed, [("differs", true), ("geo", false)]);
 
-    let drop = Policy { metadata_conflicts: MetadataConflicts::Drop, ..Policy::default() };
+    let drop = Unite { metadata: MetadataConflicts::Drop, ..Unite::default() };
     let merged = merge_with(&footers, &drop).unwrap();
     assert!(!values(&merged).contains_key("differs"));
 
     let wider = [footer(x, &one), footer("required int64 x;", &[("pandas", "{x}")])];
-    let merged = merge_with(&wider, &Policy::default()).unwrap();
+    let merged = merge_with(&wider, &Unite::default()).unwrap();
     assert!(!values(&merged).contains_key("pandas"), "it would describe an int32");
     assert!(merged.metadata_conflicts.iter().any(|c| c.key == "pandas" && !c.kept));
 }
@@ -393,11 +388,11 @@ fn arrow(merged: &Reconciled) -> Schema {
 fn equal_hints_are_carried_byte_for_byte_and_broken_ones_are_ignored() {
     let x = "required binary x (STRING);";
     let source = || hinted(x, vec![Field::new("x", DataType::LargeUtf8, false)]);
-    let merged = merge_with(&[source(), source()], &Policy::default()).unwrap();
+    let merged = merge_with(&[source(), source()], &Unite::default()).unwrap();
     assert_eq!(&merged.metadata, source().key_value_metadata().unwrap());
 
     let broken = footer(x, &[(ARROW_SCHEMA_META_KEY, "not base64!")]);
-    let merged = merge_with(&[broken, source()], &Policy::default()).unwrap();
+    let merged = merge_with(&[broken, source()], &Unite::default()).unwrap();
     assert_eq!(*arrow(&merged).field(0).data_type(), DataType::LargeUtf8);
 
     let merged = merge(&[x, x]).unwrap();
@@ -434,7 +429,7 @@ fn different_hints_meet_without_changing_what_is_stored() {
             Field::new("w", DataType::Int64, true),
         ],
     );
-    let merged = merge_with(&[a, b], &Policy::default()).unwrap();
+    let merged = merge_with(&[a, b], &Unite::default()).unwrap();
     let schema = arrow(&merged);
     let types: Vec<_> =
         schema.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect();
@@ -478,7 +473,7 @@ fn hints_of_nested_fields_meet_by_name() {
             Field::new("l", DataType::LargeList(item(DataType::LargeUtf8)), true),
         ],
     );
-    let merged = merge_with(&[a, b], &Policy::default()).unwrap();
+    let merged = merge_with(&[a, b], &Unite::default()).unwrap();
     let expected = Schema::new(vec![
         Field::new_struct(
             "s",
@@ -494,13 +489,99 @@ fn hints_of_nested_fields_meet_by_name() {
 }
 
 #[test]
-fn integers_that_hints_take_for_different_units_conflict() {
-    let with =
-        |unit| hinted("optional int64 u;", vec![Field::new("u", DataType::Duration(unit), true)]);
-    let sources = [with(TimeUnit::Second), with(TimeUnit::Millisecond)];
-    let error = merge_with(&sources, &Policy::default()).unwrap_err();
+fn integers_that_hints_take_for_something_else_are_what_the_hints_say() {
+    let with = |ty| hinted("optional int64 u;", vec![Field::new("u", ty, true)]);
+    let duration = |unit| with(DataType::Duration(unit));
+    let sources = [duration(TimeUnit::Second), duration(TimeUnit::Millisecond)];
+    let merged = merge_with(&sources, &Unite::default()).unwrap();
+    assert_eq!(*arrow(&merged).field(0).data_type(), DataType::Duration(TimeUnit::Millisecond));
+    assert_eq!(merged.leaves[0][0], cast(0, Cast::I64Mul { by: 1000 }));
+    assert_eq!(merged.leaves[1][0], same(0));
+
+    // Seconds without an annotation, as some writers leave them, beside annotated milliseconds.
+    let seconds = with(DataType::Timestamp(TimeUnit::Second, None));
+    let millis = footer("optional int64 u (TIMESTAMP(MILLIS,false));", &[]);
+    let merged = merge_with(&[seconds, millis], &Unite::default()).unwrap();
+    assert_eq!(text(&merged.schema), "OPTIONAL INT64 u (TIMESTAMP(MILLIS,false));");
+    assert_eq!(merged.leaves[0][0], cast(0, Cast::I64Mul { by: 1000 }));
+
+    let sources = [duration(TimeUnit::Second), footer("optional int64 u;", &[])];
+    let error = merge_with(&sources, &Unite::default()).unwrap_err();
     assert_eq!((error.kind(), error.column()), (Kind::SchemaConflict, Some("u")));
-    assert!(error.to_string().contains("Duration(s) in ARROW:schema in `a.parquet`"), "{error}");
+    let says = "INT64, Duration(s) in ARROW:schema in `a.parquet`, INT64 in `b.parquet`";
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn columns_are_matched_by_id_where_every_field_has_its_own() {
+    let merged = assert_merges(
+        &[
+            "required int32 a = 1; required group s = 2 { required int32 x = 3; }",
+            "required group s = 2 { required int32 y = 3; } required int64 b = 1;",
+        ],
+        "required int64 a = 1; required group s = 2 { required int32 x = 3; }",
+    );
+    assert_eq!(*merged.leaves[0], [cast(0, Cast::I32ToI64), same(1)]);
+    assert_eq!(*merged.leaves[1], [same(1), same(0)]);
+    // One field without an id: names alone speak, and ids that differ are not carried.
+    assert_merges(
+        &["required int32 x = 1; required int32 y;", "required int32 y; required int32 x = 2;"],
+        "required int32 x; required int32 y;",
+    );
+    let error = merge(&["required int32 x = 1;", "required int32 x = 2;"]).unwrap_err();
+    let says = "`x` has different field ids: field id 1 in `a.parquet`, field id 2 in `b.parquet`";
+    assert!(error.to_string().contains(says), "{error}");
+}
+
+#[test]
+fn the_order_of_sources_changes_no_type_and_rowless_ones_make_nothing_nullable() {
+    let mut footers =
+        vec![footer("required int32 b;", &[]), footer("required int64 b; required int32 a;", &[])];
+    let named = |footers: &[FileMetaData]| {
+        let named = [("z.parquet", &footers[0]), ("y.parquet", &footers[1])];
+        let reversed = [named[1], named[0]];
+        let both = [&named[..], &reversed[..]].map(|n| reconcile(n, &Unite::default()).unwrap());
+        let [one, other] = both;
+        assert_eq!(text(&one.schema), text(&other.schema));
+        assert_eq!((&one.leaves[0], &one.leaves[1]), (&other.leaves[1], &other.leaves[0]));
+        text(&one.schema)
+    };
+    assert_eq!(named(&footers), "REQUIRED INT64 b; OPTIONAL INT32 a;");
+    let empty = Arc::new(footers[0].schema_descr().clone());
+    footers[0] = FileMetaData::new(1, 0, None, None, empty, None);
+    assert_eq!(named(&footers), "REQUIRED INT64 b; REQUIRED INT32 a;");
+}
+
+#[test]
+fn equal_sources_are_decided_once_however_many() {
+    let started = std::time::Instant::now();
+    let variant = |width: &str| {
+        let columns: String = (0..50).map(|i| format!("optional {width} c{i};")).collect();
+        footer(&columns, &[("k", "v")])
+    };
+    let variants = ["int32", "int64", "binary"].map(variant);
+    let (numbers, all) = (&variants[..2], &variants[..]);
+    let paths: Vec<String> = (0..10_000).map(|i| format!("{i:05}.parquet")).collect();
+    let sources = |of: &'_ [FileMetaData]| -> Vec<(&str, FileMetaData)> {
+        // A schema of its own for every source, as footers have.
+        let own = |i: usize| {
+            let root = of[i % of.len()].schema_descr().root_schema().clone();
+            footer_of(root, &[("k", "v")])
+        };
+        paths.iter().enumerate().map(|(i, path)| (path.as_str(), own(i))).collect()
+    };
+    let made = sources(numbers);
+    let named: Vec<_> = made.iter().map(|(path, footer)| (*path, footer)).collect();
+    let merged = reconcile(&named, &Unite::default()).unwrap();
+    assert_eq!((merged.leaves.len(), merged.descr.num_columns()), (10_000, 50));
+    assert!(
+        merged.leaves.iter().skip(2).all(|l| merged.leaves[..2].iter().any(|m| Arc::ptr_eq(l, m)))
+    );
+    let made = sources(all);
+    let named: Vec<_> = made.iter().map(|(path, footer)| (*path, footer)).collect();
+    let error = reconcile(&named, &Unite::default()).unwrap_err();
+    assert!(error.to_string().contains("sources have 50 schema conflicts"), "{error}");
+    println!("10,000 sources of 50 columns, twice: {:?}", started.elapsed());
 }
 
 #[test]
@@ -509,8 +590,7 @@ fn malformed_annotations_are_carried_and_do_not_panic() {
     let fields = "optional group m (MAP) { repeated int32 key_value; }
         optional group l (LIST) { optional int32 element; }";
     let merged =
-        merge_with(&[hinted(fields, vec![arrow]), footer(fields, &[])], &Policy::default())
-            .unwrap();
+        merge_with(&[hinted(fields, vec![arrow]), footer(fields, &[])], &Unite::default()).unwrap();
     assert_eq!(text(&merged.schema), text(footer(fields, &[]).schema_descr().root_schema()));
     assert!(merged.metadata.is_empty());
 }
@@ -535,7 +615,7 @@ fn duplicate_names_match_in_order_and_groups_without_leaves_say_nothing() {
     let mut with_empty = twice();
     with_empty.push(group("empty", Vec::new()));
     let sources = [footer_of(root(with_empty), &[]), footer_of(root(fuller), &[])];
-    let merged = merge_with(&sources, &Policy::default()).unwrap();
+    let merged = merge_with(&sources, &Unite::default()).unwrap();
     assert_eq!(merged.leaves[0][..2], [same(0), same(1)]);
     assert!(matches!(merged.leaves[0][2], LeafAdapter::Missing { sibling: None, .. }));
     assert_eq!(merged.leaves[1].len(), 3);

@@ -16,13 +16,13 @@ mod file;
 
 use plait_core::Result;
 use plait_core::key::SortOrder;
-use plait_core::stream::{MetadataConflicts, Options, Unite};
+use plait_core::stream::Options;
 use serde::Deserialize;
 
 pub use beside::Beside;
 pub use file::open;
 
-use crate::options::{MetadataConflictsOption, MissingOption, WidenOption};
+use crate::options::{MetadataConflictsOption, MissingOption, WidenOption, unite};
 
 /// Options of a merge of record batches.
 #[derive(Clone, Debug, Deserialize)]
@@ -54,15 +54,7 @@ impl StreamOptions {
             order: SortOrder::try_parse(&self.sort_by)?,
             batch_rows: self.batch_rows,
             assume_sorted: self.assume_sorted,
-            unite: Unite {
-                widen: matches!(self.widen, WidenOption::Lossless),
-                missing: matches!(self.missing, MissingOption::Null),
-                metadata: match self.metadata_conflicts {
-                    MetadataConflictsOption::First => MetadataConflicts::First,
-                    MetadataConflictsOption::Drop => MetadataConflicts::Drop,
-                    MetadataConflictsOption::Error => MetadataConflicts::Error,
-                },
-            },
+            unite: unite(self.widen, self.missing, self.metadata_conflicts),
         })
     }
 }
