@@ -273,6 +273,17 @@ def _call(
         if progress is not None:
             progress(Progress(consumed_bytes, total_bytes, rows_written, stage))
 
+    bucket = _reach(options, storage_options)
+    try:
+        text = json.dumps(options)
+    except TypeError as cause:
+        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    report: dict[str, Any] = json.loads(function(text, None if progress is None else tell, bucket))
+    return report
+
+
+def _reach(options: dict[str, Any], storage_options: object) -> object | None:
+    """Puts settings and names of a store into `options`; gives the store if the engine calls it."""
     bucket = None
     if _stores.is_store(storage_options):
         prefix, settings, bucket = _stores.reach(storage_options)
@@ -283,12 +294,7 @@ def _call(
     else:
         settings = _settings(storage_options)
     options["storage_options"] = settings
-    try:
-        text = json.dumps(options)
-    except TypeError as cause:
-        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    report: dict[str, Any] = json.loads(function(text, None if progress is None else tell, bucket))
-    return report
+    return bucket
 
 
 def _path(path: object, name: str) -> str:
@@ -310,7 +316,8 @@ def _paths(paths: object, name: str) -> list[str]:
 
 def _named(prefix: str, paths: Any) -> Any:  # noqa: ANN401 - one path, many, or none
     if isinstance(paths, list):
-        return [_stores.named(prefix, path) for path in paths]
+        # Streams among sources have numbers, and are in no store.
+        return [p if isinstance(p, int) else _stores.named(prefix, p) for p in paths]
     return paths if paths is None else _stores.named(prefix, paths)
 
 

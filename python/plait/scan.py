@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import Path, _count, _flag, _path, _size
+from plait._api import Path, StorageOptions, _count, _flag, _path, _reach, _size
 from plait._native import Batch, Schema
 from plait._text import Table
 from plait.errors import InvalidArgument
@@ -64,6 +64,7 @@ class ScanReport:
         batches: Batches handed out.
         seen: In how many sources each column is.
         resolve_seconds: Seconds it took to resolve the schema.
+        peak_bytes: Bytes read and batches that waited, at the worst.
         changes: Changes of the schema, in mode `"follow"`.
     """
 
@@ -77,6 +78,7 @@ class ScanReport:
     batches: int
     seen: Mapping[str, int]
     resolve_seconds: float
+    peak_bytes: int
     changes: tuple[SchemaChange, ...]
 
     @classmethod
@@ -201,6 +203,8 @@ def scan(
     batch_bytes: Size = "16MiB",
     limit: SupportsIndex | None = None,
     threads: SupportsIndex | None = None,
+    memory_limit: Size = "512MB",
+    storage_options: StorageOptions | None = None,
 ) -> Scan:
     """Resolves one schema over sources that drift, and reads them adapted to it.
 
@@ -235,6 +239,11 @@ def scan(
         batch_bytes: Bytes of a batch, at most, unless one row is larger; 256 KiB to 2 GiB - 1.
         limit: Rows in all, at most. Files that are not needed are not opened for reading.
         threads: Number of threads; all processors by default. Rows do not depend on it.
+        memory_limit: What reading may take, at least 16 MiB: an eighth for batches that wait, an
+            eighth for bytes that are read and not decoded, half for batches being decoded. Where
+            that is little, batches are smaller and fewer threads decode. One row or page larger
+            than its share is read all the same; footers and batches handed out do not count.
+        storage_options: Settings of object stores, as for `merge`.
 
     Returns:
         The scan: its schema, its batches, its report.
@@ -276,12 +285,14 @@ def scan(
         "batch_bytes": _size(batch_bytes, "batch_bytes"),
         "limit": _count(limit, "limit"),
         "threads": _count(threads, "threads"),
+        "memory_limit": _size(memory_limit, "memory_limit"),
     }
+    bucket = _reach(options, storage_options)
     try:
         text = json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    return Scan(_native.Scan(text, schema, streams), follow=mode == "follow")
+    return Scan(_native.Scan(text, schema, streams, bucket), follow=mode == "follow")
 
 
 def _sources(sources: object) -> tuple[list[str | int], list[object]]:

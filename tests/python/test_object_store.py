@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import threading
 from collections import Counter
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait.cli import main
 
 ROWS = 60_000
 
@@ -89,6 +91,29 @@ def test_sources_and_outputs_may_be_objects(bucket, options):
     )
     assert found.ok and found.disjoint
     assert plait.inspect(report.outputs[0].path, storage_options=options).rows == ROWS // 3
+
+
+def test_scans_read_objects(bucket, options, capsys):
+    drifted = rows(0, 4).set_column(0, "k", pa.array(range(15_000), pa.int32()))
+    bucket.put("in/9.parquet", parquet(drifted.append_column("more", drifted["k"])))
+    scan = plait.scan(f"{bucket.url}/in", implicit=["_filename"], storage_options=options)
+    assert scan.schema.names == ["k", "text", "more", "_filename"]
+    read = pa.table(scan)
+    wanted = pa.concat_tables(
+        [*(rows(part, 4) for part in range(4)), drifted.cast(rows(0, 4).schema)]
+    )
+    assert read.select(["k", "text"]) == wanted
+    assert read["more"].null_count == ROWS
+    assert read["_filename"].unique().to_pylist() == [f"{n}.parquet" for n in (0, 1, 2, 3, 9)]
+    followed = plait.scan(
+        [f"{bucket.url}/in/{n}.parquet" for n in (0, 1)], mode="follow", storage_options=options
+    )
+    assert sum(pa.record_batch(b).num_rows for b in followed.to_batches()) == ROWS // 2
+    settings = [f"--storage-options={name}={value}" for name, value in options.items()]
+    assert main(["scan", f"{bucket.url}/in/*.parquet", "--json", *settings]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"] == ROWS + 15_000
+    with pytest.raises(plait.InvalidArgument, match="aws_regoin"):
+        plait.scan(f"{bucket.url}/in", storage_options={"aws_regoin": "x"})
 
 
 def test_objects_have_the_bytes_that_files_have(bucket, options, tmp_path):

@@ -102,6 +102,16 @@ def test_paths_are_names_in_the_store(bucket):
     assert plait.inspect("in/0.parquet", storage_options=bucket.store).rows == ROWS // 4
 
 
+def test_scans_name_files_in_the_store_beside_streams(bucket):
+    more = pa.table({"more": [1.5]})
+    scan = plait.scan(["in", more], storage_options=bucket.store)
+    read = pa.table(scan)
+    assert read.num_rows == ROWS + 1
+    assert sorted(read["k"].to_pylist()[:-1]) == rows(0, 1)["k"].to_pylist()
+    assert read["more"].to_pylist()[-1] == 1.5
+    assert len(scan.adapters) == 5
+
+
 def test_nothing_is_replaced_and_nothing_left_behind(bucket):
     bucket.put("out/all.parquet", b"somebody's")
     for out in ("out", "out/all.parquet"):

@@ -379,6 +379,22 @@ def test_columns_are_matched_by_field_id_when_all_files_have_ids(write):
     assert plait.scan(paths).schema.names == ["a", "b", "c"]
 
 
+def test_the_memory_limit_bounds_what_is_read_ahead(write):
+    big = pa.table({f"c{i}": range(i, 200_000 + i) for i in range(8)})
+    paths = write(*[big] * 4, compression="none", use_dictionary=False)
+    scans = {limit: plait.scan(paths, memory_limit=limit) for limit in ("16MiB", "512MB")}
+    read = {}
+    for limit, scan in scans.items():
+        batches = [pa.record_batch(batch) for batch in scan.to_batches()]
+        read[limit] = pa.Table.from_batches(batches)
+        assert max(batch.nbytes for batch in batches) <= 2 << 20
+    assert read["16MiB"] == read["512MB"] == pa.concat_tables([big] * 4)
+    few, many = (scan.report.peak_bytes for scan in scans.values())
+    assert 0 < few <= 16 << 20 < many <= 512_000_000
+    with pytest.raises(plait.InvalidArgument, match="memory_limit"):
+        plait.scan(paths, memory_limit="1MB")
+
+
 # Projection -----------------------------------------------------------------------------------
 
 NESTED = pa.table(

@@ -41,7 +41,7 @@ def nested(leaves: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataT
             unique_by=lambda field: field[0],
         )
         return st.one_of(
-            fields.map(lambda all: pa.struct([field(*each) for each in all])),
+            fields.map(lambda members: pa.struct([field(*each) for each in members])),
             st.tuples(inner, st.booleans()).map(lambda i: pa.list_(field("item", *i))),
             inner.map(pa.large_list),
             inner.map(lambda item: pa.map_(pa.string(), item)),
@@ -50,8 +50,8 @@ def nested(leaves: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[pa.DataT
     return st.recursive(leaves, more, max_leaves=4)
 
 
-def field(name: str, type: pa.DataType, nullable: bool) -> pa.Field:
-    return pa.field(name, type, nullable or pa.types.is_null(type))
+def field(name: str, of: pa.DataType, nullable: bool) -> pa.Field:
+    return pa.field(name, of, nullable or pa.types.is_null(of))
 
 
 def sources() -> st.SearchStrategy[list[list[pa.Field]]]:
@@ -64,7 +64,7 @@ def sources() -> st.SearchStrategy[list[list[pa.Field]]]:
         ]
         chosen = st.tuples(*(st.one_of(st.none(), column, column) for column in columns))
         shuffled = chosen.map(list).flatmap(st.permutations)
-        return shuffled.map(lambda all: [field(*column) for column in all if column])
+        return shuffled.map(lambda columns: [field(*column) for column in columns if column])
 
     def families(leaves: list[list[pa.DataType]]) -> st.SearchStrategy[list[list[pa.Field]]]:
         kinds = []

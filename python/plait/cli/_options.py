@@ -87,6 +87,8 @@ _SCAN_HELP: dict[str, str] = {
     "batch_bytes": "size of a batch, at most",
     "limit": "rows in all, at most",
     "threads": "number of threads; default: all processors",
+    "memory_limit": _MERGE_HELP["memory_limit"],
+    "storage_options": _MERGE_HELP["storage_options"],
 }
 
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit")
@@ -169,6 +171,9 @@ def _add_scan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name t
     scan.add_argument("sources", nargs="+", metavar="SOURCE", help="file, folder, glob or URL")
     defaults = {n: p.default for n, p in inspect.signature(plait.scan).parameters.items()}
     for name, text in _SCAN_HELP.items():
+        if name in ("memory_limit", "storage_options"):
+            _add_option(scan, name, defaults[name], text)
+            continue
         flag, default = "--" + name.replace("_", "-"), defaults[name]
         settings: dict[str, Any] = {"default": default, "help": text}
         if name == "smooth":

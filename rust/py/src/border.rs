@@ -43,20 +43,25 @@ where
     R: Serialize + Send,
 {
     let raise = |error: Error| crate::errors::exception(py, &error);
-    let limits: Limits = parse(options).map_err(raise)?;
+    let (context, stores) = reach(options, bucket).map_err(raise)?;
     let options: O = parse(options).map_err(raise)?;
+    // The last to hold the stores is the call's own thread: it may wait for requests to end.
+    let call = move |context: &Context| call(&options, &stores, context);
+    let report = enter(py, &context, progress, call)?;
+    serde_json::to_string(&report)
+        .map_err(|e| raise(Error::new(Kind::Internal, "cannot write the report").with_cause(e)))
+}
+
+/// The account and the stores of a call with these options.
+pub(crate) fn reach(options: &str, bucket: Option<Py<PyAny>>) -> Result<(Context, Stores)> {
+    let limits: Limits = parse(options)?;
     let context = Context::new(limits.memory_limit.unwrap_or(MEMORY_LIMIT_BYTES_DEFAULT));
     let settings = &limits.storage_options;
     let stores = match bucket {
         None => Stores::try_new(settings, &context),
         Some(bucket) => Stores::with_bucket(settings, Arc::new(PyBucket(bucket)), &context),
     };
-    let stores = stores.map_err(raise)?;
-    // The last to hold the stores is the call's own thread: it may wait for requests to end.
-    let call = move |context: &Context| call(&options, &stores, context);
-    let report = enter(py, &context, progress, call)?;
-    serde_json::to_string(&report)
-        .map_err(|e| raise(Error::new(Kind::Internal, "cannot write the report").with_cause(e)))
+    Ok((context, stores?))
 }
 
 /// Reads options.

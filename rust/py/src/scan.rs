@@ -13,7 +13,7 @@ use plait_parquet::scan::Scan;
 use pyo3::prelude::*;
 use serde::Serialize;
 
-use crate::border::parse;
+use crate::border::{parse, reach};
 use crate::capsule::{self, Reader};
 use crate::enter::enter;
 use crate::stream::{PySchema, PyStream};
@@ -31,13 +31,15 @@ impl PyScan {
         options: &str,
         schema: Option<&Bound<'_, PyAny>>,
         streams: Vec<Bound<'_, PyAny>>,
+        bucket: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let options = parse(options).map_err(|e| crate::errors::exception(py, &e))?;
+        let raise = |error: Error| crate::errors::exception(py, &error);
+        let (context, stores) = reach(options, bucket).map_err(raise)?;
+        let options = parse(options).map_err(raise)?;
         let schema = schema.map(capsule::schema).transpose()?;
         let streams = streams.iter().map(capsule::reader).collect::<PyResult<Vec<_>>>()?;
-        let context = Context::new(usize::MAX);
-        enter(py, &context, None, move |context| Scan::open(options, schema, streams, context))
-            .map(Self)
+        let open = move |context: &Context| Scan::open(options, schema, streams, &stores, context);
+        enter(py, &context, None, open).map(Self)
     }
 
     /// The schema of the batches; in mode `follow` that of the first.

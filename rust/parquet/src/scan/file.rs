@@ -9,7 +9,8 @@
 //! file whose footer is not the one that was resolved is `SourceChanged`.
 //!
 //! # Cost
-//! A window of 2 MiB (one page, if that is larger) for every leaf; small files are read at once.
+//! A window of at most 2 MiB (one page, if that is larger) for every leaf, less where memory is short;
+//! small files are read at once.
 //!
 //! # Not here
 //! Adapting batches (`plait_core::schema`); reading many files (`read`).
@@ -30,14 +31,14 @@ use parquet::file::reader::{ChunkReader, Length};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
+use super::Scan;
+use crate::context::{Charge, Context};
 use crate::page::{Kept, guard, unwrap_error};
 use crate::source::Source;
-use crate::store::{self, Store};
+use crate::store::{Store, Stores};
 
 /// Files up to this size are read at once.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
-/// How much of a chunk is read at once.
-const WINDOW_BYTES: u64 = 2 << 20;
 /// Longer than page headers are.
 const HEADER_BYTES: u64 = 64 << 10;
 
@@ -52,8 +53,8 @@ pub(super) struct Footer {
 }
 
 /// Opens a file and reads its footer; gives its Arrow schema, too.
-pub(super) fn open(path: &str) -> Result<(Source, ArrowReaderMetadata, Footer)> {
-    let store: Arc<dyn Store> = store::open(path)?;
+pub(super) fn open(path: &str, stores: &Stores) -> Result<(Source, ArrowReaderMetadata, Footer)> {
+    let store: Arc<dyn Store> = stores.open(path)?;
     let source = Source::open(SourceId(0), store)?;
     let options = ArrowReaderOptions::new();
     let metadata = guard(|| ArrowReaderMetadata::try_new(Arc::clone(&source.meta), options))
@@ -86,25 +87,26 @@ enum Inner {
 }
 
 impl FileReader {
-    /// Reads `leaves` of an opened file in batches of at most so many rows and about so many bytes.
+    /// Reads `leaves` of an opened file in batches of at most so many rows and about as many bytes as
+    /// the scan leaves to one.
     pub(super) fn new(
+        scan: &Scan,
         source: &Source,
         metadata: ArrowReaderMetadata,
         leaves: &[usize],
         batch_rows: usize,
-        batch_bytes: usize,
     ) -> Result<Self> {
         let path = source.path().to_owned();
         if leaves.is_empty() {
             let inner = Inner::Counted { left: source.rows(), batch_rows };
             return Ok(Self { path, schema: Arc::new(Schema::empty()), inner });
         }
-        let windows = Windows::new(source, leaves)?;
+        let windows = Windows::new(source, leaves, scan)?;
         let kept = windows.kept.clone();
         let rows = source.rows().max(1);
         let bytes: u64 = leaves.iter().map(|leaf| leaf_bytes(source, *leaf)).sum();
         let per_row = bytes.div_ceil(rows).max(1);
-        let fit = usize::try_from(batch_bytes as u64 / per_row).unwrap_or(usize::MAX).max(1);
+        let fit = usize::try_from(scan.shares.batch as u64 / per_row).unwrap_or(usize::MAX).max(1);
         let mask = ProjectionMask::leaves(
             source.meta.file_metadata().schema_descr(),
             leaves.iter().copied(),
@@ -158,21 +160,27 @@ struct Windows {
     kept: Kept,
     /// Start, end and leaf of every chunk that may be read, by start.
     chunks: Vec<(u64, u64, usize)>,
-    open: Mutex<HashMap<usize, (u64, Bytes)>>,
-    whole: Option<Bytes>,
+    open: Mutex<HashMap<usize, (u64, Bytes, Charge)>>,
+    whole: Option<(Bytes, Charge)>,
+    window_bytes: u64,
+    context: Context,
 }
 
 impl Windows {
-    fn new(source: &Source, leaves: &[usize]) -> Result<Self> {
+    fn new(source: &Source, leaves: &[usize], scan: &Scan) -> Result<Self> {
         let store = Arc::clone(&source.store);
+        let (window_bytes, context) = (scan.shares.window(leaves.len()), scan.context.clone());
         if store.len() <= WHOLE_BYTES_MAX {
-            let whole = Some(store.read(0..store.len())?);
+            let whole = store.read(0..store.len())?;
+            let charge = context.charge(whole.len());
             return Ok(Self {
                 store,
                 kept: Kept::default(),
                 chunks: Vec::new(),
                 open: Mutex::default(),
-                whole,
+                whole: Some((whole, charge)),
+                window_bytes,
+                context,
             });
         }
         let mut chunks = Vec::new();
@@ -183,7 +191,8 @@ impl Windows {
             }
         }
         chunks.sort_unstable();
-        Ok(Self { store, kept: Kept::default(), chunks, open: Mutex::default(), whole: None })
+        let (kept, open) = (Kept::default(), Mutex::default());
+        Ok(Self { store, kept, chunks, open, whole: None, window_bytes, context })
     }
 
     fn read(&self, start: u64, len: u64) -> Result<Bytes> {
@@ -193,7 +202,7 @@ impl Windows {
                 .with_offset(start)
         };
         let end = start.checked_add(len).ok_or_else(behind)?;
-        if let Some(whole) = &self.whole {
+        if let Some((whole, _)) = &self.whole {
             let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
             let range = range.filter(|(_, end)| *end <= whole.len()).ok_or_else(behind)?;
             return Ok(whole.slice(range.0..range.1));
@@ -204,7 +213,7 @@ impl Windows {
             return Err(behind());
         };
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((from, bytes)) = open.get(leaf)
+        if let Some((from, bytes, _)) = open.get(leaf)
             && *from <= start
             && end <= from + bytes.len() as u64
         {
@@ -212,31 +221,36 @@ impl Windows {
             let len = usize::try_from(len).map_err(|_| behind())?;
             return Ok(bytes.slice(first..first + len));
         }
-        let to = (*chunk_end).min(end.max(start.saturating_add(WINDOW_BYTES)));
+        let to = (*chunk_end).min(end.max(start.saturating_add(self.window_bytes)));
         let bytes = self.store.read(start..to)?;
-        open.insert(*leaf, (start, bytes.clone()));
+        // What was there before goes first: it is decoded.
+        open.remove(leaf);
+        let charge = self.context.charge(bytes.len());
+        open.insert(*leaf, (start, bytes.clone(), charge));
         let len = usize::try_from(len).map_err(|_| behind())?;
         Ok(bytes.slice(0..len))
     }
 
     /// What is at hand from `start` on, where a page header begins; read anew if that is little.
     fn header(&self, start: u64) -> Result<Bytes> {
-        if let Some(whole) = &self.whole {
+        if let Some((whole, _)) = &self.whole {
             return self.read(start, (whole.len() as u64).saturating_sub(start));
         }
         let at = self.chunks.partition_point(|chunk| chunk.0 <= start);
         let chunk = at.checked_sub(1).and_then(|at| self.chunks.get(at));
         let (end, leaf) = chunk.map_or((start, 0), |chunk| (chunk.1, chunk.2));
-        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner).get(&leaf).cloned();
-        if let Some((from, bytes)) = open
+        let held = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = held.get(&leaf).map(|(from, bytes, _)| (*from, bytes.len() as u64));
+        drop(held);
+        if let Some((from, len)) = open
             && from <= start
         {
-            let to = from + bytes.len() as u64;
+            let to = from + len;
             if to >= end || to >= start.saturating_add(HEADER_BYTES) {
                 return self.read(start, to.min(end).saturating_sub(start));
             }
         }
-        self.read(start, end.saturating_sub(start).min(WINDOW_BYTES))
+        self.read(start, end.saturating_sub(start).min(self.window_bytes))
     }
 }
 

@@ -110,7 +110,7 @@ impl FollowBatches {
                     let adapted = adapter.apply_at(&batch, open.row);
                     let adapted = adapted.map_err(|e| in_source(e, &open.name))?;
                     open.row += batch.num_rows() as u64;
-                    self.ready.extend(split(adapted, scan.rows_max, scan.bytes_max));
+                    self.ready.extend(split(adapted, scan.rows_max, scan.shares.batch));
                 }
             }
         }
@@ -123,7 +123,7 @@ impl FollowBatches {
         scan.counts.opened.fetch_add(1, Ordering::Relaxed);
         let rows = match &entry.path {
             Some(path) => {
-                let (source, metadata, _) = file::open(path)?;
+                let (source, metadata, _) = file::open(path, &scan.stores)?;
                 let request = plait_core::schema::Request {
                     policy: scan.options.policy()?,
                     columns: scan.options.columns.clone(),
@@ -132,7 +132,7 @@ impl FollowBatches {
                 let leaves = leaves_of(&request, metadata.schema())?;
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX).max(1);
                 let rows = scan.rows_max.min(left);
-                Rows::File(FileReader::new(&source, metadata, &leaves, rows, scan.bytes_max)?)
+                Rows::File(FileReader::new(scan, &source, metadata, &leaves, rows)?)
             }
             None => Rows::Stream { stream: scan.take_stream(entry)?, ahead: None },
         };

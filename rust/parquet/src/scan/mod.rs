@@ -10,7 +10,8 @@
 //! A file is opened a second time only if a row of it is asked for. Threads end before a call returns.
 //!
 //! # Cost
-//! Resolving: a footer a file; decoded footers are not kept. Reading: at most 64 MiB ahead.
+//! Resolving: a footer a file; decoded footers are not kept. Reading: what `memory_limit` leaves
+//! (`options`), at most 64 MiB of rows ahead.
 //!
 //! # Not here
 //! Types, policies, adapters (`plait_core::schema`).
@@ -36,9 +37,10 @@ use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::context::Context;
-use crate::store;
+use crate::store::Stores;
 use file::Footer;
 use follow::FollowBatches;
+use options::Shares;
 pub use options::{Named, ScanOptions};
 use read::ResolvedBatches;
 use statics::Statics;
@@ -77,8 +79,10 @@ pub struct Scan {
     statics: Statics,
     options: ScanOptions,
     rows_max: usize,
-    bytes_max: usize,
-    threads: usize,
+    shares: Shares,
+    /// Where files are; its account holds what is read and what waits.
+    stores: Stores,
+    context: Context,
     plan: Plan,
     counts: Counts,
     resolve_seconds: f64,
@@ -131,6 +135,8 @@ pub struct ScanReport {
     pub seen: BTreeMap<String, u64>,
     /// Seconds it took to resolve the schema.
     pub resolve_seconds: f64,
+    /// Bytes read and batches that waited, at the worst.
+    pub peak_bytes: u64,
     /// Changes of the schema, told by following.
     pub changes: Vec<ChangeReport>,
 }
@@ -160,15 +166,16 @@ impl Scan {
     /// source alone.
     ///
     /// # Errors
-    /// As [`store::list_all`], [`freeze`] and opening files.
+    /// As [`Stores::list`], [`freeze`] and opening files.
     pub fn open(
         options: ScanOptions,
         given: Option<SchemaRef>,
         streams: Vec<SourceStream>,
+        stores: &Stores,
         context: &Context,
     ) -> Result<Arc<Self>> {
         let started = Instant::now();
-        let entries = entries(&options)?;
+        let entries = entries(&options, stores)?;
         if entries.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there are no sources")
                 .with_hint("name at least one file, folder, glob or stream"));
@@ -183,15 +190,15 @@ impl Scan {
             unknown_null: options.unknown_null()?,
             statics: statics.columns.clone(),
         };
-        let (rows_max, bytes_max) = (options.rows_max()?, options.bytes_max()?);
-        let threads = options.threads()?;
+        let (rows_max, shares) = (options.rows_max()?, options.shares()?);
         let mut scan = Self {
             entries,
             streams: Mutex::new(streams.into_iter().map(Some).collect()),
             statics,
             rows_max,
-            bytes_max,
-            threads,
+            shares,
+            stores: stores.clone(),
+            context: context.clone(),
             plan: Plan::Undecided,
             options,
             counts: Counts::default(),
@@ -252,7 +259,7 @@ impl Scan {
                 let index = next.fetch_add(1, Ordering::Relaxed);
                 let Some(entry) = self.entries.get(index) else { return };
                 let read = context.check_cancelled().and_then(|()| match &entry.path {
-                    Some(path) => file::open(path)
+                    Some(path) => file::open(path, &self.stores)
                         .map(|(_, meta, footer)| (meta.schema().clone(), Some(footer))),
                     None => self.stream_schema(entry).map(|schema| (schema, None)),
                 });
@@ -281,7 +288,7 @@ impl Scan {
                 }
             }
         };
-        read::on_threads(self.threads.min(self.entries.len().div_ceil(8)), &work)?;
+        read::on_threads(self.shares.threads.min(self.entries.len().div_ceil(8)), &work)?;
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, e)) = found.failed {
             return Err(e);
@@ -418,6 +425,7 @@ impl Scan {
             batches: self.counts.batches.load(Ordering::Relaxed),
             seen,
             resolve_seconds: self.resolve_seconds,
+            peak_bytes: self.context.peak_bytes() as u64,
             changes: changes
                 .iter()
                 .map(|c| ChangeReport { source: c.source.clone(), what: c.what.clone() })
@@ -453,12 +461,12 @@ fn consumed(entry: &Entry) -> Error {
         .with_hint("a stream is read once; scan it again to read it again")
 }
 
-fn entries(options: &ScanOptions) -> Result<Vec<Entry>> {
+fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut patterns: Vec<String> = Vec::new();
     let flush = |patterns: &mut Vec<String>, entries: &mut Vec<Entry>| -> Result<()> {
         if !patterns.is_empty() {
-            for path in store::list_all(patterns)? {
+            for path in stores.list(patterns)? {
                 entries.push(Entry { name: path.clone(), path: Some(path), stream: 0 });
             }
             patterns.clear();

@@ -11,7 +11,7 @@
 //! live inside of [`ResolvedBatches::refill`] only. After an error nothing more is given.
 //!
 //! # Cost
-//! At most [`AHEAD_BYTES`] of unpacked rows ahead, and one file more.
+//! Unpacked rows ahead as `memory_limit` leaves room for, and one batch more for each thread.
 //!
 //! # Not here
 //! One file (`file`); one schema (`plait_core::schema`).
@@ -28,9 +28,8 @@ use plait_core::{Error, Kind, Result};
 use super::file::{self, FileReader};
 use super::size::{batch_bytes, split};
 use super::{Plan, Scan, SourceStream};
+use crate::context::Charge;
 
-/// Unpacked rows that wait, at most.
-const AHEAD_BYTES: u64 = 64 << 20;
 /// Files that are open or wait, at most.
 const LANES_MAX: usize = 64;
 
@@ -57,7 +56,7 @@ struct Lane {
     row: u64,
     /// Rows that are asked of it.
     rows_max: u64,
-    ready: VecDeque<RecordBatch>,
+    ready: VecDeque<(RecordBatch, Charge)>,
     ready_bytes: usize,
     done: bool,
     failed: Option<Error>,
@@ -90,7 +89,7 @@ impl ResolvedBatches {
                 continue;
             }
             if let Some(front) = self.lanes.front_mut() {
-                if let Some(batch) = front.ready.pop_front() {
+                if let Some((batch, _charge)) = front.ready.pop_front() {
                     front.ready_bytes -=
                         batch_bytes(&batch, 0, batch.num_rows()).min(front.ready_bytes);
                     self.ready.push_back(batch);
@@ -136,7 +135,8 @@ impl ResolvedBatches {
             .map(|l| l.rows_max.saturating_sub(l.row))
             .fold(0, u64::saturating_add);
         while self.lanes.len() < LANES_MAX
-            && (bytes < AHEAD_BYTES || self.lanes.len() < self.scan.threads)
+            && (bytes < self.scan.shares.ahead as u64
+                || self.lanes.len() < self.scan.shares.threads)
             && rows < self.left
         {
             let Some(footer) = known.get(self.next).and_then(|known| known.footer.as_ref()) else {
@@ -167,8 +167,7 @@ impl ResolvedBatches {
     /// Fills all lanes that are not full.
     fn refill(&mut self) -> Result<()> {
         self.add_lanes();
-        let share = AHEAD_BYTES / self.lanes.len().max(1) as u64;
-        let share = usize::try_from(share).unwrap_or(usize::MAX).max(1);
+        let share = (self.scan.shares.ahead / self.lanes.len().max(1)).max(1);
         let scan = &self.scan;
         let wait: Vec<Mutex<&mut Lane>> = self
             .lanes
@@ -185,7 +184,7 @@ impl ResolvedBatches {
                 }
             }
         };
-        on_threads(scan.threads.min(wait.len()), &work)
+        on_threads(scan.shares.threads.min(wait.len()), &work)
     }
 
     fn stream_batch(&mut self) -> Result<()> {
@@ -208,7 +207,7 @@ impl ResolvedBatches {
         let adapted = adapter.and_then(|adapter| adapter.apply_at(&batch, *row));
         let adapted = adapted.map_err(|e| e.with_path(name))?;
         *row += batch.num_rows() as u64;
-        self.ready.extend(split(adapted, self.scan.rows_max, self.scan.bytes_max));
+        self.ready.extend(split(adapted, self.scan.rows_max, self.scan.shares.batch));
         Ok(())
     }
 }
@@ -234,7 +233,7 @@ fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
     let path = entry.name.as_str();
     if lane.reader.is_none() {
         scan.counts.opened.fetch_add(1, Ordering::Relaxed);
-        let (source, metadata, footer) = file::open(path)?;
+        let (source, metadata, footer) = file::open(path, &scan.stores)?;
         if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
             return Err(Error::new(
                 Kind::SourceChanged,
@@ -245,7 +244,7 @@ fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
         }
         let leaves = frozen.leaves(metadata.schema());
         let rows = usize::try_from(lane.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
-        let reader = FileReader::new(&source, metadata, &leaves, rows, scan.bytes_max)?;
+        let reader = FileReader::new(scan, &source, metadata, &leaves, rows)?;
         let shape = shapes
             .get(known.class)
             .ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
@@ -272,7 +271,10 @@ fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
         let adapted = adapter.apply_at(&batch, lane.row).map_err(|e| e.with_path(path))?;
         lane.row += batch.num_rows() as u64;
         lane.ready_bytes += batch_bytes(&adapted, 0, adapted.num_rows());
-        lane.ready.extend(split(adapted, scan.rows_max, scan.bytes_max));
+        for part in split(adapted, scan.rows_max, scan.shares.batch) {
+            let charge = scan.context.charge(batch_bytes(&part, 0, part.num_rows()));
+            lane.ready.push_back((part, charge));
+        }
     }
     Ok(())
 }
