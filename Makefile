@@ -16,8 +16,9 @@ PROFILE := fast
 export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 RUST_PACKAGES := --workspace --exclude plait-py
-# What is measured has no assertions. Dependencies have none anyway, and are not compiled again.
-BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 \
+# What is measured has no assertions, and is not cut into pieces that cannot be inlined into each other, as incremental builds
+# are. Dependencies are the same anyway, and are not compiled again.
+BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
 .PHONY: setup build demo test test-rust test-python test-spark java lint bench bench-rust callgrind clean

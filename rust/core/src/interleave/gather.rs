@@ -26,7 +26,7 @@ use arrow_array::types::{
 };
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeBinaryArray, GenericByteArray,
-    NullArray, PrimitiveArray, downcast_primitive,
+    GenericByteViewArray, NullArray, PrimitiveArray, downcast_primitive,
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
@@ -36,7 +36,7 @@ use super::{dictionary, kernel, nested, run_end};
 use crate::{Error, Kind, Result};
 
 /// Views of values that are longer have them in a buffer.
-const VIEW_BYTES_MAX: u32 = 12;
+pub(super) const VIEW_BYTES_MAX: u32 = 12;
 
 /// What is the same for all levels of one gather.
 #[derive(Clone, Copy, Debug)]
@@ -207,74 +207,99 @@ fn fixed_size_binary(values: &[&dyn Array], selection: &Selection, width: i32) -
 /// Views keep their bytes where they are: buffers are shared, and only those that are used.
 fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
-    let arrays = typed::<arrow_array::GenericByteViewArray<T>>(values)?;
-    let sources: Vec<&[u128]> = arrays.iter().map(|array| &**array.views()).collect();
+    let arrays = typed::<GenericByteViewArray<T>>(values)?;
     if arrays.iter().all(|array| array.data_buffers().is_empty()) {
-        let views = kernel::views(&sources, selection, |_, view| view);
-        return Ok(Arc::new(kernel::view_array::<T>(views.into(), Vec::new(), nulls)));
+        let sources: Vec<&[u8]> =
+            arrays.iter().map(|array| array.views().inner().as_slice()).collect();
+        let views = kernel::fixed(&sources, size_of::<u128>(), selection);
+        let views = ScalarBuffer::new(views, 0, selection.len());
+        return Ok(Arc::new(kernel::view_array::<T>(views, Vec::new(), nulls)));
     }
-    let mut buffers = Buffers::new(arrays.iter().map(|array| &array.data_buffers()[..]).collect());
-    let views = kernel::views(&sources, selection, |array, view| buffers.remap(array, view));
-    Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
+    let mut places = Places::new(arrays.iter().map(|array| &array.data_buffers()[..]))?;
+    let sources: Vec<_> = arrays
+        .iter()
+        .zip(&places.bases)
+        .map(|(array, (base, buffers))| kernel::ViewSource {
+            views: array.views(),
+            base: *base,
+            buffers: *buffers,
+        })
+        .collect();
+    let mut views = kernel::views(&sources, &places.numbers, &mut places.used, selection);
+    let buffers = places.used_by(&mut views);
+    Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers, nulls)))
 }
 
-/// The buffers that the views of an output lead to.
-struct Buffers<'a> {
-    sources: Vec<&'a [Buffer]>,
-    /// Where the places of each array begin.
-    bases: Vec<usize>,
-    /// The place of each buffer in the output.
-    places: Vec<u32>,
-    used: Vec<Buffer>,
-    seen: std::collections::BTreeMap<(usize, usize), u32>,
+/// The buffers of many arrays of views, each numbered once however many have it; place 0 is no buffer.
+struct Places<'a> {
+    /// First place and number of buffers of each array.
+    bases: Vec<(u32, u32)>,
+    /// For each place, the number of its buffer in the output.
+    numbers: Vec<u32>,
+    /// Buffers by number.
+    buffers: Vec<&'a Buffer>,
+    /// Places that a view leads to.
+    used: Vec<bool>,
 }
 
-impl<'a> Buffers<'a> {
-    const NONE: u32 = u32::MAX;
-
-    fn new(sources: Vec<&'a [Buffer]>) -> Self {
-        let mut total = 0;
-        let mut bases = Vec::with_capacity(sources.len());
-        for buffers in &sources {
-            bases.push(total);
-            total += buffers.len();
+impl<'a> Places<'a> {
+    fn new(arrays: impl Iterator<Item = &'a [Buffer]>) -> Result<Self> {
+        let too_many = |_| Error::new(Kind::Unsupported, "more buffers of views than 32 bits count");
+        let (mut bases, mut buffers) = (Vec::new(), Vec::new());
+        for array in arrays {
+            let base = u32::try_from(buffers.len() + 1).map_err(too_many)?;
+            bases.push((base, u32::try_from(array.len()).map_err(too_many)?));
+            buffers.extend(array);
         }
-        let places = vec![Self::NONE; total];
-        Self { sources, bases, places, used: Vec::new(), seen: Default::default() }
-    }
-
-    #[inline(always)]
-    fn remap(&mut self, array: usize, view: u128) -> u128 {
-        #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
-        let (len, buffer) = (view as u32, (view >> 64) as u32);
-        if len <= VIEW_BYTES_MAX {
-            return view;
-        }
-        let base = self.bases.get(array).copied().unwrap_or(0);
-        let mut place = self.places.get(base + buffer as usize).copied().unwrap_or(Self::NONE);
-        if place == Self::NONE {
-            place = self.place(array, buffer as usize);
-            if place == Self::NONE {
-                return 0; // leads nowhere, which only null rows may do
+        u32::try_from(buffers.len() + 1).map_err(too_many)?;
+        // Equal buffers behind each other, the first of them first.
+        let id = |(place, buffer): (usize, &&Buffer)| (buffer.as_ptr() as usize, buffer.len(), place);
+        let mut sorted: Vec<(usize, usize, usize)> = (1..).zip(&buffers).map(id).collect();
+        sorted.sort_unstable();
+        let mut firsts: Vec<usize> = (0..=buffers.len()).collect();
+        for pair in sorted.windows(2) {
+            if let [(a, a_len, first), (b, b_len, place)] = pair
+                && (a, a_len) == (b, b_len)
+            {
+                firsts[*place] = firsts[*first];
             }
         }
-        (view & !(u128::from(u32::MAX) << 64)) | (u128::from(place) << 64)
+        let (mut numbers, mut different) = (vec![0; firsts.len()], Vec::new());
+        for (place, buffer) in (1..).zip(buffers) {
+            if firsts[place] == place {
+                numbers[place] = u32::try_from(different.len()).map_err(too_many)?;
+                different.push(buffer);
+            } else {
+                numbers[place] = numbers[firsts[place]];
+            }
+        }
+        Ok(Self { bases, used: vec![false; numbers.len()], numbers, buffers: different })
     }
 
-    #[cold]
-    fn place(&mut self, array: usize, index: usize) -> u32 {
-        let Some(buffer) = self.sources.get(array).and_then(|buffers| buffers.get(index)) else {
-            return Self::NONE;
-        };
-        let id = (buffer.as_ptr() as usize, buffer.len());
-        let place = *self.seen.entry(id).or_insert_with(|| {
-            self.used.push(buffer.clone());
-            u32::try_from(self.used.len() - 1).unwrap_or(Self::NONE)
-        });
-        if let Some(known) = self.places.get_mut(self.bases[array] + index) {
-            *known = place;
+    /// The buffers that are used, which `views` are made to lead to.
+    fn used_by(&self, views: &mut [u128]) -> Vec<Buffer> {
+        let mut is_used = vec![false; self.buffers.len()];
+        for (number, used) in self.numbers.iter().zip(&self.used).skip(1) {
+            is_used[*number as usize] |= used;
         }
-        place
+        if is_used.iter().all(|used| *used) {
+            return self.buffers.iter().map(|buffer| (*buffer).clone()).collect();
+        }
+        let (mut closer, mut buffers) = (Vec::with_capacity(is_used.len()), Vec::new());
+        for (buffer, used) in self.buffers.iter().zip(is_used) {
+            closer.push(buffers.len() as u128);
+            if used {
+                buffers.push((*buffer).clone());
+            }
+        }
+        for view in views {
+            #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
+            let (len, number) = (*view as u32, (*view >> 64) as u32);
+            if len > VIEW_BYTES_MAX {
+                *view = (*view & !(u128::from(u32::MAX) << 64)) | closer[number as usize] << 64;
+            }
+        }
+        buffers
     }
 }
 

@@ -22,7 +22,9 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::DataType;
 
+use super::kernel::{Vectored, vectored};
 use super::select::{Children, Selection, narrow, outside};
+use crate::run::{Run, SourceId};
 use crate::{Error, Kind, Result};
 
 /// An unsigned integer, of a selector or a key.
@@ -72,13 +74,14 @@ macro_rules! index {
             fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32> {
                 $narrowed(all)
             }
-            #[inline]
+            #[inline(always)]
             fn all_below(all: &[Self], limit: u64) -> bool {
                 let half = <$t>::MAX >> 1;
                 match limit.checked_sub(1).map(<$t>::try_from) {
                     None => all.is_empty(),
                     // The highest bit is set in `n` or in `last - n` if `n` is above `last`.
                     Some(Ok(last)) if last <= half => {
+                        // No branch a number: vector code.
                         all.iter().fold(0, |any, n| any | last.wrapping_sub(*n) | n) <= half
                     }
                     Some(Ok(last)) => all.iter().all(|n| *n <= last),
@@ -191,7 +194,21 @@ where
 
 /// Whether all are below `limit`.
 pub(super) fn all_below<T: Unsigned>(all: &[T], limit: u64) -> bool {
-    T::all_below(all, limit)
+    vectored(AllBelow { all, limit })
+}
+
+struct AllBelow<'a, T> {
+    all: &'a [T],
+    limit: u64,
+}
+
+impl<T: Unsigned> Vectored for AllBelow<'_, T> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        T::all_below(self.all, self.limit)
+    }
 }
 
 /// Runs are looked for in so many places, of so many rows each.
@@ -205,17 +222,45 @@ fn lowered<A: Unsigned, R: Unsigned>(
     cheap: bool,
 ) -> Result<Selection<'static>> {
     let run_rows = run_rows(arrays, rows);
-    if run_rows >= LONG_RUN_ROWS_MIN {
-        return long_runs(arrays, rows, lens);
-    }
+    let selectors = || Selectors { arrays: &arrays[..], rows: &rows[..], lens: &lens };
     let least = if cheap { CHEAP_RUN_ROWS_MIN } else { SELECTOR_RUN_ROWS_MIN };
-    if run_rows >= least || !narrow(&lens) {
-        return runs(arrays, rows, lens);
+    let is_narrow = narrow(&lens);
+    if run_rows < least && is_narrow {
+        if !vectored(AllInside(selectors())) {
+            return Err(first_outside(arrays, rows, &lens));
+        }
+        return Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), lens));
     }
-    if !all_inside(arrays, rows, &lens) {
+    // Lengths of runs are 32 bits wide.
+    if u32::try_from(rows.len()).is_err() {
+        return many(arrays, rows, lens);
+    }
+    let found = if run_rows >= LONG_RUN_ROWS_MIN {
+        vectored(LongRuns(selectors(), run_rows))
+    } else {
+        vectored(ShortRuns(selectors(), run_rows))
+    };
+    if !found.all_inside {
         return Err(first_outside(arrays, rows, &lens));
     }
-    Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), lens))
+    Ok(Selection::proved_runs(found.runs, rows.len(), lens))
+}
+
+/// More rows than a run can have.
+#[cold]
+fn many<A: Unsigned, R: Unsigned>(
+    arrays: &[A],
+    rows: &[R],
+    lens: Vec<usize>,
+) -> Result<Selection<'static>> {
+    let mut children = Children::new(lens);
+    for (array, row) in arrays.iter().zip(rows) {
+        let place = usize::try_from(array.wide()).ok().zip(usize::try_from(row.wide()).ok());
+        if !place.is_some_and(|(array, row)| children.push(array, row, 1).is_ok()) {
+            return Err(first_outside(arrays, rows, children.limits()));
+        }
+    }
+    Ok(children.finish())
 }
 
 /// Rows of a run, as far as samples tell; any answer is correct, one is quicker.
@@ -236,16 +281,31 @@ fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
     seen.checked_div(breaks).unwrap_or(usize::MAX)
 }
 
+/// Selectors of arrays of `lens` rows.
+struct Selectors<'a, A, R> {
+    arrays: &'a [A],
+    rows: &'a [R],
+    lens: &'a [usize],
+}
+
 /// Whether every row exists: at once where the largest row is below the shortest array.
-fn all_inside<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R], lens: &[usize]) -> bool {
-    if !A::all_below(arrays, lens.len() as u64) {
-        return false;
+struct AllInside<'a, A, R>(Selectors<'a, A, R>);
+
+impl<A: Unsigned, R: Unsigned> Vectored for AllInside<'_, A, R> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Selectors { arrays, rows, lens } = self.0;
+        if !A::all_below(arrays, lens.len() as u64) {
+            return false;
+        }
+        let shortest = lens.iter().copied().min().unwrap_or(0) as u64;
+        R::all_below(rows, shortest)
+            || arrays.iter().zip(rows).fold(true, |all, (array, row)| {
+                all & lens.get(array.as_usize()).is_some_and(|len| row.wide() < *len as u64)
+            })
     }
-    let shortest = lens.iter().copied().min().unwrap_or(0) as u64;
-    R::all_below(rows, shortest)
-        || arrays.iter().zip(rows).all(|(array, row)| {
-            lens.get(array.as_usize()).is_some_and(|len| row.wide() < *len as u64)
-        })
 }
 
 #[cold]
@@ -258,77 +318,93 @@ fn first_outside<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R], lens: &[usi
     outside(usize::try_from(array).unwrap_or(usize::MAX), row, 1, lens, at as u64)
 }
 
-/// As [`runs`]: quicker where runs are long, because a block of rows that follow takes a few steps.
-fn long_runs<A: Unsigned, R: Unsigned>(
-    arrays: &[A],
-    rows: &[R],
-    lens: Vec<usize>,
-) -> Result<Selection<'static>> {
-    let mut children = Children::new(lens);
-    let (mut all_arrays, mut all_rows) = (arrays, rows);
-    let mut all_inside = true;
-    while let (Some((array, rest)), Some((first, rest_rows))) =
-        (all_arrays.split_first(), all_rows.split_first())
-    {
-        let (mut next_arrays, mut next_rows, mut last) = (rest, rest_rows, *first);
-        while let (Some((block, rest)), Some((block_rows, rest_rows))) =
-            (next_arrays.split_first_chunk(), next_rows.split_first_chunk())
-            && A::are_all(block, *array)
-            && R::all_follow(block_rows, last)
-        {
-            (next_arrays, next_rows, last) = (rest, rest_rows, block_rows[BLOCK - 1]);
-        }
-        while let (Some((same, rest)), Some((row, rest_rows))) =
-            (next_arrays.split_first(), next_rows.split_first())
-            && same == array
-            && row.follows(last)
-        {
-            (next_arrays, next_rows, last) = (rest, rest_rows, *row);
-        }
-        let len = all_rows.len() - next_rows.len();
-        let place = usize::try_from(array.wide()).ok().zip(usize::try_from(first.wide()).ok());
-        all_inside &= place.is_some_and(|(array, row)| children.push(array, row, len).is_ok());
-        (all_arrays, all_rows) = (next_arrays, next_rows);
+/// Runs on their way out of selectors, each checked once.
+struct Found {
+    runs: Vec<Run>,
+    all_inside: bool,
+}
+
+impl Found {
+    fn new(rows: usize, run_rows: usize) -> Self {
+        // Samples may mislead: room for a few more.
+        Self { runs: Vec::with_capacity(rows / run_rows.max(1) * 5 / 4 + 16), all_inside: true }
     }
-    if !all_inside {
-        return Err(first_outside(arrays, rows, children.limits()));
+
+    /// A run of `len` rows, which is not 0 and fits 32 bits.
+    #[inline(always)]
+    fn push(&mut self, array: u64, start: u64, len: usize, lens: &[usize]) {
+        let rows = usize::try_from(array).ok().and_then(|array| lens.get(array));
+        let rows = rows.map_or(0, |rows| *rows as u64);
+        self.all_inside &= start < rows && len as u64 <= rows.wrapping_sub(start);
+        #[expect(clippy::cast_possible_truncation, reason = "what does not fit is not inside")]
+        let run = Run { start, len: len as u32, source: SourceId(array as u32) };
+        self.runs.push(run);
     }
-    Ok(children.finish())
+}
+
+/// As [`Runs`]: quicker where runs are long, because a block of rows that follow takes a few steps.
+struct LongRuns<'a, A, R>(Selectors<'a, A, R>, usize);
+
+impl<A: Unsigned, R: Unsigned> Vectored for LongRuns<'_, A, R> {
+    type Out = Found;
+
+    #[inline(always)]
+    fn run(self) -> Found {
+        let Selectors { arrays, rows, lens } = self.0;
+        let mut found = Found::new(rows.len(), self.1);
+        let (mut all_arrays, mut all_rows) = (arrays, rows);
+        while let (Some((array, rest)), Some((first, rest_rows))) =
+            (all_arrays.split_first(), all_rows.split_first())
+        {
+            let (mut next_arrays, mut next_rows, mut last) = (rest, rest_rows, *first);
+            while let (Some((block, rest)), Some((block_rows, rest_rows))) =
+                (next_arrays.split_first_chunk(), next_rows.split_first_chunk())
+                && A::are_all(block, *array)
+                && R::all_follow(block_rows, last)
+            {
+                (next_arrays, next_rows, last) = (rest, rest_rows, block_rows[BLOCK - 1]);
+            }
+            while let (Some((same, rest)), Some((row, rest_rows))) =
+                (next_arrays.split_first(), next_rows.split_first())
+                && same == array
+                && row.follows(last)
+            {
+                (next_arrays, next_rows, last) = (rest, rest_rows, *row);
+            }
+            found.push(array.wide(), first.wide(), all_rows.len() - next_rows.len(), lens);
+            (all_arrays, all_rows) = (next_arrays, next_rows);
+        }
+        found
+    }
 }
 
 /// Joins rows that follow each other, and checks each run once.
-fn runs<A: Unsigned, R: Unsigned>(
-    arrays: &[A],
-    rows: &[R],
-    lens: Vec<usize>,
-) -> Result<Selection<'static>> {
-    let len = rows.len().min(arrays.len());
-    let mut children = Children::new(lens);
-    let mut open = 0;
-    let mut close = |from: usize, to: usize| {
-        let array = usize::try_from(arrays[from].wide()).ok();
-        let start = usize::try_from(rows[from].wide()).ok();
-        let (Some(array), Some(start)) = (array, start) else { return false };
-        children.push(array, start, to - from).is_ok()
-    };
-    let mut all_inside = true;
-    for at in (1..len).step_by(64) {
-        let end = len.min(at + 64);
-        let mut mask = breaks(&arrays[at - 1..end], &rows[at - 1..end]);
-        while mask != 0 {
-            let next = at + mask.trailing_zeros() as usize;
-            all_inside &= close(open, next);
-            open = next;
-            mask &= mask - 1;
+struct ShortRuns<'a, A, R>(Selectors<'a, A, R>, usize);
+
+impl<A: Unsigned, R: Unsigned> Vectored for ShortRuns<'_, A, R> {
+    type Out = Found;
+
+    #[inline(always)]
+    fn run(self) -> Found {
+        let Selectors { arrays, rows, lens } = self.0;
+        let len = rows.len().min(arrays.len());
+        let mut found = Found::new(len, self.1);
+        let mut open = 0;
+        for at in (1..len).step_by(64) {
+            let end = len.min(at + 64);
+            let mut mask = breaks(&arrays[at - 1..end], &rows[at - 1..end]);
+            while mask != 0 {
+                let next = at + mask.trailing_zeros() as usize;
+                found.push(arrays[open].wide(), rows[open].wide(), next - open, lens);
+                open = next;
+                mask &= mask - 1;
+            }
         }
+        if len > 0 {
+            found.push(arrays[open].wide(), rows[open].wide(), len - open, lens);
+        }
+        found
     }
-    if len > 0 {
-        all_inside &= close(open, len);
-    }
-    if !all_inside {
-        return Err(first_outside(arrays, rows, children.limits()));
-    }
-    Ok(children.finish())
 }
 
 /// Bit `i` is set where row `i + 1` does not follow row `i`; at most 65 rows.

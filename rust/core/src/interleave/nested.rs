@@ -21,7 +21,7 @@ use arrow_array::{
     GenericListViewArray, MapArray, OffsetSizeTrait, PrimitiveArray, StructArray, UnionArray,
     downcast_primitive,
 };
-use arrow_buffer::{OffsetBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields, UnionMode};
 
 use super::gather::{self, Limits, invalid, mixed, nulls_of, overflow, typed};
@@ -90,11 +90,43 @@ fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericListArray<I>>(values)?;
     let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
-    let offsets: Vec<&[I]> = arrays.iter().map(|array| array.value_offsets()).collect();
-    let (offsets, taken) = elements(&below, selection, &offsets, O::IS_LARGE, limits)?;
-    let taken = gather::gather(&below, &taken, field.data_type(), limits)?;
+    let general = || {
+        let offsets: Vec<&[I]> = arrays.iter().map(|array| array.value_offsets()).collect();
+        let (offsets, taken) = elements(&below, selection, &offsets, O::IS_LARGE, limits)?;
+        Ok((offsets, gather::gather(&below, &taken, field.data_type(), limits)?))
+    };
+    let have_nulls = below.iter().any(|array| array.null_count() > 0);
+    // Elements of fixed width without nulls are bytes: one pass over the offsets finds and copies them.
+    macro_rules! wide {
+        ($t:ty) => {{
+            let raw = typed::<PrimitiveArray<$t>>(&below)?;
+            let sources: Vec<kernel::Texts<'_, I>> = arrays
+                .iter()
+                .zip(&raw)
+                .map(|(array, values)| (array.offsets(), kernel::raw(values)))
+                .collect();
+            let width = size_of::<<$t as ArrowPrimitiveType>::Native>();
+            let max = limits.offset_max(O::IS_LARGE);
+            let copied = kernel::elements::<I, O>(&sources, width, selection, max);
+            let (offsets, buffer) = copied.ok_or_else(|| overflow("elements of lists"))?;
+            Ok((offsets, plain::<$t>(buffer, field.data_type())?))
+        }};
+    }
+    let copied: Result<(OffsetBuffer<O>, ArrayRef)> = if have_nulls {
+        general()
+    } else {
+        downcast_primitive! { field.data_type() => (wide), _ => general() }
+    };
+    let (offsets, taken) = copied?;
     let array = GenericListArray::<O>::try_new(Arc::clone(field), offsets, taken, nulls);
     Ok(Arc::new(array.map_err(invalid)?))
+}
+
+/// The values of `buffer`, without nulls.
+fn plain<T: ArrowPrimitiveType>(buffer: Buffer, data_type: &DataType) -> Result<ArrayRef> {
+    let count = buffer.len() / size_of::<T::Native>();
+    let values = PrimitiveArray::<T>::try_new(ScalarBuffer::new(buffer, 0, count), None);
+    Ok(Arc::new(values.map_err(invalid)?.with_data_type(data_type.clone())))
 }
 
 /// Offsets of the lists that leave, and their elements.
@@ -198,9 +230,31 @@ fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     })?;
     let whole = lens.iter().zip(&used).filter(|(_, used)| **used).map(|(len, _)| len).sum();
 
+    let share = copied > whole;
+    let have_nulls = below.iter().any(|array| array.null_count() > 0);
+    if !share && !have_nulls {
+        macro_rules! wide {
+            ($t:ty) => {{
+                let raw = typed::<PrimitiveArray<$t>>(&below)?;
+                let sources: Vec<kernel::Views<'_, I>> = arrays
+                    .iter()
+                    .zip(&raw)
+                    .map(|(a, values)| (&a.offsets()[..], &a.sizes()[..], kernel::raw(values)))
+                    .collect();
+                if copied > limits.offset_max(O::IS_LARGE) {
+                    return Err(overflow("elements of lists"));
+                }
+                let width = size_of::<<$t as ArrowPrimitiveType>::Native>();
+                let lists = kernel::list_views::<I, O>(&sources, width, selection, copied);
+                let (offsets, sizes, buffer) = lists.ok_or_else(|| broken("lists"))?;
+                let taken = plain::<$t>(buffer, field.data_type())?;
+                return listed(field, (offsets, sizes), taken, nulls);
+            }};
+        }
+        downcast_primitive! { field.data_type() => (wide), _ => {} }
+    }
     let mut children = Children::new(lens.clone()).with_room(selection.len());
     let mut bases = Vec::new();
-    let share = copied > whole;
     if share {
         for (array, (len, used)) in lens.iter().zip(&used).enumerate() {
             bases.push(children.len());
@@ -228,8 +282,18 @@ fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
         return Err(overflow("elements of lists"));
     }
     let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
-    let (offsets, sizes) = (offsets.into(), sizes.into());
-    let array = GenericListViewArray::<O>::try_new(Arc::clone(field), offsets, sizes, taken, nulls);
+    listed(field, (offsets, sizes), taken, nulls)
+}
+
+/// Lists that may share elements, out of offsets and sizes.
+fn listed<O: OffsetSizeTrait>(
+    field: &FieldRef,
+    (offsets, sizes): (Vec<O>, Vec<O>),
+    taken: ArrayRef,
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef> {
+    let (field, offsets, sizes) = (Arc::clone(field), offsets.into(), sizes.into());
+    let array = GenericListViewArray::<O>::try_new(field, offsets, sizes, taken, nulls);
     Ok(Arc::new(array.map_err(invalid)?))
 }
 

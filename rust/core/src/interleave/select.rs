@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //! Every selected row is below the limit of its array, and there is a limit for every array that is
-//! named. The fields are private, and every constructor of this file checks it, except `proved`, which
-//! `lower` calls after `all_inside`.
+//! named. The fields are private, and every constructor of this file checks it, except `proved` and
+//! `proved_runs`, which `lower` calls after it has compared all.
 //!
 //! # Cost
 //! 16 bytes a run or 8 bytes a row.
@@ -131,6 +131,17 @@ impl<'a> Selection<'a> {
             "a selection has rows that do not exist"
         );
         Self { len: rows.rows.len(), form: Form::Rows(rows), limits: lens }
+    }
+
+    /// What `runs` of `len` rows select of arrays of `lens` rows; `lower` has proved that all exist.
+    pub(super) fn proved_runs(runs: Vec<Run>, len: usize, lens: Vec<usize>) -> Self {
+        debug_assert!(
+            runs.iter().all(|run| {
+                run.len > 0 && lens.get(run.source.index()).is_some_and(|n| run.end() <= *n as u64)
+            }),
+            "a selection has runs that do not exist"
+        );
+        Children { runs, len, limits: lens }.finish()
     }
 
     /// What `rows` select of one array of `len` rows.
