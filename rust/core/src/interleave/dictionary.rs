@@ -114,16 +114,22 @@ fn renumbered<K: ArrowDictionaryKeyType, U: Unsigned>(
     let shifts: Option<Vec<(U, U)>> = maps.iter().map(Map::shift::<U>).collect();
     let (keys, any) = if let Some(shifts) = shifts {
         let sources: Vec<_> = keys.zip(shifts).collect();
-        kernel::mapped(&sources, selection, |(base, last), key| {
-            (key.wrapping_add(base), key > last)
-        })
+        let (keys, bits) = kernel::mapped(&sources, selection, |(base, last): (U, U), key| {
+            // The highest bit is set in the key or in the difference if the key is above the last; and
+            // for some keys of large dictionaries, which are looked at again.
+            (key.wrapping_add(base), last.wrapping_sub(key) | key)
+        });
+        (keys, bits.is_high())
     } else {
         let tables: Vec<Vec<U>> = maps.iter().map(Map::table::<U>).collect();
         let sources: Vec<_> = keys.zip(tables.iter().map(Vec::as_slice)).collect();
-        kernel::mapped(&sources, selection, |table: &[U], key| match table.get(key.as_usize()) {
-            Some(key) => (*key, false),
-            None => (U::default(), true),
-        })
+        let (keys, bits) = kernel::mapped(&sources, selection, |table: &[U], key| {
+            match table.get(key.as_usize()) {
+                Some(key) => (*key, 0_u8),
+                None => (U::default(), 1),
+            }
+        });
+        (keys, bits != 0)
     };
     (Buffer::from_vec(keys), any)
 }

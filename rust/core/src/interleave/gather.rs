@@ -29,6 +29,7 @@ use arrow_array::{
     GenericByteViewArray, NullArray, PrimitiveArray, downcast_primitive,
 };
 use arrow_buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
+use arrow_data::ByteView;
 use arrow_schema::DataType;
 
 use super::select::Selection;
@@ -215,91 +216,55 @@ fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Resul
         let views = ScalarBuffer::new(views, 0, selection.len());
         return Ok(Arc::new(kernel::view_array::<T>(views, Vec::new(), nulls)));
     }
-    let mut places = Places::new(arrays.iter().map(|array| &array.data_buffers()[..]))?;
-    let sources: Vec<_> = arrays
-        .iter()
-        .zip(&places.bases)
-        .map(|(array, (base, buffers))| kernel::ViewSource {
-            views: array.views(),
-            base: *base,
-            buffers: *buffers,
-        })
-        .collect();
-    let mut views = kernel::views(&sources, &places.numbers, &mut places.used, selection);
-    let buffers = places.used_by(&mut views);
-    Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers, nulls)))
+    let (mut sources, mut places) = (Vec::with_capacity(arrays.len()), Vec::new());
+    for array in &arrays {
+        let buffers = array.data_buffers();
+        // Place 0 is no buffer.
+        let base = u32::try_from(places.len() + 1).map_err(too_many_buffers)?;
+        let count = u32::try_from(buffers.len()).map_err(too_many_buffers)?;
+        sources.push(kernel::ViewSource { views: array.views(), base, buffers: count });
+        places.extend((0..count).zip(buffers.iter()));
+    }
+    let mut steps = vec![kernel::NO_STEP; places.len() + 1];
+    steps[0] = 0;
+    let mut buffers = Buffers::default();
+    let (mut views, lead_nowhere) = kernel::views(&sources, &mut steps, selection, |place| {
+        places.get(place - 1).map_or(0, |(old, buffer)| u64::from(old ^ buffers.number(buffer)))
+    });
+    if lead_nowhere {
+        views.iter_mut().filter(|view| !buffers.have(**view)).for_each(|view| *view = 0);
+    }
+    Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
 }
 
-/// The buffers of many arrays of views, each numbered once however many have it; place 0 is no buffer.
-struct Places<'a> {
-    /// First place and number of buffers of each array.
-    bases: Vec<(u32, u32)>,
-    /// For each place, the number of its buffer in the output.
-    numbers: Vec<u32>,
-    /// Buffers by number.
-    buffers: Vec<&'a Buffer>,
-    /// Places that a view leads to.
-    used: Vec<bool>,
+fn too_many_buffers(_: std::num::TryFromIntError) -> Error {
+    Error::new(Kind::Unsupported, "more buffers of views than 32 bits count")
 }
 
-impl<'a> Places<'a> {
-    fn new(arrays: impl Iterator<Item = &'a [Buffer]>) -> Result<Self> {
-        let too_many = |_| Error::new(Kind::Unsupported, "more buffers of views than 32 bits count");
-        let (mut bases, mut buffers) = (Vec::new(), Vec::new());
-        for array in arrays {
-            let base = u32::try_from(buffers.len() + 1).map_err(too_many)?;
-            bases.push((base, u32::try_from(array.len()).map_err(too_many)?));
-            buffers.extend(array);
-        }
-        u32::try_from(buffers.len() + 1).map_err(too_many)?;
-        // Equal buffers behind each other, the first of them first.
-        let id = |(place, buffer): (usize, &&Buffer)| (buffer.as_ptr() as usize, buffer.len(), place);
-        let mut sorted: Vec<(usize, usize, usize)> = (1..).zip(&buffers).map(id).collect();
-        sorted.sort_unstable();
-        let mut firsts: Vec<usize> = (0..=buffers.len()).collect();
-        for pair in sorted.windows(2) {
-            if let [(a, a_len, first), (b, b_len, place)] = pair
-                && (a, a_len) == (b, b_len)
-            {
-                firsts[*place] = firsts[*first];
-            }
-        }
-        let (mut numbers, mut different) = (vec![0; firsts.len()], Vec::new());
-        for (place, buffer) in (1..).zip(buffers) {
-            if firsts[place] == place {
-                numbers[place] = u32::try_from(different.len()).map_err(too_many)?;
-                different.push(buffer);
-            } else {
-                numbers[place] = numbers[firsts[place]];
-            }
-        }
-        Ok(Self { bases, used: vec![false; numbers.len()], numbers, buffers: different })
+/// The buffers that the views of an output lead to, each once however many arrays have it.
+#[derive(Default)]
+struct Buffers {
+    used: Vec<Buffer>,
+    seen: std::collections::BTreeMap<(usize, usize), u32>,
+}
+
+impl Buffers {
+    /// Whether `view` is short or has its bytes in one of the buffers; others are those of null rows.
+    fn have(&self, view: u128) -> bool {
+        let view = ByteView::from(view);
+        let end = u64::from(view.offset) + u64::from(view.length);
+        let buffer = self.used.get(view.buffer_index as usize);
+        view.length <= VIEW_BYTES_MAX || buffer.is_some_and(|buffer| end <= buffer.len() as u64)
     }
 
-    /// The buffers that are used, which `views` are made to lead to.
-    fn used_by(&self, views: &mut [u128]) -> Vec<Buffer> {
-        let mut is_used = vec![false; self.buffers.len()];
-        for (number, used) in self.numbers.iter().zip(&self.used).skip(1) {
-            is_used[*number as usize] |= used;
-        }
-        if is_used.iter().all(|used| *used) {
-            return self.buffers.iter().map(|buffer| (*buffer).clone()).collect();
-        }
-        let (mut closer, mut buffers) = (Vec::with_capacity(is_used.len()), Vec::new());
-        for (buffer, used) in self.buffers.iter().zip(is_used) {
-            closer.push(buffers.len() as u128);
-            if used {
-                buffers.push((*buffer).clone());
-            }
-        }
-        for view in views {
-            #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
-            let (len, number) = (*view as u32, (*view >> 64) as u32);
-            if len > VIEW_BYTES_MAX {
-                *view = (*view & !(u128::from(u32::MAX) << 64)) | closer[number as usize] << 64;
-            }
-        }
-        buffers
+    #[cold]
+    fn number(&mut self, buffer: &Buffer) -> u32 {
+        let id = (buffer.as_ptr() as usize, buffer.len());
+        *self.seen.entry(id).or_insert_with(|| {
+            self.used.push(buffer.clone());
+            // There are fewer than places, which fit.
+            u32::try_from(self.used.len() - 1).unwrap_or(0)
+        })
     }
 }
 

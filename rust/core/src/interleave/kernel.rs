@@ -29,9 +29,7 @@ use arrow_array::{
     ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
     PrimitiveArray, RunArray,
 };
-use arrow_buffer::{
-    Buffer, MutableBuffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer,
-};
+use arrow_buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 
 use super::lower::all_below;
@@ -45,8 +43,10 @@ macro_rules! each_row {
         let (arrays, last_array) = arrays.as_chunks::<2>();
         let (numbers, last_number) = numbers.as_chunks::<2>();
         for (arrays, numbers) in arrays.iter().zip(numbers) {
-            let ((a0, a1), (n0, n1)) =
-                ($crate::interleave::kernel::halves(arrays), $crate::interleave::kernel::halves(numbers));
+            let ((a0, a1), (n0, n1)) = (
+                $crate::interleave::kernel::halves(arrays),
+                $crate::interleave::kernel::halves(numbers),
+            );
             {
                 let ($array, $row) = (a0, n0);
                 $body
@@ -68,7 +68,7 @@ mod mapped;
 mod texts;
 
 pub(super) use bits::{Bits, bits};
-pub(super) use mapped::{ViewSource, mapped, views};
+pub(super) use mapped::{NO_STEP, ViewSource, mapped, views};
 pub(super) use texts::{Texts, Views, bytes, elements, list_views, offsets};
 
 /// Work that is compiled twice, for any processor and for one with wide vectors.

@@ -10,11 +10,13 @@
 //!
 //! # Cost
 //! Two passes over the selectors, which compilers turn into vector code, where rows are single; one
-//! step a run, and a comparison a row, where they are not. Samples tell which; long runs are followed in
-//! blocks. Where a row is a load and a store, runs must be longer before finding them pays.
+//! step a run, and a comparison a row, which are vector code too, where they are not. Samples tell which.
+//! Where a row is a load and a store, runs must be longer before finding them pays.
 //!
 //! # Not here
 //! Copying.
+
+use std::ops::BitOr;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -28,16 +30,16 @@ use crate::run::{Run, SourceId};
 use crate::{Error, Kind, Result};
 
 /// An unsigned integer, of a selector or a key.
-pub(super) trait Unsigned: ArrowNativeType + Ord {
+pub(super) trait Unsigned: ArrowNativeType + Ord + BitOr<Output = Self> {
     fn wide(self) -> u64;
     /// The sum, without what does not fit.
     fn wrapping_add(self, other: Self) -> Self;
+    /// The difference, from the other end where it is below 0.
+    fn wrapping_sub(self, other: Self) -> Self;
+    /// Whether the highest bit is set.
+    fn is_high(self) -> bool;
     /// Whether `self` follows `before`.
     fn follows(self, before: Self) -> bool;
-    /// Whether a block is nothing but `one`.
-    fn are_all(block: &[Self; BLOCK], one: Self) -> bool;
-    /// Whether a block follows `before`, each of the one before it.
-    fn all_follow(block: &[Self; BLOCK], before: Self) -> bool;
     /// Numbers that fit 32 bits, in 32 bits.
     fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32>;
     /// Whether all are below `limit`.
@@ -56,20 +58,17 @@ macro_rules! index {
                 <$t>::wrapping_add(self, other)
             }
             #[inline(always)]
+            fn wrapping_sub(self, other: Self) -> Self {
+                <$t>::wrapping_sub(self, other)
+            }
+            #[inline(always)]
+            fn is_high(self) -> bool {
+                self > <$t>::MAX >> 1
+            }
+            #[inline(always)]
             fn follows(self, before: Self) -> bool {
                 // Nothing follows the largest number.
                 (self == before.wrapping_add(1)) & (self != 0)
-            }
-            #[inline(always)]
-            fn are_all(block: &[Self; BLOCK], one: Self) -> bool {
-                block.iter().fold(0, |any, n| any | (n ^ one)) == 0
-            }
-            #[inline(always)]
-            fn all_follow(block: &[Self; BLOCK], before: Self) -> bool {
-                const STEPS: [$t; BLOCK] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
-                let steps = block.iter().zip(&STEPS);
-                let differ = |any, (n, step): (&$t, &$t)| any | (n ^ before.wrapping_add(*step));
-                before.checked_add(16).is_some() & (steps.fold(0, differ) == 0)
             }
             fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32> {
                 $narrowed(all)
@@ -105,13 +104,7 @@ index!(
 const SELECTOR_RUN_ROWS_MIN: usize = 6;
 
 /// The same where a row is a load and a store.
-const CHEAP_RUN_ROWS_MIN: usize = 16;
-
-/// Runs that are longer are followed in blocks of rows.
-const LONG_RUN_ROWS_MIN: usize = 128;
-
-/// Rows of a block.
-const BLOCK: usize = 16;
+const CHEAP_RUN_ROWS_MIN: usize = 12;
 
 /// Whether a row of a type, without validity, is a load and a store.
 pub(super) fn are_rows_cheap(data_type: &DataType) -> bool {
@@ -215,6 +208,9 @@ impl<T: Unsigned> Vectored for AllBelow<'_, T> {
 const SAMPLES: usize = 8;
 const SAMPLE_ROWS: usize = 32;
 
+/// Each place is as many rows further behind its beginning.
+const SAMPLE_SKIP: usize = 13;
+
 fn lowered<A: Unsigned, R: Unsigned>(
     arrays: &ScalarBuffer<A>,
     rows: &ScalarBuffer<R>,
@@ -235,11 +231,7 @@ fn lowered<A: Unsigned, R: Unsigned>(
     if u32::try_from(rows.len()).is_err() {
         return many(arrays, rows, lens);
     }
-    let found = if run_rows >= LONG_RUN_ROWS_MIN {
-        vectored(LongRuns(selectors(), run_rows))
-    } else {
-        vectored(ShortRuns(selectors(), run_rows))
-    };
+    let found = vectored(JoinedRuns(selectors(), run_rows));
     if !found.all_inside {
         return Err(first_outside(arrays, rows, &lens));
     }
@@ -256,7 +248,7 @@ fn many<A: Unsigned, R: Unsigned>(
     let mut children = Children::new(lens);
     for (array, row) in arrays.iter().zip(rows) {
         let place = usize::try_from(array.wide()).ok().zip(usize::try_from(row.wide()).ok());
-        if !place.is_some_and(|(array, row)| children.push(array, row, 1).is_ok()) {
+        if place.is_none_or(|(array, row)| children.push(array, row, 1).is_err()) {
             return Err(first_outside(arrays, rows, children.limits()));
         }
     }
@@ -267,10 +259,12 @@ fn many<A: Unsigned, R: Unsigned>(
 fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
     let step = (rows.len() / SAMPLES).max(SAMPLE_ROWS);
     let (mut seen, mut breaks) = (0_usize, 0_usize);
-    for (arrays, rows) in arrays.chunks(step).zip(rows.chunks(step)) {
-        let (arrays, rows) = (arrays.iter().take(SAMPLE_ROWS), rows.iter().take(SAMPLE_ROWS));
+    for (i, (arrays, rows)) in arrays.chunks(step).zip(rows.chunks(step)).enumerate() {
+        // Runs that begin at multiples of a power of two should not hide where they begin.
+        let skipped = (i * SAMPLE_SKIP).min(rows.len().saturating_sub(SAMPLE_ROWS));
+        let arrays = arrays.iter().skip(skipped).take(SAMPLE_ROWS);
         let mut before = None;
-        for (array, row) in arrays.zip(rows) {
+        for (array, row) in arrays.zip(rows.iter().skip(skipped)) {
             if let Some((a, r)) = before {
                 seen += 1;
                 breaks += usize::from(*array != a || !row.follows(r));
@@ -278,7 +272,7 @@ fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
             before = Some((*array, *row));
         }
     }
-    seen.checked_div(breaks).unwrap_or(usize::MAX)
+    seen.checked_div(breaks).unwrap_or(seen)
 }
 
 /// Selectors of arrays of `lens` rows.
@@ -342,46 +336,10 @@ impl Found {
     }
 }
 
-/// As [`Runs`]: quicker where runs are long, because a block of rows that follow takes a few steps.
-struct LongRuns<'a, A, R>(Selectors<'a, A, R>, usize);
-
-impl<A: Unsigned, R: Unsigned> Vectored for LongRuns<'_, A, R> {
-    type Out = Found;
-
-    #[inline(always)]
-    fn run(self) -> Found {
-        let Selectors { arrays, rows, lens } = self.0;
-        let mut found = Found::new(rows.len(), self.1);
-        let (mut all_arrays, mut all_rows) = (arrays, rows);
-        while let (Some((array, rest)), Some((first, rest_rows))) =
-            (all_arrays.split_first(), all_rows.split_first())
-        {
-            let (mut next_arrays, mut next_rows, mut last) = (rest, rest_rows, *first);
-            while let (Some((block, rest)), Some((block_rows, rest_rows))) =
-                (next_arrays.split_first_chunk(), next_rows.split_first_chunk())
-                && A::are_all(block, *array)
-                && R::all_follow(block_rows, last)
-            {
-                (next_arrays, next_rows, last) = (rest, rest_rows, block_rows[BLOCK - 1]);
-            }
-            while let (Some((same, rest)), Some((row, rest_rows))) =
-                (next_arrays.split_first(), next_rows.split_first())
-                && same == array
-                && row.follows(last)
-            {
-                (next_arrays, next_rows, last) = (rest, rest_rows, *row);
-            }
-            found.push(array.wide(), first.wide(), all_rows.len() - next_rows.len(), lens);
-            (all_arrays, all_rows) = (next_arrays, next_rows);
-        }
-        found
-    }
-}
-
 /// Joins rows that follow each other, and checks each run once.
-struct ShortRuns<'a, A, R>(Selectors<'a, A, R>, usize);
+struct JoinedRuns<'a, A, R>(Selectors<'a, A, R>, usize);
 
-impl<A: Unsigned, R: Unsigned> Vectored for ShortRuns<'_, A, R> {
+impl<A: Unsigned, R: Unsigned> Vectored for JoinedRuns<'_, A, R> {
     type Out = Found;
 
     #[inline(always)]
@@ -390,8 +348,8 @@ impl<A: Unsigned, R: Unsigned> Vectored for ShortRuns<'_, A, R> {
         let len = rows.len().min(arrays.len());
         let mut found = Found::new(len, self.1);
         let mut open = 0;
-        for at in (1..len).step_by(64) {
-            let end = len.min(at + 64);
+        for at in (1..len).step_by(BLOCK) {
+            let end = len.min(at + BLOCK);
             let mut mask = breaks(&arrays[at - 1..end], &rows[at - 1..end]);
             while mask != 0 {
                 let next = at + mask.trailing_zeros() as usize;
@@ -407,30 +365,46 @@ impl<A: Unsigned, R: Unsigned> Vectored for ShortRuns<'_, A, R> {
     }
 }
 
+/// Rows that are compared at once, each with the one before it.
+const HALF: usize = 32;
+const BLOCK: usize = 2 * HALF;
+
 /// Bit `i` is set where row `i + 1` does not follow row `i`; at most 65 rows.
 #[inline(always)]
 fn breaks<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> u64 {
-    let flag = |(a, r): (&[A], &[R])| match (a, r) {
-        ([a0, a1, ..], [r0, r1, ..]) => u8::from((a0 != a1) | !r1.follows(*r0)),
-        _ => 0,
-    };
-    let mut flags = [0_u8; 64];
-    if let (Some(a), Some(r)) = (arrays.first_chunk::<65>(), rows.first_chunk::<65>()) {
-        // Known lengths make vector code.
-        for i in 0..64 {
-            flags[i] = u8::from((a[i] != a[i + 1]) | !r[i + 1].follows(r[i]));
-        }
-    } else {
-        for (to, pair) in flags.iter_mut().zip(arrays.windows(2).zip(rows.windows(2))) {
-            *to = flag(pair);
-        }
+    if let (Some(a), Some(r)) = (arrays.first_chunk::<HALF_ROWS>(), rows.first_chunk())
+        && let (Some(a2), Some(r2)) = (arrays.last_chunk::<HALF_ROWS>(), rows.last_chunk())
+        && arrays.len() == BLOCK + 1
+    {
+        return u64::from(breaks_of_half(a, r)) | u64::from(breaks_of_half(a2, r2)) << HALF;
     }
-    let (eights, _) = flags.as_chunks::<8>();
-    eights.iter().zip(0..).fold(0, |mask, (eight, i)| {
-        // Moves the lowest bit of every byte into one byte: bit `i` of byte `i`.
-        let byte = u64::from_le_bytes(*eight).wrapping_mul(0x0102_0408_1020_4080) >> 56;
-        mask | byte << (8 * i)
+    let pairs = (0..).zip(arrays.windows(2).zip(rows.windows(2)));
+    pairs.fold(0, |mask, (i, pair)| match pair {
+        ([a0, a1], [r0, r1]) => mask | u64::from((a0 != a1) | !r1.follows(*r0)) << i,
+        _ => mask,
     })
+}
+
+/// Half a block, and the row before it.
+const HALF_ROWS: usize = HALF + 1;
+
+/// The same for 33 rows: known lengths, and bits that are chosen instead of shifted, make vector code.
+#[inline(always)]
+fn breaks_of_half<A: Unsigned, R: Unsigned>(a: &[A; HALF_ROWS], r: &[R; HALF_ROWS]) -> u32 {
+    const BITS: [u32; HALF] = {
+        let (mut bits, mut i) = ([0; HALF], 0);
+        while i < HALF {
+            bits[i] = 1 << i;
+            i += 1;
+        }
+        bits
+    };
+    let mut mask = 0;
+    for i in 0..HALF {
+        let is_break = (a[i] != a[i + 1]) | !r[i + 1].follows(r[i]);
+        mask |= if is_break { BITS[i] } else { 0 };
+    }
+    mask
 }
 
 /// A selector as 64-bit numbers.

@@ -5,23 +5,26 @@
 //! ```
 //!
 //! # Invariants
-//! Neighbours of one run of one array stay one run. No row is expanded.
+//! Neighbours of one run of one array stay one run. No value is expanded.
 //!
 //! # Cost
-//! A binary search a run of the selection, unless it goes on where its array was left; and a step a run of
-//! the arrays.
+//! Where rows are single, 4 bytes a row of the arrays for a table of their runs, a look into it a row that
+//! leaves. Else, or where the table would be large beside what is selected, a binary search a run of the
+//! selection, unless it goes on where its array was left; and a step a run of the arrays.
 //!
 //! # Not here
 //! Copying the values (`gather`).
 
+use std::sync::Arc;
+
 use arrow_array::types::{Int16Type, Int32Type, Int64Type, RunEndIndexType};
-use arrow_array::{Array, ArrayRef, RunArray};
-use arrow_buffer::{ArrowNativeType, ScalarBuffer};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, RunArray, UInt32Array};
+use arrow_buffer::{ArrowNativeType, ScalarBuffer, ToByteSlice};
 use arrow_schema::{DataType, FieldRef};
 
 use super::gather::{self, Limits, mixed, typed};
-use super::kernel;
-use super::select::{Children, Selection, broken};
+use super::select::{Children, Form, Rows, Selection, broken, narrow};
+use super::{kernel, lower};
 use crate::{Error, Kind, Result};
 
 /// The selected rows, run-end encoded.
@@ -53,7 +56,14 @@ fn runs<R: RunEndIndexType>(
             .with_hint("export a stream of chunks, or encode with wider run ends"));
     }
     let arrays = typed::<RunArray<R>>(values)?;
-    let lens = arrays.iter().map(|array| array.values().len()).collect();
+    let lens: Vec<usize> = arrays.iter().map(|array| array.values().len()).collect();
+    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    if let Form::Rows(rows) = selection.form()
+        && let Some((ends, taken)) = single_rows(&arrays, &lens, selection, rows)?
+    {
+        let taken = gather::gather(&below, &taken, field.data_type(), limits)?;
+        return Ok(kernel::run_ends::<R>(out.clone(), ends.into(), taken, selection.len()));
+    }
     let mut children = Children::new(lens).with_room(selection.ranges());
     let mut ends: Vec<R::Native> = Vec::new();
     let mut done = 0;
@@ -87,11 +97,77 @@ fn runs<R: RunEndIndexType>(
         }
         Ok(())
     })?;
-    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
     let taken = gather::gather(&below, &children.finish(), field.data_type(), limits)?;
     let ends = ScalarBuffer::from(ends);
     Ok(kernel::run_ends::<R>(out.clone(), ends, taken, selection.len()))
 }
+
+/// A table of the runs of all rows pays if it has at most as many rows for each one that is selected, and
+/// for each run: else there is little to select, or few ends to search.
+const TABLE_ROWS_MAX: usize = 8;
+
+/// Ends of the runs that leave, and the values that they have.
+type Ends<R> = (Vec<<R as ArrowPrimitiveType>::Native>, Selection<'static>);
+
+/// Single rows, looked up in a table of the run of every row; `None` where a table does not pay.
+fn single_rows<R: RunEndIndexType>(
+    arrays: &[&RunArray<R>],
+    lens: &[usize],
+    selection: &Selection,
+    rows: &Rows,
+) -> Result<Option<Ends<R>>> {
+    let all: usize = arrays.iter().map(|array| array.len()).sum();
+    let runs: usize = lens.iter().sum();
+    if all / TABLE_ROWS_MAX > selection.len().min(runs) || !narrow(lens) {
+        return Ok(None);
+    }
+    let tables: Vec<Vec<u32>> = arrays.iter().map(|array| table(array)).collect();
+    if arrays.iter().zip(&tables).any(|(array, table)| array.len() != table.len()) {
+        return Err(broken("runs"));
+    }
+    let tables: Vec<&[u8]> = tables.iter().map(|table| table.to_byte_slice()).collect();
+    let found = kernel::fixed(&tables, size_of::<u32>(), selection);
+    let found: &[u32] = found.typed_data();
+    // Each row is written; the next one overwrites it if it goes on with the same run. No branch a row.
+    let len = selection.len();
+    let (mut sources, mut places) = (vec![0_u32; len], vec![0_u32; len]);
+    let mut ends = vec![R::Native::default(); len];
+    let (mut count, mut before) = (0_usize, None);
+    for (i, (array, place)) in rows.as_slices().0.iter().zip(found).enumerate() {
+        count += usize::from(before != Some((*array, *place)));
+        before = Some((*array, *place));
+        let at = count - 1;
+        if let (Some(source), Some(to), Some(end)) =
+            (sources.get_mut(at), places.get_mut(at), ends.get_mut(at))
+        {
+            (*source, *to, *end) = (*array, *place, R::Native::usize_as(i + 1));
+        }
+    }
+    sources.truncate(count);
+    places.truncate(count);
+    ends.truncate(count);
+    let sources: ArrayRef = Arc::new(UInt32Array::from(sources));
+    let places: ArrayRef = Arc::new(UInt32Array::from(places));
+    Ok(Some((ends, lower::lower(&sources, &places, lens.to_vec(), false)?)))
+}
+
+/// The run of every row.
+fn table<R: RunEndIndexType>(array: &RunArray<R>) -> Vec<u32> {
+    let (offset, len) = (array.offset(), array.len());
+    let mut table: Vec<u32> = Vec::with_capacity(len + TABLE_STEP);
+    for (run, end) in (0..).zip(array.run_ends().values()) {
+        let end = end.as_usize().saturating_sub(offset).min(len);
+        // In steps of known length, the last of which is cut off: most runs are short.
+        while table.len() < end {
+            table.extend_from_slice(&[run; TABLE_STEP]);
+        }
+        table.truncate(end);
+    }
+    table
+}
+
+/// Rows of a run that are written at once.
+const TABLE_STEP: usize = 8;
 
 /// The run of row `at`: `place` or the one behind it, if they have it.
 #[inline]

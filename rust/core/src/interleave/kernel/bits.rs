@@ -164,4 +164,3 @@ impl Words {
         Buffer::from_vec(self.done)
     }
 }
-

@@ -11,42 +11,53 @@
 
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
+use std::ops::BitOr;
+
 use super::super::gather::VIEW_BYTES_MAX;
 use super::super::select::{Form, Selection};
 use super::{Vectored, start, vectored};
 
-/// The selected values, each changed by `change` and what there is of its array; and whether any is bad.
-pub(in super::super) fn mapped<T: Copy, C: Copy>(
+/// The selected values, each changed by `change` and what there is of its array; and all bits that are set in
+/// any of the second results. Bits and not a truth: a byte of a register that is set waits, on many
+/// processors, for whatever the register had before, and that is a load of the row before.
+pub(in super::super) fn mapped<T: Copy, C: Copy, B: BitOr<Output = B> + Default + Copy>(
     sources: &[(&[T], C)],
     selection: &Selection,
-    change: impl Fn(C, T) -> (T, bool),
-) -> (Vec<T>, bool) {
+    change: impl FnMut(C, T) -> (T, B),
+) -> (Vec<T>, B) {
     for ((source, _), limit) in sources.iter().zip(selection.limits()) {
         assert!(*limit <= source.len(), "array is too short");
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let mut out = Vec::with_capacity(selection.len());
-    let any = vectored(Mapped { sources, selection, change, next: out.as_mut_ptr() });
+    let next = out.as_mut_ptr();
+    let any = vectored(Mapped { sources, selection, change, next, bits: B::default() });
     // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are written.
     unsafe { out.set_len(selection.len()) }
     (out, any)
 }
 
 /// Made by [`mapped`] alone, which compared limits with sources; `next` has room for a value a row.
-struct Mapped<'a, T, C, F> {
+struct Mapped<'a, T, C, F, B> {
     sources: &'a [(&'a [T], C)],
     selection: &'a Selection<'a>,
     change: F,
     next: *mut T,
+    bits: B,
 }
 
-impl<T: Copy, C: Copy, F: Fn(C, T) -> (T, bool)> Vectored for Mapped<'_, T, C, F> {
-    type Out = bool;
+impl<T, C, F, B> Vectored for Mapped<'_, T, C, F, B>
+where
+    T: Copy,
+    C: Copy,
+    F: FnMut(C, T) -> (T, B),
+    B: BitOr<Output = B> + Copy,
+{
+    type Out = B;
 
     #[inline(always)]
-    fn run(self) -> bool {
-        let Self { sources, selection, change, mut next } = self;
-        let mut any = false;
+    fn run(self) -> B {
+        let Self { sources, selection, mut change, mut next, bits: mut any } = self;
         match selection.form() {
             Form::Rows(rows) => {
                 let bases: Vec<(*const T, C)> =
@@ -58,7 +69,7 @@ impl<T: Copy, C: Copy, F: Fn(C, T) -> (T, bool)> Vectored for Mapped<'_, T, C, F
                     unsafe {
                         let (base, by) = *bases.get_unchecked(array);
                         let (value, bad) = change(by, *base.add(row));
-                        any |= bad;
+                        any = any | bad;
                         next.write(value);
                         next = next.add(1);
                     }
@@ -73,7 +84,7 @@ impl<T: Copy, C: Copy, F: Fn(C, T) -> (T, bool)> Vectored for Mapped<'_, T, C, F
                             source.get_unchecked(start(run)..start(run) + run.len as usize);
                         for (i, value) in values.iter().enumerate() {
                             let (value, bad) = change(by, *value);
-                            any |= bad;
+                            any = any | bad;
                             next.add(i).write(value);
                         }
                         next = next.add(values.len());
@@ -93,41 +104,51 @@ pub(in super::super) struct ViewSource<'a> {
     pub(in super::super) buffers: u32,
 }
 
-/// The selected views, each with the number that `places` has for its buffer; a place that was led to is set
-/// in `used`. A view into a buffer that is not there, as null rows may have, becomes 0.
+/// The selected views, each with another number of its buffer: `steps` has, for the buffer's place, the
+/// bits by which the two numbers differ, or [`NO_STEP`], and then `step` tells them.
 ///
-/// Place 0 belongs to no buffer: it stands for views without one.
+/// Place 0 belongs to no buffer: it stands for views without one, and has no bits. Whether a view leads to
+/// a buffer that is not there, as null rows may, comes with the views: it is left as it is.
 pub(in super::super) fn views(
     sources: &[ViewSource<'_>],
-    places: &[u32],
-    used: &mut [bool],
+    steps: &mut [u64],
     selection: &Selection,
-) -> Vec<u128> {
-    assert!(places.len() == used.len() && !places.is_empty(), "a place is missing");
+    mut step: impl FnMut(usize) -> u64,
+) -> (Vec<u128>, bool) {
+    assert!(steps.first() == Some(&0), "place 0 belongs to no buffer");
     for (i, source) in sources.iter().enumerate() {
         let end = (source.base as usize).checked_add(source.buffers as usize);
-        assert!(end.is_some_and(|end| end <= places.len()), "array {i} has no places");
+        assert!(end.is_some_and(|end| end <= steps.len()), "array {i} has no places");
     }
-    let sources_with_by: Vec<(&[u128], (u32, u32))> =
-        sources.iter().map(|source| (source.views, (source.base, source.buffers))).collect();
-    let used = used.as_mut_ptr();
-    let change = |(base, buffers): (u32, u32), view: u128| {
+    let sources: Vec<(&[u128], (u64, u64))> = sources
+        .iter()
+        .map(|source| (source.views, (u64::from(source.base), u64::from(source.buffers))))
+        .collect();
+    let (views, astray) = mapped(&sources, selection, |(base, buffers): (u64, u64), view| {
         #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
-        let (len, low, high) = (view as u32, view as u64, (view >> 64) as u64);
-        #[expect(clippy::cast_possible_truncation, reason = "the buffer is the lower half")]
-        let buffer = high as u32;
-        let is_long = len > VIEW_BYTES_MAX;
-        let leads = is_long & (buffer < buffers);
-        let place = if leads { base.wrapping_add(buffer) } else { 0 } as usize;
+        let (len, buffer) = (u64::from(view as u32), u64::from((view >> 64) as u32));
+        // All bits or none: lengths are what nobody can foresee, so there is no branch.
+        let is_long = below(u64::from(VIEW_BYTES_MAX), len);
+        let leads = is_long & below(buffer, buffers);
+        #[expect(clippy::cast_possible_truncation, reason = "a place")]
+        let place = ((base + buffer) & leads) as usize;
         // SAFETY: `base + buffer` is below `base + buffers`, which the assertion above compared with the
-        // number of places; there is a place 0; both slices are equally long.
-        let number = unsafe {
-            *used.add(place) = true;
-            *places.get_unchecked(place)
-        };
-        let changed = if is_long { (high & !0xffff_ffff) | u64::from(number) } else { high };
-        let keep = u64::from(leads | !is_long).wrapping_neg();
-        (u128::from(low & keep) | u128::from(changed & keep) << 64, false)
-    };
-    mapped(&sources_with_by, selection, change).0
+        // number of places, or made 0, and there is a place 0.
+        let bits = unsafe { steps.get_unchecked_mut(place) };
+        if *bits == NO_STEP {
+            *bits = step(place);
+        }
+        (view ^ u128::from(*bits) << 64, is_long & !leads)
+    });
+    (views, astray != 0)
 }
+
+/// All bits if `a` is below `b`, else none; both have 32 bits.
+#[inline(always)]
+fn below(a: u64, b: u64) -> u64 {
+    // The highest bit is that of a difference that is below 0.
+    (a.wrapping_sub(b) >> 63).wrapping_neg()
+}
+
+/// A buffer that no view has led to so far; steps have 32 bits.
+pub(in super::super) const NO_STEP: u64 = u64::MAX;
