@@ -6,9 +6,11 @@
 //! words   2│0    1│1    0│0 9000        12 bits of rows, 20 of the source; rows 0: see the next word
 //! ```
 //!
+//! Rows of a source that were dropped are a gap: a long step whose highest bit is set.
+//!
 //! # Invariants
-//! Rows of one source are consecutive within a window, so where each begins says it all: checked
-//! by [`Steps::extend`].
+//! Rows of one source ascend within a window, so where each begins says it all: checked by
+//! [`Steps::extend`].
 //!
 //! # Cost
 //! Four bytes a run, as against sixteen of [`Run`]: a window of a million rows that interleave one
@@ -20,16 +22,21 @@
 use crate::error::{Error, Kind, Result};
 use crate::run::{Run, SourceId};
 
-/// The next `len` rows of `source`.
+/// The next `len` rows of `source`, which leave or, in a gap, do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Index of the source.
     pub source: u32,
     /// Number of rows, at least 1.
     pub len: u32,
+    /// Whether the rows were dropped.
+    pub is_gap: bool,
 }
 
 impl Step {
+    /// The bit of the second word of a gap.
+    const GAP: u32 = 1 << 31;
+
     /// Bits of a word that name the source.
     const SOURCE_BITS: u32 = 20;
 
@@ -37,8 +44,8 @@ impl Step {
     #[inline(always)]
     #[must_use]
     pub fn of_word(word: u32) -> Option<Self> {
-        let step =
-            Self { source: word & ((1 << Self::SOURCE_BITS) - 1), len: word >> Self::SOURCE_BITS };
+        let source = word & ((1 << Self::SOURCE_BITS) - 1);
+        let step = Self { source, len: word >> Self::SOURCE_BITS, is_gap: false };
         (step.len > 0).then_some(step)
     }
 
@@ -48,7 +55,11 @@ impl Step {
         let word = *words.first()?;
         match Self::of_word(word) {
             Some(step) => Some((step, 1)),
-            None => Some((Self { source: word, len: *words.get(1)? }, 2)),
+            None => {
+                let second = *words.get(1)?;
+                let is_gap = second & Self::GAP != 0;
+                Some((Self { source: word, len: second & !Self::GAP, is_gap }, 2))
+            }
         }
     }
 }
@@ -80,7 +91,7 @@ impl Steps {
     /// Appends `runs`.
     ///
     /// # Errors
-    /// [`Kind::Internal`] when rows of a source are not consecutive, [`Kind::Unsupported`] for more
+    /// [`Kind::Internal`] when rows of a source do not ascend, [`Kind::Unsupported`] for more
     /// than a million sources.
     pub fn extend(&mut self, runs: &[Run]) -> Result<()> {
         let len_max = u32::MAX >> Step::SOURCE_BITS;
@@ -88,7 +99,7 @@ impl Steps {
         for run in runs {
             self.take(run)?;
             match run.len > len_max {
-                true => self.words.extend([run.source.0, run.len]),
+                true => self.push_long(run.source, u64::from(run.len), 0),
                 false => self.words.push(run.source.0 | (run.len << Step::SOURCE_BITS)),
             }
         }
@@ -101,12 +112,25 @@ impl Steps {
             self.grow(run.source)?;
         }
         match &mut self.taken[run.source.index()] {
-            Some(taken) if taken.end != run.start => return Err(broken()),
-            Some(taken) => taken.end = run.end(),
+            Some(taken) if taken.end == run.start => taken.end = run.end(),
+            Some(taken) => {
+                let gap = run.start.checked_sub(taken.end).ok_or_else(broken)?;
+                taken.end = run.end();
+                self.push_long(run.source, gap, Step::GAP);
+            }
             none => *none = Some(Taken { source: run.source, start: run.start, end: run.end() }),
         }
         self.rows += u64::from(run.len);
         Ok(())
+    }
+
+    fn push_long(&mut self, source: SourceId, rows: u64, gap: u32) {
+        let mut left = rows;
+        while left > 0 {
+            let len = u32::try_from(left).unwrap_or(u32::MAX).min(!Step::GAP);
+            self.words.extend([source.0, len | gap]);
+            left -= u64::from(len);
+        }
     }
 
     #[cold]
@@ -157,7 +181,7 @@ impl Steps {
 }
 
 fn broken() -> Error {
-    Error::new(Kind::Internal, "rows of one source are not consecutive in a window")
+    Error::new(Kind::Internal, "rows of one source do not ascend in a window")
 }
 
 #[cfg(test)]
@@ -187,7 +211,10 @@ mod tests {
         assert_eq!(spans, [(0, 40, 13138), (1, 7, 8), (2, 0, 4095)]);
         runs.clear();
         runs.push(SourceId(1), 9, 1);
-        assert!(steps.extend(runs.as_slice()).is_err(), "row 8 is missing");
+        steps.extend(runs.as_slice()).unwrap();
+        let gap = Step::first(&steps.words()[7..]).unwrap();
+        assert_eq!(gap, (Step { source: 1, len: 1, is_gap: true }, 2), "row 8 was dropped");
+        assert!(steps.extend(runs.as_slice()).is_err(), "row 9 left before");
         runs.clear();
         runs.push(SourceId(1 << 20), 9, 1);
         assert!(steps.extend(runs.as_slice()).is_err(), "no room for its number");

@@ -26,6 +26,7 @@
 use std::cmp::Ordering;
 
 use super::batch::Batch;
+use super::duplicates::{Duplicates, Marks};
 use super::node::Node;
 use crate::run::{Block, Runs, SourceId};
 
@@ -83,6 +84,14 @@ pub(super) struct Head<B> {
     is_start: bool,
 }
 
+/// The row before the one that is looked at.
+enum Before {
+    /// By source and place in its batch.
+    At(usize, usize),
+    /// Its key, if there is one.
+    Bytes(Option<Vec<u8>>),
+}
+
 enum Last {
     None,
     At(usize),
@@ -101,6 +110,10 @@ pub(super) struct LoserTree<N: Node> {
     /// What the `end` of heads was found for.
     bound: Option<Vec<u8>>,
     last: Last,
+    /// What decides which rows stay, unless all do.
+    duplicates: Option<Box<Duplicates>>,
+    /// Rows on their way there.
+    taken: Runs,
 }
 
 impl<N: Node> LoserTree<N> {
@@ -123,7 +136,33 @@ impl<N: Node> LoserTree<N> {
             wins: 0,
             bound: None,
             last: Last::None,
+            duplicates: None,
+            taken: Runs::default(),
         }
+    }
+
+    /// From now on, `duplicates` decides which rows stay.
+    pub(super) fn sift_by(&mut self, duplicates: Duplicates) {
+        self.duplicates = Some(Box::new(duplicates));
+    }
+
+    pub(super) fn duplicates(&mut self) -> Option<&mut Duplicates> {
+        self.duplicates.as_deref_mut()
+    }
+
+    /// Tells what is known of the rows that were supplied last.
+    pub(super) fn mark(&mut self, i: usize, marks: Marks) {
+        let row = self.heads[i].row;
+        if let Some(duplicates) = &mut self.duplicates {
+            duplicates.supply(id(i), row, marks);
+        }
+    }
+
+    /// The key that left last has all its rows.
+    pub(super) fn flush(&mut self, runs: &mut Runs) {
+        let Some(mut duplicates) = self.duplicates.take() else { return };
+        duplicates.flush(|| self.last_key(), runs);
+        self.duplicates = Some(duplicates);
     }
 
     pub(super) fn sources(&self) -> usize {
@@ -271,11 +310,57 @@ impl<N: Node> LoserTree<N> {
             if left == 0 {
                 return Step::Full;
             }
-            left -= match self.wins < GALLOP_AFTER_WINS {
-                true => self.race(left, runs),
-                false => self.gallop(w, left, runs),
+            left -= match &self.duplicates {
+                None => self.take(w, left, runs),
+                Some(_) => self.sift(w, left, runs),
             };
         }
+    }
+
+    fn take(&mut self, w: usize, left: u64, runs: &mut Runs) -> u64 {
+        match self.wins < GALLOP_AFTER_WINS {
+            true => self.race(left, runs),
+            false => self.gallop(w, left, runs),
+        }
+    }
+
+    /// Takes rows as [`take`](Self::take) does, of which not all stay.
+    fn sift(&mut self, w: usize, left: u64, runs: &mut Runs) -> u64 {
+        let Some(mut duplicates) = self.duplicates.take() else { return self.take(w, left, runs) };
+        let mut before = match &mut self.last {
+            Last::At(source) => Before::At(*source, self.heads[*source].next.wrapping_sub(1)),
+            last => Before::Bytes(match std::mem::replace(last, Last::None) {
+                Last::Bytes(bytes) => Some(bytes),
+                _ => None,
+            }),
+        };
+        let mut taken = std::mem::take(&mut self.taken);
+        taken.clear();
+        let rows = self.take(w, left, &mut taken);
+        // All these rows are in batches that are still here.
+        for run in taken.as_slice() {
+            let i = run.source.index();
+            let keys = &self.heads[i].keys;
+            for row in run.start..run.end() {
+                let at = usize::try_from(row - self.heads[i].row).unwrap_or(usize::MAX);
+                let is_same = match &before {
+                    Before::At(b, key) => {
+                        self.heads[*b].keys.compare(*key, keys, at) == Ordering::Equal
+                    }
+                    Before::Bytes(Some(bytes)) => keys.compare_bytes(at, bytes) == Ordering::Equal,
+                    Before::Bytes(None) => false,
+                };
+                let key = || match &before {
+                    Before::At(b, key) => self.heads[*b].keys.bytes(*key, self.width),
+                    Before::Bytes(bytes) => bytes.clone().unwrap_or_default(),
+                };
+                duplicates.see((run.source, row), is_same, &key, runs);
+                before = Before::At(i, at);
+            }
+        }
+        self.taken = taken;
+        self.duplicates = Some(duplicates);
+        rows
     }
 
     /// Finds how many rows of the winner may leave, or what keeps the next one from it.

@@ -14,6 +14,7 @@
 //! Where windows and outputs end (`window`).
 
 use super::coded::{Coded, CodedKeys};
+use super::duplicates::{Clash, DropRule, Dropped, Duplicates, Marks};
 use super::loser_tree::{Disorder, LoserTree, Step};
 use super::node::{SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
 use crate::key::{KeyShape, Keys};
@@ -73,6 +74,63 @@ impl Merge {
         Self { tree }
     }
 
+    /// From now on rows are dropped as `rule` says; the key of every so many rows that leave is
+    /// noted (0 = none).
+    pub fn drop_rows(&mut self, rule: DropRule, sample_every: u64) {
+        let duplicates = Duplicates::new(rule, self.sources(), sample_every);
+        with_tree!(&mut self.tree, t => t.sift_by(duplicates));
+    }
+
+    fn duplicates(&mut self) -> Option<&mut Duplicates> {
+        with_tree!(&mut self.tree, t => t.duplicates())
+    }
+
+    /// Tells what is known of the rows that `source` supplied last.
+    pub fn mark(&mut self, source: SourceId, marks: Marks) {
+        with_tree!(&mut self.tree, t => t.mark(source.index(), marks));
+    }
+
+    /// Lets the row go that stays of the key that left last: no other row of that key follows.
+    pub fn flush(&mut self, runs: &mut Runs) {
+        with_tree!(&mut self.tree, t => t.flush(runs));
+    }
+
+    /// Whether a row waits for others of its key.
+    #[must_use]
+    pub fn has_staged(&mut self) -> bool {
+        self.duplicates().is_some_and(|duplicates| duplicates.has_staged())
+    }
+
+    /// Two rows of one key, where there must not be two.
+    #[must_use]
+    pub fn clash(&mut self) -> Option<Clash> {
+        self.duplicates()?.clash()
+    }
+
+    /// Rows that did not stay, so far.
+    #[must_use]
+    pub fn dropped(&mut self) -> Dropped {
+        self.duplicates().map(|duplicates| duplicates.dropped()).unwrap_or_default()
+    }
+
+    /// The keys that were noted since they were taken last, by row of the output.
+    pub fn take_samples(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.duplicates().map(Duplicates::take_samples).unwrap_or_default()
+    }
+
+    /// Counts rows of the output from 0 again.
+    pub fn start_output(&mut self) {
+        if let Some(duplicates) = self.duplicates() {
+            duplicates.start_output();
+        }
+    }
+
+    /// Bytes held for marks.
+    #[must_use]
+    pub fn memory_size(&mut self) -> usize {
+        self.duplicates().map_or(0, |duplicates| duplicates.memory_size())
+    }
+
     /// Puts a source into the race by its first key alone: when that key wins, the source is
     /// asked for ([`Step::Need`]). Sources that are far away need not be open.
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {
@@ -105,7 +163,7 @@ impl Merge {
         with_tree!(&mut self.tree, t => t.end(source.index()));
     }
 
-    /// Takes rows in order into `runs` until something stops it: at most `rows_max` rows, and only
+    /// Takes rows in order into `runs`, those that stay, until something stops it: at most `rows_max` rows, and only
     /// rows whose key is below `bound`.
     pub fn step(&mut self, rows_max: u64, bound: Option<&[u8]>, runs: &mut Runs) -> Step {
         with_tree!(&mut self.tree, t => t.step(rows_max, bound, runs))

@@ -22,6 +22,7 @@
 
 use std::collections::VecDeque;
 
+use super::duplicates::{Clash, DropRule, Dropped, Marks};
 use super::loser_tree::{Disorder, Step};
 use super::merge::Merge;
 use crate::error::Result;
@@ -65,6 +66,8 @@ pub enum Ask {
     RowGroupStart(SourceId),
     /// Rows to write.
     Window(Window),
+    /// Two rows have one key, which the rule forbids.
+    Clash(Clash),
     /// Nothing is left.
     Done,
 }
@@ -106,6 +109,9 @@ pub struct Windows {
     align_bound: Option<Vec<u8>>,
     ready: VecDeque<Window>,
     is_done: bool,
+    /// Whether rows may be dropped, and how many were when the last window closed.
+    drops: bool,
+    dropped: u64,
 }
 
 impl Windows {
@@ -134,16 +140,36 @@ impl Windows {
             align_bound: None,
             ready: VecDeque::new(),
             is_done: false,
+            drops: false,
+            dropped: 0,
             rule,
         };
         windows.start_output();
         windows
     }
 
+    /// Drops rows as `rule` says, from the first row on. The first and the last key of a window are
+    /// then those of rows that may have been dropped.
+    pub fn drop_rows(&mut self, rule: DropRule) {
+        self.drops = true;
+        self.merge.drop_rows(rule, self.rule.sample_every);
+    }
+
+    /// Rows that were dropped so far.
+    #[must_use]
+    pub fn dropped(&mut self) -> Dropped {
+        self.merge.dropped()
+    }
+
+    /// See [`Merge::mark`].
+    pub fn mark(&mut self, source: SourceId, marks: Marks) {
+        self.merge.mark(source, marks);
+    }
+
     /// Bytes held for the window that is not complete.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
-        self.runs.memory_size() + self.current.steps.memory_size()
+    pub fn memory_size(&mut self) -> usize {
+        self.runs.memory_size() + self.current.steps.memory_size() + self.merge.memory_size()
     }
 
     /// See [`Merge::announce`].
@@ -190,7 +216,7 @@ impl Windows {
     /// # Errors
     /// A key that does not decode.
     pub fn can_copy(&mut self, source: SourceId, rows: u64, last_key: &[u8]) -> Result<bool> {
-        if !self.merge.is_alone(source, last_key) {
+        if self.drops || !self.merge.is_alone(source, last_key) {
             return Ok(false);
         }
         let pending = self.pending();
@@ -249,7 +275,9 @@ impl Windows {
             if self.is_done {
                 return Ok(Ask::Done);
             }
-            if self.cut_bound.is_none() && self.rows_in_output + self.pending() >= self.target {
+            let staged = u64::from(self.merge.has_staged());
+            let rows_in_output = self.rows_in_output + self.pending() + staged;
+            if self.cut_bound.is_none() && rows_in_output >= self.target {
                 if self.shape.columns().is_empty() {
                     self.close_window(true)?; // all keys are equal: any row may start an output
                     continue;
@@ -261,14 +289,14 @@ impl Windows {
                     self.target = u64::MAX; // no greater cut key can follow
                 }
             }
-            if self.pending() == 0
+            if self.pending() + staged == 0
                 && let Some(first_key) = self.merge.next_key()
             {
                 self.begin_window(first_key)?;
             }
             let room = self.rows_max.saturating_sub(self.pending()).min(self.until_sample());
             let until_target = match self.cut_bound {
-                None => self.target.saturating_sub(self.rows_in_output + self.pending()),
+                None => self.target.saturating_sub(rows_in_output),
                 Some(_) => u64::MAX,
             };
             let bound = [self.cut_bound.as_ref(), self.align_bound.as_ref()]
@@ -279,6 +307,9 @@ impl Windows {
                 .min()
                 .map(<[u8]>::to_vec);
             let step = self.merge.step(room.min(until_target), bound.as_deref(), &mut self.runs);
+            if let Some(clash) = self.merge.clash() {
+                return Ok(Ask::Clash(clash));
+            }
             if self.runs.len() >= RUNS_MAX {
                 self.pack()?;
             }
@@ -294,12 +325,14 @@ impl Windows {
                 Step::Full if self.pending() >= self.rows_max => self.close_window(false)?,
                 Step::Full => {}
                 Step::Bound => {
+                    self.flush()?;
                     let next = self.merge.next_key().unwrap_or_default();
                     let cuts = [self.cut_bound.as_deref(), self.forced_bound()];
                     let ends = cuts.into_iter().flatten().any(|b| next.as_slice() >= b);
                     self.close_window(ends)?;
                 }
                 Step::Done => {
+                    self.flush()?;
                     self.is_done = true;
                     if self.pending() > 0 || self.rows_in_output > 0 {
                         self.close_window(true)?;
@@ -312,7 +345,7 @@ impl Windows {
     /// Notes the key of the next row if it is to be sampled; rows until the one after.
     fn until_sample(&mut self) -> u64 {
         let every = self.rule.sample_every;
-        if every == 0 {
+        if every == 0 || self.drops {
             return u64::MAX;
         }
         let row = self.rows_in_output + self.pending();
@@ -338,6 +371,15 @@ impl Windows {
 
     fn pending(&self) -> u64 {
         self.current.steps.rows() + self.runs.rows()
+    }
+
+    /// Adds the row that waited for others of its key.
+    fn flush(&mut self) -> Result<()> {
+        if self.merge.has_staged() && self.pending() >= self.rows_max {
+            self.close_window(false)?;
+        }
+        self.merge.flush(&mut self.runs);
+        Ok(())
     }
 
     /// Moves all runs but the last, which may go on, to the steps.
@@ -374,6 +416,12 @@ impl Windows {
         window.last_key = self.merge.last_key();
         window.ends_output = ends_output;
         self.align_bound = None;
+        if self.drops {
+            window.samples = self.merge.take_samples();
+            let dropped = self.merge.dropped().rows();
+            self.rows_left = self.rows_left.saturating_sub(dropped - self.dropped);
+            self.dropped = dropped;
+        }
         let rows = window.steps.rows();
         self.rows_in_output += rows;
         self.rows_left = self.rows_left.saturating_sub(rows);
@@ -383,7 +431,7 @@ impl Windows {
             }
             self.start_output();
         }
-        if rows == 0 {
+        if rows == 0 && !self.drops {
             window.samples.clear(); // the key belongs to the next output
         }
         if rows > 0 || ends_output {
@@ -393,6 +441,7 @@ impl Windows {
     }
 
     fn start_output(&mut self) {
+        self.merge.start_output();
         self.rows_in_output = 0;
         self.cut_bound = None;
         self.target = match self.outputs_left {
@@ -458,6 +507,7 @@ mod tests {
                 }
                 Ask::RowGroupStart(s) => windows.enter(s),
                 Ask::Window(w) => out.push(w),
+                Ask::Clash(clash) => panic!("{clash:?}"),
                 Ask::Done => return out,
             }
         }
@@ -577,6 +627,7 @@ mod tests {
                     }
                     Ask::RowGroupStart(s) => windows.enter(s),
                     Ask::Window(w) => sizes.push(w.steps.rows()),
+                    Ask::Clash(clash) => panic!("{clash:?}"),
                     Ask::Done => return sizes,
                 }
             }
