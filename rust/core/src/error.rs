@@ -28,6 +28,8 @@ pub enum Kind {
     InvalidArgument,
     /// A source's rows are not in the declared order.
     UnsortedSource,
+    /// Two rows have one key where that was forbidden.
+    DuplicateKey,
     /// Sources cannot be brought to one schema.
     SchemaConflict,
     /// A named column is in no source.
@@ -89,6 +91,7 @@ impl Kind {
         match self {
             Self::InvalidArgument => "InvalidArgument",
             Self::UnsortedSource => "UnsortedSource",
+            Self::DuplicateKey => "DuplicateKey",
             Self::SchemaConflict => "SchemaConflict",
             Self::UnknownColumn => "UnknownColumn",
             Self::RowMismatch => "RowMismatch",

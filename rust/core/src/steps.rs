@@ -81,6 +81,8 @@ pub struct Steps {
     words: Vec<u32>,
     /// By source.
     taken: Vec<Option<Taken>>,
+    /// The source of the last row.
+    last: Option<SourceId>,
     rows: u64,
 }
 
@@ -121,6 +123,7 @@ impl Steps {
             none => *none = Some(Taken { source: run.source, start: run.start, end: run.end() }),
         }
         self.rows += u64::from(run.len);
+        self.last = Some(run.source);
         Ok(())
     }
 
@@ -148,6 +151,20 @@ impl Steps {
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words
+    }
+
+    /// Source and row of the first row that leaves.
+    #[must_use]
+    pub fn first_row(&self) -> Option<(SourceId, u64)> {
+        let (first, _) = Step::first(&self.words)?;
+        self.taken.get(first.source as usize)?.map(|taken| (taken.source, taken.start))
+    }
+
+    /// Source and row of the last row that leaves.
+    #[must_use]
+    pub fn last_row(&self) -> Option<(SourceId, u64)> {
+        let taken = self.taken.get(self.last?.index())?.as_ref()?;
+        Some((taken.source, taken.end - 1))
     }
 
     /// What each source gives, by source.

@@ -52,6 +52,16 @@ pub struct MergeOptions {
     pub missing: MissingOption,
     /// `first`, `drop` or `error`.
     pub metadata_conflicts: MetadataConflictsOption,
+    /// Which of several rows with one key stay.
+    pub on_duplicate: OnDuplicateOption,
+    /// Column of the versions of rows: with `keep_last`, the highest stays.
+    pub version_by: Option<String>,
+    /// Boolean column: a row where it is true deletes its key.
+    pub delete_where: Option<String>,
+    /// Whether rows that delete stay, for a merge with older files later.
+    pub keep_tombstones: bool,
+    /// Rows of a key column to drop, such as `timestamp < 1700000000`.
+    pub drop_where: Option<String>,
     /// How row groups that are copied whole are checked for order.
     pub verify_order: VerifyOrder,
     /// How pages that are copied as they are stored are checked.
@@ -98,6 +108,11 @@ impl Default for MergeOptions {
             widen: WidenOption::Lossless,
             missing: MissingOption::Null,
             metadata_conflicts: MetadataConflictsOption::First,
+            on_duplicate: OnDuplicateOption::KeepAll,
+            version_by: None,
+            delete_where: None,
+            keep_tombstones: false,
+            drop_where: None,
             verify_order: VerifyOrder::Full,
             verify_pages: VerifyPages::Checksum,
             assume_sorted: false,
@@ -151,6 +166,20 @@ choice!(
         Error,
     }
 );
+/// See [`OnDuplicate`](plait_core::plan::OnDuplicate).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnDuplicateOption {
+    /// All of them.
+    KeepAll,
+    /// The first: that of the first source.
+    KeepFirst,
+    /// The last, or the one of the highest version.
+    KeepLast,
+    /// There must not be several.
+    Error,
+}
+
 choice!(
     /// How row groups that are copied whole are checked for order.
     VerifyOrder {
@@ -267,8 +296,43 @@ impl MergeOptions {
                 .with_got(format!("{} bytes", self.memory_limit))
                 .with_hint(format!("give at least {} MB", MEMORY_LIMIT_MIN / 1_000_000)));
         }
+        self.check_drops()?;
         if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
             return bad("`data_page_version` must be 1 or 2".into());
+        }
+        Ok(())
+    }
+}
+
+impl MergeOptions {
+    /// Whether all rows leave.
+    #[must_use]
+    pub fn keeps_all(&self) -> bool {
+        self.on_duplicate == OnDuplicateOption::KeepAll && self.drop_where.is_none()
+    }
+
+    fn check_drops(&self) -> Result<()> {
+        use OnDuplicateOption::{KeepFirst, KeepLast};
+        let bad = |what: &str, hint: &str| {
+            Err(Error::new(Kind::InvalidArgument, what.to_owned()).with_hint(hint))
+        };
+        if self.version_by.is_some() && self.on_duplicate != KeepLast {
+            return bad("`version_by` goes with on_duplicate=\"keep_last\"", "ask for that too");
+        }
+        if self.delete_where.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
+            return bad(
+                "`delete_where` needs to know which row of a key counts",
+                "pass on_duplicate=\"keep_last\"",
+            );
+        }
+        if self.keep_tombstones && self.delete_where.is_none() {
+            return bad("`keep_tombstones` goes with `delete_where`", "name the column");
+        }
+        if self.verify.is_some() && !self.keeps_all() {
+            return bad(
+                "`verify` compares all rows, and not all of them stay",
+                "leave it out: rows that were dropped are counted by reason",
+            );
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ mod examples;
 mod keys;
 #[cfg(test)]
 mod laws;
+mod literal;
 mod number;
 mod order;
 mod quickwit;
@@ -34,6 +35,7 @@ pub use arrow::encode_arrow;
 pub use column::{Column, Packing, Values, encode};
 pub use decode::{KeyValue, decode, render};
 pub use keys::{KeyBytes, Keys, pack};
+pub use literal::literal;
 pub use number::{numbers, numbers_at};
 pub use order::{Nulls, SortColumn, SortOrder};
 pub use range::{prefix_len, successor};

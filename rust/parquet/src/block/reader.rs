@@ -65,6 +65,9 @@ pub struct BlockReader {
     from: From,
 }
 
+/// Rows that are read at once to be passed over.
+const SKIPPED_ROWS_MAX: usize = 4096;
+
 enum From {
     Paged(Box<Paged>),
     Spans(Box<dyn Blocks>),
@@ -156,6 +159,34 @@ impl BlockReader {
         }
         self.row += (block.rows - skip) as u64;
         Ok(Some((block, skip)))
+    }
+
+    /// Passes over `rows` rows, of which pages are not unpacked where all of them go.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn skip(&mut self, rows: usize) -> Result<()> {
+        match &mut self.from {
+            From::Paged(paged) => {
+                self.row += rows as u64;
+                // A row group that is left is opened where the next row lies.
+                if let Some(group) = paged.group.as_mut().filter(|group| self.row < group.end) {
+                    group.skip += rows;
+                }
+            }
+            From::Spans(blocks) => {
+                let mut left = rows;
+                while left > 0 {
+                    let block = blocks.next(left.min(SKIPPED_ROWS_MAX))?;
+                    if block.rows == 0 {
+                        return Err(ends_early().with_path(self.source.path()));
+                    }
+                    left -= block.rows;
+                    self.row += block.rows as u64;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The page that comes next, if the next row is its first.

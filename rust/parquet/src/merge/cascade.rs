@@ -26,7 +26,7 @@ use super::prepare::{Origin, Prepared, Shared, prepare_from};
 use super::{Stopped, run};
 use crate::context::Context;
 use crate::leaf::OutputLeaf;
-use crate::options::{IfExists, MergeOptions};
+use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::report::Times;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -147,6 +147,11 @@ fn group_options(prepared: &Prepared, groups: usize, options: &MergeOptions) -> 
         page_rows,
         compression: Some("lz4".into()),
         data_page_version: Some(1),
+        on_duplicate: OnDuplicateOption::KeepAll,
+        version_by: None,
+        delete_where: None,
+        keep_tombstones: false,
+        drop_where: None,
         verify: None,
         sha256: false,
         if_exists: IfExists::Add,

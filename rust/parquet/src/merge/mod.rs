@@ -16,6 +16,7 @@
 //! The order of rows (`plait_core::plan`).
 
 mod cascade;
+mod drops;
 mod ordering;
 mod prepare;
 mod publish;

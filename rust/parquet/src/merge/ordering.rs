@@ -19,10 +19,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use plait_core::plan::{Ask, CutRule, Disorder, Merge, Step, Window, Windows};
+use plait_core::plan::{Ask, CutRule, Disorder, Dropped, Merge, Step, Window, Windows};
 use plait_core::run::{Runs, SourceId};
 use plait_core::{Error, Kind, Result};
 
+use super::drops::{MarkReader, clashing};
 use super::prepare::Prepared;
 use super::sizes::{Sizes, Written};
 use super::tail::largest_cut_keys;
@@ -67,6 +68,11 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// Whether it does nothing but end an output.
+    pub(super) fn is_empty_but_for_its_end(&self) -> bool {
+        self.windows.is_empty() && self.copy.is_none()
+    }
+
     fn is_empty(&self) -> bool {
         self.windows.is_empty() && self.copy.is_none() && !self.ends_output
     }
@@ -88,6 +94,7 @@ pub(super) struct Ordering<'a> {
 
 struct KeyLane {
     reader: Option<KeyReader>,
+    marks: Option<MarkReader>,
     /// Where the reader is opened next.
     next_row: u64,
     /// First row of the row group that begins with the batch supplied last.
@@ -105,14 +112,21 @@ impl<'a> Ordering<'a> {
         let check_order = !options.assume_sorted;
         let shape = prepared.keys.read_shape().clone();
         let mut windows = Windows::new(shape, prepared.sources.len(), rule, check_order);
+        if let Some(drops) = &prepared.drops {
+            windows.drop_rows(drops.rule.clone());
+        }
         for source in prepared.sources.iter().filter(|s| s.rows() == 0) {
             windows.end(source.id);
         }
         for (source, first_key) in &prepared.first_keys {
             windows.announce(*source, first_key);
         }
-        let lanes =
-            prepared.sources.iter().map(|_| KeyLane { reader: None, next_row: 0, start: 0 });
+        let lanes = prepared.sources.iter().map(|_| KeyLane {
+            reader: None,
+            marks: None,
+            next_row: 0,
+            start: 0,
+        });
         let mut ordering = Self {
             prepared,
             options,
@@ -171,6 +185,7 @@ impl<'a> Ordering<'a> {
                         return Ok(Some(batch));
                     }
                 }
+                Ask::Clash(clash) => return Err(clashing(self.prepared, clash, self.context)?),
                 Ask::Done => return Ok(Some(batch).filter(|batch| !batch.is_empty())),
             }
         }
@@ -178,6 +193,7 @@ impl<'a> Ordering<'a> {
 
     /// Adds a window to `batch`. Whether the batch is complete.
     fn add(&mut self, mut window: Window, batch: &mut Batch) -> Result<bool> {
+        self.settle_keys(&mut window)?;
         tell(&self.prepared.keys, &mut window)?;
         batch.ends_output = window.ends_output;
         self.sizes.order(window.steps.rows());
@@ -197,6 +213,25 @@ impl<'a> Ordering<'a> {
             || is_copy
             || encoded >= self.batch_bytes as f64
             || batch.steps_bytes >= self.prepared.budget.batch_steps_bytes)
+    }
+
+    /// Where rows are dropped, the first and the last that leave say what the keys are.
+    fn settle_keys(&self, window: &mut Window) -> Result<()> {
+        let rows = (window.steps.first_row(), window.steps.last_row());
+        let (Some(first), Some(last), Some(_)) = (rows.0, rows.1, &self.prepared.drops) else {
+            return Ok(());
+        };
+        let key = |(id, row): (SourceId, u64)| {
+            let (keys, cache) = (&self.prepared.keys, &self.prepared.cache);
+            key_at(self.source(id)?, keys, row, cache, self.context)
+        };
+        (window.first_key, window.last_key) = (key(first)?, key(last)?);
+        Ok(())
+    }
+
+    /// Rows that were dropped so far.
+    pub(super) fn dropped(&mut self) -> Dropped {
+        self.windows.dropped()
     }
 
     fn source(&self, id: SourceId) -> Result<&Arc<Source>> {
@@ -226,17 +261,29 @@ impl<'a> Ordering<'a> {
             None => None,
         };
         let Some((keys, starts)) = batch else {
-            lane.reader = None;
+            (lane.reader, lane.marks) = (None, None);
             self.windows.end(id);
             return Ok(());
         };
+        let mut marks = None;
+        if let Some(drops) = &prepared.drops {
+            let reader = match lane.marks.take() {
+                Some(reader) => reader,
+                None => drops.open(&source, row, &prepared.cache, self.context)?,
+            };
+            marks = Some(lane.marks.insert(reader).next(drops, keys.len())?);
+        }
         lane.next_row = row + keys.len() as u64;
         lane.start = row;
         let (row_group, _) = source.row_group_of(row);
         let is_start = starts && self.is_worth_copying(&source, row_group);
         self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
             unsorted(&source, &prepared.keys, row, &before, &after)
-        })
+        })?;
+        if let Some(marks) = marks {
+            self.windows.mark(id, marks);
+        }
+        Ok(())
     }
 
     fn is_worth_copying(&self, source: &Source, row_group: usize) -> bool {

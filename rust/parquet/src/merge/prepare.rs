@@ -13,6 +13,7 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
+use super::drops::Drops;
 use crate::budget::Budget;
 use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
@@ -37,6 +38,8 @@ pub(super) struct Prepared {
     pub(super) keys: KeyLeaves,
     /// First key of every source that has rows, as keys are read.
     pub(super) first_keys: Vec<(SourceId, Vec<u8>)>,
+    /// What is dropped, if anything is.
+    pub(super) drops: Option<Drops>,
     pub(super) regions: Vec<Region>,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) budget: Budget,
@@ -173,6 +176,7 @@ pub(super) fn prepare_from(
         keys.ranks =
             RankBook::find_for(&keys.shape, &keys.leaves, &sources, &cache, context)?.map(Arc::new);
     }
+    let drops = Drops::find(options, &order, &reconciled, &leaves)?;
     let first_keys = first_keys(&bounds, &mut keys)?;
     let (pool, target) = match shared {
         Some(Shared { parent, .. }) => (Arc::clone(&parent.pool), Arc::clone(&parent.target)),
@@ -196,6 +200,7 @@ pub(super) fn prepare_from(
         order,
         keys,
         first_keys,
+        drops,
         regions,
         properties,
         budget,

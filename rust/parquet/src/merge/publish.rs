@@ -22,6 +22,18 @@ use crate::report::{
     ConflictReport, Copied, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
 };
 use crate::target::Published;
+use plait_core::plan::Dropped;
+
+/// Rows that were dropped, by reasons that there were.
+fn reasons(dropped: Dropped) -> BTreeMap<String, u64> {
+    let all = [
+        ("duplicate", dropped.duplicate),
+        ("deleted", dropped.deleted),
+        ("expired", dropped.expired),
+    ];
+    let some = all.into_iter().filter(|(_, rows)| *rows > 0);
+    some.map(|(reason, rows)| (reason.to_owned(), rows)).collect()
+}
 
 pub(super) fn publish(
     prepared: &Prepared,
@@ -33,9 +45,10 @@ pub(super) fn publish(
     let started = Instant::now();
     let rows_in = prepared.rows();
     let rows_out: u64 = made.outputs.iter().map(|o| o.rows).sum();
-    if rows_in != rows_out {
+    let dropped = made.dropped;
+    if rows_in != rows_out + dropped.rows() {
         return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
-            .with_got(format!("{rows_out} rows out of {rows_in}"))
+            .with_got(format!("{rows_out} rows and {} dropped out of {rows_in}", dropped.rows()))
             .with_hint("please report this"));
     }
     let made_tiers = [("chunk", made.chunk), ("page", made.page), ("dict", made.dict)];
@@ -101,7 +114,7 @@ pub(super) fn publish(
         sort_by: prepared.order.to_string(),
         rows_in,
         rows_out,
-        rows_dropped: BTreeMap::new(),
+        rows_dropped: reasons(dropped),
         sources: prepared
             .sources
             .iter()

@@ -17,7 +17,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-use plait_core::plan::Window;
+use plait_core::plan::{Dropped, Window};
 use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
@@ -38,6 +38,7 @@ use crate::weave::{Loom, Share, Tiers, weave};
 /// What a run made.
 #[derive(Default)]
 pub(super) struct Made {
+    pub(super) dropped: Dropped,
     pub(super) outputs: Vec<Finished>,
     pub(super) oversized: Vec<bool>,
     /// Whole row groups.
@@ -79,6 +80,7 @@ pub(super) fn run(
     }
     times.order_s += weaver.ordering().seconds;
     times.weave_s += writer.seconds;
+    writer.made.dropped = weaver.ordering().dropped();
     writer.finish()
 }
 
@@ -213,6 +215,9 @@ impl Writer<'_> {
         take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<Written> {
         let started = Instant::now();
+        if self.output.is_none() && batch.is_empty_but_for_its_end() {
+            return Ok(Written::default()); // all rows of the output were dropped
+        }
         let mut output = match self.output.take() {
             Some(output) => output,
             None => self.new_output()?,

@@ -161,7 +161,10 @@ pub(super) fn gather(
     while !words.is_empty() {
         words = &words[gather.fast(words, out)..];
         if let Some((step, taken)) = Step::first(words) {
-            gather.slow(step, out)?;
+            match step.is_gap {
+                true => gather.skip(step)?,
+                false => gather.slow(step, out)?,
+            }
             words = &words[taken..];
         }
     }
@@ -248,6 +251,27 @@ impl Gather<'_> {
             left -= rows;
             if out.is_full() {
                 out.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Passes over the rows of a gap.
+    fn skip(&mut self, step: Step) -> Result<()> {
+        let source = step.source as usize;
+        let (len, def_max) = (step.len as usize, self.loom.output.descr.max_def_level());
+        let lane = &mut self.lanes.lanes[source];
+        let here = len.min(lane.left);
+        lane.skip(here, self.loom.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
+        let rest = len - here;
+        if rest > 0 {
+            let (row, end) = &mut self.lanes.rows[source];
+            *row += rest as u64;
+            if *row > *end {
+                return Err(broken("a gap reaches behind the rows of its window"));
+            }
+            if let Some(reader) = &mut lane.reader {
+                reader.skip(rest)?;
             }
         }
         Ok(())

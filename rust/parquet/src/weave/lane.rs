@@ -294,6 +294,33 @@ impl Lane {
         self.left -= rows;
     }
 
+    /// Passes over the next `rows` rows, which are here.
+    pub(super) fn skip(&mut self, rows: usize, layout: Layout, def_max: u8) {
+        let values = match (&self.rows, &self.block) {
+            (Rows::Flat, _) => rows,
+            (Rows::Nullable, _) => {
+                let def = &self.def[self.row..self.row + rows];
+                def.iter().filter(|level| **level == def_max).count()
+            }
+            (Rows::Repeated, Some(block)) => {
+                (self.row..self.row + rows).map(|row| block.values(row).len()).sum()
+            }
+            (Rows::Repeated, None) => 0,
+        };
+        match (self.form, layout) {
+            (Form::Fixed, Layout::Fixed(width)) => self.byte += values * width,
+            (Form::Prefixed, _) => {
+                for _ in 0..values {
+                    self.byte += layout.len_at(&self.plain, self.byte).unwrap_or(0);
+                }
+            }
+            _ => {}
+        }
+        self.value += values;
+        self.row += rows;
+        self.left -= rows;
+    }
+
     fn take_bytes(&mut self, page: &mut PageBuffer, len: usize) {
         page.push(&self.plain[self.byte..self.byte + len]);
         self.byte += len;
