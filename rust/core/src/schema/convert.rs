@@ -210,6 +210,37 @@ impl Convert {
         }
     }
 
+    /// Whether nothing but nulls of the null type gets another type, and all stays in its place; `from`
+    /// is what it is planned for.
+    pub(super) fn only_fills(&self, from: &DataType) -> bool {
+        use DataType as T;
+        match (self, from) {
+            (Self::Same | Self::Null(_), _) => true,
+            (Self::Struct { fields, parts }, T::Struct(old)) => {
+                old.len() == parts.len()
+                    && parts.iter().zip(fields).zip(old).enumerate().all(
+                        |(i, ((part, new), old))| {
+                            part.from == Some(i)
+                                && new.name() == old.name()
+                                && part.convert.only_fills(old.data_type())
+                        },
+                    )
+            }
+            (Self::List { to, item }, from) => match (list_item(from), list_item(to)) {
+                (Some(old), Some(new)) => {
+                    with_item(from, Arc::clone(new)) == *to && item.only_fills(old.data_type())
+                }
+                _ => false,
+            },
+            (Self::Map { to: T::Map(_, sorted), key, value }, T::Map(entries, own)) => {
+                let T::Struct(pair) = entries.data_type() else { return false };
+                let [k, v] = &pair[..] else { return false };
+                sorted == own && key.only_fills(k.data_type()) && value.only_fills(v.data_type())
+            }
+            _ => false,
+        }
+    }
+
     /// One or two words for people.
     pub(super) fn describe(&self) -> &'static str {
         match self {

@@ -16,6 +16,7 @@
 mod adapter;
 pub mod conflict;
 mod convert;
+mod fill;
 mod follow;
 mod freeze;
 #[cfg(test)]
@@ -28,6 +29,8 @@ mod supertype;
 mod unify;
 
 pub use adapter::{Adapter, Value, constant};
+pub(crate) use fill::has_nulls;
+pub use fill::{fill, filled};
 pub use follow::{Change, Follow, Turn};
 pub use freeze::{DEFAULT, Frozen, Request, Static, freeze, reconcile};
 pub use policy::{Allow, Case, Policy};
