@@ -425,7 +425,7 @@ impl Scan {
             batches: self.counts.batches.load(Ordering::Relaxed),
             seen,
             resolve_seconds: self.resolve_seconds,
-            peak_bytes: self.context.peak_bytes() as u64,
+            peak_bytes: self.context.peak_bytes(),
             changes: changes
                 .iter()
                 .map(|c| ChangeReport { source: c.source.clone(), what: c.what.clone() })
