@@ -42,6 +42,7 @@ from plait.errors import (
 )
 from plait.interleave import interleave
 from plait.overlay import Layer, OverlayReport, overlay, overlay_files
+from plait.plan import Plan, PlanSource, Task, execute_task, plan
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 from plait.scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 
@@ -69,6 +70,8 @@ __all__ = [
     "OverlayReport",
     "PathThroughNonStruct",
     "PlaitError",
+    "Plan",
+    "PlanSource",
     "Progress",
     "ProjectionError",
     "RowMismatch",
@@ -86,6 +89,7 @@ __all__ = [
     "SplitInsideNonStruct",
     "StorageError",
     "Stream",
+    "Task",
     "UnknownColumn",
     "UnsortedSource",
     "Unsupported",
@@ -94,12 +98,14 @@ __all__ = [
     "VerifyReport",
     "__version__",
     "errors",
+    "execute_task",
     "inspect",
     "interleave",
     "merge",
     "merge_streams",
     "overlay",
     "overlay_files",
+    "plan",
     "scan",
     "verify",
 ]

@@ -59,6 +59,7 @@ def merge(
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
     assume_sorted: bool = False,
+    trust_footers: bool = True,
     verify: Literal["content"] | None = None,
     sha256: bool = False,
     copy_tiers: Iterable[str] = ("chunk", "page", "dict"),
@@ -105,6 +106,8 @@ def merge(
             and, where there is one, their checksum; or by unpacking them too, which takes longer.
             Pages that are not copied are always decoded.
         assume_sorted: Trust the sources. The report says so.
+        trust_footers: Whether keys that Plait wrote to footers are believed when the merge is
+            planned. Footers that turn out to be wrong are found, and cost a second plan.
         verify: `"content"` hashes all rows in and out and fails on a difference.
         sha256: Whether to report a SHA-256 digest of every output.
         copy_tiers: Cheap ways of copying that may be used: `"chunk"` copies the column chunks of
@@ -146,9 +149,74 @@ def merge(
         >>> pq.read_table("merged.parquet").column("v").to_pylist()
         ['a', 'b', 'c', 'd']
     """
-    options = {
+    options = merge_options(
+        sources,
+        sort_by=sort_by,
+        outputs=outputs,
+        target_file_size=target_file_size,
+        target_rows=target_rows,
+        cut_on=cut_on,
+        row_group_size=row_group_size,
+        row_group_rows=row_group_rows,
+        page_size=page_size,
+        page_rows=page_rows,
+        align_row_groups=align_row_groups,
+        compression=compression,
+        dictionary=dictionary,
+        data_page_version=data_page_version,
+        widen=widen,
+        missing=missing,
+        metadata_conflicts=metadata_conflicts,
+        verify_order=verify_order,
+        verify_pages=verify_pages,
+        assume_sorted=assume_sorted,
+        trust_footers=trust_footers,
+        verify=verify,
+        sha256=sha256,
+        copy_tiers=copy_tiers,
+        threads=threads,
+        memory_limit=memory_limit,
+        if_exists=if_exists,
+        empty_output=empty_output,
+    )
+    options = {"sources": options["sources"], "out": _path(out, "out"), **options}
+    return MergeReport.from_dict(_call(_native.merge, options, storage_options, progress))
+
+
+def merge_options(
+    sources: Paths,
+    *,
+    sort_by: SortBy | None,
+    outputs: SupportsIndex | None,
+    target_file_size: Size | None,
+    target_rows: SupportsIndex | None,
+    cut_on: SupportsIndex | None,
+    row_group_size: Size,
+    row_group_rows: SupportsIndex,
+    page_size: Size,
+    page_rows: SupportsIndex,
+    align_row_groups: SupportsIndex,
+    compression: str | None,
+    dictionary: bool | None,
+    data_page_version: Literal[1, 2] | None,
+    widen: Literal["lossless", "error"],
+    missing: Literal["null", "error"],
+    metadata_conflicts: Literal["first", "drop", "error"],
+    verify_order: Literal["bounds", "full"],
+    verify_pages: Literal["checksum", "unpack"],
+    assume_sorted: bool,
+    trust_footers: bool,
+    verify: Literal["content"] | None,
+    sha256: bool,
+    copy_tiers: Iterable[str],
+    threads: SupportsIndex | None,
+    memory_limit: Size,
+    if_exists: Literal["error", "add"],
+    empty_output: bool,
+) -> dict[str, Any]:
+    """The options of `merge` as the engine takes them, checked one by one; without `out`."""
+    return {
         "sources": _paths(sources, "sources"),
-        "out": _path(out, "out"),
         "sort_by": sort_text(sort_by),
         "outputs": _count(outputs, "outputs"),
         "target_file_size": _size(target_file_size, "target_file_size"),
@@ -168,6 +236,7 @@ def merge(
         "verify_order": _choice(verify_order, "verify_order"),
         "verify_pages": _choice(verify_pages, "verify_pages"),
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),
+        "trust_footers": _flag(trust_footers, "trust_footers"),
         "verify": _choice(verify, "verify"),
         "sha256": _flag(sha256, "sha256"),
         "copy_tiers": [copy_tiers] if isinstance(copy_tiers, str) else list(copy_tiers),
@@ -176,7 +245,6 @@ def merge(
         "if_exists": _choice(if_exists, "if_exists"),
         "empty_output": _flag(empty_output, "empty_output"),
     }
-    return MergeReport.from_dict(_call(_native.merge, options, storage_options, progress))
 
 
 def verify(

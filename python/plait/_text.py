@@ -66,12 +66,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """A sentence, tables, and remarks: what every report is made of."""
+    """What every report is made of: a sentence, a drawing as text and SVG, tables, remarks."""
 
     title: str
     tables: tuple[Table, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     remarks: tuple[str, ...] = ()
+    drawing: str = ""
+    svg: str = ""
 
     def text(self) -> str:
         """The page as aligned text."""
@@ -79,6 +81,7 @@ class Page:
         facts = "\n".join(f"{name.ljust(width)}  {value}".rstrip() for name, value in self.facts)
         parts = [
             self.title,
+            self.drawing,
             *(table.text() for table in self.tables),
             facts,
             "\n".join(self.remarks),
@@ -90,7 +93,7 @@ class Page:
         facts = Table(("", ""), self.facts).html() if self.facts else ""
         tables = "".join(table.html() for table in self.tables)
         remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
-        return f"<div><p>{escape(self.title)}</p>{tables}{facts}{remarks}</div>"
+        return f"<div><p>{escape(self.title)}</p>{self.svg}{tables}{facts}{remarks}</div>"
 
 
 def _cell_text(cell: Cell) -> str:

@@ -7,6 +7,7 @@ notebooks). `from_dict` ignores keys it does not know, so reports of later versi
 from __future__ import annotations
 
 import dataclasses
+import os
 import types
 import typing
 from abc import ABC, abstractmethod
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from plait import _picture
 from plait._text import Page, Table, human_bytes, human_key
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from typing_extensions import Self
 
 __all__ = [
@@ -89,12 +92,16 @@ class Progress:
 
 @dataclass(frozen=True)
 class SourceReport(_Report):
-    """One source: where it is, and its rows, bytes and row groups."""
+    """One source: where it is, and its rows, bytes and row groups.
+
+    `span` has the places of its first and last key among those of all sources and outputs.
+    """
 
     path: str
     rows: int
     bytes: int
     row_groups: int
+    span: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,8 @@ class OutputReport(_Report):
         key_max: Last key.
         sha256: Digest of the file's bytes, if it was asked for.
         oversized: Whether rows that must stay together made it exceed its target.
+        span: Places of its first and last key among those of all sources and outputs.
+        tiers: Rows by copy tier.
     """
 
     path: str
@@ -120,6 +129,8 @@ class OutputReport(_Report):
     key_max: tuple[str | None, ...]
     sha256: str | None = None
     oversized: bool = False
+    span: tuple[int, ...] | None = None
+    tiers: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -204,6 +215,31 @@ class MergeReport(_PrintedReport):
     content_hash: str | None = None
     warnings: tuple[str, ...] = ()
 
+    def plot(self, path: str | os.PathLike[str] | None = None) -> Figure:
+        """Draws sources and outputs over the key axis, and how deep they overlap.
+
+        Needs matplotlib: `pip install 'plait[plot]'`.
+
+        Args:
+            path: Where to save the picture, by its ending as SVG, PNG or PDF; not saved if absent.
+        """
+        return _picture.plot(self._picture(), None if path is None else os.fspath(path))
+
+    def _picture(self) -> _picture.Picture:
+        def tier(output: OutputReport) -> str:
+            most = max(output.tiers.values(), default=0)
+            return next((t for t in TIERS if output.tiers.get(t) == most), TIERS[-1])
+
+        return _picture.Picture(
+            f"merge {_sorted_by(self.sort_by)}",
+            tuple(
+                _picture.Bar(s.path, s.span[0], s.span[1], "source") for s in self.sources if s.span
+            ),
+            tuple(
+                _picture.Bar(o.path, o.span[0], o.span[1], tier(o)) for o in self.outputs if o.span
+            ),
+        )
+
     def _page(self) -> Page:
         outputs = Table(
             ("output", "rows", "bytes", "row groups", "first key", "last key"),
@@ -253,6 +289,7 @@ class MergeReport(_PrintedReport):
         return Page(
             title=f"merged {_files(len(self.sources))} into {_files(len(self.outputs))}: "
             f"{self.rows_out:,} rows {_sorted_by(self.sort_by)}",
+            svg=self._picture().svg(),
             tables=(outputs,) if self.outputs else (),
             facts=tuple(facts),
             remarks=tuple(remarks),

@@ -196,6 +196,24 @@ def test_key_index_has_the_first_key_and_one_every_64_ki_rows(tmp_path):
     assert keys == found["rows"]
 
 
+def test_members_of_a_plan_are_those_of_the_format_page(metrics, tmp_path):
+    page = (ROOT / "docs/formats/plan.md").read_text(encoding="utf-8")
+    whole, source, task = (
+        {
+            name
+            for names in re.findall(r"^\| (`.*?) \|", part, re.MULTILINE)
+            for name in names.split("`")[1::2]
+        }
+        for part in re.split(r"^A (?:source|task):$", page, flags=re.MULTILINE)
+    )
+    planned = json.loads(plait.plan(str(tmp_path / "?.parquet"), sort_by="name, -ts").to_json())
+    assert whole == planned.keys()
+    assert source == planned["sources"][0].keys()
+    assert task == planned["tasks"][0].keys()
+    name = Path(metrics.outputs[0].path).name
+    assert name == f"part-00000-{planned['task']}.parquet"
+
+
 def test_a_merge_of_merged_files_is_one_level_higher(metrics, tmp_path):
     again = plait.merge(metrics.outputs[0].path, tmp_path / "again")
     assert entries(metrics.outputs[0].path)["plait.merge_level"] == "1"

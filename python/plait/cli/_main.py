@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import plait
@@ -100,6 +101,10 @@ def _run(parsed: argparse.Namespace) -> int:
     if command == "inspect":
         _print(plait.inspect(**options), as_json=as_json)
         return EXIT_OK
+    if command == "plan":
+        planned = plait.plan(**options)
+        print(planned.to_json() if as_json else planned)
+        return EXIT_OK
     if command == "scan":
         _scan(options, as_json=as_json)
         return EXIT_OK
@@ -109,15 +114,24 @@ def _run(parsed: argparse.Namespace) -> int:
         elif command == "overlay":
             layers = [plait.Layer(file, paths or None) for file, *paths in options.pop("layers")]
             done: Any = plait.overlay_files(layers, **options, progress=bar)
+        elif command == "execute":
+            done = _read_plan(options.pop("plan")).execute(**options, progress=bar)
         else:
             done = plait.merge(**options, progress=bar)
-    if command in ("merge", "overlay"):
+    if command in ("merge", "overlay", "execute"):
         if as_json or not quiet:
             _print(done, as_json=as_json)
         return EXIT_OK
     if as_json or not quiet:
         _print(found, as_json=as_json)
     return EXIT_OK if found.ok else EXIT_VERIFICATION
+
+
+def _read_plan(path: str) -> plait.Plan:
+    try:
+        return plait.Plan.from_json(Path(path).read_bytes())
+    except OSError as cause:
+        raise plait.StorageError.of("cannot read the plan", got=f"`{path}`: {cause}") from cause
 
 
 def _scan(options: dict[str, Any], *, as_json: bool) -> None:

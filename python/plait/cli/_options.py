@@ -46,6 +46,7 @@ _MERGE_HELP: dict[str, str] = {
     "verify_order": "check copied stretches by the bounds of their pages, or in full",
     "verify_pages": "check copied pages by their checksums, or by unpacking them too",
     "assume_sorted": "trust the order of the sources",
+    "trust_footers": "believe keys in footers of Plait when planning, or read them",
     "verify": "hash all rows in and out, fail on a difference",
     "sha256": "report the SHA-256 digest of every output",
     "copy_tiers": "cheap ways of copying that may be used, comma-separated, or none",
@@ -67,7 +68,7 @@ _OVERLAY_HELP: dict[str, str] = {
     "storage_options": "a setting of object stores, such as aws_region=eu-central-1; repeatable",
 }
 
-_SWITCHES_BOTH_WAYS = ("dictionary", "empty_output", "check_unused")
+_SWITCHES_BOTH_WAYS = ("dictionary", "empty_output", "check_unused", "trust_footers")
 _SCAN_HELP: dict[str, str] = {
     "columns": "columns, comma-separated: names, a.b, a[1], *; default: all",
     "strict": "refuse columns that a given schema does not name",
@@ -125,6 +126,28 @@ def parser() -> argparse.ArgumentParser:
     for name, text in _MERGE_HELP.items():
         _add_option(merge, name, defaults[name], text)
     _add_printing(merge)
+
+    plan = _parser_of(commands.add_parser, "plan", help="what a merge would do")
+    plan.description = _first_line(plait.plan.__doc__)
+    plan.add_argument("sources", nargs="+", metavar="SOURCE", help="file, folder, glob or URL")
+    defaults = {n: p.default for n, p in inspect.signature(plait.plan).parameters.items()}
+    for name, text in _MERGE_HELP.items():
+        _add_option(plan, name, defaults[name], text)
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+
+    execute = _parser_of(commands.add_parser, "execute", help="execute a plan, or some tasks of it")
+    execute.description = _first_line(plait.Plan.execute.__doc__)
+    execute.add_argument("plan", metavar="PLAN", help="file with the JSON of `plait plan --json`")
+    execute.add_argument(
+        "-o", "--out", required=True, metavar="OUT", help="folder, or one path ending in .parquet"
+    )
+    execute.add_argument(
+        "--tasks", nargs="+", type=_count, metavar="N", help="indices of tasks; default: all"
+    )
+    _add_option(execute, "threads", None, _MERGE_HELP["threads"])
+    _add_option(execute, "verify", None, _MERGE_HELP["verify"])
+    _add_option(execute, "storage_options", None, _MERGE_HELP["storage_options"])
+    _add_printing(execute)
 
     verify = _parser_of(commands.add_parser, "verify", help="check order, ranges and rows of files")
     verify.description = _first_line(plait.verify.__doc__)

@@ -13,6 +13,7 @@
 //! # Cost
 //! One pass over all columns; 16 bytes a row of one window, one leaf open at a time.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::data_type::{AsBytes, DataType};
@@ -37,6 +38,8 @@ const SPAN_ROWS: usize = 1024;
 /// Rows to hash: sources in the shape of the output's leaves.
 pub(crate) struct Rows<'a> {
     pub(crate) sources: &'a [Arc<Source>],
+    /// The rows of each source.
+    pub(crate) rows: &'a [Range<u64>],
     pub(crate) leaves: &'a [OutputLeaf],
 }
 
@@ -60,6 +63,11 @@ impl ContentHash {
     }
 }
 
+/// All rows of `sources`.
+pub(crate) fn whole(sources: &[Arc<Source>]) -> Vec<Range<u64>> {
+    sources.iter().map(|source| 0..source.rows()).collect()
+}
+
 /// Hashes all rows.
 ///
 /// # Errors
@@ -68,10 +76,10 @@ pub(crate) fn hash(rows: &Rows<'_>, context: &Context) -> Result<ContentHash> {
     let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; rows.leaves.len()] };
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
     let window = (context.limit_bytes() as u64 / 128).clamp(1024, WINDOW_ROWS_MAX);
-    for source in rows.sources {
-        let mut start = 0;
-        while start < source.rows() {
-            let n = window.min(source.rows() - start);
+    for (source, range) in rows.sources.iter().zip(rows.rows) {
+        let mut start = range.start;
+        while start < range.end {
+            let n = window.min(range.end - start);
             let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
             let _charge = context.charge(mixed.len() * size_of::<u128>());
             for (i, leaf) in rows.leaves.iter().enumerate() {
@@ -149,7 +157,7 @@ fn hash_leaf<T: DataType>(
 /// An odd 128-bit constant: digits of the golden ratio.
 const MIX: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 
-/// Compares the rows of a merge's sources with those of its outputs; gives the hash as text.
+/// Compares the rows of a merge's sources with those of its outputs; gives the hash.
 ///
 /// # Errors
 /// [`Kind::VerificationFailed`] naming the columns that differ.
@@ -157,7 +165,7 @@ pub(crate) fn compare_outputs(
     rows_in: Rows<'_>,
     outputs: &[Finished],
     context: &Context,
-) -> Result<String> {
+) -> Result<u128> {
     let hash_in = hash(&rows_in, context)?;
     let mut sources = Vec::new();
     for (i, output) in outputs.iter().enumerate() {
@@ -174,10 +182,10 @@ pub(crate) fn compare_outputs(
         let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
         let reconciled = reconcile(&footers, &Unite::default())?;
         let leaves = output_leaves(&reconciled);
-        hash(&Rows { sources: &sources, leaves: &leaves }, context)?
+        hash(&Rows { sources: &sources, rows: &whole(&sources), leaves: &leaves }, context)?
     };
     if hash_in == hash_out {
-        return Ok(hash_in.text());
+        return Ok(hash_in.total);
     }
     let names: Vec<String> = hash_in
         .differing(&hash_out)

@@ -34,11 +34,23 @@ pub(crate) fn open_sources(
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
             Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
         })?);
-        let store: Arc<dyn Store> =
-            Arc::new(Watched { inner: stores.open(path)?, context: context.clone() });
-        sources.push(Arc::new(Source::open(id, store)?));
+        sources.push(Arc::new(open_source(path, id, stores, context)?));
     }
     Ok(sources)
+}
+
+/// Opens the source at `path`.
+///
+/// # Errors
+/// As [`Stores::open`], [`Source::open`].
+pub(crate) fn open_source(
+    path: &str,
+    id: SourceId,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Source> {
+    let inner = stores.open(path)?;
+    Source::open(id, Arc::new(Watched { inner, context: context.clone() }))
 }
 
 /// The output's leaves with the adapters of all sources.
@@ -87,6 +99,10 @@ impl Store for Watched {
 
     fn check_unchanged(&self) -> Result<()> {
         self.inner.check_unchanged()
+    }
+
+    fn stamp(&self) -> Option<String> {
+        self.inner.stamp()
     }
 
     fn is_local(&self) -> bool {

@@ -29,6 +29,7 @@ pub mod options;
 mod order;
 pub mod overlay;
 pub mod page;
+pub mod plan;
 mod pool;
 pub mod properties;
 mod queue;

@@ -13,7 +13,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 /// Options of a merge.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MergeOptions {
     /// Files, folders, globs, URLs.
@@ -68,6 +68,8 @@ pub struct MergeOptions {
     pub verify_pages: VerifyPages,
     /// Check no order at all.
     pub assume_sorted: bool,
+    /// Whether keys that footers hold are believed until rows say otherwise.
+    pub trust_footers: bool,
     /// What is compared after writing.
     pub verify: Option<Verify>,
     /// Whether the report has a SHA-256 of every output.
@@ -116,6 +118,7 @@ impl Default for MergeOptions {
             verify_order: VerifyOrder::Full,
             verify_pages: VerifyPages::Checksum,
             assume_sorted: false,
+            trust_footers: true,
             verify: None,
             sha256: false,
             copy_tiers: vec![Tier::Chunk, Tier::Page, Tier::Dict],
@@ -261,11 +264,19 @@ impl MergeOptions {
     /// # Errors
     /// [`Kind::InvalidArgument`] naming the option.
     pub fn check(&self) -> Result<()> {
-        let bad = |what: String| Err(Error::new(Kind::InvalidArgument, what));
         if self.sources.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to merge")
                 .with_hint("name at least one file, folder, glob or URL"));
         }
+        self.check_values()
+    }
+
+    /// Checks the numbers.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] naming the option.
+    pub fn check_values(&self) -> Result<()> {
+        let bad = |what: String| Err(Error::new(Kind::InvalidArgument, what));
         let sizes = [
             ("outputs", self.outputs),
             ("target_file_size", self.target_file_size),

@@ -15,6 +15,7 @@ use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
 };
 use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
 
 use crate::leaf::OutputLeaf;
 use crate::options::MergeOptions;
@@ -25,6 +26,9 @@ use crate::source::Source;
 /// Level for zstd where the sources use zstd: footers do not tell the level. 3 is zstd's default
 /// and what most writers of lakes use.
 const ZSTD_LEVEL: i32 = 3;
+
+/// How footers of outputs say who wrote them; the version follows.
+const CREATED_BY: &str = "plait version";
 
 /// Longest minimum and maximum in the footer. Longer values are cut and marked as not exact.
 const STATISTICS_BYTES_MAX: usize = 1024;
@@ -38,25 +42,74 @@ const WRITE_BATCH_ROWS_MAX: usize = 1024;
 /// Dictionaries larger than this fall back to plain values.
 const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 
+/// How the sources are encoded, as a value that survives JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Encodings {
+    /// Version of data pages, 1 or 2.
+    pub page_version: u8,
+    /// By leaf.
+    pub columns: Vec<ColumnEncoding>,
+}
+
+/// How one leaf is encoded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ColumnEncoding {
+    /// Codec, as `compression` takes it.
+    pub codec: String,
+    /// Whether a dictionary pays.
+    pub dictionary: bool,
+    /// Encoding of values beside a dictionary, if it is a special one.
+    pub encoding: Option<String>,
+}
+
+/// How `sources` encode `leaves`.
+///
+/// # Errors
+/// [`Kind::Storage`].
+pub fn encodings(
+    options: &MergeOptions,
+    sources: &[Arc<Source>],
+    leaves: &[OutputLeaf],
+) -> Result<Encodings> {
+    let page_version = match options.data_page_version {
+        Some(version) => version,
+        None => page_version(sources)?,
+    };
+    let column = |leaf: &OutputLeaf| {
+        let first = first_chunk(sources, leaf);
+        let codec = first.map_or(Compression::ZSTD(zstd(ZSTD_LEVEL)), |(chunk, _)| {
+            writable(chunk.compression())
+        });
+        let encoding = match first {
+            Some((chunk, true)) => value_encoding(chunk, leaf.descr.physical_type()),
+            _ => None,
+        };
+        ColumnEncoding {
+            codec: codec_text(codec),
+            dictionary: first.is_none_or(|(chunk, _)| has_paying_dictionary(chunk)),
+            encoding: encoding.map(|encoding| encoding.to_string()),
+        }
+    };
+    Ok(Encodings { page_version, columns: leaves.iter().map(column).collect() })
+}
+
 /// Properties of all outputs of a merge.
 ///
 /// # Errors
-/// [`Kind::InvalidArgument`] for a codec that is not known.
+/// [`Kind::InvalidArgument`] for a codec or an encoding that is not known.
 pub fn properties(
     options: &MergeOptions,
-    sources: &[Arc<Source>],
+    encodings: &Encodings,
     leaves: &[OutputLeaf],
     sorting: Vec<SortingColumn>,
     metadata: Vec<KeyValue>,
 ) -> Result<WriterPropertiesPtr> {
     let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-    let version = match options.data_page_version {
-        Some(version) => version,
-        None => page_version(sources)?,
-    };
-    let v2 = version == 2;
+    let v2 = options.data_page_version.unwrap_or(encodings.page_version) == 2;
     let mut builder = WriterProperties::builder()
-        .set_created_by(format!("plait version {}", env!("CARGO_PKG_VERSION")))
+        .set_created_by(format!("{CREATED_BY} {}", env!("CARGO_PKG_VERSION")))
         .set_writer_version(if v2 {
             WriterVersion::PARQUET_2_0
         } else {
@@ -74,27 +127,28 @@ pub fn properties(
         .set_sorting_columns((!sorting.is_empty()).then_some(sorting))
         .set_key_value_metadata((!metadata.is_empty()).then_some(metadata));
     let asked = options.compression.as_deref().map(parse_codec).transpose()?;
-    for leaf in leaves {
+    for (i, leaf) in leaves.iter().enumerate() {
         let path = leaf.descr.path().clone();
-        let first = first_chunk(sources, leaf);
-        let codec = asked.or_else(|| first.map(|(chunk, _)| writable(chunk.compression())));
-        builder = builder.set_column_compression(
-            path.clone(),
-            codec.unwrap_or(Compression::ZSTD(zstd(ZSTD_LEVEL))),
-        );
-        let dictionary = match (options.dictionary, first) {
-            (Some(asked), _) => asked,
-            (None, Some((chunk, _))) => has_paying_dictionary(chunk),
-            (None, None) => true,
-        };
+        let told = encodings.columns.get(i).ok_or_else(|| {
+            Error::new(Kind::InvalidArgument, "there are more columns than encodings")
+                .with_column(path.string())
+        })?;
+        let codec = asked.map_or_else(|| parse_codec(&told.codec), Ok)?;
+        builder = builder.set_column_compression(path.clone(), codec);
         let is_boolean = leaf.descr.physical_type() == Physical::BOOLEAN;
+        let dictionary = options.dictionary.unwrap_or(told.dictionary);
         builder = builder.set_column_dictionary_enabled(path.clone(), dictionary && !is_boolean);
-        let encoding = match first {
-            Some((chunk, true)) => value_encoding(chunk, leaf.descr.physical_type()),
-            _ => None,
-        };
+        let encoding = told.encoding.as_deref().map(|text| {
+            text.parse::<Encoding>().map_err(|e| {
+                Error::new(Kind::InvalidArgument, "encoding is not known")
+                    .with_column(path.string())
+                    .with_got(format!("`{text}`"))
+                    .with_cause(e)
+            })
+        });
         if !(is_boolean && v2) {
-            builder = builder.set_column_encoding(path, encoding.unwrap_or(Encoding::PLAIN));
+            let encoding = encoding.transpose()?.unwrap_or(Encoding::PLAIN);
+            builder = builder.set_column_encoding(path, encoding);
         }
     }
     Ok(Arc::new(builder.build()))
@@ -150,9 +204,13 @@ fn value_encoding(chunk: &ColumnChunkMetaData, physical: Physical) -> Option<Enc
     })
 }
 
-/// Version of the first data page that can be looked at.
+/// Version of the first data page that can be looked at. Footers of our own tell it.
 fn page_version(sources: &[Arc<Source>]) -> Result<u8> {
     for source in sources {
+        let file = source.meta.file_metadata();
+        if source.rows() > 0 && file.created_by().is_some_and(|by| by.starts_with(CREATED_BY)) {
+            return Ok(if file.version() == 2 { 2 } else { 1 });
+        }
         let group = source.meta.row_groups().iter().find(|g| g.num_rows() > 0);
         let chunk = group.and_then(|g| g.columns().first());
         let Some(start) = chunk.and_then(|c| u64::try_from(c.data_page_offset()).ok()) else {
@@ -185,6 +243,18 @@ fn writable(codec: Compression) -> Compression {
 
 fn zstd(level: i32) -> ZstdLevel {
     ZstdLevel::try_new(level).unwrap_or_default()
+}
+
+/// The text that [`parse_codec`] reads as `codec`.
+fn codec_text(codec: Compression) -> String {
+    match codec {
+        Compression::ZSTD(level) => format!("zstd({})", level.compression_level()),
+        Compression::GZIP(level) => format!("gzip({})", level.compression_level()),
+        Compression::BROTLI(level) => format!("brotli({})", level.compression_level()),
+        Compression::LZ4 | Compression::LZ4_RAW => "lz4".into(),
+        Compression::UNCOMPRESSED => "none".into(),
+        Compression::SNAPPY | Compression::LZO => "snappy".into(),
+    }
 }
 
 /// Parses `zstd`, `zstd(3)`, `snappy`, `gzip(6)`, `brotli(4)`, `lz4`, `none`.
@@ -232,6 +302,13 @@ pub fn parse_codec(text: &str) -> Result<Compression> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn codecs_survive_as_text() {
+        for text in ["zstd(7)", "gzip(6)", "brotli(4)", "lz4", "none", "snappy"] {
+            assert_eq!(codec_text(parse_codec(text).unwrap()), text);
+        }
+    }
 
     #[test]
     fn codecs_parse_with_and_without_a_level() {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The report of a merge.
 #[derive(Clone, Debug, Serialize)]
@@ -51,6 +51,8 @@ pub struct SourceReport {
     pub bytes: u64,
     /// Row groups.
     pub row_groups: usize,
+    /// Places of its first and last key among the first and last keys of all sources and outputs.
+    pub span: Option<(usize, usize)>,
 }
 
 /// One output of a merge.
@@ -72,6 +74,10 @@ pub struct OutputReport {
     pub sha256: Option<String>,
     /// Whether one cut key made it larger than asked for.
     pub oversized: bool,
+    /// Places of its first and last key, as those of sources.
+    pub span: Option<(usize, usize)>,
+    /// Rows by copy tier.
+    pub tiers: BTreeMap<&'static str, u64>,
 }
 
 /// What a copy tier moved.
@@ -84,7 +90,8 @@ pub struct Copied {
 }
 
 /// How the sources overlapped.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Overlap {
     /// Groups of sources whose key ranges hang together.
     pub regions: usize,
@@ -93,7 +100,8 @@ pub struct Overlap {
 }
 
 /// A key of file metadata that differed.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ConflictReport {
     /// The key.
     pub key: String,

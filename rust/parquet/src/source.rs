@@ -70,6 +70,18 @@ impl Source {
         Ok(Self { id, store, meta: Arc::new(meta), footer_hash, row_starts })
     }
 
+    /// The same file as another source of the call.
+    #[must_use]
+    pub(crate) fn with_id(&self, id: SourceId) -> Self {
+        Self {
+            id,
+            store: Arc::clone(&self.store),
+            meta: Arc::clone(&self.meta),
+            footer_hash: self.footer_hash,
+            row_starts: self.row_starts.clone(),
+        }
+    }
+
     /// The location of the file.
     #[must_use]
     pub fn path(&self) -> &str {

@@ -164,11 +164,12 @@ pub fn verify_in(
     if !order.is_empty() {
         check_disjoint(&sources, &keys, ranges, &mut report);
     }
-    let rows = |sources| content::Rows { sources, leaves: &leaves };
-    let hash = content::hash(&rows(&sources[..files]), context)?;
+    let rows = content::whole(&sources);
+    let part = |sources, rows| content::Rows { sources, rows, leaves: &leaves };
+    let hash = content::hash(&part(&sources[..files], &rows[..files]), context)?;
     report.content_hash = Some(hash.text());
     if options.against.is_some() {
-        let other = content::hash(&rows(&sources[files..]), context)?;
+        let other = content::hash(&part(&sources[files..], &rows[files..]), context)?;
         let equal = hash == other;
         let name = |i: usize| leaves.get(i).map(|leaf| leaf.descr.path().string());
         let columns_differ: Vec<String> =

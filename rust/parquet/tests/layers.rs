@@ -40,12 +40,16 @@ const LAYERS: &[(&str, &str)] = &[
         "overlay",
         "chunk context files leaf options page properties report schema sink source spill store target weave",
     ),
+    (
+        "plan",
+        "chunk context files keys leaf options order page properties report schema sink source store",
+    ),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order schema source store"),
     ("verify", "content context files keys leaf order schema source store"),
     (
         "merge",
-        "budget chunk content context encode files keys leaf options order page pool properties queue ranks report schema sink source spill store target weave",
+        "budget chunk content context encode files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave",
     ),
 ];
 
@@ -99,7 +103,8 @@ fn one_word_for_one_thing() {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "py" || e == "md") {
-                texts.push((path.clone(), fs::read_to_string(&path).unwrap()));
+                let below = path.strip_prefix(root()).unwrap_or(&path).to_owned();
+                texts.push((below, fs::read_to_string(&path).unwrap()));
             }
         }
     }

@@ -49,6 +49,37 @@ mod _native {
         run(py, options, (progress, bucket), merge::merge_in)
     }
 
+    /// Plans a merge; options and plan are JSON.
+    #[pyfunction]
+    #[pyo3(name = "plan", signature = (options, progress=None, bucket=None))]
+    fn plan_merge(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::plan::plan_in)
+    }
+
+    /// Reads a plan from JSON, checks it, and gives it back.
+    #[pyfunction]
+    fn read_plan(py: Python<'_>, plan: &str) -> PyResult<String> {
+        let plan = plait_parquet::plan::Plan::from_json(plan);
+        plan.and_then(|plan| plan.to_json()).map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    /// Executes tasks of a plan; options, the plan among them, and report are JSON.
+    #[pyfunction]
+    #[pyo3(name = "execute", signature = (options, progress=None, bucket=None))]
+    fn execute_plan(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), merge::execute_in)
+    }
+
     /// Checks that files are sorted, disjoint and complete; options and report are JSON.
     #[pyfunction]
     #[pyo3(name = "verify", signature = (options, progress=None, bucket=None))]

@@ -169,6 +169,11 @@ impl<N: Node> LoserTree<N> {
         self.heads.len()
     }
 
+    /// Numbers the rows of a source that has supplied nothing yet from `row` on.
+    pub(super) fn begin_at(&mut self, i: usize, row: u64) {
+        self.heads[i].row = row;
+    }
+
     pub(super) fn announce(&mut self, i: usize, first_key: &[u8]) {
         self.heads[i].keys = N::Keys::single(first_key);
         self.heads[i].state = State::Announced;

@@ -131,6 +131,11 @@ impl Merge {
         self.duplicates().map_or(0, |duplicates| duplicates.memory_size())
     }
 
+    /// Says that the first row which `source` will supply is its row `row`.
+    pub fn begin_at(&mut self, source: SourceId, row: u64) {
+        with_tree!(&mut self.tree, t => t.begin_at(source.index(), row));
+    }
+
     /// Puts a source into the race by its first key alone: when that key wins, the source is
     /// asked for ([`Step::Need`]). Sources that are far away need not be open.
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {

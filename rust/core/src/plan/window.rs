@@ -172,6 +172,11 @@ impl Windows {
         self.runs.memory_size() + self.current.steps.memory_size() + self.merge.memory_size()
     }
 
+    /// See [`Merge::begin_at`].
+    pub fn begin_at(&mut self, source: SourceId, row: u64) {
+        self.merge.begin_at(source, row);
+    }
+
     /// See [`Merge::announce`].
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {
         self.merge.announce(source, first_key);
@@ -424,6 +429,7 @@ impl Windows {
         }
         let rows = window.steps.rows();
         self.rows_in_output += rows;
+        let end = self.rows_in_output;
         self.rows_left = self.rows_left.saturating_sub(rows);
         if ends_output {
             if self.outputs_left > 1 {
@@ -431,9 +437,8 @@ impl Windows {
             }
             self.start_output();
         }
-        if rows == 0 && !self.drops {
-            window.samples.clear(); // the key belongs to the next output
-        }
+        // A key behind the last row belongs to the window that comes next.
+        window.samples.retain(|(row, _)| *row < end);
         if rows > 0 || ends_output {
             self.ready.push_back(window);
         }

@@ -1,22 +1,26 @@
 //! Merges sorted Parquet files into few sorted files whose key ranges do not overlap.
 //!
 //! ```text
-//! prepare   footers ─▶ one schema ─▶ sort order ─▶ bounds ─▶ regions
-//! run       keys ─▶ windows ─▶ weave or copy ─▶ outputs under temp names
+//! plan      footers, keys ─▶ tasks, one an output                       (module `plan`)
+//! execute   task ─▶ prepare ─▶ run: keys ─▶ windows ─▶ weave or copy    under temp names
 //! publish   rows add up? sources unchanged? ─▶ rename all
 //! ```
 //!
 //! # Invariants
-//! Nothing is visible before every output is whole, durable and counted. Sources are only read.
+//! Nothing is visible before every output is whole, durable and counted. Sources are only read. A
+//! merge is its plan, executed: there is no other way to merge.
 //!
 //! # Cost
 //! Key columns are read twice, everything else once. Memory: see `budget`.
 //!
 //! # Not here
-//! The order of rows (`plait_core::plan`).
+//! The order of rows (`plait_core::plan`); where outputs are cut (`plan`).
 
 mod cascade;
 mod drops;
+mod execute;
+mod frame;
+mod free;
 mod ordering;
 mod prepare;
 mod publish;
@@ -24,7 +28,6 @@ mod publish;
 mod ranks_tests;
 mod run;
 mod sizes;
-mod tail;
 
 use std::time::Instant;
 
@@ -32,9 +35,11 @@ use plait_core::{Error, Result};
 
 use crate::context::Context;
 use crate::options::MergeOptions;
+use crate::plan;
 use crate::report::{MergeReport, Times};
 use crate::store::Stores;
-use prepare::Prepared;
+
+pub use execute::{ExecuteOptions, execute_in};
 
 /// Merges as `options` say.
 ///
@@ -62,20 +67,47 @@ fn merge_with(
     context: &Context,
     with_ranks: bool,
 ) -> Result<MergeReport> {
+    timed(context, |times| {
+        match plan_and_execute(options, stores, context, with_ranks, times) {
+            Err(Stopped { is_stale: true, .. }) => {
+                // Some footer has keys that its rows do not have.
+                context.start_over();
+                *times = Times::default();
+                let options = MergeOptions { trust_footers: false, ..options.clone() };
+                plan_and_execute(&options, stores, context, with_ranks, times)
+            }
+            outcome => outcome,
+        }
+        .map_err(|stopped| stopped.error)
+    })
+}
+
+fn plan_and_execute(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    with_ranks: bool,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    let started = Instant::now();
+    context.enter_stage(0);
+    let made = plan::make(options, stores, context)?;
+    context.set_total_bytes(made.total_bytes);
+    times.plan_s = started.elapsed().as_secs_f64();
+    let tasks: Vec<_> = made.plan.tasks.iter().collect();
+    let what = execute::What { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
+    execute::execute(&what, options, stores, context, with_ranks, times)
+}
+
+/// Measures what `call` does.
+fn timed(
+    context: &Context,
+    call: impl FnOnce(&mut Times) -> Result<MergeReport>,
+) -> Result<MergeReport> {
     let started = Instant::now();
     let cpu_before = cpu_seconds();
-    options.check()?;
     let mut times = Times::default();
-    let mut report = match attempt(options, stores, context, with_ranks, &mut times) {
-        Ok(report) => report,
-        Err(Stopped { is_broken: false, error }) => return Err(error),
-        // Some footer does not tell what its file holds.
-        Err(_) => {
-            context.start_over();
-            times = Times::default();
-            attempt(options, stores, context, false, &mut times).map_err(|stopped| stopped.error)?
-        }
-    };
+    let mut report = call(&mut times)?;
     times.wall_s = started.elapsed().as_secs_f64();
     times.cpu_s = cpu_before.and_then(|before| Some(cpu_seconds()? - before));
     report.time = times;
@@ -96,52 +128,14 @@ struct Stopped {
     error: Error,
     /// Whether ranks are to blame.
     is_broken: bool,
+    /// Whether keys in a footer are to blame.
+    is_stale: bool,
 }
 
 impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
-        Self { error, is_broken: false }
+        Self { error, is_broken: false, is_stale: false }
     }
-}
-
-/// Merges once; what fails leaves nothing.
-fn attempt(
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    with_ranks: bool,
-    times: &mut Times,
-) -> Result<MergeReport, Stopped> {
-    let started = Instant::now();
-    context.enter_stage(0);
-    let prepared = prepare::prepare(options, stores, context, with_ranks)?;
-    times.plan_s = started.elapsed().as_secs_f64();
-    context.enter_stage(1);
-    merge_prepared(&prepared, options, context, with_ranks, times).map_err(|mut stopped| {
-        prepared.target.abandon();
-        stopped.is_broken |= prepared.has_broken_ranks();
-        stopped
-    })
-}
-
-fn merge_prepared(
-    prepared: &Prepared,
-    options: &MergeOptions,
-    context: &Context,
-    with_ranks: bool,
-    times: &mut Times,
-) -> Result<MergeReport, Stopped> {
-    let narrowed = cascade::narrow(prepared, options, context, with_ranks, times)?;
-    let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
-    let made = run::run(what, options, context, times)
-        .map_err(|error| Stopped { error, is_broken: what.has_broken_ranks() })?;
-    let mut report = publish::publish(prepared, made, options, context, times)?;
-    if let Some(cascade::Narrowed { sources, at_once, .. }) = &narrowed {
-        report.warnings.push(format!(
-            "{sources} overlapping sources were merged in two passes: memory_limit allows {at_once} at once"
-        ));
-    }
-    Ok(report)
 }
 
 /// User and system seconds of this process, where `/proc` tells.

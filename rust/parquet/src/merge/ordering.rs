@@ -16,6 +16,7 @@
 //! # Not here
 //! Writing (`run`).
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -26,7 +27,6 @@ use plait_core::{Error, Kind, Result};
 use super::drops::{MarkReader, clashing};
 use super::prepare::Prepared;
 use super::sizes::{Sizes, Written};
-use super::tail::largest_cut_keys;
 use crate::chunk;
 use crate::context::{Charge, Context};
 use crate::keys::{KeyLeaves, KeyReader, key_at};
@@ -60,7 +60,6 @@ pub(super) struct Batch {
     pub(super) ends_output: bool,
     /// Where its chunks wait.
     pub(super) waiting: Arc<Waiting>,
-    output: u64,
     rows: u64,
     /// Bytes of the steps of its windows.
     steps_bytes: usize,
@@ -80,7 +79,7 @@ impl Batch {
 
 /// The merge order of all sources.
 pub(super) struct Ordering<'a> {
-    prepared: &'a Prepared,
+    prepared: &'a Prepared<'a>,
     options: &'a MergeOptions,
     context: &'a Context,
     windows: Windows,
@@ -97,36 +96,43 @@ struct KeyLane {
     marks: Option<MarkReader>,
     /// Where the reader is opened next.
     next_row: u64,
+    /// The row behind the last one that is merged.
+    end_row: u64,
     /// First row of the row group that begins with the batch supplied last.
     start: u64,
 }
 
 impl<'a> Ordering<'a> {
     pub(super) fn new(
-        prepared: &'a Prepared,
+        prepared: &'a Prepared<'a>,
         options: &'a MergeOptions,
         context: &'a Context,
     ) -> Result<Self> {
         let started = Instant::now();
-        let rule = cut_rule(prepared, options, context)?;
+        let rule = cut_rule(prepared, options);
         let check_order = !options.assume_sorted;
         let shape = prepared.keys.read_shape().clone();
         let mut windows = Windows::new(shape, prepared.sources.len(), rule, check_order);
         if let Some(drops) = &prepared.drops {
             windows.drop_rows(drops.rule.clone());
         }
-        for source in prepared.sources.iter().filter(|s| s.rows() == 0) {
-            windows.end(source.id);
+        for (source, rows) in prepared.sources.iter().zip(&prepared.rows) {
+            match rows.is_empty() {
+                true => windows.end(source.id),
+                false => windows.begin_at(source.id, rows.start),
+            }
         }
         for (source, first_key) in &prepared.first_keys {
             windows.announce(*source, first_key);
         }
-        let lanes = prepared.sources.iter().map(|_| KeyLane {
+        let lane = |rows: &Range<u64>| KeyLane {
             reader: None,
             marks: None,
-            next_row: 0,
-            start: 0,
-        });
+            next_row: rows.start,
+            end_row: rows.end,
+            start: rows.start,
+        };
+        let lanes = prepared.rows.iter().map(lane);
         let mut ordering = Self {
             prepared,
             options,
@@ -150,9 +156,9 @@ impl<'a> Ordering<'a> {
         outcome
     }
 
-    /// Learns how large what was written of `batch` became.
-    pub(super) fn learn(&mut self, batch: &Batch, written: Written) {
-        self.sizes.learn(batch.output, written);
+    /// Learns how large what was written of a batch became.
+    pub(super) fn learn(&mut self, written: Written) {
+        self.sizes.learn(written);
         self.size_window();
     }
 
@@ -162,11 +168,10 @@ impl<'a> Ordering<'a> {
             copy: None,
             ends_output: false,
             waiting: Arc::new(Waiting::new(
-                &self.prepared.target.scratch(),
+                &self.prepared.target().scratch(),
                 self.prepared.budget.waiting_bytes,
                 self.context,
             )),
-            output: self.sizes.output(),
             rows: 0,
             steps_bytes: 0,
             charge: self.context.charge(0),
@@ -196,7 +201,6 @@ impl<'a> Ordering<'a> {
         self.settle_keys(&mut window)?;
         tell(&self.prepared.keys, &mut window)?;
         batch.ends_output = window.ends_output;
-        self.sizes.order(window.steps.rows());
         let (is_copy, is_empty) = (window.is_copy, window.steps.is_empty());
         if is_copy {
             batch.copy = Some(window);
@@ -204,9 +208,6 @@ impl<'a> Ordering<'a> {
             batch.rows += window.steps.rows();
             batch.steps_bytes += window.steps.memory_size();
             batch.windows.push(window);
-        }
-        if batch.ends_output {
-            self.sizes.end_output();
         }
         let encoded = batch.rows as f64 * self.sizes.encoded_per_row;
         Ok(batch.ends_output
@@ -246,7 +247,8 @@ impl<'a> Ordering<'a> {
         let source = Arc::clone(self.source(id)?);
         let prepared = self.prepared;
         let lane = &mut self.lanes[id.index()];
-        if lane.reader.is_none() && lane.next_row < source.rows() {
+        let left = lane.end_row.saturating_sub(lane.next_row);
+        if lane.reader.is_none() && left > 0 {
             lane.reader = Some(KeyReader::open(
                 &source,
                 &prepared.keys,
@@ -257,8 +259,11 @@ impl<'a> Ordering<'a> {
         }
         let row = lane.next_row;
         let batch = match &mut lane.reader {
-            Some(reader) => reader.next(prepared.budget.key_rows)?,
-            None => None,
+            Some(reader) if left > 0 => {
+                let rows_max = usize::try_from(left).unwrap_or(usize::MAX);
+                reader.next(prepared.budget.key_rows.min(rows_max))?
+            }
+            _ => None,
         };
         let Some((keys, starts)) = batch else {
             (lane.reader, lane.marks) = (None, None);
@@ -276,7 +281,8 @@ impl<'a> Ordering<'a> {
         lane.next_row = row + keys.len() as u64;
         lane.start = row;
         let (row_group, _) = source.row_group_of(row);
-        let is_start = starts && self.is_worth_copying(&source, row_group);
+        let is_whole = row + source.row_group_rows(row_group) <= lane.end_row;
+        let is_start = starts && is_whole && self.is_worth_copying(&source, row_group);
         self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
             unsorted(&source, &prepared.keys, row, &before, &after)
         })?;
@@ -322,7 +328,7 @@ impl<'a> Ordering<'a> {
     /// Checks the order inside a row group that is copied without being merged.
     fn check_order(&self, source: &Arc<Source>, row_group: usize, last: &[u8]) -> Result<()> {
         let prepared = self.prepared;
-        if self.options.assume_sorted || prepared.order.is_empty() {
+        if self.options.assume_sorted || prepared.order().is_empty() {
             return Ok(());
         }
         let start = source.row_group_start(row_group);
@@ -352,12 +358,8 @@ impl<'a> Ordering<'a> {
         Ok(())
     }
 
-    /// Tells the windows how many rows the next row group and the current output may have.
+    /// Tells the windows how many rows the next row group may have.
     fn size_window(&mut self) {
-        if let Some(target) = self.options.target_file_size {
-            let left = target.saturating_sub(self.sizes.output_bytes()) as f64;
-            self.windows.set_rows_until_cut((left / self.sizes.stored_per_row).max(1.0) as u64);
-        }
         let by_bytes = self.options.row_group_size as f64 / self.sizes.encoded_per_row;
         let rows_max = (by_bytes.max(1.0) as u64)
             .min(self.options.row_group_rows)
@@ -370,33 +372,26 @@ impl<'a> Ordering<'a> {
     }
 }
 
-fn cut_rule(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Result<CutRule> {
-    let cut_columns = options.cut_on.unwrap_or(prepared.keys.leaves.len());
-    let outputs = options.outputs.unwrap_or(0);
-    let largest = if outputs > 1 && !prepared.keys.leaves.is_empty() {
-        let count = usize::try_from(outputs).unwrap_or(usize::MAX);
-        largest_cut_keys(prepared, count, cut_columns, context)?
-    } else {
-        Vec::new()
-    };
-    Ok(CutRule {
-        outputs,
-        target_rows: options.target_rows.unwrap_or(u64::MAX),
-        cut_columns,
+/// How row groups end. There is one output: the plan has cut the others off.
+fn cut_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> CutRule {
+    CutRule {
+        outputs: 0,
+        target_rows: u64::MAX,
+        cut_columns: 0,
         align_columns: options.align_row_groups,
-        largest_cut_keys: largest,
-        rows: prepared.rows(),
+        largest_cut_keys: Vec::new(),
+        rows: prepared.all_rows(),
         owner_rows: match options.copy_tiers.contains(&Tier::Page) {
             true => (options.page_rows / 2).max(OWNER_ROWS_MIN),
             false => 0,
         },
-        sample_every: if prepared.order.is_empty() { 0 } else { KEY_INDEX_ROWS },
-    })
+        sample_every: if prepared.order().is_empty() { 0 } else { KEY_INDEX_ROWS },
+    }
 }
 
 /// How many encoded bytes to weave together: every source has a lane in every leaf, which starts
 /// and ends in the middle of a page.
-fn batch_bytes(prepared: &Prepared) -> u64 {
+fn batch_bytes(prepared: &Prepared<'_>) -> u64 {
     let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
     let lanes = depth.max(1) as u64 * prepared.leaves.len() as u64;
     lanes.saturating_mul(LANE_BYTES).min(BATCH_BYTES_MAX)
@@ -416,7 +411,7 @@ fn tell(keys: &KeyLeaves, window: &mut Window) -> Result<()> {
 
 /// Whether the column index says that pages of the first key column are in order. Only what it
 /// says for values that are not cut short counts: integers, floats, booleans.
-fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared) -> Result<bool> {
+fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared<'_>) -> Result<bool> {
     use parquet::basic::{BoundaryOrder, Type as Physical};
     use parquet::file::page_index::index_reader::decode_column_index;
     let Some(leaf) = prepared.keys.leaves.first() else { return Ok(true) };
@@ -428,7 +423,7 @@ fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared) -> Resul
     };
     let index = crate::page::guard(|| decode_column_index(&bytes, physical));
     let Ok(Ok(index)) = index else { return Ok(false) };
-    let descending = prepared.order.columns().first().is_some_and(|c| c.descending);
+    let descending = prepared.order().columns().first().is_some_and(|c| c.descending);
     let wanted = if descending { BoundaryOrder::DESCENDING } else { BoundaryOrder::ASCENDING };
     Ok(!is_cut && index.get_boundary_order() == Some(wanted))
 }

@@ -8,91 +8,171 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Instant;
 
-use parquet::basic::LogicalType;
-use plait_core::key::decode;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use super::prepare::{Prepared, check_free, is_ours};
-use super::run::Made;
-use crate::content;
+use super::execute::{Done, What};
+use super::frame::Frame;
+use super::free::is_ours;
 use crate::context::Context;
 use crate::options::{MergeOptions, Verify};
-use crate::report::{
-    ConflictReport, Copied, Memory, MergeReport, OutputReport, Overlap, SourceReport, Times,
-};
-use crate::target::Published;
-use plait_core::plan::Dropped;
-
-/// Rows that were dropped, by reasons that there were.
-fn reasons(dropped: Dropped) -> BTreeMap<String, u64> {
-    let all = [
-        ("duplicate", dropped.duplicate),
-        ("deleted", dropped.deleted),
-        ("expired", dropped.expired),
-    ];
-    let some = all.into_iter().filter(|(_, rows)| *rows > 0);
-    some.map(|(reason, rows)| (reason.to_owned(), rows)).collect()
-}
+use crate::plan::{Plan, PlanSource};
+use crate::report::{Copied, Memory, MergeReport, OutputReport, SourceReport, Times};
+use crate::target::{Published, TempFile};
 
 pub(super) fn publish(
-    prepared: &Prepared,
-    made: Made,
+    frame: &Frame<'_>,
+    what: &What<'_>,
+    all: Vec<Done>,
     options: &MergeOptions,
     context: &Context,
     times: &mut Times,
 ) -> Result<MergeReport> {
-    let started = Instant::now();
-    let rows_in = prepared.rows();
-    let rows_out: u64 = made.outputs.iter().map(|o| o.rows).sum();
-    let dropped = made.dropped;
-    if rows_in != rows_out + dropped.rows() {
-        return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
-            .with_got(format!("{rows_out} rows and {} dropped out of {rows_in}", dropped.rows()))
-            .with_hint("please report this"));
-    }
-    let made_tiers = [("chunk", made.chunk), ("page", made.page), ("dict", made.dict)];
-    let value = made.value;
-    let mut content_hash = None;
-    if options.verify == Some(Verify::Content) {
-        context.enter_stage(3);
-        content_hash =
-            Some(content::compare_outputs(prepared_view(prepared), &made.outputs, context)?);
-        times.verify_s = started.elapsed().as_secs_f64();
-    }
     let publishing = Instant::now();
     context.enter_stage(2);
-    for source in prepared.sources.iter() {
+    let plan = what.plan;
+    let axis = Axis::of(plan, &all);
+    let sources = sources(plan, &all, &axis);
+    let rows_in: u64 = sources.iter().map(|source| source.rows).sum();
+    let rows_out: u64 = all.iter().flat_map(|done| &done.outputs).map(|output| output.rows).sum();
+    let is_whole = what.tasks.len() as u64 == plan.outputs;
+    let rows_all: u64 = plan.sources.iter().map(|source| source.rows).sum();
+    let rows_dropped = reasons(&all);
+    let dropped: u64 = rows_dropped.values().sum();
+    if rows_in != rows_out + dropped || (is_whole && rows_in != rows_all) {
+        return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
+            .with_got(format!(
+                "{rows_out} rows and {dropped} dropped out of {rows_in}, of {rows_all} in all"
+            ))
+            .with_hint("please report this"));
+    }
+    for source in frame.open_sources() {
         source.store.check_unchanged()?;
     }
     context.check_cancelled()?;
+    let mut tiers = [Copied::default(); 4];
+    let mut leaves = 1;
+    let (mut content, mut warnings) = (0_u128, plan.warnings.clone());
     let mut outputs = Vec::new();
-    for (i, (finished, oversized)) in made.outputs.into_iter().zip(made.oversized).enumerate() {
-        let name = prepared.output_name(i);
-        let path = prepared.target.location(&name);
-        let sha256 = options.sha256.then(|| sha256(finished.temp.local_path())).transpose()?;
-        let (key_min, key_max) = match &finished.key_range {
-            Some((min, max)) => (key_text(prepared, min)?, key_text(prepared, max)?),
-            None => (Vec::new(), Vec::new()),
-        };
-        outputs.push((
-            finished.temp,
-            name,
-            OutputReport {
-                path,
-                rows: finished.rows,
-                bytes: finished.bytes,
-                row_groups: finished.row_groups,
-                key_min,
-                key_max,
-                sha256,
-                oversized,
-            },
-        ));
+    for (task, done) in what.tasks.iter().zip(all) {
+        let made = done.made;
+        let of = [made.chunk, made.page, made.dict, made.value];
+        for (sum, more) in tiers.iter_mut().zip(of) {
+            sum.rows += more.rows;
+            sum.bytes += more.bytes;
+        }
+        leaves = done.leaves.max(1);
+        content = content.wrapping_add(done.content.unwrap_or(0));
+        warnings.extend(done.warning);
+        let name = frame.output_name(task.index);
+        let named = [("chunk", made.chunk), ("page", made.page), ("dict", made.dict)];
+        for (finished, mut report) in made.outputs.into_iter().zip(done.outputs) {
+            let copied = by_tier(&named, made.value, report.rows, leaves);
+            report.tiers = copied.into_iter().map(|(tier, copied)| (tier, copied.rows)).collect();
+            report.span = finished.key_range.as_ref().and_then(|(min, max)| axis.span(min, max));
+            report.path = frame.target.location(&name);
+            report.sha256 =
+                options.sha256.then(|| sha256(finished.temp.local_path())).transpose()?;
+            outputs.push((finished.temp, name.clone(), report));
+        }
     }
+    warnings.dedup();
+    let outputs = name_all(frame, outputs, options)?;
+    times.write_s += publishing.elapsed().as_secs_f64();
+    let [chunk, page, dict, value] = tiers;
+    Ok(MergeReport {
+        sort_by: plan.sort_by.clone(),
+        rows_in,
+        rows_out,
+        rows_dropped,
+        sources,
+        outputs,
+        copied: by_tier(
+            &[("chunk", chunk), ("page", page), ("dict", dict)],
+            value,
+            rows_out,
+            leaves,
+        ),
+        overlap: plan.overlap,
+        metadata_conflicts: plan.metadata_conflicts.clone(),
+        time: Times::default(),
+        memory: Memory::default(),
+        assumed_sorted: options.assume_sorted,
+        content_hash: options.verify.map(|Verify::Content| format!("{content:032x}")),
+        warnings,
+    })
+}
+
+/// Rows that were dropped, by the reasons that there were.
+fn reasons(all: &[Done]) -> BTreeMap<String, u64> {
+    let mut reasons = BTreeMap::new();
+    for dropped in all.iter().map(|done| done.made.dropped) {
+        for (reason, rows) in [
+            ("duplicate", dropped.duplicate),
+            ("deleted", dropped.deleted),
+            ("expired", dropped.expired),
+        ] {
+            if rows > 0 {
+                *reasons.entry(reason.to_owned()).or_insert(0) += rows;
+            }
+        }
+    }
+    reasons
+}
+
+/// First and last keys of all sources and outputs, in order: pictures need no more of keys.
+struct Axis(Vec<Vec<u8>>);
+
+impl Axis {
+    fn of(plan: &Plan, all: &[Done]) -> Self {
+        let ends = plan.sources.iter().flat_map(|source| [&source.first, &source.last]);
+        let mut keys: BTreeSet<Vec<u8>> = ends.flatten().map(|key| key.0.clone()).collect();
+        let outputs = all.iter().flat_map(|done| &done.made.outputs);
+        for (min, max) in outputs.filter_map(|output| output.key_range.as_ref()) {
+            keys.extend([min.clone(), max.clone()]);
+        }
+        keys.remove(&Vec::new());
+        Self(keys.into_iter().collect())
+    }
+
+    fn span(&self, first: &Vec<u8>, last: &Vec<u8>) -> Option<(usize, usize)> {
+        Some((self.0.binary_search(first).ok()?, self.0.binary_search(last).ok()?))
+    }
+}
+
+/// The sources and the rows that were merged of each; without rows too if the whole plan was.
+fn sources(plan: &Plan, all: &[Done], axis: &Axis) -> Vec<SourceReport> {
+    let mut rows: Vec<Option<u64>> =
+        plan.sources.iter().map(|source| (source.rows == 0).then_some(0)).collect();
+    for (source, slice) in all.iter().flat_map(|done| &done.rows) {
+        if let Some(rows) = rows.get_mut(*source) {
+            *rows = Some(rows.unwrap_or(0) + (slice.end - slice.start));
+        }
+    }
+    let report = |(source, rows): (&PlanSource, Option<u64>)| {
+        Some(SourceReport {
+            path: source.path.clone(),
+            rows: rows?,
+            bytes: source.bytes,
+            row_groups: usize::try_from(source.row_groups).unwrap_or(usize::MAX),
+            span: match (&source.first, &source.last) {
+                (Some(first), Some(last)) => axis.span(&first.0, &last.0),
+                _ => None,
+            },
+        })
+    };
+    plan.sources.iter().zip(rows).filter_map(report).collect()
+}
+
+/// Gives all outputs their names.
+fn name_all(
+    frame: &Frame<'_>,
+    outputs: Vec<(TempFile, String, OutputReport)>,
+    options: &MergeOptions,
+) -> Result<Vec<OutputReport>> {
     // Looked at again, right before the first name: another merge may have come meanwhile.
-    let (target, stores, task) = (&prepared.target, &prepared.stores, &prepared.task);
-    check_free(target, options, &prepared.sources, stores, task)?;
+    frame.check_free(options)?;
+    let (target, stores, task) = (&frame.target, frame.stores, &frame.plan.task);
     let mut reports = Vec::new();
     for (temp, name, report) in outputs {
         // A folder's names carry the task, so a file of that name has the same bytes.
@@ -109,69 +189,7 @@ pub(super) fn publish(
         reports.push(report);
     }
     target.sync()?;
-    times.write_s += publishing.elapsed().as_secs_f64();
-    Ok(MergeReport {
-        sort_by: prepared.order.to_string(),
-        rows_in,
-        rows_out,
-        rows_dropped: reasons(dropped),
-        sources: prepared
-            .sources
-            .iter()
-            .map(|s| SourceReport {
-                path: s.path().to_owned(),
-                rows: s.rows(),
-                bytes: s.store.len(),
-                row_groups: s.num_row_groups(),
-            })
-            .collect(),
-        outputs: reports,
-        copied: by_tier(&made_tiers, value, rows_out, prepared.leaves.len() as u64),
-        overlap: Overlap {
-            regions: prepared.regions.len(),
-            depth_max: prepared.regions.iter().map(|r| r.depth_max).max().unwrap_or(0),
-        },
-        metadata_conflicts: prepared
-            .reconciled
-            .metadata_conflicts
-            .iter()
-            .map(|c| ConflictReport { key: c.key.clone(), kept: c.kept, files: c.paths.to_vec() })
-            .collect(),
-        time: Times::default(),
-        memory: Memory::default(),
-        assumed_sorted: options.assume_sorted,
-        content_hash,
-        warnings: warnings(prepared),
-    })
-}
-
-fn prepared_view(prepared: &Prepared) -> content::Rows<'_> {
-    content::Rows { sources: &prepared.sources, leaves: &prepared.leaves }
-}
-
-/// What was done to the schema that the caller may not expect.
-fn warnings(prepared: &Prepared) -> Vec<String> {
-    let mut columns = BTreeSet::new();
-    for column in
-        prepared.sources.iter().flat_map(|s| s.meta.file_metadata().schema_descr().columns())
-    {
-        if matches!(column.logical_type_ref(), Some(LogicalType::_Unknown { .. })) {
-            columns.insert(column.path().string());
-        }
-    }
-    let text = |column: String| {
-        format!(
-            "the logical type of `{column}` is newer than this version of Plait and was left out; values are unchanged"
-        )
-    };
-    columns.into_iter().map(text).collect()
-}
-
-fn key_text(prepared: &Prepared, key: &[u8]) -> Result<Vec<Option<String>>> {
-    use plait_core::key::KeyValue;
-    let values = decode(&prepared.keys.shape, key)?;
-    let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
-    Ok(values.into_iter().map(text).collect())
+    Ok(reports)
 }
 
 /// Rows and bytes by tier. Below whole row groups every leaf has its own tiers: a row counts in the

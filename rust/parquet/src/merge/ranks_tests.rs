@@ -15,10 +15,11 @@ use parquet::schema::parser::parse_message_type;
 use plait_core::key::{Nulls, SortOrder};
 use plait_core::{Kind, Result};
 
-use super::{attempt, merge, merge_with, prepare};
+use super::{Stopped, execute, frame, merge, merge_with, prepare};
 use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
+use crate::plan;
 use crate::report::{MergeReport, Times};
 use crate::store::Stores;
 
@@ -168,8 +169,14 @@ impl Bench {
 
     fn has_ranks(&self) -> bool {
         let options = MergeOptions { out: self.out("looked"), ..self.options.clone() };
-        let prepared = prepare::prepare(&options, &Self::stores(), &Self::context(), true).unwrap();
-        prepared.target.abandon();
+        let (stores, context) = (Self::stores(), Self::context());
+        let made = plan::make(&options, &stores, &context).unwrap();
+        let tasks: Vec<_> = made.plan.tasks.iter().collect();
+        let sources = Some(made.sources.as_slice());
+        let frame =
+            frame::Frame::open(&made.plan, &tasks, sources, &options, &stores, &context).unwrap();
+        let prepared = prepare::prepare(&frame, tasks[0], &options, &context, true).unwrap();
+        frame.target.abandon();
         prepared.keys.ranks.is_some()
     }
 
@@ -325,15 +332,26 @@ fn with_footer(
     let bench = Bench::new(name, &sources, order);
     let has_ranks = bench.has_ranks();
     let options = MergeOptions { out: bench.out("tried"), ..bench.options.clone() };
-    let tried = attempt(&options, &Bench::stores(), &Bench::context(), true, &mut Times::default());
+    let (stores, context) = (Bench::stores(), Bench::context());
+    let made = plan::make(&options, &stores, &context).unwrap();
+    let tasks: Vec<_> = made.plan.tasks.iter().collect();
+    let sources = Some(made.sources.as_slice());
+    let frame =
+        frame::Frame::open(&made.plan, &tasks, sources, &options, &stores, &context).unwrap();
+    let mut times = Times::default();
+    let tried = execute::execute_task(&frame, tasks[0], &options, &context, true, &mut times);
     let is_broken = match tried {
-        Ok(_) => false,
-        Err(stopped) => {
-            assert_eq!(stopped.error.kind(), Kind::Internal, "{}", stopped.error);
-            assert!(!fs::exists(bench.out("tried")).unwrap(), "something is left");
-            stopped.is_broken
+        Ok(done) => {
+            drop(done);
+            false
+        }
+        Err(Stopped { error, is_broken, .. }) => {
+            assert_eq!(error.kind(), Kind::Internal, "{error}");
+            is_broken
         }
     };
+    frame.target.abandon();
+    assert!(!fs::exists(bench.out("tried")).unwrap(), "something is left");
     let (with, without) = (bench.merge(true), bench.merge(false));
     assert!(without.is_ok(), "{name}: {without:?}");
     assert_eq!(with, without, "{name}");

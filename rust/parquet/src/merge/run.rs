@@ -21,13 +21,13 @@ use plait_core::plan::{Dropped, Window};
 use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
-use super::cascade::largest_lane;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
 use crate::context::Context;
 use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier, VerifyPages};
+use crate::plan::largest_lane;
 use crate::pool::Pool;
 use crate::queue::{self, Queue, Work};
 use crate::report::{Copied, Times};
@@ -40,7 +40,6 @@ use crate::weave::{Loom, Share, Tiers, weave};
 pub(super) struct Made {
     pub(super) dropped: Dropped,
     pub(super) outputs: Vec<Finished>,
-    pub(super) oversized: Vec<bool>,
     /// Whole row groups.
     pub(super) chunk: Copied,
     /// Rows of the other tiers are summed over leaves.
@@ -50,7 +49,7 @@ pub(super) struct Made {
 }
 
 pub(super) fn run(
-    prepared: &Prepared,
+    prepared: &Prepared<'_>,
     options: &MergeOptions,
     context: &Context,
     times: &mut Times,
@@ -68,10 +67,14 @@ pub(super) fn run(
     let weaver = Weaver {
         prepared,
         loom: &loom,
-        lane_bytes: prepared.leaves.iter().map(|leaf| largest_lane(prepared, leaf)).collect(),
+        lane_bytes: prepared
+            .leaves
+            .iter()
+            .map(|leaf| largest_lane(&prepared.sources, leaf))
+            .collect(),
         ordering: Mutex::new(Ordering::new(prepared, options, context)?),
     };
-    match Option::as_ref(&prepared.pool).and_then(Pool::threads) {
+    match prepared.pool().and_then(Pool::threads) {
         None => run_alone(&weaver, &mut writer)?,
         Some(pool) => {
             let sizes = sizes(&loom, &prepared.leaves);
@@ -90,7 +93,7 @@ fn run_alone(weaver: &Weaver<'_>, writer: &mut Writer<'_>) -> Result<()> {
     while let Some(batch) = now {
         let next = weaver.order()?;
         let written = writer.write(&batch, |leaf| weaver.weave_leaf(&batch, leaf, None))?;
-        weaver.ordering().learn(&batch, written);
+        weaver.ordering().learn(written);
         now = next;
     }
     Ok(())
@@ -107,7 +110,7 @@ fn run_beside(
         queue.ask();
         let written = writer.write(&batch, |leaf| queue.take(leaf))?;
         queue.settle();
-        weaver.ordering().learn(&batch, written);
+        weaver.ordering().learn(written);
         queue.pop();
     }
     Ok(())
@@ -115,7 +118,7 @@ fn run_beside(
 
 /// What threads do for a merge.
 struct Weaver<'a> {
-    prepared: &'a Prepared,
+    prepared: &'a Prepared<'a>,
     loom: &'a Loom,
     /// Most bytes that each leaf of one source holds, about.
     lane_bytes: Vec<u64>,
@@ -168,7 +171,7 @@ impl Work for Weaver<'_> {
     }
 }
 
-fn loom(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Loom {
+fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> Loom {
     Loom {
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
@@ -191,7 +194,7 @@ fn loom(prepared: &Prepared, options: &MergeOptions, context: &Context) -> Loom 
 }
 
 struct Writer<'a> {
-    prepared: &'a Prepared,
+    prepared: &'a Prepared<'a>,
     options: &'a MergeOptions,
     context: &'a Context,
     loom: &'a Loom,
@@ -204,7 +207,7 @@ struct Writer<'a> {
 impl Writer<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
-        let temp = self.prepared.create_output(self.made.outputs.len())?;
+        let temp = self.prepared.create_output()?;
         Output::create(temp, schema, &self.prepared.properties)
     }
 
@@ -236,11 +239,7 @@ impl Writer<'_> {
             self.output = Some(output);
         }
         self.seconds += started.elapsed().as_secs_f64();
-        Ok(Written {
-            rows: after.rows - before.rows,
-            encoded: after.encoded - before.encoded,
-            stored: after.stored - before.stored,
-        })
+        Ok(Written { rows: after.rows - before.rows, encoded: after.encoded - before.encoded })
     }
 
     fn weave(
@@ -288,17 +287,13 @@ impl Writer<'_> {
     }
 
     fn close(&mut self, output: Output) -> Result<()> {
-        let rows = output.rows();
-        let bytes = output.bytes();
-        let is_oversized = self.options.target_rows.is_some_and(|n| rows > n)
-            || self.options.target_file_size.is_some_and(|n| bytes > n + n / 4);
-        self.made.oversized.push(is_oversized);
         self.made.outputs.push(output.finish(&self.prepared.entries())?);
         Ok(())
     }
 
     fn finish(mut self) -> Result<Made> {
-        if self.made.outputs.is_empty() && self.options.empty_output {
+        let is_empty = self.prepared.frame.plan.sources.iter().all(|source| source.rows == 0);
+        if self.made.outputs.is_empty() && is_empty && self.options.empty_output {
             let output = self.new_output()?;
             self.close(output)?;
         }
@@ -308,5 +303,5 @@ impl Writer<'_> {
 
 /// What `output` holds so far.
 fn amount(output: &Output) -> Written {
-    Written { rows: output.rows(), encoded: output.encoded_bytes(), stored: output.bytes() }
+    Written { rows: output.rows(), encoded: output.encoded_bytes() }
 }

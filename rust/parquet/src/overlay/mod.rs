@@ -39,7 +39,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MEMORY_LIMIT_MIN, MergeOptions, Tier};
-use crate::properties::properties;
+use crate::properties::{encodings, properties};
 use crate::report::Copied;
 use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
@@ -263,7 +263,13 @@ fn write(
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
     let loom = Loom {
-        properties: properties(&merge, &sources, &leaves, Vec::new(), metadata)?,
+        properties: properties(
+            &merge,
+            &encodings(&merge, &sources, &leaves)?,
+            &leaves,
+            Vec::new(),
+            metadata,
+        )?,
         sources,
         cache: Arc::new(LocationCache::new(context, limit / 16)),
         context: context.clone(),

@@ -24,6 +24,7 @@
 mod search;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -52,7 +53,8 @@ pub struct RankBook {
 type Tables = BTreeMap<(SourceId, usize), Arc<[u32]>>;
 
 impl RankBook {
-    /// Finds ranks for keys of `shape`; `None` where they would not make keys shorter.
+    /// Finds ranks for keys of `shape` of some rows of each source; `None` where they would not make
+    /// keys shorter.
     ///
     /// # Errors
     /// [`Kind::Storage`] and [`Kind::Cancelled`]. What is wrong with a file is found when it is
@@ -60,7 +62,7 @@ impl RankBook {
     pub fn find_for(
         shape: &KeyShape,
         leaves: &[OutputLeaf],
-        sources: &[Arc<Source>],
+        sources: (&[Arc<Source>], &[Range<u64>]),
         cache: &LocationCache,
         context: &Context,
     ) -> Result<Option<Self>> {

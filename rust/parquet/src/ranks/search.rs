@@ -7,6 +7,7 @@
 //! Looking values up (`RankBook`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::file::metadata::ColumnChunkMetaData;
@@ -56,6 +57,8 @@ struct Coded<'a> {
 
 pub(super) struct Search<'a> {
     sources: &'a [Arc<Source>],
+    /// The rows of each source that are merged.
+    ranges: &'a [Range<u64>],
     cache: &'a LocationCache,
     context: &'a Context,
     rows: u64,
@@ -66,12 +69,22 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(
-        sources: &'a [Arc<Source>],
+        (sources, ranges): (&'a [Arc<Source>], &'a [Range<u64>]),
         cache: &'a LocationCache,
         context: &'a Context,
     ) -> Self {
-        let rows = sources.iter().map(|s| s.rows()).sum();
-        Self { sources, cache, context, rows, held: 0, charge: context.charge(0) }
+        let rows = ranges.iter().map(|rows| rows.end - rows.start).sum();
+        Self { sources, ranges, cache, context, rows, held: 0, charge: context.charge(0) }
+    }
+
+    /// Row groups of `source` with rows that are merged.
+    fn groups(&self, source: &Source) -> Range<usize> {
+        match self.ranges.get(source.id.index()) {
+            Some(rows) if !rows.is_empty() => {
+                source.row_group_of(rows.start).0..source.row_group_of(rows.end - 1).0 + 1
+            }
+            _ => 0..0,
+        }
     }
 
     /// Accounts for what was found.
@@ -198,7 +211,7 @@ impl<'a> Search<'a> {
                 None if is_missing(source, leaf)? => continue,
                 None => return Ok(None),
             };
-            for group in 0..source.num_row_groups() {
+            for group in self.groups(source) {
                 if source.row_group_rows(group) == 0 {
                     continue;
                 }
@@ -243,7 +256,7 @@ impl<'a> Search<'a> {
         let mut has_null = false;
         let mut range: Option<(u64, u64)> = None;
         let mut is_bounded = true;
-        for source in self.sources.iter().filter(|source| source.rows() > 0) {
+        for source in self.sources.iter().filter(|source| !self.groups(source).is_empty()) {
             let index = match kept_as_keys_take_it(source, leaf, ty)? {
                 Some((index, _)) => index,
                 None if is_missing(source, leaf)? => {
@@ -252,7 +265,7 @@ impl<'a> Search<'a> {
                 }
                 None => return Ok((None, None)),
             };
-            for group in 0..source.num_row_groups() {
+            for group in self.groups(source) {
                 let chunk = source.chunk(group, index)?;
                 if source.row_group_rows(group) == 0 {
                     continue;

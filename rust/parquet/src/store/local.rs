@@ -161,6 +161,11 @@ impl Store for LocalFile {
         }
     }
 
+    fn stamp(&self) -> Option<String> {
+        let since = self.identity.modified?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        Some(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
+    }
+
     fn is_local(&self) -> bool {
         true
     }

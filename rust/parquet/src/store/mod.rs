@@ -83,6 +83,11 @@ pub trait Store: Send + Sync {
     /// [`Kind::SourceChanged`] when it was written to, replaced or removed.
     fn check_unchanged(&self) -> Result<()>;
 
+    /// What the storage says of this version of the file: when it was written, or its entity tag.
+    fn stamp(&self) -> Option<String> {
+        None
+    }
+
     /// Whether the bytes lie in a local file.
     fn is_local(&self) -> bool;
 }

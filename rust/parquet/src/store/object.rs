@@ -65,6 +65,10 @@ impl Store for ObjectFile {
         }
     }
 
+    fn stamp(&self) -> Option<String> {
+        self.meta.tag.clone().or_else(|| self.meta.modified.clone())
+    }
+
     fn is_local(&self) -> bool {
         false
     }

@@ -10,42 +10,45 @@
 //! key columns are read whole, once.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use plait_core::Result;
 use plait_core::key::prefix_len;
 
-use super::prepare::Prepared;
-use crate::context::Context;
+use super::lane::Reading;
 use crate::keys::KeyReader;
+use crate::source::Source;
 
 /// Rows of the first look; each further look back takes twice as many.
 const LOOK_ROWS: u64 = 1024;
 
+/// Keys read at once.
+const BATCH_ROWS: u64 = 4096;
+
 /// At most `count` largest distinct prefixes of `cut_columns` columns, as keys are read, largest first.
 pub(super) fn largest_cut_keys(
-    prepared: &Prepared,
+    sources: &[&Arc<Source>],
     count: usize,
     cut_columns: usize,
-    context: &Context,
+    Reading { keys, cache, context }: Reading<'_>,
 ) -> Result<Vec<Vec<u8>>> {
     let mut largest: BTreeSet<Vec<u8>> = BTreeSet::new();
-    let shape = prepared.keys.read_shape();
-    for source in prepared.sources.iter() {
+    let shape = keys.read_shape();
+    for source in sources {
         let (mut end, mut look) = (source.rows(), LOOK_ROWS);
         while end > 0 {
             context.check_cancelled()?;
             let start = end.saturating_sub(look);
-            let mut reader =
-                KeyReader::open(source, &prepared.keys, start, &prepared.cache, context)?;
+            let mut reader = KeyReader::open(source, keys, start, cache, context)?;
             let mut smallest: Option<Vec<u8>> = None;
             let mut last: Option<Vec<u8>> = None;
             while reader.row() < end {
-                let rows = (end - reader.row()).min(prepared.budget.key_rows as u64);
-                let Some((keys, _)) = reader.next(usize::try_from(rows).unwrap_or(1))? else {
+                let rows = (end - reader.row()).min(BATCH_ROWS);
+                let Some((batch, _)) = reader.next(usize::try_from(rows).unwrap_or(1))? else {
                     break;
                 };
-                for i in 0..keys.len() {
-                    let mut key = keys.to_bytes(shape, i);
+                for i in 0..batch.len() {
+                    let mut key = batch.to_bytes(shape, i);
                     key.truncate(prefix_len(shape, &key, cut_columns)?);
                     if last.as_ref() == Some(&key) {
                         continue;

@@ -1,0 +1,523 @@
+"""`plan`: a merge before it runs, as a value that can be looked at, stored, shared out, executed.
+
+plan(sources, ...) ──▶ Plan ── tasks ──▶ one task, one output: here, there, in any order
+                         └──── to_json / from_json
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from plait import _native, _picture
+from plait._api import (
+    OnProgress,
+    Path,
+    Paths,
+    StorageOptions,
+    _call,
+    _choice,
+    _count,
+    _flag,
+    _path,
+    merge_options,
+)
+from plait._text import Page, Table, human_bytes, human_key
+from plait.errors import InvalidArgument
+from plait.order import SortBy
+from plait.report import (
+    TIERS,
+    MergeReport,
+    MetadataConflict,
+    Overlap,
+    _files,
+    _PrintedReport,
+    _Report,
+    _sorted_by,
+)
+from plait.sizes import Size
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["MemoryNeed", "Plan", "PlanSource", "Task", "execute_task", "plan"]
+
+
+@dataclass(frozen=True)
+class PlanSource(_Report):
+    """A source of a plan.
+
+    Attributes:
+        path: Where it is.
+        rows: Number of rows.
+        bytes: Size of the file.
+        row_groups: Number of row groups.
+        merge_level: How many merges lie behind it; 0 for files that no merge made.
+        key_min: First key, one text per sort column, `None` for a null; `()` without rows.
+        key_max: Last key.
+        keys_from: Where these are from: `"footer"`, or `"rows"` that were read.
+    """
+
+    path: str
+    rows: int
+    bytes: int
+    row_groups: int
+    merge_level: int
+    key_min: tuple[str | None, ...]
+    key_max: tuple[str | None, ...]
+    keys_from: str
+
+
+@dataclass(frozen=True)
+class MemoryNeed(_Report):
+    """The limit, what one pass over the deepest place takes, about, and the number of passes."""
+
+    limit_bytes: int
+    needed_bytes: int
+    passes: int
+
+
+@dataclass(frozen=True)
+class Task:
+    """What makes one output.
+
+    Attributes:
+        index: Which output, from 0.
+        rows: Its rows.
+        rows_exact: Whether these are exact, or an estimate.
+        bytes: Bytes of the output, an estimate: what the rows take in the sources.
+        sources: How many sources it reads.
+        depth_max: The most sources that share one key.
+        tiers: Rows by the copy tier that they will probably take.
+    """
+
+    index: int
+    rows: int
+    rows_exact: bool
+    bytes: int
+    sources: int
+    depth_max: int
+    tiers: dict[str, int]
+    _plan: Plan = field(repr=False, compare=False)
+
+    def to_json(self) -> str:
+        """The task alone, with the sources it needs: a plan of one output.
+
+        `execute_task` executes it, in this process or another.
+        """
+        return json.dumps(_only(self._plan.to_dict(), self.index))
+
+    def execute(self, out: Path | None = None, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
+        """Executes the task; takes what `Plan.execute` takes but `tasks`."""
+        return self._plan.execute(out, tasks=[self.index], **options)
+
+
+class Plan(_PrintedReport):
+    """A merge as a value. `print(plan)` draws it; `execute` runs it, as `merge` would.
+
+    Executing the tasks in any order, in any process, any number of times, gives the same files.
+    """
+
+    def __init__(
+        self,
+        data: dict[str, Any],
+        *,
+        out: Path | None = None,
+        storage_options: StorageOptions | None = None,
+    ) -> None:
+        """Wraps what the engine planned; users call `plan` or `Plan.from_json`."""
+        self._data = data
+        self._out = out
+        self._storage_options = storage_options
+
+    @cached_property
+    def sources(self) -> tuple[PlanSource, ...]:
+        """The sources, in the order that breaks ties."""
+        return tuple(PlanSource.from_dict(source) for source in self._data["sources"])
+
+    @cached_property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks, in key order: one output each."""
+        return tuple(
+            Task(
+                index=task["index"],
+                rows=task["rows"],
+                rows_exact=task["rows_exact"],
+                bytes=task["bytes"],
+                sources=len(task["slices"]),
+                depth_max=task["depth_max"],
+                tiers=dict(task["tiers"]),
+                _plan=self,
+            )
+            for task in self._data["tasks"]
+        )
+
+    @property
+    def sort_by(self) -> str:
+        """The order, as text; `""` is the empty order."""
+        return str(self._data["sort_by"])
+
+    @property
+    def rows(self) -> int:
+        """Rows of all sources."""
+        return sum(source.rows for source in self.sources)
+
+    @property
+    def overlap(self) -> Overlap:
+        """Groups of sources whose key ranges hang together, and the most that share a key."""
+        return Overlap.from_dict(self._data["overlap"])
+
+    @property
+    def memory(self) -> MemoryNeed:
+        """What executing a task takes."""
+        return MemoryNeed.from_dict(self._data["memory"])
+
+    @property
+    def metadata_conflicts(self) -> tuple[MetadataConflict, ...]:
+        """Footer entries on which the sources differ."""
+        return tuple(MetadataConflict.from_dict(c) for c in self._data["metadata_conflicts"])
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a careful reader should know."""
+        return tuple(self._data["warnings"])
+
+    def execute(
+        self,
+        out: Path | None = None,
+        *,
+        tasks: Iterable[SupportsIndex] | None = None,
+        threads: SupportsIndex | None = None,
+        verify: Literal["content"] | None = None,
+        sha256: bool | None = None,
+        if_exists: Literal["error", "add"] | None = None,
+        storage_options: StorageOptions | None = None,
+        progress: OnProgress | None = None,
+    ) -> MergeReport:
+        """Executes all tasks, or some. What is not given is as it was planned.
+
+        Args:
+            out: A folder, or one path that ends in `.parquet`.
+            tasks: Indices of tasks; all by default. Outputs of one plan may be made bit by bit:
+                they all go to one folder, under names that do not collide with one another.
+            threads: Number of threads; the result does not depend on it.
+            verify: `"content"` hashes the rows of these tasks in and out.
+            sha256: Whether to report a SHA-256 digest of every output.
+            if_exists: What to do when the folder holds other Parquet files.
+            storage_options: Settings of object stores. They are not part of a plan's JSON.
+            progress: Called a few times a second with a `Progress`.
+
+        Returns:
+            The report of the merge; of the tasks that were executed, if these are not all.
+
+        Raises:
+            SourceChanged: A source is not what it was when the plan was made; names it.
+            PlaitError: Anything that `merge` raises.
+        """
+        out = self._out if out is None else out
+        if out is None:
+            raise InvalidArgument.of("`out` is missing", hint="name a folder or a .parquet file")
+        options = {
+            "plan": self.to_json(),
+            "out": _path(out, "out"),
+            "tasks": None if tasks is None else [_count(task, "tasks") for task in tasks],
+            "threads": _count(threads, "threads"),
+            "verify": None if verify is None else _choice(verify, "verify"),
+            "sha256": None if sha256 is None else _flag(sha256, "sha256"),
+            "if_exists": None if if_exists is None else _choice(if_exists, "if_exists"),
+            "memory_limit": self._data["options"]["memory_limit"],
+        }
+        if storage_options is None:
+            storage_options = self._storage_options
+        return MergeReport.from_dict(_call(_native.execute, options, storage_options, progress))
+
+    def to_json(self) -> str:
+        """The plan as JSON; `docs/formats/plan.md` describes it. It holds no credentials."""
+        return json.dumps(self._data)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Plan:
+        """Reads a plan, or one task, from what `to_json` gave.
+
+        Raises:
+            Unsupported: The plan is of another version.
+            InvalidArgument: The text is not a plan, or it contradicts itself.
+        """
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", errors="replace")
+        checked = json.loads(_native.read_plan(text))
+        return cls(checked)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as dictionaries, lists, text and numbers."""
+        data: dict[str, Any] = json.loads(self.to_json())
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Plan:
+        """Builds the plan from what `to_dict` gave."""
+        return cls.from_json(json.dumps(data))
+
+    def plot(self, path: Path | None = None) -> Figure:
+        """Draws sources and outputs over the key axis, and how deep they overlap.
+
+        Needs matplotlib: `pip install 'plait[plot]'`.
+
+        Args:
+            path: Where to save the picture, by its ending as SVG, PNG or PDF; not saved if absent.
+        """
+        return _picture.plot(self._picture(), None if path is None else _path(path, "path"))
+
+    def _picture(self) -> _picture.Picture:
+        ends = [(_key(s["first"]), _key(s["last"])) for s in self._data["sources"]]
+        cuts = [_key(task["high"]) for task in self._data["tasks"]]
+        keys = sorted({key for pair in (*ends, cuts) for key in pair if key})
+        place = {key: i for i, key in enumerate(keys)}
+        before = [
+            _picture.Bar(source.path, place[first], place[last], f"level {source.merge_level}")
+            for source, (first, last) in zip(self.sources, ends, strict=True)
+            if first and last
+        ]
+        after, low = [], 0
+        for task, data in zip(self.tasks, self._data["tasks"], strict=True):
+            first = place.get(_key(data["low"]) or b"", low)
+            high = place.get(_key(data["high"]) or b"", max(len(keys) - 1, 0))
+            after.append(_picture.Bar(f"output {task.index}", first, high, _tier(task.tiers)))
+            low = high
+        return _picture.Picture(f"plan {_sorted_by(self.sort_by)}", tuple(before), tuple(after))
+
+    def _page(self) -> Page:
+        def about(exact: bool, text: str) -> str:  # noqa: FBT001 - the value is the point
+            return text if exact else f"about {text}"
+
+        tiers = [tier for tier in TIERS if any(task.tiers.get(tier) for task in self.tasks)]
+        outputs = Table(
+            ("output", "rows", "bytes", "sources", "depth", *tiers),
+            tuple(
+                (
+                    f"{task.index}",
+                    about(task.rows_exact, f"{task.rows:,}"),
+                    f"about {human_bytes(task.bytes)}",
+                    task.sources,
+                    task.depth_max,
+                    *(f"{task.tiers.get(t, 0) / max(task.rows, 1):.0%}" for t in tiers),
+                )
+                for task in self.tasks
+            ),
+        )
+        known = [source for source in self.sources if source.rows]
+        told = sum(source.keys_from == "footer" for source in known)
+        memory = self.memory
+        facts = [
+            ("overlap", f"{self.overlap.regions:,} regions, {self.overlap.depth_max:,} deep"),
+            ("keys known", f"from footers of {told:,} sources, from rows of {len(known) - told:,}"),
+            (
+                "memory",
+                f"about {human_bytes(memory.needed_bytes)} in one pass, limit "
+                f"{human_bytes(memory.limit_bytes)}: {memory.passes} "
+                + ("pass" if memory.passes == 1 else "passes"),
+            ),
+        ]
+        if known:
+            ends = zip(self.sources, self._data["sources"], strict=True)
+            keyed = [
+                (_key(d["first"]) or b"", _key(d["last"]) or b"", s) for s, d in ends if s.rows
+            ]
+            first = min(keyed, key=lambda end: end[0])[2]
+            last = max(keyed, key=lambda end: end[1])[2]
+            if first.key_min:
+                facts += [
+                    ("first key", human_key(first.key_min)),
+                    ("last key", human_key(last.key_max)),
+                ]
+        return Page(
+            title=f"plan to merge {_files(len(self.sources))} into {_files(len(self.tasks))}: "
+            f"{self.rows:,} rows {_sorted_by(self.sort_by)}",
+            drawing=self._picture().text(),
+            svg=self._picture().svg(),
+            tables=(outputs,) if self.tasks else (),
+            facts=tuple(facts),
+            remarks=tuple(f"warning: {warning}" for warning in self.warnings),
+        )
+
+
+def _key(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    try:
+        return base64.b64decode(text)
+    except binascii.Error:
+        return None
+
+
+def _tier(tiers: dict[str, int]) -> str:
+    return max(TIERS, key=lambda tier: (tiers.get(tier, 0), -TIERS.index(tier)))
+
+
+def _only(data: dict[str, Any], index: int) -> dict[str, Any]:
+    """The plan with one task, and the sources of that task."""
+    task = next(task for task in data["tasks"] if task["index"] == index)
+    needed = [piece["source"] for piece in task["slices"]]
+    place = {source: i for i, source in enumerate(needed)}
+    pieces = [{**piece, "source": place[piece["source"]]} for piece in task["slices"]]
+    return {
+        **data,
+        "sources": [data["sources"][source] for source in needed],
+        "tasks": [{**task, "slices": pieces}],
+    }
+
+
+def execute_task(task: str | bytes, out: Path, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
+    """Executes one task, from what `Task.to_json` gave; in whichever process.
+
+    Args:
+        task: The task as JSON.
+        out: The folder of the outputs; the same for all tasks of a plan.
+        options: As those of `Plan.execute`, but `tasks`.
+
+    Returns:
+        The report of this one output.
+
+    Raises:
+        SourceChanged: A source is not what it was when the plan was made; names it.
+        PlaitError: Anything that `merge` raises.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [1, 3]}), "a.parquet")
+        >>> pq.write_table(pa.table({"k": [2, 4]}), "b.parquet")
+        >>> made = plan(["a.parquet", "b.parquet"], sort_by="k", outputs=2)
+        >>> tasks = [task.to_json() for task in made.tasks]
+        >>> [execute_task(task, "merged").rows_out for task in tasks]
+        [2, 2]
+    """
+    return Plan.from_json(task).execute(out, **options)
+
+
+def plan(
+    sources: Paths,
+    out: Path | None = None,
+    *,
+    sort_by: SortBy | None = None,
+    outputs: SupportsIndex | None = None,
+    target_file_size: Size | None = None,
+    target_rows: SupportsIndex | None = None,
+    cut_on: SupportsIndex | None = None,
+    row_group_size: Size = "128MB",
+    row_group_rows: SupportsIndex = 1_048_576,
+    page_size: Size = "1MB",
+    page_rows: SupportsIndex = 20_000,
+    align_row_groups: SupportsIndex = 0,
+    compression: str | None = None,
+    dictionary: bool | None = None,
+    data_page_version: Literal[1, 2] | None = None,
+    widen: Literal["lossless", "error"] = "lossless",
+    missing: Literal["null", "error"] = "null",
+    metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    verify_order: Literal["bounds", "full"] = "full",
+    verify_pages: Literal["checksum", "unpack"] = "checksum",
+    assume_sorted: bool = False,
+    trust_footers: bool = True,
+    verify: Literal["content"] | None = None,
+    sha256: bool = False,
+    copy_tiers: Iterable[str] = ("chunk", "page", "dict"),
+    threads: SupportsIndex | None = None,
+    memory_limit: Size = "512MB",
+    if_exists: Literal["error", "add"] = "error",
+    empty_output: bool = True,
+    storage_options: StorageOptions | None = None,
+    progress: OnProgress | None = None,
+) -> Plan:
+    """Plans a merge without running it: reads footers, and keys where footers have none.
+
+    Files that Plait wrote have keys in their footers: then no data page is read, unless an output
+    is to be smaller than these keys are apart. Of other files a page of each key column at both
+    ends is read, and a few pages for every output.
+
+    Args:
+        sources: As all arguments, those of `merge`.
+        out: Where `Plan.execute` writes to by default. It is not part of the plan.
+        sort_by: See `merge`.
+        outputs: See `merge`.
+        target_file_size: See `merge`.
+        target_rows: See `merge`.
+        cut_on: See `merge`.
+        row_group_size: See `merge`.
+        row_group_rows: See `merge`.
+        page_size: See `merge`.
+        page_rows: See `merge`.
+        align_row_groups: See `merge`.
+        compression: See `merge`.
+        dictionary: See `merge`.
+        data_page_version: See `merge`.
+        widen: See `merge`.
+        missing: See `merge`.
+        metadata_conflicts: See `merge`.
+        verify_order: See `merge`.
+        verify_pages: See `merge`.
+        assume_sorted: See `merge`.
+        trust_footers: Whether keys in footers are believed. If one turns out to be wrong, the task
+            that finds it fails; plan again without.
+        verify: See `merge`.
+        sha256: See `merge`.
+        copy_tiers: See `merge`.
+        threads: See `merge`.
+        memory_limit: See `merge`.
+        if_exists: See `merge`.
+        empty_output: See `merge`.
+        storage_options: See `merge`. The plan object keeps them, its JSON does not.
+        progress: See `merge`.
+
+    Returns:
+        The plan: sources, tasks, what to expect. Printing it draws it.
+
+    Raises:
+        PlaitError: Anything that `merge` raises before it writes.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [1, 3]}), "a.parquet")
+        >>> pq.write_table(pa.table({"k": [2, 4]}), "b.parquet")
+        >>> made = plan(["a.parquet", "b.parquet"], sort_by="k", outputs=2)
+        >>> [(task.rows, task.depth_max) for task in made.tasks]
+        [(2, 2), (2, 2)]
+        >>> made.execute("merged").rows_out
+        4
+    """
+    options = merge_options(
+        sources,
+        sort_by=sort_by,
+        outputs=outputs,
+        target_file_size=target_file_size,
+        target_rows=target_rows,
+        cut_on=cut_on,
+        row_group_size=row_group_size,
+        row_group_rows=row_group_rows,
+        page_size=page_size,
+        page_rows=page_rows,
+        align_row_groups=align_row_groups,
+        compression=compression,
+        dictionary=dictionary,
+        data_page_version=data_page_version,
+        widen=widen,
+        missing=missing,
+        metadata_conflicts=metadata_conflicts,
+        verify_order=verify_order,
+        verify_pages=verify_pages,
+        assume_sorted=assume_sorted,
+        trust_footers=trust_footers,
+        verify=verify,
+        sha256=sha256,
+        copy_tiers=copy_tiers,
+        threads=threads,
+        memory_limit=memory_limit,
+        if_exists=if_exists,
+        empty_output=empty_output,
+    )
+    made = _call(_native.plan, options, storage_options, progress)
+    return Plan(made, out=out, storage_options=storage_options)

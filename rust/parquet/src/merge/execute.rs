@@ -1,0 +1,298 @@
+//! Executes tasks of a plan: all of them at once, or some, or one, with the same bytes each time.
+//!
+//! ```text
+//! task 0 ─ prepare ─ run ─▶ temp 0 ─┐
+//! task 1 ─ prepare ─ run ─▶ temp 1 ─┼─ all whole ─▶ publish
+//! ```
+//!
+//! # Invariants
+//! A task is prepared and run as if there were no other. Keys of an output lie inside of the bounds
+//! of its task, or nothing is published.
+//!
+//! # Not here
+//! The plan (`plan`); names (`publish`).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::cascade;
+use super::frame::Frame;
+use super::prepare::{Prepared, prepare};
+use super::publish::publish;
+use super::run::{self, Made};
+use super::{Stopped, timed};
+use crate::content;
+use crate::context::Context;
+use crate::options::{IfExists, MergeOptions, Verify};
+use crate::plan::{Plan, PlanTask, key_texts};
+use crate::report::{MergeReport, OutputReport, Times};
+use crate::sink::Finished;
+use crate::source::Source;
+use crate::store::Stores;
+use std::sync::Arc;
+
+/// What to execute. What is absent is as it was planned.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ExecuteOptions {
+    /// A plan as JSON.
+    pub plan: String,
+    /// Folder, or one `.parquet` file.
+    pub out: String,
+    /// Indices of the tasks; absent = all.
+    pub tasks: Option<Vec<u64>>,
+    /// Threads that weave; absent = one per core.
+    pub threads: Option<usize>,
+    /// What is compared after writing.
+    pub verify: Option<Verify>,
+    /// Whether the report has a SHA-256 of every output.
+    pub sha256: Option<bool>,
+    /// What to do when the output is there already.
+    pub if_exists: Option<IfExists>,
+    /// Bytes of memory to stay within: those of the plan, for whoever makes the context.
+    pub memory_limit: u64,
+    /// Settings of object stores.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub storage_options: BTreeMap<String, String>,
+}
+
+/// Executes a plan, what is in `stores`.
+///
+/// # Errors
+/// As [`merge`](super::merge), and [`Kind::SourceChanged`] for a source that is not what was
+/// planned.
+pub fn execute_in(
+    options: &ExecuteOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<MergeReport> {
+    let plan = Plan::from_json(&options.plan)?;
+    let tasks = chosen(&plan, options.tasks.as_deref())?;
+    let merge = MergeOptions {
+        out: options.out.clone(),
+        threads: options.threads.or(plan.options.threads),
+        verify: options.verify.or(plan.options.verify),
+        sha256: options.sha256.unwrap_or(plan.options.sha256),
+        if_exists: options.if_exists.unwrap_or(plan.options.if_exists),
+        ..plan.options.clone()
+    };
+    merge.check_values()?;
+    let what = What { plan: &plan, tasks: &tasks, sources: None };
+    let outcome = timed(context, |times| {
+        execute(&what, &merge, stores, context, true, times).map_err(|stopped| {
+            match stopped.is_stale {
+                true => stopped.error.with_hint(
+                    "a footer has keys of other rows; write the file again, or plan with trust_footers=False",
+                ),
+                false => stopped.error,
+            }
+        })
+    });
+    context.release_idle();
+    outcome
+}
+
+/// The tasks at `indices`, in key order; each once.
+fn chosen<'a>(plan: &'a Plan, indices: Option<&[u64]>) -> Result<Vec<&'a PlanTask>> {
+    let Some(indices) = indices else { return Ok(plan.tasks.iter().collect()) };
+    let has = |index: &u64| plan.tasks.iter().any(|task| task.index == *index);
+    if let Some(index) = indices.iter().find(|index| !has(index)) {
+        return Err(Error::new(Kind::InvalidArgument, "the plan has no such task")
+            .with_got(format!("task {index} of {} tasks", plan.tasks.len())));
+    }
+    Ok(plan.tasks.iter().filter(|task| indices.contains(&task.index)).collect())
+}
+
+/// Tasks of a plan.
+pub(super) struct What<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) tasks: &'a [&'a PlanTask],
+    /// The sources of the plan, if they are open.
+    pub(super) sources: Option<&'a [Arc<Source>]>,
+}
+
+/// What became of a task.
+pub(super) struct Done {
+    pub(super) made: Made,
+    /// Reports of its outputs; without paths.
+    pub(super) outputs: Vec<OutputReport>,
+    /// Rows of sources of the plan.
+    pub(super) rows: Vec<(usize, Range<u64>)>,
+    pub(super) leaves: u64,
+    pub(super) content: Option<u128>,
+    pub(super) warning: Option<String>,
+}
+
+pub(super) fn execute(
+    what: &What<'_>,
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    with_ranks: bool,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    let started = Instant::now();
+    let frame = Frame::open(what.plan, what.tasks, what.sources, options, stores, context)?;
+    times.plan_s += started.elapsed().as_secs_f64();
+    let outcome = execute_in_frame(&frame, what, options, context, with_ranks, times);
+    if outcome.is_err() {
+        frame.target.abandon();
+    }
+    outcome
+}
+
+fn execute_in_frame(
+    frame: &Frame<'_>,
+    what: &What<'_>,
+    options: &MergeOptions,
+    context: &Context,
+    mut with_ranks: bool,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    if what.sources.is_none() {
+        context.set_total_bytes(what.tasks.iter().map(|task| task.bytes).sum());
+    }
+    let mut all = Vec::new();
+    for task in what.tasks {
+        let before = *times;
+        let done = match execute_task(frame, task, options, context, with_ranks, times) {
+            Err(Stopped { is_broken: true, .. }) => {
+                // Some footer does not tell what its file holds.
+                if all.is_empty() {
+                    context.start_over();
+                }
+                (with_ranks, *times) = (false, before);
+                execute_task(frame, task, options, context, false, times)?
+            }
+            done => done?,
+        };
+        all.push(done);
+    }
+    Ok(publish(frame, what, all, options, context, times)?)
+}
+
+pub(super) fn execute_task(
+    frame: &Frame<'_>,
+    task: &PlanTask,
+    options: &MergeOptions,
+    context: &Context,
+    with_ranks: bool,
+    times: &mut Times,
+) -> Result<Done, Stopped> {
+    let started = Instant::now();
+    let prepared = prepare(frame, task, options, context, with_ranks)?;
+    times.plan_s += started.elapsed().as_secs_f64();
+    context.enter_stage(1);
+    run_prepared(&prepared, task, options, context, with_ranks, times).map_err(|mut stopped| {
+        stopped.is_broken |= prepared.has_broken_ranks();
+        stopped
+    })
+}
+
+fn run_prepared(
+    prepared: &Prepared<'_>,
+    task: &PlanTask,
+    options: &MergeOptions,
+    context: &Context,
+    with_ranks: bool,
+    times: &mut Times,
+) -> Result<Done, Stopped> {
+    let narrowed = cascade::narrow(prepared, options, context, with_ranks, times)?;
+    let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
+    let made = run::run(what, options, context, times)
+        .map_err(|error| Stopped { is_broken: what.has_broken_ranks(), ..error.into() })?;
+    let warning = narrowed.as_ref().map(|cascade::Narrowed { sources, at_once, .. }| {
+        format!(
+            "{sources} overlapping sources were merged in two passes: memory_limit allows {at_once} at once"
+        )
+    });
+    drop(narrowed);
+    let rows_out: u64 = made.outputs.iter().map(|output| output.rows).sum();
+    let (rows_in, dropped) = (prepared.all_rows(), made.dropped.rows());
+    if rows_in != rows_out + dropped {
+        return Err(Error::new(Kind::Internal, "rows do not add up, nothing was published")
+            .with_got(format!("{rows_out} rows and {dropped} dropped out of {rows_in}"))
+            .with_hint("please report this")
+            .into());
+    }
+    for output in &made.outputs {
+        check_bounds(prepared, task, output, options)?;
+    }
+    let content = match options.verify {
+        Some(Verify::Content) => {
+            let comparing = Instant::now();
+            context.enter_stage(3);
+            let rows = content::Rows {
+                sources: &prepared.sources,
+                rows: &prepared.rows,
+                leaves: &prepared.leaves,
+            };
+            let hash = content::compare_outputs(rows, &made.outputs, context)?;
+            times.verify_s += comparing.elapsed().as_secs_f64();
+            context.enter_stage(1);
+            Some(hash)
+        }
+        None => None,
+    };
+    let outputs = made.outputs.iter().map(|output| report(prepared, output, options));
+    let slices = task.slices.iter().map(|slice| slice.source);
+    Ok(Done {
+        outputs: outputs.collect::<Result<_>>()?,
+        rows: slices.zip(prepared.rows.iter().cloned()).collect(),
+        leaves: prepared.leaves.len() as u64,
+        content,
+        warning,
+        made,
+    })
+}
+
+/// Keys of an output are those of its task, or the plan relied on a footer that is wrong.
+fn check_bounds(
+    prepared: &Prepared<'_>,
+    task: &PlanTask,
+    output: &Finished,
+    options: &MergeOptions,
+) -> Result<(), Stopped> {
+    let trusts_footers = prepared.frame.plan.trusts_footers;
+    let Some((min, max)) = output.key_range.as_ref().filter(|_| !prepared.order().is_empty())
+    else {
+        return Ok(());
+    };
+    let is_inside = task.low.as_ref().is_none_or(|low| low.0 <= *min)
+        && task.high.as_ref().is_none_or(|high| *max < high.0);
+    if is_inside || (options.assume_sorted && !trusts_footers) {
+        return Ok(());
+    }
+    let texts = |key| key_texts(&prepared.keys, key).map(|texts| format!("{texts:?}"));
+    let error = Error::new(Kind::UnsortedSource, "a source has keys outside of its task")
+        .with_got(format!("keys from {} to {}", texts(min)?, texts(max)?));
+    Err(Stopped { is_stale: trusts_footers, ..error.into() })
+}
+
+fn report(
+    prepared: &Prepared<'_>,
+    output: &Finished,
+    options: &MergeOptions,
+) -> Result<OutputReport> {
+    let (key_min, key_max) = match &output.key_range {
+        Some((min, max)) => (key_texts(&prepared.keys, min)?, key_texts(&prepared.keys, max)?),
+        None => (Vec::new(), Vec::new()),
+    };
+    Ok(OutputReport {
+        path: String::new(),
+        rows: output.rows,
+        bytes: output.bytes,
+        row_groups: output.row_groups,
+        key_min,
+        key_max,
+        sha256: None,
+        oversized: options.target_rows.is_some_and(|n| output.rows > n)
+            || options.target_file_size.is_some_and(|n| output.bytes > n + n / 4),
+        span: None,
+        tiers: BTreeMap::new(),
+    })
+}

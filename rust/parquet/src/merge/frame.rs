@@ -1,0 +1,141 @@
+//! What all tasks of one plan share while they are executed here.
+//!
+//! # Invariants
+//! Sources are what they were when the plan was made, or named. The output folder comes last: what
+//! is refused leaves no trace.
+//!
+//! # Not here
+//! What a task does (`prepare`, `run`).
+
+use std::sync::Arc;
+
+use plait_core::key::SortOrder;
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+
+use super::free::check_free;
+use crate::context::Context;
+use crate::files::open_source;
+use crate::options::MergeOptions;
+use crate::plan::{Carried, Plan, PlanTask};
+use crate::pool::Pool;
+use crate::source::Source;
+use crate::store::Stores;
+use crate::target::Target;
+
+/// What tasks share.
+pub(super) struct Frame<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) order: SortOrder,
+    pub(super) schema: Carried,
+    /// By index in the plan; only those that are needed are open.
+    sources: Vec<Option<Arc<Source>>>,
+    /// Threads that weave; none when one is asked for. They end with the merge.
+    pub(super) pool: Arc<Option<Pool>>,
+    pub(super) threads: usize,
+    pub(super) target: Arc<Target>,
+    pub(super) stores: &'a Stores,
+}
+
+impl<'a> Frame<'a> {
+    /// Opens what `tasks` need. `sources` are those of the whole plan, if they are open already.
+    pub(super) fn open(
+        plan: &'a Plan,
+        tasks: &[&PlanTask],
+        sources: Option<&[Arc<Source>]>,
+        options: &MergeOptions,
+        stores: &'a Stores,
+        context: &Context,
+    ) -> Result<Self> {
+        let order = SortOrder::try_parse(&plan.sort_by)?;
+        let schema = Carried::read(&plan.schema)?;
+        let sources = match sources {
+            Some(sources) => sources.iter().cloned().map(Some).collect(),
+            None => open_planned(plan, tasks, stores, context)?,
+        };
+        let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+        let threads = options.threads.unwrap_or_else(cores);
+        let pool = Arc::new(Pool::new(threads)?);
+        let is_read_again = options.verify.is_some() || options.sha256;
+        let target =
+            Arc::new(Target::open(&options.out, stores, context)?.with_copies(is_read_again));
+        let frame = Self { plan, order, schema, sources, pool, threads, target, stores };
+        if let Err(e) = frame.check_free(options) {
+            frame.target.abandon();
+            return Err(e);
+        }
+        Ok(frame)
+    }
+
+    /// Refuses outputs that would mix with files of others.
+    pub(super) fn check_free(&self, options: &MergeOptions) -> Result<()> {
+        let (stores, task) = (self.stores, &self.plan.task);
+        let paths = self.plan.sources.iter().map(|source| source.path.as_str());
+        check_free(&self.target, (options, self.plan.outputs), paths, stores, task)
+    }
+
+    /// The source at `index` of the plan.
+    pub(super) fn source(&self, index: usize) -> Result<&Arc<Source>> {
+        self.sources
+            .get(index)
+            .and_then(Option::as_ref)
+            .ok_or_else(|| Error::new(Kind::Internal, "a task needs a source that is not open"))
+    }
+
+    /// Sources that are open.
+    pub(super) fn open_sources(&self) -> impl Iterator<Item = &Arc<Source>> {
+        self.sources.iter().flatten()
+    }
+
+    /// The name of the output at `index`.
+    pub(super) fn output_name(&self, index: u64) -> String {
+        match self.target.file_name() {
+            Some(name) => name.to_owned(),
+            None => format!("part-{index:05}-{}.parquet", self.plan.task),
+        }
+    }
+}
+
+/// Opens the sources of `tasks` and compares them with what the plan says of them.
+fn open_planned(
+    plan: &Plan,
+    tasks: &[&PlanTask],
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Option<Arc<Source>>>> {
+    let mut sources: Vec<Option<Arc<Source>>> = plan.sources.iter().map(|_| None).collect();
+    for slice in tasks.iter().flat_map(|task| &task.slices) {
+        context.check_cancelled()?;
+        let (Some(planned), Some(place)) =
+            (plan.sources.get(slice.source), sources.get_mut(slice.source))
+        else {
+            return Err(Error::new(Kind::InvalidArgument, "a task names a source the plan lacks"));
+        };
+        if place.is_some() {
+            continue;
+        }
+        let source = open_source(&planned.path, SourceId(0), stores, context)?;
+        let footer: String = source.footer_hash.iter().map(|b| format!("{b:02x}")).collect();
+        let stamp = source.store.stamp();
+        let is_older =
+            |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
+        let changed = if source.store.len() != planned.bytes {
+            Some(format!("{} bytes instead of {}", source.store.len(), planned.bytes))
+        } else if footer != planned.footer || source.rows() != planned.rows {
+            Some("another footer".to_owned())
+        } else if is_older(&stamp, &planned.stamp) {
+            let [now, then] = [stamp, planned.stamp.clone()].map(Option::unwrap_or_default);
+            Some(format!("version {now} instead of {then}"))
+        } else {
+            None
+        };
+        if let Some(got) = changed {
+            return Err(Error::new(Kind::SourceChanged, "a source changed since it was planned")
+                .with_path(planned.path.as_str())
+                .with_got(got)
+                .with_hint("plan the merge again"));
+        }
+        *place = Some(Arc::new(source));
+    }
+    Ok(sources)
+}

@@ -1,0 +1,143 @@
+//! What is known of the keys of one source: those of some rows, more on demand.
+//!
+//! ```text
+//! rows    0 ········· 65536 ········· 99999
+//! knots   a            f              m         below(c): at least 1, at most 65536 rows
+//! ```
+//!
+//! # Invariants
+//! Rows and keys of knots ascend if the source is sorted. If it is not, counts are wrong, and the
+//! merge finds the disorder.
+//!
+//! # Cost
+//! One page of every key column a key that is looked up.
+//!
+//! # Not here
+//! Which keys to look up (`cuts`).
+
+use std::sync::Arc;
+
+use plait_core::Result;
+
+use super::entries::Knots;
+use crate::context::Context;
+use crate::keys::{KeyLeaves, KeyReader, key_at};
+use crate::leaf::LocationCache;
+use crate::source::Source;
+
+/// Rows of keys read at once.
+const BATCH_ROWS: u64 = 4096;
+
+/// What reading keys takes.
+#[derive(Clone, Copy)]
+pub(crate) struct Reading<'a> {
+    pub(crate) keys: &'a KeyLeaves,
+    pub(crate) cache: &'a Arc<LocationCache>,
+    pub(crate) context: &'a Context,
+}
+
+/// A source and what is known of its keys.
+pub(super) struct Lane {
+    pub(super) source: Arc<Source>,
+    /// Whether knots are from the footer, and as close as they get without reading.
+    pub(super) is_indexed: bool,
+    pub(super) knots: Knots,
+}
+
+/// How many rows: at least, at most.
+pub(super) type Count = (u64, u64);
+
+impl Lane {
+    /// Rows with keys below `key`, or not above it.
+    pub(super) fn below(&self, key: &[u8], or_equal: bool) -> Count {
+        let is_below =
+            |k: &Vec<u8>| if or_equal { k.as_slice() <= key } else { k.as_slice() < key };
+        let at = self.knots.partition_point(|(_, k)| is_below(k));
+        let least = at.checked_sub(1).and_then(|i| self.knots.get(i)).map_or(0, |knot| knot.0 + 1);
+        let most = self.knots.get(at).map_or(self.source.rows(), |knot| knot.0);
+        (least.min(most), most)
+    }
+
+    /// The same, about: keys between two knots are taken for numbers that are spread evenly.
+    pub(super) fn about(&self, key: &[u8], or_equal: bool) -> u64 {
+        let (least, most) = self.below(key, or_equal);
+        let at = self.knots.partition_point(|knot| knot.0 < least);
+        let before = at.checked_sub(1).and_then(|i| self.knots.get(i));
+        let (Some((_, low)), Some((_, high))) = (before, self.knots.get(at)) else { return least };
+        least + ((most - least) as f64 * share(low, key, high)) as u64
+    }
+
+    /// The key of `row`.
+    pub(super) fn key(&mut self, row: u64, reading: Reading<'_>) -> Result<&[u8]> {
+        let at = match self.knots.binary_search_by_key(&row, |knot| knot.0) {
+            Ok(at) => at,
+            Err(at) => {
+                let key = key_at(&self.source, reading.keys, row, reading.cache, reading.context)?;
+                self.knots.insert(at, (row, key));
+                at
+            }
+        };
+        Ok(self.knots.get(at).map_or(&[], |knot| knot.1.as_slice()))
+    }
+
+    /// Learns the keys of all of `rows`.
+    pub(super) fn read(&mut self, rows: std::ops::Range<u64>, reading: Reading<'_>) -> Result<()> {
+        let known = |knots: &Knots, row: u64| knots.partition_point(|knot| knot.0 < row);
+        let (from, to) = (known(&self.knots, rows.start), known(&self.knots, rows.end));
+        if (to - from) as u64 == rows.end.saturating_sub(rows.start) {
+            return Ok(());
+        }
+        let mut reader = KeyReader::open(
+            &self.source,
+            reading.keys,
+            rows.start,
+            reading.cache,
+            reading.context,
+        )?;
+        let mut all = Vec::new();
+        while reader.row() < rows.end {
+            reading.context.check_cancelled()?;
+            let row = reader.row();
+            let wanted = usize::try_from((rows.end - row).min(BATCH_ROWS)).unwrap_or(1);
+            let Some((batch, _)) = reader.next(wanted)? else { break };
+            let shape = reading.keys.read_shape();
+            all.extend((0..batch.len()).map(|i| (row + i as u64, batch.to_bytes(shape, i))));
+        }
+        self.knots.splice(from..to, all);
+        Ok(())
+    }
+
+    /// Forgets what lies below `key`, but for the knot next to it.
+    pub(super) fn forget_below(&mut self, key: &[u8]) {
+        let at = self.knots.partition_point(|(_, k)| k.as_slice() < key);
+        self.knots.drain(..at.saturating_sub(1));
+    }
+}
+
+/// Where `key` lies between `low` and `high`: from 0 to 1, by the first bytes in which these differ.
+fn share(low: &[u8], key: &[u8], high: &[u8]) -> f64 {
+    let same = low.iter().zip(high).take_while(|(a, b)| a == b).count();
+    let number = |key: &[u8]| {
+        let mut bytes = [0; 8];
+        for (to, from) in bytes.iter_mut().zip(key.get(same..).unwrap_or_default()) {
+            *to = *from;
+        }
+        u64::from_be_bytes(bytes) as f64
+    };
+    let (low, key, high) = (number(low), number(key), number(high));
+    if high > low { ((key - low) / (high - low)).clamp(0.0, 1.0) } else { 0.5 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+
+    #[test]
+    fn keys_between_two_others_are_placed_as_numbers_are() {
+        let key = |n: u64| [&[1, 9, 9][..], &n.to_be_bytes()].concat();
+        for (n, expected) in [(1000, 0.0), (1500, 0.5), (1750, 0.75), (2000, 1.0), (9000, 1.0)] {
+            assert!((share(&key(1000), &key(n), &key(2000)) - expected).abs() < 1e-3, "{n}");
+        }
+        assert!((share(b"aa", b"aa", b"aa") - 0.5).abs() < 1e-9);
+    }
+}

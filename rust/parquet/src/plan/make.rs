@@ -1,0 +1,334 @@
+//! Makes a plan: opens sources, brings them to one schema, looks up keys, cuts.
+//!
+//! # Invariants
+//! Nothing is written. The plan depends on the sources, their order and the options alone.
+//!
+//! # Not here
+//! Where the cuts are (`cuts`).
+
+use std::sync::Arc;
+
+use plait_core::key::SortOrder;
+use plait_core::region::{Bounds, sweep};
+use plait_core::{Error, Kind, Result};
+use sha2::{Digest, Sha256};
+
+use super::bounds::{key_texts, known_keys};
+use super::cuts::{Cut, Rule, cuts};
+use super::entries::entry;
+use super::estimate::expect;
+use super::lane::{Count, Lane, Reading};
+use super::memory::memory_need;
+use super::schema::Carried;
+use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
+use crate::context::Context;
+use crate::files::{open_sources, output_leaves};
+use crate::keys::KeyLeaves;
+use crate::leaf::LocationCache;
+use crate::options::{IfExists, MergeOptions};
+use crate::order::{from_sources, key_leaves};
+use crate::properties::{encodings, parse_codec};
+use crate::report::{ConflictReport, Overlap};
+use crate::schema::{LeafAdapter, reconcile};
+use crate::source::Source;
+use crate::store::Stores;
+
+/// A plan and the sources it was made of, still open.
+pub struct Made {
+    /// The plan.
+    pub plan: Plan,
+    /// Its sources.
+    pub sources: Arc<Vec<Arc<Source>>>,
+    /// Bytes that executing it reads, as `Progress` counts them.
+    pub total_bytes: u64,
+}
+
+/// Plans the merge that `options` ask for.
+///
+/// # Errors
+/// As `merge`, but for those of writing.
+pub fn make(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Made> {
+    options.check()?;
+    let sources = Arc::new(open_sources(&options.sources, 0, stores, context)?);
+    make_from(options, sources, context)
+}
+
+/// Plans as `options` ask for, and gives the plan alone.
+///
+/// # Errors
+/// As [`make`].
+pub fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
+    context.enter_stage(0);
+    make(options, stores, context).map(|made| made.plan)
+}
+
+/// The same of sources that are open.
+///
+/// # Errors
+/// As [`make`].
+pub fn make_from(
+    options: &MergeOptions,
+    sources: Arc<Vec<Arc<Source>>>,
+    context: &Context,
+) -> Result<Made> {
+    let order = match &options.sort_by {
+        Some(text) => SortOrder::try_parse(text)?,
+        None => from_sources(&sources)?,
+    };
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let reconciled = reconcile(&footers, &options.unite())?;
+    let leaves = output_leaves(&reconciled);
+    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    check_columns(options, &keys)?;
+    if let Some(codec) = &options.compression {
+        parse_codec(codec)?;
+    }
+    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let reading = Reading { keys: &keys, cache: &cache, context };
+    let mut lanes = Vec::new();
+    let mut planned: Vec<PlanSource> = Vec::new();
+    for source in sources.iter() {
+        context.check_cancelled()?;
+        let mut of = plan_source(source);
+        if source.rows() > 0 {
+            let how = (options.trust_footers, options.assume_sorted);
+            let (knots, from) = known_keys(source, (&order, &keys), how, &cache, context)?;
+            of.keys_from = from;
+            if let (Some((_, first)), Some((_, last))) = (knots.first(), knots.last()) {
+                (of.key_min, of.key_max) = (key_texts(&keys, first)?, key_texts(&keys, last)?);
+                (of.first, of.last) =
+                    (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
+            }
+            let is_indexed = from == KeysFrom::Footer;
+            lanes.push(Lane { source: Arc::clone(source), is_indexed, knots });
+        }
+        planned.push(of);
+    }
+    let regions = sweep(&bounds(&lanes));
+    let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
+    let told: Vec<_> = lanes.iter().map(|lane| lane.knots.clone()).collect();
+    let cut_columns = options.cut_on.unwrap_or(keys.leaves.len());
+    let found = cuts(&mut lanes, rule(options, &sources), cut_columns, reading)?;
+    lanes.iter_mut().zip(told).for_each(|(lane, told)| lane.knots = told);
+    let mut tasks = tasks(&lanes, &found);
+    let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
+    let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
+    let expected = expect(&lanes, &bounds, &rows, &leaves, options);
+    for (task, expected) in tasks.iter_mut().zip(expected) {
+        (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
+        task.bytes = stored_bytes(task, &sources);
+    }
+    let mut plan = Plan {
+        format: Plan::format(),
+        version: VERSION,
+        task: String::new(),
+        outputs: tasks.len() as u64,
+        sort_by: order.to_string(),
+        options: MergeOptions {
+            sources: Vec::new(),
+            out: String::new(),
+            sort_by: None,
+            storage_options: Default::default(),
+            ..options.clone()
+        },
+        schema: Carried::write(&reconciled)?,
+        encodings: encodings(options, &sources, &leaves)?,
+        merge_level: 1 + planned.iter().map(|source| source.merge_level).max().unwrap_or(0),
+        trusts_footers: planned.iter().any(|source| source.keys_from == KeysFrom::Footer),
+        sources: planned,
+        tasks,
+        overlap: Overlap { regions: regions.len(), depth_max: depth },
+        metadata_conflicts: reconciled
+            .metadata_conflicts
+            .iter()
+            .map(|c| ConflictReport { key: c.key.clone(), kept: c.kept, files: c.paths.to_vec() })
+            .collect(),
+        memory: memory_need(&sources, &leaves, &keys.leaves, (depth, options.memory_limit)),
+        warnings: warnings(&sources),
+    };
+    plan.task = name(&plan, &sources);
+    let total_bytes = total_bytes(&sources, &keys);
+    Ok(Made { plan, sources, total_bytes })
+}
+
+fn check_columns(options: &MergeOptions, keys: &KeyLeaves) -> Result<()> {
+    for (name, columns) in
+        [("cut_on", options.cut_on.unwrap_or(0)), ("align_row_groups", options.align_row_groups)]
+    {
+        if columns > keys.leaves.len() {
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                format!("`{name}` counts more columns than the sort order has"),
+            )
+            .with_got(format!("{columns} of {}", keys.leaves.len())));
+        }
+    }
+    Ok(())
+}
+
+fn plan_source(source: &Source) -> PlanSource {
+    PlanSource {
+        path: source.path().to_owned(),
+        rows: source.rows(),
+        bytes: source.store.len(),
+        row_groups: source.num_row_groups() as u64,
+        footer: hexadecimal(&source.footer_hash),
+        stamp: source.store.stamp(),
+        merge_level: entry(source, "plait.merge_level").and_then(|v| v.parse().ok()).unwrap_or(0),
+        first: None,
+        last: None,
+        keys_from: KeysFrom::Rows,
+        key_min: Vec::new(),
+        key_max: Vec::new(),
+    }
+}
+
+fn bounds(lanes: &[Lane]) -> Vec<Bounds> {
+    let bound = |lane: &Lane| {
+        let (first, last) = (lane.knots.first()?, lane.knots.last()?);
+        Some(Bounds { source: lane.source.id, first: first.1.clone(), last: last.1.clone() })
+    };
+    lanes.iter().filter_map(bound).collect()
+}
+
+fn rule(options: &MergeOptions, sources: &[Arc<Source>]) -> Rule {
+    match (options.outputs, options.target_rows, options.target_file_size) {
+        (Some(outputs), ..) => Rule::Outputs(outputs),
+        (_, Some(rows), _) => Rule::Rows(rows),
+        (.., Some(bytes)) => {
+            let (stored, rows) = stored(sources);
+            let rows_each = bytes as f64 / (stored as f64 / rows.max(1) as f64).max(0.01);
+            Rule::Rows((rows_each as u64).max(1))
+        }
+        _ => Rule::One,
+    }
+}
+
+/// Stored bytes and rows.
+fn stored(sources: &[Arc<Source>]) -> (u64, u64) {
+    let groups = sources.iter().flat_map(|s| s.meta.row_groups());
+    let bytes = groups.map(|group| group.compressed_size().max(0).unsigned_abs()).sum();
+    (bytes, sources.iter().map(|source| source.rows()).sum())
+}
+
+fn tasks(lanes: &[Lane], cuts: &[Cut]) -> Vec<PlanTask> {
+    let whole = |lane: &Lane| (lane.source.rows(), lane.source.rows());
+    let mut tasks = Vec::new();
+    let mut low: Option<&Cut> = None;
+    for index in 0..=cuts.len() {
+        let high = cuts.get(index);
+        let (mut slices, mut rows, mut exact) = (Vec::new(), 0, true);
+        for (i, lane) in lanes.iter().enumerate() {
+            let place = |cut: Option<&Cut>, or: Count| {
+                cut.and_then(|cut| cut.rows.get(i).copied()).unwrap_or(or)
+            };
+            let (start, end) = (place(low, (0, 0)), place(high, whole(lane)));
+            if end.1 > start.0 {
+                let slice = Slice { source: lane.source.id.index(), start, end };
+                let middle = |count: Count| count.0 + (count.1 - count.0) / 2;
+                rows += middle(end) - middle(start).min(middle(end));
+                exact &= slice.rows().is_some();
+                slices.push(slice);
+            }
+        }
+        let key = |cut: Option<&Cut>| cut.and_then(|cut| cut.key.clone()).map(KeyBase64);
+        tasks.push(PlanTask {
+            index: index as u64,
+            low: key(low),
+            high: key(high),
+            slices,
+            rows,
+            rows_exact: exact,
+            bytes: 0,
+            depth_max: 0,
+            tiers: Default::default(),
+        });
+        low = high;
+    }
+    tasks
+}
+
+/// Bytes of the rows of `task` as they are stored in its sources.
+fn stored_bytes(task: &PlanTask, sources: &[Arc<Source>]) -> u64 {
+    let bytes = |slice: &Slice| {
+        let source = sources.get(slice.source)?;
+        let rows = (slice.end.0 + slice.end.1).saturating_sub(slice.start.0 + slice.start.1) / 2;
+        let share = rows as f64 / source.rows().max(1) as f64;
+        let (stored, _) = stored(std::slice::from_ref(source));
+        Some((stored as f64 * share) as u64)
+    };
+    task.slices.iter().filter_map(bytes).sum()
+}
+
+/// Bytes that will be read: all columns, and the key columns a second time.
+fn total_bytes(sources: &[Arc<Source>], keys: &KeyLeaves) -> u64 {
+    let bytes = |n: i64| u64::try_from(n).unwrap_or(0);
+    let mut total = 0;
+    for source in sources {
+        for group in source.meta.row_groups() {
+            total += bytes(group.compressed_size());
+            for leaf in &keys.leaves {
+                let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf);
+                let chunk = index.and_then(|i| group.columns().get(i));
+                total += chunk.map_or(0, |c| bytes(c.compressed_size()));
+            }
+        }
+    }
+    total
+}
+
+/// The options that decide the bytes of outputs; not paths, threads, or what only checks.
+fn fixed(options: &MergeOptions) -> MergeOptions {
+    MergeOptions {
+        threads: None,
+        verify: None,
+        sha256: false,
+        if_exists: IfExists::Error,
+        trust_footers: true,
+        ..options.clone()
+    }
+}
+
+/// Names the plan by what decides its outputs: sources, order, options, cuts; not threads. The
+/// memory limit counts: it bounds the rows of a row group.
+fn name(plan: &Plan, sources: &[Arc<Source>]) -> String {
+    let mut hash = Sha256::new();
+    let mut add = |bytes: &[u8]| {
+        hash.update((bytes.len() as u64).to_le_bytes());
+        hash.update(bytes);
+    };
+    add(b"plait task 2");
+    add(plan.sort_by.as_bytes());
+    add(serde_json::to_string(&fixed(&plan.options)).unwrap_or_default().as_bytes());
+    for source in sources {
+        add(&source.store.len().to_le_bytes());
+        add(&source.footer_hash);
+    }
+    for task in &plan.tasks {
+        add(task.high.as_ref().map_or(&[], |key| key.0.as_slice()));
+        for slice in task.slices.iter().filter(|_| task.high.is_none()) {
+            add(&slice.start.0.to_le_bytes());
+        }
+    }
+    hexadecimal(hash.finalize().get(..8).unwrap_or_default())
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// What will be done to the schema that the caller may not expect.
+fn warnings(sources: &[Arc<Source>]) -> Vec<String> {
+    let mut columns = std::collections::BTreeSet::new();
+    for column in sources.iter().flat_map(|s| s.meta.file_metadata().schema_descr().columns()) {
+        if matches!(column.logical_type_ref(), Some(parquet::basic::LogicalType::_Unknown { .. })) {
+            columns.insert(column.path().string());
+        }
+    }
+    let text = |column: String| {
+        format!(
+            "the logical type of `{column}` is newer than this version of Plait and was left out; values are unchanged"
+        )
+    };
+    columns.into_iter().map(text).collect()
+}

@@ -1,0 +1,90 @@
+//! What it takes to hold a page of every source that overlaps.
+//!
+//! # Not here
+//! Merging in two passes (`merge`); shares of the limit (`budget`).
+
+use std::sync::Arc;
+
+use super::value::MemoryNeed;
+use crate::leaf::OutputLeaf;
+use crate::schema::LeafAdapter;
+use crate::source::Source;
+
+/// The unpacked size of a page where nothing smaller is known: what most writers aim at.
+const PAGE_BYTES: u64 = 1_250_000;
+
+/// What a lane takes besides its page.
+const LANE_BYTES: u64 = 16 << 10;
+
+/// Leaves that are woven at the same time when sources are counted. More threads weave more, as far
+/// as memory allows.
+pub(crate) const LEAVES_AT_ONCE: usize = 2;
+
+/// The share of the limit that pages of all sources may take.
+pub(crate) const PAGES_SHARE: u64 = 2;
+
+/// Bytes of a page of a leaf of `source`, about.
+fn page_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
+    let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
+    let groups = source.meta.row_groups().iter();
+    let largest = groups.map(|g| g.column(index).uncompressed_size()).max()?;
+    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + LANE_BYTES)
+}
+
+/// Bytes of a dictionary of a leaf of `source`, about; writers give up dictionaries that outgrow
+/// a page.
+fn dictionary_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
+    let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
+    let chunks = source.meta.row_groups().iter().map(|g| g.column(index));
+    let with_one = chunks.filter(|chunk| chunk.dictionary_page_offset().is_some());
+    let largest = with_one.map(|chunk| chunk.uncompressed_size()).max()?;
+    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES))
+}
+
+/// Most bytes that a leaf of one source holds while it is woven, about.
+pub(crate) fn largest_lane(sources: &[Arc<Source>], leaf: &OutputLeaf) -> u64 {
+    let of = |source: &Arc<Source>| {
+        Some(page_bytes(source, leaf)? + dictionary_bytes(source, leaf).unwrap_or(0))
+    };
+    sources.iter().filter_map(of).max().unwrap_or(0)
+}
+
+/// Bytes that one open source takes, about.
+fn bytes_each(sources: &[Arc<Source>], leaves: &[OutputLeaf], keys: &[OutputLeaf]) -> u64 {
+    let count = sources.iter().filter(|source| source.rows() > 0).count().max(1) as u64;
+    let of_leaf = |leaf: &OutputLeaf| -> u64 {
+        sources.iter().filter_map(|source| page_bytes(source, leaf)).sum()
+    };
+    let mut leaves: Vec<u64> = leaves.iter().map(of_leaf).collect();
+    leaves.sort_unstable_by(|a, b| b.cmp(a));
+    let woven: u64 = leaves.iter().take(LEAVES_AT_ONCE).sum();
+    let keys: u64 = keys.iter().map(of_leaf).sum();
+    ((woven + keys) / count).max(1)
+}
+
+/// How many overlapping sources may be open at once.
+pub(crate) fn sources_at_once(
+    sources: &[Arc<Source>],
+    leaves: &[OutputLeaf],
+    keys: &[OutputLeaf],
+    limit: u64,
+) -> usize {
+    let each = bytes_each(sources, leaves, keys);
+    usize::try_from(limit / PAGES_SHARE / each).unwrap_or(usize::MAX).max(2)
+}
+
+/// What merging `depth` overlapping sources takes.
+pub(super) fn memory_need(
+    sources: &[Arc<Source>],
+    leaves: &[OutputLeaf],
+    keys: &[OutputLeaf],
+    (depth, limit): (usize, u64),
+) -> MemoryNeed {
+    let each = bytes_each(sources, leaves, keys);
+    let is_merged = !keys.is_empty() && depth > sources_at_once(sources, leaves, keys, limit);
+    MemoryNeed {
+        limit_bytes: limit,
+        needed_bytes: each.saturating_mul(depth as u64).saturating_mul(PAGES_SHARE),
+        passes: if is_merged { 2 } else { 1 },
+    }
+}

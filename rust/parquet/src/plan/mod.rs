@@ -1,0 +1,41 @@
+//! A merge before it runs, as a value: sources, where outputs are cut, what each will cost.
+//!
+//! ```text
+//! footers ─ schema ─ order ─ first and last keys ─▶ cuts ─▶ tasks      one task, one output
+//!            plait.key_range, plait.key_index ──┘     │
+//! a  ├────────────┤                                   │   task 0   rows of a, b below k
+//! b       ├──────────┤                                │   task 1   rows of b, c from k on
+//! c               ├───────┤                           k
+//! ```
+//!
+//! # Invariants
+//! Every row of every source is in exactly one task, and tasks are in key order. A task's output
+//! depends on the task alone: executing it once or often, here or elsewhere, alone or after the
+//! others, gives the same bytes under the same name. A plan survives JSON: `docs/formats/plan.md`.
+//!
+//! # Cost
+//! Footers. Where keys of sources are not in their footers, a page of each key column at both ends,
+//! and a few pages per cut.
+//!
+//! # Not here
+//! Executing it (`merge`).
+
+mod bounds;
+mod cuts;
+mod entries;
+mod estimate;
+mod find;
+mod lane;
+mod make;
+mod memory;
+mod schema;
+mod tail;
+mod value;
+
+pub(crate) use bounds::key_texts;
+pub(crate) use find::find_rows;
+pub(crate) use lane::Reading;
+pub use make::{Made, make, make_from, plan_in};
+pub(crate) use memory::{LEAVES_AT_ONCE, PAGES_SHARE, largest_lane, sources_at_once};
+pub(crate) use schema::Carried;
+pub use value::{KeyBase64, KeysFrom, MemoryNeed, Plan, PlanSource, PlanTask, Slice, VERSION};

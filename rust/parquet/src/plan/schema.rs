@@ -1,0 +1,124 @@
+//! The schema of the outputs as a value: the footer of an output without rows.
+//!
+//! # Invariants
+//! A task has the schema and the metadata of the whole merge, whichever sources it reads: theirs are
+//! adapted to it, and what would change it is refused.
+//!
+//! # Not here
+//! How schemas are brought together (`schema`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parquet::file::metadata::FileMetaData;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::SerializedFileWriter;
+use plait_core::run::SourceId;
+use plait_core::stream::Unite;
+use plait_core::{Error, Kind, Result};
+
+use super::value::KeyBase64;
+use crate::page::unwrap_error;
+use crate::schema::{Reconciled, reconcile};
+use crate::source::Source;
+use crate::store::Store;
+
+/// What messages call the plan. It sorts before all paths: columns have the order of the first file.
+const NAME: &str = " the plan";
+
+/// A schema that was carried.
+pub(crate) struct Carried(FileMetaData);
+
+impl Carried {
+    /// The schema and metadata of `reconciled` as bytes.
+    ///
+    /// # Errors
+    /// A schema that cannot be written.
+    pub(super) fn write(reconciled: &Reconciled) -> Result<KeyBase64> {
+        let metadata = reconciled.metadata.clone();
+        let properties = WriterProperties::builder()
+            .set_key_value_metadata((!metadata.is_empty()).then_some(metadata))
+            .build();
+        let writer = SerializedFileWriter::new(
+            Vec::new(),
+            Arc::clone(&reconciled.schema),
+            properties.into(),
+        )
+        .map_err(unwrap_error)?;
+        writer.into_inner().map(KeyBase64).map_err(unwrap_error)
+    }
+
+    /// Reads what [`write`](Self::write) wrote.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for anything else.
+    pub(crate) fn read(bytes: &KeyBase64) -> Result<Self> {
+        let held = Arc::new(Held(Bytes::from(bytes.0.clone())));
+        let source = Source::open(SourceId(0), held).map_err(|e| {
+            Error::new(Kind::InvalidArgument, "cannot read the schema of the plan")
+                .with_hint("plan the merge again")
+                .with_cause(e)
+        })?;
+        let own = source.meta.file_metadata();
+        // A file without rows would not keep a column nullable.
+        Ok(Self(FileMetaData::new(
+            own.version(),
+            1,
+            own.created_by().map(str::to_owned),
+            own.key_value_metadata().cloned(),
+            own.schema_descr_ptr(),
+            own.column_orders().cloned(),
+        )))
+    }
+
+    /// Adapts `sources` to the schema.
+    ///
+    /// # Errors
+    /// Sources that would change it.
+    pub(crate) fn reconcile(&self, sources: &[Arc<Source>], how: &Unite) -> Result<Reconciled> {
+        let own = &self.0;
+        let mut footers = vec![(NAME, own)];
+        footers.extend(sources.iter().map(|s| (s.path(), s.meta.file_metadata())));
+        let mut reconciled = reconcile(&footers, how)?;
+        reconciled.leaves.remove(0);
+        if reconciled.schema != own.schema_descr().root_schema_ptr() {
+            let what = "sources have columns that the plan does not have";
+            return Err(Error::new(Kind::SourceChanged, what).with_hint("plan the merge again"));
+        }
+        reconciled.metadata = own.key_value_metadata().cloned().unwrap_or_default();
+        reconciled.metadata_conflicts.clear();
+        Ok(reconciled)
+    }
+}
+
+/// Bytes in memory.
+struct Held(Bytes);
+
+impl Store for Held {
+    fn path(&self) -> &str {
+        "the plan"
+    }
+
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let index = |at: u64| usize::try_from(at).unwrap_or(usize::MAX);
+        let (start, end) = (index(range.start), index(range.end));
+        if start > end || end > self.0.len() {
+            return Err(Error::new(Kind::CorruptSource, "a range lies behind the end")
+                .with_offset(range.start));
+        }
+        Ok(self.0.slice(start..end))
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+}

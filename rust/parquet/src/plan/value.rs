@@ -1,0 +1,280 @@
+//! The plan as plain data, and back from JSON.
+//!
+//! # Invariants
+//! What comes back from JSON is checked as far as it can be without the sources: version, indices,
+//! ranges. Nothing in it is a secret: settings of object stores stay with the caller.
+//!
+//! # Not here
+//! What the members mean to a reader of the file (`docs/formats/plan.md`).
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::options::MergeOptions;
+use crate::properties::Encodings;
+use crate::report::{ConflictReport, Overlap};
+
+/// What `format` says.
+const FORMAT: &str = "plait.plan";
+
+/// Version of the layout.
+pub const VERSION: u32 = 1;
+
+/// A merge as a value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// `plait.plan`.
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Names the plan; part of the names of outputs.
+    pub task: String,
+    /// Outputs of the whole plan; `tasks` may be some of them.
+    pub outputs: u64,
+    /// The order, as text that parses back.
+    pub sort_by: String,
+    /// What was asked for, without sources, output and settings of stores.
+    pub options: MergeOptions,
+    /// The footer of an output without rows, base64: schema and metadata.
+    pub schema: KeyBase64,
+    /// How outputs are encoded where the options leave it open.
+    pub encodings: Encodings,
+    /// `plait.merge_level` of the outputs.
+    pub merge_level: u64,
+    /// Whether keys out of footers took part in it.
+    pub trusts_footers: bool,
+    /// The sources, in the order that breaks ties.
+    pub sources: Vec<PlanSource>,
+    /// The tasks, in key order.
+    pub tasks: Vec<PlanTask>,
+    /// How the sources overlap.
+    pub overlap: Overlap,
+    /// File metadata that differs.
+    pub metadata_conflicts: Vec<ConflictReport>,
+    /// What executing a task takes.
+    pub memory: MemoryNeed,
+    /// What the caller should know.
+    pub warnings: Vec<String>,
+}
+
+/// Where the first and last key of a source are known from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KeysFrom {
+    /// From `plait.key_range` in its footer.
+    Footer,
+    /// From its rows.
+    Rows,
+}
+
+/// A source of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanSource {
+    /// Location.
+    pub path: String,
+    /// Rows.
+    pub rows: u64,
+    /// Length of the file.
+    pub bytes: u64,
+    /// Row groups.
+    pub row_groups: u64,
+    /// SHA-256 of its footer, hexadecimal.
+    pub footer: String,
+    /// When it was written, or its entity tag, as the storage tells.
+    pub stamp: Option<String>,
+    /// Its `plait.merge_level`.
+    pub merge_level: u64,
+    /// First key; absent without rows.
+    pub first: Option<KeyBase64>,
+    /// Last key.
+    pub last: Option<KeyBase64>,
+    /// Where these are from.
+    pub keys_from: KeysFrom,
+    /// First key as text, column by column.
+    pub key_min: Vec<Option<String>>,
+    /// Last key as text.
+    pub key_max: Vec<Option<String>>,
+}
+
+/// What makes one output.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanTask {
+    /// Which output it makes, from 0.
+    pub index: u64,
+    /// No key of it is below; absent = no bound.
+    pub low: Option<KeyBase64>,
+    /// All keys of it are below; absent = no bound.
+    pub high: Option<KeyBase64>,
+    /// Rows of sources, in source order.
+    pub slices: Vec<Slice>,
+    /// Its rows.
+    pub rows: u64,
+    /// Whether that is exact, or an estimate.
+    pub rows_exact: bool,
+    /// Bytes of its output: an estimate.
+    pub bytes: u64,
+    /// The most sources that share one key.
+    pub depth_max: u64,
+    /// Rows by the copy tier they will probably take.
+    pub tiers: BTreeMap<String, u64>,
+}
+
+/// Rows of one source that a task merges. A place known exactly is a range without length; else it
+/// is looked for between the two rows, by the task's bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slice {
+    /// Index of the source in the plan.
+    pub source: usize,
+    /// The first row lies between these two.
+    pub start: (u64, u64),
+    /// The row behind the last lies between these two.
+    pub end: (u64, u64),
+}
+
+impl Slice {
+    /// Its rows, if they are known.
+    #[must_use]
+    pub fn rows(&self) -> Option<std::ops::Range<u64>> {
+        let is_exact = self.start.0 == self.start.1 && self.end.0 == self.end.1;
+        is_exact.then_some(self.start.0..self.end.0)
+    }
+}
+
+/// What executing a task takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryNeed {
+    /// What the caller allows, in bytes.
+    pub limit_bytes: u64,
+    /// What a merge of the deepest place in one pass takes, about.
+    pub needed_bytes: u64,
+    /// 1, or 2 where sources are merged in groups first.
+    pub passes: u64,
+}
+
+/// Bytes that are base64 text in JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyBase64(pub Vec<u8>);
+
+impl Serialize for KeyBase64 {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&BASE64.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for KeyBase64 {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        BASE64.decode(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Plan {
+    /// What `format` says of a plan.
+    #[must_use]
+    pub fn format() -> String {
+        FORMAT.to_owned()
+    }
+
+    /// Reads a plan from JSON.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for another version, [`Kind::InvalidArgument`] for what is no plan.
+    pub fn from_json(text: &str) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let damaged = |e: serde_json::Error| {
+            Error::new(Kind::InvalidArgument, "cannot read the plan")
+                .with_hint("plan the merge again")
+                .with_cause(e)
+        };
+        let head: Head = serde_json::from_str(text).map_err(damaged)?;
+        if head.format != FORMAT {
+            return Err(Error::new(Kind::InvalidArgument, "this is not a plan")
+                .with_got(format!("format `{}`", head.format)));
+        }
+        if head.version != VERSION {
+            return Err(Error::new(Kind::Unsupported, "the plan is of another version")
+                .with_got(format!("version {}", head.version))
+                .with_hint(format!("this is plait of plans of version {VERSION}; plan again")));
+        }
+        let plan: Self = serde_json::from_str(text).map_err(damaged)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The plan as JSON.
+    ///
+    /// # Errors
+    /// None that is known.
+    pub fn to_json(&self) -> Result<String> {
+        serde_json::to_string(self)
+            .map_err(|e| Error::new(Kind::Internal, "cannot write the plan").with_cause(e))
+    }
+
+    /// Checks what can be checked without the sources.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] naming what contradicts itself.
+    pub fn check(&self) -> Result<()> {
+        let bad = |what: &str, task: &PlanTask| {
+            Err(Error::new(Kind::InvalidArgument, format!("the plan contradicts itself: {what}"))
+                .with_got(format!("task {}", task.index))
+                .with_hint("plan the merge again"))
+        };
+        self.options.check_values()?;
+        if !self.task.bytes().all(|b| b.is_ascii_hexdigit()) || self.task.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "the plan's name is not hexadecimal")
+                .with_got(format!("`{}`", self.task)));
+        }
+        let mut ends: Vec<(u64, u64)> = vec![(0, 0); self.sources.len()];
+        let mut last: Option<&PlanTask> = None;
+        for task in &self.tasks {
+            if task.index >= self.outputs {
+                return bad("a task makes an output that it does not have", task);
+            }
+            if let Some(last) = last {
+                if task.index <= last.index {
+                    return bad("tasks are not in order", task);
+                }
+                if let (Some(high), Some(low)) = (&last.high, &task.low)
+                    && high > low
+                {
+                    return bad("tasks overlap", task);
+                }
+            }
+            let mut before: Option<usize> = None;
+            for slice in &task.slices {
+                let Some(source) = self.sources.get(slice.source) else {
+                    return bad("a task takes rows of a source that it does not have", task);
+                };
+                let rows = [slice.start.0, slice.start.1, slice.end.0, slice.end.1];
+                let is_range = slice.start.0 <= slice.start.1
+                    && slice.end.0 <= slice.end.1
+                    && slice.start.0 <= slice.end.1
+                    && rows.iter().all(|row| *row <= source.rows);
+                if !is_range || before.is_some_and(|before| before >= slice.source) {
+                    return bad("rows of a source make no range", task);
+                }
+                before = Some(slice.source);
+                if slice.start.0 < ends[slice.source].0 || slice.start.1 < ends[slice.source].1 {
+                    return bad("two tasks take the same rows", task);
+                }
+                ends[slice.source] = slice.end;
+            }
+            last = Some(task);
+        }
+        Ok(())
+    }
+}
