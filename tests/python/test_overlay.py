@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import json
 import os
+import sys
 from pathlib import Path
 
 import duckdb
@@ -26,7 +27,7 @@ def _load(name):
 
 batches = _load("batches")
 CASES = json.loads((CASES_DIR / "overlay.json").read_text())["cases"]
-# More lists of paths than layers cannot be said: a layer and its paths are one value.
+# A `Layer` is a stream and its paths, so that there cannot be more lists of paths than streams; below it, there can.
 SAYABLE = [case for case in CASES if case["expect"].get("error") != "ArgumentError"]
 
 
@@ -67,6 +68,22 @@ def test_recorded_cases_hold(case, batch_rows):
         return
     got = batches.ser_batch(one_batch(table))
     assert got == expect
+
+
+def test_more_lists_of_paths_than_streams_are_refused_below_the_door(monkeypatch):
+    """Case O29, recorded where streams and lists of paths are two arguments, as they are at the border."""
+    [case] = [case for case in CASES if case not in SAYABLE]
+    door = sys.modules["plait.overlay"]
+    native = door._native.overlay
+
+    def with_spare_paths(streams, options):
+        options = json.loads(options)
+        options["layers"].append(options["layers"][0])
+        return native(streams, json.dumps(options))
+
+    monkeypatch.setattr(door._native, "overlay", with_spare_paths)
+    with pytest.raises(plait.InvalidArgument, match="paths of 2 layers, 1 streams"):
+        plait.overlay(layers_of(case))
 
 
 BASE = pa.table({"_index": [1, 2, 3], "a": [{"x": 1, "y": 2}, None, {"x": 5, "y": 6}]})

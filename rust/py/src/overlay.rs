@@ -24,6 +24,11 @@ pub(crate) fn overlay(
 ) -> PyResult<PyStream> {
     let raise = |error: Error| crate::errors::exception(py, &error);
     let options: OverlayOptions = crate::border::parse(options).map_err(raise)?;
+    if options.layers.len() != sources.len() {
+        let (paths, streams) = (options.layers.len(), sources.len());
+        let error = Error::new(Kind::InvalidArgument, "layers and streams are not equally many");
+        return Err(raise(error.with_got(format!("paths of {paths} layers, {streams} streams"))));
+    }
     let readers = sources.iter().map(reader).collect::<PyResult<Vec<Reader>>>()?;
     let specs = options.layers.iter().zip(&readers).map(|(layer, reader)| {
         let (name, precedence) = (layer.name.clone(), layer.precedence);

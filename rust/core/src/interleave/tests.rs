@@ -8,7 +8,7 @@ use arrow_array::types::*;
 use arrow_array::*;
 use arrow_buffer::{MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{Field, TimeUnit, UnionFields};
-use proptest::prelude::{ProptestConfig, any, proptest};
+use proptest::prelude::*;
 
 use super::gather::Limits;
 use super::*;
@@ -420,6 +420,39 @@ fn rows_that_are_not_there_are_refused_with_the_first_position() {
     let mut runs = Runs::default();
     runs.push(SourceId(0), 1, 2);
     assert!(super::gather(&values, runs.as_slice()).is_err());
+}
+
+proptest! {
+    /// Long enough for whole blocks of vectors, and for runs that end anywhere in them.
+    #[test]
+    fn runs_of_selectors_are_found_wherever_they_begin(
+        lens in prop::collection::vec((0_u32..3, 1_u32..100), 3..40), wide: bool, gone: bool,
+    ) {
+        let values: Vec<ArrayRef> =
+            (0..3).map(|i| numbers(&(1000 * i..1000 * i + 250).collect::<Vec<_>>())).collect();
+        let (mut arrays, mut rows) = (Vec::new(), Vec::new());
+        for (i, (array, len)) in (0..).zip(&lens) {
+            let start = (i * 37) % (250 - len);
+            arrays.extend((0..*len).map(|_| *array));
+            rows.extend(start..start + len);
+        }
+        let bad = rows.len() / 2;
+        if gone {
+            rows[bad] = 250;
+        }
+        let expected: Vec<i32> =
+            arrays.iter().zip(&rows).map(|(array, row)| (1000 * array + row) as i32).collect();
+        let narrow: ArrayRef = Arc::new(UInt8Array::from_iter_values(arrays.iter().map(|a| *a as u8)));
+        let large: ArrayRef = Arc::new(UInt64Array::from_iter_values(rows.iter().map(|r| u64::from(*r))));
+        let (arrays, rows) = if wide { (selector(&arrays), large) } else { (narrow, selector(&rows)) };
+        let made = Interleave::try_new(values, arrays, rows).unwrap().to_arrow();
+        if gone {
+            prop_assert_eq!(made.unwrap_err().row(), Some(bad as u64));
+        } else {
+            let made = made.unwrap();
+            prop_assert_eq!(made.as_primitive::<Int32Type>().values(), &expected[..]);
+        }
+    }
 }
 
 #[test]

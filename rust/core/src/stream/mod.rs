@@ -28,6 +28,8 @@ mod schema;
 mod tests;
 mod text;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use arrow_array::RecordBatchReader;
 use arrow_schema::ArrowError;
 
@@ -72,6 +74,24 @@ pub trait Workers: Send {
     /// Whatever the stream shall end with.
     fn check(&self) -> Result<(), ArrowError> {
         Ok(())
+    }
+}
+
+/// Does tasks until all of `count` are taken: whoever shares `next`, which begins at 0, shares them.
+///
+/// ```
+/// # use std::sync::{Mutex, atomic::AtomicUsize};
+/// let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+/// plait_core::stream::share(&next, 3, &|i| done.lock().unwrap().push(i));
+/// assert_eq!(done.into_inner().unwrap(), [0, 1, 2]);
+/// ```
+pub fn share(next: &AtomicUsize, count: usize, task: &(dyn Fn(usize) + Sync)) {
+    loop {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        if i >= count {
+            return;
+        }
+        task(i);
     }
 }
 

@@ -1,7 +1,6 @@
 //! The oracle: concatenate, sort stably. And what is pulled, and when.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
@@ -48,15 +47,7 @@ struct Two;
 impl Workers for Two {
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= count {
-                    return;
-                }
-                task(i);
-            }
-        };
+        let work = || share(&next, count, task);
         std::thread::scope(|scope| {
             scope.spawn(work);
             work();

@@ -11,10 +11,10 @@
 //! What the work is (`plait_core::stream`).
 
 use std::panic;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use plait_core::stream::Workers;
+use plait_core::stream::{Workers, share};
 
 /// As many threads at once, the caller's included.
 pub struct Beside {
@@ -33,15 +33,7 @@ impl Beside {
 impl Workers for Beside {
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                let i = next.fetch_add(1, Ordering::Relaxed);
-                if i >= count {
-                    return;
-                }
-                task(i);
-            }
-        };
+        let work = || share(&next, count, task);
         thread::scope(|scope| {
             let mut handles = Vec::new();
             for _ in 1..self.threads.min(count) {
