@@ -29,6 +29,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "widen": ("lossless", "error"),
     "missing": ("null", "error"),
     "metadata_conflicts": ("first", "drop", "error"),
+    "on_duplicate": ("keep_all", "keep_first", "keep_last", "error"),
     "verify_order": ("bounds", "full"),
     "verify_pages": ("checksum", "unpack"),
     "verify": ("content",),
@@ -56,6 +57,11 @@ def merge(
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    version_by: str | None = None,
+    delete_where: str | None = None,
+    keep_tombstones: bool = False,
+    drop_where: str | None = None,
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
     assume_sorted: bool = False,
@@ -100,6 +106,18 @@ def merge(
         missing: Whether columns absent from some sources are filled with nulls, or refused.
         metadata_conflicts: What to do with a footer entry on which sources differ: keep the
             first, drop it, or refuse.
+        on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
+            of the first source), the last, or none of them may be: an error. `"keep_last"` makes
+            the sources runs of upserts, oldest first.
+        version_by: With `"keep_last"`, the row with the greatest value of this column stays; of
+            equal values the last. Nulls are least.
+        delete_where: A boolean column: where it is true and the row stays of its key, the key is
+            deleted, that is, the row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
+        keep_tombstones: Keep such rows. As long as older files are not part of the merge, they
+            must stay, or what they delete comes back.
+        drop_where: Rows to drop, as a comparison of a key column with a value, such as
+            `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
+            Nulls stay.
         verify_order: How the order of copied stretches is checked: by the bounds of their pages,
             or in full, by decoding every key. Decoded keys are always checked.
         verify_pages: How pages that are copied as they are stored are checked: by their headers
@@ -129,6 +147,7 @@ def merge(
 
     Raises:
         UnsortedSource: A source is not in the order; names file, row and both keys.
+        DuplicateKey: Two rows have one key and `on_duplicate="error"`; names both.
         SchemaConflict: The sources cannot be brought to one schema; names every conflict.
         UnknownColumn: `sort_by` names a column that no source has.
         UnsupportedKey: `sort_by` names a column whose type has no order.
@@ -167,6 +186,11 @@ def merge(
         widen=widen,
         missing=missing,
         metadata_conflicts=metadata_conflicts,
+        on_duplicate=on_duplicate,
+        version_by=version_by,
+        delete_where=delete_where,
+        keep_tombstones=keep_tombstones,
+        drop_where=drop_where,
         verify_order=verify_order,
         verify_pages=verify_pages,
         assume_sorted=assume_sorted,
@@ -202,6 +226,11 @@ def merge_options(
     widen: Literal["lossless", "error"],
     missing: Literal["null", "error"],
     metadata_conflicts: Literal["first", "drop", "error"],
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"],
+    version_by: str | None,
+    delete_where: str | None,
+    keep_tombstones: bool,
+    drop_where: str | None,
     verify_order: Literal["bounds", "full"],
     verify_pages: Literal["checksum", "unpack"],
     assume_sorted: bool,
@@ -233,6 +262,11 @@ def merge_options(
         "widen": _choice(widen, "widen"),
         "missing": _choice(missing, "missing"),
         "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
+        "on_duplicate": _choice(on_duplicate, "on_duplicate"),
+        "version_by": version_by,
+        "delete_where": delete_where,
+        "keep_tombstones": _flag(keep_tombstones, "keep_tombstones"),
+        "drop_where": drop_where,
         "verify_order": _choice(verify_order, "verify_order"),
         "verify_pages": _choice(verify_pages, "verify_pages"),
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),

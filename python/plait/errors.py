@@ -21,6 +21,7 @@ __all__ = [
     "Cancelled",
     "CorruptSource",
     "DuplicateField",
+    "DuplicateKey",
     "EncryptedSource",
     "FieldNotInLayer",
     "IndexTypeError",
@@ -87,6 +88,10 @@ class InvalidArgument(PlaitError, ValueError):
 
 class UnsortedSource(PlaitError, ValueError):
     """A source's rows are not in the declared order."""
+
+
+class DuplicateKey(PlaitError, ValueError):
+    """Two rows have one key where that was forbidden."""
 
 
 class SchemaConflict(PlaitError, TypeError):

@@ -419,6 +419,11 @@ def plan(
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    version_by: str | None = None,
+    delete_where: str | None = None,
+    keep_tombstones: bool = False,
+    drop_where: str | None = None,
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
     assume_sorted: bool = False,
@@ -458,6 +463,11 @@ def plan(
         widen: See `merge`.
         missing: See `merge`.
         metadata_conflicts: See `merge`.
+        on_duplicate: See `merge`.
+        version_by: See `merge`.
+        delete_where: See `merge`.
+        keep_tombstones: See `merge`.
+        drop_where: See `merge`.
         verify_order: See `merge`.
         verify_pages: See `merge`.
         assume_sorted: See `merge`.
@@ -507,6 +517,11 @@ def plan(
         widen=widen,
         missing=missing,
         metadata_conflicts=metadata_conflicts,
+        on_duplicate=on_duplicate,
+        version_by=version_by,
+        delete_where=delete_where,
+        keep_tombstones=keep_tombstones,
+        drop_where=drop_where,
         verify_order=verify_order,
         verify_pages=verify_pages,
         assume_sorted=assume_sorted,

@@ -43,6 +43,11 @@ _MERGE_HELP: dict[str, str] = {
     "widen": "columns whose types differ: widen where nothing is lost, or refuse",
     "missing": "columns absent from some sources: fill with nulls, or refuse",
     "metadata_conflicts": "footer entries on which sources differ: keep first, drop, or refuse",
+    "on_duplicate": "several rows with one key: keep all, the first, the last, or refuse them",
+    "version_by": "of rows with one key, keep the one with the greatest value of this column",
+    "delete_where": "boolean column: a row that stays deletes its key where it is true",
+    "keep_tombstones": "keep rows that delete, for a merge with older files",
+    "drop_where": 'rows to drop, such as "timestamp < 1700000000"; of a key column',
     "verify_order": "check copied stretches by the bounds of their pages, or in full",
     "verify_pages": "check copied pages by their checksums, or by unpacking them too",
     "assume_sorted": "trust the order of the sources",
@@ -93,7 +98,7 @@ _SCAN_HELP: dict[str, str] = {
 }
 
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit")
-_TEXTS = ("sort_by", "compression")
+_TEXTS = ("sort_by", "compression", "version_by", "delete_where", "drop_where")
 _MARKS = ("index", "row_number")
 _CHOICES = {**CHOICES, **OVERLAY_CHOICES}
 
