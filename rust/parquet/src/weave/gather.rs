@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use plait_core::steps::{Step, Steps};
+use plait_core::steps::{Step, Steps, Taken};
 use plait_core::{Error, Kind, Result};
 
 use super::lane::{Form, Lane, Rows};
@@ -157,12 +157,15 @@ pub(super) fn gather(
 ) -> Result<()> {
     lanes.begin(loom.united.as_ref());
     let mut gather = Gather { loom, lanes };
+    for taken in steps.taken() {
+        gather.enter(taken)?;
+    }
     let mut words = steps.words();
     while !words.is_empty() {
         words = &words[gather.fast(words, out)..];
         if let Some((step, taken)) = Step::first(words) {
             match step.is_gap {
-                true => gather.skip(step)?,
+                true => gather.skip(step.source as usize, u64::from(step.len))?,
                 false => gather.slow(step, out)?,
             }
             words = &words[taken..];
@@ -256,13 +259,25 @@ impl Gather<'_> {
         Ok(())
     }
 
+    /// Passes over rows that were dropped between the window before and this one.
+    fn enter(&mut self, taken: Taken) -> Result<()> {
+        let source = taken.source.index();
+        let at = self.lanes.rows[source].0 - self.lanes.lanes[source].left as u64;
+        match taken.start.checked_sub(at) {
+            Some(gap) => self.skip(source, gap),
+            None => Err(broken("a window begins before the end of the last one")),
+        }
+    }
+
     /// Passes over the rows of a gap.
-    fn skip(&mut self, step: Step) -> Result<()> {
-        let source = step.source as usize;
-        let (len, def_max) = (step.len as usize, self.loom.output.descr.max_def_level());
+    fn skip(&mut self, source: usize, rows: u64) -> Result<()> {
+        let len = usize::try_from(rows).unwrap_or(usize::MAX);
+        let def_max = self.loom.output.descr.max_def_level();
         let lane = &mut self.lanes.lanes[source];
         let here = len.min(lane.left);
-        lane.skip(here, self.loom.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
+        if here > 0 {
+            lane.skip(here, self.loom.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
+        }
         let rest = len - here;
         if rest > 0 {
             let (row, end) = &mut self.lanes.rows[source];
