@@ -9,6 +9,7 @@ from plait._api import inspect, merge, verify
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
 from plait._streams import merge_streams
+from plait.compact import CompactReport, ExpireReport, compact, expire
 from plait.errors import (
     Cancelled,
     CorruptSource,
@@ -53,10 +54,12 @@ __all__ = [
     "Array",
     "Batch",
     "Cancelled",
+    "CompactReport",
     "CorruptSource",
     "DuplicateField",
     "DuplicateKey",
     "EncryptedSource",
+    "ExpireReport",
     "FieldNotInLayer",
     "FileReport",
     "IndexTypeError",
@@ -99,8 +102,10 @@ __all__ = [
     "VerificationFailed",
     "VerifyReport",
     "__version__",
+    "compact",
     "errors",
     "execute_task",
+    "expire",
     "inspect",
     "interleave",
     "merge",

@@ -196,6 +196,17 @@ def test_key_index_has_the_first_key_and_one_every_64_ki_rows(tmp_path):
     assert keys == found["rows"]
 
 
+def test_members_of_a_manifest_are_those_of_the_format_page(metrics, tmp_path):
+    page = (ROOT / "docs/formats/manifest.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(\w+)` \| (.*) \|$", page, re.MULTILINE)
+    plait.compact(tmp_path, policy="full", sort_by="name, -ts", yes=True)
+    found = json.loads((tmp_path / "_plait" / "manifest-00000001.json").read_text())
+    assert [name for name, _ in shown] == list(found)
+    assert re.findall("`([a-z]+)`", dict(shown)["replaced"]) == list(found["replaced"][0])
+    assert found["format"] == dict(shown)["format"].strip("`") and found["version"] == 1
+    assert all((tmp_path / name).is_file() for name in found["files"])
+
+
 def test_members_of_a_plan_are_those_of_the_format_page(metrics, tmp_path):
     page = (ROOT / "docs/formats/plan.md").read_text(encoding="utf-8")
     whole, source, task = (

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -93,17 +93,22 @@ def exit_code(error: plait.PlaitError) -> int:
     return next(code for classes, code in _EXIT_CODES if isinstance(error, classes))
 
 
+# Commands that print what the function gives, and draw no bar.
+_PRINTED: dict[str, Callable[..., Any]] = {
+    "inspect": plait.inspect,
+    "plan": plait.plan,
+    "compact": plait.compact,
+    "expire": plait.expire,
+}
+
+
 def _run(parsed: argparse.Namespace) -> int:
     options = vars(parsed)
     command = options.pop("command")
     as_json = options.pop("json")
     quiet = options.pop("quiet", False)
-    if command == "inspect":
-        _print(plait.inspect(**options), as_json=as_json)
-        return EXIT_OK
-    if command == "plan":
-        planned = plait.plan(**options)
-        print(planned.to_json() if as_json else planned)
+    if command in _PRINTED:
+        _print(_PRINTED[command](**options), as_json=as_json)
         return EXIT_OK
     if command == "scan":
         _scan(options, as_json=as_json)

@@ -10,6 +10,7 @@ from typing import Any
 import plait
 from plait import sizes
 from plait._api import CHOICES
+from plait.compact import CHOICES as COMPACT_CHOICES
 from plait.overlay import CHOICES as OVERLAY_CHOICES
 from plait.scan import CHOICES as SCAN_CHOICES
 
@@ -97,10 +98,36 @@ _SCAN_HELP: dict[str, str] = {
     "storage_options": _MERGE_HELP["storage_options"],
 }
 
-_SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit")
-_TEXTS = ("sort_by", "compression", "version_by", "delete_where", "drop_where")
+_COMPACT_HELP: dict[str, str] = {
+    "policy": "which files: of one level, those that overlap, or all",
+    "sort_by": "order of the files; default: as each declares",
+    "max_depth": "overlap: so many files may share a key",
+    "merge_factor": "size_tiered: so many files of a level make one of the next",
+    "merge_factor_max": "size_tiered: as many are taken if they are there",
+    "mature_size": "size_tiered: files of this size are left alone",
+    "mature_level": "size_tiered: files of this level are left alone",
+    "mature_age": "size_tiered: files written so long ago are left alone, such as 7d or 12h",
+    "finalize": "size_tiered: merge what is not mature, however few files there are",
+    "target_file_size": "outputs of about this size; default: one output a group",
+    "compression": _MERGE_HELP["compression"],
+    "verify": _MERGE_HELP["verify"],
+    "threads": _MERGE_HELP["threads"],
+    "memory_limit": _MERGE_HELP["memory_limit"],
+    "yes": "do it; otherwise only tell what would be done",
+}
+
+_SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit", "mature_size")
+_TEXTS = (
+    "sort_by",
+    "compression",
+    "version_by",
+    "delete_where",
+    "drop_where",
+    "mature_age",
+    "retention",
+)
 _MARKS = ("index", "row_number")
-_CHOICES = {**CHOICES, **OVERLAY_CHOICES}
+_CHOICES = {**CHOICES, **OVERLAY_CHOICES, **COMPACT_CHOICES}
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -132,27 +159,8 @@ def parser() -> argparse.ArgumentParser:
         _add_option(merge, name, defaults[name], text)
     _add_printing(merge)
 
-    plan = _parser_of(commands.add_parser, "plan", help="what a merge would do")
-    plan.description = _first_line(plait.plan.__doc__)
-    plan.add_argument("sources", nargs="+", metavar="SOURCE", help="file, folder, glob or URL")
-    defaults = {n: p.default for n, p in inspect.signature(plait.plan).parameters.items()}
-    for name, text in _MERGE_HELP.items():
-        _add_option(plan, name, defaults[name], text)
-    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
-
-    execute = _parser_of(commands.add_parser, "execute", help="execute a plan, or some tasks of it")
-    execute.description = _first_line(plait.Plan.execute.__doc__)
-    execute.add_argument("plan", metavar="PLAN", help="file with the JSON of `plait plan --json`")
-    execute.add_argument(
-        "-o", "--out", required=True, metavar="OUT", help="folder, or one path ending in .parquet"
-    )
-    execute.add_argument(
-        "--tasks", nargs="+", type=_count, metavar="N", help="indices of tasks; default: all"
-    )
-    _add_option(execute, "threads", None, _MERGE_HELP["threads"])
-    _add_option(execute, "verify", None, _MERGE_HELP["verify"])
-    _add_option(execute, "storage_options", None, _MERGE_HELP["storage_options"])
-    _add_printing(execute)
+    _add_plan(commands)
+    _add_compact(commands)
 
     verify = _parser_of(commands.add_parser, "verify", help="check order, ranges and rows of files")
     verify.description = _first_line(plait.verify.__doc__)
@@ -191,6 +199,47 @@ def parser() -> argparse.ArgumentParser:
     _add_option(describe, "storage_options", None, _MERGE_HELP["storage_options"])
     describe.add_argument("--json", action="store_true", help="print the report as JSON")
     return root
+
+
+def _add_plan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type
+    plan = _parser_of(commands.add_parser, "plan", help="what a merge would do")
+    plan.description = _first_line(plait.plan.__doc__)
+    plan.add_argument("sources", nargs="+", metavar="SOURCE", help="file, folder, glob or URL")
+    defaults = {n: p.default for n, p in inspect.signature(plait.plan).parameters.items()}
+    for name, text in _MERGE_HELP.items():
+        _add_option(plan, name, defaults[name], text)
+    plan.add_argument("--json", action="store_true", help="print the plan as JSON")
+
+    execute = _parser_of(commands.add_parser, "execute", help="execute a plan, or some tasks of it")
+    execute.description = _first_line(plait.Plan.execute.__doc__)
+    execute.add_argument("plan", metavar="PLAN", help="file with the JSON of `plait plan --json`")
+    execute.add_argument(
+        "-o", "--out", required=True, metavar="OUT", help="folder, or one path ending in .parquet"
+    )
+    execute.add_argument(
+        "--tasks", nargs="+", type=_count, metavar="N", help="indices of tasks; default: all"
+    )
+    _add_option(execute, "threads", None, _MERGE_HELP["threads"])
+    _add_option(execute, "verify", None, _MERGE_HELP["verify"])
+    _add_option(execute, "storage_options", None, _MERGE_HELP["storage_options"])
+    _add_printing(execute)
+
+
+def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type
+    compact = _parser_of(commands.add_parser, "compact", help="merge files of a folder by a policy")
+    compact.description = _first_line(plait.compact.__doc__)
+    compact.add_argument("folder", metavar="DIR", help="a local folder")
+    defaults = {n: p.default for n, p in inspect.signature(plait.compact).parameters.items()}
+    for name, text in _COMPACT_HELP.items():
+        _add_option(compact, name, defaults[name], text)
+    compact.add_argument("--json", action="store_true", help="print the report as JSON")
+
+    expire = _parser_of(commands.add_parser, "expire", help="remove files that were replaced")
+    expire.description = _first_line(plait.expire.__doc__)
+    expire.add_argument("folder", metavar="DIR", help="a local folder that was compacted")
+    _add_option(expire, "retention", "7d", "how long ago files were replaced, such as 7d or 12h")
+    _add_option(expire, "yes", default=False, text=_COMPACT_HELP["yes"])
+    expire.add_argument("--json", action="store_true", help="print the report as JSON")
 
 
 def _add_scan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type

@@ -21,6 +21,7 @@ pub mod interleave;
 pub mod key;
 pub mod overlay;
 pub mod plan;
+pub mod policy;
 pub mod region;
 pub mod run;
 pub mod schema;

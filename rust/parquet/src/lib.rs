@@ -17,6 +17,7 @@
 pub mod block;
 pub mod budget;
 pub mod chunk;
+pub mod compact;
 mod content;
 pub mod context;
 pub mod encode;

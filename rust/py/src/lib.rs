@@ -61,6 +61,42 @@ mod _native {
         run(py, options, (progress, bucket), plait_parquet::plan::plan_in)
     }
 
+    /// Chooses files of a folder by a policy; options and survey are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
+    fn survey(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::compact::survey_in)
+    }
+
+    /// Commits a change of a folder; options and outcome are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
+    fn commit(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::compact::commit_in)
+    }
+
+    /// Chooses among files that need not exist; options and groups are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
+    fn choose(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::compact::choose_in)
+    }
+
     /// Reads a plan from JSON, checks it, and gives it back.
     #[pyfunction]
     fn read_plan(py: Python<'_>, plan: &str) -> PyResult<String> {

@@ -17,6 +17,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("steps", "error run"),
     ("plan", "error key run steps"),
     ("region", "run"),
+    ("policy", "region run"),
     ("stream", "error interleave key plan run schema"),
 ];
 

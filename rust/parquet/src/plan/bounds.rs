@@ -11,9 +11,11 @@ use plait_core::key::{KeyValue, SortOrder, decode};
 use super::entries::{Knots, told_keys};
 use super::value::KeysFrom;
 use crate::context::Context;
+use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
-use crate::order::unsorted;
+use crate::order::{key_leaves, unsorted};
+use crate::schema::{Policy, reconcile};
 use crate::source::Source;
 
 /// What is known of a source with rows: its first and last key at least.
@@ -51,4 +53,35 @@ pub(super) fn known_keys(
 pub(crate) fn key_texts(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<String>>> {
     let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
     Ok(decode(&keys.shape, key)?.into_iter().map(text).collect())
+}
+
+/// First and last key.
+pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
+
+/// The first and last key of each of `sources` with rows.
+///
+/// # Errors
+/// Sources without the key columns, or whatever is wrong with one.
+pub(crate) fn key_ranges(
+    sources: &[Arc<Source>],
+    order: &SortOrder,
+    policy: &Policy,
+    context: &Context,
+) -> Result<Vec<Option<KeyRange>>> {
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let reconciled = reconcile(&footers, policy)?;
+    let leaves = output_leaves(&reconciled);
+    let keys = key_leaves(order, &reconciled.descr, &leaves)?;
+    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let range = |source: &Arc<Source>| {
+        context.check_cancelled()?;
+        if source.rows() == 0 {
+            return Ok(None);
+        }
+        let (mut knots, _) = known_keys(source, (order, &keys), (true, false), &cache, context)?;
+        let last = knots.pop().map(|knot| knot.1).unwrap_or_default();
+        let first = knots.into_iter().next().map_or_else(|| last.clone(), |knot| knot.1);
+        Ok(Some((first, last)))
+    };
+    sources.iter().map(range).collect()
 }

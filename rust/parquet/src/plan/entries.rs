@@ -35,10 +35,15 @@ struct KeyIndex {
 pub(super) type Knots = Vec<(u64, Vec<u8>)>;
 
 /// The text of an entry of the footer.
-pub(super) fn entry<'a>(source: &'a Source, name: &str) -> Option<&'a str> {
+pub(crate) fn entry<'a>(source: &'a Source, name: &str) -> Option<&'a str> {
     let entries = source.meta.file_metadata().key_value_metadata();
     let found = entries.into_iter().flatten().find(|entry| entry.key == name);
     found.and_then(|entry| entry.value.as_deref())
+}
+
+/// How many merges lie behind the file.
+pub(crate) fn merge_level(source: &Source) -> u64 {
+    entry(source, "plait.merge_level").and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
 /// Keys of the source's rows in `order`, as far as its footer tells them.

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 use super::bounds::{key_texts, known_keys};
 use super::cuts::{Cut, Rule, cuts};
-use super::entries::entry;
+use super::entries::merge_level;
 use super::estimate::expect;
 use super::lane::{Count, Lane, Reading};
 use super::memory::memory_need;
@@ -174,7 +174,7 @@ fn plan_source(source: &Source) -> PlanSource {
         row_groups: source.num_row_groups() as u64,
         footer: hexadecimal(&source.footer_hash),
         stamp: source.store.stamp(),
-        merge_level: entry(source, "plait.merge_level").and_then(|v| v.parse().ok()).unwrap_or(0),
+        merge_level: merge_level(source),
         first: None,
         last: None,
         keys_from: KeysFrom::Rows,

@@ -32,7 +32,8 @@ mod schema;
 mod tail;
 mod value;
 
-pub(crate) use bounds::key_texts;
+pub(crate) use bounds::{KeyRange, key_ranges, key_texts};
+pub(crate) use entries::{entry, merge_level};
 pub(crate) use find::find_rows;
 pub(crate) use lane::Reading;
 pub use make::{Made, make, make_from, plan_in};

@@ -8,6 +8,7 @@
 //! ```
 //!
 //! # Invariants
+//! Of a folder with a manifest, the files that count are listed, those of the manifest first.
 //! Items stay in the order given; only what one item names is sorted. Names that start with `.`
 //! or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
 //!
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use plait_core::{Error, Kind, Result};
 
 use super::local::storage_error;
-use super::{Location, Place, Stores, not_found};
+use super::{Location, Place, Stores, not_found, table};
 
 /// Folders inside folders, at most; more means a loop of symbolic links.
 const DEPTH_MAX: usize = 64;
@@ -111,12 +112,21 @@ fn bad_glob(pattern: &str) -> Error {
 
 fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => list_folder(path, 0, found),
+        Ok(metadata) if metadata.is_dir() => list_table(path, found),
         Ok(_) => push(path, found),
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(storage_error(e, pattern)),
         Err(_) if pattern.contains(['*', '?', '[']) => list_glob(path, pattern, found),
         Err(_) => Err(not_found(pattern)),
     }
+}
+
+/// Files of a folder; those that count, if it is a table or a part of one.
+fn list_table(folder: &Path, found: &mut Vec<String>) -> Result<()> {
+    let Some(root) = table::root_of(folder) else { return list_folder(folder, 0, found) };
+    let mut all = Vec::new();
+    list_folder(folder, 0, &mut all)?;
+    let all = all.into_iter().map(PathBuf::from).collect();
+    table::visible(&root, folder, all)?.iter().try_for_each(|path| push(path, found))
 }
 
 fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {

@@ -27,6 +27,7 @@ mod local;
 mod object;
 mod remote;
 mod settings;
+pub mod table;
 mod wire;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,359 @@
+"""`compact`: merges files of a folder where a policy says so; `expire` removes what was replaced.
+
+survey ──▶ groups ──▶ plan, execute into _plait/files ──▶ commit: one manifest ──▶ survey ──▶ ...
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path as LocalPath
+from typing import Any, Literal, SupportsIndex
+
+from plait import _native
+from plait._api import CHOICES as _MERGE_CHOICES
+from plait._api import Path, _call, _count, _flag, _path, _size
+from plait._text import Page, Table, human_bytes
+from plait.errors import InvalidArgument
+from plait.order import SortBy, sort_text
+from plait.plan import plan
+from plait.report import _files, _PrintedReport, _Report
+from plait.sizes import Size
+
+__all__ = ["CompactReport", "CompactedGroup", "ExpireReport", "Skipped", "compact", "expire"]
+
+CHOICES = {"policy": ("size_tiered", "overlap", "full"), "verify": _MERGE_CHOICES["verify"]}
+
+_FOLDER = "_plait"
+# A policy of levels may go on with what it made; each round raises a level.
+_ROUNDS_MAX = 64
+_UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True)
+class CompactedGroup(_Report):
+    """Files that were merged with one another, or would be.
+
+    Attributes:
+        folder: The folder of the files, below the one that was compacted.
+        sort_by: Their order.
+        sources: The files, in the order that breaks ties.
+        rows: Their rows.
+        bytes: Their bytes.
+        depth_max: The most of them that share one key.
+        outputs: The files that were made; `()` in a dry run.
+        bytes_out: Their bytes.
+    """
+
+    folder: str
+    sort_by: str
+    sources: tuple[str, ...]
+    rows: int
+    bytes: int
+    depth_max: int
+    outputs: tuple[str, ...] = ()
+    bytes_out: int = 0
+
+
+@dataclass(frozen=True)
+class Skipped(_Report):
+    """A file that was left alone, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class CompactReport(_PrintedReport):
+    """What a compaction did, or would do.
+
+    Attributes:
+        folder: The folder.
+        policy: The policy.
+        dry_run: Whether nothing was done.
+        groups: Groups that were merged; in a dry run those that would be merged first.
+        lost: How many groups others compacted meanwhile: what was made of them does not count.
+        skipped: Files that were left alone.
+        manifest: Number of the manifest that counts.
+    """
+
+    folder: str
+    policy: str
+    dry_run: bool
+    groups: tuple[CompactedGroup, ...]
+    lost: int
+    skipped: tuple[Skipped, ...]
+    manifest: int
+
+    def _page(self) -> Page:
+        sources = sum(len(group.sources) for group in self.groups)
+        if not self.groups:
+            title = f"{self.folder}: nothing to merge by policy {self.policy}"
+        elif self.dry_run:
+            title = (
+                f"{self.folder}: would merge {_files(sources)} in {len(self.groups)} groups "
+                f"by policy {self.policy}"
+            )
+        else:
+            outputs = sum(len(group.outputs) for group in self.groups)
+            title = f"{self.folder}: merged {_files(sources)} into {_files(outputs)}"
+        groups = Table(
+            ("folder", "order", "files", "depth", "rows", "bytes", "outputs"),
+            tuple(
+                (
+                    group.folder or ".",
+                    group.sort_by,
+                    len(group.sources),
+                    group.depth_max,
+                    group.rows,
+                    human_bytes(group.bytes),
+                    len(group.outputs),
+                )
+                for group in self.groups
+            ),
+        )
+        remarks = [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
+        if self.lost:
+            remarks.append(f"{self.lost} groups were compacted by somebody else meanwhile")
+        if self.dry_run and self.groups:
+            remarks.append("nothing was done; pass yes=True, or --yes")
+        return Page(title=title, tables=(groups,) if self.groups else (), remarks=tuple(remarks))
+
+
+@dataclass(frozen=True)
+class ExpireReport(_PrintedReport):
+    """What `expire` removed, or would remove.
+
+    Attributes:
+        folder: The folder.
+        dry_run: Whether nothing was done.
+        replaced: Files that were replaced long enough ago.
+        orphans: Files that a compaction made and never committed.
+        bytes: Their bytes.
+    """
+
+    folder: str
+    dry_run: bool
+    replaced: tuple[str, ...]
+    orphans: tuple[str, ...]
+    bytes: int
+
+    def _page(self) -> Page:
+        did = "would remove" if self.dry_run else "removed"
+        return Page(
+            title=f"{self.folder}: {did} {_files(len(self.replaced))} that were replaced and "
+            f"{_files(len(self.orphans))} that never counted, {human_bytes(self.bytes)}",
+            remarks=("nothing was done; pass yes=True, or --yes",) if self.dry_run else (),
+        )
+
+
+def compact(
+    folder: Path,
+    *,
+    policy: Literal["size_tiered", "overlap", "full"] = "size_tiered",
+    sort_by: SortBy | None = None,
+    max_depth: SupportsIndex = 1,
+    merge_factor: SupportsIndex = 10,
+    merge_factor_max: SupportsIndex = 12,
+    mature_size: Size = "1GB",
+    mature_level: SupportsIndex = 3,
+    mature_age: str | float | None = None,
+    finalize: bool = False,
+    target_file_size: Size | None = None,
+    compression: str | None = None,
+    verify: Literal["content"] | None = None,
+    threads: SupportsIndex | None = None,
+    memory_limit: Size = "512MB",
+    yes: bool = False,
+) -> CompactReport:
+    """Merges files of a local folder where a policy says so. A dry run unless `yes`.
+
+    Files are merged only with files of the same folder (so of the same partition), schema and
+    order. Outputs are written to `_plait/files` and count once a manifest in `_plait` names them,
+    in one step. `merge`, `plan` and `scan` of the folder read what counts. What was replaced stays
+    until `expire`. Compacting again when nothing is left to merge does nothing, and says so.
+
+    Args:
+        folder: A local folder.
+        policy: `"size_tiered"`: files of one level, `merge_factor` at a time, so that a row is
+            written once per level. `"overlap"`: files that share a key with more than `max_depth`.
+            `"full"`: everything.
+        sort_by: The order; each file's own by default.
+        max_depth: For `"overlap"`: so many files may share a key.
+        merge_factor: For `"size_tiered"`: so many files of a level make one of the next.
+        merge_factor_max: As many are taken if they are there.
+        mature_size: Files of this size are left alone by `"size_tiered"`.
+        mature_level: Files of this level are left alone.
+        mature_age: Files written so long ago are left alone: seconds, or `"7d"`, `"12h"`.
+        finalize: Merge what is not mature, however few files there are.
+        target_file_size: Outputs of about this size; one output a group by default.
+        compression: See `merge`.
+        verify: See `merge`.
+        threads: See `merge`.
+        memory_limit: See `merge`.
+        yes: Whether to do it.
+
+    Returns:
+        The groups that were merged; in a dry run, those that would be merged first.
+
+    Raises:
+        Unsupported: The folder is not a local one.
+        PlaitError: Anything that `merge` raises.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> for part in range(3):
+        ...     pq.write_table(pa.table({"k": [part, part + 5]}), f"part-{part}.parquet")
+        >>> print(compact(".", policy="overlap", sort_by="k").groups[0].depth_max)
+        3
+        >>> len(compact(".", policy="overlap", sort_by="k", yes=True).groups)
+        1
+        >>> compact(".", policy="overlap", sort_by="k", yes=True).groups
+        ()
+    """
+    if policy not in CHOICES["policy"]:
+        choices = ", ".join(map(repr, CHOICES["policy"]))
+        raise InvalidArgument.of(
+            "`policy` has no such choice", got=f"`{policy!r}`", hint=f"give one of: {choices}"
+        )
+    root = _path(folder, "folder")
+    options = {
+        "folder": root,
+        "sort_by": sort_text(sort_by),
+        "policy": policy,
+        "max_depth": _count(max_depth, "max_depth"),
+        "merge_factor": _count(merge_factor, "merge_factor"),
+        "merge_factor_max": _count(merge_factor_max, "merge_factor_max"),
+        "mature_size": _size(mature_size, "mature_size"),
+        "mature_level": _count(mature_level, "mature_level"),
+        "mature_age": None if mature_age is None else _seconds(mature_age, "mature_age"),
+        "finalize": _flag(finalize, "finalize"),
+        "memory_limit": _size(memory_limit, "memory_limit"),
+    }
+    merge = {
+        "target_file_size": target_file_size,
+        "compression": compression,
+        "verify": verify,
+        "threads": threads,
+        "memory_limit": memory_limit,
+    }
+    done: list[CompactedGroup] = []
+    lost = 0
+    for _ in range(_ROUNDS_MAX):
+        found = _call(_native.survey, dict(options), None, None)
+        groups = [(scope, group) for scope in found["scopes"] for group in scope["groups"]]
+        if not yes or not groups:
+            break
+        for scope, group in groups:
+            merged = _merge_group(root, scope, group, merge)
+            if merged is None:
+                lost += 1
+            else:
+                done.append(merged)
+    if not yes:
+        done = [_described(scope, group) for scope, group in groups]
+    return CompactReport(
+        folder=root,
+        policy=policy,
+        dry_run=not yes,
+        groups=tuple(done),
+        lost=lost,
+        skipped=tuple(Skipped(**skipped) for skipped in found["skipped"]),
+        manifest=found["manifest"],
+    )
+
+
+def _described(scope: dict[str, Any], group: dict[str, Any]) -> CompactedGroup:
+    files = [scope["files"][i] for i in group["files"]]
+    return CompactedGroup(
+        folder=scope["folder"],
+        sort_by=scope["sort_by"],
+        sources=tuple(file["path"] for file in files),
+        rows=sum(file["rows"] for file in files),
+        bytes=sum(file["bytes"] for file in files),
+        depth_max=group["depth_max"],
+    )
+
+
+def _merge_group(
+    root: str, scope: dict[str, Any], group: dict[str, Any], merge: dict[str, Any]
+) -> CompactedGroup | None:
+    """Merges a group and commits; `None` if others have replaced a file of it."""
+    files = [scope["files"][i] for i in group["files"]]
+    described = _described(scope, group)
+    made = plan(described.sources, sort_by=scope["sort_by"] or [], **merge)
+    out = LocalPath(root, _FOLDER, "files", scope["folder"])
+    report = made.execute(out, if_exists="add")
+    names = [str(LocalPath(output.path).relative_to(root)) for output in report.outputs]
+    change = {"folder": root, "add": names, "replace": [file["name"] for file in files]}
+    if not _call(_native.commit, change, None, None)["committed"]:
+        return None
+    return replace(
+        described,
+        outputs=tuple(output.path for output in report.outputs),
+        bytes_out=sum(output.bytes for output in report.outputs),
+    )
+
+
+def expire(folder: Path, *, retention: str | float = "7d", yes: bool = False) -> ExpireReport:
+    """Removes files of a folder that compactions replaced. A dry run unless `yes`.
+
+    Args:
+        folder: A local folder that was compacted.
+        retention: How long ago a file must have been replaced: seconds, or `"7d"`, `"12h"`,
+            `"30min"`. Who reads a list of files that is older than this finds files missing.
+        yes: Whether to do it.
+
+    Returns:
+        What was removed, or would be.
+
+    Raises:
+        StorageError: A file cannot be removed.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> for part in range(3):
+        ...     pq.write_table(pa.table({"k": [part, part + 5]}), f"part-{part}.parquet")
+        >>> done = compact(".", policy="full", sort_by="k", yes=True)
+        >>> len(expire(".", retention=0, yes=True).replaced)
+        3
+    """
+    root = _path(folder, "folder")
+    before = time.time() - _seconds(retention, "retention")
+    manifest = _call(_native.commit, {"folder": root}, None, None)["manifest"]
+    replaced = [entry["path"] for entry in manifest["replaced"] if entry["since"] <= before]
+    kept = {*manifest["files"], *(entry["path"] for entry in manifest["replaced"])}
+    orphans = [
+        str(path.relative_to(root))
+        for path in sorted(LocalPath(root, _FOLDER, "files").rglob("*.parquet"))
+        if str(path.relative_to(root)) not in kept and path.stat().st_mtime <= before
+    ]
+    sizes = 0
+    for name in (*replaced, *orphans):
+        path = LocalPath(root, name)
+        if path.exists():
+            sizes += path.stat().st_size
+            if yes:
+                path.unlink()
+    if yes and replaced:
+        # Last: a manifest that forgot files which are still there would bring them back.
+        _call(_native.commit, {"folder": root, "forget": replaced}, None, None)
+    return ExpireReport(root, not yes, tuple(replaced), tuple(orphans), sizes)
+
+
+def _seconds(value: object, name: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip()
+        for unit, seconds in sorted(_UNITS_S.items(), key=lambda item: -len(item[0])):
+            digits = text.removesuffix(unit).strip()
+            if digits != text and digits.replace(".", "", 1).isdecimal():
+                return float(digits) * seconds
+        if text.replace(".", "", 1).isdecimal():
+            return float(text)
+    raise InvalidArgument.of(
+        f"`{name}` is not a time span",
+        got=f"`{value!r}`",
+        hint='give seconds, or text such as "7d"',
+    )

@@ -1,0 +1,228 @@
+//! Chooses groups of one scope.
+//!
+//! # Not here
+//! Levels and maturity (`size_tiered`).
+
+use super::size_tiered::{SizeTiered, tiers};
+use crate::region::{Bounds, sweep};
+use crate::run::SourceId;
+
+/// What a policy knows of a file.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct File {
+    /// Encoded first key; with `last` absent when it has no rows.
+    pub first: Vec<u8>,
+    /// Encoded last key.
+    pub last: Vec<u8>,
+    /// Length of the file.
+    pub bytes: u64,
+    /// How many merges lie behind it.
+    pub level: u64,
+    /// Names the merge that made it; empty if none did.
+    pub task: String,
+    /// Seconds since it was written.
+    pub age_s: f64,
+}
+
+/// How files are chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Policy {
+    /// All files.
+    Full,
+    /// Files that share a key with more than so many.
+    Overlap {
+        /// As many may share a key.
+        max_depth: usize,
+    },
+    /// Files of one level, so that no row is written more often than there are levels.
+    SizeTiered(SizeTiered),
+}
+
+/// Files to be merged with one another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// Their places among the files given, ascending.
+    pub files: Vec<usize>,
+    /// The most of them that share one key.
+    pub depth_max: usize,
+}
+
+/// The groups of `files` that `policy` wants merged. All are of one scope; their order breaks ties.
+///
+/// ```
+/// use plait_core::policy::{File, Policy, choose};
+/// let file = |a, b| File { first: vec![a], last: vec![b], ..File::default() };
+/// let files = [file(0, 4), file(2, 6), file(5, 9), file(20, 30), file(25, 28)];
+/// let groups = choose(&files, &Policy::Overlap { max_depth: 1 });
+/// assert_eq!(groups[0].files, [0, 1, 2]);
+/// assert_eq!(groups[1].files, [3, 4]);
+/// assert!(choose(&files, &Policy::Overlap { max_depth: 2 }).is_empty());
+/// ```
+#[must_use]
+pub fn choose(files: &[File], policy: &Policy) -> Vec<Group> {
+    let groups = match policy {
+        Policy::Full => full(files),
+        Policy::Overlap { max_depth } => overlapping(files, (*max_depth).max(1)),
+        Policy::SizeTiered(how) => tiers(files, how),
+    };
+    let group =
+        |members: Vec<usize>| Group { depth_max: depth_max(files, &members), files: members };
+    groups.into_iter().filter(|members| members.len() > 1).map(group).collect()
+}
+
+fn bounds<'a>(files: &'a [File], members: impl Iterator<Item = usize> + 'a) -> Vec<Bounds> {
+    members
+        .filter_map(|i| {
+            let file = files.get(i)?;
+            let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+            Some(Bounds { source, first: file.first.clone(), last: file.last.clone() })
+        })
+        .collect()
+}
+
+fn depth_max(files: &[File], members: &[usize]) -> usize {
+    let regions = sweep(&bounds(files, members.iter().copied()));
+    regions.iter().map(|region| region.depth_max).max().unwrap_or(0)
+}
+
+/// Everything, unless it is settled.
+fn full(files: &[File]) -> Vec<Vec<usize>> {
+    let all: Vec<usize> = (0..files.len()).collect();
+    if is_settled(files, &all) { Vec::new() } else { vec![all] }
+}
+
+/// Whether one merge made all of `members`, and nothing of them overlaps.
+pub(super) fn is_settled(files: &[File], members: &[usize]) -> bool {
+    let mut tasks = members.iter().filter_map(|i| files.get(*i)).map(|file| file.task.as_str());
+    let first = tasks.next().unwrap_or_default();
+    !first.is_empty() && tasks.all(|task| task == first) && depth_max(files, members) <= 1
+}
+
+/// Files that reach into a stretch of keys which more than `max_depth` of them share, in groups
+/// that hang together.
+fn overlapping(files: &[File], max_depth: usize) -> Vec<Vec<usize>> {
+    let mut chosen = Vec::new();
+    for region in sweep(&bounds(files, 0..files.len())) {
+        if region.depth_max > max_depth {
+            chosen.extend(in_deep_stretches(files, &region.sources, max_depth));
+        }
+    }
+    chosen.sort_unstable();
+    let regions = sweep(&bounds(files, chosen.into_iter()));
+    let members = |sources: &[SourceId]| {
+        let mut members: Vec<usize> = sources.iter().map(|source| source.index()).collect();
+        members.sort_unstable();
+        members
+    };
+    regions.iter().map(|region| members(&region.sources)).collect()
+}
+
+fn in_deep_stretches(files: &[File], sources: &[SourceId], max_depth: usize) -> Vec<usize> {
+    // A stretch is deepest where a file begins: these are the places to look at.
+    let mut is_chosen = vec![false; files.len()];
+    let mut open: Vec<usize> = Vec::new();
+    for source in sources {
+        let Some(file) = files.get(source.index()) else { continue };
+        open.retain(|other| files.get(*other).is_some_and(|other| other.last >= file.first));
+        open.push(source.index());
+        if open.len() > max_depth {
+            open.iter().for_each(|i| is_chosen[*i] = true);
+        }
+    }
+    (0..files.len()).filter(|i| is_chosen[*i]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::size_tiered::SizeTiered;
+    use super::*;
+    use proptest::prelude::*;
+
+    /// What a merge of `members` leaves: outputs that are disjoint, of one task.
+    fn merged(files: &[File], members: &[usize], task: &str, outputs: usize) -> Vec<File> {
+        let of = || members.iter().map(|i| &files[*i]);
+        let (low, high) = (of().map(|f| f.first[0]).min(), of().map(|f| f.last[0]).max());
+        let (low, high) = (low.unwrap(), high.unwrap());
+        let level = 1 + of().map(|f| f.level).max().unwrap();
+        let bytes = of().map(|f| f.bytes).sum::<u64>();
+        let parts = outputs.min(usize::from(high - low) + 1).max(1);
+        let cut = |i: usize| low + (usize::from(high - low + 1) * i / parts) as u8;
+        (0..parts)
+            .map(|i| File {
+                first: vec![cut(i)],
+                last: vec![cut(i + 1) - 1],
+                bytes: bytes / parts as u64,
+                level,
+                task: task.into(),
+                age_s: 0.0,
+            })
+            .collect()
+    }
+
+    fn file((first, len, bytes, level): (u8, u8, u64, u64)) -> File {
+        File { first: vec![first], last: vec![first + len], bytes, level, ..File::default() }
+    }
+
+    fn depth_at(files: &[File], key: u8) -> usize {
+        files.iter().filter(|f| f.first[0] <= key && key <= f.last[0]).count()
+    }
+
+    fn policies() -> impl Strategy<Value = Policy> {
+        let tiered = (2usize..5, 0usize..2, any::<bool>()).prop_map(|(factor, more, finalize)| {
+            Policy::SizeTiered(SizeTiered {
+                merge_factor: factor,
+                merge_factor_max: factor + more,
+                mature_bytes: 500,
+                mature_level: 3,
+                mature_age_s: f64::INFINITY,
+                finalize,
+            })
+        });
+        let overlap = (1usize..4).prop_map(|max_depth| Policy::Overlap { max_depth });
+        prop_oneof![Just(Policy::Full), overlap, tiered]
+    }
+
+    proptest! {
+        #[test]
+        fn merging_what_was_chosen_leaves_nothing_to_choose(
+            made in prop::collection::vec((0u8..80, 0u8..20, 1u64..300, 0u64..4), 0..30),
+            policy in policies(), outputs in 1usize..4,
+        ) {
+            let mut files: Vec<File> = made.into_iter().map(file).collect();
+            // A policy of levels goes on with what it made, at most once a level.
+            let rounds = if matches!(policy, Policy::SizeTiered(_)) { 12 } else { 1 };
+            for round in 0..rounds {
+                let groups = choose(&files, &policy);
+                let mut seen: Vec<usize> = groups.iter().flat_map(|g| g.files.clone()).collect();
+                prop_assert!(groups.iter().all(|g| g.files.len() > 1 && g.files.is_sorted()));
+                seen.sort_unstable();
+                let distinct = { let mut d = seen.clone(); d.dedup(); d };
+                prop_assert_eq!(&seen, &distinct);
+                let rest = (0..files.len()).filter(|i| !seen.contains(i)).map(|i| files[i].clone());
+                let rest: Vec<File> = rest.collect();
+                let made = groups.iter().enumerate().flat_map(|(i, g)| {
+                    let outputs = if matches!(policy, Policy::SizeTiered(_)) { 1 } else { outputs };
+                    merged(&files, &g.files, &format!("{round}-{i}"), outputs)
+                });
+                files = made.chain(rest).collect();
+            }
+            prop_assert_eq!(choose(&files, &policy), Vec::new());
+            if let Policy::Overlap { max_depth } = policy {
+                prop_assert!((0..=100).all(|key| depth_at(&files, key) <= max_depth));
+            }
+        }
+
+        #[test]
+        fn only_files_of_deep_stretches_are_chosen(
+            made in prop::collection::vec((0u8..80, 0u8..20, 1u64..300, 0u64..4), 0..30),
+            max_depth in 1usize..4,
+        ) {
+            let files: Vec<File> = made.into_iter().map(file).collect();
+            let groups = choose(&files, &Policy::Overlap { max_depth });
+            for (i, file) in files.iter().enumerate() {
+                let is_deep = (file.first[0]..=file.last[0]).any(|k| depth_at(&files, k) > max_depth);
+                prop_assert_eq!(groups.iter().any(|g| g.files.contains(&i)), is_deep, "{}", i);
+            }
+        }
+    }
+}

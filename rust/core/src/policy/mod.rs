@@ -1,0 +1,25 @@
+//! Which files to merge, of many: groups, by a policy.
+//!
+//! ```text
+//! full         everything of a scope, unless one merge made all of it
+//! overlap      ├──┤ ├─────┤ ├──┤     what shares a key with more than `max_depth` files
+//!                 ├────┤
+//! size_tiered  level 0 ▪▪▪▪▪▪▪▪▪▪ ──▶ level 1 ■      `merge_factor` files of a level make one of the
+//!              level 1 ■■■■■■■■■■ ──▶ level 2 █      next, until they are mature
+//! ```
+//!
+//! # Invariants
+//! A file is in at most one group; a group is of one scope, in the order given, and of two files at
+//! least. Once every group is merged, the policy chooses nothing.
+//!
+//! # Cost
+//! O(n log n) for n files.
+//!
+//! # Not here
+//! What a scope is, and clocks: the shell tells ages (`plait_parquet::compact`).
+
+mod choose;
+mod size_tiered;
+
+pub use choose::{File, Group, Policy, choose};
+pub use size_tiered::{SizeTiered, write_amplification_max};

@@ -1,0 +1,241 @@
+"""Compactions: which files, in one step, after crashes, beside others, and that nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+from plait.cli import main
+
+COMPACT = """
+import os, signal, sys
+import plait
+from plait import _native
+
+folder, stage, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+
+def killed(when):
+    if stage == when:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+class Native:
+    def __getattr__(self, name):
+        call = getattr(_native, name)
+        if name not in ("plan", "execute", "commit"):
+            return call
+        def staged(*args):
+            killed("before " + name)
+            told = call(*args)
+            killed("after " + name)
+            return told
+        return staged
+
+plait.compact.__globals__["_native"] = Native()
+plait.plan.__globals__["_native"] = plait.compact.__globals__["_native"]
+if seconds:
+    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+report = plait.compact(folder, policy="overlap", sort_by="k", yes=True)
+print(len(report.groups), report.lost)
+"""
+
+
+def write(path: Path, keys: list[int]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"k": sorted(keys), "from": [path.name] * len(keys)}), path)
+
+
+def rows(folder: Path) -> Counter:
+    read = pa.table(plait.scan(folder))
+    columns = (read.column(name).to_pylist() for name in ("k", "from"))
+    return Counter(zip(*columns, strict=True))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    made = tmp_path / "events"
+    rng = random.Random(1)
+    for day in (1, 2):
+        for part in range(12):
+            keys = [rng.randrange(part * 10, part * 10 + 15) for _ in range(200)]
+            write(made / f"day={day}" / f"{part:02}.parquet", keys)
+    return made
+
+
+def depth_max(folder: Path, day: int) -> int:
+    return plait.plan(folder / f"day={day}", sort_by="k").overlap.depth_max
+
+
+def test_overlapping_files_of_one_partition_become_one(folder):
+    before = rows(folder)
+    dry = plait.compact(folder, policy="overlap", sort_by="k")
+    assert dry.dry_run and [len(group.sources) for group in dry.groups] == [12, 12]
+    assert [group.folder for group in dry.groups] == ["day=1", "day=2"]
+    assert not (folder / "_plait").exists() and "would merge 24 files" in str(dry)
+    done = plait.compact(folder, policy="overlap", sort_by="k", yes=True)
+    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.manifest == 2
+    assert rows(folder) == before
+    assert [depth_max(folder, day) for day in (1, 2)] == [1, 1]
+    again = plait.compact(folder, policy="overlap", sort_by="k", yes=True)
+    assert again.groups == () and "nothing to merge" in str(again)
+    # The partition columns of files that were made are those of their sources.
+    read = pa.table(plait.scan(folder, partitions="hive"))
+    assert Counter(map(str, read.column("day").to_pylist())) == {"1": 2400, "2": 2400}
+
+
+def test_files_that_come_later_count_and_are_merged_next(folder):
+    plait.compact(folder, policy="full", sort_by="k", yes=True)
+    write(folder / "day=1" / "late.parquet", [5, 50, 500])
+    before = rows(folder)
+    assert sum(before.values()) == 24 * 200 + 3
+    done = plait.compact(folder, policy="full", sort_by="k", yes=True)
+    assert [len(group.sources) for group in done.groups] == [2]
+    assert rows(folder) == before
+    assert plait.compact(folder, policy="full", sort_by="k").groups == ()
+    merged = plait.merge(folder / "day=1", folder.parent / "merged.parquet")
+    assert merged.rows_out == 12 * 200 + 3
+
+
+def test_levels_are_merged_ten_at_a_time_and_finalised(tmp_path):
+    folder = tmp_path / "levels"
+    for part in range(23):
+        write(folder / f"{part:03}.parquet", [part * 10 + i for i in range(5)])
+    before = rows(folder)
+    options = {"sort_by": "k", "merge_factor": 10, "merge_factor_max": 10, "yes": True}
+    done = plait.compact(folder, **options)
+    assert [len(group.sources) for group in done.groups] == [10, 10]
+    assert plait.compact(folder, **options).groups == ()
+    last = plait.compact(folder, finalize=True, **options)
+    assert [len(group.sources) for group in last.groups] == [5]
+    assert plait.compact(folder, finalize=True, **options).groups == ()
+    assert rows(folder) == before
+    assert plait.compact(folder, sort_by="k", mature_age="1h", merge_factor=2).groups == ()
+
+
+def test_outputs_of_one_group_may_be_many(folder):
+    before = rows(folder)
+    options = {"policy": "full", "sort_by": "k", "target_file_size": "2kB", "yes": True}
+    done = plait.compact(folder, **options)
+    assert all(len(group.outputs) > 1 for group in done.groups)
+    assert rows(folder) == before
+    assert plait.compact(folder, **options).groups == ()
+
+
+def test_only_files_of_one_schema_and_order_are_merged(tmp_path):
+    folder = tmp_path / "mixed"
+    write(folder / "a.parquet", [1, 5])
+    write(folder / "b.parquet", [2, 6])
+    pq.write_table(pa.table({"k": [3], "other": [1]}), folder / "c.parquet")
+    done = plait.compact(folder, policy="full", sort_by="k", yes=True)
+    assert [[Path(s).name for s in g.sources] for g in done.groups] == [["a.parquet", "b.parquet"]]
+    left = plait.compact(folder, policy="full")
+    assert [Path(s.path).name for s in left.skipped] == ["c.parquet"]
+    assert "pass sort_by" in left.skipped[0].why and left.groups == ()
+
+
+def test_replaced_files_are_removed_after_the_retention(folder):
+    before = rows(folder)
+    plait.compact(folder, policy="full", sort_by="k", yes=True)
+    assert plait.expire(folder, yes=True).replaced == ()
+    dry = plait.expire(folder, retention=0)
+    assert len(dry.replaced) == 24 and len(list(folder.glob("day=*/*.parquet"))) == 24
+    # A crash between removing files and telling of it: nothing comes back, and it is done again.
+    (folder / "day=1" / "00.parquet").unlink()
+    assert rows(folder) == before
+    orphan = folder / "_plait" / "files" / "orphan.parquet"
+    write(orphan, [1])
+    assert rows(folder) == before
+    done = plait.expire(folder, retention="0s", yes=True)
+    assert len(done.replaced) == 24 and done.orphans == ("_plait/files/orphan.parquet",)
+    assert list(folder.glob("day=*/*.parquet")) == [] and not orphan.exists()
+    assert rows(folder) == before
+    assert plait.expire(folder, retention=0, yes=True).replaced == ()
+
+
+STAGES = [
+    f"{when} {call}" for call in ("plan", "execute", "commit") for when in ("before", "after")
+]
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "0.35", "0.45"])
+def test_a_killed_compaction_leaves_old_or_new(folder, stage):
+    before = rows(folder)
+    seconds = "0" if " " in stage else stage
+    command = [sys.executable, "-c", COMPACT, str(folder), stage, seconds]
+    killed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert killed.returncode == -9 or (seconds != "0" and killed.returncode == 0), killed.stderr
+    assert rows(folder) == before
+    plait.compact(folder, policy="overlap", sort_by="k", yes=True)
+    assert rows(folder) == before
+    assert plait.compact(folder, policy="overlap", sort_by="k", yes=True).groups == ()
+    plait.expire(folder, retention=0, yes=True)
+    assert rows(folder) == before
+    parquet = [path for path in folder.rglob("*") if path.is_file() and path.suffix == ".parquet"]
+    assert len(parquet) == 2
+
+
+def test_two_compactions_at_once_end_as_one(folder):
+    before = rows(folder)
+    command = [sys.executable, "-c", COMPACT, str(folder), "", "0"]
+    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    told = [process.communicate()[0].split() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sum(int(groups) for groups, _ in told) == 2
+    assert rows(folder) == before
+    assert plait.compact(folder, policy="overlap", sort_by="k").groups == ()
+    names = sorted(os.listdir(folder / "_plait"))
+    assert names == ["files", "manifest-00000001.json", "manifest-00000002.json"]
+
+
+def test_manifests_that_are_damaged_or_newer_are_refused(folder):
+    plait.compact(folder, policy="full", sort_by="k", yes=True)
+    path = folder / "_plait" / "manifest-00000003.json"
+    for text, error in (("{", plait.CorruptSource), ('{"version": 2}', plait.Unsupported)):
+        path.write_text(text)
+        for call in (plait.plan, plait.scan, plait.compact):
+            with pytest.raises(error, match="manifest"):
+                call(folder, **({} if call is plait.scan else {"sort_by": "k"}))
+
+
+def test_what_cannot_be_compacted_is_refused(tmp_path):
+    with pytest.raises(plait.SourceNotFound):
+        plait.compact(tmp_path / "none")
+    with pytest.raises(plait.InvalidArgument, match="policy"):
+        plait.compact(tmp_path, policy="some")
+    with pytest.raises(plait.InvalidArgument, match="time span"):
+        plait.compact(tmp_path, mature_age="soon")
+    assert plait.compact(tmp_path).groups == ()
+
+
+def test_the_command_line_compacts(folder, capsys):
+    arguments = ["compact", str(folder), "--policy", "overlap", "--sort-by", "k"]
+    assert main(arguments) == 0
+    assert "pass yes=True, or --yes" in capsys.readouterr().out
+    assert main([*arguments, "--yes", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dry_run"] is False
+    assert main([*arguments, "--yes"]) == 0
+    assert "nothing to merge" in capsys.readouterr().out
+    assert main(["expire", str(folder), "--retention", "0s", "--yes"]) == 0
+    assert "removed 24 files" in capsys.readouterr().out
+
+
+def test_size_tiered_writes_rows_no_more_often_than_there_are_levels(tmp_path):
+    script = Path(__file__).parents[2] / "benches" / "python" / "policies.py"
+    out = tmp_path / "policies.json"
+    subprocess.run([sys.executable, script, "--days", "8", "--json", out], check=True)
+    found = json.loads(out.read_text())
+    for name, run in found["policies"].items():
+        assert run["rows"] == found["rows"], name
+    tiered = found["policies"]["size_tiered"]
+    assert 2 < tiered["write_amplification"] <= tiered["bound"] == 4
+    assert tiered["files"][-1] < 60 < found["policies"]["none"]["files"][-1]
