@@ -21,6 +21,7 @@ use std::time::SystemTime;
 use plait_core::key::SortOrder;
 use plait_core::policy::{File, Policy, SizeTiered, choose};
 use plait_core::run::SourceId;
+use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +29,6 @@ use crate::context::Context;
 use crate::files::open_sources;
 use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
-use crate::schema;
 use crate::source::Source;
 use crate::store::table::{FOLDER, Manifest};
 use crate::store::{Location, Stores};
@@ -222,7 +222,7 @@ fn scope(
         Arc::new(source.with_id(SourceId(u32::try_from(i).unwrap_or(u32::MAX))))
     });
     let sources: Vec<Arc<Source>> = numbered.collect();
-    let ranges = key_ranges(&sources, &order, &schema::Policy::default(), context)?;
+    let ranges = key_ranges(&sources, &order, &Unite::default(), context)?;
     let facts = |(source, range): (&Arc<Source>, Option<KeyRange>)| {
         let (first, last) = range.unwrap_or_default();
         File {

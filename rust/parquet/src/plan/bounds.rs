@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plait_core::Result;
 use plait_core::key::{KeyValue, SortOrder, decode};
+use plait_core::stream::Unite;
 
 use super::entries::{Knots, told_keys};
 use super::value::KeysFrom;
@@ -15,7 +16,7 @@ use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{key_leaves, unsorted};
-use crate::schema::{Policy, reconcile};
+use crate::schema::reconcile;
 use crate::source::Source;
 
 /// What is known of a source with rows: its first and last key at least.
@@ -65,11 +66,11 @@ pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
 pub(crate) fn key_ranges(
     sources: &[Arc<Source>],
     order: &SortOrder,
-    policy: &Policy,
+    how: &Unite,
     context: &Context,
 ) -> Result<Vec<Option<KeyRange>>> {
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-    let reconciled = reconcile(&footers, policy)?;
+    let reconciled = reconcile(&footers, how)?;
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(order, &reconciled.descr, &leaves)?;
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
