@@ -32,6 +32,7 @@ _EXIT_CODES: tuple[tuple[tuple[type[plait.PlaitError], ...], int], ...] = (
     (
         (
             plait.UnsortedSource,
+            plait.DuplicateKey,
             plait.SchemaConflict,
             plait.UnknownColumn,
             plait.UnsupportedKey,

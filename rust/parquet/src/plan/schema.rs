@@ -78,11 +78,24 @@ impl Carried {
     /// Sources that would change it.
     pub(crate) fn reconcile(&self, sources: &[Arc<Source>], how: &Unite) -> Result<Reconciled> {
         let own = &self.0;
-        let mut footers = vec![(NAME, own)];
-        footers.extend(sources.iter().map(|s| (s.path(), s.meta.file_metadata())));
-        let mut reconciled = reconcile(&footers, how)?;
-        reconciled.leaves.remove(0);
-        if reconciled.schema != own.schema_descr().root_schema_ptr() {
+        let is_own = |found: &Reconciled| found.schema == own.schema_descr().root_schema_ptr();
+        let footers = || sources.iter().map(|s| (s.path(), s.meta.file_metadata()));
+        // Mostly the sources of a task have all that there is. Logical types that are not known are
+        // left out of the schema, so that it does not go together with those that have them.
+        let alone = match sources {
+            [] => None,
+            _ => reconcile(&footers().collect::<Vec<_>>(), how).ok().filter(is_own),
+        };
+        let mut reconciled = match alone {
+            Some(reconciled) => reconciled,
+            None => {
+                let all: Vec<_> = [(NAME, own)].into_iter().chain(footers()).collect();
+                let mut reconciled = reconcile(&all, how)?;
+                reconciled.leaves.remove(0);
+                reconciled
+            }
+        };
+        if !is_own(&reconciled) {
             let what = "sources have columns that the plan does not have";
             return Err(Error::new(Kind::SourceChanged, what).with_hint("plan the merge again"));
         }
