@@ -333,15 +333,22 @@ def verify(
 
 
 def inspect(
-    file: Path, *, pages: bool = False, storage_options: StorageOptions | None = None
+    file: Path,
+    *,
+    pages: bool = False,
+    sort_by: SortBy | None = None,
+    check_order: bool = False,
+    storage_options: StorageOptions | None = None,
 ) -> FileReport:
     """Describes a Parquet file: sizes, order, schema, row groups, columns.
 
-    Reads the footer, and the first and last key where the file declares an order.
+    Reads the footer, and the first and last key of every row group where there is an order.
 
     Args:
         file: Path or object store URL of one file.
-        pages: Whether to count the pages of every column chunk, which reads the page indexes.
+        pages: Whether to look for the pages of every column chunk, which reads the page indexes.
+        sort_by: The order of the keys to show; `None` takes the one that the file declares.
+        check_order: Whether to read all keys, to see if they are in order.
         storage_options: Settings of object stores, as for `merge`.
 
     Returns:
@@ -361,6 +368,8 @@ def inspect(
     options = {
         "file": _path(file, "file"),
         "pages": _flag(pages, "pages"),
+        "sort_by": sort_text(sort_by),
+        "check_order": _flag(check_order, "check_order"),
     }
     return FileReport.from_dict(_call(_native.inspect, options, storage_options, None))
 

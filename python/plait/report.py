@@ -377,7 +377,10 @@ class ColumnReport(_Report):
     bytes: int
     compressed_bytes: int
     pages: int | None = None
+    page_bytes_max: int | None = None
+    page_rows_max: int | None = None
     dictionary: bool = False
+    dictionary_bytes: int | None = None
     null_count: int | None = None
     min: str | None = None
     max: str | None = None
@@ -385,12 +388,14 @@ class ColumnReport(_Report):
 
 @dataclass(frozen=True)
 class RowGroupReport(_Report):
-    """One row group: its rows, sizes in bytes, and columns."""
+    """One row group: rows, sizes in bytes, columns; first and last key if there is an order."""
 
     rows: int
     bytes: int
     compressed_bytes: int
     columns: tuple[ColumnReport, ...]
+    key_min: tuple[str | None, ...] = ()
+    key_max: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -408,6 +413,8 @@ class FileReport(_PrintedReport):
         metadata: Footer entries; long ones are cut.
         schema: The schema as text.
         row_groups: One entry per row group.
+        sorted: Whether the rows are in that order, with `check_order`.
+        unsorted_row: The first row that is not.
     """
 
     path: str
@@ -420,6 +427,8 @@ class FileReport(_PrintedReport):
     metadata: dict[str, str]
     schema: str
     row_groups: tuple[RowGroupReport, ...]
+    sorted: bool | None = None
+    unsorted_row: int | None = None
 
     def _page(self) -> Page:
         facts = [
@@ -428,9 +437,38 @@ class FileReport(_PrintedReport):
         ]
         if self.key_min and self.key_max:
             facts += [("first key", human_key(self.key_min)), ("last key", human_key(self.key_max))]
+        if self.sorted is not None:
+            where = "" if self.unsorted_row is None else f": row {self.unsorted_row:,} goes back"
+            facts.append(("sorted", _yes(self.sorted) + where))
         facts += [(f"metadata {key}", _shortened(text)) for key, text in self.metadata.items()]
+        groups = Table(
+            ("group", "rows", "bytes", "stored", "first key", "last key"),
+            tuple(
+                (
+                    index,
+                    group.rows,
+                    group.bytes,
+                    group.compressed_bytes,
+                    human_key(group.key_min),
+                    human_key(group.key_max),
+                )
+                for index, group in enumerate(self.row_groups)
+            ),
+        )
         columns = Table(
-            ("group", "column", "type", "codec", "encodings", "bytes", "stored", "nulls", "range"),
+            (
+                "group",
+                "column",
+                "type",
+                "codec",
+                "encodings",
+                "bytes",
+                "stored",
+                "pages",
+                "dictionary",
+                "nulls",
+                "range",
+            ),
             tuple(
                 (
                     index,
@@ -440,6 +478,8 @@ class FileReport(_PrintedReport):
                     " ".join(column.encodings),
                     column.bytes,
                     column.compressed_bytes,
+                    _pages(column),
+                    _dictionary(column),
                     "" if column.null_count is None else f"{column.null_count:,}",
                     _range(column.min, column.max),
                 )
@@ -450,7 +490,7 @@ class FileReport(_PrintedReport):
         return Page(
             title=f"{self.path}: {self.rows:,} rows in {len(self.row_groups):,} row groups, "
             f"{human_bytes(self.bytes)}",
-            tables=(columns,) if self.row_groups else (),
+            tables=(groups, columns) if self.row_groups else (),
             facts=tuple(facts),
             remarks=(self.schema.rstrip(),),
         )
@@ -462,6 +502,19 @@ _SHOWN_CHARS_MAX = 60
 def _shortened(text: str) -> str:
     line = text.replace("\n", " ")
     return line if len(line) <= _SHOWN_CHARS_MAX else line[: _SHOWN_CHARS_MAX - 3] + "..."
+
+
+def _pages(column: ColumnReport) -> str:
+    if column.pages is None:
+        return ""
+    most = f", at most {column.page_rows_max:,} rows" if column.page_rows_max else ""
+    return f"{column.pages:,}{most}"
+
+
+def _dictionary(column: ColumnReport) -> str:
+    if column.dictionary_bytes is not None:
+        return human_bytes(column.dictionary_bytes)
+    return _yes(column.dictionary)
 
 
 def _range(low: str | None, high: str | None) -> str:

@@ -386,3 +386,29 @@ def test_empty_orders_and_empty_files_have_plans_too(tmp_path):
     assert [task.rows for task in same.tasks] == [8]
     none = plait.plan(tmp_path / "1.parquet", sort_by="k")
     assert none.execute(tmp_path / "none").outputs[0].rows == 0
+
+
+def test_inspect_tells_row_groups_pages_keys_and_order(tmp_path):
+    keys = [*range(100), *range(50, 150)]
+    pq.write_table(
+        pa.table({"k": keys, "v": ["x"] * 200}),
+        tmp_path / "a.parquet",
+        row_group_size=100,
+        data_page_size=100,
+    )
+    found = plait.inspect(tmp_path / "a.parquet", pages=True, sort_by="k", check_order=True)
+    assert (found.sorted, found.unsorted_row) == (False, 100)
+    assert [(g.key_min, g.key_max) for g in found.row_groups] == [
+        (("0",), ("99",)),
+        (("50",), ("149",)),
+    ]
+    column = found.row_groups[0].columns[1]
+    assert column.dictionary and column.dictionary_bytes is not None
+    assert 0 < column.dictionary_bytes < column.compressed_bytes
+    assert column.pages == 1 and column.page_rows_max == 100
+    text = str(found)
+    assert "no: row 100 goes back" in text and "1, at most 100 rows" in text
+    assert plait.inspect(tmp_path / "a.parquet").sorted is None
+    assert plait.inspect(tmp_path / "a.parquet", sort_by="v", check_order=True).sorted is True
+    with pytest.raises(plait.UnknownColumn):
+        plait.inspect(tmp_path / "a.parquet", sort_by="nobody")

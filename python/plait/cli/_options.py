@@ -195,7 +195,9 @@ def parser() -> argparse.ArgumentParser:
     describe = _parser_of(commands.add_parser, "inspect", help="describe one file")
     describe.description = _first_line(plait.inspect.__doc__)
     describe.add_argument("file", metavar="FILE", help="file or URL")
-    describe.add_argument("--pages", action="store_true", help="count the pages, too")
+    describe.add_argument("--pages", action="store_true", help="look for the pages, too")
+    _add_option(describe, "sort_by", None, "order of the keys to show; default: as declared")
+    _add_option(describe, "check_order", default=False, text="read all keys: are they in order?")
     _add_option(describe, "storage_options", None, _MERGE_HELP["storage_options"])
     describe.add_argument("--json", action="store_true", help="print the report as JSON")
     return root

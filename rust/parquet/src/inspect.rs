@@ -1,26 +1,32 @@
 //! What is in a Parquet file: schema, row groups, chunks, order. For people and for scripts.
 //!
 //! # Cost
-//! The footer; with `pages` also the page locations; the first and last key of the file.
+//! The footer; with `pages` also the page locations; the first and last key of every row group;
+//! with `check_order` all keys.
 //!
 //! # Not here
 //! Checking it (`verify`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
-use plait_core::key::{KeyValue, decode};
+use plait_core::key::SortOrder;
+use plait_core::plan::{Merge, Step};
+use plait_core::run::{Runs, SourceId};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
-use crate::keys::key_at;
+use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
+use crate::page::Locations;
+use crate::plan::key_texts;
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
@@ -33,6 +39,10 @@ pub struct InspectOptions {
     pub file: String,
     /// Whether to find the pages of every chunk.
     pub pages: bool,
+    /// Order of the keys to show; absent = the one the file claims.
+    pub sort_by: Option<String>,
+    /// Whether to read all keys, to see if they are in order.
+    pub check_order: bool,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
     /// Settings of object stores.
@@ -44,6 +54,8 @@ impl Default for InspectOptions {
         Self {
             file: String::new(),
             pages: false,
+            sort_by: None,
+            check_order: false,
             memory_limit: 512_000_000,
             storage_options: BTreeMap::new(),
         }
@@ -63,7 +75,11 @@ pub struct InspectReport {
     pub created_by: Option<String>,
     /// The sort order it claims.
     pub sort_by: Option<String>,
-    /// First key, if it claims an order.
+    /// Whether its rows are in the order of the keys shown, if that was asked for.
+    pub sorted: Option<bool>,
+    /// First row whose key is smaller than the one before it, if it is not sorted.
+    pub unsorted_row: Option<u64>,
+    /// First key, if there is an order.
     pub key_min: Vec<Option<String>>,
     /// Last key.
     pub key_max: Vec<Option<String>>,
@@ -84,6 +100,10 @@ pub struct RowGroupReport {
     pub bytes: u64,
     /// Stored bytes.
     pub compressed_bytes: u64,
+    /// First key, if there is an order.
+    pub key_min: Vec<Option<String>>,
+    /// Last key.
+    pub key_max: Vec<Option<String>>,
     /// Its columns.
     pub columns: Vec<ChunkReport>,
 }
@@ -107,8 +127,14 @@ pub struct ChunkReport {
     pub compressed_bytes: u64,
     /// Data pages, if they were looked for.
     pub pages: Option<usize>,
+    /// Stored bytes of the largest data page, if pages were looked for.
+    pub page_bytes_max: Option<u64>,
+    /// Rows of the largest data page.
+    pub page_rows_max: Option<u64>,
     /// Whether there is a dictionary page.
     pub dictionary: bool,
+    /// Stored bytes of the dictionary page, if pages were looked for.
+    pub dictionary_bytes: Option<u64>,
     /// Nulls, if the statistics tell.
     pub null_count: Option<u64>,
     /// Smallest value, if the statistics tell.
@@ -116,6 +142,9 @@ pub struct ChunkReport {
     /// Largest value.
     pub max: Option<String>,
 }
+
+/// Keys that are compared at once.
+const KEY_ROWS: usize = 4096;
 
 /// Longest metadata value that is shown whole.
 const METADATA_CHARS_MAX: usize = 200;
@@ -143,10 +172,20 @@ pub fn inspect_in(
             .with_got(format!("{} files", sources.len())));
     };
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
-    let order = claimed(source)?.filter(|order| !order.is_empty());
-    let (key_min, key_max) = match &order {
-        Some(_) if source.rows() > 0 => key_range(source, &cache, context)?,
-        _ => (Vec::new(), Vec::new()),
+    let order = match &options.sort_by {
+        Some(text) => Some(SortOrder::try_parse(text)?),
+        None => claimed(source)?,
+    };
+    let order = order.filter(|order| !order.is_empty());
+    let keys = order.as_ref().map(|order| keys_of(source, order)).transpose()?;
+    let range = |rows: Range<u64>| match &keys {
+        Some(keys) if !rows.is_empty() => key_range(source, keys, rows, &cache, context),
+        _ => Ok(Default::default()),
+    };
+    let (key_min, key_max) = range(0..source.rows())?;
+    let unsorted_row = match &keys {
+        Some(keys) if options.check_order => first_unsorted(source, keys, &cache, context)?,
+        _ => None,
     };
     let file = source.meta.file_metadata();
     let mut row_groups = Vec::new();
@@ -154,15 +193,19 @@ pub fn inspect_in(
         let mut columns = Vec::new();
         for (leaf, chunk) in group.columns().iter().enumerate() {
             let pages = match options.pages {
-                true => Some(cache.find(source, g, leaf, context)?.pages.len()),
+                true => Some(cache.find(source, g, leaf, context)?),
                 false => None,
             };
-            columns.push(chunk_report(chunk, pages));
+            columns.push(chunk_report(chunk, pages.as_deref()));
         }
+        let start = source.row_group_start(g);
+        let (key_min, key_max) = range(start..start + source.row_group_rows(g))?;
         row_groups.push(RowGroupReport {
             rows: source.row_group_rows(g),
             bytes: group.total_byte_size().max(0).unsigned_abs(),
             compressed_bytes: group.compressed_size().max(0).unsigned_abs(),
+            key_min,
+            key_max,
             columns,
         });
     }
@@ -176,6 +219,8 @@ pub fn inspect_in(
         bytes: source.store.len(),
         rows: source.rows(),
         created_by: file.created_by().map(str::to_owned),
+        sorted: (options.check_order && keys.is_some()).then_some(unsorted_row.is_none()),
+        unsorted_row,
         sort_by: order.map(|o| o.to_string()),
         key_min,
         key_max,
@@ -187,24 +232,45 @@ pub fn inspect_in(
 
 type Texts = Vec<Option<String>>;
 
+fn keys_of(source: &Source, order: &SortOrder) -> Result<KeyLeaves> {
+    let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
+    key_leaves(order, &reconciled.descr, &output_leaves(&reconciled))
+}
+
+/// Keys of the first and the last of `rows`.
 fn key_range(
     source: &Arc<Source>,
+    keys: &KeyLeaves,
+    rows: Range<u64>,
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<(Texts, Texts)> {
-    let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
-    let leaves = output_leaves(&reconciled);
-    let Some(order) = claimed(source)? else { return Ok(Default::default()) };
-    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
-    let texts = |row| -> Result<Texts> {
-        let key = key_at(source, &keys, row, cache, context)?;
-        let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
-        Ok(decode(&keys.shape, &key)?.into_iter().map(text).collect())
-    };
-    Ok((texts(0)?, texts(source.rows() - 1)?))
+    let texts = |row| key_texts(keys, &key_at(source, keys, row, cache, context)?);
+    Ok((texts(rows.start)?, texts(rows.end - 1)?))
 }
 
-fn chunk_report(chunk: &ColumnChunkMetaData, pages: Option<usize>) -> ChunkReport {
+/// The first row whose key is smaller than the one before it.
+fn first_unsorted(
+    source: &Arc<Source>,
+    keys: &KeyLeaves,
+    cache: &Arc<LocationCache>,
+    context: &Context,
+) -> Result<Option<u64>> {
+    let mut reader = KeyReader::open(source, keys, 0, cache, context)?;
+    let mut merge = Merge::new(&keys.shape, 1, true);
+    let mut runs = Runs::default();
+    while let Some((batch, _)) = reader.next(KEY_ROWS)? {
+        context.check_cancelled()?;
+        if let Err(disorder) = merge.supply(SourceId(0), batch, false) {
+            return Ok(Some(disorder.row));
+        }
+        while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
+        runs.clear();
+    }
+    Ok(None)
+}
+
+fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> ChunkReport {
     let descr = chunk.column_descr();
     let statistics = chunk.statistics();
     let bound = |bytes: Option<&[u8]>| {
@@ -219,8 +285,11 @@ fn chunk_report(chunk: &ColumnChunkMetaData, pages: Option<usize>) -> ChunkRepor
         encodings: chunk.encodings().map(|e| e.to_string()).collect(),
         bytes: chunk.uncompressed_size().max(0).unsigned_abs(),
         compressed_bytes: chunk.compressed_size().max(0).unsigned_abs(),
-        pages,
+        pages: found.map(|found| found.pages.len()),
+        page_bytes_max: found.and_then(|f| f.pages.iter().map(|page| u64::from(page.len)).max()),
+        page_rows_max: found.and_then(|f| f.pages.iter().map(|page| page.rows).max()),
         dictionary: chunk.dictionary_page_offset().is_some(),
+        dictionary_bytes: found.and_then(|f| f.dictionary).map(|(_, len)| u64::from(len)),
         null_count: statistics.and_then(Statistics::null_count_opt),
         min: bound(statistics.and_then(Statistics::min_bytes_opt)),
         max: bound(statistics.and_then(Statistics::max_bytes_opt)),

@@ -14,7 +14,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use plait_core::key::{KeyValue, SortOrder, decode, render};
+use plait_core::key::{SortOrder, render};
 use plait_core::plan::{Disorder, Merge, Step};
 use plait_core::run::{Runs, SourceId};
 use plait_core::stream::Unite;
@@ -27,6 +27,7 @@ use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::LocationCache;
 use crate::order::{from_sources, key_leaves};
+use crate::plan::key_texts;
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
@@ -211,8 +212,8 @@ fn check_order(
             sorted: true,
         };
         if let Some(range) = read_keys(source, keys, &cache, context, &mut file, report)? {
-            file.key_min = texts(keys, &range.0)?;
-            file.key_max = texts(keys, &range.1)?;
+            file.key_min = key_texts(keys, &range.0)?;
+            file.key_max = key_texts(keys, &range.1)?;
             ranges.push((i, range.0, range.1));
         }
         report.files.push(file);
@@ -282,9 +283,4 @@ fn check_disjoint(
             ));
         }
     }
-}
-
-fn texts(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<String>>> {
-    let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
-    Ok(decode(&keys.shape, key)?.into_iter().map(text).collect())
 }

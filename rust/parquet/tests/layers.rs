@@ -46,8 +46,8 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("compact", "context files order plan schema source store target"),
     ("content", "context files leaf schema sink source store"),
-    ("inspect", "context files keys leaf order schema source store"),
-    ("verify", "content context files keys leaf order schema source store"),
+    ("inspect", "context files keys leaf order page plan schema source store"),
+    ("verify", "content context files keys leaf order plan schema source store"),
     (
         "merge",
         "budget chunk content context encode files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave",
