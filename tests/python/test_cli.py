@@ -128,6 +128,7 @@ def test_every_error_has_a_code():
         "InvalidArgument": 2,
         "InvalidPath": 2,
         "UnsortedSource": 3,
+        "DuplicateKey": 3,
         "SchemaConflict": 3,
         "UnknownColumn": 3,
         "UnsupportedKey": 3,
