@@ -45,6 +45,7 @@ from plait.errors import (
 from plait.interleave import interleave
 from plait.overlay import Layer, OverlayReport, overlay, overlay_files
 from plait.plan import Plan, PlanSource, Task, execute_task, plan
+from plait.prune import prune
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 from plait.scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 
@@ -113,6 +114,7 @@ __all__ = [
     "overlay",
     "overlay_files",
     "plan",
+    "prune",
     "scan",
     "verify",
 ]

@@ -6,6 +6,7 @@ Each writes its options as one JSON text, hands it to the engine, and reads one 
 from __future__ import annotations
 
 import json
+import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -23,6 +24,11 @@ Paths = Path | Iterable[Path]
 StorageOptions = Mapping[str, str] | object
 OnProgress = Callable[[Progress], object]
 
+# Columns that get bloom filters, and how they are made.
+BloomFilters = Iterable[str] | Mapping[str, bool | Mapping[str, float | None]]
+# Of what bounds are written, for all columns or by column.
+Statistics = Literal["none", "chunk", "page"] | Mapping[str, Literal["none", "chunk", "page"]]
+
 # The options that take one of a few values.
 CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "data_page_version": (1, 2),
@@ -35,6 +41,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "verify": ("content",),
     "if_exists": ("error", "add"),
 }
+_LEVELS = ("none", "chunk", "page")
 
 
 def merge(
@@ -54,6 +61,9 @@ def merge(
     compression: str | None = None,
     dictionary: bool | None = None,
     data_page_version: Literal[1, 2] | None = None,
+    bloom_filters: BloomFilters = (),
+    value_sets: Iterable[str] = (),
+    statistics: Statistics = "page",
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
@@ -102,6 +112,14 @@ def merge(
             keeps the codec of the sources.
         dictionary: Whether to encode with dictionaries; `None` does as the sources do.
         data_page_version: Version of the data pages, 1 or 2; `None` does as the sources do.
+        bloom_filters: Columns that get bloom filters: names, or a mapping from names to `True` or
+            to `{"fpp": 0.01, "ndv": 50_000}`, the rate of false positives and the distinct values
+            of a row group to make room for; as many as there are by default. Filters of sources
+            stay where a row group is copied whole, asked for or not.
+        value_sets: Columns whose values are listed in the footer of each output if they are at
+            most 64, or else prefixes of text and bytes; `prune` reads them.
+        statistics: Of what smallest and greatest values are written: `"page"`, `"chunk"` (no page
+            index of columns) or `"none"`; or a mapping from names to these.
         widen: Whether columns whose types differ are widened where nothing is lost, or refused.
         missing: Whether columns absent from some sources are filled with nulls, or refused.
         metadata_conflicts: What to do with a footer entry on which sources differ: keep the
@@ -183,6 +201,9 @@ def merge(
         compression=compression,
         dictionary=dictionary,
         data_page_version=data_page_version,
+        bloom_filters=bloom_filters,
+        value_sets=value_sets,
+        statistics=statistics,
         widen=widen,
         missing=missing,
         metadata_conflicts=metadata_conflicts,
@@ -223,6 +244,9 @@ def merge_options(
     compression: str | None,
     dictionary: bool | None,
     data_page_version: Literal[1, 2] | None,
+    bloom_filters: BloomFilters,
+    value_sets: Iterable[str],
+    statistics: Statistics,
     widen: Literal["lossless", "error"],
     missing: Literal["null", "error"],
     metadata_conflicts: Literal["first", "drop", "error"],
@@ -259,6 +283,9 @@ def merge_options(
         "compression": compression,
         "dictionary": _flag(dictionary, "dictionary"),
         "data_page_version": _choice(data_page_version, "data_page_version"),
+        "bloom_filters": _bloom_filters(bloom_filters),
+        "value_sets": _names(value_sets, "value_sets"),
+        "statistics": _statistics(statistics),
         "widen": _choice(widen, "widen"),
         "missing": _choice(missing, "missing"),
         "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
@@ -464,6 +491,60 @@ def _count(value: object, name: str) -> int | None:
     raise InvalidArgument.of(
         f"`{name}` is not a count", got=f"`{value!r}`", hint="give a whole number, 0 or more"
     )
+
+
+def _names(value: object, name: str) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, Iterable):
+        found = list(names)
+        if all(isinstance(column, str) for column in found):
+            return found
+    raise InvalidArgument.of(
+        f"`{name}` does not name columns", got=f"`{value!r}`", hint='give names, such as ["host"]'
+    )
+
+
+def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
+    if not isinstance(value, Mapping):
+        return {name: {} for name in _names(value, "bloom_filters")}
+    filters: dict[str, dict[str, float]] = {}
+    for column, how in value.items():
+        if how is False:
+            continue
+        settings = {} if how is True else how
+        if not (
+            isinstance(column, str)
+            and isinstance(settings, Mapping)
+            and settings.keys() <= {"fpp", "ndv"}
+        ):
+            raise InvalidArgument.of(
+                "`bloom_filters` makes no sense",
+                got=f"`{column!r}: {how!r}`",
+                hint='give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}',
+            )
+        given = {name: setting for name, setting in settings.items() if setting is not None}
+        if "ndv" in given:
+            given["ndv"] = _count(given["ndv"], "ndv")
+        fpp = given.get("fpp", 0.0)
+        if isinstance(fpp, bool) or not isinstance(fpp, int | float) or not math.isfinite(fpp):
+            raise InvalidArgument.of(
+                "`fpp` is not a rate", got=f"`{fpp!r}`", hint="give a number such as 0.01"
+            )
+        filters[column] = given
+    return filters
+
+
+def _statistics(value: object) -> dict[str, str]:
+    levels: dict[str, str] = dict(value) if isinstance(value, Mapping) else {"*": value}  # type: ignore[dict-item]
+    for column, level in levels.items():
+        if not isinstance(column, str) or level not in _LEVELS:
+            raise InvalidArgument.of(
+                "`statistics` has no such choice",
+                got=f"`{level!r}`",
+                hint="give one of: 'none', 'chunk', 'page', or a mapping from columns to these",
+            )
+    # Of pages is what nobody asks for.
+    return {} if levels == {"*": "page"} else levels
 
 
 def _size(value: Size | None, name: str) -> int | None:

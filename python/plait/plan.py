@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native, _picture
 from plait._api import (
+    BloomFilters,
     OnProgress,
     Path,
     Paths,
+    Statistics,
     StorageOptions,
     _call,
     _choice,
@@ -416,6 +418,9 @@ def plan(
     compression: str | None = None,
     dictionary: bool | None = None,
     data_page_version: Literal[1, 2] | None = None,
+    bloom_filters: BloomFilters = (),
+    value_sets: Iterable[str] = (),
+    statistics: Statistics = "page",
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
@@ -460,6 +465,9 @@ def plan(
         compression: See `merge`.
         dictionary: See `merge`.
         data_page_version: See `merge`.
+        bloom_filters: See `merge`.
+        value_sets: See `merge`.
+        statistics: See `merge`.
         widen: See `merge`.
         missing: See `merge`.
         metadata_conflicts: See `merge`.
@@ -514,6 +522,9 @@ def plan(
         compression=compression,
         dictionary=dictionary,
         data_page_version=data_page_version,
+        bloom_filters=bloom_filters,
+        value_sets=value_sets,
+        statistics=statistics,
         widen=widen,
         missing=missing,
         metadata_conflicts=metadata_conflicts,

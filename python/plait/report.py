@@ -384,6 +384,27 @@ class ColumnReport(_Report):
     null_count: int | None = None
     min: str | None = None
     max: str | None = None
+    bloom_filter: bool = False
+
+
+@dataclass(frozen=True)
+class ZoneColumn(_Report):
+    """The values of one column of a file, if they are few; see `plait.prune`.
+
+    Attributes:
+        type: `"text"`, `"bytes"` (written in base64), `"int"`, `"date"` (days since 1970-01-01) or
+            `"bool"`.
+        nulls: Whether there are nulls.
+        values: All distinct values, or `None` if they are many.
+        prefix_length: Characters of text or bytes of each value that are in `prefixes`.
+        prefixes: What the values begin with, all of it, where the values are many.
+    """
+
+    type: str
+    nulls: bool
+    values: tuple[Any, ...] | None = None
+    prefix_length: int | None = None
+    prefixes: tuple[Any, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -415,6 +436,7 @@ class FileReport(_PrintedReport):
         row_groups: One entry per row group.
         sorted: Whether the rows are in that order, with `check_order`.
         unsorted_row: The first row that is not.
+        zone_map: Columns whose values the footer lists, by path; `None` if Plait did not write it.
     """
 
     path: str
@@ -429,6 +451,7 @@ class FileReport(_PrintedReport):
     row_groups: tuple[RowGroupReport, ...]
     sorted: bool | None = None
     unsorted_row: int | None = None
+    zone_map: dict[str, ZoneColumn] | None = None
 
     def _page(self) -> Page:
         facts = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import plait
@@ -41,6 +41,9 @@ _MERGE_HELP: dict[str, str] = {
     "compression": 'codec, such as "zstd(3)", snappy or none; default: as the sources',
     "dictionary": "encode with dictionaries, or not; default: as the sources",
     "data_page_version": "version of the data pages; default: as the sources",
+    "bloom_filters": "columns that get bloom filters, comma-separated, such as host,trace=0.001",
+    "value_sets": "columns whose values, or what they begin with, are listed in the footer",
+    "statistics": "smallest and greatest values: page, chunk, none, or such as host=none,v=chunk",
     "widen": "columns whose types differ: widen where nothing is lost, or refuse",
     "missing": "columns absent from some sources: fill with nulls, or refuse",
     "metadata_conflicts": "footer entries on which sources differ: keep first, drop, or refuse",
@@ -117,16 +120,6 @@ _COMPACT_HELP: dict[str, str] = {
 }
 
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit", "mature_size")
-_TEXTS = (
-    "sort_by",
-    "compression",
-    "version_by",
-    "delete_where",
-    "drop_where",
-    "mature_age",
-    "retention",
-)
-_MARKS = ("index", "row_number")
 _CHOICES = {**CHOICES, **OVERLAY_CHOICES, **COMPACT_CHOICES}
 
 
@@ -310,18 +303,15 @@ def _add_option(command: argparse.ArgumentParser, name: str, default: Any, text:
     elif name in _CHOICES:
         settings["choices"] = _CHOICES[name]
         settings["type"] = type(_CHOICES[name][0])
-    elif name in _MARKS:
-        settings.update(type=_mark, metavar="NAME")
     elif name in _SIZES:
         settings.update(type=_size, metavar="SIZE")
     elif name == "storage_options":
         settings.update(action=_Setting, type=_setting, metavar="NAME=VALUE")
     elif name == "copy_tiers":
         settings.update(type=_tiers, metavar="TIERS", help=f"{text} (default: {','.join(default)})")
-    elif name in _TEXTS:
-        settings["metavar"] = "TEXT"
     else:
-        settings.update(type=_count, metavar="N")
+        read, metavar = _READ.get(name, (_count, "N"))
+        settings.update(type=read, metavar=metavar)
     command.add_argument(flag, **settings)
 
 
@@ -355,6 +345,21 @@ def _pairs(text: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def _filters(text: str) -> dict[str, Any]:
+    filters: dict[str, Any] = {}
+    for part in _listed(text):
+        name, equals, rate = part.partition("=")
+        try:
+            filters[name.strip()] = {"fpp": float(rate)} if equals else True
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"`{rate}` is not a rate such as 0.01") from None
+    return filters
+
+
+def _levels(text: str) -> str | dict[str, str]:
+    return _pairs(text) if "=" in text else text
+
+
 class _Setting(argparse.Action):
     """Collects settings into one mapping."""
 
@@ -382,6 +387,23 @@ def _tiers(text: str) -> tuple[str, ...]:
     if text.strip().lower() in ("", "none"):
         return ()
     return tuple(part.strip() for part in text.split(","))
+
+
+# How options are read that are neither switches, choices nor sizes; the others are counts.
+_READ: dict[str, tuple[Callable[[str], Any], str]] = {
+    "sort_by": (str, "TEXT"),
+    "compression": (str, "TEXT"),
+    "version_by": (str, "TEXT"),
+    "delete_where": (str, "TEXT"),
+    "drop_where": (str, "TEXT"),
+    "mature_age": (str, "TEXT"),
+    "retention": (str, "TEXT"),
+    "index": (_mark, "NAME"),
+    "row_number": (_mark, "NAME"),
+    "bloom_filters": (_filters, "NAMES"),
+    "value_sets": (_listed, "NAMES"),
+    "statistics": (_levels, "LEVELS"),
+}
 
 
 def _first_line(text: str | None) -> str:

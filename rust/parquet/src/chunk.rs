@@ -27,6 +27,7 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::OffsetIndexBuilder;
 use parquet::file::page_index::index_reader::decode_column_index;
 use parquet::file::page_index::offset_index::OffsetIndexMetaData;
+use parquet::file::properties::EnabledStatistics;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::{Error, Kind, Result};
 
@@ -138,6 +139,21 @@ pub fn open(
         },
         close,
     )))
+}
+
+/// Leaves out statistics that are not wanted.
+///
+/// # Errors
+/// Whatever the parquet crate has against the footer.
+pub fn trim(mut close: ColumnCloseResult, wanted: EnabledStatistics) -> Result<ColumnCloseResult> {
+    if wanted != EnabledStatistics::Page {
+        close.column_index = None;
+    }
+    if wanted == EnabledStatistics::None {
+        let builder = close.metadata.into_builder().clear_statistics();
+        close.metadata = builder.build().map_err(unwrap_error)?;
+    }
+    Ok(close)
 }
 
 fn offset_index(locations: &Locations) -> OffsetIndexMetaData {

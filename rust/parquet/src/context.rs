@@ -231,6 +231,11 @@ impl Context {
         self.0.total_bytes.store(bytes, Ordering::Relaxed);
     }
 
+    /// Tells that bytes will be read that were not expected.
+    pub fn add_total_bytes(&self, bytes: u64) {
+        self.0.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Adds to the rows woven into outputs.
     pub fn rows_written(&self, rows: u64) {
         self.0.rows_written.fetch_add(rows, Ordering::Relaxed);

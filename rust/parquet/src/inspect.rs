@@ -30,6 +30,7 @@ use crate::plan::key_texts;
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
+use crate::zone;
 
 /// What to look at.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -83,6 +84,8 @@ pub struct InspectReport {
     pub key_min: Vec<Option<String>>,
     /// Last key.
     pub key_max: Vec<Option<String>>,
+    /// Columns whose values the footer lists, as `plait.zone_map` has them.
+    pub zone_map: Option<serde_json::Value>,
     /// File metadata; long values are cut.
     pub metadata: BTreeMap<String, String>,
     /// The schema as text.
@@ -141,6 +144,8 @@ pub struct ChunkReport {
     pub min: Option<String>,
     /// Largest value.
     pub max: Option<String>,
+    /// Whether there is a bloom filter.
+    pub bloom_filter: bool,
 }
 
 /// Keys that are compared at once.
@@ -224,6 +229,7 @@ pub fn inspect_in(
         sort_by: order.map(|o| o.to_string()),
         key_min,
         key_max,
+        zone_map: zone::of_file(source),
         metadata,
         schema: String::from_utf8_lossy(&schema).into_owned(),
         row_groups,
@@ -293,6 +299,7 @@ fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> Chunk
         null_count: statistics.and_then(Statistics::null_count_opt),
         min: bound(statistics.and_then(Statistics::min_bytes_opt)),
         max: bound(statistics.and_then(Statistics::max_bytes_opt)),
+        bloom_filter: chunk.bloom_filter_offset().is_some(),
     }
 }
 

@@ -46,6 +46,7 @@ pub mod stream;
 pub mod target;
 pub mod verify;
 pub mod weave;
+pub mod zone;
 
 pub use context::{Context, Progress};
 pub use options::MergeOptions;

@@ -46,6 +46,15 @@ pub struct MergeOptions {
     pub dictionary: Option<bool>,
     /// 1 or 2; absent = as in the sources.
     pub data_page_version: Option<u8>,
+    /// Columns that get bloom filters; those that are copied with their chunk stay in any case.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub bloom_filters: BTreeMap<String, BloomFilter>,
+    /// Columns whose values are listed in `plait.zone_map`, if they are few.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub value_sets: Vec<String>,
+    /// Smallest and greatest values by column, `*` being all others; absent = of every page.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub statistics: BTreeMap<String, StatisticsLevel>,
     /// `lossless` or `error`.
     pub widen: WidenOption,
     /// `null` or `error`.
@@ -107,6 +116,9 @@ impl Default for MergeOptions {
             compression: None,
             dictionary: None,
             data_page_version: None,
+            bloom_filters: BTreeMap::new(),
+            value_sets: Vec::new(),
+            statistics: BTreeMap::new(),
             widen: WidenOption::Lossless,
             missing: MissingOption::Null,
             metadata_conflicts: MetadataConflictsOption::First,
@@ -129,6 +141,28 @@ impl Default for MergeOptions {
             storage_options: BTreeMap::new(),
         }
     }
+}
+
+/// How a bloom filter is made.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BloomFilter {
+    /// The share of values not in a chunk that the filter lets pass, about.
+    pub fpp: f64,
+    /// Distinct values of a chunk that the filter has room for; absent = as many as there are.
+    pub ndv: Option<u64>,
+}
+
+impl Default for BloomFilter {
+    fn default() -> Self {
+        Self { fpp: 0.01, ndv: None }
+    }
+}
+
+/// Whether an option for column `name` is one for the leaf `path`: the leaf itself, or what it is in.
+#[must_use]
+pub fn covers(name: &str, path: &str) -> bool {
+    path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 macro_rules! choice {
@@ -220,6 +254,17 @@ choice!(
     }
 );
 choice!(
+    /// Of what smallest and greatest values are written.
+    StatisticsLevel {
+        /// Nothing.
+        None,
+        /// Column chunks.
+        Chunk,
+        /// Column chunks and pages.
+        Page,
+    }
+);
+choice!(
     /// What to do when the output is there already.
     IfExists {
         /// Refuse.
@@ -257,6 +302,14 @@ impl MergeOptions {
     #[must_use]
     pub fn leaves_level_open(&self) -> bool {
         self.compression.as_deref().is_none_or(|text| text.trim().eq_ignore_ascii_case("zstd"))
+    }
+
+    /// What statistics the leaf `path` gets: the longest name that covers it decides, then `*`.
+    #[must_use]
+    pub fn statistics_of(&self, path: &str) -> StatisticsLevel {
+        let named = self.statistics.iter().filter(|(name, _)| covers(name, path));
+        let longest = named.max_by_key(|(name, _)| name.len()).map(|(_, level)| *level);
+        longest.or(self.statistics.get("*").copied()).unwrap_or(StatisticsLevel::Page)
     }
 
     /// Checks what can be checked without files.
@@ -308,6 +361,14 @@ impl MergeOptions {
                 .with_hint(format!("give at least {} MB", MEMORY_LIMIT_MIN / 1_000_000)));
         }
         self.check_drops()?;
+        for (column, BloomFilter { fpp, ndv }) in &self.bloom_filters {
+            if !(1e-6..=0.5).contains(fpp) || *ndv == Some(0) {
+                return Err(Error::new(Kind::InvalidArgument, "`bloom_filters` makes no sense")
+                    .with_column(column)
+                    .with_got(format!("fpp {fpp}, ndv {ndv:?}"))
+                    .with_hint("give an fpp from 0.000001 to 0.5, and an ndv of at least 1"));
+            }
+        }
         if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
             return bad("`data_page_version` must be 1 or 2".into());
         }

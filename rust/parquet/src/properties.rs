@@ -12,13 +12,13 @@ use std::sync::Arc;
 use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, Type as Physical, ZstdLevel};
 use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, SortingColumn};
 use parquet::file::properties::{
-    EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
+    BloomFilterPosition, EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
 };
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::leaf::OutputLeaf;
-use crate::options::MergeOptions;
+use crate::options::{MergeOptions, StatisticsLevel};
 use crate::page::header::{PageHeader, PageKind, Parsed};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -127,8 +127,18 @@ pub fn properties(
         .set_sorting_columns((!sorting.is_empty()).then_some(sorting))
         .set_key_value_metadata((!metadata.is_empty()).then_some(metadata));
     let asked = options.compression.as_deref().map(parse_codec).transpose()?;
+    if !options.bloom_filters.is_empty() {
+        // Those of all row groups would wait in memory for the end.
+        builder = builder.set_bloom_filter_position(BloomFilterPosition::AfterRowGroup);
+    }
     for (i, leaf) in leaves.iter().enumerate() {
         let path = leaf.descr.path().clone();
+        let level = match options.statistics_of(&path.string()) {
+            StatisticsLevel::None => EnabledStatistics::None,
+            StatisticsLevel::Chunk => EnabledStatistics::Chunk,
+            StatisticsLevel::Page => EnabledStatistics::Page,
+        };
+        builder = builder.set_column_statistics_enabled(path.clone(), level);
         let told = encodings.columns.get(i).ok_or_else(|| {
             Error::new(Kind::InvalidArgument, "there are more columns than encodings")
                 .with_column(path.string())

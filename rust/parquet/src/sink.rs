@@ -35,6 +35,7 @@ use crate::page::unwrap_error;
 use crate::source::Source;
 use crate::target::TempFile;
 use crate::weave::Loom;
+use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
 
 /// Rows between two entries of `plait.key_index`.
 pub const KEY_INDEX_ROWS: u64 = 64 << 10;
@@ -74,6 +75,7 @@ pub struct Output {
     key_index: Vec<(u64, Vec<u8>)>,
     row_groups: usize,
     encoded_bytes: u64,
+    zones: ZoneMap,
 }
 
 /// An output that is written and synced, and waits for its name.
@@ -111,7 +113,15 @@ impl Output {
             key_index: Vec::new(),
             row_groups: 0,
             encoded_bytes: 0,
+            zones: ZoneMap::default(),
         })
+    }
+
+    /// Lists values of columns in the footer.
+    #[must_use]
+    pub fn with_zones(mut self, zones: ZoneMap) -> Self {
+        self.zones = zones;
+        self
     }
 
     /// Rows so far.
@@ -148,7 +158,9 @@ impl Output {
         let mut later: Vec<Vec<Chunk>> = windows.iter().skip(1).map(|_| Vec::new()).collect();
         let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
         for leaf in 0..leaves {
-            let mut chunks = take(leaf)?.into_iter();
+            let chunks = take(leaf)?;
+            chunks.iter().try_for_each(|chunk| self.zones.add(leaf, chunk.values.as_ref()))?;
+            let mut chunks = chunks.into_iter();
             if let Some(chunk) = chunks.next() {
                 woven.add(&chunk);
                 append(&mut group, chunk)?;
@@ -200,6 +212,15 @@ impl Output {
                 return Err(Error::new(Kind::SourceChanged, "source changed while it was read")
                     .with_path(source.path()));
             };
+            let mut close =
+                chunk::trim(close, loom.properties.statistics_enabled(leaf.descr.path()))?;
+            if let Some(ask) = loom.asks.get(leaf.index) {
+                let from = (source, row_group);
+                let seen = zone::observe(ask, from, leaf, &loom.cache, &loom.context)?;
+                let seen = seen.unwrap_or_default();
+                self.zones.add(leaf.index, seen.values.as_ref())?;
+                close.bloom_filter = close.bloom_filter.or(seen.filter);
+            }
             group.append_column(&reader, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
@@ -264,6 +285,9 @@ impl Output {
                 "keys": self.key_index.iter().map(|(_, k)| BASE64.encode(k)).collect::<Vec<_>>(),
             });
             add("plait.key_index", index.to_string());
+        }
+        if let Some(zones) = self.zones.entry(self.rows) {
+            add(ZONE_MAP_ENTRY, zones);
         }
         // Writes the footer too.
         let buffer = self.writer.into_inner().map_err(unwrap_error)?;

@@ -17,7 +17,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("report", ""),
     ("schema", ""),
     ("store", "context"),
-    ("options", "schema"),
+    ("options", ""),
     ("target", "context store"),
     ("source", "page store"),
     ("page", "context source store"),
@@ -32,10 +32,11 @@ const LAYERS: &[(&str, &str)] = &[
     ("ranks", "block context leaf page properties schema source"),
     ("keys", "block context leaf page ranks schema source"),
     ("order", "keys leaf schema source"),
-    ("encode", "block page spill"),
-    ("weave", "block context encode leaf page properties schema source spill"),
+    ("zone", "block context leaf options source"),
+    ("encode", "block page spill zone"),
+    ("weave", "block context encode leaf page properties schema source spill zone"),
     ("queue", "encode weave"),
-    ("sink", "chunk encode leaf page source target weave"),
+    ("sink", "chunk encode leaf page source target weave zone"),
     (
         "overlay",
         "chunk context files leaf options page properties report schema sink source spill store target weave",
@@ -46,11 +47,11 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("compact", "context files order plan schema source store target"),
     ("content", "context files leaf schema sink source store"),
-    ("inspect", "context files keys leaf order page plan schema source store"),
+    ("inspect", "context files keys leaf order page plan schema source store zone"),
     ("verify", "content context files keys leaf order plan schema source store"),
     (
         "merge",
-        "budget chunk content context encode files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave",
+        "budget chunk content context encode files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave zone",
     ),
 ];
 

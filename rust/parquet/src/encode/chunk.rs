@@ -23,6 +23,7 @@ use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, PageType, Type as Physical};
 use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::{ColumnChunkMetaData, LevelHistogram, PageEncodingStats};
+use parquet::file::properties::EnabledStatistics;
 use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
@@ -42,6 +43,7 @@ use crate::page::hybrid::{encode, width_of};
 use crate::page::pages::Stored;
 use crate::page::unwrap_error;
 use crate::spill::SpillBuffer;
+use crate::zone::{Observer, Seen, ValueSet};
 
 /// An encoded column chunk that waits for its place in the row group.
 pub struct Chunk {
@@ -53,6 +55,8 @@ pub struct Chunk {
     pub verbatim: Verbatim,
     /// Whether it was made with a dictionary of all sources.
     pub is_united: bool,
+    /// Its values, if they are to be listed.
+    pub values: Option<ValueSet>,
 }
 
 /// What was copied without being encoded again.
@@ -79,6 +83,8 @@ pub struct PageRules<'a> {
     pub level: Option<&'a OnceLock<i32>>,
     /// Longest bounds.
     pub cut: Cut,
+    /// Of what bounds are written.
+    pub statistics: EnabledStatistics,
 }
 
 /// A dictionary that pages refer to by id.
@@ -135,6 +141,7 @@ pub struct ChunkWriter<'a> {
     packed: u64,
     unpacked: u64,
     verbatim: Verbatim,
+    observer: Option<Observer>,
     /// The page under construction.
     pub page: PageBuffer,
 }
@@ -168,8 +175,16 @@ impl<'a> ChunkWriter<'a> {
             packed: 0,
             unpacked: 0,
             verbatim: Verbatim::default(),
+            observer: None,
             page: PageBuffer::new(level(descr.max_rep_level()), level(descr.max_def_level())),
         }
+    }
+
+    /// Has `observer` see every value.
+    #[must_use]
+    pub fn with_observer(mut self, observer: Option<Observer>) -> Self {
+        self.observer = observer;
+        self
     }
 
     /// Whether no page was written yet.
@@ -284,7 +299,14 @@ impl<'a> ChunkWriter<'a> {
     }
 
     /// The encoded page.
-    fn body<'p>(&self, page: &'p mut PageBuffer) -> (&'p [u8], About) {
+    fn body<'p>(&mut self, page: &'p mut PageBuffer) -> (&'p [u8], About) {
+        if let Some(observer) = &mut self.observer {
+            match &self.ids {
+                Some(ids) if self.writes_ids => observer.ids(page.ids(), &ids.dictionary),
+                _ => observer.plain(page.values()),
+            }
+            observer.nulls(page.levels() - page.value_count());
+        }
         let facts = self.page_facts(page);
         let is_boolean = self.descr.physical_type() == Physical::BOOLEAN;
         let (encoding, values) = match &self.ids {
@@ -324,11 +346,11 @@ impl<'a> ChunkWriter<'a> {
         )
     }
 
-    /// What is known of a page that stays as it is, from what is in it.
+    /// What is known of a page that stays as it is and comes next, from what is in it.
     ///
     /// # Errors
     /// [`Kind::Internal`] for ids without a dictionary.
-    pub fn facts_of(&self, page: &Contents) -> Result<Facts> {
+    pub fn facts_of(&mut self, page: &Contents) -> Result<Facts> {
         let of_values = match &page.values {
             Values::Plain(bytes) => {
                 let (bounds, nans) = of_plain(self.order, self.layout, bytes);
@@ -347,13 +369,25 @@ impl<'a> ChunkWriter<'a> {
             }
         };
         let levels = if page.rep.is_empty() { page.rows } else { page.rep.len() };
+        if let Some(observer) = &mut self.observer {
+            match (&page.values, &self.ids) {
+                (Values::Ids(numbers, _), Some(ids)) => observer.ids(numbers, &ids.dictionary),
+                (Values::Ids(numbers, dictionary), None) => observer.ids(numbers, dictionary),
+                (Values::Plain(bytes), _) => observer.plain(bytes),
+            }
+            observer.nulls(levels - page.value_count);
+        }
         let counts = (page.rows, levels, page.value_count);
         Ok(Facts::count(&self.descr, counts, (&page.rep, &page.def), of_values))
     }
 
-    /// The same, from what the index of its source says; `None` if that is not enough.
+    /// The same, from what the index of its source says; `None` if that is not enough, or if
+    /// somebody wants to see the values.
     #[must_use]
     pub fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
+        if self.observer.is_some() {
+            return None;
+        }
         Facts::take_over(&self.descr, self.order, rows, known)
     }
 
@@ -480,6 +514,8 @@ impl<'a> ChunkWriter<'a> {
         self.flush()?;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let histogram = |counts: Option<Vec<i64>>| counts.map(LevelHistogram::from);
+        let Seen { filter, values } =
+            self.observer.take().map(Observer::finish).unwrap_or_default();
         let (column_index, offset_index, sums) = self.index.close()?;
         let statistics = statistics(
             &self.descr,
@@ -487,7 +523,13 @@ impl<'a> ChunkWriter<'a> {
             (sums.nulls, sums.nans.filter(|_| self.order.has_nan())),
             self.rules.cut,
         );
-        let metadata = ColumnChunkMetaData::builder(Arc::clone(&self.descr))
+        let level = self.rules.statistics;
+        let builder = ColumnChunkMetaData::builder(Arc::clone(&self.descr));
+        let builder = match level {
+            EnabledStatistics::None => builder,
+            _ => builder.set_statistics(statistics),
+        };
+        let metadata = builder
             .set_compression(self.rules.codec)
             .set_encodings(self.encodings)
             .set_page_encoding_stats(self.stats)
@@ -496,7 +538,6 @@ impl<'a> ChunkWriter<'a> {
             .set_num_values(signed(sums.levels))
             .set_data_page_offset(signed(self.data_offset.unwrap_or(0)))
             .set_dictionary_page_offset(self.dictionary_offset.map(signed))
-            .set_statistics(statistics)
             .set_unencoded_byte_array_data_bytes(sums.bytes)
             .set_repetition_level_histogram(histogram(sums.rep))
             .set_definition_level_histogram(histogram(sums.def))
@@ -506,11 +547,11 @@ impl<'a> ChunkWriter<'a> {
             bytes_written: self.packed,
             rows_written: sums.rows,
             metadata,
-            bloom_filter: None,
-            column_index,
+            bloom_filter: filter,
+            column_index: column_index.filter(|_| level == EnabledStatistics::Page),
             offset_index: Some(offset_index),
         };
         let is_united = self.ids.is_some();
-        Ok(Chunk { bytes: self.sink, close, verbatim: self.verbatim, is_united })
+        Ok(Chunk { bytes: self.sink, close, verbatim: self.verbatim, is_united, values })
     }
 }

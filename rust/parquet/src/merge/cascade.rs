@@ -135,6 +135,10 @@ fn group_options(prepared: &Prepared<'_>, groups: usize, options: &MergeOptions)
         delete_where: None,
         keep_tombstones: false,
         drop_where: None,
+        // What is read again by the merge alone needs none; nor has every group every column.
+        bloom_filters: Default::default(),
+        value_sets: Vec::new(),
+        statistics: Default::default(),
         verify: None,
         sha256: false,
         if_exists: IfExists::Add,

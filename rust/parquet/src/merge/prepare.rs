@@ -32,6 +32,7 @@ use crate::ranks::RankBook;
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::target::{Target, TempFile};
+use crate::zone::{Ask, asks};
 
 /// What a merge works on.
 pub(super) struct Prepared<'a> {
@@ -52,6 +53,8 @@ pub(super) struct Prepared<'a> {
     pub(super) cache: Arc<LocationCache>,
     /// Number of the output, if what is made is published.
     pub(super) output: Option<u64>,
+    /// Filters and value sets that are asked for, by leaf.
+    pub(super) asks: Arc<Vec<Ask>>,
 }
 
 impl Prepared<'_> {
@@ -182,6 +185,7 @@ fn prepare_parts<'a>(
         sorting_columns(&frame.order, &keys),
         reconciled.metadata.clone(),
     )?;
+    let asks = Arc::new(asks(options, &leaves, &sources)?);
     let rows = find(&keys, &cache, &sources)?;
     let bounds = bounds(&sources, &rows, &keys, options.assume_sorted, |source, row| {
         known(source, row).map_or_else(|| key_at(source, &keys, row, &cache, context), Ok)
@@ -210,6 +214,7 @@ fn prepare_parts<'a>(
         budget,
         cache,
         output,
+        asks,
     })
 }
 

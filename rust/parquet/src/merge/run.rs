@@ -34,6 +34,7 @@ use crate::report::{Copied, Times};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
 use crate::weave::{Loom, Share, Tiers, weave};
+use crate::zone::ZoneMap;
 
 /// What a run made.
 #[derive(Default)]
@@ -190,6 +191,7 @@ fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> L
         asked_dictionary: options.dictionary,
         checks_pages: options.verify_pages == VerifyPages::Unpack,
         page_version: options.data_page_version,
+        asks: Arc::clone(&prepared.asks),
     }
 }
 
@@ -208,7 +210,8 @@ impl Writer<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
         let temp = self.prepared.create_output()?;
-        Output::create(temp, schema, &self.prepared.properties)
+        let output = Output::create(temp, schema, &self.prepared.properties)?;
+        Ok(output.with_zones(ZoneMap::new(&self.prepared.asks)))
     }
 
     /// Writes `batch`, whose chunks `take` gives leaf by leaf.

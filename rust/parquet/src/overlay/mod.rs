@@ -263,6 +263,7 @@ fn write(
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
     let loom = Loom {
+        asks: Arc::default(),
         properties: properties(
             &merge,
             &encodings(&merge, &sources, &leaves)?,

@@ -47,6 +47,7 @@ use crate::page::pages::Stored;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 use crate::spill::{SpillBuffer, Waiting};
+use crate::zone::{Ask, Observer};
 
 use gather::Lanes;
 
@@ -87,6 +88,8 @@ pub struct Loom {
     pub checks_pages: bool,
     /// Page version that the caller asked for.
     pub page_version: Option<u8>,
+    /// Filters and value sets that are asked for, by leaf.
+    pub asks: Arc<Vec<Ask>>,
 }
 
 /// Copy tiers of weaving.
@@ -112,7 +115,7 @@ trait PageOut {
     fn fall_back(&mut self) -> Result<()>;
     fn takes_version(&self, version: u8) -> bool;
     fn take_over(&self, rows: usize, known: Known) -> Option<Facts>;
-    fn facts_of(&self, page: &Contents) -> Result<Facts>;
+    fn facts_of(&mut self, page: &Contents) -> Result<Facts>;
     fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()>;
     fn memory_size(&self) -> usize;
 }
@@ -133,6 +136,12 @@ struct LeafLoom<'a> {
 impl LeafLoom<'_> {
     fn context(&self) -> &Context {
         &self.loom.context
+    }
+
+    /// Who looks at the values of a chunk of `rows` rows.
+    fn observer(&self, rows: u64) -> Result<Option<Observer>> {
+        let Some(ask) = self.loom.asks.get(self.output.index) else { return Ok(None) };
+        Observer::new(ask, self.layout, rows, self.context())
     }
 
     fn repeats(&self) -> bool {
@@ -285,6 +294,7 @@ fn rules<'a>(loom: &'a Loom, output: &OutputLeaf, codec: Compression) -> PageRul
             footer_bytes: properties.statistics_truncate_length().unwrap_or(usize::MAX),
             index_bytes: properties.column_index_truncate_length().unwrap_or(usize::MAX),
         },
+        statistics: properties.statistics_enabled(output.descr.path()),
     }
 }
 

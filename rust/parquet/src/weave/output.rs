@@ -32,6 +32,7 @@ use crate::leaf::{OutputLeaf, with_physical};
 use crate::page::pages::Stored;
 use crate::page::unwrap_error;
 use crate::spill::SpillBuffer;
+use crate::zone::Observer;
 
 /// A page that anybody may pack.
 pub type PageTask = Arc<dyn Fn() + Send + Sync>;
@@ -57,7 +58,8 @@ pub(super) fn ours(
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
     let (ids, writes_ids) = ids.unzip();
-    let mut writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill);
+    let mut writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill)
+        .with_observer(leaf.observer(steps.rows())?);
     if writes_ids == Some(false) {
         writer.keep_dictionary();
     }
@@ -228,7 +230,7 @@ impl PageOut for Ours<'_> {
         self.writer.take_over(rows, known)
     }
 
-    fn facts_of(&self, page: &Contents) -> Result<Facts> {
+    fn facts_of(&mut self, page: &Contents) -> Result<Facts> {
         self.writer.facts_of(page)
     }
 
@@ -268,7 +270,8 @@ where
     let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
     let level = |max: i16| u8::try_from(max).unwrap_or(u8::MAX);
     let mut sink = TrackedWrite::new(spill);
-    let mut close = {
+    let observer = leaf.observer(steps.rows())?;
+    let (mut close, seen) = {
         let page_writer = Box::new(SerializedPageWriter::new(&mut sink));
         let writer = get_column_writer(Arc::clone(descr), Arc::clone(properties), page_writer);
         let mut out = Foreign::<T> {
@@ -279,16 +282,20 @@ where
             def_max,
             context: leaf.context(),
             writer: get_typed_column_writer::<T>(writer),
+            observer,
         };
         gather(leaf, lanes, steps, &mut out)?;
-        let Foreign { writer, .. } = out;
-        writer.close().map_err(|e| encode_error(e, output))?
+        let Foreign { writer, observer, .. } = out;
+        let close = writer.close().map_err(|e| encode_error(e, output))?;
+        (close, observer.map(Observer::finish).unwrap_or_default())
     };
+    close.bloom_filter = seen.filter;
     if !is_right(&close, output) {
         close.column_index = None;
     }
     let bytes = sink.into_inner().map_err(|e| encode_error(e, output))?;
-    Ok(Chunk { bytes, close, verbatim: Verbatim::default(), is_united: false })
+    let verbatim = Verbatim::default();
+    Ok(Chunk { bytes, close, verbatim, is_united: false, values: seen.values })
 }
 
 struct Foreign<'a, T: DataType> {
@@ -299,6 +306,7 @@ struct Foreign<'a, T: DataType> {
     def_max: i16,
     context: &'a Context,
     writer: parquet::column::writer::ColumnWriterImpl<'a, T>,
+    observer: Option<Observer>,
 }
 
 impl<T: DataType> PageOut for Foreign<'_, T>
@@ -331,6 +339,10 @@ where
 
     fn flush(&mut self) -> Result<()> {
         self.context.check_cancelled()?;
+        if let Some(observer) = &mut self.observer {
+            observer.plain(self.page.values());
+            observer.nulls(self.page.levels() - self.page.value_count());
+        }
         write_page::<T>(&mut self.page, self.layout, self.levels, self.def_max, &mut self.writer)
     }
 
@@ -354,7 +366,7 @@ where
         None
     }
 
-    fn facts_of(&self, _page: &Contents) -> Result<Facts> {
+    fn facts_of(&mut self, _page: &Contents) -> Result<Facts> {
         Err(takes_no_pages())
     }
 

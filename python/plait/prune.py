@@ -1,0 +1,104 @@
+"""Leaves out files that cannot hold what is looked for, by the zone maps in their footers."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from plait import _api
+from plait.errors import InvalidArgument
+from plait.report import ZoneColumn
+
+_EPOCH = dt.date(1970, 1, 1)
+
+
+def prune(
+    files: _api.Paths,
+    where: Mapping[str, object],
+    *,
+    storage_options: _api.StorageOptions | None = None,
+) -> list[str]:
+    """Names the files that may hold rows with these values.
+
+    Reads footers, and the first and last key. A file that has no zone map, or none of a column, is
+    never left out; what is left out has no such row. See `value_sets` of `merge`.
+
+    Args:
+        files: One file or many, each a path or an object store URL.
+        where: A value for each column, or a list, set or tuple of values of which any will do;
+            `None` looks for nulls. Rows must fit in all columns.
+        storage_options: Settings of object stores, as for `merge`.
+
+    Returns:
+        The files that are left, in their order.
+
+    Raises:
+        InvalidArgument: A value is not of the column's type.
+        PlaitError: A file cannot be read, see `plait.errors`.
+
+    Example:
+        >>> import plait, pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"host": ["a", "b", "c", "d"]}), "hosts.parquet")
+        >>> report = plait.merge("hosts.parquet", "split", sort_by="host", target_rows=2,
+        ...                      value_sets=["host"], row_group_rows=2)
+        >>> left = prune([output.path for output in report.outputs], {"host": "c"})
+        >>> [plait.inspect(path).zone_map["host"].values for path in left]
+        [('c', 'd')]
+    """
+    if not isinstance(where, Mapping):
+        raise InvalidArgument.of(
+            "`where` is not a mapping", got=f"`{where!r}`", hint='give {"column": value}'
+        )
+    wanted = {column: _any_of(value) for column, value in where.items()}
+    left = []
+    for path in _api._paths(files, "files"):  # noqa: SLF001 - the doors share their checks
+        zones = _api.inspect(path, storage_options=storage_options).zone_map or {}
+        if all(
+            any(_may_hold(zones[column], column, value) for value in values)
+            for column, values in wanted.items()
+            if column in zones
+        ):
+            left.append(path)
+    return left
+
+
+def _any_of(value: object) -> list[object]:
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return list(value)
+    return [value]
+
+
+def _may_hold(zone: ZoneColumn, column: str, value: object) -> bool:
+    if value is None:
+        return zone.nulls
+    known = _comparable(zone, column, value)
+    if zone.values is not None:
+        return known in _decoded(zone, zone.values)
+    if zone.prefixes is not None and isinstance(known, str | bytes):
+        return known[: zone.prefix_length] in _decoded(zone, zone.prefixes)
+    return True
+
+
+def _decoded(zone: ZoneColumn, values: Iterable[Any]) -> list[Any]:
+    return [base64.b64decode(value) if zone.type == "bytes" else value for value in values]
+
+
+def _comparable(zone: ZoneColumn, column: str, value: object) -> object:
+    """The value as the zone map holds it."""
+    if zone.type == "date" and type(value) is dt.date:
+        return (value - _EPOCH).days
+    types: dict[str, type] = {"text": str, "bytes": bytes, "int": int, "bool": bool}
+    wanted = types.get(zone.type)
+    if (
+        wanted is not None
+        and isinstance(value, wanted)
+        and (zone.type == "bool") == isinstance(value, bool)
+    ):
+        return value
+    raise InvalidArgument.of(
+        f"a value for `{column}` is not of its type",
+        got=f"`{value!r}`",
+        hint=f"the column is of type {zone.type}",
+    )
