@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native, _stores
+from plait._observe import watched
 from plait.errors import InvalidArgument, VerificationFailed
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
@@ -416,7 +417,10 @@ def _call(
         text = json.dumps(options)
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    report: dict[str, Any] = json.loads(function(text, None if progress is None else tell, bucket))
+    with watched(function.__name__) as call:
+        answer = function(text, None if progress is None else tell, bucket)
+        report: dict[str, Any] = json.loads(answer)
+        call.done(report)
     return report
 
 

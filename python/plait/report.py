@@ -180,6 +180,29 @@ class Memory(_Report):
 
 
 @dataclass(frozen=True)
+class Metrics(_Report):
+    """What a merge moved, in bytes and requests.
+
+    Attributes:
+        bytes_read: Pages read, as stored, each time they are read: keys are read more than once.
+        bytes_written: Size of all outputs.
+        spilled_bytes: Encoded chunks that waited on disk for their place.
+        requests: Requests to object stores, retries among them; not those of stores you brought.
+        failed_requests: Requests that found no server, or one with an error of its own.
+        sent_bytes: What object stores were sent.
+        received_bytes: What object stores answered.
+    """
+
+    bytes_read: int = 0
+    bytes_written: int = 0
+    spilled_bytes: int = 0
+    requests: int = 0
+    failed_requests: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class MergeReport(_PrintedReport):
     """What a merge did.
 
@@ -195,6 +218,7 @@ class MergeReport(_PrintedReport):
         metadata_conflicts: Footer entries on which the sources differ.
         time: Seconds by stage.
         memory: Limit and peak.
+        metrics: Bytes and requests.
         assumed_sorted: Whether the order of the sources was taken on trust.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
         warnings: What a careful reader should know.
@@ -211,6 +235,7 @@ class MergeReport(_PrintedReport):
     metadata_conflicts: tuple[MetadataConflict, ...]
     time: Times
     memory: Memory
+    metrics: Metrics = dataclasses.field(default_factory=Metrics)
     assumed_sorted: bool = False
     content_hash: str | None = None
     warnings: tuple[str, ...] = ()

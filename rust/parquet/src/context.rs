@@ -47,6 +47,7 @@ struct Shared {
     consumed_bytes: AtomicU64,
     total_bytes: AtomicU64,
     rows_written: AtomicU64,
+    spilled_bytes: AtomicU64,
     stage: AtomicUsize,
     faults: Option<Faults>,
     idle: Mutex<Idle>,
@@ -103,6 +104,7 @@ impl Context {
             consumed_bytes: AtomicU64::new(0),
             total_bytes: AtomicU64::new(0),
             rows_written: AtomicU64::new(0),
+            spilled_bytes: AtomicU64::new(0),
             stage: AtomicUsize::new(0),
             faults,
             idle: Mutex::default(),
@@ -226,6 +228,23 @@ impl Context {
         self.0.consumed_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
+    /// Bytes read from sources so far, as stored.
+    #[must_use]
+    pub fn consumed_bytes(&self) -> u64 {
+        self.0.consumed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the bytes that waited on disk.
+    pub fn spilled(&self, bytes: u64) {
+        self.0.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that waited on disk so far.
+    #[must_use]
+    pub fn spilled_bytes(&self) -> u64 {
+        self.0.spilled_bytes.load(Ordering::Relaxed)
+    }
+
     /// Sets the bytes that will be read in all.
     pub fn set_total_bytes(&self, bytes: u64) {
         self.0.total_bytes.store(bytes, Ordering::Relaxed);
@@ -245,6 +264,7 @@ impl Context {
     pub fn start_over(&self) {
         self.0.consumed_bytes.store(0, Ordering::Relaxed);
         self.0.rows_written.store(0, Ordering::Relaxed);
+        self.0.spilled_bytes.store(0, Ordering::Relaxed);
     }
 
     /// Names the stage that begins: 0 plan, 1 merge, 2 publish, 3 verify.

@@ -32,6 +32,8 @@ pub struct MergeReport {
     pub time: Times,
     /// Memory.
     pub memory: Memory,
+    /// What was moved.
+    pub metrics: Metrics,
     /// Whether the caller switched the order check off.
     pub assumed_sorted: bool,
     /// Hash of all rows, order-independent, with `verify="content"`.
@@ -137,4 +139,23 @@ pub struct Memory {
     pub limit_bytes: u64,
     /// The most that the engine's large buffers held at once.
     pub peak_accounted_bytes: u64,
+}
+
+/// What a call moved.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Metrics {
+    /// Bytes read of pages, as stored, each time they are read: keys are read more than once.
+    pub bytes_read: u64,
+    /// Bytes of all outputs.
+    pub bytes_written: u64,
+    /// Bytes of encoded chunks that waited on disk.
+    pub spilled_bytes: u64,
+    /// Requests to object stores, retries among them; not those of stores that the caller brought.
+    pub requests: u64,
+    /// Requests that found no server, or one with an error of its own; most are made again.
+    pub failed_requests: u64,
+    /// Bytes that object stores were sent.
+    pub sent_bytes: u64,
+    /// Bytes that object stores answered.
+    pub received_bytes: u64,
 }

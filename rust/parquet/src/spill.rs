@@ -79,6 +79,7 @@ impl Waiting {
             write_all_at(&file, piece, at).map_err(failed)?;
             at += piece.len() as u64;
         }
+        self.context.spilled(len as u64);
         Ok((file, start))
     }
 }

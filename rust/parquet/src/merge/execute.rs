@@ -82,7 +82,7 @@ pub fn execute_in(
     };
     merge.check_values()?;
     let what = What { plan: &plan, tasks: &tasks, sources: None };
-    let outcome = timed(context, |times| {
+    let outcome = timed(stores, context, |times| {
         execute(&what, &merge, stores, context, true, times).map_err(|stopped| {
             match stopped.is_stale {
                 true => stopped.error.with_hint(

@@ -36,7 +36,7 @@ use plait_core::{Error, Result};
 use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::plan;
-use crate::report::{MergeReport, Times};
+use crate::report::{MergeReport, Metrics, Times};
 use crate::store::Stores;
 
 pub use execute::{ExecuteOptions, execute_in};
@@ -67,7 +67,7 @@ fn merge_with(
     context: &Context,
     with_ranks: bool,
 ) -> Result<MergeReport> {
-    timed(context, |times| {
+    timed(stores, context, |times| {
         match plan_and_execute(options, stores, context, with_ranks, times) {
             Err(Stopped { is_stale: true, .. }) => {
                 // Some footer has keys that its rows do not have.
@@ -101,6 +101,7 @@ fn plan_and_execute(
 
 /// Measures what `call` does.
 fn timed(
+    stores: &Stores,
     context: &Context,
     call: impl FnOnce(&mut Times) -> Result<MergeReport>,
 ) -> Result<MergeReport> {
@@ -111,6 +112,16 @@ fn timed(
     times.wall_s = started.elapsed().as_secs_f64();
     times.cpu_s = cpu_before.and_then(|before| Some(cpu_seconds()? - before));
     report.time = times;
+    let traffic = stores.traffic();
+    report.metrics = Metrics {
+        bytes_read: context.consumed_bytes(),
+        bytes_written: report.outputs.iter().map(|output| output.bytes).sum(),
+        spilled_bytes: context.spilled_bytes(),
+        requests: traffic.requests(),
+        failed_requests: traffic.failed(),
+        sent_bytes: traffic.sent_bytes(),
+        received_bytes: traffic.received_bytes(),
+    };
     report.memory.limit_bytes = context.limit_bytes() as u64;
     report.memory.peak_accounted_bytes = context.peak_bytes();
     if context.peak_bytes() > context.limit_bytes() as u64 {

@@ -17,7 +17,7 @@ use super::free::is_ours;
 use crate::context::Context;
 use crate::options::{MergeOptions, Verify};
 use crate::plan::{Plan, PlanSource};
-use crate::report::{Copied, Memory, MergeReport, OutputReport, SourceReport, Times};
+use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
 use crate::target::{Published, TempFile};
 
 pub(super) fn publish(
@@ -97,6 +97,7 @@ pub(super) fn publish(
         metadata_conflicts: plan.metadata_conflicts.clone(),
         time: Times::default(),
         memory: Memory::default(),
+        metrics: Metrics::default(),
         assumed_sorted: options.assume_sorted,
         content_hash: options.verify.map(|Verify::Content| format!("{content:032x}")),
         warnings,
