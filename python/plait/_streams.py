@@ -38,6 +38,11 @@ def merge_streams(
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
     metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    version_by: str | None = None,
+    delete_where: str | None = None,
+    keep_tombstones: bool = False,
+    drop_where: str | None = None,
     assume_sorted: bool = False,
     threads: SupportsIndex | None = None,
 ) -> _native.Stream:
@@ -60,20 +65,34 @@ def merge_streams(
         missing: Whether columns absent from some sources are filled with nulls, or refused.
         metadata_conflicts: What to do with a metadata entry on which sources differ: keep the
             first, drop it, or refuse.
+        on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
+            of the first source), the last, or none of them may be: an error. But for `"keep_all"`,
+            a row leaves once the next key is seen, so one batch more is in memory at most.
+        version_by: With `"keep_last"`, the row with the greatest value of this column stays; of
+            equal values the last. Nulls are least.
+        delete_where: A boolean column: where it is true and the row stays of its key, the key is
+            deleted, that is, the row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
+        keep_tombstones: Keep such rows, for a merge with older data later.
+        drop_where: Rows to drop, as a comparison of a key column with a value, such as
+            `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
+            Nulls stay.
         assume_sorted: Trust the sources: their order is not checked.
         threads: Number of threads; all processors by default. They exist only while a batch is
             made. The result does not depend on it.
 
     Returns:
         A stream of record batches: iterate over it, or give it to any library that takes
-        Arrow streams.
+        Arrow streams. Once it has ended, `rows_dropped` has the dropped rows by reason:
+        `"duplicate"`, `"deleted"`, `"expired"`.
 
     Raises:
         UnsortedSource: A source is not in the order; names source, row and both keys. As all
             errors of sources it comes from the stream, after the batches before it.
+        DuplicateKey: Two rows have one key and `on_duplicate="error"`; names both. It comes from
+            the stream, too.
         SchemaConflict: The sources cannot be brought to one schema; names every conflict.
         SchemaDrift: A source's batches have different schemas.
-        UnknownColumn: `sort_by` names a column that no source has.
+        UnknownColumn: `sort_by`, or an option that drops rows, names a column that no source has.
         UnsupportedKey: `sort_by` names a column whose type has no order.
         SourceFailed: A foreign stream failed. What a generator raises comes as it is.
         InvalidArgument: An option makes no sense, or a source has no record batches.
@@ -85,6 +104,9 @@ def merge_streams(
         >>> tuesday = pa.table({"k": [2, 3], "v": ["b", "d"]})
         >>> pa.table(merge_streams([monday, tuesday], sort_by="k")).column("v").to_pylist()
         ['a', 'b', 'c', 'd']
+        >>> stream = merge_streams([monday, tuesday], sort_by="k", on_duplicate="keep_last")
+        >>> pa.table(stream).column("v").to_pylist(), stream.rows_dropped
+        (['a', 'b', 'd'], {'duplicate': 1})
     """
     if isinstance(sources, str | bytes | os.PathLike) or not isinstance(sources, Iterable):
         raise InvalidArgument.of(
@@ -101,6 +123,11 @@ def merge_streams(
         "widen": _choice(widen, "widen"),
         "missing": _choice(missing, "missing"),
         "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
+        "on_duplicate": _choice(on_duplicate, "on_duplicate"),
+        "version_by": version_by,
+        "delete_where": delete_where,
+        "keep_tombstones": _flag(keep_tombstones, "keep_tombstones"),
+        "drop_where": drop_where,
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),
         "threads": _count(threads, "threads"),
     }

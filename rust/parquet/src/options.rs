@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use plait_core::plan::{DropOptions, OnDuplicate};
 use plait_core::stream::{MetadataConflicts, Unite};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -274,6 +275,17 @@ choice!(
     }
 );
 
+impl From<OnDuplicateOption> for OnDuplicate {
+    fn from(option: OnDuplicateOption) -> Self {
+        match option {
+            OnDuplicateOption::KeepAll => Self::KeepAll,
+            OnDuplicateOption::KeepFirst => Self::KeepFirst,
+            OnDuplicateOption::KeepLast => Self::KeepLast,
+            OnDuplicateOption::Error => Self::Error,
+        }
+    }
+}
+
 /// How schemas are brought together, in the core's words.
 pub(crate) fn unite(
     widen: WidenOption,
@@ -380,31 +392,29 @@ impl MergeOptions {
     /// Whether all rows leave.
     #[must_use]
     pub fn keeps_all(&self) -> bool {
-        self.on_duplicate == OnDuplicateOption::KeepAll && self.drop_where.is_none()
+        self.drop_options().keeps_all()
+    }
+
+    /// Which rows leave, in the core's words.
+    #[must_use]
+    pub fn drop_options(&self) -> DropOptions {
+        DropOptions {
+            on_duplicate: self.on_duplicate.into(),
+            version_by: self.version_by.clone(),
+            delete_where: self.delete_where.clone(),
+            keep_tombstones: self.keep_tombstones,
+            drop_where: self.drop_where.clone(),
+        }
     }
 
     fn check_drops(&self) -> Result<()> {
-        use OnDuplicateOption::{KeepFirst, KeepLast};
-        let bad = |what: &str, hint: &str| {
-            Err(Error::new(Kind::InvalidArgument, what.to_owned()).with_hint(hint))
-        };
-        if self.version_by.is_some() && self.on_duplicate != KeepLast {
-            return bad("`version_by` goes with on_duplicate=\"keep_last\"", "ask for that too");
-        }
-        if self.delete_where.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
-            return bad(
-                "`delete_where` needs to know which row of a key counts",
-                "pass on_duplicate=\"keep_last\"",
-            );
-        }
-        if self.keep_tombstones && self.delete_where.is_none() {
-            return bad("`keep_tombstones` goes with `delete_where`", "name the column");
-        }
+        self.drop_options().check()?;
         if self.verify.is_some() && !self.keeps_all() {
-            return bad(
+            return Err(Error::new(
+                Kind::InvalidArgument,
                 "`verify` compares all rows, and not all of them stay",
-                "leave it out: rows that were dropped are counted by reason",
-            );
+            )
+            .with_hint("leave it out: rows that were dropped are counted by reason"));
         }
         Ok(())
     }

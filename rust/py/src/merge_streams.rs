@@ -49,7 +49,9 @@ pub(crate) fn merge_streams(
         Watched { beside: Beside::new(options.threads), looked: Mutex::new(Instant::now()) };
     let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
     let merge = merge.map_err(raise)?;
-    Ok(PyStream::new(Box::new(Caught { schema: merge.schema(), merge: Some(merge) })))
+    let tally = merge.tally();
+    let caught = Box::new(Caught { schema: merge.schema(), merge: Some(merge) });
+    Ok(PyStream::counted(caught, tally))
 }
 
 /// Threads, and signals.

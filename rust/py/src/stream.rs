@@ -9,10 +9,12 @@
 //! # Not here
 //! Capsules (`capsule`); what is in the batches.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use plait_core::stream::Tally;
 use plait_core::{Error, Kind};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
@@ -25,12 +27,19 @@ pub(crate) struct PyStream {
     schema: SchemaRef,
     /// None once it was taken or closed.
     reader: Mutex<Option<Reader>>,
+    /// Rows that a merge leaves out.
+    tally: Tally,
 }
 
 impl PyStream {
     /// A stream of what `reader` gives.
     pub(crate) fn new(reader: Reader) -> Self {
-        Self { schema: reader.schema(), reader: Mutex::new(Some(reader)) }
+        Self::counted(reader, Tally::default())
+    }
+
+    /// The same, of a merge that counts the rows it leaves out.
+    pub(crate) fn counted(reader: Reader, tally: Tally) -> Self {
+        Self { schema: reader.schema(), reader: Mutex::new(Some(reader)), tally }
     }
 }
 
@@ -46,6 +55,14 @@ impl PyStream {
     #[getter]
     fn schema(&self) -> PySchema {
         PySchema(Arc::clone(&self.schema))
+    }
+
+    /// Rows that were dropped, by reason: `"duplicate"`, `"deleted"`, `"expired"`; those without
+    /// rows are left out. Rows are ordered ahead of the batches that were given, and the counts
+    /// with them; they are those of the whole stream once that has ended, whoever read it.
+    #[getter]
+    fn rows_dropped(&self) -> BTreeMap<&'static str, u64> {
+        self.tally.dropped().by_reason().into_iter().filter(|(_, rows)| *rows > 0).collect()
     }
 
     fn __iter__(this: Py<Self>) -> Py<Self> {

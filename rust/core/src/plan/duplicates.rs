@@ -85,6 +85,12 @@ impl Dropped {
     pub fn rows(&self) -> u64 {
         self.duplicate + self.deleted + self.expired
     }
+
+    /// Each reason, as reports name it, with its rows.
+    #[must_use]
+    pub fn by_reason(&self) -> [(&'static str, u64); 3] {
+        [("duplicate", self.duplicate), ("deleted", self.deleted), ("expired", self.expired)]
+    }
 }
 
 /// Two rows of one key where there must be one.
@@ -151,6 +157,10 @@ impl Duplicates {
         key_before: &impl Fn() -> Vec<u8>,
         runs: &mut Runs,
     ) {
+        // What left before the clash is all that leaves.
+        if self.clash.is_some() {
+            return;
+        }
         if !is_same {
             self.flush(key_before, runs);
             self.seen = None;
@@ -169,10 +179,9 @@ impl Duplicates {
             _ => None,
         };
         let next = Staged { source, row, deletes: is_marked(&marks.deletes), version };
-        if let (OnDuplicate::Error, Some(before), None) =
-            (self.rule.on_duplicate, self.seen, self.clash)
-        {
+        if let (OnDuplicate::Error, Some(before)) = (self.rule.on_duplicate, self.seen) {
             self.clash = Some(Clash { before, after: (source, row) });
+            return;
         }
         self.seen = Some((source, row));
         let Some(staged) = &self.staged else {
@@ -213,8 +222,8 @@ impl Duplicates {
         runs.push(staged.source, staged.row, 1);
     }
 
-    pub(super) fn has_staged(&self) -> bool {
-        self.staged.is_some()
+    pub(super) fn staged(&self) -> Option<(SourceId, u64)> {
+        self.staged.as_ref().map(|staged| (staged.source, staged.row))
     }
 
     pub(super) fn clash(&self) -> Option<Clash> {
@@ -262,11 +271,8 @@ mod tests {
     /// Key, version, deletes, expired.
     type Row = (u32, u32, bool, bool);
 
-    /// Rows that stay, by source and row; what was dropped.
-    type Kept = (Vec<(u32, u64)>, Dropped);
-
     /// The oracle: sort, group, choose.
-    fn slow(sources: &[Vec<Row>], rule: &DropRule) -> Kept {
+    fn slow(sources: &[Vec<Row>], rule: &DropRule) -> (Vec<(u32, u64)>, Dropped) {
         let mut all: Vec<(Row, u32, u64)> = Vec::new();
         for (s, rows) in sources.iter().enumerate() {
             all.extend(rows.iter().zip(0..).map(|(row, i)| (*row, s as u32, i)));
@@ -295,12 +301,15 @@ mod tests {
         (kept, dropped)
     }
 
+    /// What stays, what does not, and the rows of every output.
+    type Sifted = (Vec<(u32, u64)>, Dropped, Vec<u64>);
+
     fn fast(
         sources: &[Vec<Row>],
         rule: DropRule,
         (cut, batch): (CutRule, usize),
         rows_max: u64,
-    ) -> Result<(Kept, Vec<u64>), Clash> {
+    ) -> Result<Sifted, Clash> {
         let every = cut.sample_every;
         let mut windows = Windows::new(shape("k"), sources.len(), cut, true);
         let has_versions = rule.version.is_some();
@@ -360,7 +369,7 @@ mod tests {
                         start = rows.len();
                     }
                 }
-                Ask::Done => return Ok(((rows, windows.dropped()), sizes)),
+                Ask::Done => return Ok((rows, windows.dropped(), sizes)),
             }
         }
     }
@@ -395,7 +404,7 @@ mod tests {
                 target_rows, cut_columns: 1, rows, sample_every: 2, ..CutRule::default()
             };
             let (expected, dropped) = slow(&sources, &rule);
-            let ((found, counted), sizes) = fast(&sources, rule, (cut, batch), rows_max).unwrap();
+            let (found, counted, sizes) = fast(&sources, rule, (cut, batch), rows_max).unwrap();
             prop_assert_eq!(&found, &expected);
             prop_assert_eq!(counted, dropped);
             prop_assert_eq!(counted.rows() + found.len() as u64, rows);
@@ -415,6 +424,6 @@ mod tests {
         let clash = fast(&sources, rule(), (cut(), 2), 9).unwrap_err();
         assert_eq!((clash.before, clash.after), ((SourceId(0), 1), (SourceId(1), 1)));
         let fine = [vec![row(1)], vec![row(2)]];
-        assert_eq!(fast(&fine, rule(), (cut(), 2), 9).unwrap().0.0, [(0, 0), (1, 0)]);
+        assert_eq!(fast(&fine, rule(), (cut(), 2), 9).unwrap().0, [(0, 0), (1, 0)]);
     }
 }

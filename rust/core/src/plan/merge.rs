@@ -98,7 +98,13 @@ impl Merge {
     /// Whether a row waits for others of its key.
     #[must_use]
     pub fn has_staged(&mut self) -> bool {
-        self.duplicates().is_some_and(|duplicates| duplicates.has_staged())
+        self.staged().is_some()
+    }
+
+    /// The row that waits for others of its key.
+    #[must_use]
+    pub fn staged(&mut self) -> Option<(SourceId, u64)> {
+        self.duplicates()?.staged()
     }
 
     /// Two rows of one key, where there must not be two.

@@ -10,16 +10,18 @@
 //! Only [`Runs`](crate::run::Runs) and [`Steps`](crate::steps::Steps) come out. Neither keys nor runs of a whole source are held.
 //!
 //! # Not here
-//! Reading keys, copying rows: both `plait_parquet`.
+//! Reading keys, copying rows: `plait_parquet` and `stream`.
 
 mod batch;
 mod coded;
+mod drops;
 mod duplicates;
 mod loser_tree;
 mod merge;
 mod node;
 mod window;
 
+pub use drops::{Condition, DropOptions, Drops, MarkColumn};
 pub use duplicates::{Clash, DropRule, Dropped, Marks, OnDuplicate};
 pub use loser_tree::{Disorder, Step};
 pub use merge::Merge;

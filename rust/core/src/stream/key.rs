@@ -26,6 +26,8 @@ pub(super) struct KeyColumns {
     pub(super) shape: KeyShape,
     /// Places from the root to the leaf.
     paths: Vec<Vec<usize>>,
+    /// Types of the leaves.
+    pub(super) types: Vec<DataType>,
 }
 
 impl KeyColumns {
@@ -34,6 +36,7 @@ impl KeyColumns {
     pub(super) fn try_new(order: &SortOrder, schema: &Schema) -> Result<Self> {
         let mut columns = Vec::with_capacity(order.len());
         let mut paths = Vec::with_capacity(order.len());
+        let mut types = Vec::with_capacity(order.len());
         for column in order.columns() {
             let name = column.dotted();
             let (places, data_type) =
@@ -42,8 +45,9 @@ impl KeyColumns {
             let (descending, nulls) = (column.descending, column.nulls);
             columns.push(KeyColumn { name, ty, descending, nulls });
             paths.push(places);
+            types.push(data_type.clone());
         }
-        Ok(Self { shape: KeyShape::try_new(columns)?, paths })
+        Ok(Self { shape: KeyShape::try_new(columns)?, paths, types })
     }
 
     /// The arrays of the sort columns.

@@ -21,11 +21,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::ArrowError;
 
-use super::key::KeyColumns;
 use super::schema::Adapter;
+use super::wanted::{Arrays, Wanted};
 use super::{Reader, Source};
 use crate::key::Keys;
-use crate::{Error, Result};
+use crate::plan::Marks;
+use crate::{Error, Kind, Result};
 
 /// Rows whose keys are encoded at once: enough to forget the call, few enough for the cache.
 const SLICE_ROWS: usize = 4096;
@@ -39,7 +40,7 @@ pub(super) struct Held {
     pub(super) first_row: u64,
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrayRef>,
-    keys: Vec<ArrayRef>,
+    arrays: Arrays,
 }
 
 /// A source.
@@ -63,19 +64,23 @@ struct Slices {
     /// Row of the batch whose key is encoded next.
     next: usize,
     /// Keys that were not given out yet.
-    ahead: VecDeque<Keys>,
+    ahead: VecDeque<Next>,
 }
 
+/// The keys of some rows, and their marks where rows may be dropped.
+pub(super) type Next = (Keys, Option<Marks>);
+
 impl Slices {
-    fn encode(&mut self, key: &KeyColumns) -> Result<Option<Keys>> {
+    fn encode(&mut self, wanted: &Wanted) -> Result<Option<Next>> {
         let Some(held) = &self.held else { return Ok(None) };
         let len = SLICE_ROWS.min(held.rows - self.next);
         if len == 0 {
             return Ok(None);
         }
-        let keys = key.encode(&held.keys, self.next, len)?;
+        let keys = wanted.keys(&held.arrays, self.next, len)?;
+        let marks = wanted.marks(&held.arrays, self.next, len)?;
         self.next += len;
-        Ok(Some(keys))
+        Ok(Some((keys, marks)))
     }
 }
 
@@ -93,26 +98,47 @@ impl Lane {
     }
 
     /// Keys of the next rows; none when the batch in flight is used up.
-    pub(super) fn next_keys(&self, key: &KeyColumns) -> Result<Option<Keys>> {
+    pub(super) fn next_keys(&self, wanted: &Wanted) -> Result<Option<Next>> {
         let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
         match slices.ahead.pop_front() {
-            Some(keys) => Ok(Some(keys)),
-            None => slices.encode(key).map_err(|e| self.tell(e)),
+            Some(next) => Ok(Some(next)),
+            None => slices.encode(wanted).map_err(|e| self.tell(e)),
         }
     }
 
     /// Encodes the keys that [`next_keys`](Self::next_keys) will give.
-    pub(super) fn encode_ahead(&self, key: &KeyColumns) {
+    pub(super) fn encode_ahead(&self, wanted: &Wanted) {
         let mut slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
         while slices.ahead.len() < SLICES_AHEAD {
             // An error comes again when the keys are asked for.
-            let Ok(Some(keys)) = slices.encode(key) else { return };
-            slices.ahead.push_back(keys);
+            let Ok(Some(next)) = slices.encode(wanted) else { return };
+            slices.ahead.push_back(next);
+        }
+    }
+
+    /// The key of `row`, which lies in the batch in flight.
+    pub(super) fn key_of(&self, row: u64, wanted: &Wanted) -> Result<Vec<u8>> {
+        let slices = self.slices.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = slices.held.as_ref();
+        let at = held.and_then(|held| usize::try_from(row.checked_sub(held.first_row)?).ok());
+        match (held, at) {
+            (Some(held), Some(at)) if at < held.rows => {
+                Ok(wanted.keys(&held.arrays, at, 1)?.to_bytes(&wanted.key.shape, 0))
+            }
+            _ => Err(Error::new(Kind::Internal, "a row that was ordered is not held")),
+        }
+    }
+
+    /// The source, and one of its rows, in words.
+    pub(super) fn place(&self, row: u64) -> String {
+        match &self.path {
+            Some(path) => format!("row {row} of {path}"),
+            None => format!("row {row} of source {}", self.index),
         }
     }
 
     /// Asks for the next batch that has rows.
-    pub(super) fn pull(&mut self, key: &KeyColumns) -> Result<Option<Arc<Held>>, ArrowError> {
+    pub(super) fn pull(&mut self, wanted: &Wanted) -> Result<Option<Arc<Held>>, ArrowError> {
         *self.slices.lock().unwrap_or_else(PoisonError::into_inner) = Slices::default();
         loop {
             let reader = self.reader.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -126,14 +152,14 @@ impl Lane {
             if batch.num_rows() == 0 {
                 continue;
             }
-            let keys = key.arrays(&columns).map_err(tell)?;
+            let arrays = wanted.arrays(&columns).map_err(tell)?;
             let bytes = |array: &ArrayRef| {
                 let data = array.to_data();
                 data.get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
             };
             self.row_bytes = columns.iter().map(bytes).sum::<usize>() / batch.num_rows();
             let rows = batch.num_rows();
-            let held = Arc::new(Held { first_row: self.rows, rows, columns, keys });
+            let held = Arc::new(Held { first_row: self.rows, rows, columns, arrays });
             self.rows += rows as u64;
             let slices = Slices { held: Some(Arc::clone(&held)), ..Slices::default() };
             self.slices = Mutex::new(slices);

@@ -23,12 +23,12 @@ use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
 use super::gather::{Part, Slots};
-use super::key::KeyColumns;
 use super::lane::{Held, Lane};
 use super::schema::unite;
+use super::wanted::Wanted;
 use super::{Alone, Options, Source, Workers};
 use crate::key::render;
-use crate::plan::{Merge, Step};
+use crate::plan::{Clash, Dropped, Merge, Step};
 use crate::run::{Run, Runs, SourceId};
 use crate::{Error, Kind, Result};
 
@@ -47,7 +47,7 @@ const WORK_VALUES_MIN: usize = 16_384;
 /// k sorted sources as one sorted stream.
 pub struct MergeStream {
     schema: SchemaRef,
-    key: KeyColumns,
+    wanted: Wanted,
     lanes: Vec<Lane>,
     /// Batches of which rows may still leave.
     slots: Vec<Option<Arc<Held>>>,
@@ -57,6 +57,19 @@ pub struct MergeStream {
     ready: VecDeque<RecordBatch>,
     failed: Option<ArrowError>,
     state: State,
+    tally: Tally,
+}
+
+/// Rows of a merge that did not stay.
+#[derive(Clone, Default)]
+pub struct Tally(Arc<Mutex<Dropped>>);
+
+impl Tally {
+    /// How many, so far.
+    #[must_use]
+    pub fn dropped(&self) -> Dropped {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,8 +103,11 @@ impl MergeStream {
         }
         let schemas: Vec<SchemaRef> = sources.iter().map(|s| s.reader.schema()).collect();
         let (schema, adapters) = unite(&schemas, options.unite)?;
-        let key = KeyColumns::try_new(&options.order, &schema)?;
-        let merge = Merge::new(&key.shape, sources.len(), !options.assume_sorted);
+        let wanted = Wanted::find(options, &schema)?;
+        let mut merge = Merge::new(&wanted.key.shape, sources.len(), !options.assume_sorted);
+        if let Some(drops) = &wanted.drops {
+            merge.drop_rows(drops.rule.clone(), 0);
+        }
         let lanes = sources.into_iter().zip(adapters).enumerate();
         let lanes: Vec<Lane> = lanes.map(|(i, (s, adapter))| Lane::new(i, s, adapter)).collect();
         let order = Order {
@@ -102,12 +118,13 @@ impl MergeStream {
             rows: 0,
             ordered: 0,
             open: (0..lanes.len()).map(|_| None).collect(),
+            waiting: None,
             used_up: VecDeque::new(),
             free: Vec::new(),
         };
         Ok(Self {
             schema,
-            key,
+            wanted,
             lanes,
             slots: Vec::new(),
             order,
@@ -116,14 +133,22 @@ impl MergeStream {
             ready: VecDeque::new(),
             failed: None,
             state: State::Going,
+            tally: Tally::default(),
         })
+    }
+
+    /// Where rows that do not stay are counted, also after the merge is gone. The counts are those of
+    /// the rows that were ordered, which are ahead of those that were given until the end.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally.clone()
     }
 
     /// Makes the next batches ready, or finds that there are none.
     fn fill(&mut self) -> Result<(), ArrowError> {
         self.workers.check()?;
         loop {
-            let next = self.order.go_on(self.batch_rows, &self.lanes, &self.key);
+            let next = self.order.go_on(self.batch_rows, &self.lanes, &self.wanted);
             match next.map_err(Error::into_arrow)? {
                 Next::Enough => break,
                 Next::Done => {
@@ -133,7 +158,7 @@ impl MergeStream {
                 Next::Pull(source) => {
                     self.workers.check()?;
                     let lane = self.lanes.get_mut(source.index());
-                    match lane.map_or(Ok(None), |lane| lane.pull(&self.key))? {
+                    match lane.map_or(Ok(None), |lane| lane.pull(&self.wanted))? {
                         Some(held) => self.order.open(source, held, &mut self.slots),
                         None => self.order.merge.end(source),
                     }
@@ -155,7 +180,7 @@ impl MergeStream {
     }
 
     fn order_on(&mut self, goal: usize) {
-        match self.order.go_on(goal, &self.lanes, &self.key) {
+        match self.order.go_on(goal, &self.lanes, &self.wanted) {
             Ok(Next::Done) => self.state = State::Ordered,
             Ok(Next::Enough | Next::Pull(_)) => {}
             Err(e) => self.failed = Some(e.into_arrow()),
@@ -170,8 +195,8 @@ impl MergeStream {
         let rows = if is_last { self.order.rows } else { whole };
         let parts = self.order.parts(rows, self.batch_rows)?;
         let (goal, columns) = (self.stretch_rows(), self.schema.fields().len());
-        let Self { order, lanes, slots, key, .. } = self;
-        let (lanes, slots, key): (&[Lane], &Slots, &KeyColumns) = (lanes, slots, key);
+        let Self { order, lanes, slots, wanted, .. } = self;
+        let (lanes, slots, wanted): (&[Lane], &Slots, &Wanted) = (lanes, slots, wanted);
         let ahead = Mutex::new((order, Ok(Next::Enough)));
         let copied: Vec<OnceLock<Result<ArrayRef, ArrowError>>> =
             (0..parts.len() * columns).map(|_| OnceLock::new()).collect();
@@ -181,11 +206,11 @@ impl MergeStream {
                     // A second value cannot be: each task is done once.
                     let _ = to.set(part.column(slots, at % columns));
                 } else if let Some(lane) = lanes.get(at - copied.len()) {
-                    lane.encode_ahead(key);
+                    lane.encode_ahead(wanted);
                 }
             } else if !stops {
                 let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
-                let next = ahead.0.go_on(goal, lanes, key);
+                let next = ahead.0.go_on(goal, lanes, wanted);
                 ahead.1 = next;
             }
         };
@@ -215,6 +240,7 @@ impl MergeStream {
             }
         }
         self.order.release(&mut self.slots);
+        self.count();
         Ok(())
     }
 
@@ -249,7 +275,13 @@ impl MergeStream {
         Ok(())
     }
 
+    /// What was dropped so far, for all to see.
+    fn count(&mut self) {
+        *self.tally.0.lock().unwrap_or_else(PoisonError::into_inner) = self.order.merge.dropped();
+    }
+
     fn finish(&mut self) {
+        self.count();
         self.state = State::Over;
         self.lanes.clear();
         self.slots.clear();
@@ -269,6 +301,14 @@ impl Iterator for MergeStream {
                 return None;
             }
             let failed = match self.failed.take() {
+                // Rows that were ordered ahead of it.
+                Some(e) if self.order.rows >= self.batch_rows => {
+                    self.failed = Some(e);
+                    match self.copy() {
+                        Ok(()) => continue,
+                        Err(e) => Some(e),
+                    }
+                }
                 Some(e) => Some(e),
                 None if self.state == State::Ordered && self.order.rows == 0 => None,
                 None => match self.fill() {
@@ -317,6 +357,8 @@ struct Order {
     ordered: u64,
     /// The batch of each source.
     open: Vec<Option<Open>>,
+    /// A batch that its source has used up, of which a row waits for others of its key.
+    waiting: Option<(SourceId, Open)>,
     /// Slots whose last row was ordered, and how many rows had been then.
     used_up: VecDeque<(u64, SourceId)>,
     /// Slots without a batch.
@@ -336,32 +378,40 @@ impl Order {
     }
 
     /// Orders rows until `goal` of them are pending, a source must be asked, or all is done.
-    fn go_on(&mut self, goal: usize, lanes: &[Lane], key: &KeyColumns) -> Result<Next> {
+    fn go_on(&mut self, goal: usize, lanes: &[Lane], wanted: &Wanted) -> Result<Next> {
         while self.rows < goal {
+            if let Some(clash) = self.merge.clash() {
+                return Err(clashing(clash, lanes, wanted)?);
+            }
             self.runs.clear();
             let step = self.merge.step((goal - self.rows) as u64, None, &mut self.runs);
+            if step == Step::Done && self.merge.clash().is_none() {
+                // The last key has all its rows.
+                self.merge.flush(&mut self.runs);
+            }
             self.keep_runs()?;
             match step {
                 // What comes after the last row that was asked for is not looked at.
-                _ if self.rows >= goal => {}
+                _ if self.rows >= goal || self.merge.clash().is_some() => {}
                 Step::Need(source) => {
                     let lane = &lanes[source.index()];
-                    let Some(keys) = lane.next_keys(key)? else {
-                        if let Some(open) = self.open[source.index()].take() {
-                            self.used_up.push_back((self.ordered, open.slot));
-                        }
+                    let Some((keys, marks)) = lane.next_keys(wanted)? else {
+                        self.use_up(source);
                         return Ok(Next::Pull(source));
                     };
                     self.merge.supply(source, keys, false).map_err(|found| {
-                        let text = |bytes: &[u8]| render(&key.shape, bytes);
+                        let text = |bytes: &[u8]| render(&wanted.key.shape, bytes);
                         lane.tell(
                             Error::new(Kind::UnsortedSource, "key goes backwards")
-                                .with_column(key.names())
+                                .with_column(wanted.key.names())
                                 .with_row(found.row)
                                 .with_got(format!("{} after {}", text(&found.after), text(&found.before)))
                                 .with_hint("sort the source first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere"),
                         )
                     })?;
+                    if let Some(marks) = marks {
+                        self.merge.mark(source, marks);
+                    }
                 }
                 Step::Full | Step::Start(_) | Step::Bound => {}
                 Step::Done => return Ok(Next::Done),
@@ -370,7 +420,19 @@ impl Order {
         Ok(Next::Enough)
     }
 
-    /// Makes the runs of a step pending: each lies in the batch of its source.
+    /// All rows of the batch of `source` were looked at.
+    fn use_up(&mut self, source: SourceId) {
+        let Some(open) = self.open[source.index()].take() else { return };
+        let waits = |(of, row): (SourceId, u64)| of == source && row >= open.first_row;
+        if self.merge.staged().is_some_and(waits) {
+            self.waiting = Some((source, open));
+        } else {
+            self.used_up.push_back((self.ordered, open.slot));
+        }
+    }
+
+    /// Makes the runs of a step pending: each lies in the batch of its source, but that of the row
+    /// that waited, which may begin in the one before.
     fn keep_runs(&mut self) -> Result<()> {
         if self.next * 2 > self.pending.len() {
             self.pending.drain(..self.next);
@@ -381,7 +443,22 @@ impl Order {
         self.rows += usize::try_from(rows).unwrap_or(usize::MAX - self.rows);
         self.pending.reserve(self.runs.len());
         let mut runs = self.runs.as_slice();
-        if let (Some(last), Some((run, rest))) = (self.pending.last_mut(), runs.split_first())
+        let mut rest_of_first = None;
+        if let (Some((source, batch)), Some((run, rest))) = (&self.waiting, runs.split_first())
+            && run.source == *source
+            && self.open[source.index()].as_ref().is_none_or(|open| run.start < open.first_row)
+        {
+            // One row of that batch waited; what follows it is in the batch that is open.
+            self.pending.push(Run {
+                source: batch.slot,
+                start: run.start - batch.first_row,
+                len: 1,
+            });
+            rest_of_first =
+                (run.len > 1).then(|| Run { start: run.start + 1, len: run.len - 1, ..*run });
+            runs = rest;
+        } else if let (Some(last), Some((run, rest))) =
+            (self.pending.last_mut(), runs.split_first())
             && let Some(Some(open)) = self.open.get(run.source.index())
             && last.source == open.slot
             && last.end() + open.first_row == run.start
@@ -392,14 +469,33 @@ impl Order {
         }
         let open = &self.open;
         let mut are_held = true;
-        self.pending.extend(runs.iter().map(|run| match &open[run.source.index()] {
-            Some(open) => Run { source: open.slot, start: run.start - open.first_row, ..*run },
-            None => {
-                are_held = false;
-                *run
+        self.pending.extend(rest_of_first.iter().chain(runs).map(|run| {
+            match &open[run.source.index()] {
+                Some(open) if run.start >= open.first_row => {
+                    Run { source: open.slot, start: run.start - open.first_row, ..*run }
+                }
+                _ => {
+                    are_held = false;
+                    *run
+                }
             }
         }));
+        self.stop_waiting();
         if are_held { Ok(()) } else { Err(lost()) }
+    }
+
+    /// Gives the batch up whose row waited, once it has left or another stays instead.
+    fn stop_waiting(&mut self) {
+        let Some((source, open)) = &self.waiting else { return };
+        // A row of the next batches of this source is not a row of this one.
+        let next = self.open[source.index()].as_ref().map(|open| open.first_row);
+        let waits = |(of, row): (SourceId, u64)| {
+            of == *source && row >= open.first_row && next.is_none_or(|next| row < next)
+        };
+        if !self.merge.staged().is_some_and(waits) {
+            self.used_up.push_back((self.ordered, open.slot));
+            self.waiting = None;
+        }
     }
 
     /// Takes the next `rows` pending rows, in parts of whole batches.
@@ -454,4 +550,20 @@ impl Order {
 
 fn lost() -> Error {
     Error::new(Kind::Internal, "a row that was ordered is not held")
+}
+
+/// The error for two rows of one key.
+fn clashing(clash: Clash, lanes: &[Lane], wanted: &Wanted) -> Result<Error> {
+    let ((before, first), (after, second)) = (clash.before, clash.after);
+    let lane = &lanes[after.index()];
+    let key = lane.key_of(second, wanted)?;
+    let error = Error::new(Kind::DuplicateKey, "two rows have the same key")
+        .with_row(second)
+        .with_got(format!(
+            "{} as in {}",
+            render(&wanted.key.shape, &key),
+            lanes[before.index()].place(first)
+        ))
+        .with_hint("on_duplicate=\"keep_last\", \"keep_first\" or \"keep_all\" says what to do");
+    Ok(lane.tell(error))
 }

@@ -8,11 +8,12 @@
 //!
 //! # Invariants
 //! A reader is asked for a batch only when no further row can leave without it. Equal keys leave in
-//! source order, then row order. Whatever a task drops, it was not the last to hold it: sources'
+//! source order, then row order; a row that waits for others of its key leaves before any greater key. Whatever a task drops, it was not the last to hold it: sources'
 //! buffers are let go on the caller's thread only.
 //!
 //! # Cost
-//! Memory: one batch a source, the keys of three slices of each, and one stretch of rows on its way out
+//! Memory: one batch a source, the keys of three slices of each, with drops one batch more, for the row
+//! that waits for others of its key, and one stretch of rows on its way out
 //! (at most [`merge::STRETCH_BYTES`] unless one batch is more). Time: encode, ⌈log2 k⌉ comparisons and
 //! one copy a row.
 //!
@@ -27,16 +28,18 @@ mod schema;
 #[cfg(test)]
 mod tests;
 mod text;
+mod wanted;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::ArrowError;
 
-pub use merge::MergeStream;
+pub use merge::{MergeStream, Tally};
 pub use schema::{MetadataConflicts, Unite};
 
 use crate::key::SortOrder;
+use crate::plan::DropOptions;
 
 /// A reader of record batches that can be used from another thread.
 pub type Reader = Box<dyn RecordBatchReader + Send>;
@@ -60,6 +63,8 @@ pub struct Options {
     pub assume_sorted: bool,
     /// How sources are brought to one schema.
     pub unite: Unite,
+    /// Which rows are left out.
+    pub drops: DropOptions,
 }
 
 /// Does pieces of work that do not wait for each other.

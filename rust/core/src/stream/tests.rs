@@ -38,7 +38,13 @@ fn source(batches: Vec<RecordBatch>) -> Source {
 
 fn options(order: &str, batch_rows: usize) -> Options {
     let order = SortOrder::try_parse(order).unwrap();
-    Options { order, batch_rows, assume_sorted: false, unite: Unite::default() }
+    Options {
+        order,
+        batch_rows,
+        assume_sorted: false,
+        unite: Unite::default(),
+        drops: DropOptions::default(),
+    }
 }
 
 /// Two threads that really work at once.

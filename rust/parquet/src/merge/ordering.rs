@@ -274,7 +274,7 @@ impl<'a> Ordering<'a> {
         if let Some(drops) = &prepared.drops {
             let reader = match lane.marks.take() {
                 Some(reader) => reader,
-                None => drops.open(&source, row, &prepared.cache, self.context)?,
+                None => MarkReader::open(drops, &source, row, &prepared.cache, self.context)?,
             };
             marks = Some(lane.marks.insert(reader).next(drops, keys.len())?);
         }

@@ -16,7 +16,7 @@ use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, Region, sweep};
 use plait_core::run::SourceId;
 
-use super::drops::Drops;
+use super::drops::{self, FileDrops};
 use super::frame::Frame;
 use crate::budget::Budget;
 use crate::context::Context;
@@ -46,7 +46,7 @@ pub(super) struct Prepared<'a> {
     /// First key of every source that has rows, as keys are read.
     pub(super) first_keys: Vec<(SourceId, Vec<u8>)>,
     /// What is dropped, if anything is.
-    pub(super) drops: Option<Drops>,
+    pub(super) drops: Option<FileDrops>,
     pub(super) regions: Vec<Region>,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) budget: Budget,
@@ -198,7 +198,7 @@ fn prepare_parts<'a>(
             RankBook::find_for(&keys.shape, &keys.leaves, (&sources, &rows), &cache, context)?
                 .map(Arc::new);
     }
-    let drops = Drops::find(options, &frame.order, &reconciled, &leaves)?;
+    let drops = drops::find(options, &frame.order, &reconciled, &leaves)?;
     let first_keys = first_keys(&bounds, &mut keys)?;
     Ok(Prepared {
         frame,

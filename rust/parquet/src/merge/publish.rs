@@ -108,11 +108,7 @@ pub(super) fn publish(
 fn reasons(all: &[Done]) -> BTreeMap<String, u64> {
     let mut reasons = BTreeMap::new();
     for dropped in all.iter().map(|done| done.made.dropped) {
-        for (reason, rows) in [
-            ("duplicate", dropped.duplicate),
-            ("deleted", dropped.deleted),
-            ("expired", dropped.expired),
-        ] {
+        for (reason, rows) in dropped.by_reason() {
             if rows > 0 {
                 *reasons.entry(reason.to_owned()).or_insert(0) += rows;
             }

@@ -16,13 +16,16 @@ mod file;
 
 use plait_core::Result;
 use plait_core::key::SortOrder;
+use plait_core::plan::DropOptions;
 use plait_core::stream::Options;
 use serde::Deserialize;
 
 pub use beside::Beside;
 pub use file::open;
 
-use crate::options::{MetadataConflictsOption, MissingOption, WidenOption, unite};
+use crate::options::{
+    MetadataConflictsOption, MissingOption, OnDuplicateOption, WidenOption, unite,
+};
 
 /// Options of a merge of record batches.
 #[derive(Clone, Debug, Deserialize)]
@@ -40,6 +43,16 @@ pub struct StreamOptions {
     pub missing: MissingOption,
     /// `first`, `drop` or `error`.
     pub metadata_conflicts: MetadataConflictsOption,
+    /// Which of several rows with one key stay.
+    pub on_duplicate: OnDuplicateOption,
+    /// Column of the versions of rows.
+    pub version_by: Option<String>,
+    /// Boolean column: a row where it is true deletes its key.
+    pub delete_where: Option<String>,
+    /// Whether rows that delete stay.
+    pub keep_tombstones: bool,
+    /// Rows of a key column to drop.
+    pub drop_where: Option<String>,
     /// Threads that order and copy; absent = one per core.
     pub threads: Option<usize>,
 }
@@ -55,6 +68,13 @@ impl StreamOptions {
             batch_rows: self.batch_rows,
             assume_sorted: self.assume_sorted,
             unite: unite(self.widen, self.missing, self.metadata_conflicts),
+            drops: DropOptions {
+                on_duplicate: self.on_duplicate.into(),
+                version_by: self.version_by.clone(),
+                delete_where: self.delete_where.clone(),
+                keep_tombstones: self.keep_tombstones,
+                drop_where: self.drop_where.clone(),
+            },
         })
     }
 }

@@ -1,0 +1,292 @@
+//! What a merge is asked to leave out, in words, and the columns that say so.
+//!
+//! ```text
+//! drop_where     ts < 1700000000   ─┐
+//! delete_where   is_deleted        ─┼─▶ columns that a shell reads beside the keys ─▶ Marks
+//! version_by     version           ─┘
+//! ```
+//!
+//! # Invariants
+//! A null neither deletes nor expires, and is the lowest version. Files and streams are asked in the
+//! same words: only how a column is found and read is theirs.
+//!
+//! # Cost
+//! One comparison of keys a row and condition.
+//!
+//! # Not here
+//! Reading columns (the shells); who stays (`duplicates`).
+
+use std::sync::Arc;
+
+use arrow_array::{ArrayRef, BooleanArray};
+use arrow_schema::DataType;
+
+use super::{DropRule, OnDuplicate};
+use crate::key::{KeyShape, KeyType, Keys, Nulls, SortOrder, encode_arrow, literal, pack};
+use crate::{Error, Kind, Result};
+
+/// What is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct DropOptions {
+    /// Which of several rows with one key stay.
+    pub on_duplicate: OnDuplicate,
+    /// Column of the versions of rows: with `keep_last`, the highest stays.
+    pub version_by: Option<String>,
+    /// Boolean column: a row where it is true deletes its key.
+    pub delete_where: Option<String>,
+    /// Whether rows that delete stay.
+    pub keep_tombstones: bool,
+    /// Rows of a key column to drop, such as `timestamp < 1700000000`.
+    pub drop_where: Option<String>,
+}
+
+impl DropOptions {
+    /// Whether all rows leave.
+    #[must_use]
+    pub fn keeps_all(&self) -> bool {
+        self.on_duplicate == OnDuplicate::KeepAll && self.drop_where.is_none()
+    }
+
+    /// Checks what can be checked without sources.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] naming the option.
+    pub fn check(&self) -> Result<()> {
+        use OnDuplicate::{KeepFirst, KeepLast};
+        let bad = |what: &str, hint: &str| {
+            Err(Error::new(Kind::InvalidArgument, what.to_owned()).with_hint(hint))
+        };
+        if self.version_by.is_some() && self.on_duplicate != KeepLast {
+            return bad("`version_by` goes with on_duplicate=\"keep_last\"", "ask for that too");
+        }
+        if self.delete_where.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
+            return bad(
+                "`delete_where` needs to know which row of a key counts",
+                "pass on_duplicate=\"keep_last\"",
+            );
+        }
+        if self.keep_tombstones && self.delete_where.is_none() {
+            return bad("`keep_tombstones` goes with `delete_where`", "name the column");
+        }
+        Ok(())
+    }
+}
+
+/// A column as a shell knows it: one leaf, whose values have keys.
+pub trait MarkColumn {
+    /// The shape of its keys.
+    fn shape(&self) -> &KeyShape;
+    /// The Arrow type of its values.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the schema lacks it.
+    fn data_type(&self) -> Result<DataType>;
+}
+
+/// What is dropped, and where it says so.
+#[derive(Clone, Debug)]
+pub struct Drops<C> {
+    /// Who stays.
+    pub rule: DropRule,
+    /// Which rows delete their key.
+    pub deletes: Option<Condition<C>>,
+    /// Which rows are past their retention.
+    pub expired: Option<Condition<C>>,
+    /// The versions of rows.
+    pub version: Option<C>,
+}
+
+impl<C: MarkColumn> Drops<C> {
+    /// What `options` ask for; `None` when every row stays. `find` finds the one column of an order.
+    ///
+    /// # Errors
+    /// Those of `find`, and [`Kind::InvalidArgument`] for a condition that cannot be read or does not
+    /// go with the sort order.
+    pub fn find(
+        options: &DropOptions,
+        order: &SortOrder,
+        find: impl Fn(&SortOrder) -> Result<C>,
+    ) -> Result<Option<Self>> {
+        if options.keeps_all() {
+            return Ok(None);
+        }
+        if order.is_empty() {
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                "without a sort order all rows are equal",
+            )
+            .with_hint("name the key columns with sort_by to drop rows by their keys"));
+        }
+        let column = |name: &str, nulls: Nulls| find(&named(name, nulls)?);
+        let deletes = options.delete_where.as_ref().map(|name| -> Result<_> {
+            let column = column(name, Nulls::First)?;
+            if column.shape().columns().iter().any(|column| column.ty != KeyType::Boolean) {
+                return Err(Error::new(Kind::InvalidArgument, "`delete_where` is not boolean")
+                    .with_column(name.as_str()));
+            }
+            let yes: ArrayRef = Arc::new(BooleanArray::from(vec![true]));
+            let value = encode_arrow(column.shape(), &[yes])?.to_bytes(column.shape(), 0);
+            Ok(Condition { column, operator: Operator::Equal, value })
+        });
+        let version = options.version_by.as_ref().map(|name| column(name, Nulls::First));
+        let expired = options.drop_where.as_ref().map(|text| {
+            let (name, operator, value) = parse(text)?;
+            // Nulls stand where the comparison is false.
+            let nulls = match operator {
+                Operator::Less | Operator::LessOrEqual => Nulls::Last,
+                _ => Nulls::First,
+            };
+            let asked = named(name, nulls)?;
+            let column = find(&asked)?;
+            let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
+            if !asked.columns().iter().all(|column| is_key(&column.path)) {
+                return Err(Error::new(
+                    Kind::InvalidArgument,
+                    "`drop_where` is about a key column",
+                )
+                .with_column(name)
+                .with_hint("rows of one key go or stay together: name a column of sort_by"));
+            }
+            let value = literal(value, &column.data_type()?)
+                .and_then(|value| encode_arrow(column.shape(), &[value]))
+                .map_err(|e| e.with_column(name))?
+                .to_bytes(column.shape(), 0);
+            Ok(Condition { column, operator, value })
+        });
+        let version = version.transpose()?;
+        let rule = DropRule {
+            on_duplicate: options.on_duplicate,
+            version: version.as_ref().map(|version| version.shape().clone()),
+            keeps_tombstones: options.keep_tombstones,
+        };
+        let (deletes, expired) = (deletes.transpose()?, expired.transpose()?);
+        Ok(Some(Self { rule, deletes, expired, version }))
+    }
+}
+
+/// A comparison of one column with one value.
+#[derive(Clone, Debug)]
+pub struct Condition<C> {
+    /// The column.
+    pub column: C,
+    operator: Operator,
+    /// The value's key.
+    value: Vec<u8>,
+}
+
+impl<C> Condition<C> {
+    /// For which of some rows the condition holds, by the keys of its column.
+    #[must_use]
+    pub fn holds(&self, keys: &Keys) -> Vec<bool> {
+        match keys {
+            Keys::Packed(keys) => {
+                let value = pack(&self.value);
+                keys.iter().map(|key| self.operator.holds(key, &value)).collect()
+            }
+            Keys::Bytes(keys) => {
+                let value = self.value.as_slice();
+                (0..keys.len()).map(|row| self.operator.holds(keys.get(row), value)).collect()
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operator {
+    Less,
+    LessOrEqual,
+    Equal,
+    GreaterOrEqual,
+    Greater,
+}
+
+impl Operator {
+    fn holds<T: Ord + ?Sized>(self, key: &T, value: &T) -> bool {
+        match self {
+            Self::Less => key < value,
+            Self::LessOrEqual => key <= value,
+            Self::Equal => key == value,
+            Self::GreaterOrEqual => key >= value,
+            Self::Greater => key > value,
+        }
+    }
+}
+
+/// Longer ones first: `<` begins `<=`.
+const OPERATORS: [(&str, Operator); 6] = [
+    ("<=", Operator::LessOrEqual),
+    (">=", Operator::GreaterOrEqual),
+    ("==", Operator::Equal),
+    ("<", Operator::Less),
+    (">", Operator::Greater),
+    ("=", Operator::Equal),
+];
+
+/// The one column that `name` names, ascending.
+fn named(name: &str, nulls: Nulls) -> Result<SortOrder> {
+    let named = SortOrder::try_parse(name)?;
+    let mut columns = named.columns().to_vec();
+    let ([column], true) = (columns.as_mut_slice(), !name.trim_start().starts_with('-')) else {
+        return Err(Error::new(Kind::InvalidArgument, "this names no single column").with_got(name));
+    };
+    (column.descending, column.nulls) = (false, nulls);
+    SortOrder::try_new(columns)
+}
+
+/// Column, operator and value of a condition.
+fn parse(text: &str) -> Result<(&str, Operator, &str)> {
+    let mut in_quotes = false;
+    for (at, letter) in text.char_indices() {
+        in_quotes ^= letter == '"';
+        let found = OPERATORS.iter().find(|(sign, _)| !in_quotes && text[at..].starts_with(sign));
+        if let Some((sign, operator)) = found {
+            let (name, value) = (text[..at].trim(), text[at + sign.len()..].trim());
+            if !name.is_empty() && !value.is_empty() {
+                return Ok((name, *operator, value));
+            }
+            break;
+        }
+    }
+    Err(Error::new(Kind::InvalidArgument, "`drop_where` is no comparison")
+        .with_got(text)
+        .with_hint("write a key column, one of < <= = >= >, and a value: timestamp < 1700000000"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_are_a_column_an_operator_and_a_value() {
+        let read = |text: &'static str| parse(text).map(|(name, _, value)| (name, value)).ok();
+        assert_eq!(read("ts<5"), Some(("ts", "5")));
+        assert_eq!(read(" ts >= '2024-01-01 00:00' "), Some(("ts", "'2024-01-01 00:00'")));
+        assert_eq!(read("\"a<b\".c == x"), Some(("\"a<b\".c", "x")));
+        assert_eq!(read("ts"), None);
+        assert_eq!(read("< 5"), None);
+        assert_eq!(read("ts <"), None);
+        let (_, operator, _) = parse("ts <= 5").unwrap();
+        assert!(matches!(operator, Operator::LessOrEqual));
+    }
+
+    #[test]
+    fn a_condition_holds_for_packed_keys_as_for_bytes() {
+        let bytes: Vec<[u8; 2]> = vec![[0, 0], [1, 0], [1, 1], [2, 0]];
+        let packed = Keys::Packed(bytes.iter().map(|key| pack(key)).collect());
+        let mut long = crate::key::KeyBytes::default();
+        bytes.iter().for_each(|key| long.push(key));
+        let long = Keys::Bytes(long);
+        for (sign, expected) in [
+            ("<", [true, true, false, false]),
+            ("<=", [true, true, true, false]),
+            ("==", [false, false, true, false]),
+            (">=", [false, false, true, true]),
+            (">", [false, false, false, true]),
+        ] {
+            let operator = OPERATORS.iter().find(|(name, _)| *name == sign).unwrap().1;
+            let condition = Condition { column: (), operator, value: vec![1, 1] };
+            assert_eq!(condition.holds(&packed), expected);
+            assert_eq!(condition.holds(&long), expected);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! What is read of every batch besides its columns: keys, and the marks of rows that may be dropped.
+//!
+//! ```text
+//! batch ─▶ arrays once ─▶ encode slice by slice ─▶ keys of 4096 rows, their marks
+//! ```
+//!
+//! # Invariants
+//! Marks are those of the rows of the keys beside them.
+//!
+//! # Cost
+//! A column of a condition or of versions is encoded as a sort column is, and held no longer than keys.
+//!
+//! # Not here
+//! What conditions mean and who stays (`crate::plan`).
+
+use arrow_array::ArrayRef;
+use arrow_schema::{DataType, Schema};
+
+use super::Options;
+use super::key::KeyColumns;
+use crate::Result;
+use crate::key::{KeyShape, Keys};
+use crate::plan::{Condition, Drops, MarkColumn, Marks};
+
+/// The sort columns, and what says which rows are dropped.
+pub(super) struct Wanted {
+    pub(super) key: KeyColumns,
+    pub(super) drops: Option<Drops<KeyColumns>>,
+}
+
+/// The arrays of these columns in a batch.
+pub(super) struct Arrays {
+    keys: Vec<ArrayRef>,
+    deletes: Vec<ArrayRef>,
+    expired: Vec<ArrayRef>,
+    version: Vec<ArrayRef>,
+}
+
+impl MarkColumn for KeyColumns {
+    fn shape(&self) -> &KeyShape {
+        &self.shape
+    }
+
+    fn data_type(&self) -> Result<DataType> {
+        Ok(self.types.first().cloned().unwrap_or(DataType::Null))
+    }
+}
+
+impl Wanted {
+    /// # Errors
+    /// [`UnknownColumn`](crate::Kind::UnknownColumn),
+    /// [`UnsupportedKey`](crate::Kind::UnsupportedKey), and what [`Drops::find`] refuses.
+    pub(super) fn find(options: &Options, schema: &Schema) -> Result<Self> {
+        options.drops.check()?;
+        let key = KeyColumns::try_new(&options.order, schema)?;
+        let find = |named: &_| KeyColumns::try_new(named, schema);
+        let drops = Drops::find(&options.drops, &options.order, find)?;
+        Ok(Self { key, drops })
+    }
+
+    /// What is read of a batch with these columns.
+    pub(super) fn arrays(&self, columns: &[ArrayRef]) -> Result<Arrays> {
+        let of = |wanted: Option<&KeyColumns>| {
+            wanted.map_or_else(|| Ok(Vec::new()), |wanted| wanted.arrays(columns))
+        };
+        let drops = self.drops.as_ref();
+        Ok(Arrays {
+            keys: self.key.arrays(columns)?,
+            deletes: of(drops.and_then(|drops| Some(&drops.deletes.as_ref()?.column)))?,
+            expired: of(drops.and_then(|drops| Some(&drops.expired.as_ref()?.column)))?,
+            version: of(drops.and_then(|drops| drops.version.as_ref()))?,
+        })
+    }
+
+    /// The keys of `len` rows from row `start` on.
+    pub(super) fn keys(&self, arrays: &Arrays, start: usize, len: usize) -> Result<Keys> {
+        self.key.encode(&arrays.keys, start, len)
+    }
+
+    /// The marks of `len` rows from row `start` on; none when every row stays.
+    pub(super) fn marks(&self, arrays: &Arrays, start: usize, len: usize) -> Result<Option<Marks>> {
+        let Some(drops) = &self.drops else { return Ok(None) };
+        let holds = |condition: &Option<Condition<KeyColumns>>, of: &[ArrayRef]| {
+            let Some(condition) = condition else { return Ok(Vec::new()) };
+            Ok(condition.holds(&condition.column.encode(of, start, len)?))
+        };
+        let version = drops.version.as_ref();
+        Ok(Some(Marks {
+            deletes: holds(&drops.deletes, &arrays.deletes)?,
+            expired: holds(&drops.expired, &arrays.expired)?,
+            versions: version.map(|v| v.encode(&arrays.version, start, len)).transpose()?,
+        }))
+    }
+}
