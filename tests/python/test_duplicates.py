@@ -205,6 +205,8 @@ def test_all_rows_may_go(tmp_path):
     report = plait.merge(path, tmp_path / "o", sort_by="k, n", drop_where="n >= 0", target_rows=2)
     assert report.rows_out == 0 and report.rows_dropped == {"expired": 5}
     assert sum(pq.read_table(output.path).num_rows for output in report.outputs) == 0
+    report = plait.merge(path, tmp_path / "o.parquet", sort_by="k, n", drop_where="n >= 0")
+    assert report.rows_out == 0 and pq.read_schema(tmp_path / "o.parquet").equals(SCHEMA)
 
 
 @pytest.mark.parametrize(

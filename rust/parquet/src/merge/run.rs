@@ -295,8 +295,10 @@ impl Writer<'_> {
     }
 
     fn finish(mut self) -> Result<Made> {
-        let is_empty = self.prepared.frame.plan.sources.iter().all(|source| source.rows == 0);
-        if self.made.outputs.is_empty() && is_empty && self.options.empty_output {
+        let plan = self.prepared.frame.plan;
+        // Of several outputs, those whose rows were all dropped are not missed.
+        let is_wanted = plan.outputs == 1 || plan.sources.iter().all(|source| source.rows == 0);
+        if self.made.outputs.is_empty() && is_wanted && self.options.empty_output {
             let output = self.new_output()?;
             self.close(output)?;
         }
