@@ -21,7 +21,6 @@ use std::time::SystemTime;
 use plait_core::key::SortOrder;
 use plait_core::policy::{File, Policy, SizeTiered, choose};
 use plait_core::run::SourceId;
-use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +28,7 @@ use crate::context::Context;
 use crate::files::open_sources;
 use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
+use crate::schema::Unite;
 use crate::source::Source;
 use crate::store::table::{FOLDER, Manifest};
 use crate::store::{Location, Stores};

@@ -29,7 +29,8 @@ use crate::{Error, Kind, Result};
 /// use arrow_schema::{DataType, TimeUnit};
 /// use plait_core::key::literal;
 /// let seconds = DataType::Timestamp(TimeUnit::Second, None);
-/// assert_eq!(literal("86400", &seconds)?, literal("'1970-01-02'", &seconds)?);
+/// let (number, text) = (literal("86400", &seconds)?, literal("'1970-01-02'", &seconds)?);
+/// assert_eq!(&number, &text);
 /// assert!(literal("soon", &seconds).is_err());
 /// # Ok::<(), plait_core::Error>(())
 /// ```

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! A null neither deletes nor expires, and is the lowest version. Files and streams are asked in the
+//! A null neither deletes nor expires, and is the lowest version. Files and tables in memory are asked in the
 //! same words: only how a column is found and read is theirs.
 //!
 //! # Cost

@@ -10,7 +10,7 @@
 //! Only [`Runs`](crate::run::Runs) and [`Steps`](crate::steps::Steps) come out. Neither keys nor runs of a whole source are held.
 //!
 //! # Not here
-//! Reading keys, copying rows: `plait_parquet` and `stream`.
+//! Reading keys and copying rows: whoever drives the merge.
 
 mod batch;
 mod coded;

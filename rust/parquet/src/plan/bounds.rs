@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use plait_core::Result;
 use plait_core::key::{KeyValue, SortOrder, decode};
-use plait_core::stream::Unite;
 
 use super::entries::{Knots, told_keys};
 use super::value::KeysFrom;
@@ -16,7 +15,7 @@ use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{key_leaves, unsorted};
-use crate::schema::reconcile;
+use crate::schema::{Unite, reconcile};
 use crate::source::Source;
 
 /// What is known of a source with rows: its first and last key at least.

@@ -15,12 +15,11 @@ use parquet::file::metadata::FileMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use plait_core::run::SourceId;
-use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 
 use super::value::KeyBase64;
 use crate::page::unwrap_error;
-use crate::schema::{Reconciled, reconcile};
+use crate::schema::{Reconciled, Unite, reconcile};
 use crate::source::Source;
 use crate::store::Store;
 

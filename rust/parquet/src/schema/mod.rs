@@ -34,6 +34,7 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 pub use adapt::{Cast, DecimalForm, LeafAdapter, LevelMap};
 pub use key::{key_leaf, key_type};
 pub use metadata::{MetadataConflict, describes_one_file};
+pub use plait_core::stream::Unite;
 pub use reconcile::reconcile;
 
 /// One schema for all sources.
