@@ -26,7 +26,6 @@ use parquet::arrow::arrow_reader::{
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
-use parquet::file::statistics::Statistics;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use plait_core::{Error, Kind, Result};
 
@@ -125,25 +124,6 @@ impl FileLayer {
             file_start = file_end;
         }
         pieces
-    }
-
-    /// Whether footers say that `leaf` has a value in every row of `range`: then whatever is above it is
-    /// there, too. A list may be empty without a null, so that repeated leaves never say it.
-    pub(super) fn is_whole(&self, leaf: usize, range: Range<u64>) -> bool {
-        let first = self.spans.partition_point(|span| span.start + span.rows <= range.start);
-        let spans = self.spans.iter().skip(first).take_while(|span| span.start < range.end);
-        let mut end = range.start;
-        for span in spans {
-            let Some(source) = self.files.get(span.file) else { return false };
-            let Ok(chunk) = source.chunk(span.row_group, leaf) else { return false };
-            let nulls = chunk.statistics().and_then(Statistics::null_count_opt);
-            let is_flat = chunk.column_descr().max_rep_level() == 0;
-            if !is_flat || nulls != Some(0) || u64::try_from(chunk.num_values()) != Ok(span.rows) {
-                return false;
-            }
-            end = span.start + span.rows;
-        }
-        end >= range.end
     }
 
     /// Stored bytes of one leaf.

@@ -170,7 +170,7 @@ fn first_place(node: &Node, plan: &Plan) -> Option<usize> {
 }
 
 /// Leaves of the field at `places` of a file: the first, and how many.
-pub(super) fn leaf_range(file: &FileLayer, places: &[usize]) -> Result<(usize, usize)> {
+fn leaf_range(file: &FileLayer, places: &[usize]) -> Result<(usize, usize)> {
     let source = file.files.first().ok_or_else(lost)?;
     let mut level = source.meta.file_metadata().schema_descr().root_schema();
     let mut first = 0;

@@ -12,8 +12,7 @@
 //!
 //! # Cost
 //! One page where bytes are copied; the encoded leaves of one column of one row group where a struct
-//! is made anew. Where footers say that a leaf of a struct has no nulls, nothing is decoded to find
-//! where the struct is; else its smallest leaf is.
+//! is made anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +28,7 @@ use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
 use super::layer::{Columns, FileLayer};
-use super::shape::{Root, Shape, leaf_range, witness_leaf};
+use super::shape::{Root, Shape, witness_leaf};
 use crate::chunk;
 use crate::context::Context;
 use crate::leaf::OutputLeaf;
@@ -192,10 +191,6 @@ impl Writer<'_> {
         let places = &self.plan.layers[layer].structs[of];
         let file = self.layer(layer);
         let names = names(&self.plan.layers[layer].schema, places);
-        let (first, count) = leaf_range(file, places)?;
-        if (first..first + count).any(|leaf| file.is_whole(leaf, start..start + rows)) {
-            return Ok(None);
-        }
         let leaf = witness_leaf(file, places)?;
         let reader = file.reader(Columns::Leaves(vec![leaf]), start..start + rows, self.context)?;
         let mut bits = BooleanBufferBuilder::new(0);
