@@ -28,8 +28,6 @@ mod run_end;
 mod select;
 mod size;
 #[cfg(test)]
-mod slow;
-#[cfg(test)]
 mod tests;
 mod types;
 

@@ -10,6 +10,8 @@ use arrow_buffer::{MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{Field, TimeUnit, UnionFields};
 use proptest::prelude::*;
 
+mod slow;
+
 use super::gather::Limits;
 use super::*;
 use crate::run::SourceId;

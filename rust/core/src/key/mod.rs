@@ -15,21 +15,17 @@
 mod arrow;
 mod column;
 mod decode;
-#[cfg(test)]
-mod examples;
 mod keys;
-#[cfg(test)]
-mod laws;
 mod literal;
 mod number;
 mod order;
 mod quickwit;
 mod range;
 mod ranks;
-#[cfg(test)]
-mod ranks_laws;
 mod shape;
 mod target;
+#[cfg(test)]
+mod tests;
 
 pub use arrow::encode_arrow;
 pub use column::{Column, Packing, Values, encode};

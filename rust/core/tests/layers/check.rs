@@ -36,7 +36,11 @@ pub(crate) fn own_code(src: &Path) -> Vec<(PathBuf, String)> {
             }
         }
     }
-    files.retain(|(path, _)| !tests.contains(path));
+    // So are the modules of its own, in the folder of its name.
+    let is_test = |path: &Path| {
+        path.ancestors().any(|above| tests.contains(&above.with_extension("rs")))
+    };
+    files.retain(|(path, _)| !is_test(path));
     files.sort();
     files
         .into_iter()

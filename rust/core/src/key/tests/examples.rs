@@ -6,7 +6,7 @@ use super::laws::{column, encode_dense, shape};
 use super::*;
 use crate::Kind;
 
-const FORMAT: &str = include_str!("../../../../docs/formats/key.md");
+const FORMAT: &str = include_str!("../../../../../docs/formats/key.md");
 
 /// Lines of the format's examples: columns, values, `→`, bytes.
 fn examples() -> Vec<&'static str> {
