@@ -64,6 +64,28 @@ def test_cut_on_keeps_leading_columns_together(deal, events, tmp_path, read_rows
     assert names == [{"a"}, {"b"}, {"c"}, {"d"}, {None}]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "outputs", "expected"),
+    [
+        ([6, 1, 1], 3, [6, 1, 1]),
+        ([1, 1, 6], 3, [1, 1, 6]),
+        ([1, 6, 1], 3, [1, 6, 1]),
+        ([4, 4, 4, 4], 2, [8, 8]),
+        ([3, 3], 5, [3, 3]),
+        ([9], 4, [9]),
+    ],
+)
+def test_as_many_outputs_as_asked_whatever_the_size_of_groups(tmp_path, sizes, outputs, expected):
+    rows = [(a, b) for a, size in enumerate(sizes) for b in range(size)]
+    for i in range(2):
+        a, b = zip(*rows[i::2], strict=True)
+        pq.write_table(pa.table({"a": a, "b": b}), tmp_path / f"{i}.parquet")
+    report = plait.merge(
+        tmp_path / "*.parquet", tmp_path / "out", sort_by="a, b", outputs=outputs, cut_on=1
+    )
+    assert [output.rows for output in report.outputs] == expected
+
+
 def test_the_empty_order_concatenates(deal, events, tmp_path, read_rows):
     paths = deal(events, 3)
     report = plait.merge(list(reversed(paths)), tmp_path / "all.parquet", sort_by=[])

@@ -238,10 +238,6 @@ impl Duplicates {
         std::mem::take(&mut self.samples)
     }
 
-    pub(super) fn start_output(&mut self) {
-        self.rows = 0;
-    }
-
     pub(super) fn memory_size(&self) -> usize {
         self.marks.iter().map(|(_, marks)| marks.memory_size()).sum()
     }
@@ -249,7 +245,7 @@ impl Duplicates {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ask, CutRule, Windows};
+    use super::super::{Ask, WindowRule, Windows};
     use super::*;
     use crate::key::{KeyColumn, KeyType, Nulls};
     use proptest::prelude::*;
@@ -301,13 +297,13 @@ mod tests {
         (kept, dropped)
     }
 
-    /// What stays, what does not, and the rows of every output.
-    type Sifted = (Vec<(u32, u64)>, Dropped, Vec<u64>);
+    /// What stays, and what does not.
+    type Sifted = (Vec<(u32, u64)>, Dropped);
 
     fn fast(
         sources: &[Vec<Row>],
         rule: DropRule,
-        (cut, batch): (CutRule, usize),
+        (cut, batch): (WindowRule, usize),
         rows_max: u64,
     ) -> Result<Sifted, Clash> {
         let every = cut.sample_every;
@@ -316,7 +312,7 @@ mod tests {
         windows.drop_rows(rule);
         windows.set_rows_max(rows_max);
         let mut given = vec![0; sources.len()];
-        let (mut rows, mut sizes, mut start) = (Vec::new(), vec![0], 0);
+        let mut rows = Vec::new();
         loop {
             match windows.next().unwrap() {
                 Ask::Keys(s) => {
@@ -358,18 +354,13 @@ mod tests {
                         words = &words[used..];
                     }
                     for (row, key) in &window.samples {
-                        let (s, i) = rows[start + *row as usize];
+                        let (s, i) = rows[*row as usize];
                         let expected = packed(sources[s as usize][i as usize].0);
                         assert_eq!(row % every, 0);
                         assert_eq!(key, &expected.to_be_bytes()[..5]);
                     }
-                    *sizes.last_mut().unwrap() += window.steps.rows();
-                    if window.ends_output {
-                        sizes.push(0);
-                        start = rows.len();
-                    }
                 }
-                Ask::Done => return Ok((rows, windows.dropped(), sizes)),
+                Ask::Done => return Ok((rows, windows.dropped())),
             }
         }
     }
@@ -386,10 +377,10 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(1000))]
         #[test]
-        fn one_row_of_every_key_stays_wherever_windows_and_outputs_end(
+        fn one_row_of_every_key_stays_wherever_windows_end(
             sources in sources(), policy in 0usize..3, versioned in any::<bool>(),
             keeps_tombstones in any::<bool>(), batch in 1usize..5, rows_max in 1u64..6,
-            target_rows in prop_oneof![Just(u64::MAX), 1u64..6], deletes in any::<bool>(),
+            deletes in any::<bool>(),
         ) {
             let on_duplicate =
                 [OnDuplicate::KeepAll, OnDuplicate::KeepFirst, OnDuplicate::KeepLast][policy];
@@ -400,18 +391,12 @@ mod tests {
             let version = (versioned && on_duplicate == OnDuplicate::KeepLast).then(|| shape("v"));
             let rule = DropRule { on_duplicate, version, keeps_tombstones };
             let rows = sources.iter().map(|rows| rows.len() as u64).sum();
-            let cut = CutRule {
-                target_rows, cut_columns: 1, rows, sample_every: 2, ..CutRule::default()
-            };
+            let cut = WindowRule { rows, sample_every: 2, ..WindowRule::default() };
             let (expected, dropped) = slow(&sources, &rule);
-            let (found, counted, sizes) = fast(&sources, rule, (cut, batch), rows_max).unwrap();
+            let (found, counted) = fast(&sources, rule, (cut, batch), rows_max).unwrap();
             prop_assert_eq!(&found, &expected);
             prop_assert_eq!(counted, dropped);
             prop_assert_eq!(counted.rows() + found.len() as u64, rows);
-            if on_duplicate != OnDuplicate::KeepAll && target_rows < u64::MAX {
-                let full = sizes.iter().rev().skip(2).all(|size| *size <= target_rows);
-                prop_assert!(full, "{sizes:?}");
-            }
         }
     }
 
@@ -420,7 +405,7 @@ mod tests {
         let row = |key| (key, 0, false, false);
         let sources = [vec![row(1), row(4)], vec![row(2), row(4)]];
         let rule = || DropRule { on_duplicate: OnDuplicate::Error, ..DropRule::default() };
-        let cut = || CutRule { target_rows: u64::MAX, rows: 4, ..CutRule::default() };
+        let cut = || WindowRule { rows: 4, ..WindowRule::default() };
         let clash = fast(&sources, rule(), (cut(), 2), 9).unwrap_err();
         assert_eq!((clash.before, clash.after), ((SourceId(0), 1), (SourceId(1), 1)));
         let fine = [vec![row(1)], vec![row(2)]];

@@ -124,13 +124,6 @@ impl Merge {
         self.duplicates().map(Duplicates::take_samples).unwrap_or_default()
     }
 
-    /// Counts rows of the output from 0 again.
-    pub fn start_output(&mut self) {
-        if let Some(duplicates) = self.duplicates() {
-            duplicates.start_output();
-        }
-    }
-
     /// Bytes held for marks.
     #[must_use]
     pub fn memory_size(&mut self) -> usize {

@@ -25,4 +25,4 @@ pub use drops::{Condition, DropOptions, Drops, MarkColumn};
 pub use duplicates::{Clash, DropRule, Dropped, Marks, OnDuplicate};
 pub use loser_tree::{Disorder, Step};
 pub use merge::Merge;
-pub use window::{Ask, CutRule, Window, Windows};
+pub use window::{Ask, Window, WindowRule, Windows};

@@ -37,9 +37,8 @@ pub(crate) fn own_code(src: &Path) -> Vec<(PathBuf, String)> {
         }
     }
     // So are the modules of its own, in the folder of its name.
-    let is_test = |path: &Path| {
-        path.ancestors().any(|above| tests.contains(&above.with_extension("rs")))
-    };
+    let is_test =
+        |path: &Path| path.ancestors().any(|above| tests.contains(&above.with_extension("rs")));
     files.retain(|(path, _)| !is_test(path));
     files.sort();
     files

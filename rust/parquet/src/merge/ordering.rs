@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plait_core::plan::{Ask, CutRule, Disorder, Dropped, Merge, Step, Window, Windows};
+use plait_core::plan::{Ask, Disorder, Dropped, Merge, Step, Window, WindowRule, Windows};
 use plait_core::run::{Runs, SourceId};
 use plait_core::{Error, Kind, Result};
 
@@ -109,7 +109,7 @@ impl<'a> Ordering<'a> {
         context: &'a Context,
     ) -> Result<Self> {
         let started = Instant::now();
-        let rule = cut_rule(prepared, options);
+        let rule = window_rule(prepared, options);
         let check_order = !options.assume_sorted;
         let shape = prepared.keys.read_shape().clone();
         let mut windows = Windows::new(shape, prepared.sources.len(), rule, check_order);
@@ -313,7 +313,7 @@ impl<'a> Ordering<'a> {
         let prepared = self.prepared;
         let last_row = start + rows - 1;
         let last = key_at(&source, &prepared.keys, last_row, &prepared.cache, self.context)?;
-        if !self.windows.can_copy(id, rows, &last)? {
+        if !self.windows.can_copy(id, &last)? {
             self.windows.enter(id);
             return Ok(());
         }
@@ -364,22 +364,17 @@ impl<'a> Ordering<'a> {
         let rows_max = (by_bytes.max(1.0) as u64)
             .min(self.options.row_group_rows)
             .min(self.prepared.budget.window_rows);
-        // Equal row groups instead of full ones and a small rest; the last one may take the rest of
-        // a cut key.
-        let left = self.windows.rows_until_cut().max(1);
+        // Equal row groups instead of full ones and a small rest.
+        let left = self.windows.rows_left().max(1);
         let groups = left.div_ceil(rows_max);
         self.windows.set_rows_max(if groups == 1 { rows_max } else { left.div_ceil(groups) });
     }
 }
 
-/// How row groups end. There is one output: the plan has cut the others off.
-fn cut_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> CutRule {
-    CutRule {
-        outputs: 0,
-        target_rows: u64::MAX,
-        cut_columns: 0,
+/// How row groups end.
+fn window_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> WindowRule {
+    WindowRule {
         align_columns: options.align_row_groups,
-        largest_cut_keys: Vec::new(),
         rows: prepared.all_rows(),
         owner_rows: match options.copy_tiers.contains(&Tier::Page) {
             true => (options.page_rows / 2).max(OWNER_ROWS_MIN),
