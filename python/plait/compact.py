@@ -13,11 +13,11 @@ from typing import Any, Literal, SupportsIndex
 from plait import _native
 from plait._api import CHOICES as _MERGE_CHOICES
 from plait._api import Path, _call, _count, _flag, _path, _size
+from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 from plait.plan import plan
-from plait.report import _files, _PrintedReport, _Report
 from plait.sizes import Size
 
 __all__ = ["CompactReport", "CompactedGroup", "ExpireReport", "Skipped", "compact", "expire"]

@@ -21,9 +21,10 @@ from plait._api import (
     _size,
 )
 from plait._native import Stream
+from plait._report import _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
-from plait.report import TIERS, Copied, _PrintedReport, _Report
+from plait.report import TIERS, Copied
 from plait.sizes import Size
 
 FieldPath = str | Sequence[str]

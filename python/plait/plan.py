@@ -29,19 +29,11 @@ from plait._api import (
     _path,
     merge_options,
 )
+from plait._report import _files, _PrintedReport, _Report, _sorted_by
 from plait._text import Page, Table, human_bytes, human_key
 from plait.errors import InvalidArgument
 from plait.order import SortBy
-from plait.report import (
-    TIERS,
-    MergeReport,
-    MetadataConflict,
-    Overlap,
-    _files,
-    _PrintedReport,
-    _Report,
-    _sorted_by,
-)
+from plait.report import TIERS, MergeReport, MetadataConflict, Overlap
 from plait.sizes import Size
 
 if TYPE_CHECKING:

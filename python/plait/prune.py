@@ -9,7 +9,7 @@ from typing import Any
 
 from plait import _api
 from plait.errors import InvalidArgument
-from plait.report import ZoneColumn
+from plait.inspected import ZoneColumn
 
 _EPOCH = dt.date(1970, 1, 1)
 

@@ -6,21 +6,17 @@ notebooks). `from_dict` ignores keys it does not know, so reports of later versi
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import types
-import typing
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from functools import cache
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from plait import _picture
+from plait._report import _files, _PrintedReport, _Report, _sorted_by, _yes
 from plait._text import Page, Table, human_bytes, human_key
+from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from typing_extensions import Self
 
 __all__ = [
     "Against",
@@ -38,39 +34,11 @@ __all__ = [
     "Times",
     "VerifiedFile",
     "VerifyReport",
+    "ZoneColumn",
 ]
 
 # Copy tiers, cheapest first.
 TIERS = ("chunk", "page", "dict", "value")
-
-
-class _Report:
-    """Reads from and writes to plain dictionaries."""
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
-        """Builds the report from what `to_dict` gave, or from parsed JSON."""
-        report: Self = _build(cls, data)
-        return report
-
-    def to_dict(self) -> dict[str, Any]:
-        """The report as dictionaries, lists, text and numbers, ready for `json.dumps`."""
-        plain: dict[str, Any] = _plain(self)
-        return plain
-
-
-class _PrintedReport(_Report, ABC):
-    """Also prints itself."""
-
-    @abstractmethod
-    def _page(self) -> Page:
-        """What is printed."""
-
-    def __str__(self) -> str:
-        return self._page().text()
-
-    def _repr_html_(self) -> str:
-        return self._page().html()
 
 
 @dataclass(frozen=True)
@@ -130,7 +98,7 @@ class OutputReport(_Report):
     sha256: str | None = None
     oversized: bool = False
     span: tuple[int, ...] | None = None
-    tiers: dict[str, int] = dataclasses.field(default_factory=dict)
+    tiers: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -235,7 +203,7 @@ class MergeReport(_PrintedReport):
     metadata_conflicts: tuple[MetadataConflict, ...]
     time: Times
     memory: Memory
-    metrics: Metrics = dataclasses.field(default_factory=Metrics)
+    metrics: Metrics = field(default_factory=Metrics)
     assumed_sorted: bool = False
     content_hash: str | None = None
     warnings: tuple[str, ...] = ()
@@ -388,226 +356,3 @@ class VerifyReport(_PrintedReport):
             facts=tuple(facts),
             remarks=tuple(f"problem: {problem}" for problem in self.problems),
         )
-
-
-@dataclass(frozen=True)
-class ColumnReport(_Report):
-    """One column chunk: its types, encodings, sizes in bytes, pages and statistics."""
-
-    path: str
-    physical_type: str
-    logical_type: str | None
-    codec: str
-    encodings: tuple[str, ...]
-    bytes: int
-    compressed_bytes: int
-    pages: int | None = None
-    page_bytes_max: int | None = None
-    page_rows_max: int | None = None
-    dictionary: bool = False
-    dictionary_bytes: int | None = None
-    null_count: int | None = None
-    min: str | None = None
-    max: str | None = None
-    bloom_filter: bool = False
-
-
-@dataclass(frozen=True)
-class ZoneColumn(_Report):
-    """The values of one column of a file, if they are few; see `plait.prune`.
-
-    Attributes:
-        type: `"text"`, `"bytes"` (written in base64), `"int"`, `"date"` (days since 1970-01-01) or
-            `"bool"`.
-        nulls: Whether there are nulls.
-        values: All distinct values, or `None` if they are many.
-        prefix_length: Characters of text or bytes of each value that are in `prefixes`.
-        prefixes: What the values begin with, all of it, where the values are many.
-    """
-
-    type: str
-    nulls: bool
-    values: tuple[Any, ...] | None = None
-    prefix_length: int | None = None
-    prefixes: tuple[Any, ...] | None = None
-
-
-@dataclass(frozen=True)
-class RowGroupReport(_Report):
-    """One row group: rows, sizes in bytes, columns; first and last key if there is an order."""
-
-    rows: int
-    bytes: int
-    compressed_bytes: int
-    columns: tuple[ColumnReport, ...]
-    key_min: tuple[str | None, ...] = ()
-    key_max: tuple[str | None, ...] = ()
-
-
-@dataclass(frozen=True)
-class FileReport(_PrintedReport):
-    """What a file says about itself.
-
-    Attributes:
-        path: Where it is.
-        bytes: Its size.
-        rows: Number of rows.
-        created_by: The program that wrote it.
-        sort_by: The order it declares, if any.
-        key_min: First key, one text per column of that order, `None` for a null.
-        key_max: Last key.
-        metadata: Footer entries; long ones are cut.
-        schema: The schema as text.
-        row_groups: One entry per row group.
-        sorted: Whether the rows are in that order, with `check_order`.
-        unsorted_row: The first row that is not.
-        zone_map: Columns whose values the footer lists, by path; `None` if Plait did not write it.
-    """
-
-    path: str
-    bytes: int
-    rows: int
-    created_by: str | None
-    sort_by: str | None
-    key_min: tuple[str | None, ...]
-    key_max: tuple[str | None, ...]
-    metadata: dict[str, str]
-    schema: str
-    row_groups: tuple[RowGroupReport, ...]
-    sorted: bool | None = None
-    unsorted_row: int | None = None
-    zone_map: dict[str, ZoneColumn] | None = None
-
-    def _page(self) -> Page:
-        facts = [
-            ("created by", self.created_by or "unknown"),
-            ("sorted by", "not declared" if self.sort_by is None else self.sort_by or "nothing"),
-        ]
-        if self.key_min and self.key_max:
-            facts += [("first key", human_key(self.key_min)), ("last key", human_key(self.key_max))]
-        if self.sorted is not None:
-            where = "" if self.unsorted_row is None else f": row {self.unsorted_row:,} goes back"
-            facts.append(("sorted", _yes(self.sorted) + where))
-        facts += [(f"metadata {key}", _shortened(text)) for key, text in self.metadata.items()]
-        groups = Table(
-            ("group", "rows", "bytes", "stored", "first key", "last key"),
-            tuple(
-                (
-                    index,
-                    group.rows,
-                    group.bytes,
-                    group.compressed_bytes,
-                    human_key(group.key_min),
-                    human_key(group.key_max),
-                )
-                for index, group in enumerate(self.row_groups)
-            ),
-        )
-        columns = Table(
-            (
-                "group",
-                "column",
-                "type",
-                "codec",
-                "encodings",
-                "bytes",
-                "stored",
-                "pages",
-                "dictionary",
-                "nulls",
-                "range",
-            ),
-            tuple(
-                (
-                    index,
-                    column.path,
-                    column.logical_type or column.physical_type,
-                    column.codec,
-                    " ".join(column.encodings),
-                    column.bytes,
-                    column.compressed_bytes,
-                    _pages(column),
-                    _dictionary(column),
-                    "" if column.null_count is None else f"{column.null_count:,}",
-                    _range(column.min, column.max),
-                )
-                for index, group in enumerate(self.row_groups)
-                for column in group.columns
-            ),
-        )
-        return Page(
-            title=f"{self.path}: {self.rows:,} rows in {len(self.row_groups):,} row groups, "
-            f"{human_bytes(self.bytes)}",
-            tables=(groups, columns) if self.row_groups else (),
-            facts=tuple(facts),
-            remarks=(self.schema.rstrip(),),
-        )
-
-
-_SHOWN_CHARS_MAX = 60
-
-
-def _shortened(text: str) -> str:
-    line = text.replace("\n", " ")
-    return line if len(line) <= _SHOWN_CHARS_MAX else line[: _SHOWN_CHARS_MAX - 3] + "..."
-
-
-def _pages(column: ColumnReport) -> str:
-    if column.pages is None:
-        return ""
-    most = f", at most {column.page_rows_max:,} rows" if column.page_rows_max else ""
-    return f"{column.pages:,}{most}"
-
-
-def _dictionary(column: ColumnReport) -> str:
-    if column.dictionary_bytes is not None:
-        return human_bytes(column.dictionary_bytes)
-    return _yes(column.dictionary)
-
-
-def _range(low: str | None, high: str | None) -> str:
-    return "" if low is None or high is None else _shortened(f"{low} .. {high}")
-
-
-def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
-
-
-def _sorted_by(sort_by: str) -> str:
-    return f"sorted by {sort_by}" if sort_by else "in source order"
-
-
-def _yes(value: bool) -> str:  # noqa: FBT001 - the value is the point
-    return "yes" if value else "no"
-
-
-@cache
-def _hints(cls: type) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
-
-
-def _build(hint: Any, value: Any) -> Any:  # noqa: ANN401 - JSON on one side, type hints on the other
-    if value is None:
-        return None
-    if dataclasses.is_dataclass(hint):
-        hints = _hints(typing.cast("type", hint))
-        names = [field.name for field in dataclasses.fields(hint) if field.name in value]
-        return typing.cast("type", hint)(**{n: _build(hints[n], value[n]) for n in names})
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is types.UnionType or origin is typing.Union:
-        return _build(next(arg for arg in args if arg is not types.NoneType), value)
-    if origin is tuple:
-        return tuple(_build(args[0], item) for item in value)
-    if origin is dict:
-        return {key: _build(args[1], item) for key, item in value.items()}
-    return value
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - any field of any report
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return value

@@ -1,0 +1,194 @@
+"""What `inspect` tells of a file: row groups, column chunks, and the values its footer lists.
+
+FileReport ── row_groups: RowGroupReport ── columns: ColumnReport
+    └──────── zone_map: ZoneColumn, by path
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from plait._report import _PrintedReport, _Report, _yes
+from plait._text import Page, Table, human_bytes, human_key
+
+__all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
+
+
+@dataclass(frozen=True)
+class ColumnReport(_Report):
+    """One column chunk: its types, encodings, sizes in bytes, pages and statistics."""
+
+    path: str
+    physical_type: str
+    logical_type: str | None
+    codec: str
+    encodings: tuple[str, ...]
+    bytes: int
+    compressed_bytes: int
+    pages: int | None = None
+    page_bytes_max: int | None = None
+    page_rows_max: int | None = None
+    dictionary: bool = False
+    dictionary_bytes: int | None = None
+    null_count: int | None = None
+    min: str | None = None
+    max: str | None = None
+    bloom_filter: bool = False
+
+
+@dataclass(frozen=True)
+class ZoneColumn(_Report):
+    """The values of one column of a file, if they are few; see `plait.prune`.
+
+    Attributes:
+        type: `"text"`, `"bytes"` (written in base64), `"int"`, `"date"` (days since 1970-01-01) or
+            `"bool"`.
+        nulls: Whether there are nulls.
+        values: All distinct values, or `None` if they are many.
+        prefix_length: Characters of text or bytes of each value that are in `prefixes`.
+        prefixes: What the values begin with, all of it, where the values are many.
+    """
+
+    type: str
+    nulls: bool
+    values: tuple[Any, ...] | None = None
+    prefix_length: int | None = None
+    prefixes: tuple[Any, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RowGroupReport(_Report):
+    """One row group: rows, sizes in bytes, columns; first and last key if there is an order."""
+
+    rows: int
+    bytes: int
+    compressed_bytes: int
+    columns: tuple[ColumnReport, ...]
+    key_min: tuple[str | None, ...] = ()
+    key_max: tuple[str | None, ...] = ()
+
+
+@dataclass(frozen=True)
+class FileReport(_PrintedReport):
+    """What a file says about itself.
+
+    Attributes:
+        path: Where it is.
+        bytes: Its size.
+        rows: Number of rows.
+        created_by: The program that wrote it.
+        sort_by: The order it declares, if any.
+        key_min: First key, one text per column of that order, `None` for a null.
+        key_max: Last key.
+        metadata: Footer entries; long ones are cut.
+        schema: The schema as text.
+        row_groups: One entry per row group.
+        sorted: Whether the rows are in that order, with `check_order`.
+        unsorted_row: The first row that is not.
+        zone_map: Columns whose values the footer lists, by path; `None` if Plait did not write it.
+    """
+
+    path: str
+    bytes: int
+    rows: int
+    created_by: str | None
+    sort_by: str | None
+    key_min: tuple[str | None, ...]
+    key_max: tuple[str | None, ...]
+    metadata: dict[str, str]
+    schema: str
+    row_groups: tuple[RowGroupReport, ...]
+    sorted: bool | None = None
+    unsorted_row: int | None = None
+    zone_map: dict[str, ZoneColumn] | None = None
+
+    def _page(self) -> Page:
+        facts = [
+            ("created by", self.created_by or "unknown"),
+            ("sorted by", "not declared" if self.sort_by is None else self.sort_by or "nothing"),
+        ]
+        if self.key_min and self.key_max:
+            facts += [("first key", human_key(self.key_min)), ("last key", human_key(self.key_max))]
+        if self.sorted is not None:
+            where = "" if self.unsorted_row is None else f": row {self.unsorted_row:,} goes back"
+            facts.append(("sorted", _yes(self.sorted) + where))
+        facts += [(f"metadata {key}", _shortened(text)) for key, text in self.metadata.items()]
+        groups = Table(
+            ("group", "rows", "bytes", "stored", "first key", "last key"),
+            tuple(
+                (
+                    index,
+                    group.rows,
+                    group.bytes,
+                    group.compressed_bytes,
+                    human_key(group.key_min),
+                    human_key(group.key_max),
+                )
+                for index, group in enumerate(self.row_groups)
+            ),
+        )
+        columns = Table(
+            (
+                "group",
+                "column",
+                "type",
+                "codec",
+                "encodings",
+                "bytes",
+                "stored",
+                "pages",
+                "dictionary",
+                "nulls",
+                "range",
+            ),
+            tuple(
+                (
+                    index,
+                    column.path,
+                    column.logical_type or column.physical_type,
+                    column.codec,
+                    " ".join(column.encodings),
+                    column.bytes,
+                    column.compressed_bytes,
+                    _pages(column),
+                    _dictionary(column),
+                    "" if column.null_count is None else f"{column.null_count:,}",
+                    _range(column.min, column.max),
+                )
+                for index, group in enumerate(self.row_groups)
+                for column in group.columns
+            ),
+        )
+        return Page(
+            title=f"{self.path}: {self.rows:,} rows in {len(self.row_groups):,} row groups, "
+            f"{human_bytes(self.bytes)}",
+            tables=(groups, columns) if self.row_groups else (),
+            facts=tuple(facts),
+            remarks=(self.schema.rstrip(),),
+        )
+
+
+_SHOWN_CHARS_MAX = 60
+
+
+def _shortened(text: str) -> str:
+    line = text.replace("\n", " ")
+    return line if len(line) <= _SHOWN_CHARS_MAX else line[: _SHOWN_CHARS_MAX - 3] + "..."
+
+
+def _pages(column: ColumnReport) -> str:
+    if column.pages is None:
+        return ""
+    most = f", at most {column.page_rows_max:,} rows" if column.page_rows_max else ""
+    return f"{column.pages:,}{most}"
+
+
+def _dictionary(column: ColumnReport) -> str:
+    if column.dictionary_bytes is not None:
+        return human_bytes(column.dictionary_bytes)
+    return _yes(column.dictionary)
+
+
+def _range(low: str | None, high: str | None) -> str:
+    return "" if low is None or high is None else _shortened(f"{low} .. {high}")
