@@ -6,43 +6,29 @@ Each writes its options as one JSON text, hands it to the engine, and reads one 
 from __future__ import annotations
 
 import json
-import math
-import operator
-import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native, _stores
+from plait._checks import (
+    BloomFilters,
+    Path,
+    Paths,
+    Statistics,
+    StorageOptions,
+    _flag,
+    _path,
+    _paths,
+    _size,
+    merge_options,
+)
 from plait._observe import watched
 from plait.errors import InvalidArgument, VerificationFailed
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
-from plait.sizes import Size, parse_size
+from plait.sizes import Size
 
-Path = str | os.PathLike[str]
-Paths = Path | Iterable[Path]
-# Settings of object stores, or an obstore store or fsspec file system that paths are names in.
-StorageOptions = Mapping[str, str] | object
 OnProgress = Callable[[Progress], object]
-
-# Columns that get bloom filters, and how they are made.
-BloomFilters = Iterable[str] | Mapping[str, bool | Mapping[str, float | None]]
-# Of what bounds are written, for all columns or by column.
-Statistics = Literal["none", "chunk", "page"] | Mapping[str, Literal["none", "chunk", "page"]]
-
-# The options that take one of a few values.
-CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
-    "data_page_version": (1, 2),
-    "widen": ("lossless", "error"),
-    "missing": ("null", "error"),
-    "metadata_conflicts": ("first", "drop", "error"),
-    "on_duplicate": ("keep_all", "keep_first", "keep_last", "error"),
-    "verify_order": ("bounds", "full"),
-    "verify_pages": ("checksum", "unpack"),
-    "verify": ("content",),
-    "if_exists": ("error", "add"),
-}
-_LEVELS = ("none", "chunk", "page")
 
 
 def merge(
@@ -187,126 +173,9 @@ def merge(
         >>> pq.read_table("merged.parquet").column("v").to_pylist()
         ['a', 'b', 'c', 'd']
     """
-    options = merge_options(
-        sources,
-        sort_by=sort_by,
-        outputs=outputs,
-        target_file_size=target_file_size,
-        target_rows=target_rows,
-        cut_on=cut_on,
-        row_group_size=row_group_size,
-        row_group_rows=row_group_rows,
-        page_size=page_size,
-        page_rows=page_rows,
-        align_row_groups=align_row_groups,
-        compression=compression,
-        dictionary=dictionary,
-        data_page_version=data_page_version,
-        bloom_filters=bloom_filters,
-        value_sets=value_sets,
-        statistics=statistics,
-        widen=widen,
-        missing=missing,
-        metadata_conflicts=metadata_conflicts,
-        on_duplicate=on_duplicate,
-        version_by=version_by,
-        delete_where=delete_where,
-        keep_tombstones=keep_tombstones,
-        drop_where=drop_where,
-        verify_order=verify_order,
-        verify_pages=verify_pages,
-        assume_sorted=assume_sorted,
-        trust_footers=trust_footers,
-        verify=verify,
-        sha256=sha256,
-        copy_tiers=copy_tiers,
-        threads=threads,
-        memory_limit=memory_limit,
-        if_exists=if_exists,
-        empty_output=empty_output,
-    )
+    options = merge_options(locals())
     options = {"sources": options["sources"], "out": _path(out, "out"), **options}
     return MergeReport.from_dict(_call(_native.merge, options, storage_options, progress))
-
-
-def merge_options(
-    sources: Paths,
-    *,
-    sort_by: SortBy | None,
-    outputs: SupportsIndex | None,
-    target_file_size: Size | None,
-    target_rows: SupportsIndex | None,
-    cut_on: SupportsIndex | None,
-    row_group_size: Size,
-    row_group_rows: SupportsIndex,
-    page_size: Size,
-    page_rows: SupportsIndex,
-    align_row_groups: SupportsIndex,
-    compression: str | None,
-    dictionary: bool | None,
-    data_page_version: Literal[1, 2] | None,
-    bloom_filters: BloomFilters,
-    value_sets: Iterable[str],
-    statistics: Statistics,
-    widen: Literal["lossless", "error"],
-    missing: Literal["null", "error"],
-    metadata_conflicts: Literal["first", "drop", "error"],
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"],
-    version_by: str | None,
-    delete_where: str | None,
-    keep_tombstones: bool,
-    drop_where: str | None,
-    verify_order: Literal["bounds", "full"],
-    verify_pages: Literal["checksum", "unpack"],
-    assume_sorted: bool,
-    trust_footers: bool,
-    verify: Literal["content"] | None,
-    sha256: bool,
-    copy_tiers: Iterable[str],
-    threads: SupportsIndex | None,
-    memory_limit: Size,
-    if_exists: Literal["error", "add"],
-    empty_output: bool,
-) -> dict[str, Any]:
-    """The options of `merge` as the engine takes them, checked one by one; without `out`."""
-    return {
-        "sources": _paths(sources, "sources"),
-        "sort_by": sort_text(sort_by),
-        "outputs": _count(outputs, "outputs"),
-        "target_file_size": _size(target_file_size, "target_file_size"),
-        "target_rows": _count(target_rows, "target_rows"),
-        "cut_on": _count(cut_on, "cut_on"),
-        "row_group_size": _size(row_group_size, "row_group_size"),
-        "row_group_rows": _count(row_group_rows, "row_group_rows"),
-        "page_size": _size(page_size, "page_size"),
-        "page_rows": _count(page_rows, "page_rows"),
-        "align_row_groups": _count(align_row_groups, "align_row_groups"),
-        "compression": compression,
-        "dictionary": _flag(dictionary, "dictionary"),
-        "data_page_version": _choice(data_page_version, "data_page_version"),
-        "bloom_filters": _bloom_filters(bloom_filters),
-        "value_sets": _names(value_sets, "value_sets"),
-        "statistics": _statistics(statistics),
-        "widen": _choice(widen, "widen"),
-        "missing": _choice(missing, "missing"),
-        "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
-        "on_duplicate": _choice(on_duplicate, "on_duplicate"),
-        "version_by": version_by,
-        "delete_where": delete_where,
-        "keep_tombstones": _flag(keep_tombstones, "keep_tombstones"),
-        "drop_where": drop_where,
-        "verify_order": _choice(verify_order, "verify_order"),
-        "verify_pages": _choice(verify_pages, "verify_pages"),
-        "assume_sorted": _flag(assume_sorted, "assume_sorted"),
-        "trust_footers": _flag(trust_footers, "trust_footers"),
-        "verify": _choice(verify, "verify"),
-        "sha256": _flag(sha256, "sha256"),
-        "copy_tiers": [copy_tiers] if isinstance(copy_tiers, str) else list(copy_tiers),
-        "threads": _count(threads, "threads"),
-        "memory_limit": _size(memory_limit, "memory_limit"),
-        "if_exists": _choice(if_exists, "if_exists"),
-        "empty_output": _flag(empty_output, "empty_output"),
-    }
 
 
 def verify(
@@ -439,23 +308,6 @@ def _reach(options: dict[str, Any], storage_options: object) -> object | None:
     return bucket
 
 
-def _path(path: object, name: str) -> str:
-    if isinstance(path, str | bytes | os.PathLike):
-        text = os.fsdecode(path)
-        if any("\udc80" <= letter <= "\udcff" for letter in text):
-            raise InvalidArgument.of(f"`{name}` is not valid UTF-8", got=ascii(text))
-        return text
-    raise InvalidArgument.of(
-        f"`{name}` is not a path", got=f"`{path!r}`", hint="give text or a pathlib.Path"
-    )
-
-
-def _paths(paths: object, name: str) -> list[str]:
-    if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike):
-        return [_path(path, name) for path in paths]
-    return [_path(paths, name)]
-
-
 def _named(prefix: str, paths: Any) -> Any:  # noqa: ANN401 - one path, many, or none
     if isinstance(paths, list):
         # Streams among sources have numbers, and are in no store.
@@ -483,93 +335,3 @@ def _setting(value: object) -> str | None:
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, str | int) else None
-
-
-def _count(value: object, name: str) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
-        number = operator.index(value)
-        if number >= 0:
-            return number
-    raise InvalidArgument.of(
-        f"`{name}` is not a count", got=f"`{value!r}`", hint="give a whole number, 0 or more"
-    )
-
-
-def _names(value: object, name: str) -> list[str]:
-    names = [value] if isinstance(value, str) else value
-    if isinstance(names, Iterable):
-        found = list(names)
-        if all(isinstance(column, str) for column in found):
-            return found
-    raise InvalidArgument.of(
-        f"`{name}` does not name columns", got=f"`{value!r}`", hint='give names, such as ["host"]'
-    )
-
-
-def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
-    if not isinstance(value, Mapping):
-        return {name: {} for name in _names(value, "bloom_filters")}
-    filters: dict[str, dict[str, float]] = {}
-    for column, how in value.items():
-        if how is False:
-            continue
-        settings = {} if how is True else how
-        if not (
-            isinstance(column, str)
-            and isinstance(settings, Mapping)
-            and settings.keys() <= {"fpp", "ndv"}
-        ):
-            raise InvalidArgument.of(
-                "`bloom_filters` makes no sense",
-                got=f"`{column!r}: {how!r}`",
-                hint='give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}',
-            )
-        given = {name: setting for name, setting in settings.items() if setting is not None}
-        if "ndv" in given:
-            given["ndv"] = _count(given["ndv"], "ndv")
-        fpp = given.get("fpp", 0.0)
-        if isinstance(fpp, bool) or not isinstance(fpp, int | float) or not math.isfinite(fpp):
-            raise InvalidArgument.of(
-                "`fpp` is not a rate", got=f"`{fpp!r}`", hint="give a number such as 0.01"
-            )
-        filters[column] = given
-    return filters
-
-
-def _statistics(value: object) -> dict[str, str]:
-    levels: dict[str, str] = dict(value) if isinstance(value, Mapping) else {"*": value}  # type: ignore[dict-item]
-    for column, level in levels.items():
-        if not isinstance(column, str) or level not in _LEVELS:
-            raise InvalidArgument.of(
-                "`statistics` has no such choice",
-                got=f"`{level!r}`",
-                hint="give one of: 'none', 'chunk', 'page', or a mapping from columns to these",
-            )
-    # Of pages is what nobody asks for.
-    return {} if levels == {"*": "page"} else levels
-
-
-def _size(value: Size | None, name: str) -> int | None:
-    return None if value is None else parse_size(value, name)
-
-
-def _choice(value: object, name: str) -> object:
-    if value is None and name in ("data_page_version", "verify"):
-        return None
-    for choice in CHOICES[name]:
-        if value == choice and not isinstance(value, bool):
-            return choice
-    choices = ", ".join(map(repr, CHOICES[name]))
-    raise InvalidArgument.of(
-        f"`{name}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
-    )
-
-
-def _flag(value: object, name: str) -> bool | None:
-    if value is None and name == "dictionary":
-        return None
-    if isinstance(value, bool):
-        return value
-    raise InvalidArgument.of(f"`{name}` is a switch", got=f"`{value!r}`", hint="give True or False")

@@ -135,6 +135,8 @@ class _Obupload:
         try:
             self._store.rename(self._temp, self._key, overwrite=False)
         except NotImplementedError:
+            # What obstore raises for stores that cannot rename on condition; the look above is the
+            # only guard there is with them.
             self._store.rename(self._temp, self._key)
         except Exception as error:
             if type(error).__name__ == "AlreadyExistsError":

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Literal, Protocol, SupportsIndex
 
 from plait import _native
-from plait._api import _choice, _count, _flag, _path
+from plait._checks import _choice, _count, _flag, _path
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 

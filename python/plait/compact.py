@@ -11,8 +11,9 @@ from pathlib import Path as LocalPath
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import CHOICES as _MERGE_CHOICES
-from plait._api import Path, _call, _count, _flag, _path, _size
+from plait._api import _call
+from plait._checks import CHOICES as _MERGE_CHOICES
+from plait._checks import Path, _count, _flag, _path, _size
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument

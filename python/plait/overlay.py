@@ -9,17 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import (
-    OnProgress,
-    Path,
-    StorageOptions,
-    _call,
-    _count,
-    _flag,
-    _path,
-    _paths,
-    _size,
-)
+from plait._api import OnProgress, _call
+from plait._checks import Path, StorageOptions, _count, _flag, _path, _paths, _size
 from plait._native import Stream
 from plait._report import _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes

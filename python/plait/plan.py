@@ -15,14 +15,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native, _picture
-from plait._api import (
+from plait._api import OnProgress, _call
+from plait._checks import (
     BloomFilters,
-    OnProgress,
     Path,
     Paths,
     Statistics,
     StorageOptions,
-    _call,
     _choice,
     _count,
     _flag,
@@ -499,43 +498,6 @@ def plan(
         >>> made.execute("merged").rows_out
         4
     """
-    options = merge_options(
-        sources,
-        sort_by=sort_by,
-        outputs=outputs,
-        target_file_size=target_file_size,
-        target_rows=target_rows,
-        cut_on=cut_on,
-        row_group_size=row_group_size,
-        row_group_rows=row_group_rows,
-        page_size=page_size,
-        page_rows=page_rows,
-        align_row_groups=align_row_groups,
-        compression=compression,
-        dictionary=dictionary,
-        data_page_version=data_page_version,
-        bloom_filters=bloom_filters,
-        value_sets=value_sets,
-        statistics=statistics,
-        widen=widen,
-        missing=missing,
-        metadata_conflicts=metadata_conflicts,
-        on_duplicate=on_duplicate,
-        version_by=version_by,
-        delete_where=delete_where,
-        keep_tombstones=keep_tombstones,
-        drop_where=drop_where,
-        verify_order=verify_order,
-        verify_pages=verify_pages,
-        assume_sorted=assume_sorted,
-        trust_footers=trust_footers,
-        verify=verify,
-        sha256=sha256,
-        copy_tiers=copy_tiers,
-        threads=threads,
-        memory_limit=memory_limit,
-        if_exists=if_exists,
-        empty_output=empty_output,
-    )
+    options = merge_options(locals())
     made = _call(_native.plan, options, storage_options, progress)
     return Plan(made, out=out, storage_options=storage_options)

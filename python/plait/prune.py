@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from plait import _api
+from plait._checks import Paths, StorageOptions, _paths
 from plait.errors import InvalidArgument
 from plait.inspected import ZoneColumn
 
@@ -15,10 +16,10 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 def prune(
-    files: _api.Paths,
+    files: Paths,
     where: Mapping[str, object],
     *,
-    storage_options: _api.StorageOptions | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> list[str]:
     """Names the files that may hold rows with these values.
 
@@ -53,7 +54,7 @@ def prune(
         )
     wanted = {column: _any_of(value) for column, value in where.items()}
     left = []
-    for path in _api._paths(files, "files"):  # noqa: SLF001 - the doors share their checks
+    for path in _paths(files, "files"):
         zones = _api.inspect(path, storage_options=storage_options).zone_map or {}
         if all(
             any(_may_hold(zones[column], column, value) for value in values)

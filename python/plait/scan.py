@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import Path, StorageOptions, _count, _flag, _path, _reach, _size
+from plait._api import _reach
+from plait._checks import Path, StorageOptions, _count, _flag, _path, _size
 from plait._native import Batch, Schema
 from plait._text import Table
 from plait.errors import InvalidArgument

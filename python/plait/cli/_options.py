@@ -9,7 +9,7 @@ from typing import Any
 
 import plait
 from plait import sizes
-from plait._api import CHOICES
+from plait._checks import CHOICES
 from plait.compact import CHOICES as COMPACT_CHOICES
 from plait.overlay import CHOICES as OVERLAY_CHOICES
 from plait.scan import CHOICES as SCAN_CHOICES

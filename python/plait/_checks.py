@@ -1,0 +1,201 @@
+"""Arguments as users give them, checked and in the form that the engine takes.
+
+value, name ─▶ checker ─▶ JSON value, or InvalidArgument that names the argument
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, SupportsIndex
+
+from plait.errors import InvalidArgument
+from plait.order import sort_text
+from plait.sizes import Size, parse_size
+
+Path = str | os.PathLike[str]
+Paths = Path | Iterable[Path]
+# Settings of object stores, or an obstore store or fsspec file system that paths are names in.
+StorageOptions = Mapping[str, str] | object
+
+# Columns that get bloom filters, and how they are made.
+BloomFilters = Iterable[str] | Mapping[str, bool | Mapping[str, float | None]]
+# Of what bounds are written, for all columns or by column.
+Statistics = Literal["none", "chunk", "page"] | Mapping[str, Literal["none", "chunk", "page"]]
+
+# The options that take one of a few values.
+CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
+    "data_page_version": (1, 2),
+    "widen": ("lossless", "error"),
+    "missing": ("null", "error"),
+    "metadata_conflicts": ("first", "drop", "error"),
+    "on_duplicate": ("keep_all", "keep_first", "keep_last", "error"),
+    "verify_order": ("bounds", "full"),
+    "verify_pages": ("checksum", "unpack"),
+    "verify": ("content",),
+    "if_exists": ("error", "add"),
+}
+_LEVELS = ("none", "chunk", "page")
+
+
+def _path(path: object, name: str) -> str:
+    if isinstance(path, str | bytes | os.PathLike):
+        text = os.fsdecode(path)
+        if any("\udc80" <= letter <= "\udcff" for letter in text):
+            raise InvalidArgument.of(f"`{name}` is not valid UTF-8", got=ascii(text))
+        return text
+    raise InvalidArgument.of(
+        f"`{name}` is not a path", got=f"`{path!r}`", hint="give text or a pathlib.Path"
+    )
+
+
+def _paths(paths: object, name: str) -> list[str]:
+    if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike):
+        return [_path(path, name) for path in paths]
+    return [_path(paths, name)]
+
+
+def _count(value: object, name: str) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, SupportsIndex) and not isinstance(value, bool):
+        number = operator.index(value)
+        if number >= 0:
+            return number
+    raise InvalidArgument.of(
+        f"`{name}` is not a count", got=f"`{value!r}`", hint="give a whole number, 0 or more"
+    )
+
+
+def _names(value: object, name: str) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, Iterable):
+        found = list(names)
+        if all(isinstance(column, str) for column in found):
+            return found
+    raise InvalidArgument.of(
+        f"`{name}` does not name columns", got=f"`{value!r}`", hint='give names, such as ["host"]'
+    )
+
+
+def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
+    if not isinstance(value, Mapping):
+        return {name: {} for name in _names(value, "bloom_filters")}
+    filters: dict[str, dict[str, float]] = {}
+    for column, how in value.items():
+        if how is False:
+            continue
+        settings = {} if how is True else how
+        if not (
+            isinstance(column, str)
+            and isinstance(settings, Mapping)
+            and settings.keys() <= {"fpp", "ndv"}
+        ):
+            raise InvalidArgument.of(
+                "`bloom_filters` makes no sense",
+                got=f"`{column!r}: {how!r}`",
+                hint='give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}',
+            )
+        given = {name: setting for name, setting in settings.items() if setting is not None}
+        if "ndv" in given:
+            given["ndv"] = _count(given["ndv"], "ndv")
+        fpp = given.get("fpp", 0.0)
+        if isinstance(fpp, bool) or not isinstance(fpp, int | float) or not math.isfinite(fpp):
+            raise InvalidArgument.of(
+                "`fpp` is not a rate", got=f"`{fpp!r}`", hint="give a number such as 0.01"
+            )
+        filters[column] = given
+    return filters
+
+
+def _statistics(value: object) -> dict[str, str]:
+    levels: dict[str, str] = dict(value) if isinstance(value, Mapping) else {"*": value}  # type: ignore[dict-item]
+    for column, level in levels.items():
+        if not isinstance(column, str) or level not in _LEVELS:
+            raise InvalidArgument.of(
+                "`statistics` has no such choice",
+                got=f"`{level!r}`",
+                hint="give one of: 'none', 'chunk', 'page', or a mapping from columns to these",
+            )
+    # Of pages is what nobody asks for.
+    return {} if levels == {"*": "page"} else levels
+
+
+def _size(value: Size | None, name: str) -> int | None:
+    return None if value is None else parse_size(value, name)
+
+
+def _choice(value: object, name: str) -> object:
+    if value is None and name in ("data_page_version", "verify"):
+        return None
+    for choice in CHOICES[name]:
+        if value == choice and not isinstance(value, bool):
+            return choice
+    choices = ", ".join(map(repr, CHOICES[name]))
+    raise InvalidArgument.of(
+        f"`{name}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
+    )
+
+
+def _flag(value: object, name: str) -> bool | None:
+    if value is None and name == "dictionary":
+        return None
+    if isinstance(value, bool):
+        return value
+    raise InvalidArgument.of(f"`{name}` is a switch", got=f"`{value!r}`", hint="give True or False")
+
+
+def _as_given(value: object, _name: str) -> object:
+    # The engine knows more about it, and says so.
+    return value
+
+
+# Every option of `merge` but `out`, and what checks it. Its parameters are these names.
+MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
+    "sources": _paths,
+    "sort_by": lambda value, _: sort_text(value),
+    "outputs": _count,
+    "target_file_size": _size,
+    "target_rows": _count,
+    "cut_on": _count,
+    "row_group_size": _size,
+    "row_group_rows": _count,
+    "page_size": _size,
+    "page_rows": _count,
+    "align_row_groups": _count,
+    "compression": _as_given,
+    "dictionary": _flag,
+    "data_page_version": _choice,
+    "bloom_filters": lambda value, _: _bloom_filters(value),
+    "value_sets": _names,
+    "statistics": lambda value, _: _statistics(value),
+    "widen": _choice,
+    "missing": _choice,
+    "metadata_conflicts": _choice,
+    "on_duplicate": _choice,
+    "version_by": _as_given,
+    "delete_where": _as_given,
+    "keep_tombstones": _flag,
+    "drop_where": _as_given,
+    "verify_order": _choice,
+    "verify_pages": _choice,
+    "assume_sorted": _flag,
+    "trust_footers": _flag,
+    "verify": _choice,
+    "sha256": _flag,
+    "copy_tiers": lambda value, _: [value] if isinstance(value, str) else list(value),
+    "threads": _count,
+    "memory_limit": _size,
+    "if_exists": _choice,
+    "empty_output": _flag,
+}
+
+
+def merge_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `merge` as the engine takes them, checked one by one; without `out`.
+
+    `given` are the arguments of `merge` or `plan`, by name.
+    """
+    return {name: check(given[name], name) for name, check in MERGE_CHECKS.items()}
