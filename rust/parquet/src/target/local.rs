@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use plait_core::{Error, Kind, Result};
 
 use super::Published;
+use super::early::Early;
 use crate::context::Context;
 
 const TEMP_PREFIX: &str = ".plait-tmp-";
@@ -130,7 +131,13 @@ pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
         let _ = file.try_lock();
         // Another run's sweep may have come between the two: then the name is gone.
         if path.exists() {
-            return Ok(LocalFile { file, path, context: context.clone(), is_published: false });
+            return Ok(LocalFile {
+                file,
+                path,
+                early: Early::default(),
+                context: context.clone(),
+                is_published: false,
+            });
         }
     }
 }
@@ -139,6 +146,7 @@ pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
 pub(super) struct LocalFile {
     file: File,
     path: PathBuf,
+    early: Early,
     context: Context,
     is_published: bool,
 }
@@ -152,7 +160,7 @@ impl LocalFile {
     pub(super) fn sync(&mut self) -> Result<()> {
         let failed = |e: io::Error| storage("cannot sync an output", &self.path, e);
         self.context.fault("sync").map_err(failed)?;
-        self.file.sync_all().map_err(failed)
+        self.early.finish().and_then(|()| self.file.sync_all()).map_err(failed)
     }
 
     /// Gives the file a visible name that nobody has, in one step.
@@ -191,7 +199,9 @@ impl io::Write for LocalFile {
             _ => io::Error::other(storage("cannot write an output", &self.path, e)),
         };
         self.context.fault("write").map_err(failed)?;
-        self.file.write(bytes).map_err(failed)
+        let written = self.file.write(bytes).map_err(failed)?;
+        self.early.wrote(&self.file, written as u64);
+        Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -13,6 +13,7 @@
 //! # Not here
 //! What is in the files (`sink`); requests (`store`).
 
+mod early;
 mod local;
 mod object;
 
