@@ -40,18 +40,21 @@ const READ_BYTES: usize = 256 << 10;
 pub struct Waiting {
     dir: PathBuf,
     bytes_max: usize,
+    enough_bytes: usize,
     context: Context,
     in_memory: AtomicUsize,
     file: Mutex<Option<(Arc<File>, u64)>>,
 }
 
 impl Waiting {
-    /// Keeps at most about `bytes_max` bytes in memory and the rest in a file in `dir`.
+    /// Keeps about `bytes_max` bytes in memory, and more as long as all buffers of the call stay
+    /// below `enough_bytes`; the rest is kept in a file in `dir`.
     #[must_use]
-    pub fn new(dir: &Path, bytes_max: usize, context: &Context) -> Self {
+    pub fn new(dir: &Path, bytes_max: usize, enough_bytes: usize, context: &Context) -> Self {
         Self {
             dir: dir.to_owned(),
             bytes_max,
+            enough_bytes,
             context: context.clone(),
             in_memory: AtomicUsize::new(0),
             file: Mutex::new(None),
@@ -136,7 +139,8 @@ impl SpillBuffer {
         self.memory_len += len;
         self.pieces.push_back(Piece::Memory(bytes));
         let all = self.waiting.in_memory.fetch_add(len, Ordering::Relaxed) + len;
-        if all > self.waiting.bytes_max {
+        let held = self.waiting.context.accounted_bytes() + len as u64;
+        if all > self.waiting.bytes_max && held > self.waiting.enough_bytes as u64 {
             self.spill().map_err(|e| unwrap_error(e.into()))?;
         }
         self.charge.set(self.memory_len);
@@ -320,7 +324,7 @@ mod tests {
     fn what_is_written_is_read_back_whatever_was_spilled() {
         let context = Context::new(1 << 20);
         for bytes_max in [0, 1, 7, 100, 1000] {
-            let waiting = Arc::new(Waiting::new(&std::env::temp_dir(), bytes_max, &context));
+            let waiting = Arc::new(Waiting::new(&std::env::temp_dir(), bytes_max, 0, &context));
             let mut buffers = [SpillBuffer::new(&waiting), SpillBuffer::new(&waiting)];
             let data: Vec<u8> = (0..=255).collect();
             for part in data.chunks(9) {

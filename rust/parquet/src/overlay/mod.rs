@@ -286,7 +286,7 @@ fn write(
         checks_pages: false,
         page_version: None,
     };
-    let waiting = Arc::new(Waiting::new(&target.scratch(), limit / 16, context));
+    let waiting = Arc::new(Waiting::new(&target.scratch(), limit / 16, 0, context));
     let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?;
     let mut writer = write::Writer {
         plan,
