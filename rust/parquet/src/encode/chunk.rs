@@ -31,7 +31,7 @@ use super::bounds::{Bounds, Ranks, ValueOrder, of_plain};
 use super::buffer::{PageBuffer, unprefixed_len};
 use super::facts::Facts;
 use super::index::IndexWriter;
-use super::pack::Packers;
+use super::pack::{Codec, Packers};
 use super::packed::{About, len_u32, pack_body, too_large};
 pub use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
@@ -129,7 +129,7 @@ pub struct ChunkWriter<'a> {
     rules: PageRules<'a>,
     packers: &'a Packers,
     /// The codec with its level, known from the first page on.
-    codec: Option<Compression>,
+    codec: Option<Codec>,
     ids: Option<Arc<Ids>>,
     writes_ids: bool,
     sink: SpillBuffer,
@@ -269,17 +269,17 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// As [`Packers::choose`].
-    pub fn codec(&mut self, raw: &RawPage) -> Result<Compression> {
+    pub fn codec(&mut self, raw: &RawPage) -> Result<Codec> {
         self.choose(&raw.body)
     }
 
-    fn choose(&mut self, body: &[u8]) -> Result<Compression> {
+    fn choose(&mut self, body: &[u8]) -> Result<Codec> {
         if let Some(codec) = self.codec {
             return Ok(codec);
         }
         let codec = match self.rules.level {
-            Some(chosen) => self.packers.choose(self.rules.codec, chosen, body)?,
-            None => self.rules.codec,
+            Some(chosen) => self.packers.choose(self.rules.codec.into(), chosen, body)?,
+            None => self.rules.codec.into(),
         };
         self.codec = Some(codec);
         Ok(codec)
@@ -427,7 +427,7 @@ impl<'a> ChunkWriter<'a> {
         }
         let values = ids.dictionary.bytes();
         let mut body = Vec::new();
-        self.packers.pack(self.rules.codec, values, &mut body)?;
+        self.packers.pack(self.rules.codec.into(), values, &mut body)?;
         let header = PageHeader {
             uncompressed_len: len_u32(values.len())?,
             compressed_len: len_u32(body.len())?,

@@ -7,7 +7,7 @@ use parquet::basic::{Compression, Encoding};
 use plait_core::{Error, Kind, Result};
 
 use super::facts::Facts;
-use super::pack::Packers;
+use super::pack::{Codec, Packers};
 use crate::page::header::{PageHeader, PageKind};
 
 /// A page before it is packed.
@@ -44,19 +44,14 @@ pub struct PackedPage {
 ///
 /// # Errors
 /// As [`Packers::pack`]; [`Kind::Unsupported`] for a page of over two gigabytes.
-pub fn pack(
-    raw: RawPage,
-    codec: Compression,
-    is_v2: bool,
-    packers: &Packers,
-) -> Result<PackedPage> {
+pub fn pack(raw: RawPage, codec: Codec, is_v2: bool, packers: &Packers) -> Result<PackedPage> {
     pack_body(&raw.body, raw.about, codec, is_v2, packers)
 }
 
 pub(super) fn pack_body(
     raw: &[u8],
     about: About,
-    codec: Compression,
+    codec: Codec,
     is_v2: bool,
     packers: &Packers,
 ) -> Result<PackedPage> {
@@ -69,7 +64,8 @@ pub(super) fn pack_body(
         body.extend_from_slice(in_front);
         packers.pack(codec, values, &mut body)?;
         // What does not get smaller stays as it is, and costs readers nothing.
-        let is_compressed = codec != Compression::UNCOMPRESSED && body.len() < raw.len();
+        let is_compressed =
+            codec != Codec::Other(Compression::UNCOMPRESSED) && body.len() < raw.len();
         if !is_compressed {
             body = raw.to_vec();
         }

@@ -11,7 +11,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use parquet::basic::Compression;
 use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_column_writer};
 use parquet::data_type::DataType;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
@@ -26,7 +25,7 @@ use crate::context::Context;
 use crate::encode::chunk::{ChunkWriter, Ids, PackedPage, PageRules, RawPage, Verbatim, pack};
 use crate::encode::facts::Facts;
 use crate::encode::foreign::{FromPlain, write_page};
-use crate::encode::pack::Packers;
+use crate::encode::pack::{Codec, Packers};
 use crate::encode::{Chunk, PageBuffer};
 use crate::leaf::{OutputLeaf, with_physical};
 use crate::page::pages::Stored;
@@ -120,7 +119,7 @@ impl Ours<'_> {
 /// A page between weaving and writing. Whoever packs it holds it locked.
 struct Waiting {
     bytes: usize,
-    codec: Compression,
+    codec: Codec,
     is_v2: bool,
     packers: Arc<Packers>,
     page: Mutex<Page>,
