@@ -10,11 +10,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from datetime import datetime
 from typing import Any
 
 from plait.errors import InvalidArgument
 
 _COUNT = itertools.count()
+
+# Length, tag, time as text, time in seconds since 1970.
+_Head = tuple[int, str | None, str | None, float | None]
 
 # What the engine calls instead of URLs: prefix of names, settings, adapter.
 Reached = tuple[str, dict[str, str], object | None]
@@ -70,6 +74,13 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _seconds(time: object) -> float | None:
+    """Seconds since 1970 of what a store says about when something was written."""
+    if isinstance(time, datetime):
+        return time.timestamp()
+    return float(time) if isinstance(time, int | float) else None
+
+
 def _hidden(key: str) -> str:
     """A name beside `key` that readers of folders leave alone."""
     folder, slash, _ = key.rpartition("/")
@@ -82,13 +93,14 @@ class _Obstore:
     def __init__(self, store: Any) -> None:  # noqa: ANN401 - see `reach`
         self._store = store
 
-    def head(self, key: str) -> tuple[int, str | None, str | None] | None:
+    def head(self, key: str) -> _Head | None:
         """Length, tag and time of the object."""
         try:
             meta = self._store.head(key)
         except FileNotFoundError:
             return None
-        return meta["size"], meta.get("e_tag"), str(meta.get("last_modified"))
+        modified = meta.get("last_modified")
+        return meta["size"], meta.get("e_tag"), str(modified), _seconds(modified)
 
     def read(self, key: str, start: int, end: int) -> bytes:
         """Bytes of the object."""
@@ -105,6 +117,24 @@ class _Obstore:
     def upload(self, key: str) -> _Obupload:
         """Begins an upload."""
         return _Obupload(self._store, key)
+
+    def put_new(self, key: str, body: bytes) -> bool | None:
+        """Makes an object unless there is one; `None` if the store cannot do both at once."""
+        try:
+            self._store.put(key, body, mode="create", use_multipart=False)
+        except Exception as error:
+            name = type(error).__name__
+            if name in ("NotImplementedError", "NotSupportedError"):
+                return None
+            if name in ("AlreadyExistsError", "PreconditionError"):
+                return False
+            raise
+        return True
+
+    def remove(self, key: str) -> None:
+        """Removes an object."""
+        with contextlib.suppress(FileNotFoundError):
+            self._store.delete(key)
 
 
 class _Obupload:
@@ -160,7 +190,7 @@ class _Fsspec:
     def _path(self, key: str) -> str:
         return f"{self._system.root_marker}{key}"
 
-    def head(self, key: str) -> tuple[int, str | None, str | None] | None:
+    def head(self, key: str) -> _Head | None:
         """Length, tag and time of the file."""
         # What others wrote meanwhile must be seen.
         self._system.invalidate_cache()
@@ -171,9 +201,10 @@ class _Fsspec:
         if info["type"] != "file":
             return None
         times = (info.get(name) for name in ("LastModified", "last_modified", "mtime", "created"))
-        modified = next((str(time) for time in times if time is not None), None)
+        modified = next((time for time in times if time is not None), None)
         tag = info.get("ETag") or info.get("etag")
-        return int(info["size"]), None if tag is None else str(tag), modified
+        text = None if modified is None else str(modified)
+        return int(info["size"]), None if tag is None else str(tag), text, _seconds(modified)
 
     def read(self, key: str, start: int, end: int) -> bytes:
         """Bytes of the file."""
@@ -188,6 +219,14 @@ class _Fsspec:
     def upload(self, key: str) -> _FsspecUpload:
         """Begins a file."""
         return _FsspecUpload(self._system, self._path(key))
+
+    def put_new(self, key: str, body: bytes) -> None:
+        """No method of fsspec promises to make a file only where there is none."""
+
+    def remove(self, key: str) -> None:
+        """Removes a file."""
+        with contextlib.suppress(FileNotFoundError):
+            self._system.rm_file(self._path(key))
 
 
 class _FsspecUpload:

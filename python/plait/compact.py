@@ -5,18 +5,16 @@ survey ──▶ groups ──▶ plan, execute into _plait/files ──▶ comm
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
-from pathlib import Path as LocalPath
 from typing import Any, Literal, SupportsIndex
 
-from plait import _native
+from plait import _native, _stores
 from plait._api import _call
 from plait._checks import CHOICES as _MERGE_CHOICES
-from plait._checks import Path, _count, _flag, _path, _size
+from plait._checks import Path, StorageOptions, _count, _flag, _path, _size
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
-from plait.errors import InvalidArgument
+from plait.errors import InvalidArgument, SourceChanged, SourceNotFound
 from plait.order import SortBy, sort_text
 from plait.plan import plan
 from plait.sizes import Size
@@ -25,7 +23,6 @@ __all__ = ["CompactReport", "CompactedGroup", "ExpireReport", "Skipped", "compac
 
 CHOICES = {"policy": ("size_tiered", "overlap", "full"), "verify": _MERGE_CHOICES["verify"]}
 
-_FOLDER = "_plait"
 # A policy of levels may go on with what it made; each round raises a level.
 _ROUNDS_MAX = 64
 _UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
@@ -165,9 +162,10 @@ def compact(
     verify: Literal["content"] | None = None,
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
+    storage_options: StorageOptions | None = None,
     yes: bool = False,
 ) -> CompactReport:
-    """Merges files of a local folder where a policy says so. A dry run unless `yes`.
+    """Merges files of a folder where a policy says so. A dry run unless `yes`.
 
     Files are merged only with files of the same folder (so of the same partition), schema and
     order. Outputs are written to `_plait/files` and count once a manifest in `_plait` names them,
@@ -175,7 +173,7 @@ def compact(
     until `expire`. Compacting again when nothing is left to merge does nothing, and says so.
 
     Args:
-        folder: A local folder.
+        folder: A local folder, or a URL such as `s3://bucket/folder`.
         policy: `"size_tiered"`: files of one level, `merge_factor` at a time, so that a row is
             written once per level. `"overlap"`: files that share a key with more than `max_depth`.
             `"full"`: everything.
@@ -192,13 +190,14 @@ def compact(
         verify: See `merge`.
         threads: See `merge`.
         memory_limit: See `merge`.
+        storage_options: See `merge`.
         yes: Whether to do it.
 
     Returns:
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The folder is not a local one.
+        Unsupported: The store cannot put an object only where there is none.
         PlaitError: Anything that `merge` raises.
 
     Example:
@@ -217,7 +216,7 @@ def compact(
         raise InvalidArgument.of(
             "`policy` has no such choice", got=f"`{policy!r}`", hint=f"give one of: {choices}"
         )
-    root = _path(folder, "folder")
+    root, store = _reached(_path(folder, "folder"), storage_options)
     options = {
         "folder": root,
         "sort_by": sort_text(sort_by),
@@ -231,20 +230,25 @@ def compact(
         "finalize": _flag(finalize, "finalize"),
         "memory_limit": _size(memory_limit, "memory_limit"),
     }
+    _flag(yes, "yes")
     merge = {
         "target_file_size": target_file_size,
         "compression": compression,
         "verify": verify,
         "threads": threads,
         "memory_limit": memory_limit,
+        "storage_options": store,
     }
     done: list[CompactedGroup] = []
     lost = 0
-    for _ in range(_ROUNDS_MAX):
-        found = _call(_native.survey, dict(options), None, None)
+    for round_ in range(_ROUNDS_MAX):
+        found = _call(_native.survey, dict(options), store, None)
         groups = [(scope, group) for scope in found["scopes"] for group in scope["groups"]]
         if not yes or not groups:
             break
+        if round_ == 0:
+            # A store that cannot commit is found out before anything is merged.
+            _call(_native.commit, {"folder": root, "probe": True}, store, None)
         for scope, group in groups:
             merged = _merge_group(root, scope, group, merge)
             if merged is None:
@@ -281,13 +285,18 @@ def _merge_group(
 ) -> CompactedGroup | None:
     """Merges a group and commits; `None` if others have replaced a file of it."""
     files = [scope["files"][i] for i in group["files"]]
-    described = _described(scope, group)
-    made = plan(described.sources, sort_by=scope["sort_by"] or [], **merge)
-    out = LocalPath(root, _FOLDER, "files", scope["folder"])
-    report = made.execute(out, if_exists="add")
-    names = [str(LocalPath(output.path).relative_to(root)) for output in report.outputs]
-    change = {"folder": root, "add": names, "replace": [file["name"] for file in files]}
-    if not _call(_native.commit, change, None, None)["committed"]:
+    described, store = _described(scope, group), merge["storage_options"]
+    change: dict[str, Any] = {"folder": root, "replace": [file["name"] for file in files]}
+    try:
+        made = plan(described.sources, sort_by=scope["sort_by"] or [], **merge)
+        report = made.execute(scope["out"], if_exists="add")
+    except (SourceChanged, SourceNotFound):
+        # Somebody else may have replaced the files, and `expire` have removed them.
+        if _call(_native.commit, {**change, "check": True}, store, None)["counts"]:
+            raise
+        return None
+    change["add"] = [output.path for output in report.outputs]
+    if not _call(_native.commit, change, store, None)["committed"]:
         return None
     return replace(
         described,
@@ -296,13 +305,20 @@ def _merge_group(
     )
 
 
-def expire(folder: Path, *, retention: str | float = "7d", yes: bool = False) -> ExpireReport:
+def expire(
+    folder: Path,
+    *,
+    retention: str | float = "7d",
+    storage_options: StorageOptions | None = None,
+    yes: bool = False,
+) -> ExpireReport:
     """Removes files of a folder that compactions replaced. A dry run unless `yes`.
 
     Args:
-        folder: A local folder that was compacted.
+        folder: A folder that was compacted, or a URL.
         retention: How long ago a file must have been replaced: seconds, or `"7d"`, `"12h"`,
             `"30min"`. Who reads a list of files that is older than this finds files missing.
+        storage_options: See `merge`.
         yes: Whether to do it.
 
     Returns:
@@ -319,27 +335,24 @@ def expire(folder: Path, *, retention: str | float = "7d", yes: bool = False) ->
         >>> len(expire(".", retention=0, yes=True).replaced)
         3
     """
-    root = _path(folder, "folder")
-    before = time.time() - _seconds(retention, "retention")
-    manifest = _call(_native.commit, {"folder": root}, None, None)["manifest"]
-    replaced = [entry["path"] for entry in manifest["replaced"] if entry["since"] <= before]
-    kept = {*manifest["files"], *(entry["path"] for entry in manifest["replaced"])}
-    orphans = [
-        str(path.relative_to(root))
-        for path in sorted(LocalPath(root, _FOLDER, "files").rglob("*.parquet"))
-        if str(path.relative_to(root)) not in kept and path.stat().st_mtime <= before
-    ]
-    sizes = 0
-    for name in (*replaced, *orphans):
-        path = LocalPath(root, name)
-        if path.exists():
-            sizes += path.stat().st_size
-            if yes:
-                path.unlink()
-    if yes and replaced:
-        # Last: a manifest that forgot files which are still there would bring them back.
-        _call(_native.commit, {"folder": root, "forget": replaced}, None, None)
-    return ExpireReport(root, not yes, tuple(replaced), tuple(orphans), sizes)
+    root, store = _reached(_path(folder, "folder"), storage_options)
+    options = {
+        "folder": root,
+        "retention_s": _seconds(retention, "retention"),
+        "yes": _flag(yes, "yes"),
+    }
+    done = _call(_native.expire, options, store, None)
+    return ExpireReport(
+        root, not yes, tuple(done["replaced"]), tuple(done["orphans"]), done["bytes"]
+    )
+
+
+def _reached(folder: str, storage_options: object) -> tuple[str, object]:
+    """The folder and the settings that calls of the engine need: a store is looked at once."""
+    if not _stores.is_store(storage_options):
+        return folder, storage_options
+    prefix, settings, bucket = _stores.reach(storage_options)
+    return _stores.named(prefix, folder), settings if bucket is None else storage_options
 
 
 def _seconds(value: object, name: str) -> float:

@@ -88,6 +88,10 @@ class Proxy:
         self.share = share
         self.log: list[tuple[str, str]] = []
         self.failed: list[str] = []
+        # Which request is forwarded, once, and answered with an error all the same.
+        self.lose = lambda method, path: False
+        # Headers of requests that the server does not get to see.
+        self.drop_headers: tuple[str, ...] = ()
         numbers, lock, upstream = random.Random(seed), threading.Lock(), server.port
         proxy = self
 
@@ -108,12 +112,17 @@ class Proxy:
                     return
                 connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=60)
                 try:
-                    headers = {n: v for n, v in self.headers.items() if n.lower() != "connection"}
+                    dropped = ("connection", *proxy.drop_headers)
+                    headers = {n: v for n, v in self.headers.items() if n.lower() not in dropped}
                     connection.request(self.command, self.path, body, headers)
                     answer = connection.getresponse()
                     data = answer.read()
                 finally:
                     connection.close()
+                if "lost" not in proxy.failed and proxy.lose(self.command, self.path):
+                    proxy.failed.append("lost")
+                    self.reply(500, [], b"")
+                    return
                 skipped = ("content-length", "connection", "transfer-encoding")
                 kept = [(n, v) for n, v in answer.getheaders() if n.lower() not in skipped]
                 length = answer.getheader("Content-Length") if self.command == "HEAD" else None

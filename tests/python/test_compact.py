@@ -17,37 +17,7 @@ import pytest
 import plait
 from plait.cli import main
 
-COMPACT = """
-import os, signal, sys
-import plait
-from plait import _native
-
-folder, stage, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
-
-def killed(when):
-    if stage == when:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-class Native:
-    def __getattr__(self, name):
-        call = getattr(_native, name)
-        if name not in ("plan", "execute", "commit"):
-            return call
-        def staged(*args):
-            killed("before " + name)
-            told = call(*args)
-            killed("after " + name)
-            return told
-        return staged
-
-plait.compact.__globals__["_native"] = Native()
-plait.plan.__globals__["_native"] = plait.compact.__globals__["_native"]
-if seconds:
-    signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-report = plait.compact(folder, policy="overlap", sort_by="k", yes=True)
-print(len(report.groups), report.lost)
-"""
+COMPACT = Path(__file__).with_name("compact_staged.py")
 
 
 def write(path: Path, keys: list[int]) -> None:
@@ -171,7 +141,7 @@ STAGES = [
 def test_a_killed_compaction_leaves_old_or_new(folder, stage):
     before = rows(folder)
     seconds = "0" if " " in stage else stage
-    command = [sys.executable, "-c", COMPACT, str(folder), stage, seconds]
+    command = [sys.executable, COMPACT, str(folder), stage, seconds]
     killed = subprocess.run(command, capture_output=True, text=True, check=False)
     assert killed.returncode == -9 or (seconds != "0" and killed.returncode == 0), killed.stderr
     assert rows(folder) == before
@@ -186,7 +156,7 @@ def test_a_killed_compaction_leaves_old_or_new(folder, stage):
 
 def test_two_compactions_at_once_end_as_one(folder):
     before = rows(folder)
-    command = [sys.executable, "-c", COMPACT, str(folder), "", "0"]
+    command = [sys.executable, COMPACT, str(folder), "", "0"]
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     told = [process.communicate()[0].split() for process in both]
     assert [process.returncode for process in both] == [0, 0]

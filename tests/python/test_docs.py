@@ -202,9 +202,11 @@ def test_members_of_a_manifest_are_those_of_the_format_page(metrics, tmp_path):
     plait.compact(tmp_path, policy="full", sort_by="name, -ts", yes=True)
     found = json.loads((tmp_path / "_plait" / "manifest-00000001.json").read_text())
     assert [name for name, _ in shown] == list(found)
-    assert re.findall("`([a-z]+)`", dict(shown)["replaced"]) == list(found["replaced"][0])
+    for member in ("files", "replaced"):
+        named = re.findall("`([a-z]+)`", dict(shown)[member])
+        assert named == list(found[member][0]), member
     assert found["format"] == dict(shown)["format"].strip("`") and found["version"] == 1
-    assert all((tmp_path / name).is_file() for name in found["files"])
+    assert all((tmp_path / made["path"]).is_file() for made in found["files"])
 
 
 def test_members_of_a_plan_are_those_of_the_format_page(metrics, tmp_path):

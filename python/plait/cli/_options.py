@@ -116,6 +116,7 @@ _COMPACT_HELP: dict[str, str] = {
     "verify": _MERGE_HELP["verify"],
     "threads": _MERGE_HELP["threads"],
     "memory_limit": _MERGE_HELP["memory_limit"],
+    "storage_options": _MERGE_HELP["storage_options"],
     "yes": "do it; otherwise only tell what would be done",
 }
 
@@ -223,7 +224,7 @@ def _add_plan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name t
 def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type
     compact = _parser_of(commands.add_parser, "compact", help="merge files of a folder by a policy")
     compact.description = _first_line(plait.compact.__doc__)
-    compact.add_argument("folder", metavar="DIR", help="a local folder")
+    compact.add_argument("folder", metavar="DIR", help="a folder or URL")
     defaults = {n: p.default for n, p in inspect.signature(plait.compact).parameters.items()}
     for name, text in _COMPACT_HELP.items():
         _add_option(compact, name, defaults[name], text)
@@ -231,8 +232,9 @@ def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not nam
 
     expire = _parser_of(commands.add_parser, "expire", help="remove files that were replaced")
     expire.description = _first_line(plait.expire.__doc__)
-    expire.add_argument("folder", metavar="DIR", help="a local folder that was compacted")
+    expire.add_argument("folder", metavar="DIR", help="a folder or URL that was compacted")
     _add_option(expire, "retention", "7d", "how long ago files were replaced, such as 7d or 12h")
+    _add_option(expire, "storage_options", None, _MERGE_HELP["storage_options"])
     _add_option(expire, "yes", default=False, text=_COMPACT_HELP["yes"])
     expire.add_argument("--json", action="store_true", help="print the report as JSON")
 

@@ -105,6 +105,10 @@ impl Store for Watched {
         self.inner.stamp()
     }
 
+    fn written_at(&self) -> Option<std::time::SystemTime> {
+        self.inner.written_at()
+    }
+
     fn is_local(&self) -> bool {
         self.inner.is_local()
     }

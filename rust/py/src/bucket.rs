@@ -16,13 +16,17 @@
 //! Which method of which library (`python/plait/_stores.py`).
 
 use std::ops::Range;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use plait_parquet::context::Charge;
-use plait_parquet::store::{Bucket, Completed, Meta, Upload};
+use plait_parquet::store::{Bucket, Completed, Meta, Upload, unconditional};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+
+/// Length, tag, time as text, time in seconds since 1970.
+type Head = (u64, Option<String>, Option<String>, Option<f64>);
 
 /// An adapter of `plait._stores`.
 pub(crate) struct PyBucket(pub(crate) Py<PyAny>);
@@ -39,9 +43,13 @@ fn attached<T>(key: &str, call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Resul
 
 impl Bucket for PyBucket {
     fn head(&self, key: &str) -> Result<Option<Meta>> {
-        let found: Option<(u64, Option<String>, Option<String>)> =
+        let found: Option<Head> =
             attached(key, |py| self.0.call_method1(py, "head", (key,))?.extract(py))?;
-        Ok(found.map(|(len, tag, modified)| Meta { len, tag, modified }))
+        Ok(found.map(|(len, tag, modified, since)| {
+            let since = since.and_then(|since| Duration::try_from_secs_f64(since).ok());
+            let modified_at = since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since));
+            Meta { len, tag, modified, modified_at }
+        }))
     }
 
     fn read(&self, key: &str, range: Range<u64>, _meta: &Meta) -> Result<Bytes> {
@@ -58,6 +66,22 @@ impl Bucket for PyBucket {
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>> {
         let inner = attached(key, |py| self.0.call_method1(py, "upload", (key,)))?;
         Ok(Box::new(PyUpload { key: key.to_owned(), inner, is_over: false }))
+    }
+
+    fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed> {
+        let made: Option<bool> = attached(key, |py| {
+            let bytes = PyBytes::new(py, &bytes);
+            self.0.call_method1(py, "put_new", (key, bytes))?.extract(py)
+        })?;
+        match made {
+            Some(true) => Ok(Completed::Yes),
+            Some(false) => Ok(Completed::Occupied),
+            None => Err(unconditional(key)),
+        }
+    }
+
+    fn remove(&self, key: &str) -> Result<()> {
+        attached(key, |py| self.0.call_method1(py, "remove", (key,)).map(drop))
     }
 }
 

@@ -85,6 +85,18 @@ mod _native {
         run(py, options, (progress, bucket), plait_parquet::compact::commit_in)
     }
 
+    /// Removes what was replaced in a folder; options and outcome are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
+    fn expire(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::compact::expire_in)
+    }
+
     /// Chooses among files that need not exist; options and groups are JSON.
     #[pyfunction]
     #[pyo3(signature = (options, progress=None, bucket=None))]

@@ -14,9 +14,10 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use bytes::Bytes;
-use plait_core::Result;
+use plait_core::{Error, Kind, Result};
 use url::Url;
 
 use crate::context::Charge;
@@ -47,6 +48,27 @@ pub trait Bucket: Send + Sync {
     /// # Errors
     /// [`Kind::Storage`](plait_core::Kind::Storage).
     fn upload(&self, key: &str) -> Result<Box<dyn Upload>>;
+
+    /// Makes a small object, in one step, unless there is one of that name.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`](plait_core::Kind::Unsupported) for a store that cannot do both at once,
+    /// [`Kind::Storage`](plait_core::Kind::Storage): then it is open whether it was made.
+    fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed>;
+
+    /// Removes an object; an absent one is no error.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn remove(&self, key: &str) -> Result<()>;
+}
+
+/// The error for a store that cannot put an object only where there is none.
+#[must_use]
+pub fn unconditional(location: &str) -> Error {
+    Error::new(Kind::Unsupported, "this store cannot put an object only where there is none")
+        .with_path(location)
+        .with_hint("without that two compactions could both count; merge files with plait.merge")
 }
 
 /// What an object was when it was looked up.
@@ -58,6 +80,8 @@ pub struct Meta {
     pub tag: Option<String>,
     /// When it was last written, as the store says it.
     pub modified: Option<String>,
+    /// The same, if it could be read.
+    pub modified_at: Option<SystemTime>,
 }
 
 /// An object that is being uploaded. Dropped before it is completed, it is aborted.

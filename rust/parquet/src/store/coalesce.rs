@@ -18,6 +18,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::Result;
@@ -171,6 +172,14 @@ impl<S: Store> Store for Coalesced<S> {
 
     fn check_unchanged(&self) -> Result<()> {
         self.inner.check_unchanged()
+    }
+
+    fn stamp(&self) -> Option<String> {
+        self.inner.stamp()
+    }
+
+    fn written_at(&self) -> Option<SystemTime> {
+        self.inner.written_at()
     }
 
     fn is_local(&self) -> bool {

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Invariants
-//! Of a folder with a manifest, the files that count are listed, those of the manifest first.
+//! Of a folder with a manifest, the files that count are listed, in the places of those they replaced.
 //! Items stay in the order given; only what one item names is sorted. Names that start with `.`
 //! or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
 //!
@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use plait_core::{Error, Kind, Result};
 
 use super::local::storage_error;
+use super::root::below;
 use super::{Location, Place, Stores, not_found, table};
 
 /// Folders inside folders, at most; more means a loop of symbolic links.
@@ -58,29 +59,19 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
         found.push(pattern.to_owned());
         return Ok(());
     }
-    let mut below: Vec<Vec<String>> = Vec::new();
+    let mut names = Vec::new();
     for name in place.bucket().list(key, true)? {
-        let Some(rest) = below_folder(&name, key) else { continue };
-        let parts: Vec<String> = rest.split('/').map(str::to_owned).collect();
-        let is_shown = parts.iter().all(|part| !is_hidden(part));
-        if is_shown && rest.ends_with(".parquet") {
-            below.push(parts);
+        let Some(rest) = below(&name, key) else { continue };
+        if rest.ends_with(".parquet") && !rest.split('/').any(is_hidden) {
+            names.push(rest.to_owned());
         }
     }
-    below.sort();
-    found.extend(below.iter().map(|parts| place.below(&parts.join("/")).location()));
-    if below.is_empty() && !is_folder {
+    let visible = table::visible_objects(place, names)?;
+    found.extend(visible.iter().map(Place::location));
+    if visible.is_empty() && !is_folder {
         return Err(not_found(pattern));
     }
     Ok(())
-}
-
-/// What of `name` is below `folder`.
-fn below_folder<'a>(name: &'a str, folder: &str) -> Option<&'a str> {
-    match folder {
-        "" => Some(name),
-        folder => name.strip_prefix(folder)?.strip_prefix('/'),
-    }
 }
 
 fn list_glob_objects(

@@ -166,6 +166,10 @@ impl Store for LocalFile {
         Some(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
     }
 
+    fn written_at(&self) -> Option<SystemTime> {
+        self.identity.modified
+    }
+
     fn is_local(&self) -> bool {
         true
     }

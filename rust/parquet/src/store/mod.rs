@@ -26,6 +26,7 @@ mod list;
 mod local;
 mod object;
 mod remote;
+pub mod root;
 mod settings;
 pub mod table;
 mod wire;
@@ -34,13 +35,14 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use url::Url;
 
 use crate::context::Context;
-pub use bucket::{Bucket, Completed, Meta, Place, Upload};
+pub use bucket::{Bucket, Completed, Meta, Place, Upload, unconditional};
 pub(crate) use local::{read_exact_at, write_all_at};
 pub use wire::Traffic;
 
@@ -86,6 +88,11 @@ pub trait Store: Send + Sync {
 
     /// What the storage says of this version of the file: when it was written, or its entity tag.
     fn stamp(&self) -> Option<String> {
+        None
+    }
+
+    /// When it was written, if the storage tells.
+    fn written_at(&self) -> Option<SystemTime> {
         None
     }
 
@@ -264,6 +271,9 @@ fn short_read(range: &Range<u64>, path: &str) -> Error {
         .with_offset(range.start)
         .with_hint("the file was cut short while it was read")
 }
+
+/// What an error says when credentials are missing or do not suffice.
+const REFUSED: &str = "the object store refused access";
 
 /// The error for a location where nothing is.
 fn not_found(location: &str) -> Error {

@@ -12,6 +12,7 @@
 //! Requests, retries and credentials (`remote`); joining reads (`coalesce`).
 
 use std::ops::Range;
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::Result;
@@ -67,6 +68,10 @@ impl Store for ObjectFile {
 
     fn stamp(&self) -> Option<String> {
         self.meta.tag.clone().or_else(|| self.meta.modified.clone())
+    }
+
+    fn written_at(&self) -> Option<SystemTime> {
+        self.meta.modified_at
     }
 
     fn is_local(&self) -> bool {

@@ -27,13 +27,13 @@ use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
     GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    ObjectStoreScheme, PutPayload,
+    ObjectStoreScheme, PutMode, PutPayload,
 };
 use plait_core::{Error, Kind, Result};
 use tokio::task::JoinHandle;
 use url::{Position, Url};
 
-use super::bucket::{Bucket, Completed, Meta, Upload};
+use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
 use super::driver::Driver;
 use super::settings;
 use super::wire::Traffic;
@@ -225,6 +225,38 @@ impl Bucket for Remote {
             process: std::process::id(),
         }))
     }
+
+    fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed> {
+        let path = self.path(key)?;
+        let put = |store: Arc<dyn ObjectStore>| {
+            let (path, bytes) = (path.clone(), PutPayload::from(bytes.clone()));
+            async move { store.put_opts(&path, bytes, PutMode::Create.into()).await }
+        };
+        match self.run(ABORT_TIME, put)? {
+            Ok(_) => Ok(Completed::Yes),
+            Err(
+                object_store::Error::AlreadyExists { .. }
+                | object_store::Error::Precondition { .. },
+            ) => Ok(Completed::Occupied),
+            Err(
+                e @ (object_store::Error::NotImplemented { .. }
+                | object_store::Error::NotSupported { .. }),
+            ) => Err(unconditional(&self.at(key)).with_cause(e)),
+            Err(e) => Err(request_error(e, &self.at(key))),
+        }
+    }
+
+    fn remove(&self, key: &str) -> Result<()> {
+        let path = self.path(key)?;
+        let delete = |store: Arc<dyn ObjectStore>| {
+            let path = path.clone();
+            async move { store.delete(&path).await }
+        };
+        match self.run(Duration::ZERO, delete)? {
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+            Err(e) => Err(request_error(e, &self.at(key))),
+        }
+    }
 }
 
 impl Drop for Remote {
@@ -345,7 +377,12 @@ impl Drop for RemoteUpload {
 }
 
 fn meta_of(meta: ObjectMeta) -> Meta {
-    Meta { len: meta.size, tag: meta.e_tag, modified: Some(meta.last_modified.to_rfc3339()) }
+    Meta {
+        len: meta.size,
+        tag: meta.e_tag,
+        modified: Some(meta.last_modified.to_rfc3339()),
+        modified_at: Some(meta.last_modified.into()),
+    }
 }
 
 /// Whether the answer began well and broke off. What the server refused is told at once.
@@ -370,12 +407,10 @@ fn is_broken_answer(e: &object_store::Error) -> bool {
 fn request_error(e: object_store::Error, location: &str) -> Error {
     match e {
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => {
-            Error::new(Kind::Storage, "the object store refused access")
-                .with_path(location)
-                .with_cause(e)
-                .with_hint("credentials are taken from `storage_options` and the environment")
-        }
+        | object_store::Error::Unauthenticated { .. } => Error::new(Kind::Storage, super::REFUSED)
+            .with_path(location)
+            .with_cause(e)
+            .with_hint("credentials are taken from `storage_options` and the environment"),
         object_store::Error::NotFound { .. } => super::not_found(location).with_cause(e),
         e => Error::new(Kind::Storage, "a request to the object store failed")
             .with_path(location)
@@ -438,6 +473,11 @@ pub(super) mod tests {
         assert_eq!(&bucket.read("d/old", 0..3, &meta).unwrap()[..], b"old");
         drop(bucket.upload("d/dropped").unwrap());
         assert_eq!(bucket.head("d/dropped").unwrap(), None);
+        assert_eq!(bucket.put_new("d/old", "other".into()).unwrap(), Completed::Occupied);
+        assert_eq!(bucket.put_new("d/put", "put".into()).unwrap(), Completed::Yes);
+        bucket.remove("d/old").unwrap();
+        bucket.remove("d/old").unwrap();
+        assert_eq!(bucket.list("d", true).unwrap(), ["d/new", "d/put"]);
     }
 
     #[test]

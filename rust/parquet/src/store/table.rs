@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! sales/day=1/a.parquet              replaced: does not count, until it is removed
-//! sales/day=1/b.parquet              counts, as it would without a manifest
+//! sales/day=1/b.parquet              replaced: what was made of a and b is read in its place
+//! sales/day=1/c.parquet              counts, as it would without a manifest
 //! sales/_plait/manifest-00000002.json
 //! sales/_plait/files/day=1/part-….parquet     counts, because the manifest names it
 //! ```
@@ -14,13 +15,14 @@
 //! # Not here
 //! Writing manifests (`compact`); their members (`docs/formats/manifest.md`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::local::storage_error;
+use super::root::{Root, below, is_name};
+use super::{Place, REFUSED};
 
 /// The folder of manifests and of files that compactions made, below the root.
 pub const FOLDER: &str = "_plait";
@@ -38,10 +40,20 @@ pub struct Manifest {
     pub version: u32,
     /// Its number; 0 before there is one.
     pub number: u64,
-    /// Files that compactions made and that count, by their path below the root.
-    pub files: Vec<String>,
+    /// Files that compactions made and that count.
+    pub files: Vec<Made>,
     /// Files that do not count any more.
     pub replaced: Vec<Replaced>,
+}
+
+/// A file that a compaction made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Made {
+    /// Its path below the root.
+    pub path: String,
+    /// It is read where this file stood: the last of those that it replaced.
+    pub place: String,
 }
 
 /// A file that was replaced.
@@ -70,27 +82,75 @@ impl Manifest {
     /// The newest manifest of the folder `root`.
     ///
     /// # Errors
-    /// [`Kind::CorruptSource`] for one that does not parse, [`Kind::Unsupported`] for one of another
-    /// version, [`Kind::Storage`].
-    pub fn newest(root: &Path) -> Result<Self> {
-        let folder = root.join(FOLDER);
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Self::none()),
-            Err(e) => return Err(storage_error(e, &folder.to_string_lossy())),
-        };
-        let number = |name: &str| -> Option<u64> {
-            name.strip_prefix("manifest-")?.strip_suffix(".json")?.parse().ok()
-        };
-        let mut newest = None;
-        for entry in entries {
-            let entry = entry.map_err(|e| storage_error(e, &folder.to_string_lossy()))?;
-            newest = newest.max(number(&entry.file_name().to_string_lossy()));
+    /// [`Kind::CorruptSource`] for one that does not parse or contradicts itself,
+    /// [`Kind::Unsupported`] for one of another version, [`Kind::Storage`].
+    pub fn newest(root: &Root) -> Result<Self> {
+        Ok(Self::among(root, &root.names(FOLDER, false)?)?.unwrap_or_else(Self::none))
+    }
+
+    /// The newest manifest among files of these names; `None` if none is one.
+    fn among(root: &Root, names: &[String]) -> Result<Option<Self>> {
+        match names.iter().filter_map(|name| Self::number_of(name)).max() {
+            Some(newest) => Self::numbered(root, newest).map(Some),
+            None => Ok(None),
         }
-        let Some(newest) = newest else { return Ok(Self::none()) };
-        let path = folder.join(Self::name(newest));
-        let text = std::fs::read(&path).map_err(|e| storage_error(e, &path.to_string_lossy()))?;
-        Self::parse(&text).map_err(|e| e.with_path(path.to_string_lossy()))
+    }
+
+    /// The number of the manifest called `name`; other spellings of a number are other files.
+    fn number_of(name: &str) -> Option<u64> {
+        let digits = below(name, FOLDER)?.strip_prefix("manifest-")?.strip_suffix(".json")?;
+        let number: u64 = digits.parse().ok()?;
+        (Self::name(number) == format!("manifest-{digits}.json")).then_some(number)
+    }
+
+    /// Manifest `number`, which must be there.
+    ///
+    /// # Errors
+    /// As [`newest`](Self::newest).
+    pub fn numbered(root: &Root, number: u64) -> Result<Self> {
+        let name = format!("{FOLDER}/{}", Self::name(number));
+        let parsed = match root.read(&name)? {
+            Some(text) => Self::parse(&text),
+            None => {
+                Err(Error::new(Kind::SourceChanged, "a manifest was removed while it was read"))
+            }
+        };
+        let damaged = |got: String| {
+            Err(Error::new(Kind::CorruptSource, "the manifest contradicts itself").with_got(got))
+        };
+        let checked = parsed.and_then(|manifest| match manifest.contradiction() {
+            Some(got) => damaged(got),
+            None if manifest.number != number => damaged(format!("number {}", manifest.number)),
+            None => Ok(manifest),
+        });
+        checked.map_err(|e| e.with_path(root.location(&name)))
+    }
+
+    /// What cannot be, if anything. Files are removed by these names.
+    fn contradiction(&self) -> Option<String> {
+        let is_made = |name: &str| below(name, &format!("{FOLDER}/files")).is_some();
+        let mut seen = BTreeSet::new();
+        let made = self.files.iter().map(|made| &made.path);
+        for name in made.clone().chain(self.replaced.iter().map(|replaced| &replaced.path)) {
+            if !is_name(name) {
+                return Some(format!("the name `{name}`"));
+            }
+            if !seen.insert(name) {
+                return Some(format!("`{name}` twice"));
+            }
+        }
+        if self.format != Self::none().format {
+            return Some(format!("format `{}`", self.format));
+        }
+        let strange = made.into_iter().find(|name| !is_made(name));
+        strange.map(|name| format!("`{name}` outside of {FOLDER}/files"))
+    }
+
+    /// The file in whose place `name` is read.
+    #[must_use]
+    pub fn place_of<'a>(&'a self, name: &'a str) -> &'a str {
+        let made = self.files.iter().find(|made| made.path == name);
+        made.map_or(name, |made| made.place.as_str())
     }
 
     fn parse(text: &[u8]) -> Result<Self> {
@@ -111,6 +171,13 @@ impl Manifest {
     }
 }
 
+/// Orders files as they are read: folders by name, and in them files by name, or by the name of the
+/// file in whose place they are read.
+#[must_use]
+pub fn place_order<'a>(a: &'a str, b: &'a str) -> std::cmp::Ordering {
+    a.split('/').cmp(b.split('/'))
+}
+
 /// The root of the table that `folder` is, or is a part of: the nearest with manifests.
 pub(super) fn root_of(folder: &Path) -> Option<PathBuf> {
     let whole = std::fs::canonicalize(folder).ok()?;
@@ -123,22 +190,74 @@ pub(super) fn root_of(folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Of the files `found` in `folder` those that count, after those of the manifest, which are older.
+/// Of the files `found` in `folder` those that count, in the order in which they are read.
 pub(super) fn visible(root: &Path, folder: &Path, found: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
-    let manifest = Manifest::newest(root)?;
+    let manifest = Manifest::newest(&Root::Local(root.to_owned()))?;
     let whole = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let (whole_root, whole_folder) = (whole(root), whole(folder));
-    let below = whole_folder.strip_prefix(&whole_root).unwrap_or(Path::new("")).to_owned();
+    let part = whole_folder.strip_prefix(&whole_root).unwrap_or(Path::new(""));
     let replaced: BTreeSet<PathBuf> =
         manifest.replaced.iter().map(|replaced| whole_root.join(&replaced.path)).collect();
-    let made = Path::new(FOLDER).join("files").join(&below);
-    let mut names: Vec<&String> =
-        manifest.files.iter().filter(|name| Path::new(name).starts_with(&made)).collect();
-    names.sort();
-    let mut all: Vec<PathBuf> = names.into_iter().map(|name| root.join(name)).collect();
-    all.extend(found.into_iter().filter(|path| {
-        let folder = path.parent().map(whole).unwrap_or_default();
-        !replaced.contains(&folder.join(path.file_name().unwrap_or_default()))
-    }));
-    Ok(all)
+    let mut folders = BTreeMap::new();
+    let mut is_replaced = |path: &Path| {
+        // A link to a folder must not show again what was replaced in it.
+        let parent = path.parent().map(Path::to_owned).unwrap_or_default();
+        let parent = folders.entry(parent).or_insert_with_key(|parent| whole(parent));
+        replaced.contains(&parent.join(path.file_name().unwrap_or_default()))
+    };
+    let mut all = Vec::new();
+    for path in found {
+        if !is_replaced(&path) {
+            let name = part.join(path.strip_prefix(folder).unwrap_or(&path));
+            all.push((name.to_string_lossy().into_owned(), true, path));
+        }
+    }
+    for made in counting(&manifest, &part.to_string_lossy()) {
+        all.push((made.place.clone(), false, root.join(&made.path)));
+    }
+    all.sort_by(|a, b| place_order(&a.0, &b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
+    Ok(all.into_iter().map(|(_, _, path)| path).collect())
+}
+
+/// Files that compactions made of files in the folder `part`.
+fn counting<'a>(manifest: &'a Manifest, part: &str) -> impl Iterator<Item = &'a Made> {
+    let made = format!("{FOLDER}/files{}{part}", if part.is_empty() { "" } else { "/" });
+    manifest.files.iter().filter(move |file| below(&file.path, &made).is_some())
+}
+
+/// The same of the objects `names` below `folder`; with the places that they are read in.
+pub(super) fn visible_objects(folder: &Place, names: Vec<String>) -> Result<Vec<Place>> {
+    let mut at = folder.key();
+    let table = loop {
+        let root = Root::Objects(folder.with_key(at.to_owned()));
+        let names = match root.names(FOLDER, false) {
+            // Who may list a prefix need not be allowed to look above it.
+            Err(e) if e.what() == REFUSED && at != folder.key() => break None,
+            names => names?,
+        };
+        if let Some(manifest) = Manifest::among(&root, &names)? {
+            break Some((at, manifest));
+        }
+        match at.rsplit_once('/') {
+            Some((above, _)) => at = above,
+            None if at.is_empty() => break None,
+            None => at = "",
+        }
+    };
+    let (root, manifest) = table.unwrap_or_else(|| (folder.key(), Manifest::none()));
+    let part = if folder.key() == root { "" } else { below(folder.key(), root).unwrap_or("") };
+    let replaced: BTreeSet<&str> = manifest.replaced.iter().map(|r| r.path.as_str()).collect();
+    let mut all = Vec::new();
+    for name in names {
+        let name = if part.is_empty() { name } else { format!("{part}/{name}") };
+        if !replaced.contains(name.as_str()) {
+            all.push((name.clone(), true, name));
+        }
+    }
+    for made in counting(&manifest, part) {
+        all.push((made.place.clone(), false, made.path.clone()));
+    }
+    all.sort_by(|a, b| place_order(&a.0, &b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
+    let root = folder.with_key(root.to_owned());
+    Ok(all.into_iter().map(|(_, _, name)| root.below(&name)).collect())
 }

@@ -1,27 +1,27 @@
-//! Which files of a folder to merge, and the one step that makes a merge count.
+//! What a folder holds by scope, and what of it a policy wants merged.
 //!
 //! ```text
-//! survey   list ─▶ scopes: folder, schema, order ─▶ policy ─▶ groups
-//! commit   manifest n + 1, put where there is none ─▶ the group's files are replaced
+//! list ─▶ scopes: folder, schema, order ─▶ policy ─▶ groups
 //! ```
 //!
 //! # Invariants
-//! Files are merged only with files of the same folder, schema and order. Nothing is removed here.
+//! Files are merged only with files of the same folder, schema and order. The files of a scope are in
+//! the order in which they are read, which is that of their age.
+//!
+//! # Cost
+//! The footer of every file, and its first and last key where the footer has none.
 //!
 //! # Not here
-//! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); what counts
-//! (`store::table`).
+//! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); what counts (`commit`).
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use plait_core::key::SortOrder;
 use plait_core::policy::{File, Policy, SizeTiered, choose};
 use plait_core::run::SourceId;
-use plait_core::{Error, Kind, Result};
+use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
@@ -30,9 +30,9 @@ use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
 use crate::schema::Unite;
 use crate::source::Source;
+use crate::store::Stores;
+use crate::store::root::Root;
 use crate::store::table::{FOLDER, Manifest};
-use crate::store::{Location, Stores};
-use crate::target::{Published, Target};
 
 /// How files are chosen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -115,6 +115,8 @@ impl SurveyOptions {
 /// What a folder holds, and what of it is to be merged.
 #[derive(Clone, Debug, Serialize)]
 pub struct Survey {
+    /// The folder, as locations in it begin.
+    pub folder: String,
     /// Number of the manifest that counts, 0 without one.
     pub manifest: u64,
     /// Files that may be merged with one another.
@@ -130,6 +132,8 @@ pub struct Scope {
     pub folder: String,
     /// The order.
     pub sort_by: String,
+    /// The folder that what is made of them belongs into.
+    pub out: String,
     /// The files, in the order that breaks ties.
     pub files: Vec<SurveyedFile>,
     /// What the policy wants merged: places in `files`.
@@ -174,14 +178,18 @@ pub struct Skipped {
 /// # Errors
 /// Whatever is wrong with the folder or a file.
 pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) -> Result<Survey> {
-    let root = local_root(&options.folder, stores)?;
+    let root = Root::open(&options.folder, stores)?;
     let manifest = Manifest::newest(&root)?;
-    let sources = match open_sources(std::slice::from_ref(&options.folder), 0, stores, context) {
-        Err(e) if e.kind() == Kind::SourceNotFound && root.is_dir() => Vec::new(),
+    // With a slash it is a folder, whatever its name ends in.
+    let folder = format!("{}/", root.location("").trim_end_matches('/'));
+    let sources = match open_sources(&[folder], 0, stores, context) {
+        Err(e) if e.kind() == Kind::SourceNotFound && e.path().is_none_or(|p| p.ends_with('/')) => {
+            Vec::new()
+        }
         outcome => outcome?,
     };
     let mut skipped = Vec::new();
-    let mut scopes: BTreeMap<(String, String, String), Vec<Arc<Source>>> = BTreeMap::new();
+    let mut scopes: BTreeMap<(String, String, String), Vec<Named>> = BTreeMap::new();
     for source in sources {
         let order = match &options.sort_by {
             Some(text) => Some(SortOrder::try_parse(text)?),
@@ -192,7 +200,11 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
             skipped.push(Skipped { path: source.path().to_owned(), why });
             continue;
         };
-        let name = name_below(&root, source.path());
+        let Some(name) = root.name_of(source.path(), stores)? else {
+            let why = "it is not below the folder".to_owned();
+            skipped.push(Skipped { path: source.path().to_owned(), why });
+            continue;
+        };
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let made = format!("{FOLDER}/files");
         let folder = match folder.strip_prefix(&made) {
@@ -200,25 +212,33 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
             None => folder,
         };
         let key = (folder.to_owned(), order.to_string(), schema_text(&source));
-        scopes.entry(key).or_default().push(source);
+        scopes.entry(key).or_default().push((source, name));
     }
     let policy = options.policy();
     let scopes = scopes.into_iter().map(|((folder, sort_by, _), sources)| {
         scope(&root, folder, sort_by, &sources, &policy, context)
     });
-    Ok(Survey { manifest: manifest.number, scopes: scopes.collect::<Result<_>>()?, skipped })
+    Ok(Survey {
+        folder: root.location(""),
+        manifest: manifest.number,
+        scopes: scopes.collect::<Result<_>>()?,
+        skipped,
+    })
 }
 
+/// A source and its name below the root.
+type Named = (Arc<Source>, String);
+
 fn scope(
-    root: &Path,
+    root: &Root,
     folder: String,
     sort_by: String,
-    sources: &[Arc<Source>],
+    named: &[Named],
     policy: &Policy,
     context: &Context,
 ) -> Result<Scope> {
     let order = SortOrder::try_parse(&sort_by)?;
-    let numbered = sources.iter().enumerate().map(|(i, source)| {
+    let numbered = named.iter().enumerate().map(|(i, (source, _))| {
         Arc::new(source.with_id(SourceId(u32::try_from(i).unwrap_or(u32::MAX))))
     });
     let sources: Vec<Arc<Source>> = numbered.collect();
@@ -236,40 +256,23 @@ fn scope(
     };
     let facts: Vec<File> = sources.iter().zip(ranges).map(facts).collect();
     let groups = choose(&facts, policy).into_iter();
-    let file = |source: &Arc<Source>| SurveyedFile {
+    let file = |(source, name): &Named| SurveyedFile {
         path: source.path().to_owned(),
-        name: name_below(root, source.path()),
+        name: name.clone(),
         rows: source.rows(),
         bytes: source.store.len(),
         merge_level: merge_level(source),
     };
+    let made = format!("{FOLDER}/files{}{folder}", if folder.is_empty() { "" } else { "/" });
     Ok(Scope {
         folder,
         sort_by,
-        files: sources.iter().map(file).collect(),
+        out: root.location(&made),
+        files: named.iter().map(file).collect(),
         groups: groups
             .map(|group| SurveyedGroup { files: group.files, depth_max: group.depth_max })
             .collect(),
     })
-}
-
-fn local_root(folder: &str, stores: &Stores) -> Result<PathBuf> {
-    match stores.locate(folder)? {
-        Location::Local(path) if path.is_dir() => Ok(path),
-        Location::Local(_) => {
-            Err(Error::new(Kind::SourceNotFound, "there is no such folder").with_path(folder))
-        }
-        Location::Object(_) => {
-            Err(Error::new(Kind::Unsupported, "only local folders can be compacted")
-                .with_path(folder)
-                .with_hint("merge its files with plait.merge"))
-        }
-    }
-}
-
-fn name_below(root: &Path, path: &str) -> String {
-    let below = Path::new(path).strip_prefix(root).unwrap_or(Path::new(path));
-    below.to_string_lossy().into_owned()
 }
 
 fn schema_text(source: &Source) -> String {
@@ -282,88 +285,8 @@ fn schema_text(source: &Source) -> String {
 }
 
 fn age_s(source: &Source) -> Option<f64> {
-    let written: f64 = source.store.stamp()?.parse().ok()?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    Some((now.as_secs_f64() - written).max(0.0))
-}
-
-/// A change of what counts.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CommitOptions {
-    /// The folder.
-    pub folder: String,
-    /// Files that count from now on, by their path below the root.
-    pub add: Vec<String>,
-    /// Files that count no more; all of them must count now.
-    pub replace: Vec<String>,
-    /// Replaced files that are removed and forgotten.
-    pub forget: Vec<String>,
-    /// Settings of object stores.
-    pub storage_options: BTreeMap<String, String>,
-}
-
-/// How a commit ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct Commit {
-    /// Whether the change counts.
-    pub committed: bool,
-    /// The manifest that counts now.
-    pub manifest: Manifest,
-}
-
-/// Commits a change in one step, or finds that others have replaced the same files.
-///
-/// # Errors
-/// [`Kind::Storage`] and what a damaged manifest gives.
-pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) -> Result<Commit> {
-    let root = local_root(&options.folder, stores)?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let since = now.map_or(0.0, |now| now.as_secs_f64());
-    let folder = root.join(FOLDER);
-    loop {
-        context.check_cancelled()?;
-        let mut manifest = Manifest::newest(&root)?;
-        if options.add.is_empty() && options.replace.is_empty() && options.forget.is_empty() {
-            return Ok(Commit { committed: false, manifest });
-        }
-        let is_made = |path: &str| path.starts_with(&format!("{FOLDER}/"));
-        let counts = |path: &String| match is_made(path) {
-            true => manifest.files.contains(path),
-            false => {
-                root.join(path).exists()
-                    && !manifest.replaced.iter().any(|replaced| replaced.path == *path)
-            }
-        };
-        if !options.replace.iter().all(counts) {
-            return Ok(Commit { committed: false, manifest });
-        }
-        manifest.number += 1;
-        manifest.files.retain(|path| !options.replace.contains(path));
-        manifest.files.extend(options.add.iter().cloned());
-        let gone = options.replace.iter().map(|path| (path.clone(), since));
-        manifest
-            .replaced
-            .extend(gone.map(|(path, since)| crate::store::table::Replaced { path, since }));
-        manifest.replaced.retain(|replaced| !options.forget.contains(&replaced.path));
-        let text = serde_json::to_vec_pretty(&manifest)
-            .map_err(|e| Error::new(Kind::Internal, "cannot write a manifest").with_cause(e))?;
-        let target = Target::open(&folder.to_string_lossy(), stores, context)?;
-        let name = Manifest::name(manifest.number);
-        let mut temp = target.create(&name)?;
-        let failed = |e| {
-            Error::new(Kind::Storage, "cannot write a manifest")
-                .with_path(target.location(&name))
-                .with_cause(e)
-        };
-        temp.write_all(&text).map_err(failed)?;
-        temp.sync()?;
-        // Somebody else may have taken the number: then look again.
-        if temp.publish_new(&target, &name)? == Published::Yes {
-            target.sync()?;
-            return Ok(Commit { committed: true, manifest });
-        }
-    }
+    let written = source.store.written_at()?;
+    Some(SystemTime::now().duration_since(written).map_or(0.0, |age| age.as_secs_f64()))
 }
 
 /// What a policy is asked about files that need not exist.

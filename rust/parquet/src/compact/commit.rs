@@ -1,0 +1,224 @@
+//! Commits a change of which files count: one manifest, put where there is none.
+//!
+//! ```text
+//! newest manifest n ─▶ do the replaced files count? ─▶ put n + 1 ─▶ committed
+//!        ▲                   no: somebody was faster       │ taken
+//!        └─────────────────────────────────────────────────┘
+//! ```
+//!
+//! # Invariants
+//! Of two changes that replace the same file one counts. What a change adds is there when it is
+//! committed. An answer that is lost is asked for again: a manifest says who wrote it.
+//!
+//! # Cost
+//! A few requests, one more for each file that is added or replaced.
+//!
+//! # Not here
+//! What a manifest says, and who reads it (`store::table`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::time::SystemTime;
+
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::store::root::Root;
+use crate::store::table::{FOLDER, Made, Manifest, Replaced, place_order};
+use crate::store::{Completed, Stores, unconditional};
+use crate::target::{Published, Target};
+
+/// The object by which a store is asked whether it puts objects only where there is none.
+const PROBE: &str = "conditional-put";
+
+/// A change of what counts.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CommitOptions {
+    /// The folder.
+    pub folder: String,
+    /// Where files are that count from now on.
+    pub add: Vec<String>,
+    /// Files that count no more, by their path below the root; all of them must count now.
+    pub replace: Vec<String>,
+    /// Whether only to tell if the files to replace count.
+    pub check: bool,
+    /// Whether to ask the store first if it can do this at all.
+    pub probe: bool,
+    /// Bytes of memory to stay within.
+    pub memory_limit: Option<u64>,
+    /// Settings of object stores.
+    pub storage_options: BTreeMap<String, String>,
+}
+
+/// How a commit ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Commit {
+    /// Whether the change counts.
+    pub committed: bool,
+    /// Whether the files to replace counted until then.
+    pub counts: bool,
+    /// The manifest that counts now.
+    pub manifest: Manifest,
+}
+
+/// Commits a change in one step, or finds that others have replaced the same files.
+///
+/// # Errors
+/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there, [`Kind::Unsupported`]
+/// for a store that cannot commit, and what a damaged manifest gives.
+pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) -> Result<Commit> {
+    let root = Root::open(&options.folder, stores)?;
+    if options.probe {
+        probe(&root)?;
+    }
+    let mut add = Vec::new();
+    for location in &options.add {
+        let name = root.name_of(location, stores)?;
+        add.push(name.ok_or_else(|| {
+            Error::new(Kind::InvalidArgument, "a file to add is not below the folder")
+                .with_path(location.as_str())
+        })?);
+    }
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let since = now.map_or(0.0, |now| now.as_secs_f64());
+    let writer = Writer { root: &root, stores, context };
+    loop {
+        context.check_cancelled()?;
+        let mut manifest = Manifest::newest(&root)?;
+        let mut is_counting = true;
+        for name in &options.replace {
+            is_counting = is_counting && counts(&root, &manifest, name)?;
+        }
+        let is_empty = add.is_empty() && options.replace.is_empty();
+        if options.check || is_empty || !is_counting {
+            return Ok(Commit { committed: false, counts: is_counting, manifest });
+        }
+        // Another compaction's orphan may have the name of ours, and `expire` may have come.
+        for name in &add {
+            if root.look(name)?.is_none() {
+                return Err(Error::new(Kind::SourceChanged, "an output was removed meanwhile")
+                    .with_path(root.location(name))
+                    .with_hint(
+                        "compact again; let expire keep what is younger than a compaction",
+                    ));
+            }
+        }
+        change(&mut manifest, &add, &options.replace, since);
+        if writer.put(&mut manifest)? {
+            return Ok(Commit { committed: true, counts: true, manifest });
+        }
+    }
+}
+
+/// Whether the file `name` counts.
+fn counts(root: &Root, manifest: &Manifest, name: &str) -> Result<bool> {
+    if name.starts_with(&format!("{FOLDER}/")) {
+        return Ok(manifest.files.iter().any(|made| made.path == name));
+    }
+    let is_replaced = manifest.replaced.iter().any(|replaced| replaced.path == name);
+    Ok(!is_replaced && root.look(name)?.is_some())
+}
+
+fn change(manifest: &mut Manifest, add: &[String], replace: &[String], since: f64) {
+    let places = replace.iter().map(|name| manifest.place_of(name));
+    let last = places.max_by(|a, b| place_order(a, b)).map(str::to_owned);
+    let gone: BTreeSet<&String> = replace.iter().collect();
+    manifest.files.retain(|made| !gone.contains(&made.path));
+    let made = |name: &String| Made {
+        path: name.clone(),
+        place: last.clone().unwrap_or_else(|| name.clone()),
+    };
+    manifest.files.extend(add.iter().map(made));
+    let replaced = replace.iter().map(|path| Replaced { path: path.clone(), since });
+    manifest.replaced.extend(replaced);
+    // Made again with the same bytes and under the same name: it counts, and must not be removed.
+    manifest.replaced.retain(|replaced| !add.contains(&replaced.path));
+}
+
+/// Puts manifests.
+pub(super) struct Writer<'a> {
+    pub(super) root: &'a Root,
+    pub(super) stores: &'a Stores,
+    pub(super) context: &'a Context,
+}
+
+impl Writer<'_> {
+    /// Puts `manifest` under the next number; false if somebody else has taken that.
+    pub(super) fn put(&self, manifest: &mut Manifest) -> Result<bool> {
+        let name = |number| format!("{FOLDER}/{}", Manifest::name(number));
+        manifest.number = manifest.number.checked_add(1).ok_or_else(|| {
+            Error::new(Kind::CorruptSource, "there is no number after that of the newest manifest")
+                .with_path(self.root.location(&name(manifest.number)))
+        })?;
+        let text = serde_json::to_vec_pretty(manifest)
+            .map_err(|e| Error::new(Kind::Internal, "cannot write a manifest").with_cause(e))?;
+        let put = match self.root {
+            Root::Local(_) => return self.put_local(&Manifest::name(manifest.number), &text),
+            Root::Objects(place) => {
+                let place = place.below(&name(manifest.number));
+                place.bucket().put_new(place.key(), text.clone().into())
+            }
+        };
+        match put {
+            Ok(Completed::Yes) => Ok(true),
+            Err(e) if e.kind() != Kind::Storage => Err(e),
+            // Somebody was faster, or the answer to our own request was lost.
+            outcome => match (self.root.read(&name(manifest.number))?, outcome) {
+                (Some(there), _) => Ok(there == text),
+                (None, Err(e)) => Err(e),
+                (None, Ok(_)) => Ok(false),
+            },
+        }
+    }
+
+    fn put_local(&self, name: &str, text: &[u8]) -> Result<bool> {
+        let target = Target::open(&self.root.location(FOLDER), self.stores, self.context)?;
+        let mut temp = target.create(name)?;
+        temp.write_all(text).map_err(|e| {
+            Error::new(Kind::Storage, "cannot write a manifest")
+                .with_path(target.location(name))
+                .with_cause(e)
+        })?;
+        temp.sync()?;
+        if temp.publish_new(&target, name)? == Published::Occupied {
+            return Ok(false);
+        }
+        target.sync()?;
+        Ok(true)
+    }
+}
+
+/// Asks an object store for what commits need: a store that ignores the condition says yes twice.
+fn probe(root: &Root) -> Result<()> {
+    let Root::Objects(place) = root else { return Ok(()) };
+    let place = place.below(&format!("{FOLDER}/{PROBE}"));
+    for _ in 0..2 {
+        let bytes = "Says whether this store puts objects only where there is none.\n";
+        if place.bucket().put_new(place.key(), bytes.into())? == Completed::Occupied {
+            return Ok(());
+        }
+    }
+    Err(unconditional(&place.location()).with_got("it replaced one"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cmp::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn what_is_made_stands_where_the_last_of_its_sources_stood() {
+        let mut manifest = Manifest::none();
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        change(&mut manifest, &names(&["_plait/files/x"]), &names(&["b", "a"]), 1.0);
+        assert_eq!(manifest.place_of("_plait/files/x"), "b");
+        let replace = names(&["_plait/files/x", "a-"]);
+        change(&mut manifest, &names(&["_plait/files/y"]), &replace, 2.0);
+        assert_eq!(manifest.place_of("_plait/files/y"), "b");
+        assert_eq!((manifest.files.len(), manifest.replaced.len()), (1, 4));
+        assert_eq!(place_order("a/z", "a-b/c"), Ordering::Less, "folders come whole");
+    }
+}

@@ -1,0 +1,25 @@
+//! Which files of a folder to merge, and the one step that makes a merge count.
+//!
+//! ```text
+//! survey   list ─▶ scopes: folder, schema, order ─▶ policy ─▶ groups
+//! commit   manifest n + 1, put where there is none ─▶ the group's files are replaced
+//! expire   what was replaced long ago is removed, then forgotten
+//! ```
+//!
+//! # Invariants
+//! A change counts in one step, or not at all. Only `expire` removes anything.
+//!
+//! # Not here
+//! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); reading manifests
+//! (`store::table`).
+
+mod commit;
+mod expire;
+mod survey;
+
+pub use commit::{Commit, CommitOptions, commit_in};
+pub use expire::{ExpireOptions, Expired, expire_in};
+pub use survey::{
+    ChooseOptions, PolicyOption, Scope, Skipped, Survey, SurveyOptions, SurveyedFile,
+    SurveyedGroup, choose_in, survey_in,
+};
