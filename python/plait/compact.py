@@ -5,13 +5,14 @@ survey ──▶ groups ──▶ plan, execute into _plait/files ──▶ comm
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native, _stores
 from plait._api import _call
 from plait._checks import CHOICES as _MERGE_CHOICES
-from plait._checks import Path, StorageOptions, _count, _flag, _path, _size
+from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _size
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, SourceChanged, SourceNotFound
@@ -21,7 +22,11 @@ from plait.sizes import Size
 
 __all__ = ["CompactReport", "CompactedGroup", "ExpireReport", "Skipped", "compact", "expire"]
 
-CHOICES = {"policy": ("size_tiered", "overlap", "full"), "verify": _MERGE_CHOICES["verify"]}
+CHOICES = {
+    "policy": ("size_tiered", "overlap", "full"),
+    "on_duplicate": _MERGE_CHOICES["on_duplicate"],
+    "verify": _MERGE_CHOICES["verify"],
+}
 
 # A policy of levels may go on with what it made; each round raises a level.
 _ROUNDS_MAX = 64
@@ -41,6 +46,7 @@ class CompactedGroup(_Report):
         depth_max: The most of them that share one key.
         outputs: The files that were made; `()` in a dry run.
         bytes_out: Their bytes.
+        rows_dropped: Rows that did not stay, by reason.
     """
 
     folder: str
@@ -51,6 +57,7 @@ class CompactedGroup(_Report):
     depth_max: int
     outputs: tuple[str, ...] = ()
     bytes_out: int = 0
+    rows_dropped: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,7 +117,11 @@ class CompactReport(_PrintedReport):
                 for group in self.groups
             ),
         )
-        remarks = [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
+        dropped = Counter[str]()
+        for group in self.groups:
+            dropped.update(group.rows_dropped)
+        remarks = [f"dropped {rows:,} rows: {why}" for why, rows in sorted(dropped.items())]
+        remarks += [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
         if self.lost:
             remarks.append(f"{self.lost} groups were compacted by somebody else meanwhile")
         if self.dry_run and self.groups:
@@ -159,6 +170,10 @@ def compact(
     finalize: bool = False,
     target_file_size: Size | None = None,
     compression: str | None = None,
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    version_by: str | None = None,
+    delete_where: str | None = None,
+    drop_where: str | None = None,
     verify: Literal["content"] | None = None,
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
@@ -187,6 +202,12 @@ def compact(
         finalize: Merge what is not mature, however few files there are.
         target_file_size: Outputs of about this size; one output a group by default.
         compression: See `merge`.
+        on_duplicate: See `merge`. Files that are read later are younger; where not all rows stay,
+            only files are merged that leave this so.
+        version_by: See `merge`.
+        delete_where: See `merge`. Rows that delete stay until no other file can have a row for
+            them to delete.
+        drop_where: See `merge`.
         verify: See `merge`.
         threads: See `merge`.
         memory_limit: See `merge`.
@@ -228,12 +249,19 @@ def compact(
         "mature_level": _count(mature_level, "mature_level"),
         "mature_age": None if mature_age is None else _seconds(mature_age, "mature_age"),
         "finalize": _flag(finalize, "finalize"),
+        "on_duplicate": _choice(on_duplicate, "on_duplicate"),
+        "version_by": version_by,
+        "deletes": delete_where is not None,
         "memory_limit": _size(memory_limit, "memory_limit"),
     }
     _flag(yes, "yes")
     merge = {
         "target_file_size": target_file_size,
         "compression": compression,
+        "on_duplicate": on_duplicate,
+        "version_by": version_by,
+        "delete_where": delete_where,
+        "drop_where": drop_where,
         "verify": verify,
         "threads": threads,
         "memory_limit": memory_limit,
@@ -288,7 +316,12 @@ def _merge_group(
     described, store = _described(scope, group), merge["storage_options"]
     change: dict[str, Any] = {"folder": root, "replace": [file["name"] for file in files]}
     try:
-        made = plan(described.sources, sort_by=scope["sort_by"] or [], **merge)
+        made = plan(
+            described.sources,
+            sort_by=scope["sort_by"] or [],
+            keep_tombstones=group["keep_tombstones"],
+            **merge,
+        )
         report = made.execute(scope["out"], if_exists="add")
     except (SourceChanged, SourceNotFound):
         # Somebody else may have replaced the files, and `expire` have removed them.
@@ -302,6 +335,7 @@ def _merge_group(
         described,
         outputs=tuple(output.path for output in report.outputs),
         bytes_out=sum(output.bytes for output in report.outputs),
+        rows_dropped=report.rows_dropped,
     )
 
 

@@ -45,7 +45,7 @@ const LAYERS: &[(&str, &str)] = &[
         "plan",
         "chunk context files keys leaf options order page properties report schema sink source store",
     ),
-    ("compact", "context files order plan schema source store target"),
+    ("compact", "context files options order plan schema source store target"),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order page plan schema source store zone"),
     ("verify", "content context files keys leaf order plan schema source store"),

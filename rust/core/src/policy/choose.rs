@@ -3,6 +3,7 @@
 //! # Not here
 //! Levels and maturity (`size_tiered`).
 
+use super::neighbours::{Keep, close};
 use super::size_tiered::{SizeTiered, tiers};
 use crate::region::{Bounds, sweep};
 use crate::run::SourceId;
@@ -22,6 +23,10 @@ pub struct File {
     pub task: String,
     /// Seconds since it was written.
     pub age_s: f64,
+    /// Its place among the files of its folder by age, the oldest first.
+    pub age: u64,
+    /// Whether it has no rows.
+    pub is_empty: bool,
 }
 
 /// How files are chosen.
@@ -47,27 +52,45 @@ pub struct Group {
     pub depth_max: usize,
 }
 
-/// The groups of `files` that `policy` wants merged. All are of one scope; their order breaks ties.
+/// The groups of `files` that `policy` wants merged, such that merging leaves what `keep` says. All
+/// are of one scope; their order breaks ties.
 ///
 /// ```
-/// use plait_core::policy::{File, Policy, choose};
+/// use plait_core::policy::{File, Keep, Policy, choose};
 /// let file = |a, b| File { first: vec![a], last: vec![b], ..File::default() };
 /// let files = [file(0, 4), file(2, 6), file(5, 9), file(20, 30), file(25, 28)];
-/// let groups = choose(&files, &Policy::Overlap { max_depth: 1 });
+/// let groups = choose(&files, &Policy::Overlap { max_depth: 1 }, Keep::Nothing);
 /// assert_eq!(groups[0].files, [0, 1, 2]);
 /// assert_eq!(groups[1].files, [3, 4]);
-/// assert!(choose(&files, &Policy::Overlap { max_depth: 2 }).is_empty());
+/// assert!(choose(&files, &Policy::Overlap { max_depth: 2 }, Keep::Nothing).is_empty());
 /// ```
 #[must_use]
-pub fn choose(files: &[File], policy: &Policy) -> Vec<Group> {
-    let groups = match policy {
-        Policy::Full => full(files),
-        Policy::Overlap { max_depth } => overlapping(files, (*max_depth).max(1)),
-        Policy::SizeTiered(how) => tiers(files, how),
+pub fn choose(files: &[File], policy: &Policy, keep: Keep<'_>) -> Vec<Group> {
+    let groups = match (policy, keep) {
+        (Policy::Full, Keep::Nothing) => full(files),
+        (Policy::Overlap { max_depth }, Keep::Nothing) => overlapping(files, (*max_depth).max(1)),
+        (Policy::Full, Keep::Ages(strangers)) => closed(files, full(files), strangers),
+        (Policy::Overlap { max_depth }, Keep::Ages(strangers)) => {
+            closed(files, overlapping(files, (*max_depth).max(1)), strangers)
+        }
+        (Policy::SizeTiered(how), keep) => tiers(files, how, keep),
     };
     let group =
         |members: Vec<usize>| Group { depth_max: depth_max(files, &members), files: members };
     groups.into_iter().filter(|members| members.len() > 1).map(group).collect()
+}
+
+/// The groups with what is between their members. One that another needs waits for the next time.
+fn closed(files: &[File], groups: Vec<Vec<usize>>, strangers: &[u64]) -> Vec<Vec<usize>> {
+    let mut is_taken = vec![false; files.len()];
+    let mut all = Vec::new();
+    for group in groups.iter().flat_map(|members| close(files, strangers, members)) {
+        if group.len() > 1 && !group.iter().any(|i| is_taken[*i]) {
+            group.iter().for_each(|i| is_taken[*i] = true);
+            all.push(group);
+        }
+    }
+    all
 }
 
 fn bounds<'a>(files: &'a [File], members: impl Iterator<Item = usize> + 'a) -> Vec<Bounds> {
@@ -155,6 +178,7 @@ mod tests {
                 level,
                 task: task.into(),
                 age_s: 0.0,
+                ..File::default()
             })
             .collect()
     }
@@ -192,7 +216,7 @@ mod tests {
             // A policy of levels goes on with what it made, at most once a level.
             let rounds = if matches!(policy, Policy::SizeTiered(_)) { 12 } else { 1 };
             for round in 0..rounds {
-                let groups = choose(&files, &policy);
+                let groups = choose(&files, &policy, Keep::Nothing);
                 let mut seen: Vec<usize> = groups.iter().flat_map(|g| g.files.clone()).collect();
                 prop_assert!(groups.iter().all(|g| g.files.len() > 1 && g.files.is_sorted()));
                 seen.sort_unstable();
@@ -206,7 +230,7 @@ mod tests {
                 });
                 files = made.chain(rest).collect();
             }
-            prop_assert_eq!(choose(&files, &policy), Vec::new());
+            prop_assert_eq!(choose(&files, &policy, Keep::Nothing), Vec::new());
             if let Policy::Overlap { max_depth } = policy {
                 prop_assert!((0..=100).all(|key| depth_at(&files, key) <= max_depth));
             }
@@ -218,7 +242,7 @@ mod tests {
             max_depth in 1usize..4,
         ) {
             let files: Vec<File> = made.into_iter().map(file).collect();
-            let groups = choose(&files, &Policy::Overlap { max_depth });
+            let groups = choose(&files, &Policy::Overlap { max_depth }, Keep::Nothing);
             for (i, file) in files.iter().enumerate() {
                 let is_deep = (file.first[0]..=file.last[0]).any(|k| depth_at(&files, k) > max_depth);
                 prop_assert_eq!(groups.iter().any(|g| g.files.contains(&i)), is_deep, "{}", i);

@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //! A file is in at most one group; a group is of one scope, in the order given, and of two files at
-//! least. Once every group is merged, the policy chooses nothing.
+//! least. Once every group is merged, the policy chooses nothing. Where of rows with one key not all
+//! stay, no merge changes which file is older (`neighbours`).
 //!
 //! # Cost
 //! O(n log n) for n files.
@@ -19,7 +20,9 @@
 //! What a scope is, and clocks: the shell tells ages (`plait_parquet::compact`).
 
 mod choose;
+mod neighbours;
 mod size_tiered;
 
 pub use choose::{File, Group, Policy, choose};
+pub use neighbours::{Keep, is_oldest};
 pub use size_tiered::{SizeTiered, write_amplification_max};

@@ -14,6 +14,7 @@
 //! Sizes of outputs (the merge).
 
 use super::choose::{File, is_settled};
+use super::neighbours::{Keep, split};
 
 /// When files of a level are merged, and when no more.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,25 +50,31 @@ pub fn write_amplification_max(how: &SizeTiered) -> u64 {
 }
 
 /// Groups of one level each, in the order given.
-pub(super) fn tiers(files: &[File], how: &SizeTiered) -> Vec<Vec<usize>> {
+pub(super) fn tiers(files: &[File], how: &SizeTiered, keep: Keep<'_>) -> Vec<Vec<usize>> {
     let factor = how.merge_factor.max(2);
     let open = |i: &usize| files.get(*i).is_some_and(|file| !how.is_mature(file));
     let young: Vec<usize> = (0..files.len()).filter(open).collect();
+    let runs = |members: Vec<usize>| match keep {
+        Keep::Nothing => vec![members],
+        Keep::Ages(strangers) => split(files, strangers, &members),
+    };
     if how.finalize {
-        return if is_settled(files, &young) { Vec::new() } else { vec![young] };
+        return runs(young).into_iter().filter(|run| !is_settled(files, run)).collect();
     }
     let mut levels: Vec<u64> = young.iter().map(|i| files[*i].level).collect();
     levels.sort_unstable();
     levels.dedup();
     let mut groups = Vec::new();
     for level in levels {
-        let mut of: &[usize] =
-            &young.iter().copied().filter(|i| files[*i].level == level).collect::<Vec<_>>();
-        while of.len() >= factor {
-            let most = how.merge_factor_max.max(factor).min(of.len());
-            let (group, rest) = of.split_at(most);
-            groups.push(group.to_vec());
-            of = rest;
+        let of = young.iter().copied().filter(|i| files[*i].level == level).collect();
+        for run in runs(of) {
+            let mut of: &[usize] = &run;
+            while of.len() >= factor {
+                let most = how.merge_factor_max.max(factor).min(of.len());
+                let (group, rest) = of.split_at(most);
+                groups.push(group.to_vec());
+                of = rest;
+            }
         }
     }
     groups

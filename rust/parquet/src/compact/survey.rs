@@ -19,13 +19,14 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use plait_core::key::SortOrder;
-use plait_core::policy::{File, Policy, SizeTiered, choose};
+use plait_core::policy::{File, Group, Keep, Policy, SizeTiered, choose, is_oldest};
 use plait_core::run::SourceId;
 use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::files::open_sources;
+use crate::options::OnDuplicateOption;
 use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
 use crate::schema::Unite;
@@ -58,6 +59,12 @@ pub struct SurveyOptions {
     pub mature_age: Option<f64>,
     /// See [`SizeTiered`].
     pub finalize: bool,
+    /// What becomes of rows with one key.
+    pub on_duplicate: OnDuplicateOption,
+    /// Column of their versions.
+    pub version_by: Option<String>,
+    /// Whether there are rows that delete their key.
+    pub deletes: bool,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
     /// Settings of object stores.
@@ -77,6 +84,9 @@ impl Default for SurveyOptions {
             mature_level: 3,
             mature_age: None,
             finalize: false,
+            on_duplicate: OnDuplicateOption::KeepAll,
+            version_by: None,
+            deletes: false,
             memory_limit: 512_000_000,
             storage_options: BTreeMap::new(),
         }
@@ -162,6 +172,8 @@ pub struct SurveyedGroup {
     pub files: Vec<usize>,
     /// The most of them that share one key.
     pub depth_max: usize,
+    /// Whether rows that delete must stay: there may be others to delete, in other files.
+    pub keep_tombstones: bool,
 }
 
 /// A file that is left alone.
@@ -190,16 +202,8 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     };
     let mut skipped = Vec::new();
     let mut scopes: BTreeMap<(String, String, String), Vec<Named>> = BTreeMap::new();
-    for source in sources {
-        let order = match &options.sort_by {
-            Some(text) => Some(SortOrder::try_parse(text)?),
-            None => claimed(&source)?,
-        };
-        let Some(order) = order else {
-            let why = "it does not say how it is sorted; pass sort_by".to_owned();
-            skipped.push(Skipped { path: source.path().to_owned(), why });
-            continue;
-        };
+    let mut ages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for (age, source) in (0..).zip(sources) {
         let Some(name) = root.name_of(source.path(), stores)? else {
             let why = "it is not below the folder".to_owned();
             skipped.push(Skipped { path: source.path().to_owned(), why });
@@ -211,12 +215,27 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
             Some(rest) => rest.trim_start_matches('/'),
             None => folder,
         };
+        // Whatever its schema and order, it may hold the same keys.
+        ages.entry(folder.to_owned()).or_default().push(age);
+        let order = match &options.sort_by {
+            Some(text) => Some(SortOrder::try_parse(text)?),
+            None => claimed(&source)?,
+        };
+        let Some(order) = order else {
+            let why = "it does not say how it is sorted; pass sort_by".to_owned();
+            skipped.push(Skipped { path: source.path().to_owned(), why });
+            continue;
+        };
         let key = (folder.to_owned(), order.to_string(), schema_text(&source));
-        scopes.entry(key).or_default().push((source, name));
+        scopes.entry(key).or_default().push(Named { source, name, age });
     }
     let policy = options.policy();
-    let scopes = scopes.into_iter().map(|((folder, sort_by, _), sources)| {
-        scope(&root, folder, sort_by, &sources, &policy, context)
+    let scopes = scopes.into_iter().map(|((folder, sort_by, _), named)| {
+        let is_stranger = |age: &u64| !named.iter().any(|other| other.age == *age);
+        let of_folder = ages.get(&folder).into_iter().flatten();
+        let strangers: Vec<u64> = of_folder.copied().filter(is_stranger).collect();
+        let chooser = Chooser { policy: &policy, options, strangers: &strangers };
+        scope(&root, folder, sort_by, &named, &chooser, context)
     });
     Ok(Survey {
         folder: root.location(""),
@@ -226,24 +245,62 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     })
 }
 
-/// A source and its name below the root.
-type Named = (Arc<Source>, String);
+/// A source, its name below the root, and its place among all by age.
+struct Named {
+    source: Arc<Source>,
+    name: String,
+    age: u64,
+}
+
+/// How files of a scope are chosen, beside which others of their folder.
+struct Chooser<'a> {
+    policy: &'a Policy,
+    options: &'a SurveyOptions,
+    strangers: &'a [u64],
+}
+
+impl Chooser<'_> {
+    fn groups(&self, files: &[File]) -> Vec<SurveyedGroup> {
+        // Where all rows stay, only the order of rows with equal keys is at stake.
+        let keep = match self.options.on_duplicate {
+            OnDuplicateOption::KeepAll | OnDuplicateOption::Error => Keep::Nothing,
+            OnDuplicateOption::KeepFirst | OnDuplicateOption::KeepLast => {
+                Keep::Ages(self.strangers)
+            }
+        };
+        let group = |group: Group| SurveyedGroup {
+            keep_tombstones: self.options.deletes && !self.is_last_word(files, &group.files),
+            files: group.files,
+            depth_max: group.depth_max,
+        };
+        choose(files, self.policy, keep).into_iter().map(group).collect()
+    }
+
+    /// Whether a row that deletes has nothing left to delete outside of the group.
+    fn is_last_word(&self, files: &[File], members: &[usize]) -> bool {
+        let of_any_age = self.options.version_by.is_some();
+        // Where the first stays, a row that deletes is there for whatever comes.
+        self.options.on_duplicate == OnDuplicateOption::KeepLast
+            && is_oldest(files, self.strangers, members, of_any_age)
+    }
+}
 
 fn scope(
     root: &Root,
     folder: String,
     sort_by: String,
     named: &[Named],
-    policy: &Policy,
+    chooser: &Chooser<'_>,
     context: &Context,
 ) -> Result<Scope> {
     let order = SortOrder::try_parse(&sort_by)?;
-    let numbered = named.iter().enumerate().map(|(i, (source, _))| {
-        Arc::new(source.with_id(SourceId(u32::try_from(i).unwrap_or(u32::MAX))))
+    let numbered = named.iter().enumerate().map(|(i, named)| {
+        Arc::new(named.source.with_id(SourceId(u32::try_from(i).unwrap_or(u32::MAX))))
     });
     let sources: Vec<Arc<Source>> = numbered.collect();
     let ranges = key_ranges(&sources, &order, &Unite::default(), context)?;
-    let facts = |(source, range): (&Arc<Source>, Option<KeyRange>)| {
+    let facts = |(named, range): (&Named, Option<KeyRange>)| {
+        let (source, is_empty) = (&named.source, range.is_none());
         let (first, last) = range.unwrap_or_default();
         File {
             first,
@@ -252,11 +309,12 @@ fn scope(
             level: merge_level(source),
             task: entry(source, "plait.task").unwrap_or_default().to_owned(),
             age_s: age_s(source).unwrap_or(0.0),
+            age: named.age,
+            is_empty,
         }
     };
-    let facts: Vec<File> = sources.iter().zip(ranges).map(facts).collect();
-    let groups = choose(&facts, policy).into_iter();
-    let file = |(source, name): &Named| SurveyedFile {
+    let facts: Vec<File> = named.iter().zip(ranges).map(facts).collect();
+    let file = |Named { source, name, .. }: &Named| SurveyedFile {
         path: source.path().to_owned(),
         name: name.clone(),
         rows: source.rows(),
@@ -269,9 +327,7 @@ fn scope(
         sort_by,
         out: root.location(&made),
         files: named.iter().map(file).collect(),
-        groups: groups
-            .map(|group| SurveyedGroup { files: group.files, depth_max: group.depth_max })
-            .collect(),
+        groups: chooser.groups(&facts),
     })
 }
 
@@ -316,7 +372,9 @@ pub fn choose_in(
             level: *level,
             task: task.clone(),
             age_s: *age_s,
+            ..File::default()
         };
     let files: Vec<File> = options.files.iter().map(file).collect();
-    Ok(choose(&files, &options.policy.policy()).into_iter().map(|group| group.files).collect())
+    let groups = choose(&files, &options.policy.policy(), Keep::Nothing);
+    Ok(groups.into_iter().map(|group| group.files).collect())
 }
