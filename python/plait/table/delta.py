@@ -1,0 +1,247 @@
+"""Delta tables, through delta-rs: one transaction replaces the files of a group.
+
+newest version ──▶ supported? ──▶ do all replaced files still count, without deletion vectors?
+      ▲                                 │ yes: version + 1, with no retries of delta-rs
+      └──────── others were quicker ◀───┘
+
+Invariants: a commit is tried for the version that was looked at and for no other, so that what was
+seen is what is replaced. Adds and removes say `dataChange = false`.
+Cost: the log is read again for every attempt.
+Not here: statistics from footers (`statistics`). Source: the Delta transaction log protocol.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+from plait.errors import InvalidArgument, SourceNotFound, StorageError, UnknownColumn, Unsupported
+from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
+from plait.table.run import How
+from plait.table.statistics import statistics
+from plait.table.survey import Found, Scope, TableFile, groups_of
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
+
+__all__ = ["Delta"]
+
+# Features whose rules this commit keeps: it adds and removes whole files and changes no row.
+_WRITER_FEATURES = {
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "checkpointProtection",
+    "deletionVectors",  # files that have one are refused
+    "domainMetadata",
+    "generatedColumns",
+    "identityColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+    "variantType",
+}
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+class Delta:
+    """A Delta table."""
+
+    format = "delta"
+
+    def __init__(self, uri: str, storage_options: dict[str, str] | None) -> None:
+        """Takes the table; its log is read by `survey`."""
+        self.name = uri
+        self._storage_options = storage_options
+
+    def survey(self, how: How) -> Found:
+        """The groups that the policy finds in each partition."""
+        table = self._load()
+        columns = _check_supported(table, self.name)
+        unknown = sorted(set(how.where) - set(columns))
+        if unknown:
+            raise UnknownColumn.of(
+                "`where` names what the table is not partitioned by",
+                got=f"`{unknown[0]}`",
+                hint=f"partition columns: {', '.join(columns) or 'none'}",
+            )
+        partitions = defaultdict(list)
+        for row in _live(table):
+            values = tuple((column, row.get(f"partition.{column}")) for column in columns)
+            if all(_text(dict(values)[name]) in wanted for name, wanted in how.where.items()):
+                partitions[values].append(row)
+        with_vectors = _with_vectors(table)
+        groups = []
+        for values in sorted(partitions, key=str):
+            rows = sorted(partitions[values], key=lambda r: (r["modification_time"], r["path"]))
+            for row in rows:
+                if unquote(row["path"]) in with_vectors:
+                    raise _refused(
+                        self.name,
+                        "has rows that are deleted by a deletion vector",
+                        got=f"`{unquote(row['path'])}`",
+                        hint="purge them first, such as with REORG TABLE ... APPLY (PURGE)",
+                    )
+            name = "/".join(f"{column}={_text(value)}" for column, value in values)
+            files = tuple(self._file(row) for row in rows)
+            scope = Scope(name, files[0].path.rpartition("/")[0], files)
+            groups += groups_of(scope, how.policy, how.merge)
+        return Found(table.version(), tuple(groups))
+
+    def _file(self, row: dict[str, Any]) -> TableFile:
+        path = unquote(row["path"])
+        if "://" in path or path.startswith("/"):
+            raise _refused(
+                self.name, "has files that lie elsewhere", got=f"`{path}`", hint="copy it deeply"
+            )
+        where = f"{self.name.rstrip('/')}/{path}"
+        return TableFile(path, where, row["num_records"], row["size_bytes"])
+
+    def commit(self, change: Change) -> Outcome:
+        """Commits for the next version, if the replaced files count in the newest."""
+        from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - an extra
+        from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
+
+        table = self._load()
+        columns = _check_supported(table, self.name)
+        live = {unquote(row["path"]): row for row in _live(table)}
+        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
+        app = f"plait.{change.token}"
+        if all(path in live for path in added) and live.keys().isdisjoint(change.replaced):
+            return Committed(table.version())
+        gone = [path for path in change.replaced if path not in live]
+        if gone:
+            return Conflicted(f"`{gone[0]}` does not count any more")
+        if not _with_vectors(table).isdisjoint(change.replaced):
+            return Conflicted("rows were deleted by a deletion vector")
+        now_ms = int(time.time() * 1000)
+        version = (table.transaction_version(app) or 0) + 1
+        try:
+            table.create_write_transaction(
+                self._actions(change, added, live, table),
+                mode="append",
+                schema=table.schema(),
+                partition_by=columns,
+                commit_properties=CommitProperties(
+                    max_commit_retries=0,
+                    app_transactions=[Transaction(app, version, now_ms)],
+                    custom_metadata={"plait.task": change.token},
+                ),
+            )
+        except CommitFailedError as cause:
+            return Retryable(str(cause))
+        return Committed(table.version())
+
+    def _actions(
+        self,
+        change: Change,
+        added: list[str],
+        live: dict[str, dict[str, Any]],
+        table: DeltaTable,
+    ) -> list[Any]:
+        from deltalake.transaction import AddAction, RemoveAction  # noqa: PLC0415 - an extra
+
+        now_ms = int(time.time() * 1000)
+        first = live[change.replaced[0]]
+        metadata = table.metadata()
+        values = {c: _logged(first[f"partition.{c}"]) for c in metadata.partition_columns}
+        schema = json.loads(table.schema().to_json())
+        settings = {name: str(value) for name, value in metadata.configuration.items()}
+        adds = []
+        for path, output in zip(added, change.added, strict=True):
+            told = statistics(output.path, schema, self._storage_options, settings)
+            stats = json.dumps(told, allow_nan=False)
+            adds.append(
+                AddAction(path, output.bytes, values, now_ms, data_change=False, stats=stats)
+            )
+        removes = [
+            RemoveAction(
+                path,
+                data_change=False,
+                deletion_timestamp=now_ms,
+                size=live[path]["size_bytes"],
+                partition_values=values,
+            )
+            for path in change.replaced
+        ]
+        return adds + removes
+
+    def _load(self) -> DeltaTable:
+        try:
+            from deltalake import DeltaTable  # noqa: PLC0415 - an extra
+            from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
+        except ImportError as cause:
+            raise InvalidArgument.of(
+                "Delta tables need deltalake", hint="pip install 'plait[delta]'"
+            ) from cause
+        try:
+            return DeltaTable(self.name, storage_options=self._storage_options)
+        except TableNotFoundError as cause:
+            raise SourceNotFound.of("there is no such Delta table", got=f"`{self.name}`") from cause
+        except (DeltaError, OSError) as cause:
+            raise StorageError.of(
+                "cannot read the Delta table", got=f"`{self.name}`: {cause}"
+            ) from cause
+
+
+def _check_supported(table: DeltaTable, name: str) -> list[str]:
+    """Refuses what a commit would break; gives the partition columns."""
+    protocol, metadata = table.protocol(), table.metadata()
+    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
+    if mode != "none":
+        raise _refused(name, "maps column names", got=f"mode `{mode}`")
+    features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
+    unknown = sorted(features - _WRITER_FEATURES)
+    if unknown:
+        raise _refused(name, "uses a feature whose rules are not kept", got=f"`{unknown[0]}`")
+    return list(metadata.partition_columns)
+
+
+def _refused(name: str, what: str, *, got: str = "", hint: str = "") -> Unsupported:
+    error = Unsupported.of(
+        f"the Delta table `{name}` {what}",
+        got=got,
+        hint=hint or "compact it with the engine that wrote it",
+    )
+    error.path = name
+    return error
+
+
+def _live(table: DeltaTable) -> list[dict[str, Any]]:
+    actions = table.get_add_actions(flatten=True)
+    names = [n for n in actions.schema.names if not n.startswith(("min.", "max.", "null_count."))]
+    columns = [actions.column(name).to_pylist() for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+
+
+def _with_vectors(table: DeltaTable) -> set[str]:
+    if "deletionVectors" not in (table.protocol().writer_features or ()):
+        return set()
+    base = table.table_uri.rstrip("/") + "/"
+    found = set()
+    for batch in table.deletion_vectors():
+        for path in batch.column("filepath").to_pylist():
+            found.add(unquote(path).removeprefix("file://").removeprefix(base))
+    return found
+
+
+def _text(value: object) -> str:
+    logged = _logged(value)
+    return _NULL if logged is None else logged
+
+
+def _logged(value: object) -> str | None:
+    """A partition value as the log has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat(" ", "microseconds")
+        return text if value.tzinfo is None else text.replace(" ", "T") + "Z"
+    if isinstance(value, bytes):
+        return value.decode("utf-8", errors="surrogateescape")
+    return None if value is None else str(value)

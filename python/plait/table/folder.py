@@ -1,0 +1,129 @@
+"""Plain folders: a manifest says which files count.
+
+in place    events/a.parquet, b.parquet ──▶ events/_plait/files/part-….parquet, b and a replaced
+into        whichever files             ──▶ out/_plait/files/part-….parquet, nothing replaced
+
+Not here: manifests (`rust/parquet/src/compact.rs`, `docs/formats/manifest.md`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path as LocalPath
+from typing import Any
+
+from plait import _native
+from plait._api import _call
+from plait.compact import Skipped
+from plait.errors import OutputExists
+from plait.order import sort_text
+from plait.plan import plan
+from plait.table.change import Change, Committed, Conflicted, Outcome
+from plait.table.run import How
+from plait.table.survey import Found, Group, TableFile
+
+__all__ = ["Folder", "Into"]
+
+_MADE = "_plait/files"
+
+
+class Folder:
+    """A folder that is compacted in place."""
+
+    format = "folder"
+
+    def __init__(self, root: str, storage_options: object) -> None:
+        """Takes the folder; it is looked at by `survey`."""
+        self.name = root
+        self._storage_options = storage_options
+
+    def survey(self, how: How) -> Found:
+        """The groups that the policy finds."""
+        options = {
+            "folder": self.name,
+            "sort_by": sort_text(how.merge["sort_by"]),
+            "memory_limit": how.merge["memory_limit"],
+            **how.policy,
+        }
+        found = _call(_native.survey, options, self._storage_options, None)
+        groups = [
+            self._group(scope, group, how)
+            for scope in found["scopes"]
+            for group in scope["groups"]
+            if _is_wanted(scope["folder"], how.where)
+        ]
+        skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
+        return Found(found["manifest"], tuple(groups), skipped)
+
+    def _group(self, scope: dict[str, Any], group: dict[str, Any], how: How) -> Group:
+        known = [scope["files"][i] for i in group["files"]]
+        files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in known)
+        out = "/".join(part for part in (self.name.rstrip("/"), _MADE, scope["folder"]) if part)
+        merge = {**how.merge, "sort_by": scope["sort_by"] or []}
+        made = plan([file.path for file in files], **merge)
+        return Group(scope["folder"], out, files, group["depth_max"], made)
+
+    def commit(self, change: Change) -> Outcome:
+        """Puts a manifest, unless a replaced file counts no more."""
+        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
+        options = {"folder": self.name, "add": added, "replace": list(change.replaced)}
+        done = _call(_native.commit, options, self._storage_options, None)
+        manifest = done["manifest"]
+        if done["committed"]:
+            return Committed(manifest["number"])
+        gone = {replaced["path"] for replaced in manifest["replaced"]}
+        if set(added) <= set(manifest["files"]) and gone.issuperset(change.replaced):
+            return Committed(manifest["number"])
+        return Conflicted("files of the group were replaced or removed")
+
+
+class Into:
+    """Files that are merged into a folder of their own."""
+
+    format = "folder"
+
+    def __init__(self, sources: list[str], out: str, if_exists: str, storage: object) -> None:
+        """Takes the sources, and the folder, which is made if it is absent."""
+        self.name = out
+        self._sources = sources
+        self._if_exists = if_exists
+        self._storage_options = storage
+        if "://" not in out:
+            LocalPath(out).mkdir(parents=True, exist_ok=True)
+
+    def survey(self, how: How) -> Found:
+        """All sources as one group, unless the folder has what it makes."""
+        made = plan(self._sources, **how.merge)
+        token = made.to_dict()["task"]
+        manifest = self._manifest()
+        if any(f"-{token}." in name for name in manifest["files"]):
+            return Found(manifest["number"])
+        if manifest["files"] and self._if_exists == "error":
+            raise OutputExists.of(
+                "the folder has files of another merge",
+                got=f"`{self.name}`: `{manifest['files'][0]}`",
+                hint='write to another folder, or pass if_exists="add"',
+            )
+        files = tuple(TableFile(s.path, s.path, s.rows, s.bytes) for s in made.sources)
+        out = f"{self.name.rstrip('/')}/{_MADE}"
+        group = Group("", out, files, made.overlap.depth_max, made)
+        return Found(manifest["number"], (group,) if made.tasks else ())
+
+    def commit(self, change: Change) -> Outcome:
+        """Puts a manifest that names the outputs."""
+        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
+        manifest = self._manifest()
+        if set(added) <= set(manifest["files"]):
+            return Committed(manifest["number"])
+        options = {"folder": self.name, "add": added}
+        done = _call(_native.commit, options, self._storage_options, None)
+        return Committed(done["manifest"]["number"])
+
+    def _manifest(self) -> dict[str, Any]:
+        options = {"folder": self.name}
+        found = _call(_native.commit, options, self._storage_options, None)["manifest"]
+        return dict(found)
+
+
+def _is_wanted(folder: str, where: dict[str, tuple[str, ...]]) -> bool:
+    values = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
+    return all(values.get(column) in wanted for column, wanted in where.items())

@@ -1,0 +1,233 @@
+"""Iceberg tables, through PyIceberg: one snapshot replaces the files of a group.
+
+newest snapshot ──▶ do all replaced files still count, without row-level deletes?
+      ▲                      │ yes: a snapshot on top of that one, with no retries of PyIceberg
+      └── others were quicker◀┘
+
+Invariants: a commit is tried on top of the snapshot that was looked at and of no other. Deletes by
+position or by value never apply to rows that were merged before they came.
+Cost: the manifests are read again for every attempt.
+Not here: catalogs; whoever calls brings one. Source: the Iceberg table specification.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn, Unsupported
+from plait.order import _quoted_if_odd
+from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
+from plait.table.run import How
+from plait.table.survey import Found, Scope, TableFile, groups_of
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table import FileScanTask
+    from pyiceberg.table import Table as IcebergTable
+
+__all__ = ["Iceberg"]
+
+_NULL = "null"
+
+
+class Iceberg:
+    """An Iceberg table."""
+
+    format = "iceberg"
+
+    def __init__(self, catalog: Catalog | str, name: str) -> None:
+        """Takes a catalog, or the name of one that PyIceberg is configured for."""
+        self.name = name
+        self._catalog = _catalog(catalog)
+
+    def survey(self, how: How) -> Found:
+        """The groups that the policy finds in each partition."""
+        table = self._load()
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return Found(0)
+        order = _order(table) if how.merge["sort_by"] is None else how.merge["sort_by"]
+        merge = {**how.merge, "sort_by": order}
+        partitions = defaultdict(list)
+        columns = [field.name for field in table.spec().fields]
+        unknown = sorted(set(how.where) - set(columns))
+        if unknown:
+            raise UnknownColumn.of(
+                "`where` names what the table is not partitioned by",
+                got=f"`{unknown[0]}`",
+                hint=f"partition fields: {', '.join(columns) or 'none'}",
+            )
+        for task in table.scan().plan_files():
+            values = _values(task.file, columns)
+            if not all(_text(values[name]) in wanted for name, wanted in how.where.items()):
+                continue
+            _check_supported(self.name, task, table)
+            partitions[tuple(values.items())].append(task.file)
+        groups = []
+        for values_of in sorted(partitions, key=str):
+            found = sorted(partitions[values_of], key=lambda file: str(file.file_path))
+            files = tuple(
+                TableFile(f.file_path, _path(f.file_path), f.record_count, f.file_size_in_bytes)
+                for f in found
+            )
+            name = "/".join(f"{column}={_text(value)}" for column, value in values_of)
+            scope = Scope(name, files[0].path.rpartition("/")[0], files)
+            groups += groups_of(scope, how.policy, merge)
+        return Found(snapshot.snapshot_id, tuple(groups))
+
+    def commit(self, change: Change) -> Outcome:
+        """Commits on top of the newest snapshot, if the replaced files count in it."""
+        from pyiceberg.exceptions import (  # noqa: PLC0415 - an extra
+            CommitFailedException,
+            ValidationException,
+        )
+
+        table = self._load()
+        tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+        replaced = [tasks.get(path) for path in change.replaced]
+        base = next(iter(change.replaced)).rpartition("/")[0]
+        added = [f"{base}/{output.path.rpartition('/')[2]}" for output in change.added]
+        snapshot = table.current_snapshot()
+        if all(path in tasks for path in added) and not any(replaced):
+            return Committed(snapshot.snapshot_id if snapshot else 0)
+        live = [task for task in replaced if task is not None]
+        if len(live) < len(replaced):
+            return Conflicted("a file does not count any more")
+        if any(task.delete_files for task in live):
+            return Conflicted("rows were deleted by a delete file")
+        # One attempt: what follows a lost race is looked at anew, above.
+        table.metadata.properties["commit.retry.num-retries"] = "0"
+        transaction = table.transaction()
+        properties = {"plait.task": change.token}
+        try:
+            with transaction.update_snapshot(snapshot_properties=properties).overwrite() as update:
+                for path in added:
+                    update.append_data_file(_data_file(table, path, live[0].file))
+                for task in live:
+                    update.delete_data_file(task.file)
+            transaction.commit_transaction()
+        except (CommitFailedException, ValidationException) as cause:
+            return Retryable(str(cause))
+        current = self._load().current_snapshot()
+        return Committed(current.snapshot_id if current else 0)
+
+    def _load(self) -> IcebergTable:
+        from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 - an extra
+
+        try:
+            return self._catalog.load_table(self.name)
+        except NoSuchTableError as cause:
+            raise SourceNotFound.of(
+                "there is no such Iceberg table", got=f"`{self.name}`"
+            ) from cause
+
+
+def _catalog(catalog: Catalog | str) -> Catalog:
+    if not isinstance(catalog, str):
+        return catalog
+    try:
+        from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - an extra
+    except ImportError as cause:
+        raise InvalidArgument.of(
+            "Iceberg tables need pyiceberg", hint="pip install 'plait[iceberg]'"
+        ) from cause
+    try:
+        return load_catalog(catalog)
+    except ValueError as cause:
+        raise InvalidArgument.of(
+            "there is no such catalog",
+            got=f"`{catalog}`: {cause}",
+            hint="configure it in .pyiceberg.yaml or by PYICEBERG_CATALOG__* variables",
+        ) from cause
+
+
+def _order(table: IcebergTable) -> str | None:
+    """The table's sort order as `sort_by`; `None` if it has none that says it all."""
+    parts = []
+    for field in table.sort_order().fields:
+        if str(field.transform) != "identity":
+            return None
+        name = table.schema().find_column_name(field.source_id)
+        if name is None:
+            return None
+        # As the engine spells it, so that footers can be compared.
+        sign = "-" if field.direction.name == "DESC" else ""
+        nulls = " nulls first" if field.null_order.name == "NULLS_FIRST" else ""
+        parts.append(f"{sign}{_quoted_if_odd(name)}{nulls}")
+    return ", ".join(parts) or None
+
+
+def _check_supported(name: str, task: FileScanTask, table: IcebergTable) -> None:
+    """Refuses files whose rows are not simply theirs."""
+    if task.delete_files:
+        what, hint = "has rows that are deleted by a delete file", "rewrite such files first"
+    elif task.file.file_format.name != "PARQUET":
+        what, hint = "has data files that are not Parquet", ""
+    elif task.file.spec_id != table.spec().spec_id:
+        what, hint = "has files of an older partition spec", "pass `where`, or rewrite such files"
+    else:
+        return
+    error = Unsupported.of(
+        f"the Iceberg table `{name}` {what}",
+        got=f"`{task.file.file_path}`",
+        hint=hint or "compact it with the engine that wrote it",
+    )
+    error.path = task.file.file_path
+    raise error
+
+
+def _values(file: DataFile, columns: Iterable[str]) -> dict[str, Any]:
+    return {column: file.partition[i] for i, column in enumerate(columns)}
+
+
+def _text(value: object) -> str:
+    return _NULL if value is None else str(value)
+
+
+def _path(location: str) -> str:
+    return location.removeprefix("file://")
+
+
+def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
+    """The entry of an output: partition of what it replaces, metrics from its footer."""
+    import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415 - of PyIceberg
+    from pyiceberg.io.pyarrow import (  # noqa: PLC0415
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+        pyarrow_to_schema,
+    )
+    from pyiceberg.manifest import DataFile  # noqa: PLC0415
+
+    source = table.io.new_input(path)
+    with source.open() as stream:
+        footer = pq.read_metadata(stream)
+    # The file's own names and ids: columns may have been renamed or dropped since.
+    schema = pyarrow_to_schema(
+        footer.schema.to_arrow_schema(), table.name_mapping(), downcast_ns_timestamp_to_us=True
+    )
+    metrics = data_file_statistics_from_parquet_metadata(
+        parquet_metadata=footer,
+        stats_columns=compute_statistics_plan(schema, table.properties),
+        parquet_column_mapping=parquet_path_to_id_mapping(schema),
+    )
+    return DataFile.from_args(
+        content=like.content,
+        file_path=path,
+        file_format=like.file_format,
+        partition=like.partition,
+        file_size_in_bytes=len(source),
+        sort_order_id=_sort_order_id(table, footer.metadata or {}),
+        spec_id=like.spec_id,
+        equality_ids=None,
+        key_metadata=None,
+        **metrics.to_serialized_dict(),
+    )
+
+
+def _sort_order_id(table: IcebergTable, metadata: dict[bytes, bytes]) -> int | None:
+    made = metadata.get(b"plait.sort_order", b"").decode()
+    return table.sort_order().order_id if made and made == _order(table) else None

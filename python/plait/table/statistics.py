@@ -1,0 +1,151 @@
+"""Statistics of an output as the Delta log has them, from the bounds in its footer.
+
+footer: INT64 (TIMESTAMP) min 1577840523456789 ──▶ "2020-01-01T01:02:03.456Z"
+
+Invariant: a bound may be wider than the values and never narrower; what is not known is left out.
+The greatest value of floats is never told: footers leave NaN out, and Delta has it as the greatest.
+Not here: Iceberg, whose library reads footers itself. Source: "Per-file Statistics" of the Delta
+transaction log protocol.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+
+from plait._api import inspect
+from plait.inspected import ColumnReport
+from plait.report import FileReport
+
+__all__ = ["statistics"]
+
+# So many leading columns have statistics unless the table says otherwise.
+_COLUMNS = 32
+# Longer text is cut: statistics are in every reader's memory.
+_LETTERS_MAX = 32
+_HEX = re.compile(r"([0-9a-f]{2}){8,}")
+_WHOLE = ("byte", "short", "integer", "long")
+_EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - zones are written by hand
+_UNITS = {"MILLIS": 1_000, "MICROS": 1}
+_LAST_LETTER = "\U0010ffff"
+
+
+def statistics(
+    path: str,
+    schema: dict[str, Any],
+    storage_options: object,
+    settings: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """The statistics of a file.
+
+    Args:
+        path: The file.
+        schema: The table's schema, as its JSON.
+        storage_options: Settings of object stores.
+        settings: The table's properties.
+
+    Returns:
+        `numRecords`, `minValues`, `maxValues` and `nullCount`; nested as the columns are.
+    """
+    report = inspect(path, storage_options=storage_options)
+    settings = settings or {}
+    count = int(settings.get("delta.dataSkippingNumIndexedCols", _COLUMNS))
+    named = settings.get("delta.dataSkippingStatsColumns")
+    leaves = list(_leaves(schema["fields"], ()))
+    if named:
+        wanted = {name.strip(" `") for name in named.split(",")}
+        leaves = [leaf for leaf in leaves if wanted & _prefixes(leaf[0])]
+    elif count >= 0:
+        leaves = leaves[:count]
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, Any] = {}
+    for names, kind in leaves:
+        chunks = _chunks(report, ".".join(names))
+        if not chunks:
+            # Absent from the file: null in every row.
+            _put(nulls, names, report.rows)
+            continue
+        counts = [chunk.null_count for chunk in chunks]
+        if None not in counts:
+            _put(nulls, names, sum(count for count in counts if count is not None))
+        bounds = [
+            (_value(c.min, kind, c, is_max=False), _value(c.max, kind, c, is_max=True))
+            for c, group in zip(chunks, report.row_groups, strict=True)
+            if c.null_count is None or c.null_count < group.rows
+        ]
+        for place, side, found in ((0, low, min), (1, high, max)):
+            values = [bound[place] for bound in bounds]
+            if values and None not in values:
+                _put(side, names, _told(found(values), kind))
+    return {
+        "numRecords": report.rows,
+        "minValues": low,
+        "maxValues": high,
+        "nullCount": nulls,
+    }
+
+
+def _leaves(
+    fields: list[dict[str, Any]], above: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], str]]:
+    for field in fields:
+        names, kind = (*above, field["name"]), field["type"]
+        if isinstance(kind, str):
+            yield names, kind
+        elif kind["type"] == "struct":
+            yield from _leaves(kind["fields"], names)
+
+
+def _prefixes(names: tuple[str, ...]) -> set[str]:
+    return {".".join(names[: i + 1]) for i in range(len(names))}
+
+
+def _chunks(report: FileReport, path: str) -> list[ColumnReport]:
+    return [c for group in report.row_groups for c in group.columns if c.path == path]
+
+
+def _put(side: dict[str, Any], names: tuple[str, ...], value: object) -> None:
+    for name in names[:-1]:
+        side = side.setdefault(name, {})
+    side[names[-1]] = value
+
+
+def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) -> Any:  # noqa: ANN401
+    """A bound as something that compares; `None` if it cannot be told."""
+    value: Any = None
+    if text is None or chunk.physical_type == "INT96":
+        pass
+    elif kind in _WHOLE or kind == "date":
+        value = int(text)
+    elif kind in ("float", "double"):
+        number = float(text)
+        value = None if is_max or not math.isfinite(number) else number
+    elif kind.startswith("decimal"):
+        scale = re.search(r",\s*(\d+)\)", kind)
+        if scale and chunk.physical_type in ("INT32", "INT64"):
+            value = Decimal(text).scaleb(-int(scale[1]))
+    elif kind.startswith("timestamp"):
+        unit = next((u for u in _UNITS if f"unit: {u}" in (chunk.logical_type or "")), None)
+        if unit is not None:
+            # Delta tells milliseconds.
+            us = int(text) * _UNITS[unit]
+            value = -(-us // 1000) if is_max else us // 1000
+    # Bounds that others cut inside of a letter are no text, and are shown as hexadecimal digits.
+    elif kind == "string" and not _HEX.fullmatch(text):
+        is_cut = len(text) > _LETTERS_MAX
+        value = text[:_LETTERS_MAX] + (_LAST_LETTER if is_cut and is_max else "")
+    return value
+
+
+def _told(value: Any, kind: str) -> Any:  # noqa: ANN401 - any JSON
+    if kind == "date":
+        return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
+    if kind.startswith("timestamp"):
+        text = (_EPOCH + dt.timedelta(milliseconds=value)).isoformat("T", "milliseconds")
+        return text + ("Z" if kind == "timestamp" else "")
+    return float(value) if isinstance(value, Decimal) else value

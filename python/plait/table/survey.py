@@ -1,0 +1,135 @@
+"""Which files of a table to merge with one another.
+
+files by partition ──▶ plan: first and last keys ──▶ policy ──▶ groups, each with its plan
+
+Invariant: files are merged only with files of their partition.
+Cost: one plan for a partition, and another for each group that is not all of it.
+Not here: the policies (`rust/core/src/policy`); folders, which the engine surveys itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from plait import _native
+from plait.compact import Skipped
+from plait.plan import Plan, plan
+
+__all__ = ["Found", "Group", "Scope", "TableFile", "groups_of"]
+
+# What `plait.execute_task` names its outputs.
+_MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})\.parquet$")
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A data file.
+
+    Attributes:
+        name: What the table calls it.
+        path: Where the engine reads it.
+        rows: Its rows, if the table tells.
+        bytes: Its bytes.
+    """
+
+    name: str
+    path: str
+    rows: int | None
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Files that may be merged with one another: those of a partition, in tie order.
+
+    Attributes:
+        name: The partition, such as `day=1`; `""` without one.
+        out: The folder that their outputs go to.
+        files: The files.
+    """
+
+    name: str
+    out: str
+    files: tuple[TableFile, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Files to merge, and the plan of it.
+
+    Attributes:
+        scope: Their partition.
+        out: The folder of the outputs.
+        files: The files, in the order that breaks ties.
+        depth_max: The most of them that share one key.
+        plan: How they are merged.
+    """
+
+    scope: str
+    out: str
+    files: tuple[TableFile, ...]
+    depth_max: int
+    plan: Plan = field(compare=False)
+
+    @property
+    def token(self) -> str:
+        """What names the plan."""
+        return str(self.plan.to_dict()["task"])
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is to do: groups, files that are left alone, and the version looked at."""
+
+    version: int
+    groups: tuple[Group, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+
+
+def groups_of(scope: Scope, policy: dict[str, Any], merge: dict[str, Any]) -> list[Group]:
+    """The groups that a policy finds among the files of a partition.
+
+    Args:
+        scope: The files.
+        policy: The policy and its options, as the engine takes them.
+        merge: Options of `plait.plan`.
+
+    Returns:
+        Groups of two and more files.
+
+    Raises:
+        PlaitError: Anything that planning a merge of the files raises.
+    """
+    if len(scope.files) < 2:  # noqa: PLR2004 - one file has none to be merged with
+        return []
+    whole = plan([file.path for file in scope.files], **merge)
+    data = whole.to_dict()
+    ends = [(source["first"] or "", source["last"] or "") for source in data["sources"]]
+    # The policy compares keys only with one another: their ranks do as well.
+    keys = sorted({key for end in ends for key in end}, key=base64.b64decode)
+    rank = {key: i for i, key in enumerate(keys)}
+    known = [
+        (rank[first], rank[last], file.bytes, level, _task(file, level), 0.0)
+        for (first, last), file, level in zip(
+            ends, scope.files, (source.merge_level for source in whole.sources), strict=True
+        )
+    ]
+    chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": known})))
+    groups = []
+    for places in chosen:
+        files = tuple(scope.files[i] for i in places)
+        planned = whole
+        if len(files) < len(scope.files):
+            planned = plan([file.path for file in files], **merge)
+        depth = planned.overlap.depth_max
+        groups.append(Group(scope.name, scope.out, files, depth, planned))
+    return groups
+
+
+def _task(file: TableFile, merge_level: int) -> str:
+    made = _MADE.search(file.path)
+    return made[1] if made and merge_level else ""
