@@ -1,0 +1,152 @@
+"""What the session does: settings into a task's share, groups into one job, answers into outputs.
+
+groups ──▶ tasks, largest first ──▶ range(n, n partitions).mapInArrow ──▶ outputs by group
+
+Cost: one Spark job a round, one task an output, no shuffle; about 60 ms of Spark a task.
+Not here: what a task does (`task`); surveys and commits (`plait.table`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import plait
+from plait.errors import InvalidArgument, PlaitError
+from plait.report import MergeReport, OutputReport
+from plait.sizes import parse_size
+from plait.spark.task import ANSWER, executor, pack
+from plait.table.run import Work
+from plait.table.survey import Group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Share", "share_of", "work_on"]
+
+# What a Python worker takes beside the engine: the interpreter, PyArrow, pandas.
+_WORKER_BYTES = 150_000_000
+_LIMIT_BYTES_MIN = 64_000_000
+_LIMIT_BYTES_DEFAULT = 512_000_000
+_MIB = 1 << 20
+_SPARK_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_RAISED = re.compile(r"^plait\.(?:errors\.)?(\w+): (.+(?:\nhint: .+)?)", re.MULTILINE)
+
+
+class Share:
+    """What one task may take: threads, and bytes of memory."""
+
+    def __init__(self, threads: int, memory_limit: int) -> None:
+        """Takes both."""
+        self.threads = threads
+        self.memory_limit = memory_limit
+
+
+def share_of(spark: SparkSession, memory_limit: object = None) -> Share:
+    """The share of a task, from the session's settings.
+
+    Threads are `spark.task.cpus`. Memory is the part of a slot in `spark.executor.pyspark.memory`,
+    or else in `spark.executor.memoryOverhead`, less what the Python worker takes itself; 512 MB
+    where Spark runs in one process.
+
+    Args:
+        spark: The session.
+        memory_limit: A limit that was given; it is taken as it is.
+    """
+    if not hasattr(spark, "range") or not hasattr(spark, "conf"):
+        raise InvalidArgument.of("`spark` is not a session", got=f"`{spark!r}`")
+
+    def setting(name: str) -> str | None:
+        found: str | None = spark.conf.get(name, None)
+        return found
+
+    cpus = int(setting("spark.task.cpus") or 1)
+    if memory_limit is not None:
+        return Share(cpus, parse_size(memory_limit, "memory_limit"))  # type: ignore[arg-type]
+    master = setting("spark.master") or ""
+    if master == "local" or master.startswith("local["):
+        return Share(cpus, _LIMIT_BYTES_DEFAULT)
+    slots = max(1, int(setting("spark.executor.cores") or 1) // cpus)
+    heap = _bytes(setting("spark.executor.memory") or "1g")
+    factor = float(setting("spark.executor.memoryOverheadFactor") or 0.1)
+    whole = (
+        setting("spark.executor.pyspark.memory") or setting("spark.executor.memoryOverhead") or ""
+    )
+    shared = _bytes(whole) if whole else max(384 * _MIB, int(heap * factor))
+    return Share(cpus, max(_LIMIT_BYTES_MIN, shared // slots - _WORKER_BYTES))
+
+
+def work_on(
+    spark: SparkSession,
+    share: Share,
+    *,
+    verify: Literal["content"] | None,
+    storage_options: object,
+) -> Work:
+    """Work that executors do: all groups of a round in one job."""
+    options = {
+        "threads": share.threads,
+        "verify": verify,
+        "storage_options": storage_options,
+    }
+
+    def work(groups: Sequence[Group]) -> list[tuple[OutputReport, ...]]:
+        places = [(g, task) for g, group in enumerate(groups) for task in group.plan.tasks]
+        # The last to finish should be a short one.
+        places.sort(key=lambda place: -place[1].rows)
+        tasks = [pack(task.to_json(), groups[g].out) for g, task in places]
+        outputs: list[dict[int, OutputReport]] = [{} for _ in groups]
+        for number, report in _run(spark, tasks, options).items():
+            g, task = places[number]
+            (outputs[g][task.index],) = report.outputs
+        return [tuple(made[index] for index in sorted(made)) for made in outputs]
+
+    return work
+
+
+def _run(
+    spark: SparkSession, tasks: Sequence[Any], options: dict[str, Any]
+) -> dict[int, MergeReport]:
+    """The report of each task, by its place."""
+    count = len(tasks)
+    tag = f"plait-{uuid.uuid4().hex}"
+    numbers = spark.range(0, count, 1, count)
+    spark.addTag(tag)
+    try:
+        rows = numbers.mapInArrow(executor(tasks, options), ANSWER).collect()
+    except Exception as cause:
+        found = _RAISED.search(str(cause))
+        if found is None:
+            raise
+        raise _error(found[1], found[2]) from cause
+    except BaseException:
+        # Ctrl-C: executors would go on writing outputs that nobody commits.
+        spark.interruptTag(tag)
+        raise
+    finally:
+        spark.removeTag(tag)
+    for row in rows:
+        if row["error"] is not None:
+            told = json.loads(row["error"])
+            error = _error(told.pop("kind"), told.pop("text"))
+            for name, value in told.items():
+                setattr(error, name, value)
+            raise error
+    return {row["number"]: MergeReport.from_dict(json.loads(row["report"])) for row in rows}
+
+
+def _error(kind: str, text: str) -> PlaitError:
+    found = getattr(plait, kind, None)
+    is_ours = isinstance(found, type) and issubclass(found, PlaitError)
+    error: PlaitError = found(text) if is_ours and found is not None else PlaitError(text)
+    return error
+
+
+def _bytes(text: str) -> int:
+    """A size as Spark's settings have it: `512m`, `1g`; a bare number is in MiB."""
+    digits = text.strip().lower().removesuffix("b") or "0"
+    unit = _SPARK_UNITS.get(digits[-1])
+    return int(digits) * _MIB if unit is None else int(digits[:-1]) * unit

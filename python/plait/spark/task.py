@@ -1,0 +1,83 @@
+"""What an executor does: one task, one output, and one row that tells of it.
+
+JSON of the task ──▶ execute_task, storage to storage ──▶ (number, report or error as JSON)
+
+Invariants: a task is executed any number of times, at once or one after the other, and ends with
+one file of one name. Errors that come back on every executor are rows and are not tried again;
+errors of storage are raised, so that Spark tries elsewhere.
+Not here: which tasks there are (`plan`), what becomes of their outputs (`compact`).
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import PlaitError, StorageError
+from plait.plan import execute_task
+
+if TYPE_CHECKING:
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+__all__ = ["ANSWER", "Packed", "executor", "pack"]
+
+# Columns of the answers: by position, as Spark matches them.
+ANSWER = "number bigint, report string, error string"
+_TOLD = ("path", "column", "row", "offset", "hint", "what")
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A task as it travels: its JSON, compressed, and the folder of its output."""
+
+    task: bytes
+    out: str
+
+
+def pack(task: str, out: str) -> Packed:
+    """A task as it travels."""
+    return Packed(zlib.compress(task.encode()), out)
+
+
+def executor(
+    tasks: Sequence[Packed], options: dict[str, Any]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` is given: numbers of tasks come in, answers go out.
+
+    Args:
+        tasks: All tasks of the job. Spark ships them to an executor once.
+        options: Options of `plait.execute_task`.
+    """
+    packed = tuple(tasks)
+
+    def execute(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - Spark itself needs it
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                report, error = _execute(packed[number], options)
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([number], pa.int64()),
+                        pa.array([report], pa.string()),
+                        pa.array([error], pa.string()),
+                    ],
+                    names=["number", "report", "error"],
+                )
+
+    return execute
+
+
+def _execute(packed: Packed, options: dict[str, Any]) -> tuple[str | None, str | None]:
+    try:
+        task = zlib.decompress(packed.task)
+        report = execute_task(task, packed.out, if_exists="add", **options)
+    except StorageError:
+        raise
+    except PlaitError as error:
+        told = {name: getattr(error, name) for name in _TOLD}
+        return None, json.dumps({"kind": type(error).__name__, "text": str(error), **told})
+    return json.dumps(report.to_dict()), None
