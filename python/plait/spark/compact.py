@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait._api import _settings
-from plait._checks import Path, Paths, _path, _paths
+from plait._checks import Path, Paths, _flag, _path, _paths
 from plait.order import SortBy
 from plait.sizes import Size
 from plait.spark.plan import share_of, work_on
@@ -131,6 +131,7 @@ def compact_delta(
     verify: Literal["content"] | None = None,
     memory_limit: Size | None = None,
     storage_options: dict[str, str] | None = None,
+    guard: bool = True,
     yes: bool = True,
 ) -> TableReport:
     """Merges sorted files of a Delta table on executors; the driver commits.
@@ -154,6 +155,7 @@ def compact_delta(
         verify: See `plait.merge`.
         memory_limit: See `compact`.
         storage_options: See `compact`; for delta-rs, too.
+        guard: See `plait.table.compact_delta`.
         yes: Whether to do it; otherwise only tell what would be done.
 
     Returns:
@@ -182,7 +184,8 @@ def compact_delta(
         },
     )
     work = work_on(spark, share, verify=verify, storage_options=storage_options)
-    found = Delta(_path(table, "table"), _settings(storage_options) or None)
+    settings = _settings(storage_options) or None
+    found = Delta(_path(table, "table"), settings, guard=bool(_flag(guard, "guard")))
     return compact_table(found, options, yes=yes, work=work)
 
 

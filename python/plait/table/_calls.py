@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait._api import _settings
-from plait._checks import Path, _path
+from plait._checks import Path, _flag, _path
 from plait.order import SortBy
 from plait.sizes import Size
 from plait.table.delta import Delta
@@ -36,6 +36,7 @@ def compact_delta(
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
     storage_options: dict[str, str] | None = None,
+    guard: bool = True,
     yes: bool = False,
 ) -> TableReport:
     """Merges sorted files of a Delta table where a policy says so. A dry run unless `yes`.
@@ -64,6 +65,11 @@ def compact_delta(
         threads: See `plait.merge`.
         memory_limit: See `plait.merge`.
         storage_options: Settings of object stores; for delta-rs, too.
+        guard: Whether removed files are logged as changed data. delta-rs looks only at such
+            removals when it commits what it began before: without them its OPTIMIZE or overwrite
+            lands too, and rows are there twice. Streaming readers stop at such a commit unless
+            they skip it (`skipChangeCommits`). Tables that are append-only or have a change feed
+            go without, always.
         yes: Whether to do it.
 
     Returns:
@@ -104,8 +110,9 @@ def compact_delta(
         },
     )
     settings = _settings(storage_options) or None
+    found = Delta(_path(table, "table"), settings, guard=bool(_flag(guard, "guard")))
     work = work_here(threads=threads, verify=verify, storage_options=storage_options)
-    return compact_table(Delta(_path(table, "table"), settings), options, yes=yes, work=work)
+    return compact_table(found, options, yes=yes, work=work)
 
 
 def compact_iceberg(

@@ -5,7 +5,7 @@ newest version ──▶ supported? ──▶ do all replaced files still count,
       └──────── others were quicker ◀───┘
 
 Invariants: a commit is tried for the version that was looked at and for no other, so that what was
-seen is what is replaced. Adds and removes say `dataChange = false`.
+seen is what is replaced. Added files say that no data changed; of removed ones see `guard`.
 Cost: the log is read again for every attempt.
 Not here: statistics from footers (`statistics`). Source: the Delta transaction log protocol.
 """
@@ -46,6 +46,8 @@ _WRITER_FEATURES = {
     "vacuumProtocolCheck",
     "variantType",
 }
+# Where removals that change data would be refused, or read as deleted rows.
+_NO_GUARD = ("delta.appendOnly", "delta.enableChangeDataFeed")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
@@ -54,10 +56,11 @@ class Delta:
 
     format = "delta"
 
-    def __init__(self, uri: str, storage_options: dict[str, str] | None) -> None:
+    def __init__(self, uri: str, storage_options: dict[str, str] | None, *, guard: bool) -> None:
         """Takes the table; its log is read by `survey`."""
         self.name = uri
         self._storage_options = storage_options
+        self._guard = guard
 
     def survey(self, how: How) -> Found:
         """The groups that the policy finds in each partition."""
@@ -135,7 +138,7 @@ class Delta:
             )
         except CommitFailedError as cause:
             return Retryable(str(cause))
-        return Committed(table.version())
+        return Committed(table.version() + 1)
 
     def _actions(
         self,
@@ -151,10 +154,13 @@ class Delta:
         metadata = table.metadata()
         values = {c: _logged(first[f"partition.{c}"]) for c in metadata.partition_columns}
         schema = json.loads(table.schema().to_json())
+        bounds = _bounds([live[path] for path in change.replaced])
         settings = {name: str(value) for name, value in metadata.configuration.items()}
+        # delta-rs compares its own removals with those of others only if these change data.
+        is_guarded = self._guard and not any(settings.get(n) == "true" for n in _NO_GUARD)
         adds = []
         for path, output in zip(added, change.added, strict=True):
-            told = statistics(output.path, schema, self._storage_options, settings)
+            told = statistics(output.path, schema, self._storage_options, settings, bounds)
             stats = json.dumps(told, allow_nan=False)
             adds.append(
                 AddAction(path, output.bytes, values, now_ms, data_change=False, stats=stats)
@@ -162,7 +168,7 @@ class Delta:
         removes = [
             RemoveAction(
                 path,
-                data_change=False,
+                data_change=is_guarded,
                 deletion_timestamp=now_ms,
                 size=live[path]["size_bytes"],
                 partition_values=values,
@@ -214,19 +220,38 @@ def _refused(name: str, what: str, *, got: str = "", hint: str = "") -> Unsuppor
 
 def _live(table: DeltaTable) -> list[dict[str, Any]]:
     actions = table.get_add_actions(flatten=True)
-    names = [n for n in actions.schema.names if not n.startswith(("min.", "max.", "null_count."))]
+    names = actions.schema.names
     columns = [actions.column(name).to_pylist() for name in names]
     return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
+def _bounds(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, Any]]:
+    """What the log says of all these files together, by column; where it says it of all."""
+    found = {}
+    for name in (name.removeprefix("min.") for name in rows[0] if name.startswith("min.")):
+        filled = [row for row in rows if row.get(f"null_count.{name}") != row["num_records"]]
+        lows = [row[f"min.{name}"] for row in filled]
+        highs: list[Any] = [row.get(f"max.{name}") for row in filled]
+        if filled and None not in (*lows, *highs):
+            found[name] = (min(lows), max(highs))
+    return found
+
+
 def _with_vectors(table: DeltaTable) -> set[str]:
+    from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
+
     if "deletionVectors" not in (table.protocol().writer_features or ()):
         return set()
     base = table.table_uri.rstrip("/") + "/"
     found = set()
-    for batch in table.deletion_vectors():
-        for path in batch.column("filepath").to_pylist():
-            found.add(unquote(path).removeprefix("file://").removeprefix(base))
+    try:
+        for batch in table.deletion_vectors():
+            for path in batch.column("filepath").to_pylist():
+                found.add(unquote(path.removeprefix(base)))
+    except DeltaError as cause:
+        raise StorageError.of(
+            "cannot read deletion vectors", got=f"`{table.table_uri}`: {cause}"
+        ) from cause
     return found
 
 

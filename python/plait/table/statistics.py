@@ -3,7 +3,8 @@
 footer: INT64 (TIMESTAMP) min 1577840523456789 ──▶ "2020-01-01T01:02:03.456Z"
 
 Invariant: a bound may be wider than the values and never narrower; what is not known is left out.
-The greatest value of floats is never told: footers leave NaN out, and Delta has it as the greatest.
+Bounds that a footer does not have, and those of floats, are those of the files that were replaced,
+as the log tells them: footers leave NaN out, which is greater than all to some readers.
 Not here: Iceberg, whose library reads footers itself. Source: "Per-file Statistics" of the Delta
 transaction log protocol.
 """
@@ -29,6 +30,7 @@ _COLUMNS = 32
 _LETTERS_MAX = 32
 _HEX = re.compile(r"([0-9a-f]{2}){8,}")
 _WHOLE = ("byte", "short", "integer", "long")
+_DECIMAL_MAX = 1 << 53
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - zones are written by hand
 _UNITS = {"MILLIS": 1_000, "MICROS": 1}
 _LAST_LETTER = "\U0010ffff"
@@ -38,7 +40,8 @@ def statistics(
     path: str,
     schema: dict[str, Any],
     storage_options: object,
-    settings: dict[str, str] | None = None,
+    settings: dict[str, str],
+    logged: dict[str, tuple[Any, Any]],
 ) -> dict[str, Any]:
     """The statistics of a file.
 
@@ -47,12 +50,12 @@ def statistics(
         schema: The table's schema, as its JSON.
         storage_options: Settings of object stores.
         settings: The table's properties.
+        logged: Bounds of the replaced files by dotted name, as delta-rs reads them.
 
     Returns:
         `numRecords`, `minValues`, `maxValues` and `nullCount`; nested as the columns are.
     """
     report = inspect(path, storage_options=storage_options)
-    settings = settings or {}
     count = int(settings.get("delta.dataSkippingNumIndexedCols", _COLUMNS))
     named = settings.get("delta.dataSkippingStatsColumns")
     leaves = list(_leaves(schema["fields"], ()))
@@ -78,10 +81,16 @@ def statistics(
             for c, group in zip(chunks, report.row_groups, strict=True)
             if c.null_count is None or c.null_count < group.rows
         ]
-        for place, side, found in ((0, low, min), (1, high, max)):
-            values = [bound[place] for bound in bounds]
-            if values and None not in values:
-                _put(side, names, _told(found(values), kind))
+        if not bounds:
+            continue
+        lows, highs = zip(*bounds, strict=True)
+        ends = (None, None) if None in (*lows, *highs) else (min(lows), max(highs))
+        known = [_told(end, kind) for end in ends]
+        if None in known:
+            known = [_relogged(value) for value in logged.get(".".join(names), (None, None))]
+        if None not in known:
+            _put(low, names, known[0])
+            _put(high, names, known[1])
     return {
         "numRecords": report.rows,
         "minValues": low,
@@ -122,9 +131,8 @@ def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) ->
         pass
     elif kind in _WHOLE or kind == "date":
         value = int(text)
-    elif kind in ("float", "double"):
-        number = float(text)
-        value = None if is_max or not math.isfinite(number) else number
+    elif kind == "boolean":
+        value = text == "true"
     elif kind.startswith("decimal"):
         scale = re.search(r",\s*(\d+)\)", kind)
         if scale and chunk.physical_type in ("INT32", "INT64"):
@@ -143,9 +151,29 @@ def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) ->
 
 
 def _told(value: Any, kind: str) -> Any:  # noqa: ANN401 - any JSON
+    """A bound from a footer as the log has it; `None` if it cannot."""
+    if value is None:
+        return None
     if kind == "date":
         return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
     if kind.startswith("timestamp"):
         text = (_EPOCH + dt.timedelta(milliseconds=value)).isoformat("T", "milliseconds")
         return text + ("Z" if kind == "timestamp" else "")
-    return float(value) if isinstance(value, Decimal) else value
+    if isinstance(value, Decimal):
+        return float(value) if Decimal(float(value)) == value else None
+    return value
+
+
+def _relogged(value: object) -> object:
+    """A bound from the log as the log has it; `None` if it cannot."""
+    if isinstance(value, dt.datetime):
+        text = value.replace(tzinfo=None).isoformat("T", "milliseconds")
+        return text if value.tzinfo is None else text + "Z"
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        # delta-rs cuts wide ones to 64 bits.
+        return float(value) if abs(value) < _DECIMAL_MAX else None
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float) else None

@@ -1,0 +1,60 @@
+"""Compactions of tables with others in between: where the others come, and what must be left.
+
+survey ─ work ─ made ─ looked ─ committed      the other commits at one of these
+   └──────────── began ──────────────┘         or began at the first and commits after the last
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import plait
+from plait.table.run import compact_table, work_here
+
+STAGES = ("survey", "work", "made", "looked", "stale")
+SEEDS = range(50 if os.environ.get("CI") else 8)
+
+
+def run(table, options, stage, other, *, between):
+    """Compacts, with `other` at a stage; gives the report, or the error.
+
+    `between` names the method of `table` that is called between looking and committing.
+    """
+    waiting = [other]
+
+    def now(at):
+        if at == stage and waiting:
+            waiting.pop()()
+
+    work = work_here(threads=1, verify=None, storage_options=None)
+
+    def staged(groups):
+        now("work")
+        made = work(groups)
+        now("made")
+        return made
+
+    looked = getattr(table, between)
+
+    def raced(*arguments):
+        done = looked(*arguments)
+        now("looked")
+        return done
+
+    setattr(table, between, raced)
+    now("survey")
+    try:
+        report = compact_table(table, options, yes=True, work=staged)
+    except plait.PlaitError as error:
+        report = error
+    now("stale")
+    # Nothing to compact: then the other comes alone.
+    while waiting:
+        waiting.pop()()
+    return report
+
+
+def counted(rows):
+    """Rows as a multiset."""
+    return Counter(map(tuple, rows))

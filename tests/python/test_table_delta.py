@@ -1,0 +1,462 @@
+"""Delta tables: rows stay the rows, whoever else commits; what cannot be kept is refused in words."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+from plait.table import compact_delta
+from plait.table.delta import Delta
+from plait.table.run import how
+
+from .conftest import load
+
+deltalake = pytest.importorskip("deltalake")
+interleavings = load("interleavings")
+pytestmark = pytest.mark.local
+
+DAYS = ("mon", "tue")
+
+
+def options(**changed):
+    given = {
+        "policy": "overlap",
+        "sort_by": "k",
+        "where": None,
+        "max_depth": 1,
+        "merge_factor": 10,
+        "merge_factor_max": 12,
+        "mature_size": "1GB",
+        "mature_level": 3,
+        "finalize": False,
+        **changed,
+    }
+    merge = {"sort_by": given["sort_by"], "target_file_size": None, "memory_limit": "64MB"}
+    return how(**given, merge=merge)
+
+
+def append(uri, keys, value, day=None):
+    """One file of sorted rows."""
+    columns = {"k": pa.array(sorted(keys), pa.int64()), "v": [value] * len(keys)}
+    if day is not None:
+        columns["day"] = [day] * len(keys)
+    partitions = None if day is None else ["day"]
+    deltalake.write_deltalake(uri, pa.table(columns), mode="append", partition_by=partitions)
+
+
+def rows(uri):
+    table = deltalake.DeltaTable(uri).to_pyarrow_table()
+    columns = [table.column(name).to_pylist() for name in sorted(table.column_names)]
+    return interleavings.counted(zip(*columns))
+
+
+@pytest.fixture
+def uri(tmp_path):
+    return str(tmp_path / "events")
+
+
+def test_overlapping_files_become_one_and_a_second_run_does_nothing(uri):
+    for part in range(4):
+        append(uri, [part, part + 5], f"of {part}")
+    before = rows(uri)
+    dry = compact_delta(uri, sort_by="k")
+    assert dry.dry_run and "would merge 4 files in 1 groups" in str(dry)
+    report = compact_delta(uri, sort_by="k", verify="content", yes=True)
+    assert rows(uri) == before
+    table = deltalake.DeltaTable(uri)
+    assert len(table.file_uris()) == 1 and report.version == table.version() == 4
+    again = compact_delta(uri, sort_by="k", yes=True)
+    assert again.groups == () and "nothing to merge" in str(again)
+    assert deltalake.DeltaTable(uri).version() == 4
+    assert table.history(1)[0]["plait.task"] in report.groups[0].outputs[0]
+    assert table.transaction_version(f"plait.{table.history(1)[0]['plait.task']}") == 1
+    # What was replaced can be read until it is vacuumed, and vacuum leaves what counts.
+    assert (
+        interleavings.counted(
+            zip(*deltalake.DeltaTable(uri, version=3).to_pyarrow_table().to_pydict().values())
+        )
+        == before
+    )
+    removed = table.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
+    assert len(removed) == 4 and rows(uri) == before
+
+
+def test_partitions_are_compacted_apart_and_by_choice(uri):
+    for part in range(3):
+        for day in ("a b/ü", "tue", None):
+            columns = {"k": [part, 9], "day": pa.array([day] * 2, pa.string())}
+            deltalake.write_deltalake(uri, pa.table(columns), mode="append", partition_by=["day"])
+    before = rows(uri)
+    report = compact_delta(uri, sort_by="k", where={"day": ["tue", "a b/ü"]}, yes=True)
+    assert [group.folder for group in report.groups] == ["day=a b/ü", "day=tue"]
+    assert rows(uri) == before
+    report = compact_delta(uri, sort_by="k", yes=True)
+    assert [group.folder for group in report.groups] == ["day=__HIVE_DEFAULT_PARTITION__"]
+    assert rows(uri) == before
+    table = deltalake.DeltaTable(uri)
+    assert len(table.file_uris()) == 3
+    assert len(table.file_uris(file_pruning_predicate=[("day", "=", "a b/ü")])) == 1
+    with pytest.raises(plait.UnknownColumn, match="hint: partition columns: day"):
+        compact_delta(uri, sort_by="k", where={"month": "5"})
+    with pytest.raises(plait.InvalidArgument, match="`where` does not name partitions"):
+        compact_delta(uri, sort_by="k", where=[("day", "=", "tue")])
+
+
+UTC = dt.timezone.utc
+MOMENT = dt.datetime(2020, 1, 1, 1, 2, 3, 456789)
+PARTITIONS = {
+    "bool": pa.array([True, False]),
+    "day": pa.array([dt.date(2020, 1, 1), None]),
+    "utc": pa.array([MOMENT.replace(tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
+    "local": pa.array([MOMENT, dt.datetime(1960, 1, 1)], pa.timestamp("us")),
+    "decimal": pa.array([Decimal("1.50"), Decimal("-2.00")]),
+    "float": pa.array([1.0, 1e30]),
+    "bytes": pa.array([b"ab", b"c/d"]),
+    "int": pa.array([1, -1], pa.int8()),
+}
+
+
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_partition_values_of_every_type_are_kept(name, uri):
+    for _ in range(2):
+        table = pa.table({"k": [1, 2], name: PARTITIONS[name]})
+        deltalake.write_deltalake(uri, table, mode="append", partition_by=[name])
+    before = rows(uri)
+
+    def values():
+        actions = pa.table(deltalake.DeltaTable(uri).get_add_actions(flatten=True))
+        return set(actions.column(f"partition.{name}").to_pylist())
+
+    found = values()
+    report = compact_delta(uri, sort_by="k", yes=True)
+    assert rows(uri) == before and sum(group.rows for group in report.groups) == 4
+    assert values() == found and len(found) == len(set(PARTITIONS[name].to_pylist()))
+    assert compact_delta(uri, sort_by="k", yes=True).groups == ()
+
+
+def test_statistics_hold_for_every_row_and_readers_skip_by_them(uri):
+    long = "é" * 50
+    columns = {
+        "k": [1, 2],
+        "text": [long, "x"],
+        "bool": [True, False],
+        "decimal": [Decimal("1.50"), Decimal("-2.25")],
+        "wide": pa.array([Decimal(10**12), Decimal(5)], pa.decimal128(38, 0)),
+        "float": [1.5, float("nan")],
+        "day": [dt.date(1950, 2, 3), None],
+        "utc": pa.array([MOMENT.replace(tzinfo=UTC)] * 2, pa.timestamp("us", "UTC")),
+        "local": pa.array([MOMENT, dt.datetime(1960, 1, 1, 0, 0, 0, 1)], pa.timestamp("us")),
+        "s": [{"a": 1, "b": None}, None],
+        "list": [[1], None],
+        "none": pa.array([None, None], pa.int64()),
+    }
+    for _ in range(2):
+        deltalake.write_deltalake(uri, pa.table(columns), mode="append")
+    deltalake.DeltaTable(uri)
+    compact_delta(uri, sort_by="k", yes=True)
+    (log,) = Path(uri, "_delta_log").glob("*02.json")
+    (add,) = [json.loads(line)["add"] for line in log.read_text().splitlines() if '"add"' in line]
+    told = json.loads(add["stats"])
+    assert not add["dataChange"] and told["numRecords"] == 4
+    assert told["minValues"] == {
+        "k": 1,
+        "text": "x",
+        "bool": False,
+        "decimal": -2.25,
+        "wide": 5.0,
+        "float": 1.5,
+        "day": "1950-02-03",
+        "utc": "2020-01-01T01:02:03.456Z",
+        "local": "1960-01-01T00:00:00.000",
+        "s": {"a": 1},
+    }
+    assert told["maxValues"] == {
+        "k": 2,
+        "text": "é" * 32 + "\U0010ffff",
+        "bool": True,
+        "decimal": 1.5,
+        "wide": 1e12,
+        "float": 1.5,  # as delta-rs logged it: it leaves NaN out
+        "day": "1950-02-03",
+        "utc": "2020-01-01T01:02:03.457Z",
+        "local": "2020-01-01T01:02:03.457",
+        "s": {"a": 1},
+    }
+    nulls = {name: 0 for name in columns if name != "list"}
+    assert told["nullCount"] == {**nulls, "day": 2, "s": {"a": 2, "b": 4}, "none": 4}
+    table = deltalake.DeltaTable(uri)
+    seen = pa.table(table.get_add_actions(flatten=True)).to_pylist()[0]
+    assert seen["num_records"] == 4 and seen["min.text"] == "x" and seen["max.k"] == 2
+    assert seen["max.local"] == dt.datetime(2020, 1, 1, 1, 2, 3, 457000)
+    for filters, count in {
+        ("text", "=", long): 2,
+        ("k", ">", 2): 0,
+        ("float", ">", 1.0): 2,
+    }.items():
+        assert table.to_pyarrow_table(filters=[filters]).num_rows == count, filters
+
+
+def test_statistics_are_of_the_columns_that_the_table_names(uri):
+    table = pa.table({"k": [1, 2], "a": [1, 2], "b": [3, 4]})
+    settings = {"delta.dataSkippingStatsColumns": "b"}
+    deltalake.write_deltalake(uri, table, configuration=settings)
+    deltalake.write_deltalake(uri, table, mode="append")
+    compact_delta(uri, sort_by="k", yes=True)
+    (log,) = Path(uri, "_delta_log").glob("*02.json")
+    (add,) = [json.loads(line)["add"] for line in log.read_text().splitlines() if '"add"' in line]
+    assert json.loads(add["stats"])["maxValues"] == {"b": 4}
+
+
+def test_columns_that_came_later_are_null_in_older_rows(uri):
+    append(uri, [1, 4], "old")
+    later = pa.table({"k": [2, 3], "v": ["new", "new"], "w": [7, 8]})
+    deltalake.write_deltalake(uri, later, mode="append", schema_mode="merge")
+    before = rows(uri)
+    assert compact_delta(uri, sort_by="k", yes=True).groups[0].rows == 4
+    assert rows(uri) == before
+
+
+def test_committing_twice_is_committing_once(uri):
+    for _ in range(3):
+        append(uri, [1, 2], "v")
+    before = rows(uri)
+    table = Delta(uri, None, guard=True)
+    changes = []
+    first = table.commit
+
+    def twice(change):
+        changes.append(change)
+        assert first(change) == first(change)
+        return first(change)
+
+    table.commit = twice
+    from plait.table.run import compact_table, work_here
+
+    work = work_here(threads=1, verify=None, storage_options=None)
+    report = compact_table(table, options(), yes=True, work=work)
+    assert len(changes) == 1 and report.lost == 0
+    assert rows(uri) == before and deltalake.DeltaTable(uri).version() == 3
+
+
+def test_a_restored_table_is_compacted_again(uri):
+    for _ in range(3):
+        append(uri, [1, 2], "v")
+    before = rows(uri)
+    compact_delta(uri, sort_by="k", yes=True)
+    deltalake.DeltaTable(uri).restore(2)
+    assert len(deltalake.DeltaTable(uri).file_uris()) == 3
+    # The same files make the same output, under a name that the log has removed before.
+    assert len(compact_delta(uri, sort_by="k", yes=True).groups) == 1
+    assert rows(uri) == before and len(deltalake.DeltaTable(uri).file_uris()) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "guarded"),
+    [
+        ({}, True),
+        ({"delta.appendOnly": "true"}, False),
+        ({"delta.enableChangeDataFeed": "true"}, False),
+    ],
+)
+def test_removed_files_say_that_data_changed_where_that_is_harmless(settings, guarded, uri):
+    for part in range(2):
+        table = pa.table({"k": [part, 5]})
+        deltalake.write_deltalake(uri, table, mode="append", configuration=settings)
+    compact_delta(uri, sort_by="k", yes=True)
+    (log,) = Path(uri, "_delta_log").glob("*02.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    removed = [action["remove"]["dataChange"] for action in actions if "remove" in action]
+    assert removed == [guarded] * 2
+
+
+# -- what is refused -------------------------------------------------------------------------------
+
+
+def edit_log(uri, change):
+    """Rewrites the actions of the first version."""
+    (log,) = Path(uri, "_delta_log").glob("*00.json")
+    actions = [json.loads(line) for line in log.read_text().splitlines()]
+    log.write_text("\n".join(json.dumps(action) for action in change(actions)) + "\n")
+
+
+def with_feature(feature, reader=True, **add):
+    def change(actions):
+        for action in actions:
+            if "protocol" in action:
+                action["protocol"] = {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": [feature] if reader else [],
+                    "writerFeatures": [feature],
+                }
+            if "add" in action:
+                action["add"].update(add)
+        return actions
+
+    return change
+
+
+def test_rows_under_a_deletion_vector_are_refused(uri):
+    for _ in range(2):
+        append(uri, range(40), "v")
+    # A vector in the log itself, the example of the protocol: rows 3, 4, 7, 11, 18 and 29.
+    vector = {
+        "storageType": "i",
+        "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+        "sizeInBytes": 44,
+        "cardinality": 6,
+    }
+    edit_log(uri, with_feature("deletionVectors", deletionVector=vector))
+    with pytest.raises(plait.Unsupported, match="deleted by a deletion vector") as caught:
+        compact_delta(uri, sort_by="k", yes=True)
+    assert "hint: purge them first" in str(caught.value) and caught.value.path == uri
+    assert deltalake.DeltaTable(uri).version() == 1
+
+
+def test_a_table_that_could_have_deletion_vectors_and_has_none_is_compacted(uri):
+    for _ in range(2):
+        append(uri, [1, 2, 3], "v")
+    edit_log(uri, with_feature("deletionVectors"))
+    assert len(compact_delta(uri, sort_by="k", yes=True).groups) == 1
+    # delta-rs reads no rows of such tables.
+    (path,) = deltalake.DeltaTable(uri).file_uris()
+    assert pq.read_table(path).column("k").to_pylist() == [1, 1, 2, 2, 3, 3]
+
+
+def test_unknown_features_are_refused_by_name(uri):
+    for _ in range(2):
+        append(uri, [1, 2, 3], "v")
+    edit_log(uri, with_feature("rowTracking", reader=False))
+    with pytest.raises(plait.Unsupported, match="`rowTracking`"):
+        compact_delta(uri, sort_by="k", yes=True)
+
+
+def test_mapped_columns_are_refused(uri):
+    append(uri, [1, 2], "v")
+    append(uri, [1, 2], "v")
+
+    def mapped(actions):
+        for action in actions:
+            if "metaData" in action:
+                action["metaData"]["configuration"]["delta.columnMapping.mode"] = "name"
+        return actions
+
+    edit_log(uri, mapped)
+    with pytest.raises(plait.Unsupported, match="maps column names"):
+        compact_delta(uri, sort_by="k", yes=True)
+
+
+def test_a_table_that_is_not_there_and_rows_that_are_not_sorted(uri):
+    with pytest.raises(plait.SourceNotFound, match="there is no such Delta table"):
+        compact_delta(uri, sort_by="k")
+    deltalake.write_deltalake(uri, pa.table({"k": [3, 1, 2]}))
+    deltalake.write_deltalake(uri, pa.table({"k": [1, 2]}), mode="append")
+    with pytest.raises(plait.UnsortedSource) as caught:
+        compact_delta(uri, sort_by="k", yes=True)
+    assert caught.value.path.startswith(uri)
+    assert deltalake.DeltaTable(uri).version() == 1
+
+
+# -- others in between -----------------------------------------------------------------------------
+
+
+class Others:
+    """What somebody else does, and what becomes of the rows."""
+
+    def __init__(self, uri, rng, days):
+        self.uri, self.rng, self.days = uri, rng, days
+        self.began = deltalake.DeltaTable(uri)
+        self.is_stale = False
+        self.rows = rows(uri)
+        self.refused = None
+
+    def table(self):
+        return self.began if self.is_stale else deltalake.DeltaTable(self.uri)
+
+    def tried(self, act, expected):
+        try:
+            act()
+        except deltalake.exceptions.CommitFailedError as error:
+            assert self.is_stale, error
+            self.refused = error
+        else:
+            self.rows = expected
+
+    def append(self):
+        keys = [self.rng.randrange(50) for _ in range(3)]
+        day = self.rng.choice(self.days) if self.days else None
+        append(self.uri, keys, "appended", day)
+        added = [(day, k, "appended") if day else (k, "appended") for k in keys]
+        self.rows = self.rows + Counter(added)
+
+    def delete(self):
+        place = 0 if self.days else 1
+        victim = self.rng.choice(sorted({row[place] for row in self.rows}))
+        left = Counter({row: n for row, n in self.rows.items() if row[place] != victim})
+        column = "day" if self.days else "v"
+        self.tried(lambda: self.table().delete(f"{column} = '{victim}'"), left)
+
+    def overwrite(self):
+        columns = {
+            "k": [7, 8],
+            "v": ["over", "over"],
+            **({"day": ["mon"] * 2} if self.days else {}),
+        }
+        new = pa.table(columns)
+        if self.days and self.rng.random() < 0.5:
+            left = Counter({row: n for row, n in self.rows.items() if row[0] != "mon"})
+            how = {"mode": "overwrite", "predicate": "day = 'mon'"}
+        else:
+            left, how = Counter(), {"mode": "overwrite"}
+        added = (
+            [("mon", 7, "over"), ("mon", 8, "over")] if self.days else [(7, "over"), (8, "over")]
+        )
+        write = deltalake.write_deltalake
+        self.tried(lambda: write(self.table(), new, **how), left + Counter(added))
+
+    def compaction(self):
+        kind = self.rng.choice(("ours", "compact", "z-order"))
+        if kind == "ours" and not self.is_stale:
+            compact_delta(self.uri, sort_by="k", target_file_size=None, yes=True)
+        elif kind == "z-order":
+            self.tried(lambda: self.table().optimize.z_order(["k"]), self.rows)
+        else:
+            self.tried(self.table().optimize.compact, self.rows)
+
+
+@pytest.mark.parametrize("kind", ["append", "delete", "overwrite", "compaction"])
+@pytest.mark.parametrize("seed", interleavings.SEEDS)
+def test_rows_are_right_whenever_others_commit(kind, seed, uri):
+    rng = random.Random(f"{kind} {seed}")
+    days = DAYS if rng.random() < 0.5 else ()
+    for part in range(rng.randrange(2, 6)):
+        keys = [rng.randrange(50) for _ in range(6)]
+        append(uri, keys, f"of {part}", rng.choice(days) if days else None)
+    others = Others(uri, rng, days)
+    stage = rng.choice(interleavings.STAGES)
+    others.is_stale = stage == "stale"
+    table = Delta(uri, None, guard=True)
+    report = interleavings.run(table, options(), stage, getattr(others, kind), between="_actions")
+    context = (kind, seed, stage, str(report))
+    assert rows(uri) == others.rows, context
+    if isinstance(report, plait.PlaitError):
+        # What delta-rs rewrote is not sorted any more, and says so.
+        assert isinstance(report, plait.UnsortedSource), context
+        return
+    if kind == "append" and stage in ("made", "looked"):
+        assert report.lost == 0, context
+    while isinstance(report, plait.table.TableReport) and report.groups:
+        try:
+            report = compact_delta(uri, sort_by="k", target_file_size=None, yes=True)
+        except plait.UnsortedSource:
+            break
+        assert rows(uri) == others.rows, context
