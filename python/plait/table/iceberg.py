@@ -61,10 +61,11 @@ class Iceberg:
                 hint=f"partition fields: {', '.join(columns) or 'none'}",
             )
         for task in table.scan().plan_files():
+            _check_spec(self.name, task, table)
             values = _values(task.file, columns)
             if not all(_text(values[name]) in wanted for name, wanted in how.where.items()):
                 continue
-            _check_supported(self.name, task, table)
+            _check_supported(self.name, task)
             partitions[tuple(values.items())].append(task.file)
         groups = []
         for values_of in sorted(partitions, key=str):
@@ -98,14 +99,15 @@ class Iceberg:
             return Conflicted("a file does not count any more")
         if any(task.delete_files for task in live):
             return Conflicted("rows were deleted by a delete file")
+        new = self._actions(table, added, live[0].file)
         # One attempt: what follows a lost race is looked at anew, above.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         transaction = table.transaction()
         properties = {"plait.task": change.token}
         try:
             with transaction.update_snapshot(snapshot_properties=properties).overwrite() as update:
-                for path in added:
-                    update.append_data_file(_data_file(table, path, live[0].file))
+                for file in new:
+                    update.append_data_file(file)
                 for task in live:
                     update.delete_data_file(task.file)
             transaction.commit_transaction()
@@ -113,6 +115,9 @@ class Iceberg:
             return Retryable(str(cause))
         current = self._load().current_snapshot()
         return Committed(current.snapshot_id if current else 0)
+
+    def _actions(self, table: IcebergTable, added: list[str], like: DataFile) -> list[DataFile]:
+        return [_data_file(table, path, like) for path in added]
 
     def _load(self) -> IcebergTable:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 - an extra
@@ -160,23 +165,29 @@ def _order(table: IcebergTable) -> str | None:
     return ", ".join(parts) or None
 
 
-def _check_supported(name: str, task: FileScanTask, table: IcebergTable) -> None:
+def _check_spec(name: str, task: FileScanTask, table: IcebergTable) -> None:
+    """Refuses files whose partition is not one of the table as it is now."""
+    if task.file.spec_id != table.spec().spec_id:
+        raise _refused(name, "has files of an older partition spec", task)
+
+
+def _check_supported(name: str, task: FileScanTask) -> None:
     """Refuses files whose rows are not simply theirs."""
     if task.delete_files:
-        what, hint = "has rows that are deleted by a delete file", "rewrite such files first"
-    elif task.file.file_format.name != "PARQUET":
-        what, hint = "has data files that are not Parquet", ""
-    elif task.file.spec_id != table.spec().spec_id:
-        what, hint = "has files of an older partition spec", "pass `where`, or rewrite such files"
-    else:
-        return
+        hint = "rewrite such files first, such as with rewrite_data_files"
+        raise _refused(name, "has rows that are deleted by a delete file", task, hint)
+    if task.file.file_format.name != "PARQUET":
+        raise _refused(name, "has data files that are not Parquet", task)
+
+
+def _refused(name: str, what: str, task: FileScanTask, hint: str = "") -> Unsupported:
     error = Unsupported.of(
         f"the Iceberg table `{name}` {what}",
         got=f"`{task.file.file_path}`",
-        hint=hint or "compact it with the engine that wrote it",
+        hint=hint or "rewrite it with the engine that wrote it",
     )
     error.path = task.file.file_path
-    raise error
+    return error
 
 
 def _values(file: DataFile, columns: Iterable[str]) -> dict[str, Any]:

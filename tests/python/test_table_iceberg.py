@@ -1,0 +1,303 @@
+"""Iceberg tables: rows stay the rows, whoever else commits; what cannot be kept is refused in words."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+from plait.table import compact_iceberg
+from plait.table.iceberg import Iceberg
+from plait.table.run import how
+
+from .conftest import load
+
+pytest.importorskip("pyiceberg")
+interleavings = load("interleavings")
+pytestmark = [
+    pytest.mark.local,
+    # PyIceberg does not close its connections, and says so of deletes that match nothing.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore:Delete operation did not match any records"),
+]
+
+NAME = "db.events"
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("day", pa.string())])
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    (tmp_path / "lake").mkdir()
+    made = SqlCatalog(
+        "lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake"
+    )
+    made.create_namespace("db")
+    yield made
+    made.close()
+
+
+def create(catalog, by_day=False, **options):
+    table = catalog.create_table(NAME, SCHEMA, **options)
+    if by_day:
+        with table.update_spec() as spec:
+            spec.add_identity("day")
+    return table
+
+
+def append(catalog, keys, value, day="mon"):
+    keys = sorted(keys)
+    columns = {"k": pa.array(keys, pa.int64()), "v": [value] * len(keys), "day": [day] * len(keys)}
+    catalog.load_table(NAME).append(pa.table(columns, schema=SCHEMA))
+
+
+def rows(catalog):
+    table = catalog.load_table(NAME).scan().to_arrow()
+    return interleavings.counted(zip(*(table.column(n).to_pylist() for n in ("k", "v", "day"))))
+
+
+def files(catalog):
+    return catalog.load_table(NAME).inspect.files().to_pylist()
+
+
+def options(**changed):
+    given = {
+        "policy": "overlap",
+        "sort_by": "k",
+        "where": None,
+        "max_depth": 1,
+        "merge_factor": 10,
+        "merge_factor_max": 12,
+        "mature_size": "1GB",
+        "mature_level": 3,
+        "finalize": False,
+        **changed,
+    }
+    merge = {"sort_by": given["sort_by"], "target_file_size": None, "memory_limit": "64MB"}
+    return how(**given, merge=merge)
+
+
+def test_overlapping_files_become_one_and_a_second_run_does_nothing(catalog):
+    create(catalog)
+    for part in range(4):
+        append(catalog, [part, part + 5], f"of {part}")
+    before = rows(catalog)
+    dry = compact_iceberg(catalog, NAME, sort_by="k")
+    assert dry.dry_run and "would merge 4 files in 1 groups" in str(dry)
+    report = compact_iceberg(catalog, NAME, sort_by="k", verify="content", yes=True)
+    assert rows(catalog) == before
+    table = catalog.load_table(NAME)
+    snapshot = table.current_snapshot()
+    assert report.version == snapshot.snapshot_id
+    assert snapshot.summary["plait.task"] in report.groups[0].outputs[0]
+    (file,) = files(catalog)
+    assert file["record_count"] == 8 and file["sort_order_id"] is None
+    assert file["readable_metrics"]["k"]["lower_bound"] == 0
+    assert file["readable_metrics"]["k"]["upper_bound"] == 8
+    # Readers find columns by their ids.
+    fields = pq.read_schema(report.groups[0].outputs[0])
+    assert [field.metadata[b"PARQUET:field_id"] for field in fields] == [b"1", b"2", b"3"]
+    again = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert again.groups == () and "nothing to merge" in str(again)
+    assert catalog.load_table(NAME).current_snapshot() == snapshot
+    # The snapshot before is still there.
+    assert table.scan(snapshot_id=snapshot.parent_snapshot_id).to_arrow().num_rows == 8
+
+
+def test_the_order_of_the_table_is_the_default(catalog):
+    from pyiceberg.table.sorting import NullOrder
+    from pyiceberg.transforms import IdentityTransform
+
+    table = create(catalog)
+    with table.update_sort_order() as order:
+        order.desc("k", IdentityTransform(), NullOrder.NULLS_FIRST)
+    for part in range(3):
+        columns = {"k": [None, part + 5, part], "v": ["v"] * 3, "day": ["mon"] * 3}
+        table.append(pa.table(columns, schema=SCHEMA))
+    before = rows(catalog)
+    report = compact_iceberg(catalog, NAME, yes=True)
+    assert report.groups[0].sort_by == "-k nulls first" and rows(catalog) == before
+    (file,) = files(catalog)
+    assert file["sort_order_id"] == catalog.load_table(NAME).sort_order().order_id == 1
+    keys = pq.read_table(report.groups[0].outputs[0]).column("k").to_pylist()
+    assert keys == [None, None, None, 7, 6, 5, 2, 1, 0]
+
+
+def test_partitions_are_compacted_apart_and_by_choice(catalog):
+    create(catalog, by_day=True)
+    for part in range(3):
+        for day in ("a b/ü", "tue", None):
+            append(catalog, [part, 9], "v", day)
+    before = rows(catalog)
+    report = compact_iceberg(catalog, NAME, sort_by="k", where={"day": ["tue", "a b/ü"]}, yes=True)
+    assert [group.folder for group in report.groups] == ["day=a b/ü", "day=tue"]
+    report = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert [group.folder for group in report.groups] == ["day=null"]
+    assert rows(catalog) == before
+    found = sorted(
+        (file["partition"]["day"] or "", file["record_count"]) for file in files(catalog)
+    )
+    assert found == [("", 6), ("a b/ü", 6), ("tue", 6)]
+    assert catalog.load_table(NAME).scan("day = 'a b/ü'").to_arrow().num_rows == 6
+    with pytest.raises(plait.UnknownColumn, match="hint: partition fields: day"):
+        compact_iceberg(catalog, NAME, sort_by="k", where={"month": "5"})
+
+
+def test_renamed_dropped_and_added_columns_are_found_by_their_ids(catalog):
+    from pyiceberg.types import LongType
+
+    table = create(catalog)
+    append(catalog, [1, 4], "old")
+    with table.update_schema() as update:
+        update.rename_column("v", "value")
+        update.delete_column("day")
+        update.add_column("w", LongType())
+    table.append(pa.table({"k": [2, 3], "value": ["new"] * 2, "w": [7, 8]}))
+
+    def found():
+        return catalog.load_table(NAME).scan().to_arrow().sort_by("k").to_pylist()
+
+    before = found()
+    assert compact_iceberg(catalog, NAME, sort_by="k", yes=True).groups[0].rows == 4
+    assert found() == before and len(files(catalog)) == 1
+
+
+def test_deleted_rows_are_refused(catalog, monkeypatch):
+    create(catalog)
+    append(catalog, [1, 2], "v")
+    append(catalog, [1, 2], "v")
+    # PyIceberg writes no delete files: those of others are seen when files are planned.
+    from pyiceberg.table import DataScan
+
+    planned = DataScan.plan_files
+
+    def with_deletes(scan):
+        for task in planned(scan):
+            task.delete_files = {task.file}
+            yield task
+
+    monkeypatch.setattr(DataScan, "plan_files", with_deletes)
+    with pytest.raises(plait.Unsupported, match="deleted by a delete file") as caught:
+        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert "hint: rewrite such files first, such as" in str(caught.value)
+
+
+def test_files_of_an_older_spec_are_refused(catalog):
+    table = create(catalog)
+    append(catalog, [1, 2], "v")
+    with table.update_spec() as spec:
+        spec.add_identity("day")
+    append(catalog, [1, 2], "v")
+    with pytest.raises(plait.Unsupported, match="older partition spec"):
+        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+
+
+def test_tables_and_catalogs_that_are_not_there(catalog):
+    with pytest.raises(plait.SourceNotFound, match="no such Iceberg table"):
+        compact_iceberg(catalog, "db.absent", sort_by="k")
+    with pytest.raises(plait.InvalidArgument, match="there is no such catalog") as caught:
+        compact_iceberg("absent", NAME, sort_by="k")
+    assert ".pyiceberg.yaml" in str(caught.value)
+
+
+def test_an_empty_table_has_nothing_to_merge(catalog):
+    create(catalog)
+    assert compact_iceberg(catalog, NAME, sort_by="k", yes=True).groups == ()
+
+
+def test_committing_twice_is_committing_once(catalog):
+    create(catalog)
+    for _ in range(3):
+        append(catalog, [1, 2], "v")
+    before = rows(catalog)
+    table = Iceberg(catalog, NAME)
+    first = table.commit
+
+    def twice(change):
+        assert first(change) == first(change)
+        return first(change)
+
+    table.commit = twice
+    report = interleavings.run(table, options(), "", lambda: None, between="_actions")
+    assert report.lost == 0 and len(report.groups) == 1
+    assert rows(catalog) == before and len(files(catalog)) == 1
+
+
+# -- others in between -----------------------------------------------------------------------------
+
+
+class Others:
+    """What somebody else does, and what becomes of the rows."""
+
+    def __init__(self, catalog, rng, by_day):
+        self.catalog, self.rng, self.by_day = catalog, rng, by_day
+        self.began = catalog.load_table(NAME)
+        self.is_stale = False
+        self.rows = rows(catalog)
+
+    def table(self):
+        return self.began if self.is_stale else self.catalog.load_table(NAME)
+
+    def tried(self, act, expected):
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
+
+        try:
+            act()
+        except (CommitFailedException, ValidationException) as error:
+            assert self.is_stale, error
+        else:
+            self.rows = expected
+
+    def append(self):
+        keys = [self.rng.randrange(50) for _ in range(3)]
+        day = self.rng.choice(("mon", "tue"))
+        append(self.catalog, keys, "appended", day)
+        self.rows = self.rows + Counter((k, "appended", day) for k in keys)
+
+    def delete(self):
+        column, place = self.rng.choice((("v", 1), ("day", 2)))
+        victim = self.rng.choice(sorted({row[place] for row in self.rows}))
+        left = Counter({row: n for row, n in self.rows.items() if row[place] != victim})
+        self.tried(lambda: self.table().delete(f"{column} == '{victim}'"), left)
+
+    def overwrite(self):
+        new = pa.table({"k": [7, 8], "v": ["over"] * 2, "day": ["mon"] * 2}, schema=SCHEMA)
+        added = Counter([(7, "over", "mon"), (8, "over", "mon")])
+        if self.rng.random() < 0.5:
+            left = Counter({row: n for row, n in self.rows.items() if row[2] != "mon"})
+            self.tried(lambda: self.table().overwrite(new, "day == 'mon'"), left + added)
+        else:
+            self.tried(lambda: self.table().overwrite(new), added)
+
+    def compaction(self):
+        compact_iceberg(self.catalog, NAME, sort_by="k", target_file_size=None, yes=True)
+
+
+@pytest.mark.parametrize("kind", ["append", "delete", "overwrite", "compaction"])
+@pytest.mark.parametrize("seed", interleavings.SEEDS)
+def test_rows_are_right_whenever_others_commit(kind, seed, catalog):
+    rng = random.Random(f"{kind} {seed}")
+    by_day = rng.random() < 0.5
+    create(catalog, by_day)
+    for part in range(rng.randrange(2, 5)):
+        keys = [rng.randrange(50) for _ in range(6)]
+        append(catalog, keys, f"of {part}", rng.choice(("mon", "tue")))
+    others = Others(catalog, rng, by_day)
+    stages = interleavings.STAGES[:-1] if kind == "compaction" else interleavings.STAGES
+    stage = rng.choice(stages)
+    others.is_stale = stage == "stale"
+    table = Iceberg(catalog, NAME)
+    report = interleavings.run(table, options(), stage, getattr(others, kind), between="_actions")
+    context = (kind, seed, stage, str(report))
+    assert rows(catalog) == others.rows, context
+    assert not isinstance(report, plait.PlaitError), context
+    if kind == "append" and stage in ("made", "looked"):
+        assert report.lost == 0, context
+    compact_iceberg(catalog, NAME, sort_by="k", target_file_size=None, yes=True)
+    assert rows(catalog) == others.rows, context
+    assert compact_iceberg(catalog, NAME, sort_by="k", target_file_size=None, yes=True).groups == ()
