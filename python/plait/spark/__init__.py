@@ -1,10 +1,16 @@
 """Plait on Spark: plan on the driver, work on executors, commit on the driver.
 
-compact    folders, Delta and Iceberg tables: plan ──▶ task on executors ──▶ commit
+compact      folders, Delta and Iceberg tables: plan ──▶ task on executors ──▶ commit
+register     the format "plait": sorted files read merged, sorted runs written
 
 Spark is imported when a function is called, and not before. Rows never pass the driver.
+
+from plait import spark as ps
+ps.register(spark)
+frame = spark.read.format("plait").option("sort_by", "name, ts").load("runs")
 """
 
 from plait.spark.compact import compact, compact_delta, compact_iceberg
+from plait.spark.source import register
 
-__all__ = ["compact", "compact_delta", "compact_iceberg"]
+__all__ = ["compact", "compact_delta", "compact_iceberg", "register"]

@@ -1,0 +1,302 @@
+"""Writing to the format `plait`: one sorted run a task, checked, visible all at once.
+
+    rows of a task ─▶ in order? ─▶ _plait/files/run-….parquet ─▶ one manifest names all runs
+
+      task      checks the order row by row; sorts nothing
+      commit    a manifest, from the driver, of the tasks that won; once for every micro-batch
+      abort     removes what tasks wrote
+
+Invariants: readers see all runs of a write, or none; a batch that is committed again adds nothing;
+files of tasks that lost count never.
+Not here: which files count (`folder`), compaction (`plait.compact`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark import TaskContext
+from pyspark.sql import datasource as ds
+
+from plait._streams import merge_streams
+from plait.errors import InvalidArgument, Unsupported
+from plait.order import sort_text
+from plait.spark.folder import FILES, publish, publish_batch
+from plait.spark.keys import key_columns
+from plait.spark.types import edge_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+    from typing_extensions import Self
+
+OPTIONS = ("path", "sort_by", "compression", "row_group_rows", "query", "checkpointlocation")
+
+_ROW_GROUP_ROWS = 131_072
+_BATCH_ROWS = 8_192
+
+
+@dataclass(frozen=True)
+class Written(ds.WriterCommitMessage):
+    """What a task wrote: the file below the folder, `None` without rows; its rows; its query."""
+
+    name: str | None
+    rows: int
+    query: str
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The options of a writer, checked.
+
+    Attributes:
+        root: The folder.
+        sort_by: The order of every run.
+        schema: The columns.
+        compression: Codec of pages.
+        row_group_rows: Rows of a row group.
+        query: Name of a streaming query; `None` takes Spark's own id.
+        prefix: How file names begin; `None` takes the batch's number.
+        job: Tells the files of one write from those of others.
+    """
+
+    root: str
+    sort_by: str
+    schema: StructType
+    compression: str
+    row_group_rows: int
+    query: str | None
+    prefix: str | None
+    job: str
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> Runs:
+        """The options as Spark gives them."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = [name for name in given if name not in OPTIONS]
+        if unknown:
+            raise InvalidArgument.of(
+                "there is no such option", got=f"`{unknown[0]}`", hint="give " + ", ".join(OPTIONS)
+            )
+        if "path" not in given or "sort_by" not in given:
+            missing = "path" if "path" not in given else "sort_by"
+            raise InvalidArgument.of(
+                f"`{missing}` is needed",
+                hint='.option("sort_by", "name, ts").save("folder"): rows must come in this order',
+            )
+        root = given["path"].removeprefix("file://").removeprefix("file:")
+        if "://" in root:
+            raise Unsupported.of(
+                'the format "plait" writes local and mounted folders', got=f"`{given['path']}`"
+            )
+        rows = given.get("row_group_rows", str(_ROW_GROUP_ROWS)).replace("_", "")
+        if not rows.isdecimal() or int(rows) < 1:
+            raise InvalidArgument.of("`row_group_rows` is not a number above 0", got=f"`{rows}`")
+        order = sort_text(given["sort_by"]) or ""
+        if not key_columns(order, edge_schema(schema)):
+            raise InvalidArgument.of("`sort_by` names no column", got=f"`{given['sort_by']}`")
+        return cls(
+            root=os.path.abspath(root),  # noqa: PTH100 - tasks run in other folders
+            sort_by=order,
+            schema=schema,
+            compression=given.get("compression", "zstd"),
+            row_group_rows=int(rows),
+            query=given.get("query"),
+            prefix=None if is_streaming else f"{time.time_ns() // 1_000_000:013}",
+            job=uuid.uuid4().hex[:12],
+        )
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
+        """Writes the rows of one task, if they are in order."""
+        first = next((batch for batch in batches if batch.num_rows), None)
+        context = TaskContext.get()
+        if context is None:
+            raise Unsupported.of("runs are written in tasks of Spark")
+        query = self.query or _query(context)
+        if first is None:
+            return Written(None, 0, query)
+        prefix = self.prefix or f"{_batch(context):013}"
+        # The number of the task keeps runs in order; the attempt keeps files apart.
+        name = (
+            f"{FILES}/run-{prefix}-{self.job}-{context.partitionId():05}"
+            f"-{context.taskAttemptId()}.parquet"
+        )
+        path = Path(self.root, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            rows = self._write(path, first, batches)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return Written(name, rows, query)
+
+    def _write(self, path: Path, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> int:
+        schema = pa.schema([_plain(field) for field in first.schema])
+        if schema.names != self.schema.fieldNames():
+            raise InvalidArgument.of(
+                "a batch has other columns than were declared",
+                got=", ".join(schema.names),
+                hint="have " + ", ".join(self.schema.fieldNames()),
+            )
+        columns = key_columns(self.sort_by, schema)
+        sorting = [
+            pq.SortingColumn(
+                _leaf(schema, column.path), column.descending, nulls_first=column.nulls_first
+            )
+            for column in columns
+        ]
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in chain((first,), batches):
+                yield batch.cast(schema) if batch.schema != schema else batch
+
+        # A merge of one source: it checks the order, and passes the rows on.
+        stream = merge_streams([rows()], sort_by=self.sort_by, batch_rows=_BATCH_ROWS, threads=1)
+        count = 0
+        with path.open("xb") as file:
+            writer = pq.ParquetWriter(
+                file,
+                schema,
+                compression=self.compression,
+                sorting_columns=sorting,
+                write_page_index=True,
+                store_schema=False,
+            )
+            with writer:
+                held: list[pa.RecordBatch] = []
+                for piece in stream:
+                    held.append(pa.record_batch(piece))
+                    count += held[-1].num_rows
+                    if sum(batch.num_rows for batch in held) >= self.row_group_rows:
+                        writer.write_table(pa.Table.from_batches(held, schema))
+                        held = []
+                if held:
+                    writer.write_table(pa.Table.from_batches(held, schema))
+            file.flush()
+            os.fsync(file.fileno())
+        return count
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Removes files that count for nobody."""
+        for name in names:
+            Path(self.root, name).unlink(missing_ok=True)
+
+
+class RunWriter(ds.DataSourceArrowWriter):
+    """Writes a DataFrame: every task a run, all of them visible at once."""
+
+    def __init__(self, runs: Runs, *, overwrite: bool) -> None:
+        self._runs = runs
+        self._overwrite = overwrite
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
+        """The writer that options ask for."""
+        return cls(Runs.of(options, schema, is_streaming=False), overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ds.WriterCommitMessage:
+        """One run, in a task."""
+        return self._runs.write(iterator)
+
+    def commit(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
+        """Makes the runs count, on the driver."""
+        Path(self._runs.root).mkdir(parents=True, exist_ok=True)
+        names = _names(messages)
+        publish(self._runs.root, names, overwrite=self._overwrite)
+        _sweep(self._runs, keep=names)
+
+    def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
+        """Removes the runs of a write that failed."""
+        self._runs.remove(_names(messages))
+        _sweep(self._runs, keep=())
+
+
+class RunStreamWriter(ds.DataSourceStreamArrowWriter):
+    """Writes micro-batches: every task a run, each batch visible at once and once."""
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+
+    @classmethod
+    def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
+        """The writer that options ask for."""
+        if overwrite:
+            raise Unsupported.of(
+                "a stream of runs can only be appended",
+                got='output mode "complete"',
+                hint='.outputMode("append")',
+            )
+        return cls(Runs.of(options, schema, is_streaming=True))
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> ds.WriterCommitMessage:
+        """One run, in a task."""
+        return self._runs.write(iterator)
+
+    def commit(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Makes the runs of a batch count, unless it was committed before."""
+        names = _names(messages)
+        if not names:
+            return
+        queries = {message.query for message in messages if isinstance(message, Written)}
+        unused = publish_batch(self._runs.root, queries.pop(), batchId, names)
+        self._runs.remove(unused)
+
+    def abort(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
+        """Removes the runs of a batch that failed."""
+        self._runs.remove(_names(messages))
+
+
+def _names(messages: Sequence[ds.WriterCommitMessage | None]) -> list[str]:
+    return [m.name for m in messages if isinstance(m, Written) and m.name is not None]
+
+
+def _sweep(runs: Runs, *, keep: Sequence[str]) -> None:
+    """Removes what attempts of tasks left behind that did not win."""
+    for path in Path(runs.root, FILES).glob(f"run-*-{runs.job}-*.parquet"):
+        if f"{FILES}/{path.name}" not in keep:
+            path.unlink(missing_ok=True)
+
+
+def _query(context: TaskContext) -> str:
+    return context.getLocalProperty("sql.streaming.queryId") or "batch"
+
+
+def _batch(context: TaskContext) -> int:
+    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
+
+
+def _plain(field: pa.Field) -> pa.Field:
+    """The field as a file has it: Spark hands out large texts where it was told to."""
+    t = pa.types
+    if t.is_large_string(field.type):
+        return field.with_type(pa.string())
+    return field.with_type(pa.binary()) if t.is_large_binary(field.type) else field
+
+
+def _leaf(schema: pa.Schema, path: Sequence[str]) -> int:
+    """The place of a leaf column among all leaves of a file."""
+    place = 0
+    fields = list(schema)
+    for depth, name in enumerate(path):
+        for field in fields:
+            if field.name == name:
+                fields = list(field.type) if depth + 1 < len(path) else []
+                break
+            place += _leaves(field.type)
+    return place
+
+
+def _leaves(type_: pa.DataType) -> int:
+    if pa.types.is_struct(type_):
+        return sum(_leaves(field.type) for field in type_)
+    if pa.types.is_map(type_):
+        return _leaves(type_.key_type) + _leaves(type_.item_type)
+    return _leaves(type_.value_type) if pa.types.is_list(type_) else 1

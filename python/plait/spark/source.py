@@ -1,0 +1,400 @@
+"""The data source `plait`: sorted Parquet files as one sorted DataFrame, merged as they are read.
+
+    spark.read.format("plait").option("sort_by", "name, ts").load("runs")
+
+      driver     plan ─▶ disjoint ranges of keys ─▶ what filters leave ─▶ one partition each
+      executor   partition ─▶ rows of every file ─▶ native merge ─▶ Arrow batches
+
+Invariants: partitions follow each other in key order, and each is sorted; rows of one key are in
+one partition; files are never written. A filter only leaves out what Spark would, too.
+Not here: writing (`sink`), reading a range (`ranges`), what a filter leaves (`filters`).
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import datasource as ds
+
+from plait import plan
+from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
+from plait.spark.filters import EVERYTHING, Condition, Range, cut, parse, ranges
+from plait.spark.keys import KeyColumn, key_columns, plan_schema
+from plait.spark.ranges import BATCH_ROWS_MAX, Duplicates, Part, Slice, read_part
+from plait.spark.types import bounded, edge_schema, spark_schema, to_spark
+from plait.spark.worker import memory_limit, threads
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+    from plait.spark.sink import RunStreamWriter, RunWriter
+
+_PART_ROWS = 1_000_000
+
+OPTIONS = (
+    *("path", "paths", "sort_by", "columns", "where", "part_rows", "batch_rows", "lossy"),
+    *("memory_limit", "read_log", "push_filters"),
+    *(field.name for field in fields(Duplicates)),
+)
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format `"plait"` known to a session, for reading and writing.
+
+    Also lets Spark tell Python sources about filters, which it does not by itself.
+
+    Example:
+        >>> register(spark)  # doctest: +SKIP
+    """
+    spark.dataSource.register(PlaitSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
+class PlaitSource(ds.DataSource):
+    """The format `"plait"`. Users call `register`, then `spark.read.format("plait")`.
+
+    Options of a reader are those of the guide (`docs/guide/spark-data.md`); options of a writer are
+    in `plait.spark.sink`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return "plait"
+
+    def schema(self) -> StructType:
+        """The merged schema of all files, in Spark's types."""
+        return Query.of(self.options).spark_schema()
+
+    def reader(self, schema: StructType) -> ds.DataSourceReader:
+        """Reads batches."""
+        query = Query.of(self.options)
+        return PushingReader(query, schema) if query.push_filters else MergingReader(query, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> RunWriter:  # noqa: FBT001 - Spark's signature
+        """Writes one run a task."""
+        from plait.spark.sink import RunWriter  # noqa: PLC0415 - readers do not need it
+
+        return RunWriter.of(self.options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> RunStreamWriter:  # noqa: FBT001, N802 - Spark's signature
+        """Writes one run a task and micro-batch."""
+        from plait.spark.sink import RunStreamWriter  # noqa: PLC0415 - readers do not need it
+
+        return RunStreamWriter.of(self.options, schema, overwrite=overwrite)
+
+
+@dataclass(frozen=True)
+class Query:
+    """The options of a reader, checked.
+
+    Attributes:
+        paths: Files, folders, globs.
+        sort_by: The order; `None` takes the files' own.
+        columns: Columns to read; `None` is all.
+        where: Rows to read: a range of keys as text.
+        part_rows: Rows of a partition, about.
+        batch_rows: Rows of a batch, at most.
+        lossy: What becomes of nanoseconds below a microsecond.
+        memory_limit: Memory of batches; `None` derives it from Spark's.
+        read_log: A folder to which tasks write what they read.
+        push_filters: Whether Spark tells its filters.
+        duplicates: Which rows of one key stay.
+    """
+
+    paths: tuple[str, ...]
+    sort_by: str | None
+    columns: tuple[str, ...] | None
+    where: str | None
+    part_rows: int
+    batch_rows: int
+    lossy: str
+    memory_limit: str | None
+    read_log: str | None
+    push_filters: bool
+    duplicates: Duplicates
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> Query:
+        """The options as Spark gives them: texts whose names have no case."""
+        given = {name.lower(): value for name, value in options.items()}
+        unknown = [name for name in given if name not in OPTIONS]
+        if unknown:
+            raise InvalidArgument.of(
+                "there is no such option", got=f"`{unknown[0]}`", hint="give " + ", ".join(OPTIONS)
+            )
+        paths = json.loads(given["paths"]) if "paths" in given else []
+        paths += [given["path"]] if "path" in given else []
+        if not paths:
+            raise InvalidArgument.of("there is no path", hint="give one: .load('folder')")
+        lossy = _one_of(given, "lossy", ("error", "truncate"))
+        on_duplicate = ("keep_all", "keep_first", "keep_last", "error")
+        columns = given.get("columns")
+        return cls(
+            paths=tuple(_local(path) for path in paths),
+            sort_by=given.get("sort_by"),
+            columns=None if columns is None else tuple(_names(columns)),
+            where=given.get("where"),
+            part_rows=_number(given, "part_rows", _PART_ROWS),
+            batch_rows=_number(given, "batch_rows", BATCH_ROWS_MAX),
+            lossy=lossy,
+            memory_limit=given.get("memory_limit"),
+            read_log=given.get("read_log"),
+            push_filters=_one_of(given, "push_filters", ("true", "false")) == "true",
+            duplicates=Duplicates(
+                on_duplicate=cast("Any", _one_of(given, "on_duplicate", on_duplicate)),
+                version_by=given.get("version_by"),
+                delete_where=given.get("delete_where"),
+                keep_tombstones=_one_of(given, "keep_tombstones", ("false", "true")) == "true",
+                drop_where=given.get("drop_where"),
+            ),
+        )
+
+    def plan(self, sources: Sequence[str] | None = None) -> dict[str, Any]:
+        """The plan of all files, or of some."""
+        made = plan(
+            list(sources or self.paths),
+            sort_by=self.sort_by,
+            target_rows=self.part_rows,
+            on_duplicate=self.duplicates.on_duplicate,
+            version_by=self.duplicates.version_by,
+            delete_where=self.duplicates.delete_where,
+            keep_tombstones=self.duplicates.keep_tombstones,
+            drop_where=self.duplicates.drop_where,
+        )
+        return made.to_dict()
+
+    def spark_schema(self) -> StructType:
+        """The merged schema of the columns, in Spark's types."""
+        schema, int96 = plan_schema(self.plan()["schema"])
+        return spark_schema(instants(self.chosen(schema), int96))
+
+    def chosen(self, schema: pa.Schema) -> pa.Schema:
+        """The columns that are asked for, in that order."""
+        if self.columns is None:
+            return schema
+        for name in self.columns:
+            if name not in schema.names:
+                raise UnknownColumn.of(
+                    f"`columns` names `{name}`, which is in no file", got=", ".join(schema.names)
+                )
+        return pa.schema([schema.field(name) for name in self.columns])
+
+
+def instants(schema: pa.Schema, int96: Iterable[str]) -> pa.Schema:
+    """The schema with points in time where timestamps of 12 bytes are, as Spark reads them."""
+    roots = {path.partition(".")[0] for path in int96}
+
+    def instant(type_: pa.DataType) -> pa.DataType:
+        t = pa.types
+        if t.is_timestamp(type_) and type_.tz is None:
+            return pa.timestamp(type_.unit, "UTC")
+        if t.is_list(type_):
+            return pa.list_(instant(type_.value_type))
+        if t.is_map(type_):
+            return pa.map_(instant(type_.key_type), instant(type_.item_type))
+        if t.is_struct(type_):
+            return pa.struct([field.with_type(instant(field.type)) for field in type_])
+        return type_
+
+    return pa.schema([f.with_type(instant(f.type)) if f.name in roots else f for f in schema])
+
+
+class PartPartition(ds.InputPartition):
+    """A part as Spark ships it, with the key columns and the columns to read.
+
+    All that a task needs is here: Spark ships the reader before it asks for partitions.
+    """
+
+    def __init__(self, part: Part, key: tuple[KeyColumn, ...], schema: pa.Schema) -> None:
+        super().__init__(part)
+        self.key = key
+        self.schema = schema
+
+
+class MergingReader(ds.DataSourceReader):
+    """Plans on the driver; every task merges its part."""
+
+    def __init__(self, query: Query, schema: StructType) -> None:
+        self._query = query
+        self._schema = schema
+        self._conditions: list[Condition] = []
+
+    def partitions(self) -> Sequence[ds.InputPartition]:
+        """One partition for every range of keys that may have rows."""
+        query = self._query
+        planned = query.plan()
+        if not planned["sort_by"]:
+            raise InvalidArgument.of(
+                "the files have no order", hint='give one: .option("sort_by", "name, ts")'
+            )
+        schema, int96 = plan_schema(planned["schema"])
+        key = key_columns(planned["sort_by"], schema, int96)
+        to_read = self._to_read(schema, key)
+        within = EVERYTHING
+        if query.where is not None:
+            within = ranges(key, parse(query.where), exact=True)
+        if self._conditions:
+            asked = ranges(key, self._conditions)
+            within = tuple(part for low, high in asked for part in cut(within, low, high))
+        needed = [s["path"] for s in planned["sources"] if _may_have(s, within)]
+        if not needed:
+            return []
+        if len(needed) < len(planned["sources"]):
+            planned = query.plan(needed)
+        parts = (_part(planned, task, within) for task in planned["tasks"])
+        return [PartPartition(part, key, to_read) for part in parts if part.slices and part.within]
+
+    def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition."""
+        if not isinstance(partition, PartPartition):  # how Spark says that there are none
+            return
+        part: Part = partition.value
+        query = self._query
+        wanted = edge_schema(self._schema)
+        log: list[dict[str, Any]] = []
+        batches = read_part(
+            part,
+            partition.key,
+            partition.schema,
+            duplicates=query.duplicates,
+            threads=threads(),
+            memory_limit=memory_limit(query.memory_limit),
+            batch_rows=query.batch_rows,
+            log=log,
+        )
+        try:
+            for batch in batches:
+                for piece in bounded(batch, query.batch_rows):
+                    yield to_spark(piece, wanted, lossy=cast("Any", query.lossy))
+        finally:
+            if query.read_log is not None:
+                _write_log(query.read_log, part.index, log)
+
+    def _to_read(self, schema: pa.Schema, key: Sequence[KeyColumn]) -> pa.Schema:
+        """The columns that are given out, those of the key, and those that choose rows."""
+        choosing = (self._query.duplicates.version_by, self._query.duplicates.delete_where)
+        wanted = self._schema.fieldNames()
+        unknown = [name for name in wanted if name not in schema.names]
+        if unknown:
+            raise SchemaConflict.of(
+                f"the files have no column `{unknown[0]}`", got=", ".join(schema.names)
+            )
+        needed = {*wanted, *(column.path[0] for column in key)}
+        needed |= {re.split(r"[.]", name)[0].strip('"') for name in choosing if name}
+        return pa.schema([field for field in schema if field.name in needed])
+
+
+class PushingReader(MergingReader):
+    """As above, and leaves out what filters on key columns leave out."""
+
+    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802 - Spark's name
+        """Takes note of filters; Spark checks them all again, so that none can lose a row."""
+        for filter_ in filters:
+            condition = _condition(filter_)
+            if condition is not None:
+                self._conditions.append(condition)
+        return filters
+
+
+_OPERATORS: tuple[tuple[type[ds.Filter], str], ...] = (
+    (ds.EqualTo, "="),
+    (ds.LessThan, "<"),
+    (ds.LessThanOrEqual, "<="),
+    (ds.GreaterThan, ">"),
+    (ds.GreaterThanOrEqual, ">="),
+    (ds.In, "in"),
+    (ds.StringStartsWith, "begins"),
+    (ds.IsNull, "null"),
+    (ds.IsNotNull, "not null"),
+)
+
+
+def _condition(filter_: ds.Filter) -> Condition | None:
+    for kind, operator in _OPERATORS:
+        if type(filter_) is kind:
+            path = tuple(getattr(filter_, "attribute", ()))
+            return Condition(path, operator, getattr(filter_, "value", None))
+    if type(filter_) is ds.EqualNullSafe and filter_.value is not None:
+        return Condition(tuple(filter_.attribute), "=", filter_.value)
+    return None
+
+
+def _may_have(source: Mapping[str, Any], within: Iterable[Range]) -> bool:
+    if source["first"] is None:
+        return False
+    first, last = base64.b64decode(source["first"]), base64.b64decode(source["last"])
+    return any(
+        (low is None or last >= low) and (high is None or first < high) for low, high in within
+    )
+
+
+def _part(planned: Mapping[str, Any], task: Mapping[str, Any], within: Sequence[Range]) -> Part:
+    low, high = (None if task[k] is None else base64.b64decode(task[k]) for k in ("low", "high"))
+    mine = cut(within, low, high)
+    slices = []
+    for piece in task["slices"]:
+        source = planned["sources"][piece["source"]]
+        if _may_have(source, mine):
+            start, end = tuple(piece["start"]), tuple(piece["end"])
+            slices.append(Slice(source["path"], source["bytes"], source["stamp"], start, end))
+    # What is the whole task is not looked for in its files.
+    ends = tuple((None if a == low else a, None if b == high else b) for a, b in mine)
+    return Part(task["index"], planned["sort_by"], tuple(slices), low, high, ends)
+
+
+def _write_log(folder: str, index: int, log: list[dict[str, Any]]) -> None:
+    context = TaskContext.get()
+    attempt = 0 if context is None else context.taskAttemptId()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    entry = {"part": index, "files": log}
+    Path(folder, f"part-{index:05}-{attempt}.json").write_text(json.dumps(entry), encoding="utf-8")
+
+
+def _local(path: str) -> str:
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    if "://" in path:
+        raise Unsupported.of(
+            'the format "plait" reads local and mounted files',
+            got=f"`{path}`",
+            hint="merge them with plait.merge, which reads object stores",
+        )
+    # Tasks run in another folder than the driver.
+    return os.path.abspath(path)  # noqa: PTH100 - a glob is no path
+
+
+def _names(text: str) -> list[str]:
+    """Names between commas; those with commas in double quotes."""
+    return [m[1].replace('""', '"') if m[1] is not None else m[2] for m in _NAME.finditer(text)]
+
+
+_NAME = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([^,"]+?))\s*(?:,|$)')
+
+
+def _number(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name, str(default)).replace("_", "")
+    if not text.isdecimal() or int(text) < 1:
+        raise InvalidArgument.of(f"`{name}` is not a number above 0", got=f"`{given[name]}`")
+    return int(text)
+
+
+def _one_of(given: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    found = given.get(name, choices[0])
+    if found.lower() not in choices:
+        raise InvalidArgument.of(
+            f"`{name}` has no such choice",
+            got=f"`{found}`",
+            hint=f"give one of: {', '.join(choices)}",
+        )
+    return found.lower()

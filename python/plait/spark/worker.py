@@ -1,0 +1,45 @@
+"""What a Python worker of Spark may use: threads and memory.
+
+    spark.task.cpus ─▶ threads          spark.executor.pyspark.memory ─▶ memory_limit
+
+Not here: what a worker does with it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from pyspark import TaskContext
+
+from plait.sizes import Size, parse_size
+
+# A worker's own code, PyArrow and Spark's buffers take about this much before a row is read.
+_WORKER_BYTES = 200 << 20
+_LIMIT_BYTES = 256 << 20
+_LIMIT_BYTES_MIN = 32 << 20
+
+
+def threads() -> int:
+    """The processors of the task: `spark.task.cpus`; 1 outside of tasks."""
+    context = TaskContext.get()
+    return 1 if context is None else max(1, context.cpus())
+
+
+def memory_limit(asked: Size | None = None) -> int:
+    """Bytes that batches may take in this worker.
+
+    Args:
+        asked: What the user asked for, if anything. By default half of what is left of
+            `spark.executor.pyspark.memory`, 256 MiB where Spark sets no limit.
+
+    Example:
+        >>> memory_limit("64MB")
+        64000000
+    """
+    if asked is not None:
+        return parse_size(asked, "memory_limit")
+    # Spark tells workers their share of spark.executor.pyspark.memory so.
+    told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
+    if not told.isdecimal():
+        return _LIMIT_BYTES
+    return max((int(told) * (1 << 20) - _WORKER_BYTES) // 2, _LIMIT_BYTES_MIN)
