@@ -2,6 +2,9 @@
 
 compact      folders, Delta and Iceberg tables: plan ──▶ task on executors ──▶ commit
 register     the format "plait": sorted files read merged, sorted runs written
+merge_runs   sorted runs inside a DataFrame
+scan         files whose schemas drift        overlay   layers by position
+functions    for users' own mapInArrow and applyInArrow
 
 Spark is imported when a function is called, and not before. Rows never pass the driver.
 
@@ -10,7 +13,20 @@ ps.register(spark)
 frame = spark.read.format("plait").option("sort_by", "name, ts").load("runs")
 """
 
+from plait.spark import functions
 from plait.spark.compact import compact, compact_delta, compact_iceberg
+from plait.spark.overlay import overlay
+from plait.spark.runs import merge_runs
+from plait.spark.scan import scan
 from plait.spark.source import register
 
-__all__ = ["compact", "compact_delta", "compact_iceberg", "register"]
+__all__ = [
+    "compact",
+    "compact_delta",
+    "compact_iceberg",
+    "functions",
+    "merge_runs",
+    "overlay",
+    "register",
+    "scan",
+]
