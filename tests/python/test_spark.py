@@ -1,7 +1,6 @@
 """Files that Spark writes merge; files that Plait writes give the same rows in Spark."""
 
 import datetime as dt
-import os
 from decimal import Decimal
 from pathlib import Path
 
@@ -31,30 +30,6 @@ SCHEMA = """
     mm map<string, map<string, timestamp>>
 """
 UTC = dt.timezone.utc
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory):
-    from pyspark.sql import SparkSession
-
-    home = tmp_path_factory.mktemp("spark")
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("plait tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        .config("spark.local.dir", str(home / "local"))
-        .config("spark.log.level", "ERROR")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
 
 
 def rows(count, seed):

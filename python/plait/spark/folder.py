@@ -3,6 +3,7 @@
     _plait/files/run-….parquet     written by a task; counts once a manifest names it
     _plait/manifest-….json         what counts
     _plait/batches/<query>/….json  what a micro-batch wrote, decided once
+    .plait-batches/<query>/…       a batch that is not added yet
 
 Invariants: what counts changes by a manifest, all at once; a file that nobody names does no harm
 and is swept by `plait.expire`.
@@ -25,6 +26,7 @@ from plait.errors import SourceNotFound, StorageError
 
 FOLDER = "_plait"
 FILES = f"{FOLDER}/files"
+_TOKENS = ".plait-batches"
 _TRIES = 20
 
 
@@ -90,36 +92,44 @@ def publish_batch(root: str, query: str, batch: int, add: Sequence[str]) -> tupl
     """Makes the files of a micro-batch count once, however often it is committed.
 
     The first to put the batch's record decides which files it has. Whoever comes later, after a
-    crash or beside it, finishes with these.
+    crash or beside it, finishes with these. The record names a token, a file that the manifest
+    which adds the batch replaces: nothing is replaced twice, so the batch is added once.
 
     Returns:
         Files among `add` that are not needed, as the batch was decided before.
     """
     record = Path(root, FOLDER, "batches", query, f"{batch:012}.json")
-    record.parent.mkdir(parents=True, exist_ok=True)
-    mine = {"files": sorted(add), "manifest": newest(root)["number"]}
-    decided = mine if _put(record, mine) else json.loads(record.read_text(encoding="utf-8"))
-    was_named = _was_named(root, decided)
-    gone = [name for name in decided["files"] if not Path(root, name).exists()]
-    if gone and not was_named:
-        # Swept before it counted: this run of the batch has the same rows.
-        decided = mine
-        _replace(record, mine)
-    if decided["files"] and not was_named:
-        publish(root, decided["files"])
+    token = f"{_TOKENS}/{query}/{batch:012}-{uuid.uuid4().hex}"
+    mine = {"files": sorted(add), "token": token}
+    if not record.exists():
+        # Before the record, so that one without its token is a batch that was added.
+        _touch(Path(root, token))
+        record.parent.mkdir(parents=True, exist_ok=True)
+        if not _put(record, mine):
+            Path(root, token).unlink()
+    decided = json.loads(record.read_text(encoding="utf-8"))
+    replaced = [entry["path"] for entry in newest(root)["replaced"]]
+    if Path(root, decided["token"]).exists() and decided["token"] not in replaced:
+        if not all(Path(root, name).exists() for name in decided["files"]):
+            # Swept before it counted: this run of the batch has the same rows.
+            decided["files"] = mine["files"]
+            _replace(record, decided)
+        tokens = [name for name in replaced if name.startswith(_TOKENS)]
+        change = {
+            "folder": root,
+            "add": decided["files"],
+            "replace": [decided["token"]],
+            "forget": [name for name in tokens if not Path(root, name).exists()],
+        }
+        # Not committed: another driver just did, with the same files.
+        _call(_native.commit, change, None, None)
+    Path(root, decided["token"]).unlink(missing_ok=True)
     return tuple(sorted(set(add) - set(decided["files"])))
 
 
-def _was_named(root: str, decided: dict[str, Any]) -> bool:
-    """Whether a manifest since the decision names a file of the batch."""
-    files = set(decided["files"])
-    manifests = sorted(Path(root, FOLDER).glob("manifest-*.json"), reverse=True)
-    for path in manifests:
-        if int(path.stem.removeprefix("manifest-")) <= decided["manifest"]:
-            break
-        if files & set(json.loads(path.read_text(encoding="utf-8"))["files"]):
-            return True
-    return False
+def _touch(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
 
 
 def _put(path: Path, value: object) -> bool:

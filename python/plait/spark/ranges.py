@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -107,6 +108,7 @@ def open_file(path: str) -> pq.ParquetFile:
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
             coerce_int96_timestamp_unit="us",
+            page_checksum_verification=True,
         )
     except FileNotFoundError as cause:
         raise _about(SourceNotFound, "the file is gone", path) from cause
@@ -114,6 +116,17 @@ def open_file(path: str) -> pq.ParquetFile:
         raise _about(StorageError, str(cause), path) from cause
     except pa.ArrowException as cause:
         raise _about(CorruptSource, str(cause), path) from cause
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Makes what PyArrow raises while it reads pages an error that names the file."""
+    try:
+        yield
+    except (OSError, pa.ArrowException) as cause:
+        if isinstance(cause, PlaitError):
+            raise
+        raise _about(CorruptSource, f"a page cannot be read ({cause})", path) from cause
 
 
 def _about(kind: type[PlaitError], what: str, path: str) -> PlaitError:
@@ -232,25 +245,28 @@ def read_part(
         batch_rows: Rows of a batch, at most.
         log: Gets an entry for every file of which a row is read.
     """
-    opened: list[tuple[pq.ParquetFile, list[tuple[int, int]]]] = []
+    opened: list[tuple[str, pq.ParquetFile, list[tuple[int, int]]]] = []
     for slice_ in part.slices:
         file = open_slice(slice_)
-        stretches = rows_of(file, slice_, part, columns)
+        with reading(slice_.path):
+            stretches = rows_of(file, slice_, part, columns)
         if not stretches:
             file.close()
             continue
-        opened.append((file, stretches))
+        opened.append((slice_.path, file, stretches))
         if log is not None:
             log.append({"path": Path(slice_.path).name, "rows": stretches})
     if not opened:
         return
-    rows = rows_within(opened[0][0], schema.names, memory_limit // (len(opened) + 2))
+    path, file, _ = opened[0]
+    with reading(path):
+        rows = rows_within(file, schema.names, memory_limit // (len(opened) + 2))
     rows = min(rows, batch_rows)
-    failures: list[Exception] = []
+    failures: list[PlaitError] = []
     sources = [
         # Says what all columns are, also where this part's files have but some of them.
         schema.empty_table(),
-        *(_reader(file, stretches, schema, rows, failures) for file, stretches in opened),
+        *(_reader(*source, schema=schema, batch_rows=rows, failures=failures) for source in opened),
     ]
     stream = merge_streams(
         sources,
@@ -272,7 +288,7 @@ def read_part(
         raise
     finally:
         stream.close()
-        for file, _ in opened:
+        for _, file, _ in opened:
             file.close()
 
 
@@ -288,21 +304,24 @@ def rows_within(file: pq.ParquetFile, columns: Sequence[str], limit: int) -> int
 
 
 def _reader(
+    path: str,
     file: pq.ParquetFile,
     stretches: Sequence[tuple[int, int]],
+    *,
     schema: pa.Schema,
     batch_rows: int,
-    failures: list[Exception],
+    failures: list[PlaitError],
 ) -> pa.RecordBatchReader:
     names = [field.name for field in file.schema_arrow if field.name in set(schema.names)]
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
-            for start, end in stretches:
-                yield from read_rows(file, start, end, names, batch_rows)
-        except (OSError, pa.ArrowException) as cause:
+            with reading(path):
+                for start, end in stretches:
+                    yield from read_rows(file, start, end, names, batch_rows)
+        except PlaitError as error:
             # Through the C interface only the text would arrive.
-            failures.append(CorruptSource.of("a page cannot be read", got=str(cause)))
+            failures.append(error)
             raise
 
     # Types as batches have them: those of the whole file's schema can differ in metadata.

@@ -158,8 +158,9 @@ class Runs:
             for batch in chain((first,), batches):
                 yield batch.cast(schema) if batch.schema != schema else batch
 
+        batch_rows = min(_BATCH_ROWS, self.row_group_rows)
         # A merge of one source: it checks the order, and passes the rows on.
-        stream = merge_streams([rows()], sort_by=self.sort_by, batch_rows=_BATCH_ROWS, threads=1)
+        stream = merge_streams([rows()], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
         count = 0
         with path.open("xb") as file:
             writer = pq.ParquetWriter(
@@ -172,14 +173,15 @@ class Runs:
             )
             with writer:
                 held: list[pa.RecordBatch] = []
-                for piece in stream:
-                    held.append(pa.record_batch(piece))
-                    count += held[-1].num_rows
-                    if sum(batch.num_rows for batch in held) >= self.row_group_rows:
-                        writer.write_table(pa.Table.from_batches(held, schema))
-                        held = []
-                if held:
-                    writer.write_table(pa.Table.from_batches(held, schema))
+                held_rows = 0
+                for piece in chain(stream, (None,)):
+                    if piece is not None:
+                        held.append(pa.record_batch(piece))
+                        held_rows += held[-1].num_rows
+                    if held and (piece is None or held_rows >= self.row_group_rows):
+                        writer.write_table(pa.Table.from_batches(held, schema), held_rows)
+                        count += held_rows
+                        held, held_rows = [], 0
             file.flush()
             os.fsync(file.fileno())
         return count

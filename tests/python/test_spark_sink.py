@@ -1,0 +1,295 @@
+"""Runs that Spark writes are sorted, whole and visible once, whatever fails in between."""
+
+import json
+import os
+import random
+import threading
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import LongType, StringType, StructType
+
+from plait.spark import folder, sink
+
+pytestmark = pytest.mark.local
+
+SCHEMA = StructType().add("name", StringType()).add("ts", LongType())
+CASES = 200 if os.environ.get("CI") else 30
+
+
+def files(root):
+    """Names of the runs that lie there, visible or not."""
+    return sorted(path.name for path in root.glob("_plait/files/*.parquet"))
+
+
+def put(root, name, keys):
+    """A run that counts for nobody yet."""
+    path = root / "_plait/files" / f"{name}.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"k": keys}), path)
+    return f"_plait/files/{name}.parquet"
+
+
+def visible(root):
+    return sorted(
+        k
+        for name in folder.counting(str(root))
+        for k in pq.read_table(root / name)["k"].to_pylist()
+    )
+
+
+# ---- commits
+
+
+class Stop(BaseException):
+    """The driver dies."""
+
+
+@pytest.mark.parametrize("step", range(1, 8))
+def test_a_batch_counts_once_wherever_its_commit_stops(step, tmp_path, monkeypatch):
+    """Stops the n-th step of a commit, then commits again, with files of a second attempt."""
+    first = [put(tmp_path, "first-0", [1, 2]), put(tmp_path, "first-1", [3])]
+    count = 0
+
+    def stopping(real):
+        def call(*arguments, **named):
+            nonlocal count
+            count += 1
+            if count == step:
+                raise Stop
+            return real(*arguments, **named)
+
+        return call
+
+    for name in ("_touch", "_put", "_draft", "newest", "_call", "_replace"):
+        monkeypatch.setattr(folder, name, stopping(getattr(folder, name)))
+    stopped = False
+    try:
+        folder.publish_batch(str(tmp_path), "query", 0, first)
+    except Stop:
+        stopped = True
+    monkeypatch.undo()
+    assert visible(tmp_path) in ([], [1, 2, 3])
+    assert stopped == (step <= count)
+    again = [put(tmp_path, "second-0", [1, 2, 3])]
+    unused = folder.publish_batch(str(tmp_path), "query", 0, again)
+    assert visible(tmp_path) == [1, 2, 3]
+    assert set(unused) in (set(), set(again))
+    folder.publish_batch(str(tmp_path), "query", 1, [put(tmp_path, "next", [4])])
+    assert visible(tmp_path) == [1, 2, 3, 4]
+
+
+def test_a_batch_that_was_compacted_and_swept_since_does_not_come_back(tmp_path):
+    folder.publish_batch(str(tmp_path), "query", 0, [put(tmp_path, "a", [1])])
+    folder.publish_batch(str(tmp_path), "query", 1, [put(tmp_path, "b", [2])])
+    plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
+    plait.expire(tmp_path, retention=0, yes=True)
+    assert visible(tmp_path) == [1, 2]
+    again = put(tmp_path, "again", [2])
+    assert folder.publish_batch(str(tmp_path), "query", 1, [again]) == (again,)
+    assert visible(tmp_path) == [1, 2]
+
+
+def test_files_that_were_swept_before_they_counted_are_written_again(tmp_path, monkeypatch):
+    def dies(*_arguments, **_named):
+        raise Stop
+
+    monkeypatch.setattr(folder, "_call", dies)
+    with pytest.raises(Stop):
+        folder.publish_batch(str(tmp_path), "query", 0, [put(tmp_path, "a", [1])])
+    monkeypatch.undo()
+    plait.expire(tmp_path, retention=0, yes=True)
+    assert files(tmp_path) == []
+    folder.publish_batch(str(tmp_path), "query", 0, [put(tmp_path, "b", [1])])
+    assert visible(tmp_path) == [1]
+
+
+def test_two_drivers_with_one_batch_commit_it_once(tmp_path):
+    for batch in range(CASES // 3):
+        mine = [[put(tmp_path, f"{who}-{batch}", [batch])] for who in "ab"]
+        threads = [
+            threading.Thread(target=folder.publish_batch, args=(str(tmp_path), "q", batch, names))
+            for names in mine
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert visible(tmp_path) == list(range(batch + 1))
+
+
+def test_commits_beside_compactions_lose_nothing(tmp_path):
+    def write():
+        for batch in range(CASES):
+            folder.publish_batch(
+                str(tmp_path), "q", batch, [put(tmp_path, f"r{batch:03}", [batch])]
+            )
+
+    writer = threading.Thread(target=write)
+    (tmp_path / "_plait").mkdir()
+    writer.start()
+    while writer.is_alive():
+        plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
+    writer.join()
+    plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
+    assert visible(tmp_path) == list(range(CASES))
+    assert len(folder.counting(str(tmp_path))) == 1
+
+
+def test_overwriting_replaces_what_counts_and_nothing_else(tmp_path):
+    pq.write_table(pa.table({"k": [9]}), tmp_path / "old.parquet")
+    folder.publish(str(tmp_path), [put(tmp_path, "a", [1])])
+    assert visible(tmp_path) == [1, 9]
+    folder.publish(str(tmp_path), [put(tmp_path, "b", [2])], overwrite=True)
+    assert visible(tmp_path) == [2]
+    folder.publish(str(tmp_path), [], overwrite=True)
+    assert visible(tmp_path) == []
+    assert (tmp_path / "old.parquet").exists()
+
+
+def test_a_random_history_of_batches_is_a_list_of_sets(tmp_path):
+    rng = random.Random(8)
+    expected = {}
+    for step in range(CASES):
+        batch = rng.randrange(12)
+        keys = [step * 10 + j for j in range(rng.randint(1, 3))]
+        folder.publish_batch(str(tmp_path), "q", batch, [put(tmp_path, f"s{step}", keys)])
+        expected.setdefault(batch, keys)
+        if rng.random() < 0.1:
+            plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
+        assert visible(tmp_path) == sorted(k for keys in expected.values() for k in keys)
+
+
+# ---- options
+
+
+def test_options_that_make_no_sense_are_refused(tmp_path):
+    path = {"path": str(tmp_path)}
+    for options, error in (
+        ({"sort_by": "ts"}, plait.InvalidArgument),
+        (path, plait.InvalidArgument),
+        ({**path, "sort_by": "absent"}, plait.UnknownColumn),
+        ({**path, "sort_by": "ts", "sorted": "yes"}, plait.InvalidArgument),
+        ({**path, "sort_by": "ts", "row_group_rows": "0"}, plait.InvalidArgument),
+        ({"path": "s3://bucket/x", "sort_by": "ts"}, plait.Unsupported),
+    ):
+        with pytest.raises(error):
+            sink.RunWriter.of(options, SCHEMA, overwrite=False)
+    with pytest.raises(plait.Unsupported, match="appended"):
+        sink.RunStreamWriter.of({**path, "sort_by": "ts"}, SCHEMA, overwrite=True)
+
+
+# ---- in Spark
+
+
+@pytest.fixture
+def plaited(spark):
+    from plait import spark as ps
+
+    ps.register(spark)
+    return spark
+
+
+def load(spark, path, **options):
+    return spark.read.format("plait").options(**options).load(str(path))
+
+
+@pytest.mark.spark
+def test_every_task_writes_one_sorted_run(plaited, tmp_path):
+    frame = plaited.range(0, 10_000, 1, 4).selectExpr(
+        "concat('m', id % 3) name", "id ts", "array(id, null) tags", "named_struct('x', id) s"
+    )
+    options = {"sort_by": "name, -ts", "row_group_rows": "1000", "compression": "snappy"}
+    runs = frame.sortWithinPartitions("name", frame.ts.desc())
+    runs.write.format("plait").options(**options).mode("append").save(str(tmp_path / "t"))
+    names = files(tmp_path / "t")
+    assert len(names) == 4
+    for name in names:
+        found = plait.inspect(tmp_path / "t/_plait/files" / name, check_order=True)
+        assert found.sort_by == "name, -ts" and len(found.row_groups) >= 2
+    # The order is in the files: nobody needs to say it again.
+    back = load(plaited, tmp_path / "t", part_rows="3000")
+    expected = frame.orderBy("name", frame.ts.desc())
+    assert back.collect() == expected.collect()
+    # Once more, then instead.
+    runs.limit(10).coalesce(1).write.format("plait").options(**options).mode("append").save(
+        str(tmp_path / "t")
+    )
+    assert load(plaited, tmp_path / "t").count() == 10_010
+    runs.write.format("plait").options(**options).mode("overwrite").save(str(tmp_path / "t"))
+    assert load(plaited, tmp_path / "t").count() == 10_000
+    report = plait.compact(tmp_path / "t", policy="full", yes=True)
+    assert sum(group.rows for group in report.groups) == 10_000
+    assert load(plaited, tmp_path / "t").collect() == expected.collect()
+
+
+@pytest.mark.spark
+def test_a_task_out_of_order_fails_the_write_and_leaves_nothing(plaited, tmp_path):
+    from pyspark.errors import PySparkException
+
+    frame = plaited.range(0, 100, 1, 3).selectExpr("id % 7 k", "id v")
+    with pytest.raises(PySparkException, match="UnsortedSource: key goes backwards"):
+        frame.write.format("plait").option("sort_by", "k").mode("append").save(str(tmp_path / "t"))
+    assert files(tmp_path / "t") == []
+    assert folder.counting(str(tmp_path / "t")) == [] if (tmp_path / "t").exists() else True
+
+
+@pytest.mark.spark
+def test_one_failing_task_of_many_leaves_nothing_visible(plaited, tmp_path):
+    from pyspark.errors import PySparkException
+
+    frame = plaited.range(0, 3000, 1, 3).selectExpr(
+        "id k", "if(id = 2999, raise_error('no'), id) v"
+    )
+    with pytest.raises(PySparkException):
+        frame.write.format("plait").option("sort_by", "k").mode("append").save(str(tmp_path))
+    assert folder.counting(str(tmp_path)) == []
+    assert files(tmp_path) == []
+
+
+@pytest.mark.spark
+def test_a_replayed_micro_batch_adds_nothing(plaited, tmp_path):
+    source, out, checkpoint = tmp_path / "in", tmp_path / "out", tmp_path / "checkpoint"
+    source.mkdir()
+
+    def arrives(i):
+        table = pa.table({"k": list(range(i * 100, i * 100 + 100)), "v": [i] * 100})
+        pq.write_table(table, source / f"{i}.parquet")
+
+    def run():
+        stream = plaited.readStream.schema("k long, v long").option("maxFilesPerTrigger", 1)
+        query = (
+            stream.parquet(str(source))
+            .writeStream.format("plait")
+            .option("sort_by", "k")
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(availableNow=True)
+            .start(str(out))
+        )
+        query.awaitTermination()
+
+    arrives(0)
+    arrives(1)
+    run()
+    assert [row.k for row in load(plaited, out).collect()] == list(range(200))
+    runs = files(out)
+    # The driver died after the commit of the runs, before Spark wrote down its own.
+    for left in (checkpoint / "commits").glob("*1*"):
+        left.unlink()
+    for left in (checkpoint / "commits").glob(".1*"):
+        left.unlink()
+    run()
+    assert [row.k for row in load(plaited, out).collect()] == list(range(200))
+    assert files(out) == runs
+    plait.compact(out, policy="full", yes=True)
+    arrives(2)
+    run()
+    assert [row.k for row in load(plaited, out).collect()] == list(range(300))
+    records = sorted(out.glob("_plait/batches/*/*.json"))
+    assert [len(json.loads(path.read_text())["files"]) for path in records] == [1, 1, 1]

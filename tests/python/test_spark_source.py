@@ -1,0 +1,480 @@
+"""The format `plait` reads what Spark reads, sorted and merged, and opens only the files it must.
+
+Readers are ordinary objects: most tests call them as Spark does, without a session.
+"""
+
+import base64
+import datetime as dt
+import json
+import os
+import random
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+pytest.importorskip("pyspark")
+
+from pyspark.sql import datasource as ds
+
+from plait.spark import filters, keys, types
+from plait.spark.source import MergingReader, PushingReader, Query
+
+from .make_types import TYPES, array, every_decimal, every_type, stably_sorted
+
+CASES = 300 if os.environ.get("CI") else 40
+
+
+def read(options, pushed=()):
+    """The rows that a reader gives, partition by partition, as Spark would call it."""
+    query = Query.of({name: str(value) for name, value in options.items()})
+    schema = query.spark_schema()
+    reader = PushingReader(query, schema) if pushed else MergingReader(query, schema)
+    if pushed:
+        assert list(reader.pushFilters(list(pushed))) == list(pushed)
+    found = []
+    for partition in reader.partitions():
+        batches = list(reader.read(partition))
+        assert all(batch.schema == types.edge_schema(schema) for batch in batches)
+        found.append([row for batch in batches for row in batch.to_pylist()])
+    return found
+
+
+def flat(parts):
+    return [row for part in parts for row in part]
+
+
+# ---- keys
+
+
+@pytest.mark.parametrize("name", [n for n, t in TYPES.items() if not pa.types.is_nested(t)])
+def test_a_key_has_the_bytes_that_a_plan_tells(name, tmp_path):
+    if name in ("null", "tensor"):  # not a key, or a list
+        return
+    path = tmp_path / "one.parquet"
+    for seed in range(3):
+        for order in ("x", "-x", "-x nulls first"):
+            some = array(TYPES[name], 4, random.Random(seed))
+            pq.write_table(pa.table({"x": some.slice(seed, 1)}), path)
+            planned = plait.plan(path, sort_by=order).to_dict()
+            schema, int96 = keys.plan_schema(planned["schema"])
+            columns = keys.key_columns(planned["sort_by"], schema, int96)
+            (batch,) = pq.read_table(path).to_batches()
+            key = keys.row_key(columns, keys.key_arrays(columns, batch), 0)
+            assert key == base64.b64decode(planned["sources"][0]["first"]), some[seed]
+
+
+def test_an_order_is_read_as_it_is_written():
+    schema = pa.schema(
+        {"a b": pa.int32(), "s": pa.struct({"x": pa.int64()}), 'q"': pa.string(), "n": pa.int8()}
+    )
+    columns = keys.key_columns('"a b", -s.x NULLS first,"q""" desc, n asc nulls last', schema)
+    assert [(c.path, c.descending, c.nulls_first) for c in columns] == [
+        (("a b",), False, False),
+        (("s", "x"), True, True),
+        (('q"',), True, False),
+        (("n",), False, False),
+    ]
+    with pytest.raises(plait.UnknownColumn, match="absent"):
+        keys.key_columns("absent", schema)
+
+
+# ---- the merge
+
+
+def make_runs(rng, folder, order):
+    """A few sorted files of `a`, `b`, `v`, and all their rows in the order of the sources."""
+    files = []
+    letters = ["", "a", "a\0", "ab", "b", "é", None]
+    for i in range(rng.randint(1, 5)):
+        count = rng.choice((0, 1, 7, 40, 150))
+        rows = [
+            {"a": rng.choice(letters), "b": rng.choice((None, *range(-4, 5))), "v": (i, j)}
+            for j in range(count)
+        ]
+        rows = [{**row, "v": i * 1000 + j} for j, row in enumerate(in_order(rows, order))]
+        schema = pa.schema({"a": pa.string(), "b": pa.int32(), "v": pa.int64()})
+        path = folder / f"{i}.parquet"
+        size = rng.choice((1, 5, 50, 1000))
+        pq.write_table(pa.Table.from_pylist(rows, schema), path, row_group_size=size)
+        files.append(rows)
+    return files
+
+
+def in_order(rows, order):
+    """The oracle: stable sorts, from the last column to the first."""
+    for column in reversed(order.split(", ")):
+        name = column.split()[0].lstrip("-")
+        known = sorted(
+            (row for row in rows if row[name] is not None),
+            key=lambda row: row[name].encode() if isinstance(row[name], str) else row[name],
+            reverse=False,
+        )
+        if column.startswith("-"):
+            # Descending and stable: the groups turned around, not the rows in them.
+            groups = {}
+            for row in known:
+                groups.setdefault(row[name], []).append(row)
+            known = [row for value in reversed(groups) for row in groups[value]]
+        nulls = [row for row in rows if row[name] is None]
+        rows = nulls + known if "nulls first" in column else known + nulls
+    return rows
+
+
+ORDERS = ("a, b", "-a, b", "a nulls first, -b", "b, a", "-b nulls first", "a")
+
+
+def only_one(rows, order, which):
+    names = [column.split()[0].lstrip("-") for column in order.split(", ")]
+    kept = {}
+    for row in rows:
+        key = tuple(row[name] for name in names)
+        if which == "keep_last" or key not in kept:
+            kept[key] = row
+    chosen = {row["v"] for row in kept.values()}
+    return [row for row in rows if row["v"] in chosen]
+
+
+def random_filter(rng):
+    name = rng.choice("ab")
+    value = rng.choice(["", "a", "ab", "b", "zz"] if name == "a" else list(range(-5, 6)))
+
+    def less(x, y):
+        return x.encode() < y.encode() if isinstance(x, str) else x < y
+
+    values = tuple({value, "a" if name == "a" else 0})
+    tests = {
+        ds.EqualTo: lambda x: x is not None and x == value,
+        ds.LessThan: lambda x: x is not None and less(x, value),
+        ds.LessThanOrEqual: lambda x: x is not None and not less(value, x),
+        ds.GreaterThan: lambda x: x is not None and less(value, x),
+        ds.GreaterThanOrEqual: lambda x: x is not None and not less(x, value),
+        ds.EqualNullSafe: lambda x: x == value,
+    }
+    kind = rng.choice([*tests, ds.In, ds.IsNull, ds.IsNotNull, ds.StringStartsWith, ds.Not])
+    if kind is ds.In:
+        return ds.In((name,), values), lambda row: row[name] in values
+    if kind is ds.IsNull:
+        return ds.IsNull((name,)), lambda row: row[name] is None
+    if kind is ds.IsNotNull:
+        return ds.IsNotNull((name,)), lambda row: row[name] is not None
+    if kind is ds.StringStartsWith:
+        return ds.StringStartsWith(("a",), "a"), lambda row: (row["a"] or "").startswith("a")
+    if kind is ds.Not:
+        return ds.Not(ds.EqualTo((name,), value)), lambda row: row[name] not in (None, value)
+    return kind((name,), value), lambda row: tests[kind](row[name])
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_rows_are_those_of_a_stable_sort_however_they_are_parted(seed, tmp_path):
+    rng = random.Random(seed)
+    order = rng.choice(ORDERS)
+    files = make_runs(rng, tmp_path, order)
+    rows = in_order([row for file in files for row in file], order)
+    which = rng.choice(("keep_all", "keep_all", "keep_first", "keep_last"))
+    options = {
+        "path": tmp_path,
+        "sort_by": order,
+        "part_rows": rng.choice((3, 20, 100, 10_000)),
+        "batch_rows": rng.choice((1, 7, 65_536)),
+        "on_duplicate": which,
+    }
+    expected = rows if which == "keep_all" else only_one(rows, order, which)
+    assert flat(read(options)) == expected
+    # Filters leave out nothing that they keep; what more there is, Spark filters.
+    pushed, tests = zip(*(random_filter(rng) for _ in range(rng.randint(1, 3))))
+    kept = [row for row in expected if all(test(row) for test in tests)]
+    found = flat(read(options, pushed))
+    assert [row for row in found if all(test(row) for test in tests)] == kept
+    assert len(found) <= len(expected)
+
+
+def test_rows_of_one_key_are_in_one_partition(tmp_path):
+    for i in range(3):
+        pq.write_table(pa.table({"k": [1] * 50 + [2] * 50}), tmp_path / f"{i}.parquet")
+    parts = read({"path": tmp_path, "sort_by": "k", "part_rows": 10})
+    assert [{row["k"] for row in part} for part in parts] == [{1}, {2}]
+
+
+def test_where_is_exact(tmp_path):
+    for i in range(3):
+        table = pa.table({"name": ["a"] * 50 + ["b"] * 50, "ts": [*range(i, 150, 3)] * 2})
+        pq.write_table(table, tmp_path / f"{i}.parquet", row_group_size=9)
+    options = {"path": tmp_path, "sort_by": "name, ts", "part_rows": 40}
+    found = flat(read({**options, "where": "name = 'b' and ts >= 100 and ts < 104"}))
+    assert [(row["name"], row["ts"]) for row in found] == [("b", ts) for ts in range(100, 104)]
+    assert flat(read({**options, "where": "name = 'c'"})) == []
+    assert len(flat(read({**options, "where": "name > 'a'"}))) == 150
+    for wrong in ("ts > 5", "name ! 3", "name = 'a' and absent = 3", "name = 'a' and ts > x"):
+        with pytest.raises(plait.InvalidArgument, match="where"):
+            read({**options, "where": wrong})
+
+
+def test_a_filter_on_the_leading_key_opens_only_the_files_it_must(tmp_path):
+    for i in range(8):
+        rows = range(i * 100, i * 100 + 100)
+        pq.write_table(pa.table({"k": rows, "v": [i] * 100}), tmp_path / f"{i}.parquet")
+    log = tmp_path / "log"
+    options = {"path": tmp_path / "*.parquet", "sort_by": "k", "read_log": log}
+    found = flat(read(options, [ds.GreaterThan(("k",), 250), ds.LessThan(("k",), 420)]))
+    assert [row["k"] for row in found] == list(range(251, 420))
+    entries = [json.loads(path.read_text()) for path in log.iterdir()]
+    opened = [(file["path"], file["rows"]) for entry in entries for file in entry["files"]]
+    assert sorted(opened) == [
+        ("2.parquet", [[51, 100]]),
+        ("3.parquet", [[0, 100]]),
+        ("4.parquet", [[0, 20]]),
+    ]
+
+
+def test_a_filter_whose_value_a_column_cannot_hold_leaves_out_nothing():
+    column = keys.KeyColumn(("x",), False, False, pa.float32())
+    exact = filters.ranges([column], [filters.Condition(("x",), "=", 0.5)])
+    assert exact != filters.EVERYTHING
+    for value in (0.1, "text", None, 10**400):
+        assert filters.ranges([column], [filters.Condition(("x",), "=", value)]) == ((None, None),)
+    nanos = keys.KeyColumn(("x",), False, False, pa.timestamp("ns"))
+    moment = filters.Condition(("x",), "<=", dt.datetime(2024, 1, 1))
+    assert filters.ranges([nanos], [moment]) == ((None, None),)
+
+
+def test_deletions_and_versions_are_those_of_merge(tmp_path):
+    base = {"k": [1, 2, 3], "n": [5, 5, 5], "gone": [False, False, False], "w": ["a", "b", "c"]}
+    change = {"k": [1, 2, 4], "n": [4, 6, 1], "gone": [False, True, False], "w": ["A", "B", "D"]}
+    for i, columns in enumerate((base, change)):
+        pq.write_table(pa.table(columns), tmp_path / f"{i}.parquet")
+    options = {"path": tmp_path, "sort_by": "k", "on_duplicate": "keep_last", "columns": "w, k"}
+    more = {"version_by": "n", "delete_where": "gone"}
+    found = [(row["k"], row["w"]) for row in flat(read({**options, **more}))]
+    assert found == [(1, "a"), (3, "c"), (4, "D")]
+
+
+def test_files_that_drift_have_one_schema_in_every_partition(tmp_path):
+    pq.write_table(pa.table({"k": pa.array([1, 2], pa.int32())}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"v": ["x", "y"], "k": [5, 6]}), tmp_path / "b.parquet")
+    parts = read({"path": tmp_path, "sort_by": "k", "part_rows": 2})
+    assert len(parts) == 2
+    assert flat(parts)[0] == {"k": 1, "v": None} and flat(parts)[3] == {"k": 6, "v": "y"}
+
+
+def test_what_is_wrong_is_said_before_a_task_runs(tmp_path):
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    path = {"path": tmp_path}
+    for options, error in (
+        ({"path": tmp_path / "absent", "sort_by": "k"}, plait.SourceNotFound),
+        ({**path, "sort_by": "absent"}, plait.UnknownColumn),
+        ({**path, "sort_by": "k", "columns": "k, absent"}, plait.UnknownColumn),
+        ({**path, "sort_by": "k", "part_rows": "many"}, plait.InvalidArgument),
+        ({**path, "sort_by": "k", "on_duplicate": "keep"}, plait.InvalidArgument),
+        ({**path, "sort_by": "k", "sorted_by": "k"}, plait.InvalidArgument),
+        ({"sort_by": "k"}, plait.InvalidArgument),
+        ({"path": "s3://bucket/x", "sort_by": "k"}, plait.Unsupported),
+    ):
+        with pytest.raises(error):
+            read(options)
+    pq.write_table(pa.table({"k": [2, 1]}), tmp_path / "a.parquet")
+    with pytest.raises(plait.UnsortedSource):
+        read({**path, "sort_by": "k"})
+
+
+def test_a_file_that_changed_after_planning_is_refused(tmp_path):
+    pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
+    query = Query.of({"path": str(tmp_path), "sort_by": "k"})
+    reader = MergingReader(query, query.spark_schema())
+    (partition,) = reader.partitions()
+    pq.write_table(pa.table({"k": [1, 3]}), tmp_path / "a.parquet")
+    with pytest.raises(plait.SourceChanged, match=r"a\.parquet"):
+        list(reader.read(partition))
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(plait.SourceNotFound, match=r"a\.parquet"):
+        list(reader.read(partition))
+
+
+def test_a_damaged_page_is_an_error_of_ours(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(
+        pa.table({"k": list(range(5000)), "v": [random.random() for _ in range(5000)]}), path
+    )
+    query = Query.of({"path": str(tmp_path), "sort_by": "k"})
+    schema = query.spark_schema()
+    chunk = pq.read_metadata(path).row_group(0).column(1)
+    with path.open("r+b") as file:
+        file.seek(chunk.data_page_offset + 30)
+        file.write(b"\xff" * 200)
+    reader = MergingReader(query, schema)
+    (partition,) = reader.partitions()
+    with pytest.raises(plait.PlaitError) as raised:
+        list(reader.read(partition))
+    assert isinstance(raised.value, plait.CorruptSource)
+
+
+# ---- types
+
+TIMES = {"time32_s": 10**3, "time32_ms": 10**3, "time64_us": 10**6, "time64_ns": 10**9}
+
+
+def as_spark_has_it(name, column):
+    """What a column of `every_type` is in Spark: the oracle of the table in the guide."""
+    values = column.to_pylist() if not name.endswith("_ns") else None
+    if name.startswith("time"):
+        return [None if v is None else v for v in column.cast(ints(column)).to_pylist()]
+    if values is None:
+        counts = column.cast(pa.int64()).to_pylist()
+        return [None if v is None else v // 1000 for v in counts]
+    if name == "uuid":
+        return [None if v is None else v.bytes for v in values]
+    if name == "decimal256":
+        return [None if v is None else f"{v:f}" for v in values]
+    return values
+
+
+def ints(column):
+    return pa.int32() if column.type.bit_width == 32 else pa.int64()
+
+
+def test_every_type_arrives_as_the_guide_says(tmp_path, root):
+    tables = [every_type(90, seed) for seed in range(2)]
+    for seed, table in enumerate(tables):
+        pq.write_table(table, tmp_path / f"{seed}.parquet", row_group_size=25)
+    query = Query.of(
+        {"path": str(tmp_path), "sort_by": "k", "lossy": "truncate", "part_rows": "50"}
+    )
+    schema = query.spark_schema()
+    reader = MergingReader(query, schema)
+    found = pa.Table.from_batches(
+        [batch for part in reader.partitions() for batch in reader.read(part)]
+    )
+    stored = [pq.read_table(tmp_path / f"{seed}.parquet") for seed in range(2)]
+    expected = stably_sorted(stored)
+    guide = (root / "docs/guide/spark-data.md").read_text(encoding="utf-8")
+    for name, column in expected.items():
+        have = found[name]
+        if name.endswith("_ns") and not name.startswith("time"):
+            have = have.cast(pa.int64())
+        assert repr(have.to_pylist()) == repr(as_spark_has_it(name, column)), name
+    converted = types.converted(stored[0].schema)
+    for said in converted.values():
+        kind = said.partition(" becomes ")[2].partition("(")[0].partition("<")[0]
+        assert f"`{kind}" in guide, said
+    assert {"uint8", "uuid", "ts_ns", "dict8", "decimal256"} <= converted.keys()
+    assert not {"k", "int64", "string", "list", "map", "struct_deep", "ts_us"} & converted.keys()
+
+
+def test_nanoseconds_are_not_cut_off_in_silence(tmp_path):
+    times = pa.array([1_000, 1_001], pa.timestamp("ns"))
+    pq.write_table(pa.table({"k": [1, 2], "t": times}), tmp_path / "a.parquet")
+    with pytest.raises(plait.LossyCast, match="`t`"):
+        read({"path": tmp_path, "sort_by": "k"})
+    found = flat(read({"path": tmp_path, "sort_by": "k", "lossy": "truncate"}))
+    assert [row["t"].microsecond for row in found] == [1, 1]
+
+
+def test_what_spark_cannot_tell_apart_is_refused(tmp_path):
+    pq.write_table(pa.table({"k": [1], "K": [2]}), tmp_path / "a.parquet")
+    with pytest.raises(plait.SchemaConflict, match="one name"):
+        read({"path": tmp_path, "sort_by": "k"})
+
+
+# ---- in Spark
+
+
+@pytest.fixture
+def plaited(spark):
+    from plait import spark as ps
+
+    ps.register(spark)
+    return spark
+
+
+def reprs(frame):
+    return [repr(row) for row in frame.collect()]
+
+
+@pytest.mark.spark
+def test_rows_are_those_of_sparks_own_read_and_sort(plaited, tmp_path):
+    from .test_spark import NOT_IN_SPARK, in_key_order
+
+    for seed in range(3):
+        table = every_type(80, seed, without=NOT_IN_SPARK)
+        pq.write_table(table, tmp_path / f"{seed}.parquet", row_group_size=30)
+    paths = [str(tmp_path / f"{seed}.parquet") for seed in range(3)]
+    frame = plaited.read.format("plait").options(sort_by="k", part_rows="60").load(paths)
+    assert frame.rdd.getNumPartitions() > 2
+    own = [plaited.read.parquet(path) for path in paths]
+    assert [f.dataType for f in frame.schema] == [f.dataType for f in own[0].schema]
+    expected = in_key_order([row for some in own for row in some.collect()])
+    assert reprs(frame) == list(map(repr, expected))
+    assert reprs(frame.where("k between 3 and 5")) == [
+        repr(row) for row in expected if row[0] in (3, 4, 5)
+    ]
+    assert frame.where("k is null").count() == sum(row[0] is None for row in expected)
+
+
+@pytest.mark.spark
+def test_timestamps_of_twelve_bytes_are_what_spark_reads(plaited, tmp_path):
+    plaited.conf.set("spark.sql.parquet.outputTimestampType", "INT96")
+    frame = plaited.range(200).selectExpr(
+        "timestamp_micros(id * 86399000001 - 10000000000001) t", "array(timestamp_micros(id)) l"
+    )
+    frame.coalesce(1).write.parquet(str(tmp_path / "a"))
+    back = (
+        plaited.read.format("plait").options(sort_by="t", part_rows="50").load(str(tmp_path / "a"))
+    )
+    assert back.dtypes == frame.dtypes
+    assert reprs(back) == reprs(frame)
+    late = "t > timestamp '1970-04-01'"
+    assert reprs(back.where(late)) == reprs(frame.where(late))
+
+
+@pytest.mark.spark
+def test_decimals_of_all_precisions_arrive(plaited, tmp_path):
+    pq.write_table(every_decimal(60, 1, most=38), tmp_path / "a.parquet")
+    back = plaited.read.format("plait").option("sort_by", "k").load(str(tmp_path))
+    assert reprs(back) == reprs(plaited.read.parquet(str(tmp_path)))
+
+
+@pytest.mark.spark
+def test_an_upsert_view_is_sparks_last_row_of_every_key(plaited, tmp_path):
+    rng = random.Random(5)
+    for i in range(4):
+        ks = sorted(rng.randrange(500) for _ in range(400))
+        versions = [i * 1000 + j for j in range(400)]
+        pq.write_table(pa.table({"k": ks, "version": versions}), tmp_path / f"{i}.parquet")
+    options = {"sort_by": "k", "on_duplicate": "keep_last", "part_rows": "300"}
+    view = plaited.read.format("plait").options(**options).load(str(tmp_path))
+    own = plaited.read.parquet(str(tmp_path)).groupBy("k").agg({"version": "max"}).orderBy("k")
+    assert [tuple(row) for row in view.collect()] == [tuple(row) for row in own.collect()]
+    few = view.where("k in (3, 77, 400) and version > 1000")
+    assert {tuple(row) for row in few.collect()} == {
+        tuple(row) for row in own.where("k in (3, 77, 400)").collect() if row[1] > 1000
+    }
+
+
+@pytest.mark.spark
+def test_filters_reach_the_source_through_spark(plaited, tmp_path):
+    for i in range(5):
+        rows = pa.table({"name": [f"m{i}"] * 50, "ts": list(range(50))})
+        pq.write_table(rows, tmp_path / f"{i}.parquet")
+    options = {"sort_by": "name, ts", "read_log": str(tmp_path / "log")}
+    frame = plaited.read.format("plait").options(**options).load(str(tmp_path / "*.parquet"))
+    assert frame.where("name = 'm3' and ts >= 45").count() == 5
+    (entry,) = [json.loads(path.read_text()) for path in (tmp_path / "log").iterdir()]
+    assert entry["files"] == [{"path": "3.parquet", "rows": [[45, 50]]}]
+    assert frame.where("name = 'none'").count() == 0
+
+
+@pytest.mark.spark
+def test_errors_of_tasks_name_file_and_reason(plaited, tmp_path):
+    from pyspark.errors import PySparkException
+
+    pq.write_table(
+        pa.table({"k": [1, 2], "t": pa.array([1, 2], pa.timestamp("ns"))}), tmp_path / "a"
+    )
+    (tmp_path / "a").rename(tmp_path / "a.parquet")
+    frame = plaited.read.format("plait").option("sort_by", "k").load(str(tmp_path))
+    with pytest.raises(PySparkException, match="LossyCast: column `t`"):
+        frame.collect()
+    with pytest.raises(PySparkException, match="no such option"):
+        plaited.read.format("plait").option("sortby", "k").load(str(tmp_path))
