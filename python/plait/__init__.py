@@ -23,6 +23,7 @@ from plait.errors import (
     InvalidPath,
     LossyCast,
     MemoryLimitExceeded,
+    NullKey,
     OutputExists,
     PathThroughNonStruct,
     PlaitError,
@@ -43,6 +44,7 @@ from plait.errors import (
     VerificationFailed,
 )
 from plait.interleave import interleave
+from plait.join import ForeignKeyJoin, JoinStats
 from plait.overlay import Layer, OverlayReport, overlay, overlay_files
 from plait.plan import Plan, PlanSource, Task, execute_task, plan
 from plait.prune import prune
@@ -63,15 +65,18 @@ __all__ = [
     "ExpireReport",
     "FieldNotInLayer",
     "FileReport",
+    "ForeignKeyJoin",
     "IndexTypeError",
     "Interleave",
     "InternalError",
     "InvalidArgument",
     "InvalidPath",
+    "JoinStats",
     "Layer",
     "LossyCast",
     "MemoryLimitExceeded",
     "MergeReport",
+    "NullKey",
     "OutputExists",
     "OverlayReport",
     "PathThroughNonStruct",

@@ -30,6 +30,7 @@ __all__ = [
     "InvalidPath",
     "LossyCast",
     "MemoryLimitExceeded",
+    "NullKey",
     "OutputExists",
     "PathThroughNonStruct",
     "PlaitError",
@@ -100,6 +101,10 @@ class SchemaConflict(PlaitError, TypeError):
 
 class UnknownColumn(PlaitError, KeyError):
     """A named column is in no source."""
+
+
+class NullKey(PlaitError, ValueError):
+    """A change has no key."""
 
 
 class RowMismatch(PlaitError, ValueError):

@@ -36,6 +36,7 @@ _EXIT_CODES: tuple[tuple[tuple[type[plait.PlaitError], ...], int], ...] = (
             plait.SchemaConflict,
             plait.UnknownColumn,
             plait.UnsupportedKey,
+            plait.NullKey,
             plait.RowMismatch,
             plait.IndexTypeError,
             plait.FieldNotInLayer,

@@ -34,6 +34,8 @@ pub enum Kind {
     SchemaConflict,
     /// A named column is in no source.
     UnknownColumn,
+    /// A change has no key.
+    NullKey,
     /// Layers do not hold the same rows in the same order.
     RowMismatch,
     /// A layer's index column has another type than it must have.
@@ -94,6 +96,7 @@ impl Kind {
             Self::DuplicateKey => "DuplicateKey",
             Self::SchemaConflict => "SchemaConflict",
             Self::UnknownColumn => "UnknownColumn",
+            Self::NullKey => "NullKey",
             Self::RowMismatch => "RowMismatch",
             Self::IndexTypeError => "IndexTypeError",
             Self::FieldNotInLayer => "FieldNotInLayer",

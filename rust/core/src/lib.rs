@@ -7,6 +7,7 @@
 //!                ├── schema             one type for many
 //!                └── overlay            who supplies which leaf
 //! stream   sources of record batches as one: plan, key and schema together
+//! join     two tables that change, and how their join changes
 //! ```
 //!
 //! # Invariants
@@ -18,6 +19,7 @@
 
 pub mod error;
 pub mod interleave;
+pub mod join;
 pub mod key;
 pub mod overlay;
 pub mod plan;

@@ -23,6 +23,7 @@ pub mod context;
 pub mod encode;
 mod files;
 pub mod inspect;
+pub mod join;
 pub mod keys;
 pub mod leaf;
 pub mod merge;

@@ -48,8 +48,7 @@ where
     // The last to hold the stores is the call's own thread: it may wait for requests to end.
     let call = move |context: &Context| call(&options, &stores, context);
     let report = enter(py, &context, progress, call)?;
-    serde_json::to_string(&report)
-        .map_err(|e| raise(Error::new(Kind::Internal, "cannot write the report").with_cause(e)))
+    json(py, &report)
 }
 
 /// The account and the stores of a call with these options.
@@ -68,4 +67,12 @@ pub(crate) fn reach(options: &str, bucket: Option<Py<PyAny>>) -> Result<(Context
 pub(crate) fn parse<T: DeserializeOwned>(options: &str) -> Result<T> {
     serde_json::from_str(options)
         .map_err(|e| Error::new(Kind::InvalidArgument, "cannot read the options").with_cause(e))
+}
+
+/// Writes a report.
+pub(crate) fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(|e| {
+        let error = Error::new(Kind::Internal, "cannot write the report").with_cause(e);
+        crate::errors::exception(py, &error)
+    })
 }

@@ -23,6 +23,7 @@ mod capsule;
 mod enter;
 mod errors;
 mod interleave;
+mod join;
 mod merge_streams;
 mod overlay;
 mod panics;
@@ -203,6 +204,8 @@ mod _native {
     #[pymodule_export]
     use crate::interleave::{PyArray, PyInterleave};
 
+    #[pymodule_export]
+    use crate::join::PyJoin;
     #[pymodule_export]
     use crate::scan::PyScan;
     #[pymodule_export]

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("plan", "error key run steps"),
     ("region", "run"),
     ("policy", "region run"),
+    ("join", "error interleave key"),
     ("stream", "error interleave key plan run schema"),
 ];
 

@@ -1,0 +1,235 @@
+"""`ForeignKeyJoin`: two tables that change, and the changes of their join.
+
+j = plait.ForeignKeyJoin(left_key="order_id", foreign_key="customer_id", right_key="customer_id")
+changes = j.apply(left=orders, right=customers)
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from plait import _native
+from plait._checks import _flag, _size
+from plait.errors import InvalidArgument
+from plait.sizes import Size
+
+if TYPE_CHECKING:
+    from plait._streams import ArrowBatch, ArrowStream
+
+# Names of key columns, one or several.
+Columns = str | Iterable[str]
+# The foreign key of a batch of left changes, as an array of any Arrow library.
+ForeignKey = Callable[[_native.Batch], object]
+
+# The options that take one of a few values, the default first.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "how": ("inner", "left"),
+    "on_null_key": ("error", "drop"),
+}
+
+# Column of foreign keys that a callable makes.
+_COMPUTED = "_foreign_key"
+
+
+@dataclass(frozen=True)
+class JoinStats:
+    """What a join did and what its state holds.
+
+    Attributes:
+        step: The last step, `None` before the first.
+        steps: Steps that were applied.
+        left_changes: Left changes that came.
+        right_changes: Right changes that came.
+        folded: Changes that a later one of the same step and key replaced.
+        null_keys: Changes without a key that were left out.
+        stale: Changes that were left out since the state is newer, by `_seq`.
+        merges: How often runs of the state were merged.
+        rows_merged: Rows of those runs.
+        left_runs: Rows of each run of left rows, oldest first, those that delete among them.
+        place_runs: The same of the index from primary keys to foreign keys.
+        right_runs: The same of right rows.
+        memory_bytes: Bytes of the state in memory.
+    """
+
+    step: int | None
+    steps: int
+    left_changes: int
+    right_changes: int
+    folded: int
+    null_keys: int
+    stale: int
+    merges: int
+    rows_merged: int
+    left_runs: tuple[int, ...]
+    place_runs: tuple[int, ...]
+    right_runs: tuple[int, ...]
+    memory_bytes: int
+
+
+class ForeignKeyJoin:
+    """Joins two tables that change, many left rows to one right row, and says how the join changes.
+
+    Changes are record batches with the key and value columns of a table, and these: `_op` is
+    `"upsert"` (or `"insert"`, `"update"`) or `"delete"`, which needs the key alone; without `_op`
+    all are upserts. `_seq`, int64, orders the changes of a key where the source does not: one that
+    is older than what the state has is left out and counted.
+
+    A step gives exact changes: what differs between the join before and after, one row for each
+    primary key. `_op` is `"insert"`, `"update"` or `"delete"`; then follow the left columns and the
+    right columns without the right key, one whose name is taken with the suffix `_right`. A delete
+    has the primary key only. A left row whose foreign key is null joins nothing.
+
+    Args:
+        left_key: Columns that identify a left row: the primary key.
+        foreign_key: Columns of the left table that hold a right key; or a callable that takes a
+            batch of left changes and returns an array of foreign keys.
+        right_key: Columns that identify a right row.
+        how: `"inner"`: left rows with a right row. `"left"`: all left rows.
+        columns: What the result has: a mapping of new names to those it would have, or names. The
+            primary key must be among them.
+        before: Whether changes have the old values, in columns `before.*`.
+        on_null_key: Whether a change without a key is an error, or left out and counted.
+        left_schema: Columns of the left changes; those of the first changes by default. Needed, as
+            anything with `__arrow_c_schema__`, where only one side changes in the first step.
+        right_schema: The same of the right changes.
+        batch_rows: Rows of a batch of changes, at most.
+        memory_limit: Bytes of memory to stay within.
+
+    Raises:
+        UnknownColumn: A key, or one of `columns`, is not there.
+        UnsupportedKey: A key column has a type without order.
+        InvalidArgument: An option makes no sense.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> j = ForeignKeyJoin(left_key="order", foreign_key="customer", right_key="customer")
+        >>> orders = pa.table({"order": [1, 2], "customer": [7, 8], "amount": [10, 20]})
+        >>> customers = pa.table({"customer": [7], "name": ["Ada"]})
+        >>> pa.table(j.apply(left=orders, right=customers)).to_pylist()
+        [{'_op': 'insert', 'order': 1, 'customer': 7, 'amount': 10, 'name': 'Ada'}]
+        >>> gone = pa.table({"customer": [7], "_op": ["delete"]})
+        >>> pa.table(j.apply(right=gone)).to_pylist()
+        [{'_op': 'delete', 'order': 1, 'customer': None, 'amount': None, 'name': None}]
+    """
+
+    def __init__(
+        self,
+        *,
+        left_key: Columns,
+        foreign_key: Columns | ForeignKey,
+        right_key: Columns,
+        how: Literal["inner", "left"] = "inner",
+        columns: Mapping[str, str] | Iterable[str] | None = None,
+        before: bool = False,
+        on_null_key: Literal["error", "drop"] = "error",
+        left_schema: object = None,
+        right_schema: object = None,
+        batch_rows: SupportsIndex = 32_768,
+        memory_limit: Size = "512MB",
+    ) -> None:
+        """Makes the join."""
+        call = foreign_key if callable(foreign_key) else None
+        options = {
+            "left_key": _names(left_key, "left_key"),
+            "foreign_key": [_COMPUTED]
+            if callable(foreign_key)
+            else _names(foreign_key, "foreign_key"),
+            "is_computed": call is not None,
+            "right_key": _names(right_key, "right_key"),
+            "how": _choice(how, "how"),
+            "columns": None if columns is None else _columns(columns),
+            "before": _flag(before, "before"),
+            "on_null_key": _choice(on_null_key, "on_null_key"),
+            "batch_rows": operator.index(batch_rows),
+            "memory_limit": _size(memory_limit, "memory_limit"),
+        }
+        self._join = _native.ForeignKeyJoin(json.dumps(options), call, left_schema, right_schema)
+
+    def apply(
+        self,
+        left: ArrowStream | ArrowBatch | Iterable[ArrowBatch] | None = None,
+        right: ArrowStream | ArrowBatch | Iterable[ArrowBatch] | None = None,
+        *,
+        step: SupportsIndex | None = None,
+    ) -> _native.Stream:
+        """Applies changes of both tables as one step.
+
+        The step counts when this returns; the changes are made while they are read, also after
+        later steps. Of several changes of one key the last counts.
+
+        Args:
+            left: Changes of the left table, as anything with record batches.
+            right: Changes of the right table.
+            step: A number for the step, greater than that of the last; by default the next, from 0
+                on. The number of the last step gives the changes of that step again, and what is
+                passed with it is not looked at.
+
+        Returns:
+            The changes of the joined table.
+
+        Raises:
+            NullKey: A change has no key. The state is what it was, as after all errors.
+            SchemaDrift: Columns are not those of the first changes.
+            InvalidArgument: An operation or sequence number makes no sense, `step` is that of an
+                older step, or the columns of one side are not known yet.
+            MemoryLimitExceeded: The state would need more than `memory_limit`.
+        """
+        number = None if step is None else operator.index(step)
+        return self._join.apply(left, right, number)
+
+    def table(self) -> _native.Stream:
+        """The joined table as it is now, by foreign key, then primary key."""
+        return self._join.table()
+
+    def compact(self) -> None:
+        """Merges the runs of the state, but for those of the last step. Changes no answer."""
+        self._join.compact()
+
+    @property
+    def step(self) -> int | None:
+        """The last step, `None` before the first."""
+        return self._join.step
+
+    @property
+    def schema(self) -> _native.Schema | None:
+        """The schema of changes, `None` before the columns of both sides are known."""
+        return self._join.schema
+
+    @property
+    def stats(self) -> JoinStats:
+        """What was done so far, and what the state holds."""
+        found: dict[str, Any] = json.loads(self._join.stats())
+        values: dict[str, Any] = {}
+        for name, value in found.items():
+            values[name] = tuple(value) if isinstance(value, list) else value
+        return JoinStats(**values)
+
+
+def _names(value: object, option: str) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, Iterable) and not isinstance(names, bytes):
+        names = list(names)
+        if names and all(isinstance(name, str) for name in names):
+            return names
+    raise InvalidArgument.of(
+        f"`{option}` names no columns", got=f"`{value!r}`", hint="give a name or a list of names"
+    )
+
+
+def _columns(value: object) -> list[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        return [(str(name), str(of)) for name, of in value.items()]
+    return [(name, name) for name in _names(value, "columns")]
+
+
+def _choice(value: str, option: str) -> str:
+    if value in CHOICES[option]:
+        return value
+    choices = ", ".join(map(repr, CHOICES[option]))
+    raise InvalidArgument.of(
+        f"`{option}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
+    )

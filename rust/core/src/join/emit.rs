@@ -1,0 +1,137 @@
+//! Rows before and after as a batch of changes.
+//!
+//! ```text
+//! before   after    change            both the same: nothing
+//! none     row      insert
+//! row      other    update
+//! row      none     delete, of which only the primary key is set
+//! ```
+//!
+//! # Not here
+//! Which rows are looked at (`changes`).
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow_buffer::BooleanBuffer;
+
+use super::layout::{Layout, Side};
+use super::picked::Picked;
+use super::same::same;
+use crate::{Error, Result};
+
+/// Left and right rows of some primary keys; a right row may be missing.
+pub(super) struct Pairs {
+    pub(super) left: Picked,
+    pub(super) right: Picked,
+    /// Whether the result has the row.
+    pub(super) is_there: Vec<bool>,
+}
+
+impl Pairs {
+    fn at(&self, places: &[usize]) -> Self {
+        let all = || places.iter().map(|place| Some(*place));
+        Self {
+            left: self.left.at(all()),
+            right: self.right.at(all()),
+            is_there: places.iter().map(|place| self.is_there[*place]).collect(),
+        }
+    }
+
+    fn side(&self, side: Side) -> &Picked {
+        match side {
+            Side::Left => &self.left,
+            Side::Right => &self.right,
+        }
+    }
+}
+
+/// The changes from `before` to `after`, which are of the same primary keys; `None` when there are
+/// none. Rows on both sides are compared, unless they are known to differ.
+pub(super) fn emit(
+    layout: &Layout,
+    before: &Pairs,
+    after: &Pairs,
+    differ: bool,
+) -> Result<Option<RecordBatch>> {
+    let len = before.is_there.len();
+    let both: Vec<usize> = (0..len).filter(|i| before.is_there[*i] && after.is_there[*i]).collect();
+    let mut is_same = vec![false; len];
+    if !differ {
+        let equal = equal(layout, &before.at(&both), &after.at(&both))?;
+        both.iter().zip(equal.iter()).for_each(|(i, equal)| is_same[*i] = equal);
+    }
+    let changed = |i: &usize| (before.is_there[*i] || after.is_there[*i]) && !is_same[*i];
+    let places: Vec<usize> = (0..len).filter(changed).collect();
+    if places.is_empty() {
+        return Ok(None);
+    }
+    let ops = places.iter().map(|i| match (before.is_there[*i], after.is_there[*i]) {
+        (false, _) => "insert",
+        (true, true) => "update",
+        (true, false) => "delete",
+    });
+    let ops: ArrayRef = Arc::new(StringArray::from_iter_values(ops));
+    let mut columns = vec![ops];
+    let new = values(layout, after, &places)?;
+    let is_whole = places.iter().all(|i| after.is_there[*i]);
+    // A delete has its key from the row that was.
+    let keys = if is_whole { None } else { Some(after_or_before(before, after, &places)?) };
+    for (column, array) in layout.columns.iter().zip(new) {
+        columns.push(match &keys {
+            Some(keys) if column.is_key => {
+                let ty = column.field.data_type();
+                let parts =
+                    [keys.0.column(2 + column.place, ty)?, keys.1.column(2 + column.place, ty)?];
+                arrow_select::zip::zip(&keys.2, &parts[0], &parts[1]).map_err(Error::from_arrow)?
+            }
+            _ => array,
+        });
+    }
+    if layout.spec.before {
+        columns.extend(values(layout, before, &places)?);
+    }
+    RecordBatch::try_new(Arc::clone(layout.out()), columns).map(Some).map_err(Error::from_arrow)
+}
+
+/// The left rows after and before, and where those after are there.
+fn after_or_before(
+    before: &Pairs,
+    after: &Pairs,
+    places: &[usize],
+) -> Result<(Picked, Picked, arrow_array::BooleanArray)> {
+    let all = || places.iter().map(|place| Some(*place));
+    let mask =
+        arrow_array::BooleanArray::from_iter(places.iter().map(|i| Some(after.is_there[*i])));
+    Ok((after.left.at(all()), before.left.at(all()), mask))
+}
+
+/// The columns of the result at `places`, null where it has no row.
+pub(super) fn values(layout: &Layout, pairs: &Pairs, places: &[usize]) -> Result<Vec<ArrayRef>> {
+    let there = |place: &usize| pairs.is_there[*place].then_some(*place);
+    let left = pairs.left.at(places.iter().map(there));
+    let right = pairs.right.at(places.iter().map(there));
+    let column = |column: &super::layout::OutColumn| {
+        let place = layout.first(column.side) + column.place;
+        let picked = if column.side == Side::Left { &left } else { &right };
+        picked.column(place, column.field.data_type())
+    };
+    layout.columns.iter().map(column).collect()
+}
+
+/// Which rows, all of them there, are the same.
+fn equal(layout: &Layout, before: &Pairs, after: &Pairs) -> Result<BooleanBuffer> {
+    let mut equal = BooleanBuffer::new_set(before.is_there.len());
+    if equal.is_empty() {
+        return Ok(equal);
+    }
+    for column in layout.columns.iter().filter(|column| !column.is_key) {
+        let place = layout.first(column.side) + column.place;
+        let ty = column.field.data_type();
+        let old = before.side(column.side).column(place, ty)?;
+        let new = after.side(column.side).column(place, ty)?;
+        debug_assert!(old.len() == new.len(), "pairs are of the same keys");
+        equal = &equal & &same(&old, &new)?;
+    }
+    Ok(equal)
+}

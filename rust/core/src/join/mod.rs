@@ -1,0 +1,46 @@
+//! Join by reference: two tables that change, and the changes of their foreign-key join.
+//!
+//! ```text
+//! left  changes ─ fold ─┐            ┌─ left   (FK, PK) ─▶ columns   sorted blocks, newest wins
+//!                       ├─▶ step ──▶ ┼─ place  PK ─▶ FK
+//! right changes ─ fold ─┘     │      └─ right  key ─▶ columns
+//!                             ▼
+//!   changes   affected keys only: changed left rows, and a prefix range for each changed right key
+//! ```
+//!
+//! # Invariants
+//! A step is a function of the state before it and of its folded changes, and both stay readable
+//! until the next step: its changes can be made again. At most one change leaves per primary key;
+//! none whose row is what it was. Blocks are sorted by key, without duplicates.
+//!
+//! # Cost
+//! Folding sorts the changes. All else follows the keys that are touched, never the table.
+//!
+//! # Not here
+//! Files, manifests (`plait_parquet::join`).
+
+mod block;
+mod changes;
+mod compact;
+mod emit;
+mod find;
+mod fold;
+mod layout;
+mod picked;
+mod range;
+mod same;
+mod spec;
+mod step;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use block::{Block, DELETED, FOREIGN_KEY, KEY, SEQUENCE, schema_of};
+pub use changes::Changes;
+pub use compact::{compact, due};
+pub use find::{MemoryRun, StateRun, View};
+pub use fold::Folded;
+pub use layout::{Layout, Side};
+pub use spec::{How, NullKeys, Spec};
+pub use step::{Step, Tables, fold, step};
+pub use table::Table;

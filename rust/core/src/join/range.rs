@@ -1,0 +1,223 @@
+//! The rows of many key prefixes, in order, a stretch at a time.
+//!
+//! ```text
+//! prefixes   ab  c         run 0   aa [ab1 ab3] b  [c1]        run 1   [ab3†] [c2]
+//! rows       ab1 c1 c2     one cursor a run; of equal keys the newest run decides
+//! ```
+//!
+//! # Invariants
+//! Prefixes ascend, and none is a prefix of another. Rows that delete do not leave,
+//! unless they are asked for.
+//!
+//! # Cost
+//! A cursor for each run: for each prefix the logarithm of the distance, then one comparison a row. At most
+//! [`SOURCES_MAX`] blocks are held for one stretch, or it ends.
+//!
+//! # Not here
+//! Single keys (`find`).
+
+use std::sync::Arc;
+
+use arrow_array::{Array, BinaryArray};
+
+use super::block::Block;
+use super::find::{View, block_of};
+use super::picked::Picked;
+use crate::Result;
+
+/// Blocks that one stretch of rows may lie in when they are not held in memory anyway.
+const SOURCES_MAX: usize = 32;
+
+/// Rows of prefixes.
+#[derive(Debug)]
+pub(super) struct Ranges {
+    view: View,
+    prefixes: BinaryArray,
+    /// The prefix whose rows leave, and whether cursors have come there.
+    prefix: usize,
+    is_entered: bool,
+    cursors: Vec<Cursor>,
+    /// Whether rows that delete leave, too.
+    keep_deleted: bool,
+}
+
+/// Rows, and which prefix each is of.
+#[derive(Debug, Default)]
+pub(super) struct Stretch {
+    pub(super) picked: Picked,
+    pub(super) prefixes: Vec<u32>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Cursor {
+    /// Number of the block, and the block once it was read.
+    number: usize,
+    block: Option<Arc<Block>>,
+    row: usize,
+    /// Number of the block among the sources of the stretch.
+    source: Option<u32>,
+}
+
+impl Ranges {
+    pub(super) fn new(view: View, prefixes: BinaryArray) -> Self {
+        let cursors = vec![Cursor::default(); view.runs.len()];
+        Self { view, prefixes, prefix: 0, is_entered: false, cursors, keep_deleted: false }
+    }
+
+    /// The same with rows that delete.
+    pub(super) fn with_deleted(self, keep_deleted: bool) -> Self {
+        Self { keep_deleted, ..self }
+    }
+
+    /// At most `rows_max` further rows; `None` when there are no more.
+    pub(super) fn next(&mut self, rows_max: usize) -> Result<Option<Stretch>> {
+        let mut out = Stretch::default();
+        for cursor in &mut self.cursors {
+            cursor.source = None;
+        }
+        while self.prefix < self.prefixes.len() {
+            if out.picked.len() >= rows_max || self.is_wide(&out) {
+                return Ok(Some(out));
+            }
+            if !self.is_entered {
+                self.enter()?;
+            }
+            if !self.advance(&mut out, rows_max)? {
+                self.prefix += 1;
+                self.is_entered = false;
+            }
+        }
+        Ok((out.picked.len() > 0).then_some(out))
+    }
+
+    /// Whether the stretch keeps many blocks in memory that would not be there otherwise.
+    fn is_wide(&self, out: &Stretch) -> bool {
+        out.picked.sources() >= SOURCES_MAX && self.view.runs.iter().any(|run| !run.is_held())
+    }
+
+    /// Brings all cursors to the first row of the prefix.
+    fn enter(&mut self) -> Result<()> {
+        let prefix = self.prefixes.value(self.prefix);
+        for (run, cursor) in self.view.runs.iter().zip(&mut self.cursors) {
+            if let Some(block) = &cursor.block
+                && block.key(block.len() - 1) >= prefix
+            {
+                cursor.row = block.seek(cursor.row, prefix);
+                continue;
+            }
+            let number = block_of(run.as_ref(), cursor.number, prefix).unwrap_or(0);
+            if cursor.block.is_none() || number != cursor.number {
+                let block = run.block(number)?;
+                let row = block.seek(0, prefix);
+                *cursor = Cursor { number, block: Some(block), row, source: None };
+            } else {
+                cursor.row = cursor.block.as_ref().map_or(0, |block| block.len());
+            }
+        }
+        self.is_entered = true;
+        Ok(())
+    }
+
+    /// Goes on by one key, or by all rows that one run alone has; whether there were any.
+    fn advance(&mut self, out: &mut Stretch, rows_max: usize) -> Result<bool> {
+        let prefix = self.prefixes.value(self.prefix);
+        for (run, cursor) in self.view.runs.iter().zip(&mut self.cursors) {
+            cursor.turn(run.as_ref(), prefix)?;
+        }
+        let (mut least, mut others) = (None::<usize>, 0);
+        for (i, cursor) in self.cursors.iter().enumerate() {
+            let Some(key) = cursor.key(prefix) else { continue };
+            others += 1;
+            let is_less = least.and_then(|least| self.cursors[least].key(prefix));
+            // Later runs are newer: of equal keys theirs decides.
+            if is_less.is_none_or(|least| key <= least) {
+                least = Some(i);
+            }
+        }
+        let Some(least) = least else { return Ok(false) };
+        let number = u32::try_from(self.prefix).unwrap_or(u32::MAX);
+        if others == 1 {
+            let cursor = &mut self.cursors[least];
+            let room = rows_max - out.picked.len();
+            cursor.give_all(prefix, number, room, self.keep_deleted, out)?;
+            return Ok(true);
+        }
+        let key = self.cursors[least].key(prefix).unwrap_or_default().to_vec();
+        self.cursors[least].give(number, self.keep_deleted, out)?;
+        for cursor in &mut self.cursors {
+            if cursor.key(prefix) == Some(&key) {
+                cursor.row += 1;
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Cursor {
+    /// Turns to the next block at the end of one, if that may have rows of the prefix.
+    fn turn(&mut self, run: &dyn super::find::StateRun, prefix: &[u8]) -> Result<()> {
+        let at_end = self.block.as_ref().is_some_and(|block| self.row >= block.len());
+        let next = self.number + 1;
+        if at_end && next < run.blocks() {
+            let fence = run.fence(next);
+            if fence.starts_with(prefix) || fence <= prefix {
+                let block = run.block(next)?;
+                let row = block.seek(0, prefix);
+                *self = Self { number: next, block: Some(block), row, source: None };
+            }
+        }
+        Ok(())
+    }
+
+    /// The key it is at, if that has the prefix.
+    fn key(&self, prefix: &[u8]) -> Option<&[u8]> {
+        let block = self.block.as_ref()?;
+        let key = (self.row < block.len()).then(|| block.key(self.row))?;
+        key.starts_with(prefix).then_some(key)
+    }
+
+    fn source(&mut self, out: &mut Stretch) -> Result<u32> {
+        match (self.source, &self.block) {
+            (Some(source), _) => Ok(source),
+            (None, Some(block)) => {
+                let source = out.picked.source(block)?;
+                self.source = Some(source);
+                Ok(source)
+            }
+            (None, None) => Ok(0),
+        }
+    }
+
+    /// Gives the row it is at, and stays.
+    fn give(&mut self, number: u32, keep: bool, out: &mut Stretch) -> Result<()> {
+        let is_deleted = self.block.as_ref().is_none_or(|block| block.is_deleted(self.row));
+        if keep || !is_deleted {
+            let source = self.source(out)?;
+            out.picked.push(source, u32::try_from(self.row).unwrap_or(u32::MAX));
+            out.prefixes.push(number);
+        }
+        Ok(())
+    }
+
+    /// Gives all rows of the prefix in this block, at most `room`, and goes on behind them.
+    fn give_all(
+        &mut self,
+        prefix: &[u8],
+        number: u32,
+        room: usize,
+        keep: bool,
+        out: &mut Stretch,
+    ) -> Result<()> {
+        let source = self.source(out)?;
+        let Some(block) = &self.block else { return Ok(()) };
+        let end = block.len().min(self.row.saturating_add(room));
+        while self.row < end && block.key(self.row).starts_with(prefix) {
+            if keep || !block.is_deleted(self.row) {
+                out.picked.push(source, u32::try_from(self.row).unwrap_or(u32::MAX));
+                out.prefixes.push(number);
+            }
+            self.row += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! What a join is asked to do: plain values, the same names through every door.
+//!
+//! # Not here
+//! Checking it against schemas (`plait_core::join`).
+
+use plait_core::join::{How, NullKeys, Spec};
+use serde::{Deserialize, Serialize};
+
+/// Options of a join.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct JoinOptions {
+    /// Columns of the left table that identify its rows.
+    pub left_key: Vec<String>,
+    /// Columns of the left table that name a right row.
+    pub foreign_key: Vec<String>,
+    /// Whether the foreign key is computed, so that its columns are in no result.
+    pub is_computed: bool,
+    /// Columns of the right table that identify its rows.
+    pub right_key: Vec<String>,
+    /// `inner` or `left`.
+    pub how: HowOption,
+    /// `error` or `drop`.
+    pub on_null_key: NullKeyOption,
+    /// Names of the result's columns, and of what they are; absent = all.
+    pub columns: Option<Vec<(String, String)>>,
+    /// Whether changes have the old values.
+    pub before: bool,
+    /// Rows of a batch of changes, at most.
+    pub batch_rows: usize,
+    /// Folder of the state; absent = in memory.
+    pub state: Option<String>,
+    /// Bytes of memory to stay within.
+    pub memory_limit: u64,
+}
+
+impl Default for JoinOptions {
+    fn default() -> Self {
+        Self {
+            left_key: Vec::new(),
+            foreign_key: Vec::new(),
+            is_computed: false,
+            right_key: Vec::new(),
+            how: HowOption::Inner,
+            on_null_key: NullKeyOption::Error,
+            columns: None,
+            before: false,
+            batch_rows: 32_768,
+            state: None,
+            memory_limit: 512_000_000,
+        }
+    }
+}
+
+impl JoinOptions {
+    /// The same for the core.
+    #[must_use]
+    pub fn spec(&self) -> Spec {
+        Spec {
+            left_key: self.left_key.clone(),
+            foreign_key: self.foreign_key.clone(),
+            is_computed: self.is_computed,
+            right_key: self.right_key.clone(),
+            how: match self.how {
+                HowOption::Inner => How::Inner,
+                HowOption::Left => How::Left,
+            },
+            on_null_key: match self.on_null_key {
+                NullKeyOption::Error => NullKeys::Error,
+                NullKeyOption::Drop => NullKeys::Drop,
+            },
+            columns: self.columns.clone(),
+            before: self.before,
+        }
+    }
+}
+
+/// See [`How`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HowOption {
+    /// Rows with a right row.
+    Inner,
+    /// All left rows.
+    Left,
+}
+
+/// See [`NullKeys`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NullKeyOption {
+    /// Changes without a key are an error.
+    Error,
+    /// They are left out and counted.
+    Drop,
+}

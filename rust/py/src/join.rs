@@ -1,0 +1,176 @@
+//! A foreign-key join, for the package `plait` only: changes in, changes out.
+//!
+//! # Invariants
+//! Steps follow each other: a lock holds the second until the first is done. What a step changed is
+//! read later, from rows that no later step touches.
+//!
+//! # Not here
+//! What joins with what (`plait_core::join`); the state (`plait_parquet::join`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
+use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
+use plait_core::Error;
+use plait_parquet::context::Context;
+use plait_parquet::join::{Join, JoinOptions};
+use pyo3::prelude::*;
+
+use crate::border::parse;
+use crate::capsule::{self, Reader};
+use crate::enter::enter;
+use crate::stream::{PyBatch, PySchema, PyStream};
+
+/// Column of foreign keys that a callable makes.
+const COMPUTED: &str = "_foreign_key";
+
+/// A join and its state.
+#[pyclass(frozen, module = "plait._native", name = "ForeignKeyJoin")]
+pub(crate) struct PyJoin {
+    join: Mutex<Join>,
+    memory_limit: usize,
+    foreign_key: Option<Arc<Py<PyAny>>>,
+}
+
+#[pymethods]
+impl PyJoin {
+    /// A join; options are JSON, `foreign_key` a callable that computes it.
+    #[new]
+    #[pyo3(signature = (options, foreign_key=None, left_schema=None, right_schema=None))]
+    fn open(
+        py: Python<'_>,
+        options: &str,
+        foreign_key: Option<Py<PyAny>>,
+        left_schema: Option<&Bound<'_, PyAny>>,
+        right_schema: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Self> {
+        let raise = |e: Error| crate::errors::exception(py, &e);
+        let options: JoinOptions = parse(options).map_err(raise)?;
+        let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
+        let mut left = left_schema.map(capsule::schema).transpose()?;
+        let right = right_schema.map(capsule::schema).transpose()?;
+        let foreign_key = foreign_key.map(Arc::new);
+        if let (Some(schema), Some(call)) = (&left, &foreign_key) {
+            left = Some(computed_schema(py, schema, call)?);
+        }
+        let join = Join::try_new(options, left, right).map_err(raise)?;
+        Ok(Self { join: Mutex::new(join), memory_limit, foreign_key })
+    }
+
+    /// Applies changes as one step.
+    #[pyo3(signature = (left, right, step=None))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        left: Option<&Bound<'_, PyAny>>,
+        right: Option<&Bound<'_, PyAny>>,
+        step: Option<u64>,
+    ) -> PyResult<PyStream> {
+        let mut left = left.map(capsule::reader).transpose()?;
+        let right = right.map(capsule::reader).transpose()?;
+        if let Some(call) = &self.foreign_key {
+            left = left.map(|left| Computed::try_new(py, left, call)).transpose()?;
+        }
+        let call = |context: &Context| self.lock().apply(left, right, step, context);
+        let changes = enter(py, &self.context(), None, call)?;
+        Ok(PyStream::new(Box::new(changes)))
+    }
+
+    /// The joined table.
+    fn table(&self, py: Python<'_>) -> PyResult<PyStream> {
+        let table = py.detach(|| self.lock().table());
+        Ok(PyStream::new(Box::new(table.map_err(|e| crate::errors::exception(py, &e))?)))
+    }
+
+    /// Merges the runs of the state.
+    fn compact(&self, py: Python<'_>) -> PyResult<()> {
+        enter(py, &self.context(), None, |context| self.lock().compact(context))
+    }
+
+    /// The last step, if there is one.
+    #[getter]
+    fn step(&self, py: Python<'_>) -> Option<u64> {
+        py.detach(|| self.lock().step())
+    }
+
+    /// The schema of changes, once it is known.
+    #[getter]
+    fn schema(&self, py: Python<'_>) -> Option<PySchema> {
+        py.detach(|| self.lock().schema()).map(PySchema)
+    }
+
+    /// What the state holds, as JSON.
+    fn stats(&self, py: Python<'_>) -> PyResult<String> {
+        let stats = py.detach(|| self.lock().stats());
+        crate::border::json(py, &stats)
+    }
+}
+
+impl PyJoin {
+    fn lock(&self) -> MutexGuard<'_, Join> {
+        self.join.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn context(&self) -> Context {
+        Context::new(self.memory_limit)
+    }
+}
+
+/// Left changes with a column of computed foreign keys.
+struct Computed {
+    inner: Reader,
+    schema: SchemaRef,
+    call: Arc<Py<PyAny>>,
+}
+
+impl Computed {
+    fn try_new(py: Python<'_>, inner: Reader, call: &Arc<Py<PyAny>>) -> PyResult<Reader> {
+        let schema = computed_schema(py, &inner.schema(), call)?;
+        Ok(Box::new(Self { inner, schema, call: Arc::clone(call) }))
+    }
+}
+
+/// The schema with the column, whose type a call without rows tells.
+fn computed_schema(py: Python<'_>, schema: &SchemaRef, call: &Py<PyAny>) -> PyResult<SchemaRef> {
+    let (field, _) = computed(py, &RecordBatch::new_empty(Arc::clone(schema)), call)?;
+    Ok(with_field(schema, field))
+}
+
+fn with_field(schema: &Schema, field: FieldRef) -> SchemaRef {
+    let fields: Vec<FieldRef> = schema.fields().iter().cloned().chain([field]).collect();
+    Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+}
+
+fn computed(
+    py: Python<'_>,
+    batch: &RecordBatch,
+    call: &Py<PyAny>,
+) -> PyResult<(FieldRef, ArrayRef)> {
+    let made = call.call1(py, (PyBatch(batch.clone()),))?;
+    let (field, array) = capsule::array(made.bind(py))?;
+    let field = Field::new(COMPUTED, field.data_type().clone(), true);
+    Ok((Arc::new(field), array))
+}
+
+impl Iterator for Computed {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let batch = match self.inner.next()? {
+            Ok(batch) => batch,
+            Err(e) => return Some(Err(e)),
+        };
+        let made = Python::attach(|py| computed(py, &batch, &self.call));
+        Some(made.map_err(|e| ArrowError::ExternalError(Box::new(e))).and_then(|(field, array)| {
+            let schema = with_field(&batch.schema(), field);
+            let columns = batch.columns().iter().cloned().chain([array]).collect();
+            RecordBatch::try_new(schema, columns)
+        }))
+    }
+}
+
+impl RecordBatchReader for Computed {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
