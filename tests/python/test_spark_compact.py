@@ -1,0 +1,421 @@
+"""Compactions on Spark: rows exactly once, whichever of driver, executors and workers die."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+from plait import spark as ps
+from plait.spark.plan import share_of
+
+from .conftest import clean_environment
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.local,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+KILLS = 20 if os.environ.get("CI") else 6
+HERE = Path(__file__).parent
+
+
+def write(folder: Path, count: int, rows: int, columns=None) -> Path:
+    """Files whose keys all overlap."""
+    folder.mkdir(parents=True)
+    for i in range(count):
+        rng = np.random.default_rng(i)
+        table = {
+            "k": np.sort(rng.integers(0, 10**6, rows)),
+            "v": rng.random(rows),
+            "from": [f"file {i} of {count}"] * rows,
+        }
+        pq.write_table(pa.table({**table, **(columns or {})}), folder / f"{i:03}.parquet")
+    return folder
+
+
+def same_rows(counted, sources) -> bool:
+    found = plait.verify(counted, against=sources, sort_by="k", check=False)
+    return found.against.equal
+
+
+def counting(folder: Path) -> list[str]:
+    return [source.path for source in plait.plan(folder, sort_by="k").sources]
+
+
+# -- in one process --------------------------------------------------------------------------------
+
+
+def test_a_folder_is_compacted_in_place_and_a_second_run_does_nothing(spark, tmp_path):
+    folder = write(tmp_path / "events" / "day=1", 12, 5_000).parent
+    sources = write(tmp_path / "sources", 12, 5_000)
+    write(folder / "day=2", 3, 100)
+    dry = ps.compact(spark, folder, sort_by="k", target_file_size="100kB", yes=False)
+    assert dry.dry_run and len(dry.groups) == 2 and not (folder / "_plait").exists()
+    report = ps.compact(
+        spark, folder, sort_by="k", target_file_size="100kB", where={"day": "1"}, verify="content"
+    )
+    (group,) = report.groups
+    assert group.rows == 60_000 and len(group.outputs) > 5
+    # Sorted, disjoint, and the same rows.
+    assert plait.verify(group.outputs, against=sources, sort_by="k").ok
+    assert sorted(counting(folder / "day=1")) == sorted(group.outputs)
+    again = ps.compact(spark, folder, sort_by="k", where={"day": "1"})
+    assert again.groups == () and "nothing to merge" in str(again)
+    assert [g.folder for g in ps.compact(spark, folder, sort_by="k").groups] == ["day=2"]
+    # Spark reads what counts.
+    total = spark.read.parquet(*counting(folder)).selectExpr("count(*)", "sum(k)").collect()[0]
+    keys = [pq.read_table(p, columns=["k"])["k"].to_numpy() for p in sources.glob("*.parquet")]
+    more = [pq.read_table(p)["k"].to_numpy() for p in (folder / "day=2").glob("*.parquet")]
+    assert tuple(total) == (60_300, int(np.concatenate(keys + more).sum()))
+
+
+def test_spark_makes_the_files_that_one_machine_makes(spark, tmp_path):
+    for name in ("here", "there"):
+        write(tmp_path / name, 6, 3_000)
+    options = {"policy": "overlap", "sort_by": "k", "target_file_size": "50kB"}
+    here = plait.compact(tmp_path / "here", yes=True, **options)
+    there = ps.compact(spark, tmp_path / "there", **options)
+
+    def contents(report):
+        return [Path(path).read_bytes() for path in report.groups[0].outputs]
+
+    assert contents(here) == contents(there) and len(contents(here)) > 2
+
+
+def test_sources_are_merged_into_another_folder_once(spark, tmp_path):
+    sources, out = write(tmp_path / "sources", 5, 2_000), tmp_path / "out"
+    options = {"sort_by": "k", "target_file_size": "50kB"}
+    report = ps.compact(spark, str(sources / "*.parquet"), out, **options)
+    assert len(report.groups[0].outputs) > 1
+    assert same_rows(counting(out), sources) and same_rows(report.groups[0].outputs, sources)
+    again = ps.compact(spark, str(sources / "*.parquet"), out, **options)
+    assert again.groups == () and same_rows(counting(out), sources)
+    other = write(tmp_path / "other", 2, 10)
+    with pytest.raises(plait.OutputExists, match="files of another merge"):
+        ps.compact(spark, other, out, **options)
+    ps.compact(spark, other, out, if_exists="add", **options)
+    assert sum(source.rows for source in plait.plan(out, sort_by="k").sources) == 10_020
+
+
+def test_two_jobs_at_once_count_rows_once(spark, tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    sources, out = write(tmp_path / "sources", 5, 2_000), tmp_path / "out"
+    folder = write(tmp_path / "folder", 5, 2_000)
+
+    def both(_):
+        options = {"sort_by": "k", "target_file_size": "50kB"}
+        ps.compact(spark, sources, out, **options)
+        ps.compact(spark, folder, **options)
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(both, range(3)))
+    assert same_rows(counting(out), sources) and same_rows(counting(folder), sources)
+
+
+def test_delta_and_iceberg_tables_are_compacted(spark, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    pytest.importorskip("pyiceberg")
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    sources = write(tmp_path / "sources", 4, 2_000)
+    tables = [pq.read_table(path) for path in sorted(sources.glob("*.parquet"))]
+    (tmp_path / "lake").mkdir()
+    uri = f"sqlite:///{tmp_path}/lake.db"
+    catalog = SqlCatalog("lake", uri=uri, warehouse=f"file://{tmp_path}/lake")
+    catalog.create_namespace("db")
+    iceberg = catalog.create_table("db.events", tables[0].schema)
+    delta = str(tmp_path / "delta")
+    for table in tables:
+        iceberg.append(table)
+        deltalake.write_deltalake(delta, table, mode="append")
+    options = {"sort_by": "k", "target_file_size": "40kB", "verify": "content"}
+    for _ in range(2):
+        in_delta = ps.compact_delta(spark, delta, **options)
+        in_iceberg = ps.compact_iceberg(spark, catalog, "db.events", **options)
+        catalog.close()
+        files = deltalake.DeltaTable(delta).file_uris()
+        assert len(files) > 1 and plait.verify(sorted(files), against=sources, sort_by="k").ok
+        paths = [
+            task.file.file_path for task in catalog.load_table("db.events").scan().plan_files()
+        ]
+        paths = sorted(path.removeprefix("file://") for path in paths)
+        assert len(paths) > 1 and plait.verify(paths, against=sources, sort_by="k").ok
+    catalog.close()
+    # The second run had nothing to do.
+    assert in_delta.groups == in_iceberg.groups == ()
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_errors_of_executors_are_those_of_one_machine(spark, tmp_path):
+    folder = write(tmp_path / "events", 2, 100)
+    pq.write_table(
+        pa.table({"k": [5, 3], "v": [0.0, 1.0], "from": ["x", "y"]}), folder / "x.parquet"
+    )
+    with pytest.raises(plait.UnsortedSource) as caught:
+        ps.compact(spark, folder, sort_by="k")
+    assert caught.value.path == str(folder / "x.parquet")
+    assert (caught.value.column, caught.value.row) == ("k", 1)
+    assert "hint: sort the file first" in str(caught.value)
+    assert not list((folder / "_plait").glob("manifest-*"))
+    with pytest.raises(plait.InvalidArgument, match="`spark` is not a session"):
+        ps.compact(folder, folder)
+    with pytest.raises(plait.InvalidArgument, match="`policy` has no such choice"):
+        ps.compact(spark, folder, policy="all")
+    with pytest.raises(plait.SourceNotFound):
+        ps.compact(spark, tmp_path / "absent", sort_by="k")
+
+
+def test_storage_that_fails_everywhere_is_named(spark, tmp_path):
+    folder = write(tmp_path / "events", 2, 100)
+    (folder / "_plait").mkdir()
+    # A file where the folder of outputs should be.
+    (folder / "_plait" / "files").write_text("in the way")
+    with pytest.raises(plait.StorageError, match="cannot make the output folder"):
+        ps.compact(spark, folder, sort_by="k")
+
+
+def test_a_source_that_changes_after_the_plan_is_refused(spark, tmp_path, monkeypatch):
+    from plait.spark import plan
+
+    folder = write(tmp_path / "events", 3, 100)
+    run = plan._run
+
+    def changed_first(*arguments):
+        pq.write_table(pa.table({"k": [1], "v": [1.0], "from": ["x"]}), folder / "001.parquet")
+        return run(*arguments)
+
+    monkeypatch.setattr(plan, "_run", changed_first)
+    with pytest.raises(plait.SourceChanged) as caught:
+        ps.compact(spark, folder, sort_by="k")
+    assert caught.value.path.endswith("001.parquet")
+
+
+def test_outputs_that_the_driver_does_not_see_are_not_committed(spark, tmp_path, monkeypatch):
+    from plait.spark import plan
+
+    folder = write(tmp_path / "events", 3, 100)
+    run = plan._run
+
+    def elsewhere(*arguments):
+        reports = run(*arguments)
+        for report in reports.values():
+            os.unlink(report.outputs[0].path)
+        return reports
+
+    monkeypatch.setattr(plan, "_run", elsewhere)
+    with pytest.raises(plait.SourceNotFound):
+        ps.compact(spark, folder, sort_by="k")
+    assert not list((folder / "_plait").glob("manifest-*"))
+
+
+# -- what a task gets ------------------------------------------------------------------------------
+
+
+class Settings:
+    """A session's settings, and no session."""
+
+    def __init__(self, **settings):
+        self.settings = {f"spark.{n.replace('_', '.')}": value for n, value in settings.items()}
+        self.conf = self
+        self.range = None
+
+    def get(self, name, default=None):
+        return self.settings.get(name, default)
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("settings", "threads", "limit"),
+    [
+        ({"master": "local[8]"}, 1, 512_000_000),
+        ({"master": "yarn"}, 1, 384 * MIB - 150_000_000),
+        ({"master": "yarn", "executor_memoryOverhead": "2g"}, 1, 2048 * MIB - 150_000_000),
+        ({"master": "yarn", "executor_memoryOverhead": "2048"}, 1, 2048 * MIB - 150_000_000),
+        ({"master": "yarn", "executor_memory": "20g"}, 1, 2048 * MIB - 150_000_000),
+        (
+            {
+                "master": "k8s",
+                "executor_pyspark_memory": "8g",
+                "executor_cores": "4",
+                "task_cpus": "2",
+            },
+            2,
+            4096 * MIB - 150_000_000,
+        ),
+        ({"master": "yarn", "executor_cores": "8"}, 1, 64_000_000),
+    ],
+)
+def test_a_task_gets_its_part_of_an_executor(settings, threads, limit):
+    share = share_of(Settings(**settings))
+    assert (share.threads, share.memory_limit) == (threads, limit)
+    assert share_of(Settings(**settings), "77MB").memory_limit == 77_000_000
+
+
+def test_tasks_travel_small(tmp_path):
+    from plait.spark.task import pack
+
+    folder = write(tmp_path / "events", 100, 100)
+    made = plait.plan(folder, sort_by="k", target_file_size="20kB")
+    for task in made.tasks:
+        packed = pack(task.to_json(), "out")
+        assert zlib.decompress(packed.task).decode() == task.to_json()
+        assert len(packed.task) < 20_000
+
+
+# -- executors that die ----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """What `spark_cluster.py` saw, by case."""
+    root = tmp_path_factory.mktemp("cluster")
+    write(root / "sources", 200, 2_000)
+    cases = json.dumps({"seed": 20, "kills": KILLS})
+    done = subprocess.run(
+        [sys.executable, str(HERE / "spark_cluster.py"), str(root), cases],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=clean_environment(),
+    )
+    assert done.returncode == 0, done.stderr[-5_000:]
+    told = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    return {case["case"]: case for case in told}
+
+
+def is_right(case) -> bool:
+    """Whether rows count once at all times, and nothing is left over."""
+    return (
+        case["rows are right"]
+        and case["rows are right then"]
+        and case["rows are right at last"]
+        and case["groups of the run after"] == 0
+        and case["left"] == []
+        and case["orphans"] == 0
+    )
+
+
+def test_two_hundred_files_become_disjoint_ones_without_a_shuffle(cluster):
+    plain = cluster["plain"]
+    assert is_right(plain) and plain["groups"] == 1 and plain["groups of the next run"] == 0
+    assert plain["stages"] > 0
+    assert plain["shuffleReadBytes"] == plain["shuffleWriteBytes"] == 0
+    assert plain["diskBytesSpilled"] == plain["memoryBytesSpilled"] == 0
+    assert 0 < plain["worker bytes"] < plain["limit"] + 200_000_000
+
+
+def test_rows_count_once_when_workers_and_executors_are_killed(cluster):
+    killed = [case for name, case in cluster.items() if name.startswith(("worker ", "executor "))]
+    assert len(killed) == KILLS
+    assert all(is_right(case) for case in killed), [c for c in killed if not is_right(c)]
+    # Spark tried again, and the job went on.
+    assert all("error" not in case and "spark error" not in case for case in killed), killed
+    assert sum(case["killed"] != "too late" for case in killed) >= KILLS // 3, killed
+
+
+def test_two_jobs_on_a_cluster_count_rows_once(cluster):
+    assert is_right(cluster["beside"])
+
+
+def test_an_executor_whose_storage_is_full_is_passed_over(cluster):
+    full = cluster["full"]
+    assert full["limited"] and is_right(full) and full["groups"] == 1, full
+
+
+def test_storage_that_is_full_everywhere_is_named_and_nothing_counts(cluster):
+    full = cluster["all full"]
+    assert full["error"].startswith("StorageError: cannot write an output: file `"), full
+    assert "hint: nothing was published" in full["error"]
+    assert full["rows are right"] and full["manifests"] == 0
+
+
+# -- drivers that die ------------------------------------------------------------------------------
+
+DRIVER = """
+import os, signal, sys, warnings
+warnings.simplefilter("ignore")
+os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+from pyspark.sql import SparkSession
+from plait import _native, spark as ps
+from plait.spark import plan
+from plait.table import folder
+
+path, stage = sys.argv[1:]
+spark = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.memory", "1g").config("spark.ui.enabled", "false")
+    .config("spark.log.level", "OFF").getOrCreate()
+)
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+class Native:
+    def __getattr__(self, name):
+        call = getattr(_native, name)
+        def staged(*arguments):
+            if stage == "before " + name:
+                die()
+            told = call(*arguments)
+            if stage == "after " + name:
+                die()
+            return told
+        staged.__name__ = name
+        return staged
+
+folder._native = Native()
+if stage.startswith("work "):
+    run = plan._run
+    def timed(*arguments):
+        signal.signal(signal.SIGALRM, lambda *_: die())
+        signal.setitimer(signal.ITIMER_REAL, float(stage.removeprefix("work ")))
+        return run(*arguments)
+    plan._run = timed
+ps.compact(spark, path, sort_by="k", target_file_size="50kB")
+print("done")
+"""
+
+
+@pytest.mark.parametrize("stage", ["after survey", "work", "before commit", "after commit"])
+def test_rows_count_once_when_the_driver_is_killed(stage, spark, tmp_path):
+    sources = write(tmp_path / "sources", 20, 10_000)
+    folder = tmp_path / "events"
+    shutil.copytree(sources, folder)
+    at = f"work {random.Random(stage).uniform(0.2, 1.5)}" if stage == "work" else stage
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, str(folder), at],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=clean_environment(),
+    )
+    assert done.returncode == -9 and "done" not in done.stdout, done.stderr[-2_000:]
+    # Whatever is there, every row counts once: before the next run and after it.
+    assert same_rows(counting(folder), sources)
+    report = ps.compact(spark, folder, sort_by="k", target_file_size="50kB")
+    assert len(report.groups) == (0 if stage == "after commit" else 1)
+    assert same_rows(counting(folder), sources)
+    assert ps.compact(spark, folder, sort_by="k", target_file_size="50kB").groups == ()
+    plait.expire(folder, retention=0, yes=True)
+    assert same_rows(counting(folder), sources)
+    left = [path for path in folder.rglob("*.parquet") if str(path) not in counting(folder)]
+    assert left == [] and not list(folder.rglob(".plait-tmp-*"))
