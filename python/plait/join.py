@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._checks import _flag, _size
+from plait._checks import Path, _flag, _path, _size
 from plait.errors import InvalidArgument
 from plait.sizes import Size
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from plait._streams import ArrowBatch, ArrowStream
 
 # Names of key columns, one or several.
@@ -53,6 +55,8 @@ class JoinStats:
         place_runs: The same of the index from primary keys to foreign keys.
         right_runs: The same of right rows.
         memory_bytes: Bytes of the state in memory.
+        cache_hits: Blocks of files that were in memory when they were asked for.
+        cache_misses: Blocks that were read.
     """
 
     step: int | None
@@ -68,6 +72,8 @@ class JoinStats:
     place_runs: tuple[int, ...]
     right_runs: tuple[int, ...]
     memory_bytes: int
+    cache_hits: int
+    cache_misses: int
 
 
 class ForeignKeyJoin:
@@ -96,13 +102,16 @@ class ForeignKeyJoin:
         left_schema: Columns of the left changes; those of the first changes by default. Needed, as
             anything with `__arrow_c_schema__`, where only one side changes in the first step.
         right_schema: The same of the right changes.
+        state: A local folder that keeps the state, made if absent; `None` keeps it in memory. A
+            folder with a state goes on from its last step.
         batch_rows: Rows of a batch of changes, at most.
-        memory_limit: Bytes of memory to stay within.
+        memory_limit: Bytes of memory to stay within. State in a folder may be larger.
 
     Raises:
         UnknownColumn: A key, or one of `columns`, is not there.
         UnsupportedKey: A key column has a type without order.
-        InvalidArgument: An option makes no sense.
+        InvalidArgument: An option makes no sense, or the state is that of another join.
+        StorageError: The state cannot be written, or somebody else has it open.
 
     Example:
         >>> import pyarrow as pa
@@ -128,6 +137,7 @@ class ForeignKeyJoin:
         on_null_key: Literal["error", "drop"] = "error",
         left_schema: object = None,
         right_schema: object = None,
+        state: Path | None = None,
         batch_rows: SupportsIndex = 32_768,
         memory_limit: Size = "512MB",
     ) -> None:
@@ -144,6 +154,7 @@ class ForeignKeyJoin:
             "columns": None if columns is None else _columns(columns),
             "before": _flag(before, "before"),
             "on_null_key": _choice(on_null_key, "on_null_key"),
+            "state": None if state is None else _path(state, "state"),
             "batch_rows": operator.index(batch_rows),
             "memory_limit": _size(memory_limit, "memory_limit"),
         }
@@ -184,6 +195,89 @@ class ForeignKeyJoin:
     def table(self) -> _native.Stream:
         """The joined table as it is now, by foreign key, then primary key."""
         return self._join.table()
+
+    @classmethod
+    def restore(
+        cls,
+        state: Path,
+        *,
+        foreign_key: ForeignKey | None = None,
+        batch_rows: SupportsIndex = 32_768,
+        memory_limit: Size = "512MB",
+    ) -> Self:
+        """Goes on with the join whose state, or a snapshot of it, is in a folder.
+
+        Args:
+            state: The folder, which keeps the state from now on.
+            foreign_key: The callable, if it was one.
+            batch_rows: As for a new join.
+            memory_limit: As for a new join.
+
+        Raises:
+            SourceNotFound: There is no state in the folder.
+            CorruptSource: The state is damaged.
+            Unsupported: Another version of Plait wrote it.
+            StorageError: Somebody else has it open.
+        """
+        options = {
+            "state": _path(state, "state"),
+            "batch_rows": operator.index(batch_rows),
+            "memory_limit": _size(memory_limit, "memory_limit"),
+        }
+        join = cls.__new__(cls)
+        made = _native.ForeignKeyJoin.restore(json.dumps(options), foreign_key)
+        join._join = made  # noqa: SLF001 -- its own, made in another way
+        return join
+
+    def snapshot(self, folder: Path) -> str:
+        """Writes the state to a folder of its own, for `restore`; gives the folder.
+
+        Files of a state in a folder get a second name where the file system allows it, which costs
+        nothing; elsewhere, and from memory, they are written.
+
+        Raises:
+            OutputExists: The folder holds a state.
+            StorageError: It cannot be written.
+        """
+        location = _path(folder, "folder")
+        self._join.snapshot(location)
+        return location
+
+    def close(self) -> None:
+        """Lets the state go, so that others may open its folder; steps count already."""
+        self._join.close()
+
+    def __enter__(self) -> Self:
+        """The join itself; leaving the block closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the join."""
+        self.close()
+
+    def explain(self) -> str:
+        """What is joined with what, and what the state holds, as text."""
+        options: dict[str, Any] = json.loads(self._join.options())
+        stats = self.stats
+        keys = {name: ", ".join(options[name]) for name in ("left_key", "foreign_key", "right_key")}
+        if options["is_computed"]:
+            keys["foreign_key"] = "computed"
+        runs = [
+            f"{name:6} {sum(rows):>13,} rows in {len(rows)} runs" + (f": {told}" if rows else "")
+            for name, rows in (
+                ("left", stats.left_runs),
+                ("place", stats.place_runs),
+                ("right", stats.right_runs),
+            )
+            for told in (" ".join(f"{count:,}" for count in rows),)
+        ]
+        head = (
+            f"{options['how']} join: left ({keys['left_key']}), {keys['foreign_key']} -> "
+            f"right ({keys['right_key']})"
+        )
+        where = options["state"] or "memory"
+        last = "no step yet" if stats.step is None else f"last step {stats.step}"
+        return "\n".join([head, f"state in {where}, {last}", *runs])
 
     def compact(self) -> None:
         """Merges the runs of the state, but for those of the last step. Changes no answer."""

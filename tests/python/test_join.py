@@ -132,9 +132,22 @@ def cuts_of(count: int):
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_recorded_cases_hold_for_every_cut(case):
+    check_case(case, lambda number: {})
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_recorded_cases_hold_for_state_in_a_folder(case, tmp_path):
+    check_case(case, lambda number: {"state": tmp_path / str(number)}, every=1 if CI else 9)
+
+
+def check_case(case, options, every: int = 1) -> None:
+    """All cuts, or one of `every` so many and the last, which cuts behind every event."""
     events, table = events_of(case), table_of_case(case)
-    for cut in cuts_of(len(events)):
-        join = new_join(case["join"], **schemas_of(events))
+    cuts = list(cuts_of(len(events)))
+    for number, cut in enumerate(cuts):
+        if number % every and cut != cuts[-1]:
+            continue
+        join = new_join(case["join"], **schemas_of(events), **options(number))
         oracle = Oracle(case["join"])
         for start, end in cut:
             left, right = batches(events[start:end])
@@ -184,8 +197,15 @@ def check_history(seed: int, make=new_join, **options) -> None:
     events = history(draw, keys, draw.choice([10, 60, 400]), with_seq=with_seq)
     options |= schemas_of([(side, "", None, 0 if with_seq else None) for side in ("left", "right")])
     join, oracle = make(how, batch_rows=draw.choice([1, 7, 32_768]), **options), Oracle(how)
-    at = 0
+    at, step, expected = 0, 0, []
     while at < len(events):
+        if "state" in options and draw.random() < 0.2:
+            join.close()
+            join = make(how, batch_rows=5, **options)
+            assert join.step == (step - 1 if step else None)
+            if step:
+                assert rows_of(join.apply(step=join.step)) == expected, (seed, at)
+        step += 1
         end = at + draw.choice([1, 3, 10, 50, 200])
         left, right = batches(events[at:end])
         expected = oracle.apply(events[at:end])
@@ -202,3 +222,8 @@ def check_history(seed: int, make=new_join, **options) -> None:
 def test_random_histories_give_the_difference_of_full_joins():
     for seed in range(5000 if CI else 200):
         check_history(seed)
+
+
+def test_random_histories_hold_for_state_in_a_folder_that_is_opened_again(tmp_path):
+    for seed in range(300 if CI else 12):
+        check_history(seed, state=tmp_path / str(seed))

@@ -53,7 +53,7 @@ const LAYERS: &[(&str, &str)] = &[
         "merge",
         "budget chunk content context encode files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave zone",
     ),
-    ("join", "context merge options page source store target"),
+    ("join", "context merge options page store target"),
 ];
 
 /// Arrows that point back. A footer is Thrift, as page headers are, and its decoder is guarded as

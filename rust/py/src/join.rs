@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
-use plait_core::Error;
+use plait_core::{Error, Kind};
 use plait_parquet::context::Context;
 use plait_parquet::join::{Join, JoinOptions};
 use pyo3::prelude::*;
@@ -27,7 +27,8 @@ const COMPUTED: &str = "_foreign_key";
 /// A join and its state.
 #[pyclass(frozen, module = "plait._native", name = "ForeignKeyJoin")]
 pub(crate) struct PyJoin {
-    join: Mutex<Join>,
+    /// None once it was closed.
+    join: Mutex<Option<Join>>,
     memory_limit: usize,
     foreign_key: Option<Arc<Py<PyAny>>>,
 }
@@ -53,8 +54,27 @@ impl PyJoin {
         if let (Some(schema), Some(call)) = (&left, &foreign_key) {
             left = Some(computed_schema(py, schema, call)?);
         }
-        let join = Join::try_new(options, left, right).map_err(raise)?;
-        Ok(Self { join: Mutex::new(join), memory_limit, foreign_key })
+        let make = |context: &Context| Join::try_new(options, left, right, context);
+        let join = enter(py, &Context::new(memory_limit), None, make)?;
+        Ok(Self { join: Mutex::new(Some(join)), memory_limit, foreign_key })
+    }
+
+    /// The join whose state is in the folder of the options.
+    #[staticmethod]
+    #[pyo3(signature = (options, foreign_key=None))]
+    fn restore(py: Python<'_>, options: &str, foreign_key: Option<Py<PyAny>>) -> PyResult<Self> {
+        let raise = |e: Error| crate::errors::exception(py, &e);
+        let options: JoinOptions = parse(options).map_err(raise)?;
+        let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
+        let is_computed = foreign_key.is_some();
+        let make = |context: &Context| {
+            let join = Join::restore(&options, context)?;
+            join.check_computed(is_computed)?;
+            Ok(join)
+        };
+        let join = enter(py, &Context::new(memory_limit), None, make)?;
+        let foreign_key = foreign_key.map(Arc::new);
+        Ok(Self { join: Mutex::new(Some(join)), memory_limit, foreign_key })
     }
 
     /// Applies changes as one step.
@@ -71,43 +91,70 @@ impl PyJoin {
         if let Some(call) = &self.foreign_key {
             left = left.map(|left| Computed::try_new(py, left, call)).transpose()?;
         }
-        let call = |context: &Context| self.lock().apply(left, right, step, context);
+        let call = |context: &Context| open(&mut self.lock())?.apply(left, right, step, context);
         let changes = enter(py, &self.context(), None, call)?;
         Ok(PyStream::new(Box::new(changes)))
     }
 
     /// The joined table.
     fn table(&self, py: Python<'_>) -> PyResult<PyStream> {
-        let table = py.detach(|| self.lock().table());
+        let table = py.detach(|| open(&mut self.lock())?.table());
         Ok(PyStream::new(Box::new(table.map_err(|e| crate::errors::exception(py, &e))?)))
     }
 
     /// Merges the runs of the state.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, &self.context(), None, |context| self.lock().compact(context))
+        enter(py, &self.context(), None, |context| open(&mut self.lock())?.compact(context))
+    }
+
+    /// Writes the state to a folder.
+    fn snapshot(&self, py: Python<'_>, location: &str) -> PyResult<()> {
+        let call = |context: &Context| open(&mut self.lock())?.snapshot(location, context);
+        enter(py, &self.context(), None, call)
     }
 
     /// The last step, if there is one.
     #[getter]
-    fn step(&self, py: Python<'_>) -> Option<u64> {
-        py.detach(|| self.lock().step())
+    fn step(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.ask(py, |join| join.step())
     }
 
     /// The schema of changes, once it is known.
     #[getter]
-    fn schema(&self, py: Python<'_>) -> Option<PySchema> {
-        py.detach(|| self.lock().schema()).map(PySchema)
+    fn schema(&self, py: Python<'_>) -> PyResult<Option<PySchema>> {
+        Ok(self.ask(py, |join| join.schema())?.map(PySchema))
+    }
+
+    /// What the join is asked to do, as JSON.
+    fn options(&self, py: Python<'_>) -> PyResult<String> {
+        let options = self.ask(py, |join| join.options().clone())?;
+        crate::border::json(py, &options)
     }
 
     /// What the state holds, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        let stats = py.detach(|| self.lock().stats());
+        let stats = self.ask(py, |join| join.stats())?;
         crate::border::json(py, &stats)
+    }
+
+    /// Lets the state go.
+    fn close(&self, py: Python<'_>) {
+        drop(py.detach(|| self.lock().take()));
     }
 }
 
+/// The join, unless it was closed.
+fn open(join: &mut Option<Join>) -> Result<&mut Join, Error> {
+    join.as_mut().ok_or_else(|| Error::new(Kind::InvalidArgument, "the join was closed before"))
+}
+
 impl PyJoin {
-    fn lock(&self) -> MutexGuard<'_, Join> {
+    fn ask<T: Send>(&self, py: Python<'_>, of: impl FnOnce(&Join) -> T + Send) -> PyResult<T> {
+        let answer = py.detach(|| open(&mut self.lock()).map(|join| of(join)));
+        answer.map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Join>> {
         self.join.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

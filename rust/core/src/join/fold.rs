@@ -23,7 +23,7 @@ use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::FieldRef;
 
 use super::block::SEQUENCE;
-use super::layout::{Layout, OP, Side};
+use super::layout::{Layout, OPERATION, Side};
 use super::spec::NullKeys;
 use crate::key::{KeyShape, Keys, encode_arrow, pack};
 use crate::{Error, Kind, Result};
@@ -130,9 +130,11 @@ pub(super) fn fold_side(layout: &Layout, side: Side, batch: &RecordBatch) -> Res
 
 /// Which rows delete, by the column `_op`.
 fn deleted(batch: &RecordBatch, side: Side) -> Result<Vec<bool>> {
-    let Some(ops) = batch.column_by_name(OP) else { return Ok(vec![false; batch.num_rows()]) };
+    let Some(ops) = batch.column_by_name(OPERATION) else {
+        return Ok(vec![false; batch.num_rows()]);
+    };
     let text = arrow_cast::cast(ops, &arrow_schema::DataType::Utf8);
-    let invalid = |what: String| Error::new(Kind::InvalidArgument, what).with_column(OP);
+    let invalid = |what: String| Error::new(Kind::InvalidArgument, what).with_column(OPERATION);
     let text = text.map_err(|e| {
         invalid(format!("operations of the {} changes are not text", side.name())).with_cause(e)
     })?;
@@ -167,7 +169,8 @@ fn aligned(
     let drift = |what: String, name: &str| Error::new(Kind::SchemaDrift, what).with_column(name);
     for field in batch.schema().fields() {
         let name = field.name().as_str();
-        if name != OP && name != SEQUENCE && !fields.iter().any(|known| known.name() == name) {
+        if name != OPERATION && name != SEQUENCE && !fields.iter().any(|known| known.name() == name)
+        {
             return Err(drift(format!("a column of the {} changes is new", side.name()), name)
                 .with_hint(
                     "a join keeps the columns of its first changes; restart it with the new schema",

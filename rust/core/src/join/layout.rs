@@ -23,7 +23,7 @@ use crate::key::{KeyColumn, KeyShape, KeyType, Nulls};
 use crate::{Error, Kind, Result};
 
 /// Column that says what a change does.
-pub(super) const OP: &str = "_op";
+pub const OPERATION: &str = "_op";
 const BEFORE: &str = "before.";
 const CLASH: &str = "_right";
 
@@ -184,7 +184,7 @@ fn columns_of(schema: &Schema, side: Side) -> Result<(Vec<FieldRef>, bool)> {
             return Err(Error::new(Kind::DuplicateField, what).with_column(name));
         }
         match name {
-            OP => {}
+            OPERATION => {}
             SEQUENCE => {
                 if field.data_type() != &DataType::Int64 {
                     let got = format!("`{}`", field.data_type());
@@ -286,7 +286,7 @@ fn out_columns(spec: &Spec, left: &[FieldRef], right: &[FieldRef]) -> Result<Vec
         }
         all = picked;
     }
-    let mut names = HashSet::from([OP.to_owned()]);
+    let mut names = HashSet::from([OPERATION.to_owned()]);
     for column in &all {
         let name = column.field.name();
         let is_new =
@@ -304,7 +304,7 @@ fn out_columns(spec: &Spec, left: &[FieldRef], right: &[FieldRef]) -> Result<Vec
 }
 
 fn out_schema(columns: &[OutColumn], before: bool) -> SchemaRef {
-    let mut fields: Vec<FieldRef> = vec![Arc::new(Field::new(OP, DataType::Utf8, false))];
+    let mut fields: Vec<FieldRef> = vec![Arc::new(Field::new(OPERATION, DataType::Utf8, false))];
     fields.extend(columns.iter().map(|column| Arc::clone(&column.field)));
     if before {
         fields.extend(columns.iter().map(|column| {

@@ -40,7 +40,7 @@ pub use changes::Changes;
 pub use compact::{compact, due};
 pub use find::{MemoryRun, StateRun, View};
 pub use fold::Folded;
-pub use layout::{Layout, Side};
+pub use layout::{Layout, OPERATION, Side};
 pub use spec::{How, NullKeys, Spec};
 pub use step::{Step, Tables, fold, step};
 pub use table::Table;

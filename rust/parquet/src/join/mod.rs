@@ -15,20 +15,25 @@
 //! # Not here
 //! What joins with what (`plait_core::join`).
 
+mod cache;
+mod file;
+mod folder;
+mod manifest;
 mod options;
+mod state;
 
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
-use plait_core::join::{
-    self, Block, Changes, Layout, MemoryRun, Side, StateRun, Table, Tables, View,
-};
+use plait_core::join::{self, Changes, Layout, Side, Table, View};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 pub use options::{HowOption, JoinOptions, NullKeyOption};
 
+use self::manifest::Manifest;
+use self::state::State;
 use crate::context::Context;
 
 /// Record batches of one schema.
@@ -72,6 +77,10 @@ pub struct Stats {
     pub right_runs: Vec<u64>,
     /// Bytes of state in memory.
     pub memory_bytes: u64,
+    /// Blocks of files that were in memory when they were asked for.
+    pub cache_hits: u64,
+    /// Blocks that were not.
+    pub cache_misses: u64,
 }
 
 /// A join and its state.
@@ -80,35 +89,83 @@ pub struct Join {
     options: JoinOptions,
     given: [Option<SchemaRef>; 2],
     layout: Option<Arc<Layout>>,
-    /// The tables before the last step.
-    base: Tables,
-    /// What the last step added.
-    last: Tables,
+    state: State,
     step: Option<u64>,
     counts: Counts,
 }
 
 impl Join {
-    /// A join without rows. Schemas that are not given are those of the first changes.
+    /// A join with the state in the folder of the options, or without rows. Schemas that are not
+    /// given are those of the first changes.
     ///
     /// # Errors
-    /// As [`Layout::try_new`], when both schemas are given.
+    /// As [`Layout::try_new`], when both schemas are given; what is wrong with the state, and
+    /// [`Kind::InvalidArgument`] when it is that of another join.
     pub fn try_new(
         options: JoinOptions,
         left: Option<SchemaRef>,
         right: Option<SchemaRef>,
+        context: &Context,
     ) -> Result<Self> {
+        let state = State::open(&options, context)?;
         let mut join = Self {
             options,
             given: [left, right],
             layout: None,
-            base: Tables::default(),
-            last: Tables::default(),
+            state,
             step: None,
             counts: Counts::default(),
         };
+        if let Some(manifest) = join.state.take_manifest() {
+            manifest.check(&join.options)?;
+            join.resume(&manifest)?;
+        }
         join.settle()?;
         Ok(join)
+    }
+
+    /// The join whose state is in the folder of the options; all else but limits is as it was.
+    ///
+    /// # Errors
+    /// [`Kind::SourceNotFound`] when there is none, and what is wrong with it.
+    pub fn restore(options: &JoinOptions, context: &Context) -> Result<Self> {
+        let mut state = State::open(options, context)?;
+        let Some(manifest) = state.take_manifest() else {
+            return Err(Error::new(Kind::SourceNotFound, "the folder holds no state of a join")
+                .with_path(options.state.clone().unwrap_or_default())
+                .with_hint("give the folder of a join or of its snapshot"));
+        };
+        let options = JoinOptions {
+            state: options.state.clone(),
+            memory_limit: options.memory_limit,
+            batch_rows: options.batch_rows,
+            ..manifest.options.clone()
+        };
+        let (given, layout, counts) = ([None, None], None, Counts::default());
+        let mut join = Self { options, given, layout, state, step: None, counts };
+        join.resume(&manifest)?;
+        Ok(join)
+    }
+
+    /// Takes up what a manifest says.
+    fn resume(&mut self, manifest: &Manifest) -> Result<()> {
+        for (given, (stored, name)) in
+            self.given.iter_mut().zip(manifest.schemas()?.into_iter().zip(["left", "right"]))
+        {
+            if given.as_ref().is_some_and(|given| !same_columns(given, &stored)) {
+                let what = format!("the state has other columns of {name} changes");
+                return Err(Error::new(Kind::SchemaDrift, what).with_hint(
+                    "a join keeps the columns of its first changes; begin with an empty folder",
+                ));
+            }
+            *given = Some(stored);
+        }
+        self.settle()?;
+        let layout = self.layout()?;
+        self.state.resume(manifest, &layout)?;
+        self.step = manifest.step;
+        self.counts = manifest.counts.clone();
+        Ok(())
     }
 
     /// Makes the layout once both schemas are known.
@@ -128,6 +185,28 @@ impl Join {
                 "pass {missing}_schema=, or give changes of both sides to the first step; they may be empty"
             ))
         })
+    }
+
+    /// Whether the caller computes the foreign key, or does not, as the state has it.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] when not.
+    pub fn check_computed(&self, is_computed: bool) -> Result<()> {
+        if self.options.is_computed == is_computed {
+            return Ok(());
+        }
+        let what = match is_computed {
+            true => "the foreign key of this state is a column, not computed",
+            false => "the foreign key of this state is computed",
+        };
+        Err(Error::new(Kind::InvalidArgument, what)
+            .with_hint("pass foreign_key= only where it was a callable"))
+    }
+
+    /// What the join is asked to do.
+    #[must_use]
+    pub fn options(&self) -> &JoinOptions {
+        &self.options
     }
 
     /// The last step, if there is one.
@@ -155,7 +234,7 @@ impl Join {
         }
         for (given, reader) in self.given.iter_mut().zip([&left, &right]) {
             if let (None, Some(reader)) = (&given, reader) {
-                *given = Some(reader.schema());
+                *given = Some(without_operation(&reader.schema()));
             }
         }
         self.settle()?;
@@ -174,15 +253,14 @@ impl Join {
             Ok(Some(folded))
         };
         let (left, right) = (fold(Side::Left, left)?, fold(Side::Right, right)?);
-        let base = self.merged(&layout, &mut counts, context)?;
-        let step = join::step(&layout, &base, left, right)?;
+        let next = self.state.merged(&layout, &mut counts, context)?;
+        let step = join::step(&layout, &next.base, left, right)?;
         counts.stale += step.stale;
         counts.steps += 1;
         context.check_cancelled()?;
-        let last = Tables { left: run(step.left), place: run(step.place), right: run(step.right) };
-        self.check_memory(&base, &last)?;
-        self.base = base;
-        self.last = last;
+        let after =
+            After { options: &self.options, layout: &layout, step: number, counts: &counts };
+        self.state.add(next, step, &after, context)?;
         self.step = Some(number);
         self.counts = counts;
         Ok(self.changes(layout))
@@ -200,7 +278,8 @@ impl Join {
     }
 
     fn changes(&self, layout: Arc<Layout>) -> Changes {
-        Changes::new(layout, self.base.clone(), self.last.clone(), self.options.batch_rows)
+        let (base, last) = (self.state.base().clone(), self.state.last().clone());
+        Changes::new(layout, base, last, self.options.batch_rows)
     }
 
     /// The joined table.
@@ -208,52 +287,7 @@ impl Join {
     /// # Errors
     /// [`Kind::InvalidArgument`] before the columns are known.
     pub fn table(&self) -> Result<Table> {
-        Table::try_new(self.layout()?, self.all(), self.options.batch_rows)
-    }
-
-    /// The tables with the last step.
-    fn all(&self) -> Tables {
-        let with = |base: &View, last: &View| {
-            last.runs.iter().fold(base.clone(), |view, run| view.with(Arc::clone(run)))
-        };
-        Tables {
-            left: with(&self.base.left, &self.last.left),
-            place: with(&self.base.place, &self.last.place),
-            right: with(&self.base.right, &self.last.right),
-        }
-    }
-
-    /// All tables, with runs merged where that is due.
-    fn merged(&self, layout: &Layout, counts: &mut Counts, context: &Context) -> Result<Tables> {
-        let mut all = self.all();
-        for kind in TableKind::ALL {
-            let view = kind.of_mut(&mut all);
-            let rows: Vec<u64> = view.runs.iter().map(|run| run.rows()).collect();
-            if let Some(range) = join::due(&rows) {
-                context.check_cancelled()?;
-                self.merge_runs(kind, view, range, layout, counts)?;
-            }
-        }
-        Ok(all)
-    }
-
-    /// Replaces the runs of `range` by one.
-    fn merge_runs(
-        &self,
-        kind: TableKind,
-        view: &mut View,
-        range: std::ops::Range<usize>,
-        layout: &Layout,
-        counts: &mut Counts,
-    ) -> Result<()> {
-        let part = View { runs: view.runs.get(range.clone()).unwrap_or_default().to_vec() };
-        let keep_deleted = range.start > 0 || kind.keeps_deleted(layout);
-        counts.merges += 1;
-        counts.rows_merged += part.rows();
-        let merged = join::compact(&part, &kind.schema(layout), keep_deleted)?;
-        let merged = (merged.rows() > 0).then(|| merged.into_run());
-        view.runs.splice(range, merged);
-        Ok(())
+        Table::try_new(self.layout()?, self.state.all(), self.options.batch_rows)
     }
 
     /// Merges all runs but those of the last step.
@@ -261,43 +295,45 @@ impl Join {
     /// # Errors
     /// What reading and writing give: then the state stays what it was.
     pub fn compact(&mut self, context: &Context) -> Result<()> {
-        let Some(layout) = self.layout.clone() else { return Ok(()) };
-        let (mut base, mut counts) = (self.base.clone(), self.counts.clone());
-        for kind in TableKind::ALL {
-            let view = kind.of_mut(&mut base);
-            if view.runs.len() > 1 {
-                context.check_cancelled()?;
-                let range = 0..view.runs.len();
-                self.merge_runs(kind, view, range, &layout, &mut counts)?;
-            }
-        }
-        self.base = base;
+        let (Some(layout), Some(step)) = (self.layout.clone(), self.step) else { return Ok(()) };
+        let mut counts = self.counts.clone();
+        let after =
+            After { options: &self.options, layout: &layout, step, counts: &counts.clone() };
+        self.state.compact(&after, &mut counts, context)?;
         self.counts = counts;
         Ok(())
     }
 
-    fn check_memory(&self, base: &Tables, last: &Tables) -> Result<()> {
-        let bytes = bytes_of(base) + bytes_of(last);
-        if bytes as u64 <= self.options.memory_limit {
-            return Ok(());
-        }
-        Err(Error::new(Kind::MemoryLimit, "the state of the join needs more memory than the limit")
-            .with_got(format!("{bytes} bytes, the limit is {}", self.options.memory_limit))
-            .with_hint("pass state= to keep it in files, or a higher memory_limit="))
+    /// Writes the state to a folder without one.
+    ///
+    /// # Errors
+    /// [`Kind::OutputExists`] when there is one; what writing gives.
+    pub fn snapshot(&self, location: &str, context: &Context) -> Result<()> {
+        let layout = self.layout()?;
+        let after = After {
+            options: &self.options,
+            layout: &layout,
+            step: self.step.unwrap_or_default(),
+            counts: &self.counts,
+        };
+        self.state.snapshot(location, self.step, &after, context)
     }
 
     /// What the state holds.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let all = self.all();
+        let all = self.state.all();
         let rows = |view: &View| view.runs.iter().map(|run| run.rows()).collect();
+        let (cache_hits, cache_misses) = self.state.asked();
         Stats {
             step: self.step,
             counts: self.counts.clone(),
             left_runs: rows(&all.left),
             place_runs: rows(&all.place),
             right_runs: rows(&all.right),
-            memory_bytes: bytes_of(&all) as u64,
+            memory_bytes: self.state.memory_size() as u64,
+            cache_hits,
+            cache_misses,
         }
     }
 
@@ -308,12 +344,18 @@ impl Join {
     }
 }
 
-fn bytes_of(tables: &Tables) -> usize {
-    tables.left.memory_size() + tables.place.memory_size() + tables.right.memory_size()
+/// What a step leaves behind, for manifests.
+pub(crate) struct After<'a> {
+    options: &'a JoinOptions,
+    layout: &'a Layout,
+    step: u64,
+    counts: &'a Counts,
 }
 
-fn run(block: Block) -> View {
-    View::default().with(MemoryRun::new(vec![block]).into_run())
+/// The columns of changes without what they do, which not every batch says.
+fn without_operation(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().filter(|field| field.name() != join::OPERATION);
+    Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()))
 }
 
 /// All rows of a reader as one batch.
@@ -342,42 +384,4 @@ fn same_columns(a: &Schema, b: &Schema) -> bool {
         a.name() == b.name() && a.data_type() == b.data_type()
     };
     a.fields().len() == b.fields().len() && a.fields().iter().zip(b.fields()).all(same)
-}
-
-/// The tables of the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TableKind {
-    Left,
-    Place,
-    Right,
-}
-
-impl TableKind {
-    const ALL: [Self; 3] = [Self::Left, Self::Place, Self::Right];
-
-    fn of_mut(self, tables: &mut Tables) -> &mut View {
-        match self {
-            Self::Left => &mut tables.left,
-            Self::Place => &mut tables.place,
-            Self::Right => &mut tables.right,
-        }
-    }
-
-    fn schema(self, layout: &Layout) -> SchemaRef {
-        match self {
-            Self::Left => layout.left_blocks(),
-            Self::Place => layout.place_blocks(),
-            Self::Right => layout.right_blocks(),
-        }
-    }
-
-    /// Whether a deleted key must be remembered: its sequence number decides on later changes.
-    fn keeps_deleted(self, layout: &Layout) -> bool {
-        let has_sequence = |side| layout.given(side).column_with_name(join::SEQUENCE).is_some();
-        match self {
-            Self::Left => false,
-            Self::Place => has_sequence(Side::Left),
-            Self::Right => has_sequence(Side::Right),
-        }
-    }
 }

@@ -259,3 +259,23 @@ pub(crate) fn storage(what: &str, path: &Path, error: io::Error) -> Error {
         .with_hint(hint)
         .with_cause(error)
 }
+
+/// A folder that one process has to itself, until this is dropped or the process ends.
+pub struct Lock(#[expect(dead_code, reason = "the lock lives as long as its file is open")] File);
+
+impl Lock {
+    /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to all.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when the file of the lock cannot be made.
+    pub fn take(dir: &Path) -> Result<Option<Self>> {
+        let path = dir.join(".lock");
+        let file =
+            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = file.map_err(|e| storage("cannot lock the folder", &path, e))?;
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(file))),
+        }
+    }
+}

@@ -24,6 +24,7 @@ use plait_core::{Error, Kind, Result};
 
 use crate::context::Context;
 use crate::store::{Location, Stores};
+pub use local::Lock;
 pub(crate) use local::{storage, unnamed_file};
 
 /// A folder that outputs are published to.

@@ -1,0 +1,167 @@
+//! What a folder of state holds: JSON that is put where there is none, one number after the other.
+//!
+//! # Invariants
+//! The manifest with the greatest number counts. `docs/formats/join.md` lists its members.
+//!
+//! # Not here
+//! The files (`folder`).
+
+use std::sync::Arc;
+
+use arrow_ipc::reader::StreamReader;
+use arrow_ipc::writer::StreamWriter;
+use arrow_schema::{Schema, SchemaRef};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::Counts;
+use super::options::JoinOptions;
+
+/// What the member `format` says.
+const FORMAT: &str = "plait.join";
+/// Version of the layout.
+const VERSION: u32 = 1;
+
+/// A manifest.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Manifest {
+    pub(super) format: String,
+    pub(super) version: u32,
+    /// Its number.
+    pub(super) number: u64,
+    /// The last step.
+    pub(super) step: Option<u64>,
+    /// Options of the join.
+    pub(super) options: JoinOptions,
+    /// Columns of the changes: an Arrow IPC stream without batches, base64.
+    pub(super) left_schema: String,
+    /// The same of the right side.
+    pub(super) right_schema: String,
+    /// Runs before the last step, oldest first.
+    pub(super) base: Files,
+    /// Runs of the last step.
+    pub(super) last: Files,
+    pub(super) counts: Counts,
+}
+
+/// Files of the three tables.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Files {
+    pub(super) left: Vec<String>,
+    pub(super) place: Vec<String>,
+    pub(super) right: Vec<String>,
+}
+
+impl Files {
+    /// All names.
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.left.iter().chain(&self.place).chain(&self.right)
+    }
+}
+
+impl Manifest {
+    pub(super) fn new(
+        options: &JoinOptions,
+        [left, right]: [&Schema; 2],
+        number: u64,
+    ) -> Result<Self> {
+        Ok(Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            number,
+            step: None,
+            // Where a state lies, and in how much memory it is used, is not part of it.
+            options: JoinOptions { state: None, ..options.clone() },
+            left_schema: encode(left)?,
+            right_schema: encode(right)?,
+            base: Files::default(),
+            last: Files::default(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// The name of manifest `number`.
+    pub(super) fn name(number: u64) -> String {
+        format!("manifest-{number:010}.json")
+    }
+
+    /// The number of the manifest with this name.
+    pub(super) fn number_of(name: &str) -> Option<u64> {
+        name.strip_prefix("manifest-")?.strip_suffix(".json")?.parse().ok()
+    }
+
+    pub(super) fn to_bytes(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self)
+            .map_err(|e| Error::new(Kind::Internal, "cannot write a manifest").with_cause(e))
+    }
+
+    pub(super) fn parse(text: &[u8]) -> Result<Self> {
+        #[derive(Deserialize)]
+        struct Head {
+            format: String,
+            version: u32,
+        }
+        let damaged = |e: serde_json::Error| {
+            Error::new(Kind::CorruptSource, "cannot read the manifest of a join").with_cause(e)
+        };
+        let head: Head = serde_json::from_slice(text).map_err(damaged)?;
+        if head.format != FORMAT || head.version != VERSION {
+            let what = "the state of the join is of another version";
+            return Err(Error::new(Kind::Unsupported, what)
+                .with_got(format!("`{}` version {}", head.format, head.version))
+                .with_hint("use the version of Plait that wrote it, or a later one"));
+        }
+        serde_json::from_slice(text).map_err(damaged)
+    }
+
+    /// The columns of left and right changes.
+    pub(super) fn schemas(&self) -> Result<[SchemaRef; 2]> {
+        Ok([decode(&self.left_schema)?, decode(&self.right_schema)?])
+    }
+
+    /// Compares with what the caller wants to join.
+    pub(super) fn check(&self, options: &JoinOptions) -> Result<()> {
+        let of = |o: &JoinOptions| {
+            [
+                ("left_key", o.left_key.join(", ")),
+                ("foreign_key", o.foreign_key.join(", ")),
+                ("right_key", o.right_key.join(", ")),
+                ("how", format!("{:?}", o.how).to_lowercase()),
+            ]
+        };
+        for ((name, stored), (_, wanted)) in of(&self.options).into_iter().zip(of(options)) {
+            if stored != wanted {
+                let what = format!("the state is that of a join with another `{name}`");
+                return Err(Error::new(Kind::InvalidArgument, what)
+                    .with_got(format!("`{wanted}`, the state has `{stored}`"))
+                    .with_hint(
+                        "use the folder with the options it was made with, or an empty one",
+                    ));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(schema: &Schema) -> Result<String> {
+    let failed =
+        |e| Error::new(Kind::Unsupported, "cannot store the columns of a join").with_cause(e);
+    let mut bytes = Vec::new();
+    let mut writer = StreamWriter::try_new(&mut bytes, schema).map_err(failed)?;
+    writer.finish().map_err(failed)?;
+    drop(writer);
+    Ok(STANDARD.encode(bytes))
+}
+
+fn decode(text: &str) -> Result<SchemaRef> {
+    let what = "the manifest of a join has columns that cannot be read";
+    let bytes = STANDARD.decode(text);
+    let bytes = bytes.map_err(|e| Error::new(Kind::CorruptSource, what).with_cause(e))?;
+    let reader = StreamReader::try_new(bytes.as_slice(), None);
+    let reader = reader.map_err(|e| Error::new(Kind::CorruptSource, what).with_cause(e))?;
+    Ok(Arc::clone(&reader.schema()))
+}
