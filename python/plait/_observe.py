@@ -1,7 +1,9 @@
 """Tells `logging` and, where it is installed, OpenTelemetry what a call does and did.
 
-Both are told on the caller's thread, before and after the engine works: no thread of the engine
-ever waits for the interpreter.
+engine's threads ─▶ waiting events ─▶ caller's thread, 20 times a second ─▶ plait.merge, ...
+caller's thread: a call begins, is done, has failed ───────────────────────▶ plait, spans
+
+Everything is told on the caller's thread: no thread of the engine ever waits for the interpreter.
 """
 
 from __future__ import annotations
@@ -10,10 +12,32 @@ import logging
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plait._native import Stream
 
 logger = logging.getLogger("plait")
 logger.addHandler(logging.NullHandler())
+
+# The parts of the engine that have events.
+_PARTS = {
+    part: logging.getLogger(f"plait.{part}")
+    for part in ("plan", "merge", "store", "compact", "events")
+}
+
+
+def level() -> int:
+    """The least level that anybody listens to, for the engine; 0 if nobody does."""
+    for least in (logging.DEBUG, logging.INFO):
+        if any(part.isEnabledFor(least) for part in _PARTS.values()):
+            return least
+    return 0
+
+
+def hear(least: int, part: str, text: str) -> None:
+    """Logs an event of the engine."""
+    _PARTS.get(part, logger).log(least, "%s", text)
 
 
 class Call:
@@ -24,13 +48,19 @@ class Call:
         self._name = name
         self._span = span
 
-    def done(self, report: Mapping[str, Any]) -> None:
+    def is_heard(self) -> bool:
+        """Whether anybody hears what `done` tells."""
+        return self._span is not None or logger.isEnabledFor(logging.INFO)
+
+    def done(self, report: Mapping[str, Any], how: str = "done") -> None:
         """Tells what the report of the engine says."""
         for warning in report.get("warnings", ()):
             logger.warning("%s: %s", self._name, warning)
         facts = _facts(report)
         if logger.isEnabledFor(logging.DEBUG):
-            for output in report.get("outputs", ()):
+            outputs = report.get("outputs")
+            # A plan has their number.
+            for output in outputs if isinstance(outputs, list) else ():
                 logger.debug(
                     "%s: wrote %s, %d rows, %d bytes",
                     self._name,
@@ -40,7 +70,7 @@ class Call:
                 )
         if logger.isEnabledFor(logging.INFO):
             told = ", ".join(f"{name}={value}" for name, value in facts.items())
-            logger.info("%s: done%s", self._name, f", {told}" if told else "")
+            logger.info("%s: %s%s", self._name, how, f", {told}" if told else "")
         if self._span is not None:
             for name, value in facts.items():
                 self._span.set_attribute(f"plait.{name}", value)
@@ -62,14 +92,48 @@ def watched(name: str) -> Iterator[Call]:
         raise
 
 
+def watch(name: str, stream: Stream) -> Stream:
+    """Watches a lazy stream: its span ends, and its line comes, when the stream has ended."""
+    tracer = _tracer()
+    if tracer is None and not logger.isEnabledFor(logging.INFO):
+        return stream
+    logger.debug("%s: begins", name)
+    # Not the current span: what the caller does between two batches is not part of it.
+    span = None if tracer is None else tracer.start_span(f"plait.{name}")
+
+    def told(how: str, rows: int, batches: int, dropped: dict[str, int]) -> None:
+        report: dict[str, Any] = {} if how == "handed on" else {"rows": rows, "batches": batches}
+        Call(name, span).done({**report, "rows_dropped": dropped}, how)
+        if span is not None:
+            span.set_attribute("plait.end", how)
+            span.end()
+
+    stream._watch(told)  # noqa: SLF001 - our own
+    return stream
+
+
 def _tracer() -> Any:  # noqa: ANN401 - the package is optional
     # Who uses OpenTelemetry has imported it; importing it here would cost others a search.
     trace = sys.modules.get("opentelemetry.trace")
     return None if trace is None else trace.get_tracer("plait")
 
 
+_COUNTS = (
+    "rows_in",
+    "rows_out",
+    "rows_known",
+    "rows",
+    "batches",
+    "sources",
+    "columns",
+    "groups",
+    "lost",
+)
+
+
 def _facts(report: Mapping[str, Any]) -> dict[str, int | float]:
-    counts = {name: report[name] for name in ("rows_in", "rows_out", "rows") if name in report}
-    parts = [counts, report.get("metrics", {}), report.get("time", {})]
+    counts = {name: report[name] for name in _COUNTS if name in report}
+    dropped = {f"rows_{why}": rows for why, rows in report.get("rows_dropped", {}).items()}
+    parts = [counts, dropped, report.get("metrics", {}), report.get("time", {})]
     facts = {name: value for part in parts for name, value in part.items()}
     return {name: value for name, value in facts.items() if isinstance(value, int | float)}

@@ -9,6 +9,7 @@ from typing import Literal, Protocol, SupportsIndex
 
 from plait import _native
 from plait._checks import _choice, _count, _flag, _path
+from plait._observe import watch
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 
@@ -135,4 +136,4 @@ def merge_streams(
         _path(source, "sources") if isinstance(source, str | bytes | os.PathLike) else source
         for source in sources
     ]
-    return _native.merge_streams(listed, json.dumps(options))
+    return watch("merge_streams", _native.merge_streams(listed, json.dumps(options)))

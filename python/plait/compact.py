@@ -6,6 +6,7 @@ survey ──▶ groups ──▶ plan, execute into _plait/files ──▶ comm
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, SupportsIndex
 
@@ -13,6 +14,7 @@ from plait import _native, _stores
 from plait._api import _call
 from plait._checks import CHOICES as _MERGE_CHOICES
 from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _size
+from plait._observe import watched
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, SourceChanged, SourceNotFound
@@ -117,10 +119,8 @@ class CompactReport(_PrintedReport):
                 for group in self.groups
             ),
         )
-        dropped = Counter[str]()
-        for group in self.groups:
-            dropped.update(group.rows_dropped)
-        remarks = [f"dropped {rows:,} rows: {why}" for why, rows in sorted(dropped.items())]
+        dropped = sorted(_dropped(self.groups).items())
+        remarks = [f"dropped {rows:,} rows: {why}" for why, rows in dropped]
         remarks += [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
         if self.lost:
             remarks.append(f"{self.lost} groups were compacted by somebody else meanwhile")
@@ -267,12 +267,24 @@ def compact(
         "memory_limit": memory_limit,
         "storage_options": store,
     }
+    with watched("compact") as call:
+        report = _compact(options, merge, store, dry_run=not yes)
+        sources = sum(len(group.sources) for group in report.groups)
+        told = {"groups": len(report.groups), "lost": report.lost, "sources": sources}
+        call.done({**told, "rows_dropped": _dropped(report.groups)})
+    return report
+
+
+def _compact(
+    options: dict[str, Any], merge: dict[str, Any], store: object, *, dry_run: bool
+) -> CompactReport:
+    root = options["folder"]
     done: list[CompactedGroup] = []
     lost = 0
     for round_ in range(_ROUNDS_MAX):
         found = _call(_native.survey, dict(options), store, None)
         groups = [(scope, group) for scope in found["scopes"] for group in scope["groups"]]
-        if not yes or not groups:
+        if dry_run or not groups:
             break
         if round_ == 0:
             # A store that cannot commit is found out before anything is merged.
@@ -283,17 +295,25 @@ def compact(
                 lost += 1
             else:
                 done.append(merged)
-    if not yes:
+    if dry_run:
         done = [_described(scope, group) for scope, group in groups]
     return CompactReport(
         folder=root,
-        policy=policy,
-        dry_run=not yes,
+        policy=options["policy"],
+        dry_run=dry_run,
         groups=tuple(done),
         lost=lost,
         skipped=tuple(Skipped(**skipped) for skipped in found["skipped"]),
         manifest=found["manifest"],
     )
+
+
+def _dropped(groups: Iterable[CompactedGroup]) -> Counter[str]:
+    """Rows that did not stay in all groups, by reason."""
+    dropped = Counter[str]()
+    for group in groups:
+        dropped.update(group.rows_dropped)
+    return dropped
 
 
 def _described(scope: dict[str, Any], group: dict[str, Any]) -> CompactedGroup:

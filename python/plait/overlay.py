@@ -12,6 +12,7 @@ from plait import _native
 from plait._api import OnProgress, _call
 from plait._checks import Path, StorageOptions, _count, _flag, _path, _paths, _size
 from plait._native import Stream
+from plait._observe import watch
 from plait._report import _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
@@ -107,7 +108,8 @@ def overlay(
         "check_unused": _flag(check_unused, "check_unused"),
         "batch_rows": _count(batch_rows, "batch_rows"),
     }
-    return _native.overlay([layer.stream for layer in layers], _json(options))
+    stream = _native.overlay([layer.stream for layer in layers], _json(options))
+    return watch("overlay", stream)
 
 
 @dataclass(frozen=True)

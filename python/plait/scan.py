@@ -18,6 +18,7 @@ from plait import _native
 from plait._api import _reach
 from plait._checks import Path, StorageOptions, _count, _flag, _path, _size
 from plait._native import Batch, Schema
+from plait._observe import watch, watched
 from plait._text import Table
 from plait.errors import InvalidArgument
 from plait.sizes import Size
@@ -156,7 +157,7 @@ class Scan:
             LossyCast: A value does not fit; names file, row, column and value.
             SchemaChanged: In mode `"follow"` with `on_change="error"`.
         """
-        batches = self._native.batches()
+        batches = watch("scan.read", self._native.batches())
         # What may change its schema must not be handed on as a stream of one schema.
         return (batch for batch in batches) if self._follow else batches
 
@@ -170,7 +171,8 @@ class Scan:
         return Table(("source", "column", "what"), tuple(rows)).text()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType:
-        return self._native.stream().__arrow_c_stream__(requested_schema)
+        stream = watch("scan.read", self._native.stream())
+        return stream.__arrow_c_stream__(requested_schema)
 
     def __arrow_c_schema__(self) -> CapsuleType:
         return self._schema.__arrow_c_schema__()
@@ -293,7 +295,11 @@ def scan(
         text = json.dumps(options, allow_nan=False)
     except (TypeError, ValueError) as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    return Scan(_native.Scan(text, schema, streams, bucket), follow=mode == "follow")
+    with watched("scan") as call:
+        native = _native.Scan(text, schema, streams, bucket)
+        if call.is_heard():
+            call.done({**json.loads(native.report()), "columns": len(native.schema)})
+    return Scan(native, follow=mode == "follow")
 
 
 def _sources(sources: object) -> tuple[list[str | int], list[object]]:

@@ -17,11 +17,13 @@
 //! # Not here
 //! Deciding sizes from the limit (`budget`).
 
-use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::{fmt, io};
 
 use plait_core::{Error, Kind, Result};
+
+use crate::events::{Events, Level};
 
 /// Handle to the state that one call shares; clones are the same context.
 ///
@@ -38,6 +40,12 @@ use plait_core::{Error, Kind, Result};
 #[derive(Clone)]
 pub struct Context(Arc<Shared>);
 
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     limit_bytes: usize,
     read_ahead_bytes: AtomicUsize,
@@ -50,6 +58,7 @@ struct Shared {
     spilled_bytes: AtomicU64,
     stage: AtomicUsize,
     faults: Option<Faults>,
+    events: Events,
     idle: Mutex<Idle>,
 }
 
@@ -107,6 +116,7 @@ impl Context {
             spilled_bytes: AtomicU64::new(0),
             stage: AtomicUsize::new(0),
             faults,
+            events: Events::default(),
             idle: Mutex::default(),
         }))
     }
@@ -270,6 +280,17 @@ impl Context {
     /// Names the stage that begins: 0 plan, 1 merge, 2 publish, 3 verify.
     pub fn enter_stage(&self, stage: usize) {
         self.0.stage.store(stage, Ordering::Relaxed);
+    }
+
+    /// What the call has to tell.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+
+    /// Tells something to whoever listens; see [`Events::tell`].
+    pub fn tell(&self, level: Level, part: &'static str, text: impl FnOnce() -> String) {
+        self.0.events.tell(level, part, text);
     }
 
     /// How far the call has come.

@@ -21,6 +21,7 @@ pub mod compact;
 mod content;
 pub mod context;
 pub mod encode;
+pub mod events;
 mod files;
 pub mod inspect;
 pub mod join;

@@ -28,6 +28,7 @@ use parquet::file::reader::{ChunkReader, Length};
 use plait_core::Result;
 
 use crate::context::{Charge, Context};
+use crate::events::Level;
 use crate::page::pages::{Held, Stored};
 use crate::page::unwrap_error;
 use crate::store::{Store, read_exact_at, write_all_at};
@@ -81,6 +82,11 @@ impl Waiting {
         for piece in pieces {
             write_all_at(&file, piece, at).map_err(failed)?;
             at += piece.len() as u64;
+        }
+        if self.context.spilled_bytes() == 0 {
+            self.context.tell(Level::Info, "merge", || {
+                "bytes begin to wait on disk: they do not fit the memory limit".to_owned()
+            });
         }
         self.context.spilled(len as u64);
         Ok((file, start))

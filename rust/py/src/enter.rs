@@ -8,7 +8,8 @@
 //! # Invariants
 //! The interpreter is released while waiting. The thread is joined before the gate returns, also
 //! after Ctrl-C and after an exception in the callback: the context is cancelled first, so the
-//! engine stops within one page. A panic of the engine becomes `InternalError`.
+//! engine stops within one page. Events are told here, by the caller's thread: no
+//! other waits for the interpreter. A panic of the engine becomes `InternalError`.
 //!
 //! # Cost
 //! One thread a call, twenty wake-ups a second.
@@ -45,6 +46,9 @@ pub(crate) fn enter<T: Send>(
     call: impl FnOnce(&Context) -> Result<T> + Send,
 ) -> PyResult<T> {
     let done = Done::default();
+    // Imports first: an error must not leave a thread behind.
+    let observer = py.import("plait._observe")?;
+    context.events().listen(observer.call_method0("level")?.extract()?);
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("plait".to_owned())
@@ -62,11 +66,20 @@ pub(crate) fn enter<T: Send>(
                 .map(drop),
             None => Ok(()),
         };
+        let hear = || -> PyResult<()> {
+            for event in context.events().take() {
+                observer.call_method1("hear", (event.level as u8, event.part, event.text))?;
+            }
+            Ok(())
+        };
         let mut polls = 0_u32;
         let mut raised = Ok(());
         while raised.is_ok() && !py.detach(|| done.wait(POLL)) {
             polls = polls.wrapping_add(1);
             raised = py.check_signals();
+            if raised.is_ok() {
+                raised = hear();
+            }
             if raised.is_ok() && polls.is_multiple_of(POLLS_PER_PROGRESS) {
                 raised = tell(context.progress());
             }
@@ -76,6 +89,7 @@ pub(crate) fn enter<T: Send>(
         }
         let outcome = py.detach(|| worker.join());
         raised?;
+        hear()?;
         let value = match outcome {
             Ok(outcome) => outcome,
             Err(payload) => Err(crate::panics::error(payload.as_ref())),

@@ -29,6 +29,15 @@ pub(crate) struct PyStream {
     reader: Mutex<Option<Reader>>,
     /// Rows that a merge leaves out.
     tally: Tally,
+    watcher: Mutex<Watcher>,
+}
+
+/// Who is told once how the stream went, on the thread of whoever reads it in Python.
+#[derive(Default)]
+struct Watcher {
+    told: Option<Py<PyAny>>,
+    rows: usize,
+    batches: usize,
 }
 
 impl PyStream {
@@ -39,7 +48,18 @@ impl PyStream {
 
     /// The same, of a merge that counts the rows it leaves out.
     pub(crate) fn counted(reader: Reader, tally: Tally) -> Self {
-        Self { schema: reader.schema(), reader: Mutex::new(Some(reader)), tally }
+        let watcher = Mutex::default();
+        Self { schema: reader.schema(), reader: Mutex::new(Some(reader)), tally, watcher }
+    }
+
+    /// Tells how the stream ended, the first time.
+    fn tell(&self, py: Python<'_>, how: &str) -> PyResult<()> {
+        let (told, rows, batches) = {
+            let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+            (watcher.told.take(), watcher.rows, watcher.batches)
+        };
+        let Some(told) = told else { return Ok(()) };
+        told.call1(py, (how, rows, batches, self.rows_dropped())).map(drop)
     }
 }
 
@@ -84,17 +104,36 @@ impl PyStream {
             Ok(next)
         });
         match next.map_err(|e| crate::errors::exception(py, &e))? {
-            Some(Ok(batch)) => Ok(Some(PyBatch(batch))),
-            Some(Err(e)) => Err(capsule::arrow_error(py, e)),
-            None => Ok(None),
+            Some(Ok(batch)) => {
+                let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
+                watcher.rows += batch.num_rows();
+                watcher.batches += 1;
+                Ok(Some(PyBatch(batch)))
+            }
+            Some(Err(e)) => {
+                let error = capsule::arrow_error(py, e);
+                self.tell(py, "failed")?;
+                Err(error)
+            }
+            None => {
+                self.tell(py, "ended")?;
+                Ok(None)
+            }
         }
     }
 
+    /// Has `told(how, rows, batches, rows_dropped)` called once, when the stream has ended, failed,
+    /// was closed, or was handed to another library.
+    fn _watch(&self, told: Py<PyAny>) {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).told = Some(told);
+    }
+
     /// Lets the sources go; the rest of the stream is not read.
-    fn close(&self, py: Python<'_>) {
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
         let reader =
             py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(reader);
+        self.tell(py, "closed")
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -107,6 +146,8 @@ impl PyStream {
         let reader =
             py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).take());
         let reader = reader.ok_or_else(|| crate::errors::exception(py, &consumed()))?;
+        // Foreign threads read it from here on, and must not wait for the interpreter to tell.
+        self.tell(py, "handed on")?;
         capsule::stream_capsule(py, reader)
     }
 

@@ -24,6 +24,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
+use crate::events::Level;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Made, Manifest, Replaced, place_order};
 use crate::store::{Completed, Stores, unconditional};
@@ -93,6 +94,9 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
         }
         let is_empty = add.is_empty() && options.replace.is_empty();
         if options.check || is_empty || !is_counting {
+            if !is_counting && !options.check {
+                context.tell(Level::Info, "compact", || "somebody else replaced a file".to_owned());
+            }
             return Ok(Commit { committed: false, counts: is_counting, manifest });
         }
         // Another compaction's orphan may have the name of ours, and `expire` may have come.
@@ -107,6 +111,10 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
         }
         change(&mut manifest, &add, &options.replace, since);
         if writer.put(&mut manifest)? {
+            context.tell(Level::Info, "compact", || {
+                let (number, made) = (manifest.number, add.len());
+                format!("manifest {number} counts: {made} for {} files", options.replace.len())
+            });
             return Ok(Commit { committed: true, counts: true, manifest });
         }
     }

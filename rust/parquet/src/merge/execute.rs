@@ -27,6 +27,7 @@ use super::run::{self, Made};
 use super::{Stopped, timed};
 use crate::content;
 use crate::context::Context;
+use crate::events::Level;
 use crate::options::{IfExists, MergeOptions, Verify};
 use crate::plan::{Plan, PlanTask, key_texts};
 use crate::report::{MergeReport, OutputReport, Times};
@@ -162,6 +163,9 @@ fn execute_in_frame(
         let done = match execute_task(frame, task, options, context, with_ranks, times) {
             Err(Stopped { is_broken: true, .. }) => {
                 // Some footer does not tell what its file holds.
+                context.tell(Level::Info, "merge", || {
+                    format!("output {}: a footer is wrong, merged again by its rows", task.index)
+                });
                 if all.is_empty() {
                     context.start_over();
                 }
@@ -170,6 +174,19 @@ fn execute_in_frame(
             }
             done => done?,
         };
+        context.tell(Level::Debug, "merge", || {
+            let rows: u64 = done.outputs.iter().map(|output| output.rows).sum();
+            let bytes: u64 = done.outputs.iter().map(|output| output.bytes).sum();
+            let (count, dropped) = (all.len() + 1, done.made.dropped.rows());
+            format!(
+                "output {}, {count} of {}: {rows} rows, {bytes} bytes, {dropped} rows dropped",
+                task.index,
+                what.tasks.len()
+            )
+        });
+        if let Some(warning) = &done.warning {
+            context.tell(Level::Info, "merge", || format!("output {}: {warning}", task.index));
+        }
         all.push(done);
     }
     Ok(publish(frame, what, all, options, context, times)?)

@@ -22,6 +22,7 @@ use super::memory::memory_need;
 use super::schema::Carried;
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
 use crate::context::Context;
+use crate::events::Level;
 use crate::files::{open_sources, output_leaves};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
@@ -108,9 +109,19 @@ pub fn make_from(
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
     let told: Vec<_> = lanes.iter().map(|lane| lane.knots.clone()).collect();
     let cut_columns = options.cut_on.unwrap_or(keys.leaves.len());
+    context.tell(Level::Debug, "plan", || {
+        let indexed = lanes.iter().filter(|lane| lane.is_indexed).count();
+        format!(
+            "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth} deep",
+            sources.len(),
+            lanes.len() - indexed,
+            regions.len()
+        )
+    });
     let found = cuts(&mut lanes, rule(options, &sources), cut_columns, reading)?;
     lanes.iter_mut().zip(told).for_each(|(lane, told)| lane.knots = told);
     let mut tasks = tasks(&lanes, &found);
+    context.tell(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
     let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
     let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
     let expected = expect(&lanes, &bounds, &rows, &leaves, options);

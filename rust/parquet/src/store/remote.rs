@@ -90,7 +90,9 @@ impl Remote {
     ) -> Result<Self> {
         let (url, location, options) = (url.clone(), location.to_owned(), options.clone());
         let (root, traffic) = (split(&url, &location)?.0.to_string(), Arc::clone(traffic));
-        let make: Make = Box::new(move || settings::client(&url, &location, &options, &traffic));
+        let of = context.clone();
+        let make: Make =
+            Box::new(move || settings::client(&url, &location, &options, &traffic, &of));
         let first = make()?; // settings that make no sense are told at once
         let live = Mutex::new(Some((std::process::id(), first)));
         Ok(Self { root, make, live, driver: Arc::clone(driver), context: context.clone() })

@@ -24,6 +24,7 @@ use plait_core::{Error, Kind, Result};
 use url::{Position, Url};
 
 use super::wire::{Connector, Traffic};
+use crate::context::Context;
 
 /// Options that concern every store: how failed requests are repeated.
 const RETRY_KEYS: &[&str] =
@@ -92,6 +93,7 @@ pub(super) fn client(
     location: &str,
     options: &BTreeMap<String, String>,
     traffic: &Arc<Traffic>,
+    context: &Context,
 ) -> Result<Arc<dyn ObjectStore>> {
     let (scheme, _) = ObjectStoreScheme::parse(url).map_err(|e| unknown(location).with_cause(e))?;
     let retry = retry(options)?;
@@ -100,7 +102,8 @@ pub(super) fn client(
         && !["aws_conditional_put", "conditional_put"]
             .iter()
             .any(|name| settings.get(*name).is_some_and(|value| value == "disabled"));
-    let connector = Connector { traffic: Arc::clone(traffic), is_conditional };
+    let connector =
+        Connector { traffic: Arc::clone(traffic), context: context.clone(), is_conditional };
     macro_rules! build {
         ($builder:ty, $key:ty, $url:expr) => {{
             let mut builder =
@@ -205,10 +208,10 @@ mod tests {
     #[test]
     fn settings_of_another_kind_of_store_are_left_to_it() {
         let url = Url::parse("gopher://host/a").unwrap();
-        let traffic = Arc::default();
-        assert!(client(&url, "gopher://host/a", &map(&[]), &traffic).is_err());
+        let (traffic, context) = (Arc::default(), Context::new(1 << 24));
+        assert!(client(&url, "gopher://host/a", &map(&[]), &traffic, &context).is_err());
         let url = Url::parse("s3://b/a").unwrap();
         let options = map(&[("aws_region", "x"), ("google_service_account", "/absent")]);
-        assert!(client(&url, "s3://b/a", &options, &traffic).is_ok());
+        assert!(client(&url, "s3://b/a", &options, &traffic, &context).is_ok());
     }
 }

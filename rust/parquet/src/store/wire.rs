@@ -20,6 +20,9 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
+use crate::context::Context;
+use crate::events::Level;
+
 /// Requests made and bytes moved.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -59,6 +62,7 @@ impl Traffic {
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) traffic: Arc<Traffic>,
+    pub(super) context: Context,
     /// Whether completing an upload asks that nothing be there.
     pub(super) is_conditional: bool,
 }
@@ -67,7 +71,8 @@ impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
         let inner = ReqwestConnector::default().connect(options)?;
         let traffic = Arc::clone(&self.traffic);
-        Ok(HttpClient::new(Counted { inner, traffic, is_conditional: self.is_conditional }))
+        let (context, is_conditional) = (self.context.clone(), self.is_conditional);
+        Ok(HttpClient::new(Counted { inner, traffic, context, is_conditional }))
     }
 }
 
@@ -75,6 +80,7 @@ impl HttpConnector for Connector {
 struct Counted {
     inner: HttpClient,
     traffic: Arc<Traffic>,
+    context: Context,
     is_conditional: bool,
 }
 
@@ -92,11 +98,17 @@ impl HttpService for Counted {
         }
         let traffic = &self.traffic;
         let is_head = request.method() == "HEAD";
+        // Without the query: it may carry a signature.
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let tell = |what: String| {
+            self.context.tell(Level::Debug, "store", || format!("{method} {path}: {what}"));
+        };
         traffic.requests.fetch_add(1, Ordering::Relaxed);
         traffic.sent_bytes.fetch_add(request.body().content_length() as u64, Ordering::Relaxed);
         let answer = self.inner.execute(request).await;
         match &answer {
             Ok(answer) if answer.status().is_server_error() => {
+                tell(format!("answered {}", answer.status().as_u16()));
                 traffic.failed.fetch_add(1, Ordering::Relaxed);
             }
             Ok(answer) if !is_head => {
@@ -105,7 +117,8 @@ impl HttpService for Counted {
                 traffic.asked_bytes.fetch_add(length.unwrap_or(0), Ordering::Relaxed);
             }
             Ok(_) => {}
-            Err(_) => {
+            Err(e) => {
+                tell(format!("no answer, {e}"));
                 traffic.failed.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -1,0 +1,120 @@
+//! What a call has to tell while it runs, until the caller's thread takes it.
+//!
+//! ```text
+//! engine's threads ── tell ──▶ waiting events ◀── take, 20 times a second ── caller's thread
+//! ```
+//!
+//! # Invariants
+//! No thread of the engine waits for whoever listens. What nobody listens to is not even written.
+//! Memory is bounded: of more events than wait at once, the number is told.
+//!
+//! # Cost
+//! One relaxed load for an event that nobody listens to, a lock and a text for the others. Events
+//! are of outputs, requests that fail, files; never of rows or pages.
+//!
+//! # Not here
+//! Where events go (`plait-py`, `python/plait/_observe.py`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// How many events wait at most.
+const WAITING_MAX: usize = 1_000;
+
+/// How much an event matters; the numbers are those of Python's `logging`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// For who looks for the cause of something.
+    Debug = 10,
+    /// What is worth a line.
+    Info = 20,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// How much it matters.
+    pub level: Level,
+    /// The part of the engine, such as `store`.
+    pub part: &'static str,
+    /// What happened.
+    pub text: String,
+}
+
+/// The events of one call.
+#[derive(Default)]
+pub struct Events {
+    /// The least level that is listened to; 0 when nobody listens.
+    level: AtomicUsize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    events: Vec<Event>,
+    lost: usize,
+}
+
+impl Events {
+    /// Begins to keep events of `level` (a number of Python's `logging`) and above.
+    pub fn listen(&self, level: usize) {
+        self.level.store(level, Ordering::Relaxed);
+    }
+
+    /// Tells something, if anybody listens.
+    ///
+    /// ```
+    /// use plait_parquet::events::{Events, Level};
+    /// let events = Events::default();
+    /// events.tell(Level::Info, "merge", || unreachable!("nobody listens"));
+    /// events.listen(20);
+    /// events.tell(Level::Info, "merge", || "done".to_owned());
+    /// events.tell(Level::Debug, "merge", || unreachable!("not so closely"));
+    /// assert_eq!(events.take()[0].text, "done");
+    /// assert!(events.take().is_empty());
+    /// ```
+    pub fn tell(&self, level: Level, part: &'static str, text: impl FnOnce() -> String) {
+        let least = self.level.load(Ordering::Relaxed);
+        if least == 0 || (level as usize) < least {
+            return;
+        }
+        let event = Event { level, part, text: text() };
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        match waiting.events.len() < WAITING_MAX {
+            true => waiting.events.push(event),
+            false => waiting.lost += 1,
+        }
+    }
+
+    /// Takes what waits, in the order in which it was told.
+    pub fn take(&self) -> Vec<Event> {
+        if self.level.load(Ordering::Relaxed) == 0 {
+            return Vec::new();
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let Waiting { mut events, lost } = std::mem::take(&mut *waiting);
+        if lost > 0 {
+            let text = format!("{lost} more events came faster than they were taken");
+            events.push(Event { level: Level::Info, part: "events", text });
+        }
+        events
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_too_fast_is_counted() {
+        let events = Events::default();
+        events.listen(10);
+        for n in 0..WAITING_MAX + 7 {
+            events.tell(Level::Debug, "store", || n.to_string());
+        }
+        let taken = events.take();
+        assert_eq!(taken.len(), WAITING_MAX + 1);
+        assert_eq!(taken[WAITING_MAX].text, "7 more events came faster than they were taken");
+        assert!(events.take().is_empty());
+    }
+}
