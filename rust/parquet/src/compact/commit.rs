@@ -138,7 +138,10 @@ fn change(manifest: &mut Manifest, add: &[String], replace: &[String], since: f6
         path: name.clone(),
         place: last.clone().unwrap_or_else(|| name.clone()),
     };
-    manifest.files.extend(add.iter().map(made));
+    // A file counts once, however often it is added.
+    let fresh = add.iter().filter(|name| !manifest.files.iter().any(|made| made.path == **name));
+    let fresh: Vec<Made> = fresh.map(made).collect();
+    manifest.files.extend(fresh);
     let replaced = replace.iter().map(|path| Replaced { path: path.clone(), since });
     manifest.replaced.extend(replaced);
     // Made again with the same bytes and under the same name: it counts, and must not be removed.
