@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from pathlib import Path as LocalPath
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native, _stores
@@ -17,7 +18,7 @@ from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _
 from plait._observe import watched
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
-from plait.errors import InvalidArgument, SourceChanged, SourceNotFound
+from plait.errors import InvalidArgument, SourceChanged, SourceNotFound, Unsupported
 from plait.order import SortBy, sort_text
 from plait.plan import plan
 from plait.sizes import Size
@@ -218,7 +219,7 @@ def compact(
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The store cannot put an object only where there is none.
+        Unsupported: The folder is not a local one, or is a table of Delta or Iceberg.
         PlaitError: Anything that `merge` raises.
 
     Example:
@@ -238,6 +239,7 @@ def compact(
             "`policy` has no such choice", got=f"`{policy!r}`", hint=f"give one of: {choices}"
         )
     root, store = _reached(_path(folder, "folder"), storage_options)
+    _refuse_tables(root, storage_options)
     options = {
         "folder": root,
         "sort_by": sort_text(sort_by),
@@ -316,6 +318,21 @@ def _dropped(groups: Iterable[CompactedGroup]) -> Counter[str]:
     return dropped
 
 
+def _refuse_tables(root: str, storage_options: object) -> None:
+    """Refuses local folders whose files a log of others counts, not a manifest."""
+    if "://" in root or _stores.is_store(storage_options):
+        return
+    for kind, found in (
+        ("Delta", LocalPath(root, "_delta_log").is_dir()),
+        ("Iceberg", any(LocalPath(root, "metadata").glob("*.metadata.json"))),
+    ):
+        if found:
+            raise Unsupported.of(
+                f"`{root}` is a table of {kind}, not a plain folder",
+                hint=f"use plait.table.compact_{kind.lower()}",
+            )
+
+
 def _described(scope: dict[str, Any], group: dict[str, Any]) -> CompactedGroup:
     files = [scope["files"][i] for i in group["files"]]
     return CompactedGroup(
@@ -390,6 +407,7 @@ def expire(
         3
     """
     root, store = _reached(_path(folder, "folder"), storage_options)
+    _refuse_tables(root, storage_options)
     options = {
         "folder": root,
         "retention_s": _seconds(retention, "retention"),

@@ -27,6 +27,9 @@ import pytest
 
 import plait
 
+# PyIceberg leaves its catalog's connections open.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
 LINKING = [ROOT / "CONTRIBUTING.md", *PAGES, *sorted((ROOT / "docs").glob("*.md"))]
@@ -76,9 +79,18 @@ def sessions(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch):
+ON_SPARK = [page for page in PAGES if page.name.startswith("spark")]
+RUNNING = [
+    pytest.param(page, marks=[pytest.mark.spark] if page in ON_SPARK else []) for page in PAGES
+]
+
+
+@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
+def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
+    if page in ON_SPARK:
+        # The page's `getOrCreate` finds it.
+        request.getfixturevalue("spark")
     names: dict = {"__name__": "__main__"}
     printed = None
     for kind, text, line in blocks(page):

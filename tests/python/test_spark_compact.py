@@ -25,7 +25,6 @@ from .conftest import clean_environment
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.local,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 KILLS = 20 if os.environ.get("CI") else 6

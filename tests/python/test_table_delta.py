@@ -198,7 +198,12 @@ def test_statistics_hold_for_every_row_and_readers_skip_by_them(uri):
     seen = pa.table(table.get_add_actions(flatten=True)).to_pylist()[0]
     assert seen["num_records"] == 4 and seen["min.text"] == "x" and seen["max.k"] == 2
     assert seen["max.local"] == dt.datetime(2020, 1, 1, 1, 2, 3, 457000)
-    for filters in (("text", "=", long), ("k", ">", 2), ("bool", "=", True), ("wide", ">", Decimal(6))):
+    for filters in (
+        ("text", "=", long),
+        ("k", ">", 2),
+        ("bool", "=", True),
+        ("wide", ">", Decimal(6)),
+    ):
         found = table.to_pyarrow_table(filters=[filters]).num_rows
         assert found == before.to_pyarrow_table(filters=[filters]).num_rows, filters
 
@@ -274,6 +279,27 @@ def test_removed_files_say_that_data_changed_where_that_is_harmless(settings, gu
     actions = [json.loads(line) for line in log.read_text().splitlines()]
     removed = [action["remove"]["dataChange"] for action in actions if "remove" in action]
     assert removed == [guarded] * 2
+
+
+def test_the_command_line_compacts_tables(uri, capsys):
+    from plait.cli import main
+
+    for part in range(3):
+        for day in DAYS:
+            append(uri, [part, 9], "v", day)
+    before = rows(uri)
+    assert main(["compact", uri, "--sort-by", "k", "--where", "day=mon", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["dry_run"] and told["format"] == "delta" and told["policy"] == "overlap"
+    assert [group["folder"] for group in told["groups"]] == ["day=mon"]
+    assert main(["compact", uri, "--sort-by", "k", "--no-guard", "--yes"]) == 0
+    assert "merged 6 files into 2 files" in capsys.readouterr().out and rows(uri) == before
+    assert main(["compact", uri, "--mature-age", "7d"]) == 2
+    assert "`--mature-age` is not an option of the format: got delta" in capsys.readouterr().err
+    assert main(["compact", uri, "--format", "folder"]) == 3
+    assert "is a table of Delta, not a plain folder" in capsys.readouterr().err
+    with pytest.raises(plait.Unsupported, match=r"hint: use plait\.table"):
+        plait.expire(uri, retention=0)
 
 
 # -- what is refused -------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections import Counter
 
 import pyarrow as pa
@@ -165,6 +167,25 @@ def test_renamed_dropped_and_added_columns_are_found_by_their_ids(catalog):
     before = found()
     assert compact_iceberg(catalog, NAME, sort_by="k", yes=True).groups[0].rows == 4
     assert found() == before and len(files(catalog)) == 1
+
+
+def test_the_command_line_compacts_tables(catalog, tmp_path, capsys, monkeypatch):
+    from plait.cli import main
+
+    create(catalog)
+    for part in range(3):
+        append(catalog, [part, 9], "v")
+    before = rows(catalog)
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", f"sqlite:///{tmp_path}/lake.db")
+    monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__WAREHOUSE", f"file://{tmp_path}/lake")
+    compact = [sys.executable, "-m", "plait", "compact", NAME, "--sort-by", "k", "--yes"]
+    done = subprocess.run([*compact, "--catalog", "lake"], capture_output=True, text=True)
+    assert "merged 3 files into 1 file" in done.stdout, done.stderr
+    assert rows(catalog) == before and len(files(catalog)) == 1
+    assert main(["compact", NAME, "--format", "iceberg"]) == 2
+    assert "`catalog` is missing\nhint: pass --catalog NAME" in capsys.readouterr().err
+    with pytest.raises(plait.Unsupported, match="is a table of Iceberg"):
+        plait.compact(catalog.load_table(NAME).location().removeprefix("file://"))
 
 
 def test_deleted_rows_are_refused(catalog, monkeypatch):

@@ -102,7 +102,7 @@ _SCAN_HELP: dict[str, str] = {
 }
 
 _COMPACT_HELP: dict[str, str] = {
-    "policy": "which files: of one level, those that overlap, or all",
+    "policy": "which files: of one level, those that overlap (default of tables), or all",
     "sort_by": "order of the files; default: as each declares",
     "max_depth": "overlap: so many files may share a key",
     "merge_factor": "size_tiered: so many files of a level make one of the next",
@@ -124,6 +124,15 @@ _COMPACT_HELP: dict[str, str] = {
     "yes": "do it; otherwise only tell what would be done",
 }
 
+# Those of tables alone.
+_TABLE_HELP: dict[str, str] = {
+    "format": "what DIR is; default: delta where there is a log, else folder",
+    "catalog": "iceberg: name of a catalog that PyIceberg is configured for; DIR is db.table then",
+    "where": "partitions, such as day=2024-05-01; repeatable",
+    "guard": "delta: log removed files as changed data, or not",
+}
+
+FORMATS = ("folder", "delta", "iceberg")
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit", "mature_size")
 _CHOICES = {**CHOICES, **OVERLAY_CHOICES, **COMPACT_CHOICES}
 
@@ -228,10 +237,33 @@ def _add_plan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name t
 def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type
     compact = _parser_of(commands.add_parser, "compact", help="merge files of a folder by a policy")
     compact.description = _first_line(plait.compact.__doc__)
-    compact.add_argument("folder", metavar="DIR", help="a folder or URL")
+    compact.add_argument(
+        "folder", metavar="DIR", help="a folder, as path or URL; or path, URL or name of a table"
+    )
     defaults = {n: p.default for n, p in inspect.signature(plait.compact).parameters.items()}
     for name, text in _COMPACT_HELP.items():
         _add_option(compact, name, defaults[name], text)
+    # What is not given is as the function of the format has it.
+    for action in compact._actions:  # noqa: SLF001 - argparse has no other way at them
+        if action.dest in _COMPACT_HELP:
+            action.default = argparse.SUPPRESS
+    tables = compact.add_argument_group("tables")
+    tables.add_argument("--format", choices=FORMATS, help=_TABLE_HELP["format"])
+    tables.add_argument("--catalog", metavar="NAME", help=_TABLE_HELP["catalog"])
+    tables.add_argument(
+        "--where",
+        action=_Values,
+        type=_setting,
+        metavar="COLUMN=VALUE",
+        help=_TABLE_HELP["where"],
+        default=argparse.SUPPRESS,
+    )
+    tables.add_argument(
+        "--guard",
+        action=argparse.BooleanOptionalAction,
+        help=_TABLE_HELP["guard"],
+        default=argparse.SUPPRESS,
+    )
     compact.add_argument("--json", action="store_true", help="print the report as JSON")
 
     expire = _parser_of(commands.add_parser, "expire", help="remove files that were replaced")
@@ -366,6 +398,22 @@ def _levels(text: str) -> str | dict[str, str]:
     return _pairs(text) if "=" in text else text
 
 
+class _Values(argparse.Action):
+    """Collects the values of each name."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - the signature is argparse's
+        namespace: argparse.Namespace,
+        values: Any,  # noqa: ANN401 - the signature is argparse's
+        option_string: str | None = None,  # noqa: ARG002 - the signature is argparse's
+    ) -> None:
+        """Adds one value."""
+        name, value = values
+        known = getattr(namespace, self.dest, None) or {}
+        setattr(namespace, self.dest, {**known, name: [*known.get(name, ()), value]})
+
+
 class _Setting(argparse.Action):
     """Collects settings into one mapping."""
 
@@ -378,7 +426,7 @@ class _Setting(argparse.Action):
     ) -> None:
         """Adds one setting."""
         name, value = values
-        settings = {**(getattr(namespace, self.dest) or {}), name: value}
+        settings = {**(getattr(namespace, self.dest, None) or {}), name: value}
         setattr(namespace, self.dest, settings)
 
 

@@ -20,7 +20,7 @@ from plait.errors import PlaitError, StorageError
 from plait.plan import execute_task
 
 if TYPE_CHECKING:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
 
 __all__ = ["ANSWER", "Packed", "executor", "pack"]
 

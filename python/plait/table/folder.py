@@ -13,7 +13,7 @@ from typing import Any
 
 from plait import _native
 from plait._api import _call
-from plait.compact import Skipped
+from plait.compact import Skipped, _refuse_tables
 from plait.errors import OutputExists
 from plait.order import sort_text
 from plait.plan import plan
@@ -38,6 +38,7 @@ class Folder:
 
     def survey(self, how: How) -> Found:
         """The groups that the policy finds."""
+        _refuse_tables(self.name)
         options = {
             "folder": self.name,
             "sort_by": sort_text(how.merge["sort_by"]),
@@ -64,14 +65,14 @@ class Folder:
 
     def commit(self, change: Change) -> Outcome:
         """Puts a manifest, unless a replaced file counts no more."""
-        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
-        options = {"folder": self.name, "add": added, "replace": list(change.replaced)}
+        made = [output.path for output in change.added]
+        options = {"folder": self.name, "add": made, "replace": list(change.replaced)}
         done = _call(_native.commit, options, self._storage_options, None)
         manifest = done["manifest"]
         if done["committed"]:
             return Committed(manifest["number"])
         gone = {replaced["path"] for replaced in manifest["replaced"]}
-        if set(added) <= set(manifest["files"]) and gone.issuperset(change.replaced):
+        if _below(self.name, made) <= _names(manifest) and gone.issuperset(change.replaced):
             return Committed(manifest["number"])
         return Conflicted("files of the group were replaced or removed")
 
@@ -95,12 +96,13 @@ class Into:
         made = plan(self._sources, **how.merge)
         token = made.to_dict()["task"]
         manifest = self._manifest()
-        if any(f"-{token}." in name for name in manifest["files"]):
+        known = sorted(_names(manifest))
+        if any(f"-{token}." in name for name in known):
             return Found(manifest["number"])
-        if manifest["files"] and self._if_exists == "error":
+        if known and self._if_exists == "error":
             raise OutputExists.of(
                 "the folder has files of another merge",
-                got=f"`{self.name}`: `{manifest['files'][0]}`",
+                got=f"`{self.name}`: `{known[0]}`",
                 hint='write to another folder, or pass if_exists="add"',
             )
         files = tuple(TableFile(s.path, s.path, s.rows, s.bytes) for s in made.sources)
@@ -110,11 +112,11 @@ class Into:
 
     def commit(self, change: Change) -> Outcome:
         """Puts a manifest that names the outputs."""
-        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
+        made = [output.path for output in change.added]
         manifest = self._manifest()
-        if set(added) <= set(manifest["files"]):
+        if _below(self.name, made) <= _names(manifest):
             return Committed(manifest["number"])
-        options = {"folder": self.name, "add": added}
+        options = {"folder": self.name, "add": made}
         done = _call(_native.commit, options, self._storage_options, None)
         return Committed(done["manifest"]["number"])
 
@@ -122,6 +124,15 @@ class Into:
         options = {"folder": self.name}
         found = _call(_native.commit, options, self._storage_options, None)["manifest"]
         return dict(found)
+
+
+def _names(manifest: dict[str, Any]) -> set[str]:
+    """What compactions made, by path below the folder."""
+    return {made["path"] for made in manifest["files"]}
+
+
+def _below(root: str, paths: list[str]) -> set[str]:
+    return {path.removeprefix(root.rstrip("/") + "/") for path in paths}
 
 
 def _is_wanted(folder: str, where: dict[str, tuple[str, ...]]) -> bool:

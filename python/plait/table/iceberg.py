@@ -204,7 +204,7 @@ def _path(location: str) -> str:
 
 def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
     """The entry of an output: partition of what it replaces, metrics from its footer."""
-    import pyarrow.parquet as pq  # type: ignore[import-untyped] # noqa: PLC0415 - of PyIceberg
+    import pyarrow.parquet as pq  # noqa: PLC0415 - of PyIceberg
     from pyiceberg.io.pyarrow import (  # noqa: PLC0415
         compute_statistics_plan,
         data_file_statistics_from_parquet_metadata,
