@@ -29,7 +29,16 @@ from plait import plan
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import EVERYTHING, Condition, Range, cut, parse, ranges
 from plait.spark.keys import KeyColumn, key_columns, plan_schema
-from plait.spark.ranges import BATCH_ROWS_MAX, Duplicates, Part, Slice, read_part
+from plait.spark.ranges import (
+    BATCH_ROWS_MAX,
+    Duplicates,
+    Part,
+    Slice,
+    open_slice,
+    read_part,
+    reading,
+    rows_of,
+)
 from plait.spark.types import bounded, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
 
@@ -40,6 +49,9 @@ if TYPE_CHECKING:
     from plait.spark.sink import RunStreamWriter, RunWriter
 
 _PART_ROWS = 1_000_000
+
+# A few key pages of so many files are read sooner than a plan finds places to cut.
+_LOOKED_INTO = 64
 
 OPTIONS = (
     *("path", "paths", "sort_by", "columns", "where", "part_rows", "batch_rows", "lossy"),
@@ -160,12 +172,15 @@ class Query:
             ),
         )
 
-    def plan(self, sources: Sequence[str] | None = None) -> dict[str, Any]:
-        """The plan of all files, or of some."""
+    def plan(
+        self, sources: Sequence[str] | None = None, *, target_rows: int | None = None
+    ) -> dict[str, Any]:
+        """The plan of all files, or some: one part, for which no key is looked up, or many."""
         made = plan(
             list(sources or self.paths),
             sort_by=self.sort_by,
-            target_rows=self.part_rows,
+            outputs=1 if target_rows is None else None,
+            target_rows=target_rows,
             on_duplicate=self.duplicates.on_duplicate,
             version_by=self.duplicates.version_by,
             delete_where=self.duplicates.delete_where,
@@ -247,11 +262,12 @@ class MergingReader(ds.DataSourceReader):
         if self._conditions:
             asked = ranges(key, self._conditions)
             within = tuple(part for low, high in asked for part in cut(within, low, high))
-        needed = [s["path"] for s in planned["sources"] if _may_have(s, within)]
-        if not needed:
+        needed = [s for s in planned["sources"] if _may_have(s, within)]
+        whole = _part(planned, planned["tasks"][0], within) if needed else None
+        if whole is None or not whole.slices:
             return []
-        if len(needed) < len(planned["sources"]):
-            planned = query.plan(needed)
+        if not _is_small(whole, key, needed, query.part_rows):
+            planned = query.plan([s["path"] for s in needed], target_rows=query.part_rows)
         parts = (_part(planned, task, within) for task in planned["tasks"])
         return [PartPartition(part, key, to_read) for part in parts if part.slices and part.within]
 
@@ -337,6 +353,23 @@ def _may_have(source: Mapping[str, Any], within: Iterable[Range]) -> bool:
     return any(
         (low is None or last >= low) and (high is None or first < high) for low, high in within
     )
+
+
+def _is_small(
+    part: Part, key: Sequence[KeyColumn], sources: Sequence[Mapping[str, Any]], rows: int
+) -> bool:
+    """Whether a part has so few rows that it need not be cut, as far as that is cheap to say."""
+    if sum(source["rows"] for source in sources) <= rows:
+        return True
+    if part.within == EVERYTHING or len(part.slices) > _LOOKED_INTO:
+        return False
+    left = rows
+    for slice_ in part.slices:
+        with open_slice(slice_) as file, reading(slice_.path):
+            left -= sum(last - first for first, last in rows_of(file, slice_, part, key))
+        if left < 0:
+            return False
+    return True
 
 
 def _part(planned: Mapping[str, Any], task: Mapping[str, Any], within: Sequence[Range]) -> Part:

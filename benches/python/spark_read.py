@@ -1,0 +1,104 @@
+"""Reading sorted runs as one sorted DataFrame: the format `plait` beside Spark's own sort.
+
+    python benches/python/spark_read.py [--runs 16] [--rows 500000] [--rounds 3]
+
+Both sides read the same files and hand every row, in order, to Spark's `noop` sink. Also: one series by
+a filter on the key, and the latest row of every key. Prints seconds, the best of the rounds, and checks
+first that both sides have the same rows.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+
+def make(folder: Path, runs: int, rows: int) -> None:
+    """Sorted runs of metrics whose key ranges overlap all over."""
+    for run in range(runs):
+        rng = np.random.default_rng(run)
+        metric, ts = rng.integers(0, 1000, rows), rng.integers(0, 10**7, rows)
+        order = np.lexsort((ts, metric))
+        table = pa.table(
+            {
+                "metric": [f"metric-{n:04}" for n in metric[order]],
+                "ts": ts[order],
+                "run": pa.array([run] * rows, pa.int32()),
+                "value": rng.normal(size=rows),
+                "host": [f"host-{n}" for n in rng.integers(0, 200, rows)],
+            }
+        )
+        pq.write_table(table, folder / f"{run:03}.parquet", row_group_size=100_000)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=16)
+    parser.add_argument("--rows", type=int, default=500_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    options = parser.parse_args()
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+    from pyspark.sql import functions as sf
+
+    from plait import spark as ps
+
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home)
+        make(folder, options.runs, options.rows)
+        spark = (
+            SparkSession.builder.master("local[2]")
+            .config("spark.ui.enabled", "false")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.memory", "2g")
+            .config("spark.ui.showConsoleProgress", "false")
+            .config("spark.sql.shuffle.partitions", "8")
+            .config("spark.log.level", "ERROR")
+            .config("spark.local.dir", home)
+            .getOrCreate()
+        )
+        ps.register(spark)
+        files = str(folder / "*.parquet")
+
+        def plait_read(**more):
+            return spark.read.format("plait").options(sort_by="metric, ts", **more).load(files)
+
+        own = spark.read.parquet(files)
+        series = "metric = 'metric-0500'"
+        cases = {
+            "all rows in order": (plait_read, lambda: own.orderBy("metric", "ts")),
+            "one of 1000 series": (
+                lambda: plait_read().where(series),
+                lambda: own.where(series).orderBy("metric", "ts"),
+            ),
+            "last row of every key": (
+                lambda: plait_read(on_duplicate="keep_last"),
+                lambda: own.groupBy("metric", "ts").agg(sf.max_by("value", "run").alias("value")),
+            ),
+        }
+        print(f"{options.runs} runs of {options.rows:,} rows, local[2], best of {options.rounds}")
+        for name, sides in cases.items():
+            counts = [side().count() for side in sides]
+            assert counts[0] == counts[1], f"{name}: {counts}"
+            best = []
+            for side in sides:
+                seconds = []
+                for _ in range(options.rounds):
+                    start = time.perf_counter()
+                    side().write.format("noop").mode("overwrite").save()
+                    seconds.append(time.perf_counter() - start)
+                best.append(min(seconds))
+            print(f"{name:24} plait {best[0]:6.2f} s   Spark {best[1]:6.2f} s   {counts[0]:,} rows")
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
