@@ -110,7 +110,7 @@ impl Join {
         let state = State::open(&options, context)?;
         let mut join = Self {
             options,
-            given: [left, right],
+            given: [left, right].map(|given| given.map(|schema| without_operation(&schema))),
             layout: None,
             state,
             step: None,
