@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import plait
-from plait.cli import _options
+from plait.cli import _join, _options
 from plait.cli._progress import Bar
 
 EXIT_OK = 0
@@ -114,6 +114,9 @@ def _run(parsed: argparse.Namespace) -> int:
         return EXIT_OK
     if command == "scan":
         _scan(options, as_json=as_json)
+        return EXIT_OK
+    if command == "join":
+        _join.run(**options, as_json=as_json)
         return EXIT_OK
     with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
         if command == "verify":

@@ -10,6 +10,7 @@ from typing import Any
 import plait
 from plait import sizes
 from plait._checks import CHOICES
+from plait.cli import _join
 from plait.compact import CHOICES as COMPACT_CHOICES
 from plait.overlay import CHOICES as OVERLAY_CHOICES
 from plait.scan import CHOICES as SCAN_CHOICES
@@ -198,6 +199,10 @@ def parser() -> argparse.ArgumentParser:
     _add_printing(overlay)
 
     _add_scan(commands)
+
+    join = _parser_of(commands.add_parser, "join", help="join two tables that change, by key")
+    join.description = "Applies changes of two tables, and writes how their join changes."
+    _join.add_arguments(join)
 
     describe = _parser_of(commands.add_parser, "inspect", help="describe one file")
     describe.description = _first_line(plait.inspect.__doc__)

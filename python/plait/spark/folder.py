@@ -45,7 +45,9 @@ def counting(root: str) -> list[str]:
         for path in sorted(Path(root).rglob("*.parquet"))
         if not any(part.startswith((".", "_")) for part in path.relative_to(root).parts)
     )
-    return sorted(manifest["files"]) + [name for name in plain if name not in replaced]
+    return sorted(made["path"] for made in manifest["files"]) + [
+        name for name in plain if name not in replaced
+    ]
 
 
 def listed(paths: Iterable[str]) -> list[str]:
@@ -75,7 +77,11 @@ def publish(root: str, add: Sequence[str], *, overwrite: bool = False) -> int:
         StorageError: Others replaced what is to be overwritten again and again.
     """
     for _ in range(_TRIES):
-        change = {"folder": root, "add": list(add), "replace": counting(root) if overwrite else []}
+        change = {
+            "folder": root,
+            "add": _located(root, add),
+            "replace": counting(root) if overwrite else [],
+        }
         if not change["add"] and not change["replace"]:
             return int(newest(root)["number"])
         done = _call(_native.commit, change, None, None)
@@ -117,14 +123,18 @@ def publish_batch(root: str, query: str, batch: int, add: Sequence[str]) -> tupl
         tokens = [name for name in replaced if name.startswith(_TOKENS)]
         change = {
             "folder": root,
-            "add": decided["files"],
+            "add": _located(root, decided["files"]),
             "replace": [decided["token"]],
-            "forget": [name for name in tokens if not Path(root, name).exists()],
+            "forget": tokens,
         }
         # Not committed: another driver just did, with the same files.
         _call(_native.commit, change, None, None)
     Path(root, decided["token"]).unlink(missing_ok=True)
     return tuple(sorted(set(add) - set(decided["files"])))
+
+
+def _located(root: str, names: Sequence[str]) -> list[str]:
+    return [str(Path(root, name)) for name in names]
 
 
 def _touch(path: Path) -> None:

@@ -7,12 +7,17 @@
 //! # Not here
 //! The classes and their documentation (`python/plait/errors.py`).
 
-use plait_core::Error;
+use plait_core::{Error, Kind};
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
 
 /// The exception for `error`; if it cannot be made, the exception that says why.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
+    // What Python code behind a source raised comes as it is.
+    let cause = std::error::Error::source(error).and_then(|cause| cause.downcast_ref::<PyErr>());
+    if let (Kind::SourceFailed, Some(raised)) = (error.kind(), cause) {
+        return raised.clone_ref(py);
+    }
     build(py, error).unwrap_or_else(|failed| failed)
 }
 

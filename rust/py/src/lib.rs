@@ -185,6 +185,17 @@ mod _native {
         crate::merge_streams::merge_streams(py, sources, options)
     }
 
+    /// Writes a stream of record batches as one Parquet file; gives the rows.
+    #[pyfunction]
+    fn write_parquet(py: Python<'_>, source: &Bound<'_, PyAny>, path: &str) -> PyResult<u64> {
+        let reader = crate::capsule::reader(source)?;
+        let context = plait_parquet::context::Context::new(0);
+        let write = |context: &plait_parquet::context::Context| {
+            plait_parquet::join::write_batches(reader, path, context)
+        };
+        crate::enter::enter(py, &context, None, write)
+    }
+
     /// Version of the engine.
     #[pyfunction]
     fn version() -> &'static str {

@@ -43,6 +43,8 @@ pub struct CommitOptions {
     pub add: Vec<String>,
     /// Files that count no more, by their path below the root; all of them must count now.
     pub replace: Vec<String>,
+    /// Files that were replaced and removed, by their path below the root: they are forgotten.
+    pub forget: Vec<String>,
     /// Whether only to tell if the files to replace count.
     pub check: bool,
     /// Whether to ask the store first if it can do this at all.
@@ -110,6 +112,12 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
             }
         }
         change(&mut manifest, &add, &options.replace, since);
+        for name in &options.forget {
+            // A file that is still there would come back.
+            if root.look(name)?.is_none() {
+                manifest.replaced.retain(|replaced| replaced.path != *name);
+            }
+        }
         if writer.put(&mut manifest)? {
             context.tell(Level::Info, "compact", || {
                 let (number, made) = (manifest.number, add.len());

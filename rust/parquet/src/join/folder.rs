@@ -322,16 +322,7 @@ fn write_blocks(target: &Target, name: &str, blocks: &[Block]) -> Result<()> {
         .set_data_page_row_count_limit(PAGE_ROWS)
         .set_write_batch_size(PAGE_ROWS)
         .build();
-    let failed = |e: parquet::errors::ParquetError| match e {
-        parquet::errors::ParquetError::External(inner) => {
-            match inner.downcast::<std::io::Error>() {
-                Ok(io) => unwritten(target, name, *io),
-                Err(other) => Error::new(Kind::Storage, "cannot write the state of the join")
-                    .with_cause(other),
-            }
-        }
-        e => Error::new(Kind::Unsupported, "a column cannot be stored in Parquet").with_cause(e),
-    };
+    let failed = |e| refused(target, name, e);
     let temp = target.create(name)?;
     let schema = first.batch().schema();
     let mut writer = ArrowWriter::try_new(temp, schema, Some(properties)).map_err(failed)?;
@@ -342,6 +333,53 @@ fn write_blocks(target: &Target, name: &str, blocks: &[Block]) -> Result<()> {
     temp.flush().map_err(|e| unwritten(target, name, e))?;
     temp.sync()?;
     temp.publish(target, name).map(drop)
+}
+
+/// Writes record batches as one Parquet file, visible once it is whole; gives the rows.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for a location that is no file, what the batches give,
+/// [`Kind::Unsupported`] for types that Parquet has not.
+pub fn write_batches(reader: super::Reader, location: &str, context: &Context) -> Result<u64> {
+    let stores = Stores::try_new(&std::collections::BTreeMap::new(), context)?;
+    let target = Target::open(location, &stores, context)?;
+    let Some(name) = target.file_name().map(str::to_owned) else {
+        return Err(Error::new(Kind::InvalidArgument, "the output is not a file")
+            .with_path(location)
+            .with_hint("give a path that ends in `.parquet`"));
+    };
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+    let failed = |e| refused(&target, &name, e);
+    let (temp, mut rows) = (target.create(&name)?, 0);
+    let mut writer =
+        ArrowWriter::try_new(temp, reader.schema(), Some(properties)).map_err(failed)?;
+    for batch in reader {
+        context.check_cancelled()?;
+        let batch = batch.map_err(Error::from_arrow)?;
+        rows += batch.num_rows() as u64;
+        writer.write(&batch).map_err(failed)?;
+    }
+    let mut temp = writer.into_inner().map_err(failed)?;
+    temp.flush().map_err(|e| unwritten(&target, &name, e))?;
+    temp.sync()?;
+    temp.publish(&target, &name).map(drop)?;
+    target.sync()?;
+    Ok(rows)
+}
+
+/// Our error for one of the writer.
+fn refused(target: &Target, name: &str, error: parquet::errors::ParquetError) -> Error {
+    match error {
+        parquet::errors::ParquetError::External(inner) => {
+            match inner.downcast::<std::io::Error>() {
+                Ok(io) => unwritten(target, name, *io),
+                Err(other) => {
+                    Error::new(Kind::Storage, "cannot write rows of a join").with_cause(other)
+                }
+            }
+        }
+        e => Error::new(Kind::Unsupported, "a column cannot be stored in Parquet").with_cause(e),
+    }
 }
 
 fn unwritten(target: &Target, name: &str, error: std::io::Error) -> Error {

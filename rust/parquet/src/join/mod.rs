@@ -30,6 +30,7 @@ use plait_core::join::{self, Changes, Layout, Side, Table, View};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+pub use folder::write_batches;
 pub use options::{HowOption, JoinOptions, NullKeyOption};
 
 use self::manifest::Manifest;

@@ -1,0 +1,104 @@
+"""`plait join`: one step of a foreign-key join, its changes and its state as Parquet files."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import plait
+from plait import _native
+from plait.join import CHOICES
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """The grammar of the command."""
+    command.add_argument("--left", nargs="+", metavar="FILE", help="changes of the left table")
+    command.add_argument("--right", nargs="+", metavar="FILE", help="changes of the right table")
+    command.add_argument("--state", required=True, metavar="DIR", help="folder of the state")
+    command.add_argument("-o", "--out", metavar="FILE", help="where the changes go, as .parquet")
+    command.add_argument("--table", metavar="FILE", help="where the joined table goes, as .parquet")
+    for name, text in (
+        ("left_key", "columns that identify a left row, comma-separated"),
+        ("foreign_key", "columns of the left table that hold a right key"),
+        ("right_key", "columns that identify a right row"),
+    ):
+        flag = "--" + name.replace("_", "-")
+        command.add_argument(
+            flag, type=_listed, metavar="NAMES", help=f"{text}; default: as the state"
+        )
+    command.add_argument("--how", choices=CHOICES["how"], default="inner", help="(default: inner)")
+    command.add_argument("--columns", type=_columns, metavar="NAMES", help="columns, or NEW=OLD")
+    command.add_argument("--before", action="store_true", help="old values, too, as before.*")
+    command.add_argument(
+        "--on-null-key", choices=CHOICES["on_null_key"], default="error", help="(default: error)"
+    )
+    command.add_argument("--step", type=int, metavar="N", help="number of the step; default: next")
+    command.add_argument("--compact", action="store_true", help="merge the runs of the state")
+    command.add_argument("--memory-limit", default="512MB", metavar="SIZE", help="(default: 512MB)")
+    command.add_argument("--json", action="store_true", help="print as JSON")
+
+
+def run(
+    *,
+    left: list[str] | None,
+    right: list[str] | None,
+    state: str,
+    out: str | None,
+    table: str | None,
+    step: int | None,
+    compact: bool,
+    as_json: bool,
+    **options: Any,  # noqa: ANN401 - those of the join
+) -> None:
+    """Applies the step, writes what is asked for, and prints what was done."""
+    sides = {"left": _changes(left), "right": _changes(right)}
+    told: dict[str, int | None] = {}
+    with _open(state, sides, options) as join:
+        if left or right or step is not None:
+            changes = join.apply(**sides, step=step)
+            told["changes"] = (
+                sum(batch.num_rows for batch in changes)
+                if out is None
+                else _native.write_parquet(changes, out)
+            )
+            told["step"] = join.step
+        if compact:
+            join.compact()
+        if table is not None:
+            told["rows"] = _native.write_parquet(join.table(), table)
+        if as_json:
+            print(json.dumps(told, indent=2))
+            return
+        for name, value in told.items():
+            print(f"{name}: {value:,}" if name != "step" else f"step: {value}")
+        print(join.explain())
+
+
+def _open(
+    state: str, sides: Mapping[str, plait.Scan | None], options: dict[str, Any]
+) -> plait.ForeignKeyJoin:
+    keys = ("left_key", "foreign_key", "right_key")
+    if all(options[key] is None for key in keys):
+        return plait.ForeignKeyJoin.restore(state, memory_limit=options["memory_limit"])
+    for key in keys:
+        if options[key] is None:
+            flag = "--" + key.replace("_", "-")
+            hint = "give all three keys, or none to go on with the state"
+            raise plait.InvalidArgument.of(f"`{flag}` is missing", hint=hint)
+    left, right = (found and found.schema for found in sides.values())
+    return plait.ForeignKeyJoin(state=state, left_schema=left, right_schema=right, **options)
+
+
+def _changes(files: Iterable[str] | None) -> plait.Scan | None:
+    return plait.scan(list(files), missing="null") if files else None
+
+
+def _listed(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _columns(text: str) -> dict[str, str]:
+    pairs = (name.partition("=") for name in _listed(text))
+    return {new: old or new for new, _, old in pairs}
