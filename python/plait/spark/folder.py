@@ -37,7 +37,7 @@ def newest(root: str) -> dict[str, Any]:
 
 
 def counting(root: str) -> list[str]:
-    """Paths below `root` of the files that count, those of the manifest first."""
+    """Paths below `root` of the files that count, each where the file stood that it replaced."""
     manifest = newest(root)
     replaced = {entry["path"] for entry in manifest["replaced"]}
     plain = (

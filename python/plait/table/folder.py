@@ -38,7 +38,7 @@ class Folder:
 
     def survey(self, how: How) -> Found:
         """The groups that the policy finds."""
-        _refuse_tables(self.name)
+        _refuse_tables(self.name, self._storage_options)
         options = {
             "folder": self.name,
             "sort_by": sort_text(how.merge["sort_by"]),
