@@ -195,7 +195,7 @@ def run_one(job: dict) -> dict:
     found = plait.verify(files, against=job["sources"], sort_by=job["sort_by"], check=False)
     told["rows are the same"] = bool(found.against and found.against.equal)
     told["sorted and disjoint"] = not [p for p in found.problems if "differ" not in p]
-    told["problems"] = list(found.problems)
+    told["problems"] = len(found.problems)
     return told
 
 

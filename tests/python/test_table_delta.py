@@ -250,6 +250,14 @@ def test_committing_twice_is_committing_once(uri):
     assert rows(uri) == before and deltalake.DeltaTable(uri).version() == 3
 
 
+def test_a_table_may_be_named_by_a_url(uri):
+    for _ in range(2):
+        append(uri, [1, 2], "v")
+    before = rows(uri)
+    assert len(compact_delta(f"file://{uri}", sort_by="k", yes=True).groups) == 1
+    assert rows(uri) == before and len(deltalake.DeltaTable(uri).file_uris()) == 1
+
+
 def test_a_restored_table_is_compacted_again(uri):
     for _ in range(3):
         append(uri, [1, 2], "v")

@@ -150,6 +150,19 @@ def test_partitions_are_compacted_apart_and_by_choice(catalog):
         compact_iceberg(catalog, NAME, sort_by="k", where={"month": "5"})
 
 
+def test_files_of_one_partition_may_lie_in_many_folders(catalog):
+    # Layouts for object stores hash the names of files into folders.
+    table = create(catalog, properties={"write.object-storage.enabled": "true"})
+    for part in range(2):
+        for keys in ([1, 2], [8, 9]):
+            append(catalog, keys, f"of {part}")
+    assert len({file["file_path"].rpartition("/")[0] for file in files(catalog)}) == 4
+    before = rows(catalog)
+    report = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert len(report.groups) == 2 and rows(catalog) == before and len(files(catalog)) == 2
+    assert table.location() in files(catalog)[0]["file_path"]
+
+
 def test_renamed_dropped_and_added_columns_are_found_by_their_ids(catalog):
     from pyiceberg.types import LongType
 

@@ -8,6 +8,7 @@ Not here: surveys and commits (`plait.table`); the job (`plan`); an executor's p
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait._api import _settings
@@ -105,10 +106,10 @@ def compact(
     )
     table: Table
     if out is None:
-        table = Folder(_path(sources, "sources"), storage_options)
+        table = Folder(_absolute(_path(sources, "sources")), storage_options)
     else:
-        found = _paths(sources, "sources")
-        table = Into(found, _path(out, "out"), if_exists, storage_options)
+        found = [_absolute(path) for path in _paths(sources, "sources")]
+        table = Into(found, _absolute(_path(out, "out")), if_exists, storage_options)
     work = work_on(spark, share, verify=verify, storage_options=storage_options)
     return compact_table(table, options, yes=yes, work=work)
 
@@ -185,7 +186,7 @@ def compact_delta(
     )
     work = work_on(spark, share, verify=verify, storage_options=storage_options)
     settings = _settings(storage_options) or None
-    found = Delta(_path(table, "table"), settings, guard=bool(_flag(guard, "guard")))
+    found = Delta(_absolute(_path(table, "table")), settings, guard=bool(_flag(guard, "guard")))
     return compact_table(found, options, yes=yes, work=work)
 
 
@@ -262,3 +263,8 @@ def compact_iceberg(
     )
     work = work_on(spark, share, verify=verify, storage_options=storage_options)
     return compact_table(Iceberg(catalog, table), options, yes=yes, work=work)
+
+
+def _absolute(path: str) -> str:
+    """Executors have folders of their own to start from."""
+    return path if "://" in path else os.path.abspath(path)  # noqa: PTH100 - globs, too

@@ -58,7 +58,7 @@ class Delta:
 
     def __init__(self, uri: str, storage_options: dict[str, str] | None, *, guard: bool) -> None:
         """Takes the table; its log is read by `survey`."""
-        self.name = uri
+        self.name = uri.removeprefix("file://")
         self._storage_options = storage_options
         self._guard = guard
 

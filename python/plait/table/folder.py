@@ -88,11 +88,14 @@ class Into:
         self._sources = sources
         self._if_exists = if_exists
         self._storage_options = storage
+        self._is_committed = False
         if "://" not in out:
             LocalPath(out).mkdir(parents=True, exist_ok=True)
 
     def survey(self, how: How) -> Found:
         """All sources as one group, unless the folder has what it makes."""
+        if self._is_committed:
+            return Found(self._manifest()["number"])
         made = plan(self._sources, **how.merge)
         token = made.to_dict()["task"]
         manifest = self._manifest()
@@ -112,12 +115,10 @@ class Into:
 
     def commit(self, change: Change) -> Outcome:
         """Puts a manifest that names the outputs."""
-        made = [output.path for output in change.added]
-        manifest = self._manifest()
-        if _below(self.name, made) <= _names(manifest):
-            return Committed(manifest["number"])
-        options = {"folder": self.name, "add": made}
+        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
+        options = {"folder": self.name, "add": added}
         done = _call(_native.commit, options, self._storage_options, None)
+        self._is_committed = True
         return Committed(done["manifest"]["number"])
 
     def _manifest(self) -> dict[str, Any]:

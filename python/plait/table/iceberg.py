@@ -89,8 +89,10 @@ class Iceberg:
         table = self._load()
         tasks = {task.file.file_path: task for task in table.scan().plan_files()}
         replaced = [tasks.get(path) for path in change.replaced]
-        base = next(iter(change.replaced)).rpartition("/")[0]
-        added = [f"{base}/{output.path.rpartition('/')[2]}" for output in change.added]
+        # Named as the files of the table are, by whichever form of URL.
+        first = change.replaced[0]
+        scheme = first.removesuffix(_path(first))
+        added = [scheme + output.path for output in change.added]
         snapshot = table.current_snapshot()
         if all(path in tasks for path in added) and not any(replaced):
             return Committed(snapshot.snapshot_id if snapshot else 0)
@@ -199,7 +201,8 @@ def _text(value: object) -> str:
 
 
 def _path(location: str) -> str:
-    return location.removeprefix("file://")
+    """Where the engine finds a file: `file:///a` and `file:/a` are `/a`."""
+    return location.removeprefix("file://").removeprefix("file:")
 
 
 def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
