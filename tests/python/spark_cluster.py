@@ -264,6 +264,7 @@ def all_full(spark, root: Path) -> dict:
 
 def main() -> None:
     root, cases = Path(sys.argv[1]), json.loads(sys.argv[2])
+    os.environ["SPARK_WORKER_DIR"] = str(root / "work")
     spark = start()
     try:
         # Workers start with the first job.
