@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import subprocess
+import sys
 import threading
 
 import pyarrow as pa
@@ -293,3 +295,75 @@ def test_a_replayed_micro_batch_adds_nothing(plaited, tmp_path):
     assert [row.k for row in load(plaited, out).collect()] == list(range(300))
     records = sorted(out.glob("_plait/batches/*/*.json"))
     assert [len(json.loads(path.read_text())["files"]) for path in records] == [1, 1, 1]
+
+
+KILLS = """
+import os, signal, sys
+from pathlib import Path
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from plait import spark as ps
+
+home = Path(sys.argv[1])
+spark = (
+    SparkSession.builder.master("local-cluster[2,1,700]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .config("spark.driver.memory", "1g")
+    .config("spark.executor.memory", "600m")
+    .config("spark.executor.pyspark.memory", "2g")
+    .config("spark.local.dir", str(home / "spark"))
+    .config("spark.log.level", "OFF")
+    .getOrCreate()
+)
+ps.register(spark)
+
+def killing(victim):
+    # Kills its own worker, or its own executor, once, after some batches.
+    def run(batches):
+        for i, batch in enumerate(batches):
+            mark = home / f"killed-{victim}"
+            if i == 2 and TaskContext.get().partitionId() == 1 and not mark.exists():
+                mark.touch()
+                fields = Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()
+                executor = int(fields[1])
+                os.kill(os.getpid() if victim.endswith("worker") else executor, signal.SIGKILL)
+            yield batch
+    return run
+
+rows = spark.range(0, 120_000, 1, 3).selectExpr("id k", "id * 2 v")
+for victim in ("write-executor",):
+    dying = rows.mapInArrow(killing(victim), rows.schema)
+    dying.write.format("plait").option("sort_by", "k").mode("append").save(str(home / "t"))
+    found = spark.read.format("plait").option("part_rows", 40_000).load(str(home / "t"))
+    assert found.count() == 120_000, victim
+    assert (home / f"killed-{victim}").exists(), victim
+for victim in ("read-worker",):
+    dying = found.mapInArrow(killing(victim), found.schema)
+    got = dying.selectExpr("count(*)", "sum(k)", "sum(v)", "count(distinct k)").collect()[0]
+    total = 120_000 * 119_999 // 2
+    assert tuple(got) == (120_000, total, 2 * total, 120_000), victim
+    assert (home / f"killed-{victim}").exists(), victim
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_killed_workers_and_executors_lose_nothing_and_double_nothing(tmp_path):
+    script = tmp_path / "kills.py"
+    script.write_text(KILLS)
+    environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=400,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    # What a dead attempt left behind counts for nobody, and is swept.
+    assert len(folder.counting(str(tmp_path / "t"))) == 3
+    plait.expire(tmp_path / "t", retention=0, yes=True)
+    assert len(files(tmp_path / "t")) == 3
