@@ -8,13 +8,14 @@ Not here: what a worker does with it.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from pyspark import TaskContext
 
 from plait.sizes import Size, parse_size
 
-# A worker's own code, PyArrow and Spark's buffers take about this much before a row is read.
-_WORKER_BYTES = 200 << 20
+# What a worker maps before it reads a row, where the system does not tell.
+_WORKER_BYTES = 1_500 << 20
 _LIMIT_BYTES = 256 << 20
 _LIMIT_BYTES_MIN = 32 << 20
 
@@ -29,8 +30,8 @@ def memory_limit(asked: Size | None = None) -> int:
     """Bytes that batches may take in this worker.
 
     Args:
-        asked: What the user asked for, if anything. By default half of what is left of
-            `spark.executor.pyspark.memory`, 256 MiB where Spark sets no limit.
+        asked: What the user asked for, if anything. By default half of what this worker has left
+            of `spark.executor.pyspark.memory`, 256 MiB where Spark sets no limit.
 
     Example:
         >>> memory_limit("64MB")
@@ -42,4 +43,13 @@ def memory_limit(asked: Size | None = None) -> int:
     told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
     if not told.isdecimal():
         return _LIMIT_BYTES
-    return max((int(told) * (1 << 20) - _WORKER_BYTES) // 2, _LIMIT_BYTES_MIN)
+    return max((int(told) * (1 << 20) - _mapped()) // 2, _LIMIT_BYTES_MIN)
+
+
+def _mapped() -> int:
+    """Bytes of address space in use, which is what Spark limits."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    except (OSError, ValueError):  # not Linux, where Spark sets no limit either
+        return _WORKER_BYTES
+    return pages * os.sysconf("SC_PAGE_SIZE")
