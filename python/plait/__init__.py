@@ -50,6 +50,7 @@ from plait.plan import Plan, PlanSource, Task, execute_task, plan
 from plait.prune import prune
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 from plait.scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
+from plait.staged import StagedLeft, StagedRight
 
 __version__ = _version()
 
@@ -98,6 +99,8 @@ __all__ = [
     "SourceFailed",
     "SourceNotFound",
     "SplitInsideNonStruct",
+    "StagedLeft",
+    "StagedRight",
     "StorageError",
     "Stream",
     "Task",

@@ -116,9 +116,9 @@ def test_a_snapshot_is_what_it_was(tmp_path, in_folder):
 
 
 def test_state_larger_than_the_limit_lies_in_a_folder_and_not_in_memory(tmp_path):
-    count, limit = 60_000, 6_000_000
+    count, limit = 60_000, 32_000_000
     left = pa.table(
-        {"id": range(count), "fk": [i % 500 for i in range(count)], "v": ["x" * 60] * count}
+        {"id": range(count), "fk": [i % 500 for i in range(count)], "v": ["x" * 600] * count}
     )
     right = pa.table({"key": range(500), "w": range(500)})
     with pytest.raises(plait.MemoryLimitExceeded, match="state="):

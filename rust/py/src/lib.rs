@@ -28,6 +28,7 @@ mod merge_streams;
 mod overlay;
 mod panics;
 mod scan;
+mod staged;
 mod stream;
 
 /// The engine, for the package `plait` only.
@@ -219,6 +220,8 @@ mod _native {
     use crate::join::PyJoin;
     #[pymodule_export]
     use crate::scan::PyScan;
+    #[pymodule_export]
+    use crate::staged::{PyStagedLeft, PyStagedRight};
     #[pymodule_export]
     use crate::stream::{PyBatch, PySchema, PyStream};
 

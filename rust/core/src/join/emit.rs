@@ -125,7 +125,13 @@ fn equal(layout: &Layout, before: &Pairs, after: &Pairs) -> Result<BooleanBuffer
     if equal.is_empty() {
         return Ok(equal);
     }
-    for column in layout.columns.iter().filter(|column| !column.is_key) {
+    // Cheap columns first: where all rows differ by one already, the others are not looked at.
+    let mut columns: Vec<_> = layout.columns.iter().filter(|column| !column.is_key).collect();
+    columns.sort_by_key(|column| column.field.data_type().primitive_width().unwrap_or(usize::MAX));
+    for column in columns {
+        if equal.count_set_bits() == 0 {
+            break;
+        }
         let place = layout.first(column.side) + column.place;
         let ty = column.field.data_type();
         let old = before.side(column.side).column(place, ty)?;

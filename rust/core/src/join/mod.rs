@@ -30,10 +30,9 @@ mod picked;
 mod range;
 mod same;
 mod spec;
+mod staged;
 mod step;
 mod table;
-#[cfg(test)]
-mod tests;
 
 pub use block::{Block, DELETED, FOREIGN_KEY, KEY, SEQUENCE, schema_of};
 pub use changes::Changes;
@@ -42,5 +41,6 @@ pub use find::{MemoryRun, StateRun, View};
 pub use fold::Folded;
 pub use layout::{Layout, OPERATION, Side};
 pub use spec::{How, NullKeys, Spec};
+pub use staged::{Instruction, StagedLeft, StagedRight};
 pub use step::{Step, Tables, fold, step};
 pub use table::Table;

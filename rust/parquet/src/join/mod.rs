@@ -243,7 +243,8 @@ impl Join {
         let mut counts = self.counts.clone();
         let mut fold = |side, reader: Option<Reader>| -> Result<_> {
             let Some(reader) = reader else { return Ok(None) };
-            let batch = whole(reader, context)?;
+            let batch = whole(reader)?;
+            context.check_cancelled()?;
             let folded = join::fold(&layout, side, &batch)?;
             match side {
                 Side::Left => counts.left_changes += folded.given,
@@ -360,11 +361,13 @@ fn without_operation(schema: &Schema) -> SchemaRef {
 }
 
 /// All rows of a reader as one batch.
-fn whole(reader: Reader, context: &Context) -> Result<RecordBatch> {
+///
+/// # Errors
+/// What the reader gives; [`Kind::SchemaDrift`] when its batches differ.
+pub fn whole(reader: Reader) -> Result<RecordBatch> {
     let schema = reader.schema();
     let mut batches = Vec::new();
     for batch in reader {
-        context.check_cancelled()?;
         let batch = batch.map_err(Error::from_arrow)?;
         if !same_columns(&batch.schema(), &schema) {
             return Err(Error::new(

@@ -29,6 +29,10 @@ use crate::context::Context;
 const CACHE_SHARE: u64 = 2;
 /// Of the limit, one part in so many is for merging runs.
 const MERGE_SHARE: u64 = 4;
+/// Merging runs takes so much in any case.
+const MERGE_BYTES_MIN: u64 = 16_000_000;
+/// With less, cache and merges do not fit.
+const FOLDER_BYTES_MIN: u64 = 2 * MERGE_BYTES_MIN;
 
 /// Files of the three tables, oldest first.
 type FileTables = [Vec<Arc<FileRun>>; 3];
@@ -62,6 +66,12 @@ impl State {
         let memory_limit = options.memory_limit;
         let disk = match &options.state {
             None => None,
+            Some(_) if memory_limit < FOLDER_BYTES_MIN => {
+                let what = "`memory_limit` is too small for a state in a folder";
+                return Err(Error::new(Kind::InvalidArgument, what)
+                    .with_got(format!("{memory_limit} bytes"))
+                    .with_hint("give at least 32 MB"));
+            }
             Some(location) => {
                 let cache = usize::try_from(memory_limit / CACHE_SHARE).unwrap_or(usize::MAX);
                 let (folder, found) = Folder::open(location, cache, context)?;
@@ -175,7 +185,7 @@ impl State {
             Some(disk) => {
                 let files = &mut next.files[kind as usize];
                 let old = files.get(range.clone()).unwrap_or_default();
-                let limit = self.memory_limit / MERGE_SHARE;
+                let limit = (self.memory_limit / MERGE_SHARE).max(MERGE_BYTES_MIN);
                 let number = disk.number + 1;
                 let made = disk.folder.merge(
                     kind.name(),

@@ -1,0 +1,319 @@
+//! Every order in which messages can come, for all burst cases and for small histories: the table is
+//! the full join in the end, and no change contradicts the table it is applied to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
+use arrow_schema::{DataType, Field, Schema};
+use serde_json::Value;
+
+use super::{StagedLeft, StagedRight};
+use crate::join::{How, Layout, NullKeys, Spec};
+
+const CASES: &str = include_str!("../../../../../tests/cases/join.json");
+
+/// Foreign key and payload, or a delete.
+type LeftRow = Option<(Option<String>, String)>;
+/// Foreign key, payload, right value.
+type Joined = (Option<String>, Option<String>, Option<String>);
+
+#[derive(Clone, Debug)]
+enum Event {
+    Left(String, LeftRow),
+    Right(String, Option<String>),
+}
+
+fn layout(how: How) -> Arc<Layout> {
+    let text = |name: &str| Field::new(name, DataType::Utf8, true);
+    let spec = Spec {
+        left_key: vec!["id".into()],
+        foreign_key: vec!["fk".into()],
+        is_computed: false,
+        right_key: vec!["key".into()],
+        how,
+        on_null_key: NullKeys::Error,
+        columns: None,
+        before: false,
+    };
+    let left = Schema::new(vec![text("id"), text("fk"), text("payload")]);
+    let right = Schema::new(vec![text("key"), text("value")]);
+    Arc::new(Layout::try_new(spec, &left, &right).unwrap())
+}
+
+fn batch(columns: &[(&str, Option<String>)]) -> RecordBatch {
+    let field = |(name, _): &(&str, Option<String>)| Field::new(*name, DataType::Utf8, true);
+    let array = |(_, value): &(&str, Option<String>)| -> ArrayRef {
+        Arc::new(StringArray::from(vec![value.clone()]))
+    };
+    let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
+    RecordBatch::try_new(Arc::new(schema), columns.iter().map(array).collect()).unwrap()
+}
+
+fn op(is_delete: bool) -> (&'static str, Option<String>) {
+    ("_op", Some(if is_delete { "delete" } else { "upsert" }.to_owned()))
+}
+
+/// Everything at one moment.
+#[derive(Clone)]
+struct World {
+    left: StagedLeft,
+    right: StagedRight,
+    left_events: Vec<Event>,
+    right_events: Vec<Event>,
+    /// Messages on their way, one row each.
+    subscriptions: Vec<RecordBatch>,
+    responses: Vec<RecordBatch>,
+    table: BTreeMap<String, Joined>,
+}
+
+fn one_by_one(batch: &RecordBatch) -> impl Iterator<Item = RecordBatch> + '_ {
+    (0..batch.num_rows()).map(|row| batch.slice(row, 1))
+}
+
+impl World {
+    fn new(how: How, events: &[Event]) -> Self {
+        let layout = layout(how);
+        let is_left = |event: &&Event| matches!(event, Event::Left(..));
+        Self {
+            left: StagedLeft::try_new(Arc::clone(&layout)).unwrap(),
+            right: StagedRight::try_new(layout).unwrap(),
+            left_events: events.iter().filter(is_left).rev().cloned().collect(),
+            right_events: events.iter().filter(|e| !is_left(e)).rev().cloned().collect(),
+            subscriptions: Vec::new(),
+            responses: Vec::new(),
+            table: BTreeMap::new(),
+        }
+    }
+
+    /// How many things could come next.
+    fn choices(&self) -> usize {
+        usize::from(!self.left_events.is_empty())
+            + usize::from(!self.right_events.is_empty())
+            + self.subscriptions.len()
+            + self.responses.len()
+    }
+
+    /// Lets the thing with this number happen.
+    fn choose(&mut self, mut number: usize) {
+        if !self.left_events.is_empty() {
+            if number == 0 {
+                let Some(Event::Left(key, row)) = self.left_events.pop() else { unreachable!() };
+                let (fk, payload) = row.clone().map_or((None, None), |(fk, p)| (fk, Some(p)));
+                let change = batch(&[
+                    op(row.is_none()),
+                    ("id", Some(key)),
+                    ("fk", fk),
+                    ("payload", payload),
+                ]);
+                let sent = self.left.send(&change).unwrap();
+                self.subscriptions.extend(one_by_one(&sent));
+                return;
+            }
+            number -= 1;
+        }
+        if !self.right_events.is_empty() {
+            if number == 0 {
+                let Some(Event::Right(key, value)) = self.right_events.pop() else {
+                    unreachable!()
+                };
+                let change = batch(&[op(value.is_none()), ("key", Some(key)), ("value", value)]);
+                let told = self.right.apply(&change).unwrap();
+                self.responses.extend(one_by_one(&told));
+                return;
+            }
+            number -= 1;
+        }
+        if number < self.subscriptions.len() {
+            let message = self.subscriptions.remove(number);
+            let told = self.right.receive(&message).unwrap();
+            self.responses.extend(one_by_one(&told));
+            return;
+        }
+        let message = self.responses.remove(number - self.subscriptions.len());
+        if let Some(changes) = self.left.resolve(&message).unwrap() {
+            self.apply(&changes);
+        }
+    }
+
+    /// Applies changes to the table; each must fit it, and change it.
+    fn apply(&mut self, changes: &RecordBatch) {
+        let column = |name: &str| changes.column_by_name(name).unwrap().as_string::<i32>().clone();
+        let cell =
+            |array: &StringArray, row| array.is_valid(row).then(|| array.value(row).to_owned());
+        let (ops, keys) = (column("_op"), column("id"));
+        let (fk, payload, value) = (column("fk"), column("payload"), column("value"));
+        for row in 0..changes.num_rows() {
+            let key = keys.value(row).to_owned();
+            let new = (cell(&fk, row), cell(&payload, row), cell(&value, row));
+            match ops.value(row) {
+                "insert" => assert!(self.table.insert(key, new).is_none()),
+                "update" => assert_ne!(self.table.insert(key, new.clone()), Some(new)),
+                "delete" => assert!(self.table.remove(&key).is_some()),
+                other => panic!("{other}"),
+            }
+        }
+    }
+
+    /// The same for moments from which the same may follow.
+    fn fingerprint(&self) -> String {
+        let mut messages: Vec<String> = self
+            .subscriptions
+            .iter()
+            .chain(&self.responses)
+            .map(|message| format!("{:?}", message.columns()))
+            .collect();
+        messages.sort();
+        format!(
+            "{} {} {messages:?} {} {} {:?}",
+            self.left_events.len(),
+            self.right_events.len(),
+            self.left.dump(),
+            self.right.dump(),
+            self.table
+        )
+    }
+}
+
+/// The full join of what the events leave.
+fn full_join(how: How, events: &[Event]) -> BTreeMap<String, Joined> {
+    let (mut left, mut right) = (BTreeMap::new(), BTreeMap::new());
+    for event in events {
+        match event {
+            Event::Left(key, Some(row)) => drop(left.insert(key.clone(), row.clone())),
+            Event::Left(key, None) => drop(left.remove(key)),
+            Event::Right(key, Some(value)) => drop(right.insert(key.clone(), value.clone())),
+            Event::Right(key, None) => drop(right.remove(key)),
+        }
+    }
+    let joined = left.into_iter().filter_map(|(key, (fk, payload))| {
+        let value = fk.as_ref().and_then(|fk| right.get(fk).cloned());
+        (how == How::Left || value.is_some()).then_some((key, (fk, Some(payload), value)))
+    });
+    joined.collect()
+}
+
+/// Goes through every order; gives how many different moments there were.
+fn explore(how: How, events: &[Event], name: &str) -> usize {
+    let expected = full_join(how, events);
+    let (mut seen, mut open) = (BTreeSet::new(), vec![World::new(how, events)]);
+    while let Some(world) = open.pop() {
+        if !seen.insert(world.fingerprint()) {
+            continue;
+        }
+        if world.choices() == 0 {
+            assert_eq!(world.table, expected, "{name}");
+        }
+        for number in 0..world.choices() {
+            let mut next = world.clone();
+            next.choose(number);
+            open.push(next);
+        }
+    }
+    seen.len()
+}
+
+fn cases() -> Vec<(String, How, bool, Vec<Event>)> {
+    let whole: Value = serde_json::from_str(CASES).unwrap();
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let event = |event: &Value| {
+        let (key, value) = (text(&event["key"]).unwrap(), &event["value"]);
+        if event["side"] == "right" {
+            return Event::Right(key, text(value));
+        }
+        let row = |value: &Value| (text(&value["fk"]), text(&value["payload"]).unwrap());
+        Event::Left(key, (!value.is_null()).then(|| row(value)))
+    };
+    let case = |case: &Value| {
+        let how = if case["join"] == "left" { How::Left } else { How::Inner };
+        let events = case["events"].as_array().unwrap().iter().map(event).collect();
+        (text(&case["name"]).unwrap(), how, case["mode"] == "burst", events)
+    };
+    whole["cases"].as_array().unwrap().iter().map(case).collect()
+}
+
+#[test]
+fn every_order_of_the_messages_of_a_burst_ends_in_the_join() {
+    let mut moments = 0;
+    for (name, how, is_burst, events) in cases() {
+        if is_burst {
+            moments += explore(how, &events, &name);
+        }
+    }
+    assert!(moments > 1_000, "only {moments} moments");
+}
+
+#[test]
+fn every_order_of_the_messages_of_short_cases_ends_in_the_join() {
+    for (name, how, is_burst, events) in cases() {
+        if !is_burst && events.len() <= 4 {
+            explore(how, &events, &name);
+        }
+    }
+}
+
+/// Numbers that look random, the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % sides as u64).unwrap()
+    }
+}
+
+fn history(dice: &mut Dice, len: usize) -> Vec<Event> {
+    let event = |dice: &mut Dice| {
+        if dice.roll(3) == 0 {
+            let value = (dice.roll(3) > 0).then(|| format!("v{}", dice.roll(2)));
+            return Event::Right(format!("f{}", dice.roll(2)), value);
+        }
+        let fk = (dice.roll(5) > 0).then(|| format!("f{}", dice.roll(2)));
+        let row = (dice.roll(4) > 0).then(|| (fk, format!("p{}", dice.roll(2))));
+        Event::Left(format!("k{}", dice.roll(2)), row)
+    };
+    (0..len).map(|_| event(dice)).collect()
+}
+
+#[test]
+fn every_order_of_small_random_histories_ends_in_the_join() {
+    let histories = if std::env::var("CI").is_ok() { 120 } else { 12 };
+    for seed in 1..=histories {
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        let events = history(&mut dice, 4);
+        for how in [How::Inner, How::Left] {
+            explore(how, &events, &format!("seed {seed}: {events:?}"));
+        }
+    }
+}
+
+#[test]
+fn random_orders_of_long_histories_end_in_the_join() {
+    let histories = if std::env::var("CI").is_ok() { 3_000 } else { 150 };
+    for seed in 1..=histories {
+        let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
+        let events = history(&mut dice, 25);
+        let how = if dice.roll(2) == 0 { How::Inner } else { How::Left };
+        let mut world = World::new(how, &events);
+        while world.choices() > 0 {
+            let number = dice.roll(world.choices());
+            world.choose(number);
+        }
+        assert_eq!(world.table, full_join(how, &events), "seed {seed}: {events:?}");
+    }
+}
+
+#[test]
+fn a_row_has_the_same_hash_everywhere() {
+    let hash = super::messages::row_hashes(
+        &[Arc::new(Field::new("a", DataType::Utf8, true))],
+        &[Arc::new(StringArray::from(vec![Some("a"), None]))],
+    )
+    .unwrap();
+    let hex = |hash: &[u8; 16]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    assert_ne!(hash[0], hash[1]);
+    assert_eq!(hex(&hash[1]).len(), 32);
+}
