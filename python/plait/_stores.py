@@ -12,6 +12,7 @@ import itertools
 import os
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 from plait.errors import InvalidArgument
 
@@ -50,7 +51,7 @@ def reach(store: Any) -> Reached:  # noqa: ANN401 - a class of a library that ma
             prefix = "".join(
                 f"{part}/" for part in (found[0], str(store.prefix or "").strip("/")) if part
             )
-            return f"{scheme}://{prefix}", {**options, **config}, None
+            return f"{scheme}://{quote(prefix)}", {**options, **config}, None
     return "", {}, _Obstore(store)
 
 
@@ -267,4 +268,6 @@ def named(prefix: str, path: str) -> str:
         return path
     if ".." in path.split("/"):
         raise InvalidArgument.of("a name in a store cannot have `..`", got=f"`{path}`")
-    return prefix + path.lstrip("/")
+    name = path.lstrip("/")
+    # Names are no URLs: `?`, `#` and `%` are letters of them. `*` is a glob in both.
+    return prefix + (quote(name, safe="/*") if "://" in prefix else name)

@@ -139,13 +139,16 @@ class ExpireReport(_PrintedReport):
         dry_run: Whether nothing was done.
         replaced: Files that were replaced long enough ago.
         orphans: Files that a compaction made and never committed.
-        bytes: Their bytes.
+        kept: Files that were written later under the name of one that was replaced: they stay, and
+            count from now on.
+        bytes: Bytes of what was removed.
     """
 
     folder: str
     dry_run: bool
     replaced: tuple[str, ...]
     orphans: tuple[str, ...]
+    kept: tuple[str, ...]
     bytes: int
 
     def _page(self) -> Page:
@@ -153,7 +156,10 @@ class ExpireReport(_PrintedReport):
         return Page(
             title=f"{self.folder}: {did} {_files(len(self.replaced))} that were replaced and "
             f"{_files(len(self.orphans))} that never counted, {human_bytes(self.bytes)}",
-            remarks=("nothing was done; pass yes=True, or --yes",) if self.dry_run else (),
+            remarks=(
+                *(f"kept: {path} was written again, and counts" for path in self.kept),
+                *(("nothing was done; pass yes=True, or --yes",) if self.dry_run else ()),
+            ),
         )
 
 
@@ -350,8 +356,9 @@ def _merge_group(
 ) -> CompactedGroup | None:
     """Merges a group and commits; `None` if others have replaced a file of it."""
     files = [scope["files"][i] for i in group["files"]]
+    gone = [{"name": file["name"], "footer": file["footer"]} for file in files]
     described, store = _described(scope, group), merge["storage_options"]
-    change: dict[str, Any] = {"folder": root, "replace": [file["name"] for file in files]}
+    change: dict[str, Any] = {"folder": root, "replace": gone}
     try:
         made = plan(
             described.sources,
@@ -415,7 +422,12 @@ def expire(
     }
     done = _call(_native.expire, options, store, None)
     return ExpireReport(
-        root, not yes, tuple(done["replaced"]), tuple(done["orphans"]), done["bytes"]
+        folder=root,
+        dry_run=not yes,
+        replaced=tuple(done["replaced"]),
+        orphans=tuple(done["orphans"]),
+        kept=tuple(done["kept"]),
+        bytes=done["bytes"],
     )
 
 

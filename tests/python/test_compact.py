@@ -17,6 +17,8 @@ import pytest
 import plait
 from plait.cli import main
 
+pytestmark = pytest.mark.local  # tests of folders, of examples, of what one call tells
+
 COMPACT = Path(__file__).with_name("compact_staged.py")
 
 

@@ -13,6 +13,8 @@ import pytest
 import plait
 from plait.cli import main
 
+pytestmark = pytest.mark.local  # tests of folders, of examples, of what one call tells
+
 RUNS = 12
 SEEDS = range(120 if os.environ.get("CI") else 24)
 SCHEMA = pa.schema(

@@ -27,8 +27,12 @@ import pytest
 
 import plait
 
-# PyIceberg leaves its catalog's connections open.
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
+pytestmark = [
+    # Tests of folders, of examples, of what one call tells.
+    pytest.mark.local,
+    # PyIceberg leaves its catalog's connections open.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]

@@ -13,6 +13,8 @@ import pytest
 
 import plait
 
+pytestmark = pytest.mark.local  # tests of folders, of examples, of what one call tells
+
 
 @pytest.fixture
 def run(tmp_path):

@@ -23,6 +23,7 @@ from typing import Any
 from plait import _native
 from plait._api import _call
 from plait.errors import SourceNotFound, StorageError
+from plait.plan import plan
 
 FOLDER = "_plait"
 FILES = f"{FOLDER}/files"
@@ -124,13 +125,22 @@ def publish_batch(root: str, query: str, batch: int, add: Sequence[str]) -> tupl
         change = {
             "folder": root,
             "add": _located(root, decided["files"]),
-            "replace": [decided["token"]],
+            "replace": [{"name": decided["token"]}],
             "forget": tokens,
         }
         # Not committed: another driver just did, with the same files.
         _call(_native.commit, change, None, None)
     Path(root, decided["token"]).unlink(missing_ok=True)
     return tuple(sorted(set(add) - set(decided["files"])))
+
+
+def _known(root: str, names: Sequence[str]) -> list[dict[str, str]]:
+    """Files with what they are known by: a later one of the same name is another file."""
+    if not names:
+        return []
+    sources = plan(_located(root, names), sort_by=[]).to_dict()["sources"]
+    footers = [source["footer"] for source in sources]
+    return [{"name": n, "footer": footer} for n, footer in zip(names, footers, strict=True)]
 
 
 def _located(root: str, names: Sequence[str]) -> list[str]:

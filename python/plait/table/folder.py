@@ -35,6 +35,7 @@ class Folder:
         """Takes the folder; it is looked at by `survey`."""
         self.name = root
         self._storage_options = storage_options
+        self._footers: dict[str, str] = {}
 
     def survey(self, how: How) -> Found:
         """The groups that the policy finds."""
@@ -57,6 +58,7 @@ class Folder:
 
     def _group(self, scope: dict[str, Any], group: dict[str, Any], how: How) -> Group:
         known = [scope["files"][i] for i in group["files"]]
+        self._footers |= {file["name"]: file["footer"] for file in known}
         files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in known)
         out = "/".join(part for part in (self.name.rstrip("/"), _MADE, scope["folder"]) if part)
         merge = {**how.merge, "sort_by": scope["sort_by"] or []}
@@ -66,13 +68,14 @@ class Folder:
     def commit(self, change: Change) -> Outcome:
         """Puts a manifest, unless a replaced file counts no more."""
         made = [output.path for output in change.added]
-        options = {"folder": self.name, "add": made, "replace": list(change.replaced)}
+        gone = [{"name": n, "footer": self._footers.get(n, "")} for n in change.replaced]
+        options = {"folder": self.name, "add": made, "replace": gone}
         done = _call(_native.commit, options, self._storage_options, None)
         manifest = done["manifest"]
         if done["committed"]:
             return Committed(manifest["number"])
-        gone = {replaced["path"] for replaced in manifest["replaced"]}
-        if _below(self.name, made) <= _names(manifest) and gone.issuperset(change.replaced):
+        left = {replaced["path"] for replaced in manifest["replaced"]}
+        if _below(self.name, made) <= _names(manifest) and left.issuperset(change.replaced):
             return Committed(manifest["number"])
         return Conflicted("files of the group were replaced or removed")
 

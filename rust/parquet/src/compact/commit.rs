@@ -42,7 +42,7 @@ pub struct CommitOptions {
     /// Where files are that count from now on.
     pub add: Vec<String>,
     /// Files that count no more, by their path below the root; all of them must count now.
-    pub replace: Vec<String>,
+    pub replace: Vec<Gone>,
     /// Files that were replaced and removed, by their path below the root: they are forgotten.
     pub forget: Vec<String>,
     /// Whether only to tell if the files to replace count.
@@ -53,6 +53,17 @@ pub struct CommitOptions {
     pub memory_limit: Option<u64>,
     /// Settings of object stores.
     pub storage_options: BTreeMap<String, String>,
+}
+
+/// A file that is to count no more.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gone {
+    /// Its path below the root.
+    pub name: String,
+    /// SHA-256 of its footer; empty if it is known by its name alone.
+    #[serde(default)]
+    pub footer: String,
 }
 
 /// How a commit ended.
@@ -91,8 +102,8 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
         context.check_cancelled()?;
         let mut manifest = Manifest::newest(&root)?;
         let mut is_counting = true;
-        for name in &options.replace {
-            is_counting = is_counting && counts(&root, &manifest, name)?;
+        for gone in &options.replace {
+            is_counting = is_counting && counts(&root, &manifest, &gone.name)?;
         }
         let is_empty = add.is_empty() && options.replace.is_empty();
         if options.check || is_empty || !is_counting {
@@ -137,10 +148,10 @@ fn counts(root: &Root, manifest: &Manifest, name: &str) -> Result<bool> {
     Ok(!is_replaced && root.look(name)?.is_some())
 }
 
-fn change(manifest: &mut Manifest, add: &[String], replace: &[String], since: f64) {
-    let places = replace.iter().map(|name| manifest.place_of(name));
+fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64) {
+    let places = replace.iter().map(|gone| manifest.place_of(&gone.name));
     let last = places.max_by(|a, b| place_order(a, b)).map(str::to_owned);
-    let gone: BTreeSet<&String> = replace.iter().collect();
+    let gone: BTreeSet<&String> = replace.iter().map(|gone| &gone.name).collect();
     manifest.files.retain(|made| !gone.contains(&made.path));
     let made = |name: &String| Made {
         path: name.clone(),
@@ -150,8 +161,11 @@ fn change(manifest: &mut Manifest, add: &[String], replace: &[String], since: f6
     let fresh = add.iter().filter(|name| !manifest.files.iter().any(|made| made.path == **name));
     let fresh: Vec<Made> = fresh.map(made).collect();
     manifest.files.extend(fresh);
-    let replaced = replace.iter().map(|path| Replaced { path: path.clone(), since });
-    manifest.replaced.extend(replaced);
+    manifest.replaced.extend(replace.iter().map(|Gone { name, footer }| Replaced {
+        path: name.clone(),
+        since,
+        footer: footer.clone(),
+    }));
     // Made again with the same bytes and under the same name: it counts, and must not be removed.
     manifest.replaced.retain(|replaced| !add.contains(&replaced.path));
 }
@@ -232,9 +246,13 @@ mod tests {
     fn what_is_made_stands_where_the_last_of_its_sources_stood() {
         let mut manifest = Manifest::none();
         let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
-        change(&mut manifest, &names(&["_plait/files/x"]), &names(&["b", "a"]), 1.0);
+        let gone = |names: &[&str]| {
+            let gone = |name: &&str| Gone { name: (*name).to_owned(), footer: String::new() };
+            names.iter().map(gone).collect::<Vec<_>>()
+        };
+        change(&mut manifest, &names(&["_plait/files/x"]), &gone(&["b", "a"]), 1.0);
         assert_eq!(manifest.place_of("_plait/files/x"), "b");
-        let replace = names(&["_plait/files/x", "a-"]);
+        let replace = gone(&["_plait/files/x", "a-"]);
         change(&mut manifest, &names(&["_plait/files/y"]), &replace, 2.0);
         assert_eq!(manifest.place_of("_plait/files/y"), "b");
         assert_eq!((manifest.files.len(), manifest.replaced.len()), (1, 4));

@@ -2,19 +2,23 @@
 //!
 //! # Invariants
 //! Files are removed first and forgotten then: a manifest that forgot files which are still there
-//! would bring them back. A file that counts is never removed.
+//! would bring them back. A file that counts is never removed, nor one that is not the one which
+//! was replaced.
 //!
 //! # Cost
-//! A request a file, and a list of `_plait/files`.
+//! The footer of every file and a request to remove it, and a list of `_plait/files`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
-use plait_core::Result;
+use plait_core::run::SourceId;
+use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::commit::Writer;
+use super::survey::footer_text;
 use crate::context::Context;
+use crate::files::open_source;
 use crate::store::Stores;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Manifest};
@@ -42,7 +46,10 @@ pub struct Expired {
     pub replaced: Vec<String>,
     /// Files that a compaction made and never committed.
     pub orphans: Vec<String>,
-    /// Their bytes.
+    /// Files that were written under the name of one that was replaced, and so are others: they
+    /// stay, and count from now on.
+    pub kept: Vec<String>,
+    /// Bytes of what was removed.
     pub bytes: u64,
 }
 
@@ -78,8 +85,23 @@ pub fn expire_in(options: &ExpireOptions, stores: &Stores, context: &Context) ->
         }
     }
     for replaced in manifest.replaced.iter().filter(|replaced| replaced.since <= before) {
-        done.bytes += root.look(&replaced.path)?.map_or(0, |found| found.bytes);
-        done.replaced.push(replaced.path.clone());
+        context.check_cancelled()?;
+        if replaced.footer.is_empty() {
+            done.bytes += root.look(&replaced.path)?.map_or(0, |found| found.bytes);
+            done.replaced.push(replaced.path.clone());
+            continue;
+        }
+        let location = root.location(&replaced.path);
+        match open_source(&location, SourceId(0), stores, context) {
+            Ok(source) if footer_text(&source) == replaced.footer => {
+                done.bytes += source.store.len();
+                done.replaced.push(replaced.path.clone());
+            }
+            Err(e) if e.kind() == Kind::SourceNotFound => done.replaced.push(replaced.path.clone()),
+            Err(e) if e.kind() == Kind::Storage => return Err(e),
+            // Also what cannot be read: it is not what was replaced.
+            _ => done.kept.push(replaced.path.clone()),
+        }
     }
     if !options.yes {
         return Ok(done);
@@ -88,7 +110,7 @@ pub fn expire_in(options: &ExpireOptions, stores: &Stores, context: &Context) ->
         context.check_cancelled()?;
         root.remove(name)?;
     }
-    let gone: BTreeSet<&String> = done.replaced.iter().collect();
+    let gone: BTreeSet<&String> = done.replaced.iter().chain(&done.kept).collect();
     let writer = Writer { root: &root, stores, context };
     while manifest.replaced.iter().any(|replaced| gone.contains(&replaced.path)) {
         context.check_cancelled()?;

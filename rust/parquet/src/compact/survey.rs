@@ -14,14 +14,15 @@
 //! # Not here
 //! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); what counts (`commit`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use plait_core::key::SortOrder;
 use plait_core::policy::{File, Group, Keep, Policy, SizeTiered, choose, is_oldest};
 use plait_core::run::SourceId;
-use plait_core::{Kind, Result};
+use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
@@ -33,7 +34,7 @@ use crate::schema::Unite;
 use crate::source::Source;
 use crate::store::Stores;
 use crate::store::root::Root;
-use crate::store::table::{FOLDER, Manifest};
+use crate::store::table::{FOLDER, Manifest, table_around};
 
 /// How files are chosen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -163,6 +164,8 @@ pub struct SurveyedFile {
     pub bytes: u64,
     /// How many merges lie behind it.
     pub merge_level: u64,
+    /// SHA-256 of its footer.
+    pub footer: String,
 }
 
 /// A group.
@@ -185,6 +188,18 @@ pub struct Skipped {
     pub why: String,
 }
 
+impl Skipped {
+    fn new(source: &Source, why: &str) -> Self {
+        Self { path: source.path().to_owned(), why: why.to_owned() }
+    }
+}
+
+/// The folder that must have a manifest of its own for `name` to count.
+fn table_in(name: &str) -> Option<String> {
+    let at = name.find(&format!("/{FOLDER}/files/"))?;
+    name.get(..at).map(str::to_owned)
+}
+
 /// Looks at a folder and chooses.
 ///
 /// # Errors
@@ -192,6 +207,15 @@ pub struct Skipped {
 pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) -> Result<Survey> {
     let root = Root::open(&options.folder, stores)?;
     let manifest = Manifest::newest(&root)?;
+    if let Some(table) = table_around(&root)? {
+        return Err(Error::new(
+            Kind::InvalidArgument,
+            "the folder is part of one that is compacted",
+        )
+        .with_path(options.folder.as_str())
+        .with_got(format!("a manifest in `{table}`"))
+        .with_hint("compact that one: its files are merged folder by folder"));
+    }
     // With a slash it is a folder, whatever its name ends in.
     let folder = format!("{}/", root.location("").trim_end_matches('/'));
     let sources = match open_sources(&[folder], 0, stores, context) {
@@ -203,12 +227,23 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     let mut skipped = Vec::new();
     let mut scopes: BTreeMap<(String, String, String), Vec<Named>> = BTreeMap::new();
     let mut ages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut named = Vec::new();
     for (age, source) in (0..).zip(sources) {
-        let Some(name) = root.name_of(source.path(), stores)? else {
-            let why = "it is not below the folder".to_owned();
-            skipped.push(Skipped { path: source.path().to_owned(), why });
+        match root.name_of(source.path(), stores)? {
+            Some(name) => named.push(Named { source, name, age }),
+            None => skipped.push(Skipped::new(&source, "it is not below the folder")),
+        }
+    }
+    let tables: BTreeSet<String> = named.iter().filter_map(|named| table_in(&named.name)).collect();
+    for Named { source, name, age } in named {
+        if tables.iter().any(|table| Path::new(&name).starts_with(table)) {
+            skipped.push(Skipped::new(&source, "it is in a folder that is compacted by itself"));
             continue;
-        };
+        }
+        if root.is_behind_link(&name) {
+            skipped.push(Skipped::new(&source, "it is behind a symbolic link"));
+            continue;
+        }
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
         let made = format!("{FOLDER}/files");
         let folder = match folder.strip_prefix(&made) {
@@ -222,8 +257,8 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
             None => claimed(&source)?,
         };
         let Some(order) = order else {
-            let why = "it does not say how it is sorted; pass sort_by".to_owned();
-            skipped.push(Skipped { path: source.path().to_owned(), why });
+            let why = "it does not say how it is sorted; pass sort_by";
+            skipped.push(Skipped::new(&source, why));
             continue;
         };
         let key = (folder.to_owned(), order.to_string(), schema_text(&source));
@@ -320,15 +355,22 @@ fn scope(
         rows: source.rows(),
         bytes: source.store.len(),
         merge_level: merge_level(source),
+        footer: footer_text(source),
     };
     let made = format!("{FOLDER}/files{}{folder}", if folder.is_empty() { "" } else { "/" });
     Ok(Scope {
         folder,
         sort_by,
-        out: root.location(&made),
+        // With a slash it is a folder, whatever its name ends in.
+        out: format!("{}/", root.location(&made)),
         files: named.iter().map(file).collect(),
         groups: chooser.groups(&facts),
     })
+}
+
+/// SHA-256 of the footer, as text.
+pub(super) fn footer_text(source: &Source) -> String {
+    source.footer_hash.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 fn schema_text(source: &Source) -> String {

@@ -59,14 +59,15 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
         found.push(pattern.to_owned());
         return Ok(());
     }
-    let mut names = Vec::new();
+    let (mut names, mut tables) = (Vec::new(), BTreeSet::new());
     for name in place.bucket().list(key, true)? {
         let Some(rest) = below(&name, key) else { continue };
         if rest.ends_with(".parquet") && !rest.split('/').any(is_hidden) {
             names.push(rest.to_owned());
         }
+        tables.extend(table::root_above(rest).map(str::to_owned));
     }
-    let visible = table::visible_objects(place, names)?;
+    let visible = table::visible_objects(place, names, &tables)?;
     found.extend(visible.iter().map(Place::location));
     if visible.is_empty() && !is_folder {
         return Err(not_found(pattern));
@@ -120,6 +121,17 @@ fn list_table(folder: &Path, found: &mut Vec<String>) -> Result<()> {
     table::visible(&root, folder, all)?.iter().try_for_each(|path| push(path, found))
 }
 
+/// Files of a folder in another; those that count, if it is a table of its own.
+fn list_part(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
+    if !folder.join(table::FOLDER).is_dir() {
+        return list_folder(folder, depth, found);
+    }
+    let mut all = Vec::new();
+    list_folder(folder, depth, &mut all)?;
+    let all = all.into_iter().map(PathBuf::from).collect();
+    table::visible(folder, folder, all)?.iter().try_for_each(|path| push(path, found))
+}
+
 fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
     let name = folder.to_string_lossy();
     if depth > DEPTH_MAX {
@@ -136,7 +148,7 @@ fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<(
     for path in entries {
         // Through links, as one would expect of a folder of links.
         match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => list_folder(&path, depth + 1, found)?,
+            Ok(metadata) if metadata.is_dir() => list_part(&path, depth + 1, found)?,
             Ok(_) if path.extension().is_some_and(|e| e == "parquet") => push(&path, found)?,
             Ok(_) => {}
             Err(e) => return Err(storage_error(e, &path.to_string_lossy())),

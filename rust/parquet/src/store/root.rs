@@ -142,6 +142,14 @@ impl Root {
         }
     }
 
+    /// Whether the file `name` is reached through a link to a folder, and so may be elsewhere.
+    #[must_use]
+    pub fn is_behind_link(&self, name: &str) -> bool {
+        let Self::Local(root) = self else { return false };
+        let folders = Path::new(name).ancestors().skip(1);
+        folders.filter(|folder| !folder.as_os_str().is_empty()).any(|f| root.join(f).is_symlink())
+    }
+
     /// Removes a file; an absent one is no error.
     ///
     /// # Errors

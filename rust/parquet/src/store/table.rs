@@ -64,6 +64,8 @@ pub struct Replaced {
     pub path: String,
     /// When, in seconds since 1970.
     pub since: f64,
+    /// SHA-256 of its footer, by which it is known from a later file of that name.
+    pub footer: String,
 }
 
 impl Manifest {
@@ -190,6 +192,35 @@ pub(super) fn root_of(folder: &Path) -> Option<PathBuf> {
     }
 }
 
+/// The table, if any, that `root` is a folder of without being it.
+///
+/// # Errors
+/// [`Kind::Storage`].
+pub fn table_around(root: &Root) -> Result<Option<String>> {
+    match root {
+        Root::Local(path) => {
+            let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+            let above = whole.ancestors().skip(1).find(|folder| folder.join(FOLDER).is_dir());
+            Ok(above.map(|folder| folder.to_string_lossy().into_owned()))
+        }
+        Root::Objects(place) => {
+            let mut at = place.key();
+            while !at.is_empty() {
+                at = at.rsplit_once('/').map_or("", |(above, _)| above);
+                let root = Root::Objects(place.with_key(at.to_owned()));
+                let names = match root.names(FOLDER, false) {
+                    Err(e) if e.what() == REFUSED => break,
+                    names => names?,
+                };
+                if names.iter().any(|name| Manifest::number_of(name).is_some()) {
+                    return Ok(Some(root.location("")));
+                }
+            }
+            Ok(None)
+        }
+    }
+}
+
 /// Of the files `found` in `folder` those that count, in the order in which they are read.
 pub(super) fn visible(root: &Path, folder: &Path, found: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
     let manifest = Manifest::newest(&Root::Local(root.to_owned()))?;
@@ -225,8 +256,44 @@ fn counting<'a>(manifest: &'a Manifest, part: &str) -> impl Iterator<Item = &'a 
     manifest.files.iter().filter(move |file| below(&file.path, &made).is_some())
 }
 
-/// The same of the objects `names` below `folder`; with the places that they are read in.
-pub(super) fn visible_objects(folder: &Place, names: Vec<String>) -> Result<Vec<Place>> {
+/// The folder, below the one listed, that is a table because there is a manifest of this name.
+pub(super) fn root_above(name: &str) -> Option<&str> {
+    let at = name.find(&format!("/{FOLDER}/manifest-"))?;
+    Manifest::number_of(name.get(at + 1..)?).and(name.get(..at))
+}
+
+/// A name, and the name in whose place it is read.
+type Placed = (String, String);
+
+/// Of the objects `names` below `folder` those that count in the tables in it.
+fn visible_in_parts(
+    folder: &Place,
+    names: Vec<String>,
+    tables: &BTreeSet<String>,
+) -> Result<Vec<Placed>> {
+    let mut all: Vec<Placed> = names.into_iter().map(|name| (name.clone(), name)).collect();
+    // Tables in tables first: these are longer.
+    for table in tables.iter().rev() {
+        let manifest = Manifest::newest(&Root::Objects(folder.below(table)))?;
+        let (within, without): (Vec<Placed>, Vec<Placed>) =
+            all.into_iter().partition(|(name, _)| below(name, table).is_some());
+        let own = |name: &str| below(name, table).unwrap_or_default().to_owned();
+        let within = within.iter().map(|(name, place)| (own(name), own(place))).collect();
+        let whole = |name: String| format!("{table}/{name}");
+        let visible = in_order(&manifest, "", within).into_iter();
+        all = without;
+        all.extend(visible.map(|(name, place)| (whole(name), whole(place))));
+    }
+    Ok(all)
+}
+
+/// The same of the objects `names` below `folder`, in which there are `tables`.
+pub(super) fn visible_objects(
+    folder: &Place,
+    names: Vec<String>,
+    tables: &BTreeSet<String>,
+) -> Result<Vec<Place>> {
+    let names = visible_in_parts(folder, names, tables)?;
     let mut at = folder.key();
     let table = loop {
         let root = Root::Objects(folder.with_key(at.to_owned()));
@@ -246,18 +313,22 @@ pub(super) fn visible_objects(folder: &Place, names: Vec<String>) -> Result<Vec<
     };
     let (root, manifest) = table.unwrap_or_else(|| (folder.key(), Manifest::none()));
     let part = if folder.key() == root { "" } else { below(folder.key(), root).unwrap_or("") };
-    let replaced: BTreeSet<&str> = manifest.replaced.iter().map(|r| r.path.as_str()).collect();
-    let mut all = Vec::new();
-    for name in names {
-        let name = if part.is_empty() { name } else { format!("{part}/{name}") };
-        if !replaced.contains(name.as_str()) {
-            all.push((name.clone(), true, name));
-        }
-    }
-    for made in counting(&manifest, part) {
-        all.push((made.place.clone(), false, made.path.clone()));
-    }
-    all.sort_by(|a, b| place_order(&a.0, &b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
     let root = folder.with_key(root.to_owned());
-    Ok(all.into_iter().map(|(_, _, name)| root.below(&name)).collect())
+    let whole = |name: String| if part.is_empty() { name } else { format!("{part}/{name}") };
+    let names = names.into_iter().map(|(name, place)| (whole(name), whole(place))).collect();
+    Ok(in_order(&manifest, part, names).iter().map(|(name, _)| root.below(name)).collect())
+}
+
+/// Of `names` in the folder `part` of a table those that count, as they are read.
+fn in_order(manifest: &Manifest, part: &str, names: Vec<Placed>) -> Vec<Placed> {
+    let replaced: BTreeSet<&str> = manifest.replaced.iter().map(|r| r.path.as_str()).collect();
+    let counts = |(name, _): &Placed| !replaced.contains(name.as_str());
+    let mut all: Vec<(bool, Placed)> =
+        names.into_iter().filter(counts).map(|placed| (true, placed)).collect();
+    let made = counting(manifest, part).map(|made| (made.path.clone(), made.place.clone()));
+    all.extend(made.map(|placed| (false, placed)));
+    all.sort_by(|(a_came, (a, a_place)), (b_came, (b, b_place))| {
+        place_order(a_place, b_place).then_with(|| (a_came, a).cmp(&(b_came, b)))
+    });
+    all.into_iter().map(|(_, placed)| placed).collect()
 }

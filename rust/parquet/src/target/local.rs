@@ -37,10 +37,16 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Opens the folder, or the folder of the file `path` if that ends in `.parquet`; makes it if
+    /// Opens the folder, or the folder of the file `path` if that ends in `.parquet`, unless it
+    /// `is_folder`; makes it if
     /// it is missing and sweeps temp files whose owner is gone. Gives the file's name, too.
-    pub(super) fn open(path: &Path, context: &Context) -> Result<(Self, Option<String>)> {
-        let is_file = !path.is_dir() && path.extension().is_some_and(|e| e == "parquet");
+    pub(super) fn open(
+        path: &Path,
+        is_folder: bool,
+        context: &Context,
+    ) -> Result<(Self, Option<String>)> {
+        let is_file =
+            !is_folder && !path.is_dir() && path.extension().is_some_and(|e| e == "parquet");
         let (dir, file_name) = match (is_file, path.file_name()) {
             (true, Some(name)) => {
                 let dir = path.parent().filter(|p| !p.as_os_str().is_empty());

@@ -43,7 +43,8 @@ enum Place {
 }
 
 impl Target {
-    /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`. A local
+    /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`, and not
+    /// in a slash behind it. A local
     /// one is made if it is missing, and temp files whose owner is gone are swept.
     ///
     /// # Errors
@@ -55,11 +56,11 @@ impl Target {
         }
         let (place, file_name) = match stores.locate(out)? {
             Location::Local(path) => {
-                let (folder, name) = local::Folder::open(&path, context)?;
+                let (folder, name) = local::Folder::open(&path, out.ends_with('/'), context)?;
                 (Place::Local(folder), name)
             }
             Location::Object(place) => {
-                let (prefix, name) = object::Prefix::open(place);
+                let (prefix, name) = object::Prefix::open(place, out.ends_with('/'));
                 (Place::Objects(prefix), name)
             }
         };

@@ -31,9 +31,10 @@ const PART_SHARE: usize = 32;
 pub(super) struct Prefix(Place);
 
 impl Prefix {
-    /// Takes `place` for a folder, or for a file if it ends in `.parquet`; gives that one's name.
-    pub(super) fn open(place: Place) -> (Self, Option<String>) {
-        if !place.key().ends_with(".parquet") {
+    /// Takes `place` for a folder, or for a file if it ends in `.parquet` and is not said to be a
+    /// folder; gives that one's name.
+    pub(super) fn open(place: Place, is_folder: bool) -> (Self, Option<String>) {
+        if is_folder || !place.key().ends_with(".parquet") {
             return (Self(place), None);
         }
         let (folder, name) = place.key().rsplit_once('/').unwrap_or(("", place.key()));
