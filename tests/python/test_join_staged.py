@@ -12,7 +12,9 @@ import pytest
 
 import plait
 
-CASES = json.loads((Path(__file__).parents[1] / "cases" / "join.json").read_text())["cases"]
+ALL = json.loads((Path(__file__).parents[1] / "cases" / "join.json").read_text())["cases"]
+# The staged form takes no sequence numbers, which versioned tables (V) have.
+CASES = [case for case in ALL if "V" not in case["name"]]
 ORDERS = 200 if os.environ.get("CI") == "true" else 5
 LEFT = pa.schema([("id", pa.string()), ("fk", pa.string()), ("payload", pa.string())])
 RIGHT = pa.schema([("key", pa.string()), ("value", pa.string())])
@@ -42,8 +44,6 @@ def messages(batch) -> list[pa.RecordBatch]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_messages_in_any_order_end_in_the_join(case):
-    if "V" in case["name"]:
-        pytest.skip("the case has sequence numbers, which the staged form does not take")
     expected = {
         key: (row["left"]["fk"], row["left"]["payload"], row["right"])
         for key, row in case["table"].items()
