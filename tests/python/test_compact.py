@@ -211,3 +211,14 @@ def test_size_tiered_writes_rows_no_more_often_than_there_are_levels(tmp_path):
     tiered = found["policies"]["size_tiered"]
     assert 2 < tiered["write_amplification"] <= tiered["bound"] == 4
     assert tiered["files"][-1] < 60 < found["policies"]["none"]["files"][-1]
+
+
+def test_a_file_that_is_added_twice_counts_once(tmp_path):
+    from plait import _native
+
+    write(tmp_path / "_plait/files/a.parquet", [1, 2])
+    for _ in range(2):
+        change = {"folder": str(tmp_path), "add": ["_plait/files/a.parquet"]}
+        told = json.loads(_native.commit(json.dumps(change)))
+    assert told["manifest"]["files"] == ["_plait/files/a.parquet"]
+    assert rows(tmp_path) == Counter({(1, "a.parquet"): 1, (2, "a.parquet"): 1})
