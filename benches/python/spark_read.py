@@ -1,6 +1,6 @@
 """Reading sorted runs as one sorted DataFrame: the format `plait` beside Spark's own sort.
 
-    python benches/python/spark_read.py [--runs 16] [--rows 500000] [--rounds 3]
+    python benches/python/spark_read.py [--runs 16] [--rows 500000] [--rounds 3] [--alone]
 
 Both sides read the same files and hand every row, in order, to Spark's `noop` sink. Also: one series by
 a filter on the key, and the latest row of every key. Prints seconds, the best of the rounds, and checks
@@ -9,6 +9,7 @@ first that both sides have the same rows.
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import time
@@ -37,12 +38,54 @@ def make(folder: Path, runs: int, rows: int) -> None:
         pq.write_table(table, folder / f"{run:03}.parquet", row_group_size=100_000)
 
 
+def alone(files: str) -> None:
+    """Plans and merges as the driver and a task would, in this process."""
+    from plait.spark.source import MergingReader, PushingReader, Query, ds
+
+    for limit in ("256MB", "64MB", "16MB"):
+        query = Query.of({"path": files, "sort_by": "metric, ts", "memory_limit": limit})
+        start = time.perf_counter()
+        schema = query.spark_schema()
+        planned = time.perf_counter() - start
+        reader = MergingReader(query, schema)
+        parts = reader.partitions()
+        cut = time.perf_counter() - start - planned
+        one = PushingReader(query, schema)
+        one.pushFilters([ds.EqualTo(("metric",), "metric-0500")])
+        start = time.perf_counter()
+        found = len(one.partitions())
+        pruned = time.perf_counter() - start
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before, started, rows, most = status("VmRSS"), time.process_time(), 0, 0
+        for part in parts:
+            for batch in reader.read(part):
+                rows, most = rows + batch.num_rows, max(most, batch.num_rows)
+        seconds = time.process_time() - started
+        print(
+            f"{limit:>6}: schema {planned:.2f} s, {len(parts)} parts {cut:.2f} s, one series {found} "
+            f"part {pruned:.2f} s; {rows:,} rows in {seconds:.2f} s of a processor, batches up to "
+            f"{most:,} rows, {status('VmHWM') - before} MB more than before"
+        )
+
+
+def status(name: str) -> int:
+    """Megabytes of this process."""
+    found = re.search(rf"{name}:\s+(\d+)", Path("/proc/self/status").read_text())
+    return int(found[1]) // 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--alone", action="store_true", help="the merge of a task, without Spark")
     options = parser.parse_args()
+    if options.alone:
+        with tempfile.TemporaryDirectory() as home:
+            make(Path(home), options.runs, options.rows)
+            alone(str(Path(home) / "*.parquet"))
+        return
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     from pyspark.sql import SparkSession
