@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from plait import Layer
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.local]
 
 
 @pytest.fixture

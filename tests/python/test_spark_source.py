@@ -24,6 +24,8 @@ from plait.spark.source import MergingReader, PushingReader, Query
 
 from .make_types import TYPES, array, every_decimal, every_type, stably_sorted
 
+pytestmark = pytest.mark.local  # the format reads local files
+
 CASES = 300 if os.environ.get("CI") else 40
 
 
