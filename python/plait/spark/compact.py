@@ -86,24 +86,7 @@ def compact(
         PlaitError: Anything that `merge` raises, on whichever executor.
     """
     share = share_of(spark, memory_limit)
-    options = how(
-        policy=policy,
-        sort_by=sort_by,
-        where=where,
-        max_depth=max_depth,
-        merge_factor=merge_factor,
-        merge_factor_max=merge_factor_max,
-        mature_size=mature_size,
-        mature_level=mature_level,
-        finalize=finalize,
-        merge={
-            "sort_by": sort_by,
-            "target_file_size": target_file_size,
-            "compression": compression,
-            "memory_limit": share.memory_limit,
-            "storage_options": storage_options,
-        },
-    )
+    options = how({**locals(), "memory_limit": share.memory_limit})
     table: Table
     if out is None:
         table = Folder(_absolute(_path(sources, "sources")), storage_options)
@@ -166,24 +149,7 @@ def compact_delta(
         PlaitError: Anything that `plait.table.compact_delta` raises.
     """
     share = share_of(spark, memory_limit)
-    options = how(
-        policy=policy,
-        sort_by=sort_by,
-        where=where,
-        max_depth=max_depth,
-        merge_factor=merge_factor,
-        merge_factor_max=merge_factor_max,
-        mature_size=mature_size,
-        mature_level=mature_level,
-        finalize=finalize,
-        merge={
-            "sort_by": sort_by,
-            "target_file_size": target_file_size,
-            "compression": compression,
-            "memory_limit": share.memory_limit,
-            "storage_options": storage_options,
-        },
-    )
+    options = how({**locals(), "memory_limit": share.memory_limit})
     work = work_on(spark, share, verify=verify, storage_options=storage_options)
     settings = _settings(storage_options) or None
     found = Delta(_absolute(_path(table, "table")), settings, guard=bool(_flag(guard, "guard")))
@@ -243,24 +209,7 @@ def compact_iceberg(
         PlaitError: Anything that `plait.table.compact_iceberg` raises.
     """
     share = share_of(spark, memory_limit)
-    options = how(
-        policy=policy,
-        sort_by=sort_by,
-        where=where,
-        max_depth=max_depth,
-        merge_factor=merge_factor,
-        merge_factor_max=merge_factor_max,
-        mature_size=mature_size,
-        mature_level=mature_level,
-        finalize=finalize,
-        merge={
-            "sort_by": sort_by,
-            "target_file_size": target_file_size,
-            "compression": compression,
-            "memory_limit": share.memory_limit,
-            "storage_options": storage_options,
-        },
-    )
+    options = how({**locals(), "memory_limit": share.memory_limit})
     work = work_on(spark, share, verify=verify, storage_options=storage_options)
     return compact_table(Iceberg(catalog, table), options, yes=yes, work=work)
 

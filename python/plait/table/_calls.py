@@ -91,24 +91,7 @@ def compact_delta(
         >>> compact_delta("events", sort_by="k", yes=True).groups
         ()
     """
-    options = how(
-        policy=policy,
-        sort_by=sort_by,
-        where=where,
-        max_depth=max_depth,
-        merge_factor=merge_factor,
-        merge_factor_max=merge_factor_max,
-        mature_size=mature_size,
-        mature_level=mature_level,
-        finalize=finalize,
-        merge={
-            "sort_by": sort_by,
-            "target_file_size": target_file_size,
-            "compression": compression,
-            "memory_limit": memory_limit,
-            "storage_options": storage_options,
-        },
-    )
+    options = how(locals())
     settings = _settings(storage_options) or None
     found = Delta(_path(table, "table"), settings, guard=bool(_flag(guard, "guard")))
     work = work_here(threads=threads, verify=verify, storage_options=storage_options)
@@ -187,23 +170,6 @@ def compact_iceberg(
         >>> compact_iceberg(catalog, "db.events", sort_by="k", yes=True).groups
         ()
     """
-    options = how(
-        policy=policy,
-        sort_by=sort_by,
-        where=where,
-        max_depth=max_depth,
-        merge_factor=merge_factor,
-        merge_factor_max=merge_factor_max,
-        mature_size=mature_size,
-        mature_level=mature_level,
-        finalize=finalize,
-        merge={
-            "sort_by": sort_by,
-            "target_file_size": target_file_size,
-            "compression": compression,
-            "memory_limit": memory_limit,
-            "storage_options": storage_options,
-        },
-    )
+    options = how(locals())
     work = work_here(threads=threads, verify=verify, storage_options=storage_options)
     return compact_table(Iceberg(catalog, table), options, yes=yes, work=work)

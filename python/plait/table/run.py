@@ -19,9 +19,8 @@ from plait._report import _PrintedReport
 from plait._text import Page
 from plait.compact import CHOICES, CompactedGroup, CompactReport, Skipped
 from plait.errors import InternalError, InvalidArgument, StorageError
-from plait.order import SortBy, sort_text
+from plait.order import sort_text
 from plait.report import OutputReport
-from plait.sizes import Size
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.survey import Found, Group
 
@@ -94,41 +93,38 @@ class TableReport(_PrintedReport):
         return as_folder._page()  # noqa: SLF001 - one look for all compactions
 
 
-def how(
-    *,
-    policy: Literal["size_tiered", "overlap", "full"],
-    sort_by: SortBy | None,
-    where: Where | None,
-    max_depth: SupportsIndex,
-    merge_factor: SupportsIndex,
-    merge_factor_max: SupportsIndex,
-    mature_size: Size,
-    mature_level: SupportsIndex,
-    finalize: bool,
-    merge: dict[str, Any],
-) -> How:
-    """The options of a compaction, checked."""
+# What each group is planned with, besides its order.
+_MERGE = ("target_file_size", "compression", "memory_limit", "storage_options")
+
+
+def how(given: Mapping[str, Any]) -> How:
+    """The options of a compaction, checked; `given` are the arguments of the call, by name."""
+    policy = given["policy"]
     if policy not in CHOICES["policy"]:
         choices = ", ".join(map(repr, CHOICES["policy"]))
         raise InvalidArgument.of(
             "`policy` has no such choice", got=f"`{policy!r}`", hint=f"give one of: {choices}"
         )
-    sort_text(sort_by)
-    if merge.get("verify") is not None:
-        _choice(merge["verify"], "verify")
+    sort_text(given["sort_by"])
+    _choice(given["verify"], "verify")
     return How(
         policy={
             "policy": policy,
-            "max_depth": _count(max_depth, "max_depth"),
-            "merge_factor": _count(merge_factor, "merge_factor"),
-            "merge_factor_max": _count(merge_factor_max, "merge_factor_max"),
-            "mature_size": _size(mature_size, "mature_size"),
-            "mature_level": _count(mature_level, "mature_level"),
-            "finalize": _flag(finalize, "finalize"),
+            **{name: check(given[name], name) for name, check in _POLICY_CHECKS.items()},
         },
-        merge={"sort_by": sort_by, **merge},
-        where=_where(where),
+        merge={name: given[name] for name in ("sort_by", *_MERGE)},
+        where=_where(given["where"]),
     )
+
+
+_POLICY_CHECKS: dict[str, Callable[[Any, str], object]] = {
+    "max_depth": _count,
+    "merge_factor": _count,
+    "merge_factor_max": _count,
+    "mature_size": _size,
+    "mature_level": _count,
+    "finalize": _flag,
+}
 
 
 def compact_table(table: Table, options: How, *, yes: bool, work: Work) -> TableReport:

@@ -23,11 +23,11 @@
 //! # Not here
 //! The synchronous step, which needs no messages (`step`, `changes`); sending messages.
 
-#[cfg(test)]
-mod explore;
 mod left;
 mod messages;
 mod right;
+#[cfg(test)]
+mod tests;
 
 pub use left::StagedLeft;
 pub use messages::Instruction;
