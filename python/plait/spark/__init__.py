@@ -4,6 +4,7 @@ compact      folders, Delta and Iceberg tables: plan ──▶ task on executors
 register     the format "plait": sorted files read merged, sorted runs written
 merge_runs   sorted runs inside a DataFrame
 scan         files whose schemas drift        overlay   layers by position
+foreign_key_join  two tables that change, and how their join changes
 functions    for users' own mapInArrow and applyInArrow
 
 Spark is imported when a function is called, and not before. Rows never pass the driver.
@@ -15,6 +16,7 @@ frame = spark.read.format("plait").option("sort_by", "name, ts").load("runs")
 
 from plait.spark import functions
 from plait.spark.compact import compact, compact_delta, compact_iceberg
+from plait.spark.join import foreign_key_join, foreign_key_join_batch
 from plait.spark.overlay import overlay
 from plait.spark.runs import merge_runs
 from plait.spark.scan import scan
@@ -24,6 +26,8 @@ __all__ = [
     "compact",
     "compact_delta",
     "compact_iceberg",
+    "foreign_key_join",
+    "foreign_key_join_batch",
     "functions",
     "merge_runs",
     "overlay",
