@@ -6,8 +6,8 @@
 
 `foreign_key_join_batch` does one step from nothing: the join of two change feeds.
 
-Invariants: the changes of a batch are files before the sink sees them, and the same files whenever it
-sees them again; rows never pass the driver.
+Invariants: the changes of a batch are files before the sink sees them, and the same files whenever
+it sees them again; rows never pass the driver.
 Not here: the step (`join_step`), its state (`join_state`).
 """
 
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import functions as sf
 
 from plait._checks import Path, _flag, _path
@@ -37,7 +38,7 @@ from plait.spark.types import edge_schema, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
 __all__ = ["foreign_key_join", "foreign_key_join_batch"]
@@ -69,11 +70,11 @@ def foreign_key_join(
 ) -> StreamingQuery:
     """Joins two streams of changes, many left rows to one right row, and starts the query.
 
-    Changes are as for `plait.ForeignKeyJoin`: columns of the table, `_op`, and `_seq` where a key may
-    change more than once in a batch, for a shuffle keeps no order. Each batch is one step. Its
-    changes are files under the checkpoint before the sink is called; if the driver dies, the sink is
-    called again with the same files and the same number. A sink that knows the number of the last
-    batch it took, as Delta's `txnVersion` does, has each change once.
+    Changes are as for `plait.ForeignKeyJoin`: columns of the table, `_op`, and `_seq` where a key
+    may change more than once in a batch, for a shuffle keeps no order. Each batch is one step. Its
+    changes are files under the checkpoint before the sink is called; if the driver dies, the sink
+    is called again with the same files and the same number. A sink that knows the number of the
+    last batch it took, as Delta's `txnVersion` does, has each change once.
 
     Args:
         left_changes: A streaming DataFrame.
@@ -81,15 +82,15 @@ def foreign_key_join(
         left_key: Columns that identify a left row: the primary key.
         foreign_key: Columns of the left table that hold a right key.
         right_key: Columns that identify a right row, of the types of the foreign key.
-        checkpoint: A folder that driver and executors see under one path: a local one, or a mount. It
-            holds Spark's checkpoint and the state of the join. One query at a time may use it.
-        sink: Called in the driver with the changes of a batch and its number, if there are changes.
+        checkpoint: A folder that driver and executors see under one path: a local one, or a mount.
+            It holds Spark's checkpoint and the state of the join. One query at a time may use it.
+        sink: Called in the driver with the changes of a batch and its number, if there are any.
         how: `"inner"`: left rows with a right row. `"left"`: all left rows.
         columns: See `plait.ForeignKeyJoin`.
         before: Whether changes have the old values, in columns `before.*`.
         on_null_key: Whether a change without a key is an error, or left out.
         shards: Into how many parts the state is split; stays what it is for a checkpoint.
-        memory_limit: Memory of the join in one task; by default a part of the worker's, see the guide.
+        memory_limit: Memory of the join in one task; by default a part of the worker's.
         query_name: Spark's name of the query.
         trigger: Arguments of Spark's `trigger`: `{"processingTime": "10 seconds"}`,
             `{"availableNow": True}`.
@@ -265,7 +266,7 @@ def _files(
     step: Step,
     reports: list[tuple[int, dict[str, int]]],
 ) -> tuple[list[str], int]:
-    """The files with the changes of a step, and how many changes; halves of rows that moved meet."""
+    """Files with the changes of a step, and how many these are; halves of moved rows meet."""
     files = [f"rows/{shard}/{step.name}/{CHANGES}" for shard, told in reports if told["changes"]]
     count = sum(told["changes"] for _, told in reports)
     halves = [f"rows/{shard}/{step.name}/{MOVED}" for shard, told in reports if told["moved"]]
@@ -274,9 +275,10 @@ def _files(
         moved = spark.read.schema(spark_schema(joined.made))
         frame = moved.parquet(*[str(store.root / name) for name in halves])
         _met(joined, frame).write.parquet(str(store.root / out))
-        found = sorted((store.root / out).glob("part-*.parquet"))
-        files += [f"{out}/{path.name}" for path in found]
-        count += sum(told["moved"] for _, told in reports)
+        for path in sorted((store.root / out).glob("part-*.parquet")):
+            if rows := pq.read_metadata(path).num_rows:
+                files.append(f"{out}/{path.name}")
+                count += rows
     return files, count
 
 
@@ -356,7 +358,7 @@ def _joined(
         **keys,
         how=_choice(how, "how"),
         columns=None if columns is None else tuple(_columns(columns)),
-        before=_flag(before, "before"),
+        before=_flag(before, "before") is True,
         on_null_key=_choice(on_null_key, "on_null_key"),
         left=tables[0],
         right=tables[1],

@@ -1,18 +1,18 @@
 """One step of a join on Spark: left changes by primary key, then both sides by foreign key.
 
-    left ─▶ by key(PK) ─▶ places ─▶ where the row is, where it was ─┐
-                                                                    ├─▶ by key(FK) ─▶ rows ─▶ changes
-    right ──────────────────────────────────────────────────────────┘
-                                              a row that moved: a delete there, an insert here ─▶ one
+    left ─▶ by key(PK) ─▶ places ─▶ where a row is, where it was ─┐
+                                                                  ├─▶ by key(FK) ─▶ rows ─▶ changes
+    right ────────────────────────────────────────────────────────┘
+                                           a row that moved: a delete there, an insert here ─▶ one
 
-`places` and `rows` are `plait.ForeignKeyJoin`s, one for each shard. That of places joins nothing: it
-remembers the foreign key of every primary key, which says where the old row is when a left row moves
-or goes.
+`places` and `rows` are `plait.ForeignKeyJoin`s, one for each shard. That of places joins nothing:
+it remembers the foreign key of every primary key, which says where the old row is when a left row
+moves or goes.
 
 Invariants: what is shuffled depends on the changes and the state alone, so it is the same when a
 task is done again. Each shard sees at most one left change a primary key.
-Cost: a left change is shuffled once or twice, a right change once, a change of a row that moved once
-more. The changes of one shard in one batch are held in memory.
+Cost: a left change is shuffled twice, a right change once, a change of a row that moved once more.
+The changes of one shard in one batch are held in memory.
 Not here: which versions count (`join_state`), the stream (`join`).
 """
 
@@ -33,7 +33,7 @@ from pyspark.sql import functions as sf
 
 from plait.errors import InvalidArgument
 from plait.join import ForeignKeyJoin
-from plait.spark.join_state import STATE
+from plait.spark.join_state import STATE, _sync
 from plait.spark.types import edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit as _memory_limit
 
@@ -138,7 +138,9 @@ class Joined:
 class Versions(Protocol):
     """Where a step keeps its state: a `Step` of a checkpoint, or nowhere."""
 
-    batch: int
+    @property
+    def batch(self) -> int:
+        """The number of the step."""
 
     def version(self, kind: str, shard: int) -> Any:  # noqa: ANN401 - a context
         """A folder for the next version of a shard."""
@@ -367,8 +369,6 @@ class _Writers:
         self.rows[name] = self.rows.get(name, 0) + batch.num_rows
 
     def __exit__(self, *_: object) -> None:
-        from plait.spark.join_state import _sync  # noqa: PLC0415 - its own
-
         for name, (writer, sink) in self._open.items():
             writer.close()
             sink.close()
