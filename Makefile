@@ -2,6 +2,7 @@
 # make build    the extension, into the environment, in the profile the Rust tests use
 # make demo     merges real tables and prints the reports
 # make demo-spark  a pipeline on Spark, end to end (needs a JDK)
+# make demo-join   a Delta table follows the join of two tables that change (needs a JDK)
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
 # make lint     formats, lints and types
 # make bench    side by side with other engines
@@ -22,7 +23,7 @@ RUST_PACKAGES := --workspace --exclude plait-py
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark test test-rust test-python test-spark java lint bench bench-rust callgrind clean
+.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint bench bench-rust callgrind clean
 
 setup: $(VENV)/.installed
 
@@ -46,6 +47,9 @@ demo: build
 
 demo-spark: build java
 	$(BIN)/python examples/spark_pipeline.py
+
+demo-join: build java
+	$(BIN)/python examples/orders_customers.py
 
 test: test-rust test-python test-spark
 

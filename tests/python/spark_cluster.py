@@ -63,6 +63,11 @@ def start():
 
 def descendants() -> dict[int, str]:
     """Command lines of the processes below this one."""
+    return commands_below(os.getpid())
+
+
+def commands_below(root: int) -> dict[int, str]:
+    """Command lines of the processes below another."""
     parents, commands = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -75,7 +80,7 @@ def descendants() -> dict[int, str]:
                 )
             except (OSError, ValueError):
                 continue
-    found, above = {}, {os.getpid()}
+    found, above = {}, {root}
     while above:
         below = {pid for pid, parent in parents.items() if parent in above}
         found |= {pid: commands[pid] for pid in below if pid in commands}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,7 +21,7 @@ import pytest
 import plait
 from plait import spark as ps
 
-from .conftest import load
+from .conftest import clean_environment, load
 
 pytestmark = [
     pytest.mark.spark,
@@ -23,6 +29,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
+HERE = Path(__file__).parent
 CI = bool(os.environ.get("CI"))
 Oracle = load("join_oracle").Oracle
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "join.json").read_text())["cases"]
@@ -372,3 +379,66 @@ def test_mistakes_are_named(spark, tmp_path):
     feeds.put("right", [{"key": "a", "value": "D"}])
     with pytest.raises(Exception, match=r"StorageError|SourceNotFound"):
         feeds.run(kept, on_null_key="drop")
+
+
+# -- a cluster, whose parts are killed -------------------------------------------------------------
+
+
+def run_and_kill(root: Path, kills: list[str], seconds: float, timeout: float = 900) -> list[dict]:
+    """Runs drivers until all is done; each of the first dies as `kills` says, by a batch later.
+
+    `"python"` kills the driver's Python, `"jvm"` its JVM. Every run also loses an executor.
+    """
+    cluster = load("spark_cluster")
+    told: list[dict] = []
+    for turn, marked in enumerate([*kills, None]):
+        victim = marked
+        driver = subprocess.Popen(
+            [sys.executable, HERE / "spark_join_cluster.py", root, "1", str(seconds), "run"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            env=clean_environment(),
+        )
+        timer = threading.Timer(timeout, os.killpg, (driver.pid, signal.SIGKILL))
+        timer.start()
+        try:
+            seen = 0
+            for line in driver.stdout:
+                told.append(json.loads(line))
+                seen += "batch" in told[-1]
+                if victim is not None and seen >= 3 + turn:
+                    # In the midst of the next batch.
+                    time.sleep(random.Random(turn).uniform(0, told[-1].get("seconds", 1)))
+                    pid = driver.pid
+                    if victim == "jvm":
+                        mine = cluster.commands_below(driver.pid)
+                        pid = next(p for p, c in mine.items() if "SparkSubmit" in c)
+                    os.kill(pid, signal.SIGKILL)
+                    told.append({"killed": f"driver {victim}"})
+                    victim = None
+            driver.wait()
+        finally:
+            timer.cancel()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+            driver.stdout.close()
+            driver.wait()
+    return told
+
+
+@pytest.mark.slow
+def test_the_result_is_the_join_when_drivers_and_executors_are_killed(tmp_path):
+    """Two drivers and two executors die, in the midst of batches."""
+    cluster = load("spark_join_cluster")
+    batches, changes = (20, 50_000) if CI else (10, 1_000)
+    root = tmp_path / "feeds"
+    cluster.make(root, batches, changes)
+    told = run_and_kill(root, ["python", "jvm"], 30 if CI else 6)
+    killed = [entry["killed"] for entry in told if "killed" in entry]
+    assert killed.count("executor") >= 2, told
+    assert {"driver python", "driver jvm"} <= set(killed), told
+    assert told[-1] == {"end": True}
+    assert len(list((root / "out").glob("*.parquet"))) == batches
+    assert cluster.result(root).equals(pq.read_table(root / "expected.parquet"))
