@@ -119,7 +119,7 @@ def history(draw: random.Random, keys: int, batches: int, each: int) -> list[lis
         events = []
         for _ in range(each):
             seq += 1
-            number = max(0, seq * 50 + (draw.randrange(-900, 900) if draw.random() < 0.1 else 0))
+            number = max(0, seq * 50 + (draw.randrange(-900, 900) if draw.random() < 0.3 else 0))
             if draw.random() < 0.65:
                 foreign = None if draw.random() < 0.1 else f"f{draw.randrange(keys // 3 + 1)}"
                 value = None if draw.random() < 0.25 else (foreign, f"p{draw.randrange(3)}")
@@ -286,7 +286,8 @@ def test_a_batch_that_spark_forgot_is_not_applied_again(spark, tmp_path):
     assert not orphan.exists() and not list((root / "temp").iterdir())
     assert not (root / "moved" / "x").exists()
     oracle = Oracle("left")
-    assert [kept.batches[n] for n in range(3)] == [oracle.apply(folded(e)) for e in batches]
+    for number, events in enumerate(batches):
+        assert kept.batches[number] == oracle.apply(folded(events)), number
 
 
 def test_the_batch_form_is_the_join_of_what_the_feeds_end_with(spark):
@@ -329,7 +330,7 @@ def test_keys_of_several_columns_and_types_that_spark_has(spark, tmp_path):
             shards=3,
         ).drop("_op")
         plain = left.join(right, ["customer", "day"], "left").select(*made.columns)
-        assert made.schema["at"] == left.schema["at"]
+        assert made.schema["at"].dataType == left.schema["at"].dataType
         assert made.count() == 1000
         assert made.exceptAll(plain).isEmpty() and plain.exceptAll(made).isEmpty()
     finally:

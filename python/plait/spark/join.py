@@ -311,6 +311,7 @@ def _identity(joined: Joined) -> dict[str, Any]:
         "before": joined.before,
         "left": [f"{field.name}: {field.type}" for field in joined.left],
         "right": [f"{field.name}: {field.type}" for field in joined.right],
+        "has_seq": list(joined.has_seq),
         "shards": joined.shards,
     }
 

@@ -94,7 +94,7 @@ class Joined:
             before=self.is_told_before,
             on_null_key=self.on_null_key,
             left_schema=self.left,
-            right_schema=self.right,
+            right_schema=_numbered(self.right, has_seq=self.has_seq[1]),
             state=state,
             memory_limit=_memory_limit(self.memory_limit),
         )
@@ -110,7 +110,9 @@ class Joined:
             how="left",
             before=True,
             on_null_key=self.on_null_key,
-            left_schema=pa.schema([*keys, *foreign, ("row", pa.int64())]),
+            left_schema=_numbered(
+                pa.schema([*keys, *foreign, ("row", pa.int64())]), has_seq=self.has_seq[0]
+            ),
             right_schema=pa.schema(foreign),
             state=state,
             memory_limit=_memory_limit(self.memory_limit),
@@ -432,6 +434,11 @@ def _shard(joined: Joined, keys: list[Column], otherwise: list[Column] | None = 
     for key in keys[1:]:
         known = known & key.isNotNull()
     return sf.when(known, shard).otherwise(_shard(joined, otherwise))
+
+
+def _numbered(schema: pa.Schema, *, has_seq: bool) -> pa.Schema:
+    """Columns of changes whose numbers the state keeps, to tell those that come too late."""
+    return schema.append(pa.field(SEQ, pa.int64())) if has_seq else schema
 
 
 def _check_once(joined: Joined, join: ForeignKeyJoin, side: str, *, is_numbered: bool) -> None:
