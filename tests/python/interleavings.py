@@ -10,7 +10,7 @@ import os
 from collections import Counter
 
 import plait
-from plait.table.run import compact_table, work_here
+from plait.table.run import compact_table, how, work_here
 
 STAGES = ("survey", "work", "made", "looked", "stale")
 SEEDS = range(50 if os.environ.get("CI") else 5)
@@ -58,3 +58,26 @@ def run(table, options, stage, other, *, between):
 def counted(rows):
     """Rows as a multiset."""
     return Counter(map(tuple, rows))
+
+
+def options(**changed):
+    """What a compaction of overlapping files is told."""
+    return how(
+        {
+            "policy": "overlap",
+            "sort_by": "k",
+            "where": None,
+            "max_depth": 1,
+            "merge_factor": 10,
+            "merge_factor_max": 12,
+            "mature_size": "1GB",
+            "mature_level": 3,
+            "finalize": False,
+            "target_file_size": None,
+            "compression": None,
+            "verify": None,
+            "memory_limit": "64MB",
+            "storage_options": None,
+            **changed,
+        }
+    )

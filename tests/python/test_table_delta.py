@@ -16,7 +16,6 @@ import pytest
 import plait
 from plait.table import compact_delta
 from plait.table.delta import Delta
-from plait.table.run import how
 
 from .conftest import load
 
@@ -25,23 +24,6 @@ interleavings = load("interleavings")
 pytestmark = pytest.mark.local
 
 DAYS = ("mon", "tue")
-
-
-def options(**changed):
-    given = {
-        "policy": "overlap",
-        "sort_by": "k",
-        "where": None,
-        "max_depth": 1,
-        "merge_factor": 10,
-        "merge_factor_max": 12,
-        "mature_size": "1GB",
-        "mature_level": 3,
-        "finalize": False,
-        **changed,
-    }
-    merge = {"sort_by": given["sort_by"], "target_file_size": None, "memory_limit": "64MB"}
-    return how(**given, merge=merge)
 
 
 def append(uri, keys, value, day=None):
@@ -245,7 +227,7 @@ def test_committing_twice_is_committing_once(uri):
     from plait.table.run import compact_table, work_here
 
     work = work_here(threads=1, verify=None, storage_options=None)
-    report = compact_table(table, options(), yes=True, work=work)
+    report = compact_table(table, interleavings.options(), yes=True, work=work)
     assert len(changes) == 1 and report.lost == 0
     assert rows(uri) == before and deltalake.DeltaTable(uri).version() == 3
 
@@ -477,7 +459,9 @@ def test_rows_are_right_whenever_others_commit(kind, seed, uri):
     stage = rng.choice(interleavings.STAGES)
     others.is_stale = stage == "stale"
     table = Delta(uri, None, guard=True)
-    report = interleavings.run(table, options(), stage, getattr(others, kind), between="_actions")
+    report = interleavings.run(
+        table, interleavings.options(), stage, getattr(others, kind), between="_actions"
+    )
     context = (kind, seed, stage, str(report))
     assert rows(uri) == others.rows, context
     if isinstance(report, plait.PlaitError):

@@ -14,7 +14,6 @@ import pytest
 import plait
 from plait.table import compact_iceberg
 from plait.table.iceberg import Iceberg
-from plait.table.run import how
 
 from .conftest import load
 
@@ -65,23 +64,6 @@ def rows(catalog):
 
 def files(catalog):
     return catalog.load_table(NAME).inspect.files().to_pylist()
-
-
-def options(**changed):
-    given = {
-        "policy": "overlap",
-        "sort_by": "k",
-        "where": None,
-        "max_depth": 1,
-        "merge_factor": 10,
-        "merge_factor_max": 12,
-        "mature_size": "1GB",
-        "mature_level": 3,
-        "finalize": False,
-        **changed,
-    }
-    merge = {"sort_by": given["sort_by"], "target_file_size": None, "memory_limit": "64MB"}
-    return how(**given, merge=merge)
 
 
 def test_overlapping_files_become_one_and_a_second_run_does_nothing(catalog):
@@ -257,7 +239,7 @@ def test_committing_twice_is_committing_once(catalog):
         return first(change)
 
     table.commit = twice
-    report = interleavings.run(table, options(), "", lambda: None, between="_actions")
+    report = interleavings.run(table, interleavings.options(), "", lambda: None, between="_actions")
     assert report.lost == 0 and len(report.groups) == 1
     assert rows(catalog) == before and len(files(catalog)) == 1
 
@@ -326,7 +308,9 @@ def test_rows_are_right_whenever_others_commit(kind, seed, catalog):
     stage = rng.choice(stages)
     others.is_stale = stage == "stale"
     table = Iceberg(catalog, NAME)
-    report = interleavings.run(table, options(), stage, getattr(others, kind), between="_actions")
+    report = interleavings.run(
+        table, interleavings.options(), stage, getattr(others, kind), between="_actions"
+    )
     context = (kind, seed, stage, str(report))
     assert rows(catalog) == others.rows, context
     assert not isinstance(report, plait.PlaitError), context
