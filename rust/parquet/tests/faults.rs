@@ -217,8 +217,8 @@ fn any_operation_may_fail_while_contents_are_compared() {
 
 #[test]
 fn any_operation_may_fail_while_chunks_wait_on_disk() {
-    // An eighth of the memory is for waiting chunks: 20 texts of 150 kB are too large for it.
-    let bench = Bench::new("spilled", 150_000, |o| {
+    // Chunks wait in half of the memory at most: 20 texts of 450 kB are too large for it.
+    let bench = Bench::new("spilled", 450_000, |o| {
         o.row_group_rows = 20;
         o.copy_tiers.clear();
     });
