@@ -223,14 +223,17 @@ def test_old_values_and_columns_that_leave_out_the_foreign_key(spark, tmp_path):
         seen[number] = changes.toArrow().to_pylist()
 
     columns = {"row": "id", "payload": "payload", "value": "value"}
-    feeds.run(keep, columns=columns, shards=64)
+    feeds.run(keep, columns=columns, shards=8)
     assert seen == {
         0: [{"_op": "insert", "row": "k", "payload": "p", "value": "same"}],
         3: [{"_op": "update", "row": "k", "payload": "p", "value": "other"}],
     }
+    for number in (2, 3):
+        commit = tmp_path / "checkpoint" / "plait-join" / f"commit-{number:010}.json"
+        assert json.loads(commit.read_text())["told"]["moved"] == 2, "no row moved"
     shutil.rmtree(tmp_path / "checkpoint")
     seen.clear()
-    feeds.run(keep, columns=columns, shards=64, before=True)
+    feeds.run(keep, columns=columns, shards=8, before=True)
     (change,) = seen[3]
     assert change["before.value"] == "same" and change["value"] == "other"
     assert 2 not in seen
