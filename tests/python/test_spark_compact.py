@@ -27,7 +27,7 @@ pytestmark = [
     pytest.mark.local,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-KILLS = 20 if os.environ.get("CI") else 6
+KILLS = 20 if os.environ.get("PLAIT_LONG") else 6
 HERE = Path(__file__).parent
 
 

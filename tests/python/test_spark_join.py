@@ -31,6 +31,7 @@ pytestmark = [
 ]
 HERE = Path(__file__).parent
 CI = bool(os.environ.get("CI"))
+LONG = bool(os.environ.get("PLAIT_LONG"))
 Oracle = load("join_oracle").Oracle
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "join.json").read_text())["cases"]
 LEFT = "_op string, _seq long, id string, fk string, payload string"
@@ -436,10 +437,10 @@ def run_and_kill(root: Path, kills: list[str], seconds: float, timeout: float = 
 def test_the_result_is_the_join_when_drivers_and_executors_are_killed(tmp_path):
     """Two drivers and two executors die, in the midst of batches."""
     cluster = load("spark_join_cluster")
-    batches, changes = (20, 50_000) if CI else (10, 1_000)
+    batches, changes = (20, 50_000) if LONG else (10, 1_000)
     root = tmp_path / "feeds"
     cluster.make(root, batches, changes)
-    told = run_and_kill(root, ["python", "jvm"], 30 if CI else 6)
+    told = run_and_kill(root, ["python", "jvm"], 30 if LONG else 6)
     killed = [entry["killed"] for entry in told if "killed" in entry]
     assert killed.count("executor") >= 2, told
     assert {"driver python", "driver jvm"} <= set(killed), told
