@@ -130,6 +130,7 @@ def test_every_error_has_a_code():
         "InvalidPath": 2,
         "UnsortedSource": 3,
         "DuplicateKey": 3,
+        "NullKey": 3,
         "SchemaConflict": 3,
         "UnknownColumn": 3,
         "UnsupportedKey": 3,

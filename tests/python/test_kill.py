@@ -25,6 +25,8 @@ import pytest
 
 import plait
 
+pytestmark = pytest.mark.local  # temp files, full disks and locks of one machine
+
 SEED = 20240229
 
 
