@@ -104,6 +104,7 @@ def start_spark(master: str):
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(master).appName("spark_compact")
     for name, value in {
         "spark.driver.host": "127.0.0.1",

@@ -78,6 +78,10 @@ def load(name: str):
     return sys.modules[name]
 
 
+# Spark's workers, those of other processes too, have what the tests have.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory):
     """A session on this machine, one for all tests."""

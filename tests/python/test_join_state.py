@@ -192,6 +192,7 @@ def bad(**columns) -> pa.Table:
         (bad(_op=[None]), plait.InvalidArgument, "got null"),
         (bad(_op=[5]), plait.InvalidArgument, "`5`"),
         (bad(w=[1]), plait.SchemaDrift, "is new"),
+        (bad(_seq=[1]), plait.SchemaDrift, "have sequence numbers"),
         (pa.table({"id": [1], "v": ["a"]}), plait.SchemaDrift, "is missing"),
         (pa.table({"id": ["1"], "fk": [7], "v": ["a"]}), plait.SchemaDrift, "another type"),
     ],

@@ -98,6 +98,15 @@ pub(super) fn fold_side(layout: &Layout, side: Side, batch: &RecordBatch) -> Res
     let key_arrays = of(shape);
     let (valid, null_keys) = valid_keys(layout.spec.on_null_key, side, shape, &key_arrays)?;
     let keys = encode_arrow(shape, &key_arrays)?;
+    if !has_sequence && batch.column_by_name(SEQUENCE).is_some() {
+        // Numbers that are not remembered would be compared within a step only.
+        let what = format!(
+            "{} changes have sequence numbers, of which the join does not know",
+            side.name()
+        );
+        let error = Error::new(Kind::SchemaDrift, what).with_column(SEQUENCE);
+        return Err(error.with_hint("give the schema of the changes with `_seq` in it"));
+    }
     let sequence = has_sequence.then(|| sequence(batch, side)).transpose()?;
     let rows = last_rows(&keys, sequence.as_deref(), valid.as_deref())?;
     let keys = flat(&keys, shape, &rows)?;

@@ -314,6 +314,8 @@ fn a_row_has_the_same_hash_everywhere() {
     )
     .unwrap();
     let hex = |hash: &[u8; 16]| hash.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    assert_ne!(hash[0], hash[1]);
-    assert_eq!(hex(&hash[1]).len(), 32);
+    assert_eq!(
+        hash.iter().map(hex).collect::<Vec<_>>(),
+        ["cb5891121d6748ec3472679a5fdae954", "e3ab152fcb1762bfc9f42e6c9e93dfff"]
+    );
 }
