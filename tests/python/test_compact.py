@@ -218,7 +218,7 @@ def test_a_file_that_is_added_twice_counts_once(tmp_path):
 
     write(tmp_path / "_plait/files/a.parquet", [1, 2])
     for _ in range(2):
-        change = {"folder": str(tmp_path), "add": ["_plait/files/a.parquet"]}
+        change = {"folder": str(tmp_path), "add": [str(tmp_path / "_plait/files/a.parquet")]}
         told = json.loads(_native.commit(json.dumps(change)))
-    assert told["manifest"]["files"] == ["_plait/files/a.parquet"]
+    assert [made["path"] for made in told["manifest"]["files"]] == ["_plait/files/a.parquet"]
     assert rows(tmp_path) == Counter({(1, "a.parquet"): 1, (2, "a.parquet"): 1})

@@ -118,8 +118,7 @@ class Into:
 
     def commit(self, change: Change) -> Outcome:
         """Puts a manifest that names the outputs."""
-        added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
-        options = {"folder": self.name, "add": added}
+        options = {"folder": self.name, "add": [output.path for output in change.added]}
         done = _call(_native.commit, options, self._storage_options, None)
         self._is_committed = True
         return Committed(done["manifest"]["number"])
