@@ -78,11 +78,8 @@ def publish(root: str, add: Sequence[str], *, overwrite: bool = False) -> int:
         StorageError: Others replaced what is to be overwritten again and again.
     """
     for _ in range(_TRIES):
-        change = {
-            "folder": root,
-            "add": _located(root, add),
-            "replace": counting(root) if overwrite else [],
-        }
+        gone = _known(root, counting(root)) if overwrite else []
+        change = {"folder": root, "add": _located(root, add), "replace": gone}
         if not change["add"] and not change["replace"]:
             return int(newest(root)["number"])
         done = _call(_native.commit, change, None, None)
