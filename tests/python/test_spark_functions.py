@@ -1,5 +1,7 @@
 """The Arrow functions for users' own code in workers: without a session, and in one."""
 
+import doctest
+import importlib
 import os
 import random
 
@@ -133,6 +135,12 @@ def test_memory_and_threads_follow_what_spark_gives(monkeypatch):
     monkeypatch.setenv("PYSPARK_EXECUTOR_MEMORY_MB", "10")
     assert worker.memory_limit() == 32 << 20
     assert worker.memory_limit("64MB") == 64_000_000
+
+
+@pytest.mark.parametrize("module", ["filters", "functions", "keys", "types", "worker"])
+def test_examples_of_docstrings_run(module):
+    failed, tried = doctest.testmod(importlib.import_module(f"plait.spark.{module}"))
+    assert tried > 0 and failed == 0
 
 
 @pytest.mark.spark

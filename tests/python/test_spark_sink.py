@@ -187,6 +187,57 @@ def test_options_that_make_no_sense_are_refused(tmp_path):
         sink.RunStreamWriter.of({**path, "sort_by": "ts"}, SCHEMA, overwrite=True)
 
 
+class Task:
+    """What a task knows of itself."""
+
+    def __init__(self, partition, attempt):
+        self.partition, self.attempt = partition, attempt
+
+    def partitionId(self):
+        return self.partition
+
+    def taskAttemptId(self):
+        return self.attempt
+
+    def getLocalProperty(self, name):
+        return {"sql.streaming.queryId": "query", "streaming.sql.batchId": "3"}.get(name)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_attempts_that_lost_count_never(streaming, tmp_path, monkeypatch):
+    """Two attempts of one task end; one comes late, one dies half-way."""
+    kind = sink.RunStreamWriter if streaming else sink.RunWriter
+    writer = kind.of({"path": str(tmp_path), "sort_by": "name, ts"}, SCHEMA, overwrite=False)
+    batch = pa.record_batch({"name": ["a", "b"], "ts": [1, 2]})
+
+    def run(partition, attempt, batches):
+        monkeypatch.setattr(sink.TaskContext, "get", lambda: Task(partition, attempt))
+        return writer.write(iter(batches))
+
+    def dies():
+        yield batch
+        raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="disk"):
+        run(0, 10, dies())
+    won, lost = run(0, 11, [batch]), run(0, 12, [batch])
+    empty, other = run(1, 13, []), run(2, 14, [batch.slice(0, 0), batch])
+    assert lost.rows == won.rows == 2 and empty.name is None
+    arguments = (3,) if streaming else ()
+    writer.commit([won, empty, other, None], *arguments)
+    assert sorted(folder.counting(str(tmp_path))) == sorted([won.name, other.name])
+    if streaming:
+        again = run(0, 15, [batch])
+        writer.commit([again], *arguments)
+        assert not (tmp_path / again.name).exists()
+    else:
+        assert len(files(tmp_path)) == 2
+    assert sorted(folder.counting(str(tmp_path))) == sorted([won.name, other.name])
+    aborted = run(0, 16, [batch])
+    writer.abort([aborted, None], *arguments)
+    assert not (tmp_path / aborted.name).exists()
+
+
 # ---- in Spark
 
 

@@ -8,6 +8,7 @@ import datetime as dt
 import json
 import os
 import random
+from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -325,8 +326,12 @@ def as_spark_has_it(name, column):
     if values is None:
         counts = column.cast(pa.int64()).to_pylist()
         return [None if v is None else v // 1000 for v in counts]
-    if name == "uuid":
-        return [None if v is None else v.bytes for v in values]
+    if name == "tz_paris":
+        return column.cast(pa.timestamp("us", "UTC")).to_pylist()
+    if name == "bool8":
+        return [None if v is None else bool(v) for v in values]
+    if name == "uint64":
+        return [None if v is None else Decimal(v) for v in values]
     if name == "decimal256":
         return [None if v is None else f"{v:f}" for v in values]
     return values
@@ -371,6 +376,28 @@ def test_nanoseconds_are_not_cut_off_in_silence(tmp_path):
         read({"path": tmp_path, "sort_by": "k"})
     found = flat(read({"path": tmp_path, "sort_by": "k", "lossy": "truncate"}))
     assert [row["t"].microsecond for row in found] == [1, 1]
+
+
+def test_names_with_dots_are_names(tmp_path):
+    columns = {"a": [1, 2], "a.b": [3, 4], "c": [{"a.b": 5}, {"a.b": 6}]}
+    for i in range(2):
+        pq.write_table(pa.table(columns), tmp_path / f"{i}.parquet")
+    options = {"path": tmp_path, "sort_by": '"a.b", a', "part_rows": 2}
+    assert flat(read({**options, "columns": "a"})) == [{"a": 1}, {"a": 1}, {"a": 2}, {"a": 2}]
+    found = flat(read({**options, "where": '"a.b" = 4'}))
+    assert found == [{"a": 2, "a.b": 4, "c": {"a.b": 6}}] * 2
+    nested = flat(read({**options, "sort_by": 'c."a.b" nulls first', "columns": '"a.b"'}))
+    assert nested == [{"a.b": 3}, {"a.b": 3}, {"a.b": 4}, {"a.b": 4}]
+
+
+def test_options_and_calls_are_in_the_guide(root):
+    from plait.spark import __all__, functions, sink, source
+
+    guide = (root / "docs/guide/spark-data.md").read_text(encoding="utf-8")
+    options = {*source.OPTIONS, *sink.OPTIONS} - {"path", "paths", "checkpointlocation"}
+    assert [name for name in options if f"`{name}`" not in guide] == []
+    assert [name for name in __all__ if name not in guide] == []
+    assert [name for name in functions.__all__ if f"`{name}(" not in guide] == []
 
 
 def test_what_spark_cannot_tell_apart_is_refused(tmp_path):

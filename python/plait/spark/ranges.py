@@ -161,6 +161,9 @@ def read_rows(
     for batch in batches:
         first, last = max(start - row, 0), min(end - row, batch.num_rows)
         row += batch.num_rows
+        if columns is not None and batch.schema.names != list(columns):
+            # PyArrow takes `a` for `a.b`, too, which may be a column of its own.
+            batch = batch.select(list(columns))  # noqa: PLW2901 - the same rows
         if last > first:
             yield batch.slice(first, last - first)
         if row >= end:
