@@ -98,7 +98,7 @@ def test_scanned_rows_are_those_of_plait_scan(by_job, spark, ps, drifting, monke
                 "policy": {"extra": "drop", "lossy": "cast"},
             },
         ),
-        ([], {"implicit": ["_path"]}),
+        (None, {"implicit": ["_path"]}),
     ):
         expected = pa.table(plait.scan(str(drifting), columns, **options)).to_pylist()
         found = ps.scan(spark, str(drifting), columns, files_per_task=3, **options)
@@ -123,6 +123,8 @@ def test_files_that_do_not_go_together_are_named(spark, ps, drifting, monkeypatc
         ps.scan(spark, str(drifting))
     with pytest.raises(plait.SourceNotFound):
         ps.scan(spark, str(drifting / "absent"))
+    with pytest.raises(plait.SchemaConflict, match="needs a column"):
+        ps.scan(spark, str(drifting / "0.parquet"), [])
     with pytest.raises(plait.Unsupported, match="_file_index"):
         ps.scan(spark, str(drifting), implicit="_file_index")
 

@@ -269,6 +269,7 @@ def test_what_is_wrong_is_said_before_a_task_runs(tmp_path):
         ({"path": tmp_path / "absent", "sort_by": "k"}, plait.SourceNotFound),
         ({**path, "sort_by": "absent"}, plait.UnknownColumn),
         ({**path, "sort_by": "k", "columns": "k, absent"}, plait.UnknownColumn),
+        ({**path, "sort_by": "k", "columns": ""}, plait.SchemaConflict),
         ({**path, "sort_by": "k", "part_rows": "many"}, plait.InvalidArgument),
         ({**path, "sort_by": "k", "on_duplicate": "keep"}, plait.InvalidArgument),
         ({**path, "sort_by": "k", "sorted_by": "k"}, plait.InvalidArgument),

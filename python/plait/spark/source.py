@@ -302,6 +302,8 @@ class MergingReader(ds.DataSourceReader):
         choosing = (self._query.duplicates.version_by, self._query.duplicates.delete_where)
         wanted = self._schema.fieldNames()
         unknown = [name for name in wanted if name not in schema.names]
+        if not wanted:
+            raise SchemaConflict.of("a DataFrame needs a column", hint="declare one")
         if unknown:
             raise SchemaConflict.of(
                 f"the files have no column `{unknown[0]}`", got=", ".join(schema.names)

@@ -96,12 +96,15 @@ def spark_schema(schema: pa.Schema) -> st.StructType:
     """The Spark schema of an Arrow schema; everything may be null, as in Spark's own files.
 
     Raises:
-        SchemaConflict: Spark has no type for a column, or two columns have one name.
+        SchemaConflict: Spark has no type for a column, two columns have one name, or there is none.
 
     Example:
         >>> spark_schema(pa.schema({"k": pa.int32(), "t": pa.dictionary(pa.int8(), pa.string())}))
         StructType([StructField('k', IntegerType(), True), StructField('t', StringType(), True)])
     """
+    if not schema.names:
+        # Batches without columns would lose the number of their rows on the way.
+        raise SchemaConflict.of("a DataFrame needs a column", hint="name one in `columns`")
     fields = []
     for field in schema:
         try:
