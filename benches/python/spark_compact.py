@@ -8,6 +8,9 @@
     delta-compact   OPTIMIZE of delta-rs in one process: concatenates, sorts nothing
     delta-z-order   OPTIMIZE ZORDER of delta-rs in one process, by the same columns
 
+Workloads are those of `workloads.py`, with binary columns of no fixed length, which Spark does not
+write; and S200, 200 files of W1 whose keys all overlap, 10 MB each.
+
 One process a run; the tools take turns. A run starts the session and runs a small job first, which
 does not count. Time and processor time are of everything the run started, executors and driver; memory
 is the peak of all its processes together, and of the Python workers alone. Spill and shuffle are
@@ -31,11 +34,14 @@ import urllib.request
 import warnings
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import workloads
 
 TOOLS = ("plait", "spark", "delta-compact", "delta-z-order")
 ON_SPARK = ("plait", "spark")
 SORTING = ("plait", "spark")
+KEYS = {**workloads.KEYS, "S200": workloads.METRICS_KEY}
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -133,7 +139,7 @@ def by_spark(job, spark):
 
     keys = [
         functions.col(column).desc_nulls_last() if down else functions.col(column).asc_nulls_last()
-        for column, down in workloads.KEYS[job["workload"]]
+        for column, down in KEYS[job["workload"]]
     ]
     parts = max(1, math.ceil(job["bytes"] / job["target"]))
     frame = spark.read.parquet(*job["sources"])
@@ -155,7 +161,7 @@ def by_delta(job, table):
     if job["tool"] == "delta-compact":
         table.optimize.compact(target_size=job["target"], max_concurrent_tasks=job["cores"])
     else:
-        columns = [column for column, _ in workloads.KEYS[job["workload"]]]
+        columns = [column for column, _ in KEYS[job["workload"]]]
         table.optimize.z_order(
             columns, target_size=job["target"], max_concurrent_tasks=job["cores"]
         )
@@ -171,7 +177,10 @@ def run_one(job: dict) -> dict:
     if job["tool"] in ON_SPARK:
         spark = start_spark(job["master"])
         warm = Path(job["out"] + "-warm")
-        small = {**job, "sources": job["sources"][:1], "out": str(warm), "bytes": 1}
+        # Enough tasks that every executor has started its Python.
+        target = max(1, os.path.getsize(job["sources"][0]) // 8)
+        few = {"sources": job["sources"][:1], "out": str(warm), "target": target}
+        small = {**job, **few, "bytes": 8 * target}
         (by_plait if job["tool"] == "plait" else by_spark)(small, spark)
         before = stages(spark)
     else:
@@ -201,6 +210,37 @@ def run_one(job: dict) -> dict:
 
 
 # -- the comparison --------------------------------------------------------------------------------
+
+
+def prepare(name: str, folder: Path, scale: float) -> dict:
+    """The files of a workload, with columns that all tools write as they are."""
+    done = folder / "facts.json"
+    if done.exists():
+        return json.loads(done.read_text())
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    if name == "S200":
+        rows = int(125_000 * scale)
+        series = workloads.make_series(200 * rows)
+        tables = (workloads.metrics_file(series, rows, i) for i in range(200))
+    else:
+        origin = folder.with_name(folder.name + "-origin")
+        workloads.prepare(name, origin, scale)
+        tables = (pq.read_table(path) for path in sorted(origin.glob("*.parquet")))
+    key = KEYS[name]
+    facts = {"files": 0, "rows": 0}
+    for i, read in enumerate(tables):
+        fields = [
+            field.with_type(pa.binary()) if pa.types.is_fixed_size_binary(field.type) else field
+            for field in read.schema
+        ]
+        table = read.cast(pa.schema(fields))
+        group = workloads.rows_per_group(table)
+        workloads.write(iter((table,)), table.schema, folder / f"in-{i:03}.parquet", key, group)
+        facts = {"files": i + 1, "rows": facts["rows"] + table.num_rows}
+    facts["bytes"] = sum(path.stat().st_size for path in folder.glob("*.parquet"))
+    done.write_text(json.dumps(facts))
+    return facts
 
 
 def run_apart(job: dict, timeout_s: float) -> dict:
@@ -269,15 +309,15 @@ def main() -> None:
         print(json.dumps(run_one(json.loads(given.one))))
         return
     for workload in given.workloads.split(","):
-        folder = (given.data / f"{workload}-{given.scale}").resolve()
-        facts = workloads.prepare(workload, folder, given.scale)
+        folder = (given.data / f"spark-{workload}-{given.scale}").resolve()
+        facts = prepare(workload, folder, given.scale)
         print(
             f"\n{workload}: {facts['files']} files, {facts['rows']:,} rows, {facts['bytes'] / 1e6:,.0f} MB\n"
         )
         job = {
             "workload": workload,
             "sources": sorted(str(path) for path in folder.glob("*.parquet")),
-            "sort_by": workloads.sort_by(workload),
+            "sort_by": ", ".join(("-" if down else "") + column for column, down in KEYS[workload]),
             "bytes": facts["bytes"],
             "target": given.target,
             "memory_limit": given.memory_limit,

@@ -67,6 +67,11 @@ def test_import_needs_nothing_but_python(python):
     assert python("-c", THIRD_PARTY_AFTER_IMPORT).stdout.strip() == "[]"
 
 
+def test_importing_tables_imports_no_library_of_tables(python):
+    program = THIRD_PARTY_AFTER_IMPORT.replace("plait.cli", "plait.table")
+    assert python("-c", program).stdout.strip() == "[]"
+
+
 def test_no_thread_is_there_before_or_after_a_call(python, root):
     ran = python("-c", THREADS)
     assert ran.stdout.split() == ["1", "1"], ran.stderr
