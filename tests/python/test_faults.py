@@ -473,6 +473,7 @@ def test_footers_that_claim_too_much_are_refused_at_once(tmp_path, rows):
 # --- storage -------------------------------------------------------------------------------------
 
 
+@pytest.mark.local
 def test_what_is_no_file_is_refused_by_name(tmp_path, pair):
     out = tmp_path / "out"
     missing = tmp_path / "none.parquet"
@@ -490,6 +491,7 @@ def test_what_is_no_file_is_refused_by_name(tmp_path, pair):
         assert Path(e.path) == tmp_path / "no.parquet"
 
 
+@pytest.mark.local
 def test_a_folder_linked_into_itself_ends(tmp_path, pair):
     loop = tmp_path / "loop"
     loop.mkdir()
@@ -520,6 +522,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, pair, python):
     assert done.stdout == f"refused {pipe}\n"
 
 
+@pytest.mark.local
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path, pair):
     plain = tmp_path / "plain.txt"
     plain.write_text("a file, not a folder")
@@ -559,6 +562,7 @@ def test_an_output_never_replaces_a_source(tmp_path, pair):
     assert len(list(tmp_path.glob("part-*.parquet"))) == 1
 
 
+@pytest.mark.local
 def test_a_source_named_twice_is_refused(tmp_path, pair):
     link = tmp_path / "link.parquet"
     link.symlink_to(pair[0])
