@@ -19,13 +19,13 @@ mod convert;
 mod fill;
 mod follow;
 mod freeze;
-#[cfg(test)]
-mod laws;
 pub mod policy;
 mod projection;
 mod same;
 mod summary;
 mod supertype;
+#[cfg(test)]
+mod tests;
 mod unify;
 
 pub use adapter::{Adapter, Value, constant};
