@@ -163,17 +163,21 @@ def read_rows():
 
 @pytest.fixture
 def python(tmp_path):
-    """Runs Python in a fresh process without the variables that change what it prints."""
+    """Runs Python in a fresh process without the variables that change what it prints.
+
+    The modules beside the tests can be imported there.
+    """
+    path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = clean_environment() | {"PYTHONPATH": os.pathsep.join(path)}
 
     def python(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, *arguments],
             capture_output=True,
             text=True,
-            timeout=120,
             cwd=tmp_path,
-            env=clean_environment(),
-            **options,
+            env=environment,
+            **{"timeout": 120} | options,
         )
 
     return python

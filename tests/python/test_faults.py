@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -28,6 +27,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from peak_memory import peak_rss_bytes
 
 import plait
 
@@ -319,7 +319,7 @@ def damage(case: str, tier: str, folder: Path) -> dict:
     succeeded: list[tuple[str, bytes, bytes]] = []
     kinds: dict[str, int] = {}
     copied, copies = 0, "chunk" if tier in ("value", "chunk") else "page"
-    baseline = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    baseline = peak_rss_bytes()
     # PyArrow is asked in a second round: the memory of the first is ours alone.
     for what, content in damaged(whole, 7):
         source.write_bytes(content)
@@ -346,7 +346,7 @@ def damage(case: str, tier: str, folder: Path) -> dict:
             complaints.append(f"{what}: left {sorted(os.listdir(folder))}")
         if source.read_bytes() != content:
             complaints.append(f"{what}: the source was changed")
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - baseline
+    memory = peak_rss_bytes() - baseline
     for what, content, output in succeeded:
         source.write_bytes(content)
         out.write_bytes(output)

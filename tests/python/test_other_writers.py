@@ -116,6 +116,7 @@ import json, resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (16 << 30, 16 << 30))
 resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
 import plait
+from peak_memory import peak_rss_bytes
 a, b, out = sys.argv[1:]
 calls = {
     "merge": lambda: plait.merge([a, b], out, sort_by=[], copy_tiers=()).rows_out,
@@ -129,7 +130,7 @@ for name, call in calls.items():
         ends[name] = call()
     except plait.PlaitError as error:
         ends[name] = type(error).__name__
-ends["rss"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+ends["rss"] = peak_rss_bytes()
 print(json.dumps(ends))
 """
 

@@ -419,8 +419,9 @@ def test_null_columns_take_the_type_of_their_layer():
 
 
 STREAM = """
-import resource, sys
+import sys
 import numpy as np, pyarrow as pa, plait
+from peak_memory import peak_rss_bytes
 total, rows = int(sys.argv[1]), 65_536
 per_row = 8 * 2 * 9
 def batches(cut):
@@ -431,16 +432,14 @@ def batches(cut):
         values = [pa.array(np.full(count, float(start))) for _ in range(8)]
         yield pa.record_batch({"_index": index, "s": pa.StructArray.from_arrays(values, list("abcdefgh"))})
         start, left = start + count, left - count
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 layers = [plait.Layer(batches(rows), ["s"]), plait.Layer(batches(rows - 1000), ["s.c", "s.h"])]
 seen, early = 0, None
 for batch in plait.overlay(layers):
     seen += len(batch)
     if early is None and seen > total // per_row // 10:
-        early = peak()
+        early = peak_rss_bytes()
 assert seen == total // per_row
-print(peak() - early)
+print(peak_rss_bytes() - early)
 """
 
 
