@@ -37,8 +37,6 @@ pub struct Budget {
     pub waiting_bytes: usize,
     /// A leaf starts beside another as long as all buffers together stay below this.
     pub enough_bytes: usize,
-    /// Bytes of page locations kept.
-    pub locations_bytes: usize,
 }
 
 impl Budget {
@@ -57,8 +55,13 @@ impl Budget {
             read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
             waiting_bytes: limit_bytes / 64,
             enough_bytes: limit_bytes.min(ENOUGH_BYTES.max(limit_bytes / 8)),
-            locations_bytes: limit_bytes / 16,
         }
+    }
+
+    /// Bytes of page locations kept within `memory_limit`.
+    #[must_use]
+    pub fn locations_bytes(memory_limit: u64) -> usize {
+        usize::try_from(memory_limit).unwrap_or(usize::MAX) / 16
     }
 }
 

@@ -41,7 +41,7 @@ use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
 pub const KEY_INDEX_ROWS: u64 = 64 << 10;
 
 /// Buffer before the file: pages are larger, headers and footers are not.
-const WRITE_BUFFER_BYTES: usize = 256 << 10;
+const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
 /// What weaving moved, summed over leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

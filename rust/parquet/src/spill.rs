@@ -35,7 +35,7 @@ use crate::store::{Store, read_exact_at, write_all_at};
 use crate::target::{storage, unnamed_file};
 
 /// How much is read from the file at once.
-const READ_BYTES: usize = 256 << 10;
+const READ_BYTES: usize = 1 << 20;
 
 /// Where chunks wait: memory up to a limit, and one file.
 pub struct Waiting {

@@ -25,7 +25,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("scan", "context page source store"),
     ("stream", "options page source store"),
     ("spill", "context events page store target"),
-    ("leaf", "context page schema source"),
+    ("leaf", "context page schema source store"),
     ("files", "context leaf schema source store"),
     ("properties", "leaf options page schema source"),
     ("chunk", "context leaf options page properties schema source"),

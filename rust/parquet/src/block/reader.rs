@@ -55,6 +55,15 @@ impl United {
     }
 }
 
+/// The dictionary of a chunk.
+#[derive(Clone)]
+pub struct OwnDictionary {
+    /// Source and row group of the chunk.
+    pub place: (SourceId, usize),
+    /// Its values.
+    pub values: Arc<Dictionary>,
+}
+
 /// A block, and how many of its rows come before the one that was asked for.
 pub type Skipping = (Block, usize);
 
@@ -249,6 +258,17 @@ impl BlockReader {
         let From::Paged(paged) = &self.from else { return false };
         let (Some(united), Some(group)) = (&paged.united, &paged.group) else { return false };
         united.remaps.get(&(self.source.id, group.index)).is_some_and(Remap::is_identity)
+    }
+
+    /// The source's own dictionary, if it was read for the row group that is read.
+    #[must_use]
+    pub fn own_dictionary(&self) -> Option<OwnDictionary> {
+        let From::Paged(paged) = &self.from else { return None };
+        let group = paged.group.as_ref()?;
+        let place = (self.source.id, group.index);
+        let is_own = paged.united.as_ref().is_none_or(|u| !u.remaps.contains_key(&place));
+        let values = group.dictionary.values.as_ref().filter(|_| is_own)?;
+        Some(OwnDictionary { place, values: Arc::clone(values) })
     }
 
     /// The row group that is read, and the source's leaf.

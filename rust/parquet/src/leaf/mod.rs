@@ -32,6 +32,7 @@ use plait_core::Result;
 use crate::context::{Charge, Context};
 use crate::page::Locations;
 use crate::source::Source;
+use crate::store::Store;
 
 pub use adapt::{OutputLeaf, open};
 
@@ -119,16 +120,21 @@ pub trait Leaf<T: DataType>: Send {
     fn read(&mut self, rows: usize, span: &mut Span<T::T>) -> Result<usize>;
 }
 
-/// Page locations of the chunks read lately: a chunk is opened once per output row group.
+/// Page locations of the chunks read lately: a chunk is opened once per output row group, and by
+/// several outputs.
 pub struct LocationCache {
     found: Mutex<Found>,
     bytes_max: usize,
 }
 
 struct Found {
-    chunks: BTreeMap<(u32, usize, usize), Arc<Locations>>,
+    /// By file, row group, leaf. A file is told by where its store is in memory.
+    chunks: BTreeMap<(usize, usize, usize), Kept>,
     charge: Charge,
 }
+
+/// Locations, and the store they are of, so that no other one comes to lie where it does.
+type Kept = (Arc<dyn Store>, Arc<Locations>);
 
 impl LocationCache {
     /// A cache of at most `bytes_max` bytes.
@@ -149,8 +155,8 @@ impl LocationCache {
         leaf: usize,
         context: &Context,
     ) -> Result<Arc<Locations>> {
-        let key = (source.id.0, row_group, leaf);
-        if let Some(known) = self.lock().chunks.get(&key) {
+        let key = (Arc::as_ptr(&source.store).cast::<()>().addr(), row_group, leaf);
+        if let Some((_, known)) = self.lock().chunks.get(&key) {
             return Ok(Arc::clone(known));
         }
         let locations = Arc::new(Locations::find(source, row_group, leaf, context)?);
@@ -164,7 +170,7 @@ impl LocationCache {
         } else {
             found.charge.set(held);
         }
-        found.chunks.insert(key, Arc::clone(&locations));
+        found.chunks.insert(key, (Arc::clone(&source.store), Arc::clone(&locations)));
         Ok(locations)
     }
 

@@ -14,8 +14,10 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::free::check_free;
+use crate::budget::Budget;
 use crate::context::Context;
 use crate::files::open_source;
+use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::plan::{Carried, Plan, PlanTask};
 use crate::pool::Pool;
@@ -34,6 +36,8 @@ pub(super) struct Frame<'a> {
     pub(super) pool: Arc<Option<Pool>>,
     pub(super) threads: usize,
     pub(super) target: Arc<Target>,
+    /// Where pages are, found once for all tasks.
+    pub(super) cache: Arc<LocationCache>,
     pub(super) stores: &'a Stores,
 }
 
@@ -59,7 +63,9 @@ impl<'a> Frame<'a> {
         let is_read_again = options.verify.is_some() || options.sha256;
         let target =
             Arc::new(Target::open(&options.out, stores, context)?.with_copies(is_read_again));
-        let frame = Self { plan, order, schema, sources, pool, threads, target, stores };
+        let locations_bytes = Budget::locations_bytes(options.memory_limit);
+        let cache = Arc::new(LocationCache::new(context, locations_bytes));
+        let frame = Self { plan, order, schema, sources, pool, threads, target, cache, stores };
         if let Err(e) = frame.check_free(options) {
             frame.target.abandon();
             return Err(e);

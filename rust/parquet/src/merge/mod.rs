@@ -24,10 +24,10 @@ mod free;
 mod ordering;
 mod prepare;
 mod publish;
-#[cfg(test)]
-mod ranks_tests;
 mod run;
 mod sizes;
+#[cfg(test)]
+mod tests;
 
 use std::time::Instant;
 

@@ -131,7 +131,8 @@ pub(super) fn prepare<'a>(
         key.map(|key| key.0.clone())
     };
     let sources = Arc::new(sources);
-    let parts = Parts { sources, find: &find, known: &known, output: Some(task.index) };
+    let (cache, output) = (Arc::clone(&frame.cache), Some(task.index));
+    let parts = Parts { sources, find: &find, known: &known, cache, output };
     prepare_parts(frame, parts, options, context, with_ranks)
 }
 
@@ -146,7 +147,10 @@ pub(super) fn prepare_group<'a>(
     with_ranks: bool,
 ) -> Result<Prepared<'a>> {
     let find = |_: &KeyLeaves, _: &Arc<LocationCache>, _: &[Arc<Source>]| Ok(rows.to_vec());
-    let parts = Parts { sources, find: &find, known: &|_, _| None, output };
+    // Of its own: temp files must go when they are merged.
+    let bytes_max = Budget::locations_bytes(options.memory_limit);
+    let cache = Arc::new(LocationCache::new(context, bytes_max));
+    let parts = Parts { sources, find: &find, known: &|_, _| None, cache, output };
     prepare_parts(frame, parts, options, context, with_ranks)
 }
 
@@ -160,6 +164,7 @@ struct Parts<'a> {
     find: Find<'a>,
     /// The key of a row, where it has been read.
     known: &'a dyn Fn(&Source, u64) -> Option<Vec<u8>>,
+    cache: Arc<LocationCache>,
     output: Option<u64>,
 }
 
@@ -170,14 +175,13 @@ fn prepare_parts<'a>(
     context: &Context,
     with_ranks: bool,
 ) -> Result<Prepared<'a>> {
-    let Parts { sources, find, known, output } = parts;
+    let Parts { sources, find, known, cache, output } = parts;
     let reconciled = frame.schema.reconcile(&sources, &options.unite())?;
     let leaves = output_leaves(&reconciled);
     let mut keys = key_leaves(&frame.order, &reconciled.descr, &leaves)?;
     let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
     let budget = Budget::new(limit, sources.len(), keys.leaves.len(), frame.threads);
     context.set_read_ahead_bytes(budget.read_ahead_bytes);
-    let cache = Arc::new(LocationCache::new(context, budget.locations_bytes));
     let properties = properties(
         options,
         &frame.plan.encodings,

@@ -24,6 +24,7 @@ pub mod locate;
 pub mod pages;
 mod stored;
 #[cfg(test)]
+#[path = "tests/files.rs"]
 pub(crate) mod testing;
 pub(crate) mod thrift;
 mod write;

@@ -540,5 +540,5 @@ impl PageReader for Pages {
 }
 
 #[cfg(test)]
-#[path = "pages_tests.rs"]
+#[path = "tests/pages.rs"]
 mod tests;

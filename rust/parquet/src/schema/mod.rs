@@ -55,6 +55,4 @@ pub struct Reconciled {
 }
 
 #[cfg(test)]
-mod oracle;
-#[cfg(test)]
 mod tests;

@@ -43,9 +43,13 @@ impl Carried {
     /// Keeps the lanes of `leaf` for the next batch, if they are not too large.
     pub(super) fn keep(&self, leaf: usize, mut lanes: Lanes, context: &Context) {
         lanes.rest();
-        let bytes = lanes.rest_size();
+        let most = context.limit_bytes() / CARRIED_SHARE;
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.bytes + bytes <= context.limit_bytes() / CARRIED_SHARE {
+        if waiting.bytes + lanes.rest_size() > most {
+            lanes.forget_dictionaries();
+        }
+        let bytes = lanes.rest_size();
+        if waiting.bytes + bytes <= most {
             waiting.bytes += bytes;
             waiting.lanes.insert(leaf, (lanes, bytes));
         }

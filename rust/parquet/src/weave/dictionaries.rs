@@ -21,8 +21,10 @@ use plait_core::Result;
 use plait_core::run::SourceId;
 use plait_core::steps::{Steps, Taken};
 
+use super::gather::Lanes;
 use super::{Loom, source_of};
 use crate::block::dictionary::{Remap, Union};
+use crate::block::reader::OwnDictionary;
 use crate::block::{Layout, reader};
 use crate::encode::bounds::{Ranks, ValueOrder};
 use crate::encode::chunk::Ids;
@@ -113,6 +115,7 @@ pub(super) fn of_owner(
     output: &OutputLeaf,
     steps: &Steps,
     splices: &[bool],
+    lanes: &mut Lanes,
 ) -> Result<Option<(Arc<reader::United>, Arc<Ids>)>> {
     let most = steps.taken().max_by_key(|t| (t.end - t.start, Reverse(t.source)));
     // The dictionary page stays as it is too: in another codec, nobody could read it.
@@ -147,9 +150,17 @@ pub(super) fn of_owner(
         return Ok(None);
     }
     let Some(stored) = pages.stored_dictionary()? else { return Ok(None) };
-    let page = pages.unpack_stored(&stored)?;
-    let Some(dictionary) = reader::into_dictionary(&pages, page, layout)?.values else {
-        return Ok(None);
+    let place = (source.id, group);
+    let dictionary = match lanes.dictionary(place) {
+        Some(dictionary) => dictionary,
+        None => {
+            let page = pages.unpack_stored(&stored)?;
+            let Some(values) = reader::into_dictionary(&pages, page, layout)?.values else {
+                return Ok(None);
+            };
+            lanes.keep_dictionary(OwnDictionary { place, values: Arc::clone(&values) });
+            values
+        }
     };
     let values = dictionary.len() as u64;
     let enough = first.first_row + values - values / 4;
@@ -160,7 +171,7 @@ pub(super) fn of_owner(
             return Ok(None);
         }
     }
-    let remaps = BTreeMap::from([((source.id, group), Remap::identity(dictionary.len()))]);
+    let remaps = BTreeMap::from([(place, Remap::identity(dictionary.len()))]);
     // Few pages refer to it: their values are looked up instead of ranking all.
     let ids = Ids { dictionary: Arc::clone(&dictionary), ranks: None, stored: Some(stored) };
     let mut united = reader::United { dictionary, remaps, charge: None };

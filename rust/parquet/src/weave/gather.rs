@@ -15,16 +15,18 @@
 //! # Not here
 //! What a page becomes (`encode`).
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use plait_core::run::SourceId;
 use plait_core::steps::{Step, Steps, Taken};
 use plait_core::{Error, Kind, Result};
 
 use super::lane::{Form, Lane, Rows};
 use super::{LeafLoom, Loom, PageOut};
 use crate::block::decode::is_ids;
-use crate::block::reader::United;
-use crate::block::{Block, BlockReader, Layout, Values};
+use crate::block::reader::{OwnDictionary, United};
+use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
 use crate::context::Charge;
 use crate::encode::buffer::Cursor;
 use crate::encode::facts::Facts;
@@ -44,6 +46,9 @@ const FAST_ROWS_MAX: usize = 32 << 10;
 /// Levels a row of a leaf that repeats has room for, on average.
 const REPEATED_LEVELS: usize = 64;
 
+/// How many dictionaries of chunks stay: that of the owner, and that of the one that comes next.
+const DICTIONARIES_KEPT: usize = 2;
+
 /// The lanes of one leaf, through all windows that are woven together.
 pub(super) struct Lanes {
     lanes: Vec<Lane>,
@@ -52,6 +57,8 @@ pub(super) struct Lanes {
     charge: Charge,
     held: usize,
     united: Option<Arc<United>>,
+    /// The dictionaries that were read last: the next chunk may keep one.
+    dictionaries: VecDeque<OwnDictionary>,
 }
 
 impl Lanes {
@@ -70,6 +77,7 @@ impl Lanes {
             charge: loom.context.charge(0),
             held: 0,
             united: None,
+            dictionaries: VecDeque::new(),
         });
         lanes.go_on(&rows);
         lanes
@@ -109,11 +117,33 @@ impl Lanes {
 
     /// Bytes that resting lanes keep from being let go of.
     pub(super) fn rest_size(&self) -> usize {
-        self.held + self.lanes.iter().map(Lane::page_size).sum::<usize>()
+        let dictionaries = self.dictionaries.iter().map(|held| held.values.memory_size());
+        self.held
+            + self.lanes.iter().map(Lane::page_size).sum::<usize>()
+            + dictionaries.sum::<usize>()
     }
 
-    /// Begins a chunk. Blocks stay if their ids mean the same in it.
-    fn begin(&mut self, united: Option<&Arc<United>>) {
+    /// The values of the dictionary of the chunk at `place`, if they are still here.
+    pub(super) fn dictionary(&self, place: (SourceId, usize)) -> Option<Arc<Dictionary>> {
+        let held = self.dictionaries.iter().find(|held| held.place == place)?;
+        Some(Arc::clone(&held.values))
+    }
+
+    /// Keeps a dictionary for the next chunks.
+    pub(super) fn keep_dictionary(&mut self, own: OwnDictionary) {
+        if self.dictionary(own.place).is_none() {
+            self.dictionaries.truncate(DICTIONARIES_KEPT - 1);
+            self.dictionaries.push_front(own);
+        }
+    }
+
+    /// Lets go of the dictionaries.
+    pub(super) fn forget_dictionaries(&mut self) {
+        self.dictionaries.clear();
+    }
+
+    /// Begins a chunk, of ids if it `writes_ids`. Blocks stay if they mean the same in it.
+    fn begin(&mut self, united: Option<&Arc<United>>, writes_ids: bool) {
         let is_same = match (&self.united, united) {
             (None, None) => true,
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
@@ -127,10 +157,15 @@ impl Lanes {
         }
         self.united = united.cloned();
         for (lane, rows) in self.lanes.iter_mut().zip(&mut self.rows) {
+            // Plain values, and ids that have their dictionary with them, are what they were.
+            if lane.left > 0 && !writes_ids && lane.form != Form::Ids {
+                lane.reader = None;
+                continue;
+            }
             rows.0 -= lane.left as u64;
             lane.close();
         }
-        self.held = 0;
+        self.settle();
     }
 
     /// Lets go of sources that have given all their rows.
@@ -155,7 +190,7 @@ pub(super) fn gather(
     steps: &Steps,
     out: &mut impl PageOut,
 ) -> Result<()> {
-    lanes.begin(loom.united.as_ref());
+    lanes.begin(loom.united.as_ref(), out.writes_ids());
     let mut gather = Gather { loom, lanes };
     for taken in steps.taken() {
         gather.enter(taken)?;
@@ -380,6 +415,9 @@ impl Gather<'_> {
 
     fn keep(&mut self, source: usize, reader: Option<BlockReader>) {
         let (row, end) = self.lanes.rows[source];
+        if let Some(own) = reader.as_ref().and_then(BlockReader::own_dictionary) {
+            self.lanes.keep_dictionary(own);
+        }
         let lane = &mut self.lanes.lanes[source];
         // The last page of the window needs no reader, and its read-ahead no memory.
         lane.reader = reader.filter(|_| row < end);

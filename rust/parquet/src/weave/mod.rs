@@ -202,7 +202,7 @@ pub fn weave(
     let mut lanes = Lanes::new(loom, windows, loom.carried.take(output.index));
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
-        let make = how(loom, output, steps, &leaf.splices)?;
+        let make = how(loom, output, steps, &leaf.splices, &mut lanes)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
         let rules = rules(loom, output, codec);
@@ -243,7 +243,13 @@ pub fn weave(
 }
 
 /// How the pages of a chunk are made; `splices` says whose pages may be kept as they are.
-fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps, splices: &[bool]) -> Result<Make> {
+fn how(
+    loom: &Loom,
+    output: &OutputLeaf,
+    steps: &Steps,
+    splices: &[bool],
+    lanes: &mut Lanes,
+) -> Result<Make> {
     let path = output.descr.path();
     let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
     let is_special = !matches!(loom.properties.encoding(path), None | Some(Encoding::PLAIN));
@@ -263,7 +269,7 @@ fn how(loom: &Loom, output: &OutputLeaf, steps: &Steps, splices: &[bool]) -> Res
         },
         false => Make::Plain,
     };
-    Ok(match dictionaries::of_owner(loom, output, steps, splices)? {
+    Ok(match dictionaries::of_owner(loom, output, steps, splices, lanes)? {
         Some((united, ids)) => Make::Kept(united, ids),
         None => otherwise,
     })

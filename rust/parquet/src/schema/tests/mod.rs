@@ -13,6 +13,7 @@ use plait_core::{Error, Kind};
 use super::*;
 
 mod hints;
+mod oracle;
 
 const NAMES: [&str; 4] = ["a.parquet", "b.parquet", "c.parquet", "d.parquet"];
 

@@ -15,8 +15,8 @@ use proptest::prelude::*;
 
 use plait_core::stream::Unite;
 
-use super::summary::{fields, repetition};
-use super::{LeafAdapter, reconcile};
+use crate::schema::summary::{fields, repetition};
+use crate::schema::{LeafAdapter, reconcile};
 
 #[derive(Clone, Debug, PartialEq)]
 enum Value {
