@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from peak_memory import peak_rss_bytes
 
 import plait
 
@@ -308,6 +307,8 @@ def damaged(whole: bytes, seed: int):
 
 def damage(case: str, tier: str, folder: Path) -> dict:
     """Merges every damaged version of a file; what happened, and what should not have."""
+    from peak_memory import peak_rss_bytes  # noqa: PLC0415 - beside this file, which is a script here
+
     make, options = CASES[case]
     table = make()
     order = ",".join(table.column_names) if case == "keys" else "k"

@@ -113,7 +113,12 @@ pub(crate) fn key_leaves(
         });
         key_leaves.extend(leaves.get(index).cloned());
     }
-    Ok(KeyLeaves { shape: KeyShape::try_new(columns)?, leaves: key_leaves, ranks: None })
+    Ok(KeyLeaves {
+        shape: KeyShape::try_new(columns)?,
+        leaves: key_leaves,
+        ranks: None,
+        kept: None,
+    })
 }
 
 /// The footer's form of the order.

@@ -25,6 +25,7 @@ pub mod decode;
 pub mod dictionary;
 pub mod fold;
 pub mod index;
+pub mod kept;
 pub mod reader;
 
 use std::ops::Range;

@@ -31,6 +31,7 @@ use plait_core::{Error, Kind, Result};
 use self::page::{Cells, Takes};
 use self::paged::Paged;
 use self::typed::TypedColumn;
+use crate::block::kept::KeptDictionaries;
 use crate::context::{Charge, Context};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::ranks::RankBook;
@@ -46,9 +47,21 @@ pub struct KeyLeaves {
     pub leaves: Vec<OutputLeaf>,
     /// What keys are made of instead, inside of a merge.
     pub ranks: Option<Arc<RankBook>>,
+    /// Dictionaries that stay between look-ups of single keys, if any do.
+    pub kept: Option<Arc<KeptDictionaries>>,
 }
 
 impl KeyLeaves {
+    /// Keeps dictionaries between look-ups, at most `bytes_max` bytes of them or one.
+    pub fn keep_dictionaries(&mut self, bytes_max: usize) {
+        self.kept = Some(Arc::new(KeptDictionaries::new(bytes_max)));
+    }
+
+    /// Lets go of them.
+    pub fn forget_dictionaries(&mut self) {
+        self.kept = None;
+    }
+
     /// The shape of the keys that are read.
     #[must_use]
     pub fn read_shape(&self) -> &KeyShape {
@@ -108,9 +121,14 @@ impl KeyReader {
             let is_absent = matches!(leaf.adapter(source.id)?, LeafAdapter::Missing { .. });
             columns.push(if is_absent {
                 KeyColumn::Absent
-            } else if let Some(paged) =
-                Paged::open(source, leaf, column.ty, takes, row, cache, context)?
-            {
+            } else if let Some(paged) = Paged::open(
+                source,
+                leaf,
+                (column.ty, takes),
+                row,
+                (cache, keys.kept.as_ref()),
+                context,
+            )? {
                 KeyColumn::Paged(Box::new(paged))
             } else {
                 KeyColumn::Typed(Box::new(TypedColumn::open(source, leaf, row, cache, context)?))

@@ -18,6 +18,7 @@ use plait_core::{Error, Kind, Result};
 use super::page::{Cells, Look, OpenPage, Takes};
 use crate::block::Layout;
 use crate::block::decode::{ChunkDictionary, PageShape, needs_dictionary_page};
+use crate::block::kept::KeptDictionaries;
 use crate::block::reader::{first_dictionary, take_dictionary};
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
@@ -33,13 +34,17 @@ pub(super) struct Paged {
     takes: Takes,
     row: u64,
     cache: Arc<LocationCache>,
+    kept: Option<Arc<KeptDictionaries>>,
     context: Context,
     group: Option<Group>,
 }
 
 /// The row group that is read.
 struct Group {
+    index: usize,
     end: u64,
+    /// Whether its dictionary is among those that stay.
+    is_kept: bool,
     pages: Pages,
     skip: usize,
     dictionary: ChunkDictionary,
@@ -52,10 +57,9 @@ impl Paged {
     pub(super) fn open(
         source: &Arc<Source>,
         output: &OutputLeaf,
-        ty: KeyType,
-        takes: Takes,
+        (ty, takes): (KeyType, Takes),
         row: u64,
-        cache: &Arc<LocationCache>,
+        (cache, kept): (&Arc<LocationCache>, Option<&Arc<KeptDictionaries>>),
         context: &Context,
     ) -> Result<Option<Self>> {
         let Some((leaf, levels)) = kept_as_keys_take_it(source, output, ty)? else {
@@ -70,6 +74,7 @@ impl Paged {
             takes,
             row,
             cache: Arc::clone(cache),
+            kept: kept.cloned(),
             context: context.clone(),
             group: None,
         }))
@@ -103,6 +108,12 @@ impl Paged {
         while group.page.as_ref().is_none_or(|page| page.rows == 0) {
             group.page = None; // free before the next is unpacked
             group.page = Some(group.open_page(shape, takes)?);
+            if let (Some(kept), false) = (&self.kept, group.is_kept)
+                && group.dictionary.values.is_some()
+            {
+                kept.keep(&self.source, (group.index, self.leaf), &group.dictionary);
+                group.is_kept = true;
+            }
         }
         let Group { page: Some(page), dictionary, ranks, .. } = group else {
             return Err(ends_early());
@@ -119,14 +130,20 @@ impl Paged {
         let (mut pages, skip) =
             Pages::open(&self.source, index, self.leaf, in_group, &self.context, locations)?;
         let mut ranks = None;
+        let known = self.kept.as_ref().and_then(|kept| kept.get(&self.source, (index, self.leaf)));
         let dictionary = if let Takes::Ranks(book, column) = &self.takes {
             pages.leave_dictionary();
             ranks = book.table(*column, self.source.id, index);
             ChunkDictionary::default()
+        } else if let Some(known) = &known {
+            pages.leave_dictionary();
+            known.clone()
         } else {
             first_dictionary(&mut pages, self.shape.layout)?
         };
         Ok(Group {
+            index,
+            is_kept: known.is_some(),
             end: self.source.row_group_start(index) + self.source.row_group_rows(index),
             pages,
             skip: usize::try_from(skip).unwrap_or(usize::MAX),

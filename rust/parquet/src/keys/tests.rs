@@ -41,7 +41,7 @@ fn open(bytes: Vec<u8>) -> Result<(Arc<Source>, KeyLeaves)> {
             leaves.push(leaf);
         }
     }
-    Ok((source, KeyLeaves { shape: KeyShape::try_new(columns)?, leaves, ranks: None }))
+    Ok((source, KeyLeaves { shape: KeyShape::try_new(columns)?, leaves, ranks: None, kept: None }))
 }
 
 /// The keys of column `i` alone, both ways, from `row` on; and whether pages were read.
@@ -52,6 +52,7 @@ fn both(source: &Arc<Source>, keys: &KeyLeaves, i: usize, row: u64, batch: usize
         shape: KeyShape::try_new(vec![keys.shape.columns()[i].clone()]).unwrap(),
         leaves: vec![keys.leaves[i].clone()],
         ranks: None,
+        kept: None,
     };
     let mut reader = KeyReader::open(source, &one, row, &cache, &context).unwrap();
     let mut typed = TypedColumn::open(source, &one.leaves[0], row, &cache, &context).unwrap();

@@ -190,10 +190,12 @@ fn prepare_parts<'a>(
         reconciled.metadata.clone(),
     )?;
     let asks = Arc::new(asks(options, &leaves, &sources)?);
+    keys.keep_dictionaries(context.limit_bytes() / 8);
     let rows = find(&keys, &cache, &sources)?;
     let bounds = bounds(&sources, &rows, &keys, options.assume_sorted, |source, row| {
         known(source, row).map_or_else(|| key_at(source, &keys, row, &cache, context), Ok)
     })?;
+    keys.forget_dictionaries();
     let regions = sweep(&bounds);
     let is_merged = regions.iter().any(|region| region.depth_max > 1);
     let reads_all = !options.assume_sorted && options.verify_order == VerifyOrder::Full;

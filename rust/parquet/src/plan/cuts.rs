@@ -16,7 +16,10 @@
 //! estimates; else they are exact. Nothing depends on threads.
 //!
 //! # Cost
-//! About a dozen key lookups a cut and source that overlaps it, then [`READ_ROWS`] keys.
+//! About a dozen key lookups a cut and source that overlaps it, then [`READ_ROWS`] keys. A page
+//! each; dictionaries are unpacked once as long as they fit ([`KeyLeaves::keep_dictionaries`]).
+//!
+//! [`KeyLeaves::keep_dictionaries`]: crate::keys::KeyLeaves::keep_dictionaries
 //!
 //! # Not here
 //! What is known without reading (`entries`); rows of a task (`find`).
@@ -31,6 +34,9 @@ use crate::sink::KEY_INDEX_ROWS;
 
 /// Once so many rows are left to choose from, their keys are read one and all.
 const READ_ROWS: u64 = 16 << 10;
+
+/// Look-ups in one source before the next one's turn.
+const HALVINGS: usize = 4;
 
 /// A cut out of footers may be off by this share of an output.
 const SLACK_SHARE: u64 = 16;
@@ -230,6 +236,7 @@ impl Search<'_> {
         let gaps: Vec<Count> = self.lanes.iter().map(|lane| lane.below(key, or_equal)).collect();
         let widest = gaps.iter().map(|(least, most)| most - least).max().unwrap_or(0);
         let all: u64 = gaps.iter().map(|(least, most)| most - least).sum();
+        let few = READ_ROWS / 2 / self.lanes.len() as u64;
         for (lane, (least, most)) in self.lanes.iter_mut().zip(gaps) {
             if least == most {
                 continue;
@@ -237,7 +244,15 @@ impl Search<'_> {
             if all <= READ_ROWS {
                 lane.read(least..most, self.reading)?;
             } else if 2 * (most - least) >= widest {
-                lane.key(least + (most - least) / 2, self.reading)?;
+                // In a row, so that what is unpacked for the first serves the others.
+                let mut gap = (least, most);
+                for _ in 0..HALVINGS {
+                    if gap.1 - gap.0 <= few {
+                        break;
+                    }
+                    lane.key(gap.0 + (gap.1 - gap.0) / 2, self.reading)?;
+                    gap = lane.below(key, or_equal);
+                }
             }
         }
         Ok(widest > 0)

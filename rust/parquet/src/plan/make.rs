@@ -79,7 +79,9 @@ pub fn make_from(
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &options.unite())?;
     let leaves = output_leaves(&reconciled);
-    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    let mut keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    // Nothing else needs memory yet.
+    keys.keep_dictionaries(context.limit_bytes() / 2);
     check_columns(options, &keys)?;
     if let Some(codec) = &options.compression {
         parse_codec(codec)?;
