@@ -179,7 +179,7 @@ def test_options_that_make_no_sense_are_refused(tmp_path):
         ({**path, "sort_by": "absent"}, plait.UnknownColumn),
         ({**path, "sort_by": "ts", "sorted": "yes"}, plait.InvalidArgument),
         ({**path, "sort_by": "ts", "row_group_rows": "0"}, plait.InvalidArgument),
-        ({"path": "s3://bucket/x", "sort_by": "ts"}, plait.Unsupported),
+        ({"path": "gs://bucket/x", "sort_by": "ts"}, plait.Unsupported),
     ):
         with pytest.raises(error):
             sink.RunWriter.of(options, SCHEMA, overwrite=False)

@@ -274,7 +274,7 @@ def test_what_is_wrong_is_said_before_a_task_runs(tmp_path):
         ({**path, "sort_by": "k", "on_duplicate": "keep"}, plait.InvalidArgument),
         ({**path, "sort_by": "k", "sorted_by": "k"}, plait.InvalidArgument),
         ({"sort_by": "k"}, plait.InvalidArgument),
-        ({"path": "s3://bucket/x", "sort_by": "k"}, plait.Unsupported),
+        ({"path": "gs://bucket/x", "sort_by": "k"}, plait.Unsupported),
     ):
         with pytest.raises(error):
             read(options)

@@ -5,6 +5,8 @@
     _plait/batches/<query>/….json  what a micro-batch wrote, decided once
     .plait-batches/<query>/…       a batch that is not added yet
 
+The folder is a local or mounted one, or one of objects, by its URL.
+
 Invariants: what counts changes by a manifest, all at once; a file that nobody names does no harm
 and is swept by `plait.expire`.
 Not here: manifests themselves (`docs/formats/manifest.md`).
@@ -16,14 +18,17 @@ import glob
 import json
 import os
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from plait import _native
 from plait._api import _call
 from plait.errors import SourceNotFound, StorageError
 from plait.plan import plan
+from plait.spark.objects import Objects, is_url
 
 FOLDER = "_plait"
 FILES = f"{FOLDER}/files"
@@ -31,20 +36,87 @@ _TOKENS = ".plait-batches"
 _TRIES = 20
 
 
-def newest(root: str) -> dict[str, Any]:
+Settings = Mapping[str, str] | None
+
+
+@dataclass(frozen=True)
+class Local:
+    """A folder on a disk: names below it, and files of JSON that are there whole or not at all."""
+
+    root: str
+    suffix = ".json"
+
+    def located(self, name: str) -> str:
+        """The path of a file below the folder."""
+        return str(self._at(name))
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file."""
+        return self._at(name).exists()
+
+    def names(self, below: str = "") -> list[str]:
+        """Names of all files below the folder, or some of them."""
+        found = sorted(path for path in self._at(below).rglob("*") if not path.is_dir())
+        return [str(path.relative_to(self.root)) for path in found]
+
+    def touch(self, name: str) -> None:
+        """Makes an empty file."""
+        _touch(self._at(name))
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there."""
+        self._at(name).unlink(missing_ok=True)
+
+    def put(self, name: str, value: object) -> bool:
+        """Writes a value where there is none, whole or not at all."""
+        self._at(name).parent.mkdir(parents=True, exist_ok=True)
+        return _put(self._at(name), value)
+
+    def get(self, name: str) -> Any:  # noqa: ANN401 - any JSON
+        """The value that was put."""
+        return json.loads(self._at(name).read_text(encoding="utf-8"))
+
+    def replace(self, name: str, value: object) -> None:
+        """Writes a value over another."""
+        _replace(self._at(name), value)
+
+    @contextmanager
+    def created(self, name: str) -> Iterator[IO[bytes]]:
+        """A new file, which is durable when the block ends; `name` is nobody else's."""
+        path = self._at(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _at(self, name: str) -> Path:
+        return Path(self.root, name)
+
+
+Place = Local | Objects
+
+
+def place_of(root: str, settings: Settings = None) -> Place:
+    """The folder, wherever it is."""
+    return Objects(root, dict(settings or {})) if is_url(root) else Local(root)
+
+
+def newest(root: str, settings: Settings = None) -> dict[str, Any]:
     """The manifest that counts; an empty one of number 0 before there is one."""
-    found: dict[str, Any] = _call(_native.commit, {"folder": root}, None, None)["manifest"]
+    found: dict[str, Any] = _call(_native.commit, {"folder": root}, settings, None)["manifest"]
     return found
 
 
-def counting(root: str) -> list[str]:
+def counting(root: str, settings: Settings = None) -> list[str]:
     """Paths below `root` of the files that count, each where the file stood that it replaced."""
-    manifest = newest(root)
+    manifest = newest(root, settings)
     replaced = {entry["path"] for entry in manifest["replaced"]}
     plain = (
-        str(path.relative_to(root))
-        for path in sorted(Path(root).rglob("*.parquet"))
-        if not any(part.startswith((".", "_")) for part in path.relative_to(root).parts)
+        name
+        for name in place_of(root, settings).names()
+        if name.endswith(".parquet")
+        and not any(part.startswith((".", "_")) for part in name.split("/"))
     )
     return sorted(made["path"] for made in manifest["files"]) + [
         name for name in plain if name not in replaced
@@ -71,18 +143,21 @@ def listed(paths: Iterable[str]) -> list[str]:
     return files
 
 
-def publish(root: str, add: Sequence[str], *, overwrite: bool = False) -> int:
+def publish(
+    root: str, add: Sequence[str], *, overwrite: bool = False, settings: Settings = None
+) -> int:
     """Makes files count, in one step, and with `overwrite` no others; gives the manifest's number.
 
     Raises:
         StorageError: Others replaced what is to be overwritten again and again.
     """
+    place = place_of(root, settings)
     for _ in range(_TRIES):
-        gone = _known(root, counting(root)) if overwrite else []
-        change = {"folder": root, "add": _located(root, add), "replace": gone}
+        gone = _known(place, counting(root, settings), settings) if overwrite else []
+        change = {"folder": root, "add": [place.located(n) for n in add], "replace": gone}
         if not change["add"] and not change["replace"]:
-            return int(newest(root)["number"])
-        done = _call(_native.commit, change, None, None)
+            return int(newest(root, settings)["number"])
+        done = _call(_native.commit, change, settings, None)
         if done["committed"]:
             return int(done["manifest"]["number"])
     raise StorageError.of(
@@ -92,7 +167,9 @@ def publish(root: str, add: Sequence[str], *, overwrite: bool = False) -> int:
     )
 
 
-def publish_batch(root: str, query: str, batch: int, add: Sequence[str]) -> tuple[str, ...]:
+def publish_batch(
+    root: str, query: str, batch: int, add: Sequence[str], settings: Settings = None
+) -> tuple[str, ...]:
     """Makes the files of a micro-batch count once, however often it is committed.
 
     The first to put the batch's record decides which files it has. Whoever comes later, after a
@@ -102,46 +179,43 @@ def publish_batch(root: str, query: str, batch: int, add: Sequence[str]) -> tupl
     Returns:
         Files among `add` that are not needed, as the batch was decided before.
     """
-    record = Path(root, FOLDER, "batches", query, f"{batch:012}.json")
+    place = place_of(root, settings)
+    record = f"{FOLDER}/batches/{query}/{batch:012}{place.suffix}"
     token = f"{_TOKENS}/{query}/{batch:012}-{uuid.uuid4().hex}"
     mine = {"files": sorted(add), "token": token}
-    if not record.exists():
+    if not place.exists(record):
         # Before the record, so that one without its token is a batch that was added.
-        _touch(Path(root, token))
-        record.parent.mkdir(parents=True, exist_ok=True)
-        if not _put(record, mine):
-            Path(root, token).unlink()
-    decided = json.loads(record.read_text(encoding="utf-8"))
-    replaced = [entry["path"] for entry in newest(root)["replaced"]]
-    if Path(root, decided["token"]).exists() and decided["token"] not in replaced:
-        if not all(Path(root, name).exists() for name in decided["files"]):
+        place.touch(token)
+        if not place.put(record, mine):
+            place.remove(token)
+    decided = place.get(record)
+    replaced = [entry["path"] for entry in newest(root, settings)["replaced"]]
+    if place.exists(decided["token"]) and decided["token"] not in replaced:
+        if not all(place.exists(name) for name in decided["files"]):
             # Swept before it counted: this run of the batch has the same rows.
             decided["files"] = mine["files"]
-            _replace(record, decided)
+            place.replace(record, decided)
         tokens = [name for name in replaced if name.startswith(_TOKENS)]
         change = {
             "folder": root,
-            "add": _located(root, decided["files"]),
+            "add": [place.located(name) for name in decided["files"]],
             "replace": [{"name": decided["token"]}],
             "forget": tokens,
         }
         # Not committed: another driver just did, with the same files.
-        _call(_native.commit, change, None, None)
-    Path(root, decided["token"]).unlink(missing_ok=True)
+        _call(_native.commit, change, settings, None)
+    place.remove(decided["token"])
     return tuple(sorted(set(add) - set(decided["files"])))
 
 
-def _known(root: str, names: Sequence[str]) -> list[dict[str, str]]:
+def _known(place: Place, names: Sequence[str], settings: Settings) -> list[dict[str, str]]:
     """Files with what they are known by: a later one of the same name is another file."""
     if not names:
         return []
-    sources = plan(_located(root, names), sort_by=[]).to_dict()["sources"]
-    footers = [source["footer"] for source in sources]
+    paths = [place.located(name) for name in names]
+    found = plan(paths, sort_by=[], storage_options=dict(settings or {})).to_dict()["sources"]
+    footers = [source["footer"] for source in found]
     return [{"name": n, "footer": footer} for n, footer in zip(names, footers, strict=True)]
-
-
-def _located(root: str, names: Sequence[str]) -> list[str]:
-    return [str(Path(root, name)) for name in names]
 
 
 def _touch(path: Path) -> None:

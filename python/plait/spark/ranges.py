@@ -33,6 +33,7 @@ from plait.errors import (
 )
 from plait.spark.filters import Range
 from plait.spark.keys import KeyColumn, key_arrays, row_key
+from plait.spark.objects import Settings, is_url, opened
 
 BATCH_ROWS_MAX = 65_536
 _SAMPLE_ROWS = 64
@@ -86,8 +87,21 @@ class Part:
     within: tuple[Range, ...]
 
 
-def open_slice(slice_: Slice) -> pq.ParquetFile:
-    """The file of a slice, if it is the one that was planned."""
+def open_slice(slice_: Slice, settings: Settings) -> pq.ParquetFile:
+    """The file of a slice, if it is the one that was planned.
+
+    Args:
+        slice_: The slice.
+        settings: Settings of object stores.
+    """
+    if is_url(slice_.path):
+        file, tag = opened(slice_.path, settings)
+        if file.size() != slice_.bytes or slice_.stamp not in (None, tag):
+            file.close()
+            raise _about(
+                SourceChanged, "the object was written since the query was planned", slice_.path
+            )
+        return open_file(slice_.path, file)
     try:
         status = Path(slice_.path).stat()
     except FileNotFoundError as cause:
@@ -100,11 +114,16 @@ def open_slice(slice_: Slice) -> pq.ParquetFile:
     return open_file(slice_.path)
 
 
-def open_file(path: str) -> pq.ParquetFile:
-    """A Parquet file, read in small buffers; microseconds for timestamps of 12 bytes."""
+def open_file(path: str, file: pa.NativeFile | None = None) -> pq.ParquetFile:
+    """A Parquet file, read in small buffers; microseconds for timestamps of 12 bytes.
+
+    Args:
+        path: Where it is.
+        file: The object, if it is one of a store.
+    """
     try:
         return pq.ParquetFile(
-            path,
+            path if file is None else file,
             pre_buffer=False,
             buffer_size=_BUFFER_BYTES,
             coerce_int96_timestamp_unit="us",
@@ -233,6 +252,7 @@ def read_part(
     duplicates: Duplicates,
     threads: int,
     memory_limit: int,
+    settings: Settings,
     batch_rows: int = BATCH_ROWS_MAX,
     log: list[dict[str, Any]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -245,12 +265,13 @@ def read_part(
         duplicates: Which rows of one key stay.
         threads: For the merge.
         memory_limit: What batches may take, in bytes.
+        settings: Settings of object stores.
         batch_rows: Rows of a batch, at most.
         log: Gets an entry for every file of which a row is read.
     """
     opened: list[tuple[str, pq.ParquetFile, list[tuple[int, int]]]] = []
     for slice_ in part.slices:
-        file = open_slice(slice_)
+        file = open_slice(slice_, settings)
         with reading(slice_.path):
             stretches = rows_of(file, slice_, part, columns)
         if not stretches:

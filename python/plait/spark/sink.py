@@ -14,6 +14,7 @@ Not here: which files count (`folder`), compaction (`plait.compact`).
 from __future__ import annotations
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,15 +31,19 @@ from pyspark.sql import datasource as ds
 from plait._streams import merge_streams
 from plait.errors import InvalidArgument, Unsupported
 from plait.order import sort_text
-from plait.spark.folder import FILES, publish, publish_batch
+from plait.spark.folder import FILES, Place, place_of, publish, publish_batch
 from plait.spark.keys import key_columns
+from plait.spark.objects import is_url, settings_of
 from plait.spark.types import edge_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
     from typing_extensions import Self
 
-OPTIONS = ("path", "sort_by", "compression", "row_group_rows", "query", "checkpointlocation")
+OPTIONS = (
+    *("path", "sort_by", "compression", "row_group_rows", "query", "checkpointlocation"),
+    "storage_options",
+)
 
 _ROW_GROUP_ROWS = 131_072
 _BATCH_ROWS = 8_192
@@ -66,6 +71,7 @@ class Runs:
         query: Name of a streaming query; `None` takes Spark's own id.
         prefix: How file names begin; `None` takes the batch's number.
         job: Tells the files of one write from those of others.
+        settings: Settings of object stores.
     """
 
     root: str
@@ -76,6 +82,12 @@ class Runs:
     query: str | None
     prefix: str | None
     job: str
+    settings: Mapping[str, str]
+
+    @property
+    def place(self) -> Place:
+        """The folder."""
+        return place_of(self.root, self.settings)
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> Runs:
@@ -93,9 +105,10 @@ class Runs:
                 hint='.option("sort_by", "name, ts").save("folder"): rows must come in this order',
             )
         root = given["path"].removeprefix("file://").removeprefix("file:")
-        if "://" in root:
+        if is_url(root) and not root.startswith(("s3://", "s3a://")):
             raise Unsupported.of(
-                'the format "plait" writes local and mounted folders', got=f"`{given['path']}`"
+                'the format "plait" writes folders, local and mounted ones, and those of S3',
+                got=f"`{given['path']}`",
             )
         rows = given.get("row_group_rows", str(_ROW_GROUP_ROWS)).replace("_", "")
         if not rows.isdecimal() or int(rows) < 1:
@@ -104,7 +117,8 @@ class Runs:
         if not key_columns(order, edge_schema(schema)):
             raise InvalidArgument.of("`sort_by` names no column", got=f"`{given['sort_by']}`")
         return cls(
-            root=os.path.abspath(root),  # noqa: PTH100 - tasks run in other folders
+            # Tasks run in other folders.
+            root=root if is_url(root) else os.path.abspath(root),  # noqa: PTH100 - as text
             sort_by=order,
             schema=schema,
             compression=given.get("compression", "zstd"),
@@ -112,6 +126,7 @@ class Runs:
             query=given.get("query"),
             prefix=None if is_streaming else f"{time.time_ns() // 1_000_000:013}",
             job=uuid.uuid4().hex[:12],
+            settings=settings_of(given.get("storage_options")),
         )
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
@@ -129,16 +144,14 @@ class Runs:
             f"{FILES}/run-{prefix}-{self.job}-{context.partitionId():05}"
             f"-{context.taskAttemptId()}.parquet"
         )
-        path = Path(self.root, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            rows = self._write(path, first, batches)
+            rows = self._write(name, first, batches)
         except BaseException:
-            path.unlink(missing_ok=True)
+            self.place.remove(name)
             raise
         return Written(name, rows, query)
 
-    def _write(self, path: Path, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> int:
+    def _write(self, name: str, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> int:
         schema = pa.schema([_plain(field) for field in first.schema])
         if schema.names != self.schema.fieldNames():
             raise InvalidArgument.of(
@@ -162,7 +175,7 @@ class Runs:
         # A merge of one source: it checks the order, and passes the rows on.
         stream = merge_streams([rows()], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
         count = 0
-        with path.open("xb") as file:
+        with self.place.created(name) as file:
             writer = pq.ParquetWriter(
                 file,
                 schema,
@@ -182,14 +195,12 @@ class Runs:
                         writer.write_table(pa.Table.from_batches(held, schema), held_rows)
                         count += held_rows
                         held, held_rows = [], 0
-            file.flush()
-            os.fsync(file.fileno())
         return count
 
     def remove(self, names: Sequence[str]) -> None:
         """Removes files that count for nobody."""
         for name in names:
-            Path(self.root, name).unlink(missing_ok=True)
+            self.place.remove(name)
 
 
 class RunWriter(ds.DataSourceArrowWriter):
@@ -210,9 +221,11 @@ class RunWriter(ds.DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
         """Makes the runs count, on the driver."""
-        Path(self._runs.root).mkdir(parents=True, exist_ok=True)
+        if not is_url(self._runs.root):
+            Path(self._runs.root).mkdir(parents=True, exist_ok=True)
         names = _names(messages)
-        publish(self._runs.root, names, overwrite=self._overwrite)
+        settings = self._runs.settings
+        publish(self._runs.root, names, overwrite=self._overwrite, settings=settings)
         _sweep(self._runs, keep=names)
 
     def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
@@ -248,7 +261,8 @@ class RunStreamWriter(ds.DataSourceStreamArrowWriter):
         if not names:
             return
         queries = {message.query for message in messages if isinstance(message, Written)}
-        unused = publish_batch(self._runs.root, queries.pop(), batchId, names)
+        query, settings = queries.pop(), self._runs.settings
+        unused = publish_batch(self._runs.root, query, batchId, names, settings)
         self._runs.remove(unused)
 
     def abort(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
@@ -262,9 +276,8 @@ def _names(messages: Sequence[ds.WriterCommitMessage | None]) -> list[str]:
 
 def _sweep(runs: Runs, *, keep: Sequence[str]) -> None:
     """Removes what attempts of tasks left behind that did not win."""
-    for path in Path(runs.root, FILES).glob(f"run-*-{runs.job}-*.parquet"):
-        if f"{FILES}/{path.name}" not in keep:
-            path.unlink(missing_ok=True)
+    mine = re.compile(rf"{FILES}/run-.*-{runs.job}-.*\.parquet")
+    runs.remove([n for n in runs.place.names(FILES) if mine.fullmatch(n) and n not in keep])
 
 
 def _query(context: TaskContext) -> str:

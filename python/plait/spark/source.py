@@ -29,6 +29,7 @@ from plait import plan
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import EVERYTHING, Condition, Range, cut, parse, ranges
 from plait.spark.keys import KeyColumn, key_columns, plan_schema
+from plait.spark.objects import settings_of
 from plait.spark.ranges import (
     BATCH_ROWS_MAX,
     Duplicates,
@@ -55,7 +56,7 @@ _LOOKED_INTO = 64
 
 OPTIONS = (
     *("path", "paths", "sort_by", "columns", "where", "part_rows", "batch_rows", "lossy"),
-    *("memory_limit", "read_log", "push_filters"),
+    *("memory_limit", "read_log", "push_filters", "storage_options"),
     *(field.name for field in fields(Duplicates)),
 )
 
@@ -121,6 +122,7 @@ class Query:
         memory_limit: Memory of batches; `None` derives it from Spark's.
         read_log: A folder to which tasks write what they read.
         push_filters: Whether Spark tells its filters.
+        settings: Settings of object stores.
         duplicates: Which rows of one key stay.
     """
 
@@ -134,6 +136,7 @@ class Query:
     memory_limit: str | None
     read_log: str | None
     push_filters: bool
+    settings: Mapping[str, str]
     duplicates: Duplicates
 
     @classmethod
@@ -163,6 +166,7 @@ class Query:
             memory_limit=given.get("memory_limit"),
             read_log=given.get("read_log"),
             push_filters=_one_of(given, "push_filters", ("true", "false")) == "true",
+            settings=settings_of(given.get("storage_options")),
             duplicates=Duplicates(
                 on_duplicate=cast("Any", _one_of(given, "on_duplicate", on_duplicate)),
                 version_by=given.get("version_by"),
@@ -186,6 +190,7 @@ class Query:
             delete_where=self.duplicates.delete_where,
             keep_tombstones=self.duplicates.keep_tombstones,
             drop_where=self.duplicates.drop_where,
+            storage_options=dict(self.settings),
         )
         return made.to_dict()
 
@@ -266,7 +271,7 @@ class MergingReader(ds.DataSourceReader):
         whole = _part(planned, planned["tasks"][0], within) if needed else None
         if whole is None or not whole.slices:
             return []
-        if not _is_small(whole, key, needed, query.part_rows):
+        if not _is_small(whole, key, needed, query):
             planned = query.plan([s["path"] for s in needed], target_rows=query.part_rows)
         parts = (_part(planned, task, within) for task in planned["tasks"])
         return [PartPartition(part, key, to_read) for part in parts if part.slices and part.within]
@@ -286,6 +291,7 @@ class MergingReader(ds.DataSourceReader):
             duplicates=query.duplicates,
             threads=threads(),
             memory_limit=memory_limit(query.memory_limit),
+            settings=query.settings,
             batch_rows=query.batch_rows,
             log=log,
         )
@@ -358,16 +364,16 @@ def _may_have(source: Mapping[str, Any], within: Iterable[Range]) -> bool:
 
 
 def _is_small(
-    part: Part, key: Sequence[KeyColumn], sources: Sequence[Mapping[str, Any]], rows: int
+    part: Part, key: Sequence[KeyColumn], sources: Sequence[Mapping[str, Any]], query: Query
 ) -> bool:
     """Whether a part has so few rows that it need not be cut, as far as that is cheap to say."""
-    if sum(source["rows"] for source in sources) <= rows:
+    if sum(source["rows"] for source in sources) <= query.part_rows:
         return True
     if part.within == EVERYTHING or len(part.slices) > _LOOKED_INTO:
         return False
-    left = rows
+    left = query.part_rows
     for slice_ in part.slices:
-        with open_slice(slice_) as file, reading(slice_.path):
+        with open_slice(slice_, query.settings) as file, reading(slice_.path):
             left -= sum(last - first for first, last in rows_of(file, slice_, part, key))
         if left < 0:
             return False
@@ -399,11 +405,13 @@ def _write_log(folder: str, index: int, log: list[dict[str, Any]]) -> None:
 def _local(path: str) -> str:
     if path.startswith("file:"):
         path = "/" + path.removeprefix("file:").lstrip("/")
+    if path.startswith(("s3://", "s3a://")):
+        return path
     if "://" in path:
         raise Unsupported.of(
-            'the format "plait" reads local and mounted files',
+            'the format "plait" reads files, local and mounted ones, and objects of S3',
             got=f"`{path}`",
-            hint="merge them with plait.merge, which reads object stores",
+            hint="merge them with plait.merge, which reads other stores",
         )
     # Tasks run in another folder than the driver.
     return os.path.abspath(path)  # noqa: PTH100 - a glob is no path

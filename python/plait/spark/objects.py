@@ -1,0 +1,225 @@
+"""Objects of S3 as files: what PyArrow opens, by the settings that the engine takes.
+
+    s3://bucket/runs/a.parquet ─┬─ engine: plans, manifests, what is written where nothing is
+                                └─ PyArrow: pages of a task, runs, lists, marks
+
+Invariants: settings win over those of the environment, as for the engine. An object whose tag is
+not the planned one is `SourceChanged`.
+Not here: local files (`folder`, `ranges`); other stores, which only the engine reaches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from plait._api import merge
+from plait.errors import InvalidArgument, OutputExists, SourceNotFound, StorageError, Unsupported
+
+__all__ = ["Objects", "is_url", "opened", "settings_of"]
+
+Settings = Mapping[str, str]
+
+# Names of settings, those of the environment in capitals among them: see `object_store`.
+_NAMES = {
+    "access_key": ("aws_access_key_id", "access_key_id"),
+    "secret_key": ("aws_secret_access_key", "secret_access_key"),
+    "session_token": ("aws_session_token", "session_token", "aws_token", "token"),
+    "region": ("aws_region", "region", "aws_default_region", "default_region"),
+    "endpoint": ("aws_endpoint_url", "aws_endpoint", "endpoint_url", "endpoint"),
+    "anonymous": ("aws_skip_signature", "skip_signature"),
+    "virtual": ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
+}
+_TRUE = ("1", "true", "yes", "on", "t", "y")
+
+
+def is_url(path: str) -> bool:
+    """Whether a path leads to an object store."""
+    return "://" in path and not path.startswith("file:")
+
+
+def settings_of(text: str | None) -> dict[str, str]:
+    """The option `storage_options`: a JSON object of texts.
+
+    Example:
+        >>> settings_of('{"aws_region": "eu-central-1"}')
+        {'aws_region': 'eu-central-1'}
+    """
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise InvalidArgument.of(
+            "`storage_options` is not a JSON object of texts",
+            hint="""give '{"aws_region": "eu-central-1"}'""",
+        )
+    return found
+
+
+def opened(url: str, settings: Settings) -> tuple[pa.NativeFile, str | None]:
+    """An object to be read, and its tag.
+
+    Raises:
+        SourceNotFound: There is none.
+        StorageError: The store does not answer, or refuses.
+        Unsupported: The store is none of S3.
+    """
+    system, key = _reached(url, settings)
+    with _told(url):
+        file = system.open_input_file(key)
+        tag = file.metadata() or {}
+        return file, next((_text(v) for k, v in tag.items() if _text(k) == "ETag"), None)
+
+
+@dataclass(frozen=True)
+class Objects:
+    """A folder of runs in a bucket, as `folder.Local` is one on a disk."""
+
+    root: str
+    settings: dict[str, str]
+    # Written where nothing is by the engine, which writes Parquet.
+    suffix = ".parquet"
+
+    def located(self, name: str) -> str:
+        """The URL of an object below the folder."""
+        return f"{self.root.rstrip('/')}/{quote(name, safe='/')}"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is an object."""
+        with self._at(name) as (system, key):
+            return bool(system.get_file_info(key).type == fs.FileType.File)
+
+    def names(self, below: str = "") -> list[str]:
+        """Names of all objects below the folder, or some of them."""
+        with self._at(below) as (system, key):
+            prefix = self._key().rstrip("/") + "/"
+            selector = fs.FileSelector(key.rstrip("/"), recursive=True, allow_not_found=True)
+            found = system.get_file_info(selector)
+        return sorted(f.path.removeprefix(prefix) for f in found if f.type == fs.FileType.File)
+
+    def touch(self, name: str) -> None:
+        """Makes an object without bytes."""
+        with self._at(name) as (system, key):
+            system.open_output_stream(key).close()
+
+    def remove(self, name: str) -> None:
+        """Removes an object, if it is there."""
+        with self._at(name) as (system, key):
+            if system.get_file_info(key).type == fs.FileType.File:
+                system.delete_file(key)
+
+    def put(self, name: str, value: object) -> bool:
+        """Writes a value where there is none, whole or not at all."""
+        with tempfile.TemporaryDirectory() as home:
+            draft = Path(home, "value.parquet")
+            pq.write_table(_table(value), draft)
+            try:
+                merge([draft], self.located(name), sort_by=[], storage_options=self.settings)
+            except OutputExists:
+                return False
+        return True
+
+    def get(self, name: str) -> Any:  # noqa: ANN401 - any JSON
+        """The value that was put."""
+        with self._at(name) as (system, key):
+            table = pq.read_table(key, filesystem=system)
+        return json.loads(table["value"][0].as_py())
+
+    def replace(self, name: str, value: object) -> None:
+        """Writes a value over another."""
+        with self._at(name) as (system, key), system.open_output_stream(key) as file:
+            pq.write_table(_table(value), file)
+
+    @contextmanager
+    def created(self, name: str) -> Iterator[pa.NativeFile]:
+        """A new object, which is there when the block ends; `name` is nobody else's."""
+        with self._at(name) as (system, key), system.open_output_stream(key) as file:
+            yield file
+
+    def _key(self) -> str:
+        return _reached(self.root, self.settings)[1]
+
+    @contextmanager
+    def _at(self, name: str) -> Iterator[tuple[fs.FileSystem, str]]:
+        url = self.located(name) if name else self.root
+        with _told(url):
+            yield _reached(url, self.settings)
+
+
+def _table(value: object) -> pa.Table:
+    return pa.table({"value": [json.dumps(value)]})
+
+
+@contextmanager
+def _told(url: str) -> Iterator[None]:
+    """Makes what PyArrow raises an error that names the object."""
+    try:
+        yield
+    except FileNotFoundError as cause:
+        if isinstance(cause, SourceNotFound):
+            raise
+        error = SourceNotFound.of(f"there is no object `{url}`")
+        error.path = url
+        raise error from cause
+    except OSError as cause:
+        if isinstance(cause, StorageError):
+            raise
+        error_of_store = StorageError.of(f"the store refuses `{url}`", got=str(cause))
+        error_of_store.path = url
+        raise error_of_store from cause
+
+
+def _reached(url: str, settings: Settings) -> tuple[fs.FileSystem, str]:
+    """The file system of a URL, and what it calls the object."""
+    scheme, _, path = url.partition("://")
+    if scheme not in ("s3", "s3a"):
+        raise Unsupported.of(
+            'the format "plait" reads and writes files and objects of S3',
+            got=f"`{url}`",
+            hint="merge others with plait.merge, which knows more stores",
+        )
+    return _system(tuple(sorted(settings.items()))), unquote(path)
+
+
+@lru_cache(maxsize=16)
+def _system(settings: tuple[tuple[str, str], ...]) -> fs.FileSystem:
+    given = {name.lower(): value for name, value in settings}
+    around = {name.lower(): value for name, value in os.environ.items() if name[:4] == "AWS_"}
+
+    def setting(name: str) -> str | None:
+        for known in (given, around):
+            for spelled in _NAMES[name]:
+                if spelled in known:
+                    return known[spelled]
+        return None
+
+    endpoint = setting("endpoint") or ""
+    scheme, _, host = endpoint.rpartition("://")
+    wanted: dict[str, Any] = {name: setting(name) for name in ("access_key", "secret_key")}
+    wanted["session_token"] = setting("session_token")
+    wanted["region"] = setting("region")
+    wanted["endpoint_override"] = host.rstrip("/") or None
+    wanted["scheme"] = scheme or None
+    anonymous = (setting("anonymous") or "").lower() in _TRUE
+    options = {name: value for name, value in wanted.items() if value is not None}
+    if anonymous:
+        options = {n: v for n, v in options.items() if n not in ("access_key", "secret_key")}
+    virtual = (setting("virtual") or "").lower() in _TRUE
+    return fs.S3FileSystem(anonymous=anonymous, force_virtual_addressing=virtual, **options)
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
