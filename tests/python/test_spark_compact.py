@@ -8,6 +8,8 @@ import random
 import shutil
 import subprocess
 import sys
+import threading
+import time
 import zlib
 from pathlib import Path
 
@@ -156,6 +158,92 @@ def test_delta_and_iceberg_tables_are_compacted(spark, tmp_path):
     catalog.close()
     # The second run had nothing to do.
     assert in_delta.groups == in_iceberg.groups == ()
+
+
+# -- watching and stopping -------------------------------------------------------------------------
+
+
+def test_progress_grows_by_outputs_and_ends_with_all_rows(spark, tmp_path):
+    folder = write(tmp_path / "events", 6, 5_000)
+    told = []
+    options = {"sort_by": "k", "target_file_size": "50kB"}
+    report = ps.compact(spark, folder, progress=told.append, **options)
+    assert len(report.groups[0].outputs) > 5
+    done = [(p.consumed_bytes, p.rows_written) for p in told]
+    assert done == sorted(done) and {p.stage for p in told} == {"merge"}
+    assert told[-1].rows_written == 30_000
+    assert told[-1].consumed_bytes == told[-1].total_bytes > 0
+    assert all(0 <= p.consumed_bytes <= p.total_bytes for p in told)
+    # A second run has nothing to tell of.
+    told.clear()
+    ps.compact(spark, folder, progress=told.append, **options)
+    assert told == []
+
+
+def test_what_progress_raises_ends_the_job(spark, tmp_path):
+    folder = write(tmp_path / "events", 6, 5_000)
+
+    def enough(_progress):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        ps.compact(spark, folder, sort_by="k", target_file_size="20kB", progress=enough)
+    assert not list(folder.glob("_plait/manifest-*"))
+    assert ps.compact(spark, folder, sort_by="k").groups
+    assert same_rows(counting(folder), write(tmp_path / "sources", 6, 5_000))
+
+
+@pytest.mark.parametrize("interrupts", [False, True])
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_job_that_is_cancelled_ends_the_merges_of_its_workers(
+    interrupts, watched, spark, tmp_path
+):
+    """The worker is killed in the midst of the native merge; no output shows up, then or later."""
+    folder = write(tmp_path / "events", 4, 400_000)
+    raised = []
+    group = f"cancelled {interrupts} {watched}"
+
+    def compacts():
+        spark.sparkContext.setJobGroup(group, "a compaction", interruptOnCancel=interrupts)
+        # Compressed so that it takes long.
+        options = {"sort_by": "k", "target_file_size": None, "compression": "zstd(19)"}
+        try:
+            ps.compact(spark, folder, progress=print if watched else None, **options)
+        except Exception as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=compacts)
+    thread.start()
+    made = folder / "_plait" / "files"
+    started = time.monotonic()
+    while not (drafts := list(made.glob(".plait-tmp-*"))):
+        assert time.monotonic() - started < 60 and thread.is_alive()
+        time.sleep(0.02)
+    worker = int(drafts[0].name.split("-")[2])
+    spark.sparkContext.cancelJobGroup(group)
+    cancelled = time.monotonic()
+    thread.join(30)
+    assert len(raised) == 1 and "cancel" in str(raised[0]).lower(), raised
+    while Path(f"/proc/{worker}").exists() and is_busy(worker):
+        assert time.monotonic() - cancelled < 10, "the merge goes on"
+        time.sleep(0.05)
+    time.sleep(0.5)
+    assert not list(made.glob("*.parquet")) and not list(folder.glob("_plait/manifest-*"))
+
+
+def is_busy(pid: int) -> bool:
+    """Whether a process uses a processor, for a while."""
+
+    def ticks() -> int:
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return 0
+        return int(fields[11]) + int(fields[12])
+
+    before = ticks()
+    time.sleep(0.3)
+    return ticks() - before > 5
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
-from plait._api import _settings
+from plait._api import OnProgress, _settings
 from plait._checks import Path, Paths, _flag, _path, _paths
 from plait.order import SortBy
 from plait.sizes import Size
@@ -48,6 +48,7 @@ def compact(
     memory_limit: Size | None = None,
     storage_options: dict[str, str] | None = None,
     if_exists: Literal["error", "add"] = "error",
+    progress: OnProgress | None = None,
     yes: bool = True,
 ) -> TableReport:
     """Merges sorted files on executors, within a folder or into another.
@@ -76,6 +77,9 @@ def compact(
             Python, see the guide.
         storage_options: Settings of object stores. They travel to executors with the tasks.
         if_exists: What to do when `out` has files of another merge: refuse, or add to them.
+        progress: Called a few times a second, on the thread of the caller, with a
+            `plait.Progress`. Tasks tell what they have done when they end, so it grows by outputs.
+            What it raises stops the job.
         yes: Whether to do it; otherwise only tell what would be done.
 
     Returns:
@@ -93,7 +97,7 @@ def compact(
     else:
         found = [_absolute(path) for path in _paths(sources, "sources")]
         table = Into(found, _absolute(_path(out, "out")), if_exists, storage_options)
-    work = work_on(spark, share, verify=verify, storage_options=storage_options)
+    work = work_on(spark, share, verify=verify, storage_options=storage_options, progress=progress)
     return compact_table(table, options, yes=yes, work=work)
 
 
@@ -116,6 +120,7 @@ def compact_delta(
     memory_limit: Size | None = None,
     storage_options: dict[str, str] | None = None,
     guard: bool = True,
+    progress: OnProgress | None = None,
     yes: bool = True,
 ) -> TableReport:
     """Merges sorted files of a Delta table on executors; the driver commits.
@@ -140,6 +145,7 @@ def compact_delta(
         memory_limit: See `compact`.
         storage_options: See `compact`; for delta-rs, too.
         guard: See `plait.table.compact_delta`.
+        progress: See `compact`.
         yes: Whether to do it; otherwise only tell what would be done.
 
     Returns:
@@ -150,7 +156,7 @@ def compact_delta(
     """
     share = share_of(spark, memory_limit)
     options = how({**locals(), "memory_limit": share.memory_limit})
-    work = work_on(spark, share, verify=verify, storage_options=storage_options)
+    work = work_on(spark, share, verify=verify, storage_options=storage_options, progress=progress)
     settings = _settings(storage_options) or None
     found = Delta(_absolute(_path(table, "table")), settings, guard=bool(_flag(guard, "guard")))
     return compact_table(found, options, yes=yes, work=work)
@@ -175,6 +181,7 @@ def compact_iceberg(
     verify: Literal["content"] | None = None,
     memory_limit: Size | None = None,
     storage_options: dict[str, str] | None = None,
+    progress: OnProgress | None = None,
     yes: bool = True,
 ) -> TableReport:
     """Merges sorted files of an Iceberg table on executors; the driver commits.
@@ -200,6 +207,7 @@ def compact_iceberg(
         verify: See `plait.merge`.
         memory_limit: See `compact`.
         storage_options: See `compact`.
+        progress: See `compact`.
         yes: Whether to do it; otherwise only tell what would be done.
 
     Returns:
@@ -210,7 +218,7 @@ def compact_iceberg(
     """
     share = share_of(spark, memory_limit)
     options = how({**locals(), "memory_limit": share.memory_limit})
-    work = work_on(spark, share, verify=verify, storage_options=storage_options)
+    work = work_on(spark, share, verify=verify, storage_options=storage_options, progress=progress)
     return compact_table(Iceberg(catalog, table), options, yes=yes, work=work)
 
 

@@ -1,8 +1,10 @@
 """What the session does: settings into a task's share, groups into one job, answers into outputs.
 
 groups ──▶ tasks, largest first ──▶ range(n, n partitions).mapInArrow ──▶ outputs by group
+                                                   └──▶ counters ──▶ progress, for the caller
 
-Cost: one Spark job a round, one task an output, no shuffle; about 60 ms of Spark a task.
+Cost: one Spark job a round, one task an output, no shuffle; about 60 ms of Spark a task. Whoever
+watches costs a thread, in which the job waits.
 Not here: what a task does (`task`); surveys and commits (`plait.table`).
 """
 
@@ -12,18 +14,20 @@ import json
 import re
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Literal
 
 import plait
+from plait._api import OnProgress
 from plait.errors import InvalidArgument, PlaitError
-from plait.report import MergeReport, OutputReport
+from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size
-from plait.spark.task import ANSWER, executor, pack
+from plait.spark.task import ANSWER, Counters, Packed, executor, pack
 from plait.table.run import Work
 from plait.table.survey import Group
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = ["Share", "share_of", "work_on"]
 
@@ -33,6 +37,7 @@ _LIMIT_BYTES_MIN = 64_000_000
 _LIMIT_BYTES_DEFAULT = 512_000_000
 _MIB = 1 << 20
 _SPARK_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_TOLD_EVERY_S = 0.25
 _RAISED = re.compile(r"^plait\.(?:errors\.)?(\w+): (.+(?:\nhint: .+)?)", re.MULTILINE)
 
 
@@ -85,8 +90,10 @@ def work_on(
     *,
     verify: Literal["content"] | None,
     storage_options: object,
+    progress: OnProgress | None = None,
 ) -> Work:
     """Work that executors do: all groups of a round in one job."""
+    watch = None if progress is None else Watch(spark, progress)
     options = {
         "threads": share.threads,
         "verify": verify,
@@ -97,9 +104,9 @@ def work_on(
         places = [(g, task) for g, group in enumerate(groups) for task in group.plan.tasks]
         # The last to finish should be a short one.
         places.sort(key=lambda place: -place[1].rows)
-        tasks = [pack(task.to_json(), groups[g].out) for g, task in places]
+        tasks = [pack(task.to_json(), groups[g].out, task.bytes) for g, task in places]
         outputs: list[dict[int, OutputReport]] = [{} for _ in groups]
-        for number, report in _run(spark, tasks, options).items():
+        for number, report in _run(spark, tasks, options, watch).items():
             g, task = places[number]
             (outputs[g][task.index],) = report.outputs
         return [tuple(made[index] for index in sorted(made)) for made in outputs]
@@ -107,16 +114,67 @@ def work_on(
     return work
 
 
+class Watch:
+    """Tells how far the jobs of one compaction are, a few times a second."""
+
+    def __init__(self, spark: SparkSession, progress: OnProgress) -> None:
+        """Takes what is told."""
+        self._progress = progress
+        self._spark = spark
+        context = spark.sparkContext
+        self.counters = Counters(context.accumulator(0), context.accumulator(0))
+        self._total_bytes = 0
+
+    def collect(self, frame: DataFrame, tasks: Sequence[Packed], tag: str) -> list[Row]:
+        """The rows of a job, which runs in a thread with the settings of this one.
+
+        What `progress` raises ends the job, and is raised when that has ended.
+        """
+        from pyspark import InheritableThread  # noqa: PLC0415 - Spark is there when it is used
+
+        self._total_bytes += sum(task.bytes for task in tasks)
+        made: Future[list[Row]] = Future()
+
+        def run() -> None:
+            try:
+                made.set_result(frame.collect())
+            except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+                made.set_exception(error)
+
+        thread = InheritableThread(run, session=self._spark)
+        thread.start()
+        is_done = False
+        while not is_done:
+            thread.join(_TOLD_EVERY_S)
+            is_done = not thread.is_alive()
+            try:
+                self._progress(self._told())
+            except BaseException:
+                self._spark.interruptTag(tag)
+                thread.join()
+                raise
+        return made.result()
+
+    def _told(self) -> Progress:
+        done, rows = self.counters.bytes.value, self.counters.rows.value
+        return Progress(done, self._total_bytes, rows, "merge")
+
+
 def _run(
-    spark: SparkSession, tasks: Sequence[Any], options: dict[str, Any]
+    spark: SparkSession,
+    tasks: Sequence[Packed],
+    options: dict[str, Any],
+    watch: Watch | None = None,
 ) -> dict[int, MergeReport]:
     """The report of each task, by its place."""
     count = len(tasks)
     tag = f"plait-{uuid.uuid4().hex}"
     numbers = spark.range(0, count, 1, count)
+    run = executor(tasks, options, None if watch is None else watch.counters)
+    answers = numbers.mapInArrow(run, ANSWER)
     spark.addTag(tag)
     try:
-        rows = numbers.mapInArrow(executor(tasks, options), ANSWER).collect()
+        rows = answers.collect() if watch is None else watch.collect(answers, tasks, tag)
     except Exception as cause:
         found = _RAISED.search(str(cause))
         if found is None:

@@ -1,6 +1,7 @@
 """What an executor does: one task, one output, and one row that tells of it.
 
 JSON of the task ──▶ execute_task, storage to storage ──▶ (number, report or error as JSON)
+                                                      └──▶ counters: bytes and rows that are done
 
 Invariants: a task is executed any number of times, at once or one after the other, and ends with
 one file of one name. Errors that come back on every executor are rows and are not tried again;
@@ -21,8 +22,9 @@ from plait.plan import execute_task
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.accumulators import Accumulator
 
-__all__ = ["ANSWER", "Packed", "executor", "pack"]
+__all__ = ["ANSWER", "Counters", "Packed", "executor", "pack"]
 
 # Columns of the answers: by position, as Spark matches them.
 ANSWER = "number bigint, report string, error string"
@@ -31,25 +33,38 @@ _TOLD = ("path", "column", "row", "offset", "hint", "what")
 
 @dataclass(frozen=True)
 class Packed:
-    """A task as it travels: its JSON, compressed, and the folder of its output."""
+    """A task as it travels: its JSON, compressed, the folder of its output, bytes it will read."""
 
     task: bytes
     out: str
+    bytes: int = 0
 
 
-def pack(task: str, out: str) -> Packed:
+@dataclass(frozen=True)
+class Counters:
+    """What tasks have done: source bytes that were planned for them, and rows written.
+
+    Spark adds what a task counted once, when the first of its attempts ends.
+    """
+
+    bytes: Accumulator[int]
+    rows: Accumulator[int]
+
+
+def pack(task: str, out: str, bytes: int = 0) -> Packed:  # noqa: A002 - as everywhere in reports
     """A task as it travels."""
-    return Packed(zlib.compress(task.encode()), out)
+    return Packed(zlib.compress(task.encode()), out, bytes)
 
 
 def executor(
-    tasks: Sequence[Packed], options: dict[str, Any]
+    tasks: Sequence[Packed], options: dict[str, Any], counters: Counters | None = None
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What `mapInArrow` is given: numbers of tasks come in, answers go out.
 
     Args:
         tasks: All tasks of the job. Spark ships them to an executor once.
         options: Options of `plait.execute_task`.
+        counters: What is told of tasks that are done.
     """
     packed = tuple(tasks)
 
@@ -58,7 +73,7 @@ def executor(
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                report, error = _execute(packed[number], options)
+                report, error = _execute(packed[number], options, counters)
                 yield pa.RecordBatch.from_arrays(
                     [
                         pa.array([number], pa.int64()),
@@ -71,7 +86,9 @@ def executor(
     return execute
 
 
-def _execute(packed: Packed, options: dict[str, Any]) -> tuple[str | None, str | None]:
+def _execute(
+    packed: Packed, options: dict[str, Any], counters: Counters | None
+) -> tuple[str | None, str | None]:
     try:
         task = zlib.decompress(packed.task)
         report = execute_task(task, packed.out, if_exists="add", **options)
@@ -80,4 +97,7 @@ def _execute(packed: Packed, options: dict[str, Any]) -> tuple[str | None, str |
     except PlaitError as error:
         told = {name: getattr(error, name) for name in _TOLD}
         return None, json.dumps({"kind": type(error).__name__, "text": str(error), **told})
+    if counters is not None:
+        counters.bytes.add(packed.bytes)
+        counters.rows.add(report.rows_out)
     return json.dumps(report.to_dict()), None
