@@ -16,7 +16,11 @@ frame = spark.read.format("plait").option("sort_by", "name, ts").load("runs")
 
 from plait.spark import functions
 from plait.spark.compact import compact, compact_delta, compact_iceberg
-from plait.spark.join import foreign_key_join, foreign_key_join_batch
+from plait.spark.join import (
+    foreign_key_join,
+    foreign_key_join_batch,
+    foreign_key_join_stateful,
+)
 from plait.spark.overlay import overlay
 from plait.spark.runs import merge_runs
 from plait.spark.scan import scan
@@ -28,6 +32,7 @@ __all__ = [
     "compact_iceberg",
     "foreign_key_join",
     "foreign_key_join_batch",
+    "foreign_key_join_stateful",
     "functions",
     "merge_runs",
     "overlay",

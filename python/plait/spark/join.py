@@ -4,11 +4,12 @@
                    ├─▶ batch n ─▶ step ──┤
     right changes ─┘                     └── a batch that has its commit goes to the sink again
 
-`foreign_key_join_batch` does one step from nothing: the join of two change feeds.
+`foreign_key_join_batch` does one step from nothing: the join of two change feeds;
+`foreign_key_join_stateful` leaves the state to Spark.
 
 Invariants: the changes of a batch are files before the sink sees them, and the same files whenever
 it sees them again; rows never pass the driver.
-Not here: the step (`join_step`), its state (`join_state`).
+Not here: the step (`join_step`), its state (`join_state`), Spark's state (`join_stateful`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.types import StructType
 
-__all__ = ["foreign_key_join", "foreign_key_join_batch"]
+__all__ = ["foreign_key_join", "foreign_key_join_batch", "foreign_key_join_stateful"]
 
 # What takes the changes of a batch: the changes, and the number of the batch.
 Sink = Callable[["DataFrame", int], object]
@@ -217,6 +218,69 @@ def foreign_key_join_batch(
     scratch = Scratch()
     changes = _streamed(joined, scratch, _routes(joined, scratch, left_changes), right_changes)
     return changes.select(*[_column(field.name) for field in _declared(joined).fields])
+
+
+def foreign_key_join_stateful(
+    left_changes: DataFrame,
+    right_changes: DataFrame,
+    *,
+    left_key: Columns,
+    foreign_key: Columns,
+    right_key: Columns,
+    how: Literal["inner", "left"] = "inner",
+    columns: Mapping[str, str] | Iterable[str] | None = None,
+    before: bool = False,
+    on_null_key: Literal["error", "drop"] = "error",
+) -> DataFrame:
+    """Joins two streams of changes with state in Spark's own state store: for small volumes.
+
+    The changes are those of `foreign_key_join`, as a streaming DataFrame that may go on to any
+    sink in append mode. Its checkpoint may be in an object store. Three stages of
+    `transformWithState` follow each other; every key that changes costs a call of Python.
+
+    Args:
+        left_changes: A streaming DataFrame.
+        right_changes: Another one.
+        left_key: See `foreign_key_join`.
+        foreign_key: See there.
+        right_key: See there.
+        how: See there.
+        columns: See there.
+        before: See there.
+        on_null_key: See there.
+
+    Returns:
+        The changes of the join, each batch those of its batch.
+
+    Raises:
+        UnknownColumn: A key, or one of `columns`, is not there.
+        SchemaConflict: Foreign key and right key have different types.
+        InvalidArgument: An option makes no sense, or the session's state store is not that of
+            RocksDB. In the query also: a key changes twice in a batch that has no `_seq`.
+        Unsupported: PySpark is older than 4.1.
+
+    Example:
+        >>> changes = foreign_key_join_stateful(  # doctest: +SKIP
+        ...     orders, customers, left_key="order", foreign_key="customer", right_key="customer"
+        ... )
+    """
+    from plait.spark.join_stateful import stages, unpacked  # noqa: PLC0415 - needs protobuf
+
+    joined = _joined(
+        left_changes,
+        right_changes,
+        left_key=left_key,
+        foreign_key=foreign_key,
+        right_key=right_key,
+        how=how,
+        columns=columns,
+        before=before,
+        on_null_key=on_null_key,
+        shards=1,
+        memory_limit=None,
+    )
+    packed = stages(joined, left_changes, right_changes)
+    return packed.mapInArrow(unpacked(joined), _declared(joined))
 
 
 def apply(batch: DataFrame, number: int, joined: Joined, store: Store) -> Commit:
