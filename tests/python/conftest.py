@@ -80,6 +80,9 @@ def load(name: str):
 
 # Spark's workers, those of other processes too, have what the tests have.
 os.environ["PYSPARK_PYTHON"] = sys.executable
+# Every JVM of the tests lives for a minute or two: it compiles quickly rather than well, and collects
+# garbage on the thread that it has. That of executors is inherited.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
