@@ -307,7 +307,7 @@ def damaged(whole: bytes, seed: int):
 
 def damage(case: str, tier: str, folder: Path) -> dict:
     """Merges every damaged version of a file; what happened, and what should not have."""
-    from peak_memory import peak_rss_bytes  # noqa: PLC0415 - beside this file, which is a script here
+    from peak_memory import peak_rss_bytes
 
     make, options = CASES[case]
     table = make()
