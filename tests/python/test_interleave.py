@@ -316,3 +316,21 @@ def test_types_that_differ_are_refused():
         plait.interleave([pa.array([1]), pa.array(["a"])], u(0), u(0))
     with pytest.raises(plait.InvalidArgument, match="`values` is empty"):
         plait.interleave([], u(0), u(0))
+
+
+def test_views_under_nulls_may_lead_nowhere():
+    # length, prefix, number of the buffer, offset: the second row is null and its view garbage.
+    text = b"0123456789abcdefghij"
+    good = np.array([[20, 0x33323130, 0, 0]], "<u4")
+    for bad in ([99, 7, 12, 3], [0xFFFFFFFF, 0, 0xFFFFFFFF, 9], [50, 1, 1, 0]):
+        views = np.concatenate([good, np.array([bad], "<u4"), np.repeat(good, 14, axis=0)])
+        valid = np.packbits([i != 1 for i in range(16)], bitorder="little")
+        buffers = [pa.py_buffer(valid.tobytes()), pa.py_buffer(views.tobytes()), pa.py_buffer(text)]
+        broken = pa.Array.from_buffers(pa.string_view(), 16, buffers)
+        values = [pa.array(["other text that is long"], pa.string_view()), broken]
+        for rows in ([0, 0, 1, 2, 1], [0, *range(16), *range(16)]):
+            arrays = pa.array([0] + [1] * (len(rows) - 1), pa.uint8())
+            made = pa.array(plait.interleave(values, arrays, pa.array(rows, pa.uint32())))
+            made.validate(full=True)
+            expected = [None if row == 1 else text.decode() for row in rows[1:]]
+            assert made.to_pylist() == ["other text that is long", *expected]

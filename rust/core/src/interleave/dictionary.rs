@@ -271,7 +271,7 @@ const HASHED_MIN: usize = 64;
 
 /// Hashing a value costs as much as copying so many rows, at most a few percent of which are spent on
 /// it. Measured by the bench `interleave`, types `dictionary`.
-const ROWS_PER_HASH: usize = 256;
+const ROWS_PER_HASH: usize = 1024;
 
 fn unite(
     dictionaries: &[&ArrayRef],
@@ -281,9 +281,10 @@ fn unite(
 ) -> Result<United> {
     let mut known = Known::default();
     let mut maps = Vec::with_capacity(dictionaries.len());
+    let mut firsts: HashMap<u64, usize, Hashing> = HashMap::default();
     for (i, values) in dictionaries.iter().enumerate() {
-        let before = dictionaries[..i].iter().position(|other| Arc::ptr_eq(other, values));
-        let map = match before.and_then(|before| maps.get(before)) {
+        let first = *firsts.entry(Arc::as_ptr(values).addr() as u64).or_insert(i);
+        let map = match maps.get(first) {
             Some(map) => Map::clone(map),
             None if !hashed => {
                 let base = usize::try_from(known.runs.rows()).unwrap_or(usize::MAX);
@@ -423,11 +424,11 @@ impl<'a> Known<'a> {
 }
 
 /// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.
-type Hashing = std::hash::BuildHasherDefault<Fold>;
+pub(super) type Hashing = std::hash::BuildHasherDefault<Fold>;
 
 /// Multiplies and folds eight bytes at a time.
 #[derive(Default)]
-struct Fold(u64);
+pub(super) struct Fold(u64);
 
 impl Fold {
     #[inline]
@@ -455,6 +456,10 @@ impl std::hash::Hasher for Fold {
 
     fn write_u64(&mut self, word: u64) {
         self.add(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.add(word as u64);
     }
 
     fn finish(&self) -> u64 {

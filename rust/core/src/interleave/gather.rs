@@ -18,6 +18,7 @@
 //! # Not here
 //! Finding the common type (`types`); what is selected (`select`).
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::types::{
@@ -216,28 +217,27 @@ fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Resul
         let views = ScalarBuffer::new(views, 0, selection.len());
         return Ok(Arc::new(kernel::view_array::<T>(views, Vec::new(), nulls)));
     }
-    let (mut sources, mut places) = (Vec::with_capacity(arrays.len()), Vec::new());
-    for array in &arrays {
-        let buffers = array.data_buffers();
-        // Place 0 is no buffer.
-        let base = u32::try_from(places.len() + 1).map_err(too_many_buffers)?;
-        let count = u32::try_from(buffers.len()).map_err(too_many_buffers)?;
-        sources.push(kernel::ViewSource { views: array.views(), base, buffers: count });
-        places.extend((0..count).zip(buffers.iter()));
-    }
-    let mut steps = vec![kernel::NO_STEP; places.len() + 1];
-    steps[0] = 0;
+    let sources: Vec<kernel::ViewSource<'_>> = arrays
+        .iter()
+        .map(|array| kernel::ViewSource {
+            views: array.views(),
+            buffers: array.data_buffers().len(),
+        })
+        .collect();
     let mut buffers = Buffers::default();
-    let (mut views, lead_nowhere) = kernel::views(&sources, &mut steps, selection, |place| {
-        places.get(place - 1).map_or(0, |(old, buffer)| u64::from(old ^ buffers.number(buffer)))
+    let copied = kernel::views(&sources, selection, |array, old| {
+        let buffer = arrays.get(array).and_then(|array| array.data_buffers().get(old));
+        // There are fewer buffers than 32 bits number: each array has as many places.
+        buffer.map_or(0, |buffer| u32::try_from(old).unwrap_or(0) ^ buffers.number(buffer))
     });
+    let (mut views, lead_nowhere) = copied.ok_or_else(too_many_buffers)?;
     if lead_nowhere {
         views.iter_mut().filter(|view| !buffers.have(**view)).for_each(|view| *view = 0);
     }
     Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
 }
 
-fn too_many_buffers(_: std::num::TryFromIntError) -> Error {
+fn too_many_buffers() -> Error {
     Error::new(Kind::Unsupported, "more buffers of views than 32 bits count")
 }
 
@@ -245,7 +245,7 @@ fn too_many_buffers(_: std::num::TryFromIntError) -> Error {
 #[derive(Default)]
 struct Buffers {
     used: Vec<Buffer>,
-    seen: std::collections::BTreeMap<(usize, usize), u32>,
+    seen: HashMap<(usize, usize), u32, dictionary::Hashing>,
 }
 
 impl Buffers {
@@ -257,7 +257,6 @@ impl Buffers {
         view.length <= VIEW_BYTES_MAX || buffer.is_some_and(|buffer| end <= buffer.len() as u64)
     }
 
-    #[cold]
     fn number(&mut self, buffer: &Buffer) -> u32 {
         let id = (buffer.as_ptr() as usize, buffer.len());
         *self.seen.entry(id).or_insert_with(|| {

@@ -4,7 +4,8 @@
 //! ```text
 //! Selection (every row is below its limit)  +  sources (every limit is inside)  ─▶  one buffer
 //!
-//! fixed (here)   bits     texts: bytes, lists   mapped: keys, views
+//! fixed (here)   bits     texts: bytes, lists   mapped: keys     views
+//! pieces: rows that follow each other
 //! ```
 //!
 //! # Invariants
@@ -27,14 +28,15 @@ use arrow_array::types::{ArrowDictionaryKeyType, RunEndIndexType};
 use arrow_array::types::{ByteArrayType, ByteViewType};
 use arrow_array::{
     ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
-    PrimitiveArray, RunArray,
+    PrimitiveArray, RunArray, UnionArray,
 };
-use arrow_buffer::{Buffer, MutableBuffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
-use arrow_schema::DataType;
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
+use arrow_schema::{DataType, UnionFields};
 
 use super::lower::all_below;
 use super::select::{Form, Rows, Selection};
 use crate::run::Run;
+use pieces::{PIECE_ROWS, each_piece};
 
 /// Runs a block with array and row of every row; two selectors a load, because loads are what a row costs.
 macro_rules! each_row {
@@ -65,11 +67,14 @@ macro_rules! each_row {
 
 mod bits;
 mod mapped;
+mod pieces;
 mod texts;
+mod views;
 
 pub(super) use bits::{Bits, bits};
-pub(super) use mapped::{NO_STEP, ViewSource, mapped, views};
+pub(super) use mapped::mapped;
 pub(super) use texts::{Texts, Views, bytes, elements, list_views, offsets};
+pub(super) use views::{ViewSource, views};
 
 /// Work that is compiled twice, for any processor and for one with wide vectors.
 pub(super) trait Vectored {
@@ -109,6 +114,10 @@ const SLACK: usize = 2 * VECTOR;
 /// Rows of as many bytes are longer than any value of fixed width; larger ones are copied as they are.
 type Wide = [u8; 32];
 
+/// What values of any width may be aligned to, and its bytes.
+type Aligned = u128;
+const ALIGNED: usize = size_of::<Aligned>();
+
 /// The selected rows of arrays of fixed width: `sources` are their values.
 pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> Buffer {
     for (source, limit) in sources.iter().zip(selection.limits()) {
@@ -118,27 +127,34 @@ pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
     let Some(bytes) = selection.len().checked_mul(width) else {
         return Buffer::from(Vec::<u8>::new());
     };
-    let mut out = MutableBuffer::with_capacity(bytes + SLACK);
+    // A vector of what is aligned as any value must be costs less than a buffer that is aligned to more.
+    let mut made: Vec<Aligned> = Vec::with_capacity(bytes / ALIGNED + 1 + SLACK / ALIGNED);
     // SAFETY: `out` has room for `bytes` and the slack. The assertions above proved that every row below
-    // a limit is inside of its source, and `Selection` that every selected row is below its limit.
+    // a limit is inside of its source, and `Selection` that every selected row is below its limit. All bytes
+    // of values are written, and before them those of the last element, which values may not fill.
     unsafe {
+        made.as_mut_ptr().add(bytes / ALIGNED).write(0);
+        let out = made.as_mut_ptr().cast::<u8>();
         match selection.form() {
             Form::Runs(runs) => {
-                vectored(FixedRuns { sources, width, runs, out: out.as_mut_ptr(), bytes });
+                vectored(FixedRuns { sources, width, runs, out, bytes });
+            }
+            Form::Rows(rows) if rows.are_in_pieces() && width.is_power_of_two() && width <= 32 => {
+                vectored(FixedPieces { sources, width, rows, out });
             }
             Form::Rows(rows) => match width {
-                1 => fixed_rows::<[u8; 1]>(sources, rows, out.as_mut_ptr()),
-                2 => fixed_rows::<[u8; 2]>(sources, rows, out.as_mut_ptr()),
-                4 => fixed_rows::<[u8; 4]>(sources, rows, out.as_mut_ptr()),
-                8 => fixed_rows::<[u8; 8]>(sources, rows, out.as_mut_ptr()),
-                16 => fixed_rows::<[u8; 16]>(sources, rows, out.as_mut_ptr()),
-                32 => fixed_rows::<Wide>(sources, rows, out.as_mut_ptr()),
-                _ => any_rows(sources, width, rows, out.as_mut_ptr(), bytes),
+                1 => fixed_rows::<[u8; 1]>(sources, rows, out),
+                2 => fixed_rows::<[u8; 2]>(sources, rows, out),
+                4 => fixed_rows::<[u8; 4]>(sources, rows, out),
+                8 => fixed_rows::<[u8; 8]>(sources, rows, out),
+                16 => fixed_rows::<[u8; 16]>(sources, rows, out),
+                32 => fixed_rows::<Wide>(sources, rows, out),
+                _ => any_rows(sources, width, rows, out, bytes),
             },
         }
-        out.set_len(bytes);
+        made.set_len(bytes.div_ceil(ALIGNED));
     }
-    out.into()
+    Buffer::from_vec(made).slice_with_length(0, bytes)
 }
 
 /// Row by row, values of type `T`.
@@ -158,6 +174,58 @@ unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
             out = out.add(1);
         }
     });
+}
+
+/// Rows that often follow each other: made by [`fixed`] alone, which proved that every row is inside of its
+/// source, and that `out` has room for all and the slack.
+struct FixedPieces<'a> {
+    sources: &'a [&'a [u8]],
+    width: usize,
+    rows: &'a Rows,
+    out: *mut u8,
+}
+
+impl Vectored for FixedPieces<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        match self.width {
+            1 => self.copied::<[u8; 1]>(),
+            2 => self.copied::<[u8; 2]>(),
+            4 => self.copied::<[u8; 4]>(),
+            8 => self.copied::<[u8; 8]>(),
+            16 => self.copied::<[u8; 16]>(),
+            _ => self.copied::<Wide>(),
+        }
+    }
+}
+
+impl FixedPieces<'_> {
+    #[inline(always)]
+    fn copied<T: Copy>(self) {
+        let has_room = PIECE_ROWS * size_of::<T>() <= SLACK;
+        let mut out = self.out.cast::<T>();
+        each_piece!(self.rows, |array, row, len| {
+            debug_assert!((row + len) * size_of::<T>() <= self.sources[array].len());
+            // SAFETY: `fixed` proved that the array is there and the rows inside of it. More than the piece
+            // is copied only where the source has as many rows; the slack is room for them in the output.
+            unsafe {
+                let source = self.sources.get_unchecked(array);
+                let from = source.as_ptr().cast::<T>().add(row);
+                let behind = source.len() / size_of::<T>() - row;
+                if len == PIECE_ROWS || has_room && behind >= PIECE_ROWS {
+                    let piece = from.cast::<[T; PIECE_ROWS]>().read_unaligned();
+                    out.cast::<[T; PIECE_ROWS]>().write_unaligned(piece);
+                } else {
+                    for i in 0..len {
+                        out.add(i).write_unaligned(from.add(i).read_unaligned());
+                    }
+                }
+                out = out.add(len);
+            }
+        });
+    }
 }
 
 /// Two numbers of 32 bits.
@@ -320,6 +388,23 @@ pub(super) fn run_ends<R: RunEndIndexType>(
     // SAFETY: `RunEndBuffer::new` checked the ends, the assertion above their number, and `gather` made
     // the values in the type that `data_type` names.
     Arc::new(unsafe { RunArray::new_unchecked(data_type, ends, values) })
+}
+
+/// The union of `columns`, in all of which each row has a place; `None` if a type is not one of `fields`.
+pub(super) fn sparse_union(
+    fields: &UnionFields,
+    ids: &ScalarBuffer<i8>,
+    columns: &[ArrayRef],
+) -> Option<UnionArray> {
+    let are_numbered = fields.iter().zip(0_i8..).all(|((id, _), i)| id == i);
+    let are_whole = columns.iter().all(|column| column.len() == ids.len());
+    let fit = fields.len() == columns.len() && are_numbered && are_whole;
+    // Types are numbered from 0: an id is one of them if its bits are below their number.
+    if !fit || !all_below(ids.inner().typed_data::<u8>(), fields.len() as u64) {
+        return UnionArray::try_new(fields.clone(), ids.clone(), None, columns.to_vec()).ok();
+    }
+    // SAFETY: there is a column a field, each as long as there are ids, and every id is that of a field.
+    Some(unsafe { UnionArray::new_unchecked(fields.clone(), ids.clone(), None, columns.to_vec()) })
 }
 
 /// The values of a primitive array as bytes.

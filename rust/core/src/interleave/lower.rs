@@ -11,7 +11,7 @@
 //! # Cost
 //! Two passes over the selectors, which compilers turn into vector code, where rows are single; one
 //! step a run, and a comparison a row, which are vector code too, where they are not. Samples tell which.
-//! Where a row is a load and a store, runs must be longer before finding them pays.
+//! Where a row is a load and a store, rows stay rows, and kernels look for those that follow each other.
 //!
 //! # Not here
 //! Copying.
@@ -103,14 +103,12 @@ index!(
 /// Selectors with shorter runs are taken row by row. Crossover measured by the bench `interleave`.
 const SELECTOR_RUN_ROWS_MIN: usize = 6;
 
-/// The same where a row is a load and a store.
-const CHEAP_RUN_ROWS_MIN: usize = 12;
-
-/// Whether a row of a type, without validity, is a load and a store.
+/// Whether a row of a type is a load and a store: then runs are found while they are copied, eight rows at a
+/// time, which costs less than a list of them, however long they are.
 pub(super) fn are_rows_cheap(data_type: &DataType) -> bool {
     match data_type {
         DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView => true,
-        other => other.primitive_width().is_some_and(|width| width <= size_of::<u64>()),
+        other => other.is_primitive(),
     }
 }
 
@@ -219,13 +217,13 @@ fn lowered<A: Unsigned, R: Unsigned>(
 ) -> Result<Selection<'static>> {
     let run_rows = run_rows(arrays, rows);
     let selectors = || Selectors { arrays: &arrays[..], rows: &rows[..], lens: &lens };
-    let least = if cheap { CHEAP_RUN_ROWS_MIN } else { SELECTOR_RUN_ROWS_MIN };
-    let is_narrow = narrow(&lens);
-    if run_rows < least && is_narrow {
+    let single = cheap || run_rows < SELECTOR_RUN_ROWS_MIN;
+    if single && narrow(&lens) {
         if !vectored(AllInside(selectors())) {
             return Err(first_outside(arrays, rows, &lens));
         }
-        return Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), lens));
+        let in_pieces = run_rows >= SELECTOR_RUN_ROWS_MIN;
+        return Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), in_pieces, lens));
     }
     // Lengths of runs are 32 bits wide.
     if u32::try_from(rows.len()).is_err() {

@@ -129,14 +129,17 @@ impl From<Interleave> for Value {
 impl Interleave {
     /// Interleaves `values`; selectors are unsigned integers of any width, without nulls.
     ///
+    /// Who interleaves the same arrays many times passes an `Arc<[ArrayRef]>`, which is shared.
+    ///
     /// # Errors
     /// `InvalidArgument` without values, when types differ by more than nullability, or when a selector
     /// is not one: signed, with nulls, or longer than the other.
     pub fn try_new(
-        values: Vec<ArrayRef>,
+        values: impl Into<Arc<[ArrayRef]>>,
         array_indices: ArrayRef,
         row_indices: ArrayRef,
     ) -> Result<Self> {
+        let values = values.into();
         let fields = fields_of(&values);
         Self::with_fields(fields, values, array_indices, row_indices)
     }
@@ -147,7 +150,7 @@ impl Interleave {
     /// As [`try_new`](Self::try_new).
     pub fn with_fields(
         fields: Vec<FieldRef>,
-        values: Vec<ArrayRef>,
+        values: impl Into<Arc<[ArrayRef]>>,
         array_indices: ArrayRef,
         row_indices: ArrayRef,
     ) -> Result<Self> {
@@ -396,7 +399,8 @@ impl Interleave {
     }
 
     fn materialise(&self, out: &DataType, limits: Limits) -> Result<ArrayRef> {
-        let selection = self.selection()?;
+        let cheap = lower::are_rows_cheap(self.data_type());
+        let selection = self.order.lowered(self.lens(), cheap)?;
         if selection.len() == 0 {
             return Ok(new_empty_array(out));
         }
@@ -405,9 +409,11 @@ impl Interleave {
     }
 
     fn selection(&self) -> Result<Selection<'_>> {
-        let lens = self.values.iter().map(|array| array.len()).collect();
-        let are_cheap = lower::are_rows_cheap(self.data_type()) && !self.field.is_nullable();
-        self.order.lowered(lens, are_cheap)
+        self.order.lowered(self.lens(), false)
+    }
+
+    fn lens(&self) -> Vec<usize> {
+        self.values.iter().map(|array| array.len()).collect()
     }
 
     fn with_order(&self, order: Order) -> Self {
@@ -416,12 +422,18 @@ impl Interleave {
 }
 
 fn field_of(array: &ArrayRef) -> Field {
-    Field::new("", array.data_type().clone(), is_nullable(array))
+    let nullable = is_nullable(array, has_hidden_nulls(array.data_type()));
+    Field::new("", array.data_type().clone(), nullable)
 }
 
-/// What has no validity may still have nulls: dictionaries, runs, unions, nulls.
-fn is_nullable(array: &ArrayRef) -> bool {
-    array.nulls().is_some() || array.is_nullable()
+/// Whether arrays without validity may have nulls.
+fn has_hidden_nulls(data_type: &DataType) -> bool {
+    use DataType as T;
+    matches!(data_type, T::Null | T::Dictionary(..) | T::RunEndEncoded(..) | T::Union(..))
+}
+
+fn is_nullable(array: &ArrayRef, hidden: bool) -> bool {
+    array.nulls().is_some() || hidden && array.is_nullable()
 }
 
 fn fields_of(values: &[ArrayRef]) -> Vec<FieldRef> {
@@ -429,7 +441,8 @@ fn fields_of(values: &[ArrayRef]) -> Vec<FieldRef> {
     if let Some((first, rest)) = values.split_first()
         && rest.iter().all(|array| array.data_type() == first.data_type())
     {
-        let nullable = values.iter().any(is_nullable);
+        let hidden = has_hidden_nulls(first.data_type());
+        let nullable = values.iter().any(|array| is_nullable(array, hidden));
         return vec![Arc::new(field_of(first).with_nullable(nullable))];
     }
     values.iter().map(|array| Arc::new(field_of(array))).collect()

@@ -15,7 +15,6 @@
 
 use std::sync::Arc;
 
-use arrow_array::types::Int8Type;
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, FixedSizeListArray, GenericListArray,
     GenericListViewArray, MapArray, OffsetSizeTrait, PrimitiveArray, StructArray, UnionArray,
@@ -305,18 +304,17 @@ fn unions(
     limits: Limits,
 ) -> Result<ArrayRef> {
     let arrays = typed::<UnionArray>(values)?;
-    let ids: Vec<PrimitiveArray<Int8Type>> =
-        arrays.iter().map(|array| PrimitiveArray::new(array.type_ids().clone(), None)).collect();
-    let ids = gather::fixed::<Int8Type>(&ids.iter().collect::<Vec<_>>(), selection);
+    let ids: Vec<&[u8]> = arrays.iter().map(|a| a.type_ids().inner().as_slice()).collect();
+    let ids = kernel::fixed(&ids, size_of::<i8>(), selection);
     let ids = ScalarBuffer::<i8>::new(ids, 0, selection.len());
     if mode == UnionMode::Sparse {
         let column = |(id, field): (i8, &FieldRef)| {
             let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.child(id)).collect();
             gather::gather(&below, selection, field.data_type(), limits)
         };
-        let columns = fields.iter().map(column).collect::<Result<_>>()?;
-        let array = UnionArray::try_new(fields.clone(), ids, None, columns);
-        return Ok(Arc::new(array.map_err(invalid)?));
+        let columns = fields.iter().map(column).collect::<Result<Vec<_>>>()?;
+        let array = kernel::sparse_union(fields, &ids, &columns).ok_or_else(|| broken("unions"))?;
+        return Ok(Arc::new(array));
     }
     let mut children: Vec<Option<Children>> = Vec::new();
     children.resize_with(1 + i8::MAX as usize, || None);

@@ -8,18 +8,19 @@
 //! Neighbours of one run of one array stay one run. No value is expanded.
 //!
 //! # Cost
-//! Where rows are single, 4 bytes a row of the arrays for a table of their runs, a look into it a row that
-//! leaves. Else, or where the table would be large beside what is selected, a binary search a run of the
+//! Where rows are single, 4 bytes a row of the arrays, or of what lies between the first and the last row
+//! that leave, for a table of their runs, and a look into it a row that leaves. Else, or where the table would be large beside what is selected, a binary search a run of the
 //! selection, unless it goes on where its array was left; and a step a run of the arrays.
 //!
 //! # Not here
 //! Copying the values (`gather`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::types::{Int16Type, Int32Type, Int64Type, RunEndIndexType};
 use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, RunArray, UInt32Array};
-use arrow_buffer::{ArrowNativeType, ScalarBuffer, ToByteSlice};
+use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef};
 
 use super::gather::{self, Limits, mixed, typed};
@@ -116,31 +117,38 @@ fn single_rows<R: RunEndIndexType>(
     selection: &Selection,
     rows: &Rows,
 ) -> Result<Option<Ends<R>>> {
-    let all: usize = arrays.iter().map(|array| array.len()).sum();
     let runs: usize = lens.iter().sum();
-    if all / TABLE_ROWS_MAX > selection.len().min(runs) || !narrow(lens) {
+    let most = TABLE_ROWS_MAX.saturating_mul(selection.len().min(runs));
+    let mut spans: Vec<Range<usize>> = arrays.iter().map(|array| 0..array.len()).collect();
+    if spans.iter().map(Range::len).sum::<usize>() > most {
+        // A table of what is between the first and the last row of each array, as a merge has them.
+        spans = between(arrays.len(), rows);
+    }
+    if spans.iter().map(Range::len).sum::<usize>() > most || !narrow(lens) {
         return Ok(None);
     }
-    let tables: Vec<Vec<u32>> = arrays.iter().map(|array| table(array)).collect();
-    if arrays.iter().zip(&tables).any(|(array, table)| array.len() != table.len()) {
-        return Err(broken("runs"));
+    let mut table = Vec::new();
+    let mut bases = Vec::with_capacity(arrays.len());
+    for (array, span) in arrays.iter().zip(&spans) {
+        bases.push(table.len().wrapping_sub(span.start));
+        add_runs(&mut table, array, span)?;
     }
-    let tables: Vec<&[u8]> = tables.iter().map(|table| table.to_byte_slice()).collect();
-    let found = kernel::fixed(&tables, size_of::<u32>(), selection);
-    let found: &[u32] = found.typed_data();
     // Each row is written; the next one overwrites it if it goes on with the same run. No branch a row.
     let len = selection.len();
     let (mut sources, mut places) = (vec![0_u32; len], vec![0_u32; len]);
     let mut ends = vec![R::Native::default(); len];
     let (mut count, mut before) = (0_usize, None);
-    for (i, (array, place)) in rows.as_slices().0.iter().zip(found).enumerate() {
-        count += usize::from(before != Some((*array, *place)));
-        before = Some((*array, *place));
+    let (all_arrays, all_rows) = rows.as_slices();
+    for (i, (array, row)) in all_arrays.iter().zip(all_rows).enumerate() {
+        let at = bases.get(*array as usize).map(|base| base.wrapping_add(*row as usize));
+        let place = *at.and_then(|at| table.get(at)).ok_or_else(mixed)?;
+        count += usize::from(before != Some((*array, place)));
+        before = Some((*array, place));
         let at = count - 1;
         if let (Some(source), Some(to), Some(end)) =
             (sources.get_mut(at), places.get_mut(at), ends.get_mut(at))
         {
-            (*source, *to, *end) = (*array, *place, R::Native::usize_as(i + 1));
+            (*source, *to, *end) = (*array, place, R::Native::usize_as(i + 1));
         }
     }
     sources.truncate(count);
@@ -151,19 +159,43 @@ fn single_rows<R: RunEndIndexType>(
     Ok(Some((ends, lower::lower(&sources, &places, lens.to_vec(), false)?)))
 }
 
-/// The run of every row.
-fn table<R: RunEndIndexType>(array: &RunArray<R>) -> Vec<u32> {
-    let (offset, len) = (array.offset(), array.len());
-    let mut table: Vec<u32> = Vec::with_capacity(len + TABLE_STEP);
-    for (run, end) in (0..).zip(array.run_ends().values()) {
-        let end = end.as_usize().saturating_sub(offset).min(len);
+/// From the first to the last row that is selected of each of `count` arrays.
+fn between(count: usize, rows: &Rows) -> Vec<Range<usize>> {
+    let mut spans = vec![Range { start: usize::MAX, end: 0 }; count];
+    for (array, row) in rows.iter() {
+        if let Some(span) = spans.get_mut(array) {
+            *span = span.start.min(row)..span.end.max(row + 1);
+        }
+    }
+    spans
+}
+
+/// Adds the run of every row of `span`.
+fn add_runs<R: RunEndIndexType>(
+    table: &mut Vec<u32>,
+    array: &RunArray<R>,
+    span: &Range<usize>,
+) -> Result<()> {
+    if span.is_empty() {
+        return Ok(());
+    }
+    let done = table.len();
+    let (first, len) = (array.offset() + span.start, span.len());
+    table.reserve(len + TABLE_STEP);
+    let ends = array.run_ends().values();
+    let before = ends.partition_point(|end| end.as_usize() <= first);
+    for (run, end) in (0..).zip(ends).skip(before) {
+        let end = done + end.as_usize().saturating_sub(first).min(len);
         // In steps of known length, the last of which is cut off: most runs are short.
         while table.len() < end {
             table.extend_from_slice(&[run; TABLE_STEP]);
         }
         table.truncate(end);
+        if end == done + len {
+            return Ok(());
+        }
     }
-    table
+    Err(broken("runs"))
 }
 
 /// Rows of a run that are written at once.

@@ -38,6 +38,7 @@ const CHILD_ROWS_MIN: usize = 2;
 pub(super) struct Rows {
     arrays: ScalarBuffer<u32>,
     rows: ScalarBuffer<u32>,
+    in_pieces: bool,
 }
 
 impl Rows {
@@ -45,6 +46,12 @@ impl Rows {
     #[inline(always)]
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (usize, usize)> + '_ {
         self.arrays.iter().zip(&*self.rows).map(|(array, row)| (*array as usize, *row as usize))
+    }
+
+    /// Whether many of them follow the row before: kernels may look for that. Any answer is correct.
+    #[inline(always)]
+    pub(super) fn are_in_pieces(&self) -> bool {
+        self.in_pieces
     }
 
     /// Arrays and rows, equally many.
@@ -123,9 +130,10 @@ impl<'a> Selection<'a> {
     pub(super) fn proved(
         arrays: ScalarBuffer<u32>,
         rows: ScalarBuffer<u32>,
+        in_pieces: bool,
         lens: Vec<usize>,
     ) -> Self {
-        let rows = Rows { arrays, rows };
+        let rows = Rows { arrays, rows, in_pieces };
         debug_assert!(
             rows.iter().all(|(array, row)| lens.get(array).is_some_and(|len| row < *len)),
             "a selection has rows that do not exist"
@@ -206,7 +214,8 @@ impl<'a> Selection<'a> {
                 let end = self.len.min(cursor.index + len);
                 let len = end - cursor.index;
                 let arrays = rows.arrays.slice(cursor.index, len);
-                let rows = Rows { arrays, rows: rows.rows.slice(cursor.index, len) };
+                let in_pieces = rows.in_pieces;
+                let rows = Rows { arrays, rows: rows.rows.slice(cursor.index, len), in_pieces };
                 (Selection { len, form: Form::Rows(rows), limits }, Cursor { index: end, done: 0 })
             }
             Form::Runs(_) => {
@@ -361,7 +370,7 @@ fn expanded(runs: &[Run], len: usize) -> Rows {
         arrays.extend((0..run.len).map(|_| run.source.0));
         rows.extend((0..run.len).map(|i| start.wrapping_add(i)));
     }
-    Rows { arrays: arrays.into(), rows: rows.into() }
+    Rows { arrays: arrays.into(), rows: rows.into(), in_pieces: false }
 }
 
 /// A row that is not there.

@@ -10,6 +10,7 @@ use arrow_buffer::{MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{Field, TimeUnit, UnionFields};
 use proptest::prelude::*;
 
+mod pieces;
 mod slow;
 
 use super::gather::Limits;
@@ -558,7 +559,7 @@ fn thousands_of_arrays_and_no_rows_are_nothing_special() {
     assert_eq!(made.as_primitive::<Int32Type>().value(4999), 0);
     let none = Interleave::try_new(values, selector(&[]), selector(&[])).unwrap();
     assert_eq!((none.to_arrow().unwrap().len(), none.null_count().unwrap()), (0, 0));
-    assert!(Interleave::try_new(vec![], selector(&[]), selector(&[])).is_err());
+    assert!(Interleave::try_new(Vec::<ArrayRef>::new(), selector(&[]), selector(&[])).is_err());
 }
 
 #[test]

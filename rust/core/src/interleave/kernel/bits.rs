@@ -14,7 +14,8 @@
 use arrow_buffer::Buffer;
 
 use super::super::select::{Form, Rows, Selection};
-use super::start;
+use super::pieces::each_piece;
+use super::{Vectored, start, vectored};
 use crate::run::Run;
 
 /// Bits of an array, or none where all are set.
@@ -30,6 +31,9 @@ pub(in super::super) fn bits(sources: &[Bits<'_>], selection: &Selection) -> Buf
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let mut words = Words::new(selection.len());
     match selection.form() {
+        Form::Rows(rows) if rows.are_in_pieces() => {
+            vectored(BitPieces { sources, rows, words: &mut words });
+        }
         Form::Rows(rows) => {
             // SAFETY: the assertions above proved that every bit below a limit is inside of its source,
             // and `Selection` that every selected row is below its limit.
@@ -87,6 +91,31 @@ unsafe fn bit_rows(sources: &[Bits<'_>], rows: &Rows, words: &mut Words) {
     });
     if fill > 0 {
         words.push(word >> (64 - fill), fill as usize);
+    }
+}
+
+/// Rows that often follow each other: their bits are in two bytes.
+struct BitPieces<'a> {
+    sources: &'a [Bits<'a>],
+    rows: &'a Rows,
+    words: &'a mut Words,
+}
+
+impl Vectored for BitPieces<'_> {
+    type Out = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { sources, rows, words } = self;
+        each_piece!(rows, |array, row, len| {
+            let mut bits = u64::from(u8::MAX);
+            if let Some((bytes, offset)) = sources.get(array).copied().flatten() {
+                let (byte, shift) = ((row + offset) / 8, (row + offset) % 8);
+                let at = |byte: usize| u64::from(bytes.get(byte).copied().unwrap_or(0));
+                bits &= (at(byte + 1) << 8 | at(byte)) >> shift;
+            }
+            words.push(bits & (u64::MAX >> (64 - len)), len);
+        });
     }
 }
 

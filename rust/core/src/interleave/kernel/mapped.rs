@@ -1,4 +1,4 @@
-//! Values that are changed on their way: keys of dictionaries, views of text.
+//! Values that are changed on their way: keys of dictionaries.
 //!
 //! # Invariants
 //! As in the file above. What a change makes of a value is the caller's.
@@ -7,14 +7,14 @@
 //! A load, the change, a store; no branch a row.
 //!
 //! # Not here
-//! What becomes of dictionaries (`dictionary`) and of buffers (`gather`).
+//! What becomes of dictionaries (`dictionary`).
 
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
 use std::ops::BitOr;
 
-use super::super::gather::VIEW_BYTES_MAX;
 use super::super::select::{Form, Selection};
+use super::pieces::{PIECE_ROWS, each_piece};
 use super::{Vectored, start, vectored};
 
 /// The selected values, each changed by `change` and what there is of its array; and all bits that are set in
@@ -58,7 +58,49 @@ where
     #[inline(always)]
     fn run(self) -> B {
         let Self { sources, selection, mut change, mut next, bits: mut any } = self;
+        // Adds the changed rows of one run to the output, as many at once as are known to be there.
+        macro_rules! add_run {
+            ($array:expr, $row:expr, $len:expr) => {{
+                let (array, mut row, mut left): (usize, usize, usize) = ($array, $row, $len);
+                debug_assert!(row + left <= sources[array].0.len());
+                // SAFETY: `out` has room for one value a row. Rows below a limit are inside of their source,
+                // and `Selection` proved that every row is below its limit.
+                let (from, by) = unsafe {
+                    let (source, by) = *sources.get_unchecked(array);
+                    (source.as_ptr(), by)
+                };
+                while left >= PIECE_ROWS {
+                    add_some!(from, by, row, left, PIECE_ROWS);
+                }
+                if left >= PIECE_ROWS / 2 {
+                    add_some!(from, by, row, left, PIECE_ROWS / 2);
+                }
+                while left > 0 {
+                    add_some!(from, by, row, left, 1);
+                }
+            }};
+        }
+        // All are read before the first is written: then they are vectors.
+        macro_rules! add_some {
+            ($from:ident, $by:ident, $row:ident, $left:ident, $count:expr) => {{
+                // SAFETY: as many rows are left.
+                unsafe {
+                    let mut some = $from.add($row).cast::<[T; $count]>().read();
+                    for value in &mut some {
+                        let (changed, bad) = change($by, *value);
+                        any = any | bad;
+                        *value = changed;
+                    }
+                    next.cast::<[T; $count]>().write(some);
+                    next = next.add($count);
+                }
+                ($row, $left) = ($row + $count, $left - $count);
+            }};
+        }
         match selection.form() {
+            Form::Rows(rows) if rows.are_in_pieces() => {
+                each_piece!(rows, |array, row, len| { add_run!(array, row, len) });
+            }
             Form::Rows(rows) => {
                 let bases: Vec<(*const T, C)> =
                     sources.iter().map(|(source, by)| (source.as_ptr(), *by)).collect();
@@ -77,78 +119,10 @@ where
             }
             Form::Runs(runs) => {
                 for run in runs.iter() {
-                    // SAFETY: as for rows.
-                    unsafe {
-                        let (source, by) = *sources.get_unchecked(run.source.0 as usize);
-                        let values =
-                            source.get_unchecked(start(run)..start(run) + run.len as usize);
-                        for (i, value) in values.iter().enumerate() {
-                            let (value, bad) = change(by, *value);
-                            any = any | bad;
-                            next.add(i).write(value);
-                        }
-                        next = next.add(values.len());
-                    }
+                    add_run!(run.source.0 as usize, start(run), run.len as usize);
                 }
             }
         }
         any
     }
 }
-
-/// Views of one array; its buffers have the places from `base` on.
-#[derive(Clone, Copy)]
-pub(in super::super) struct ViewSource<'a> {
-    pub(in super::super) views: &'a [u128],
-    pub(in super::super) base: u32,
-    pub(in super::super) buffers: u32,
-}
-
-/// The selected views, each with another number of its buffer: `steps` has, for the buffer's place, the
-/// bits by which the two numbers differ, or [`NO_STEP`], and then `step` tells them.
-///
-/// Place 0 belongs to no buffer: it stands for views without one, and has no bits. Whether a view leads to
-/// a buffer that is not there, as null rows may, comes with the views: it is left as it is.
-pub(in super::super) fn views(
-    sources: &[ViewSource<'_>],
-    steps: &mut [u64],
-    selection: &Selection,
-    mut step: impl FnMut(usize) -> u64,
-) -> (Vec<u128>, bool) {
-    assert!(steps.first() == Some(&0), "place 0 belongs to no buffer");
-    for (i, source) in sources.iter().enumerate() {
-        let end = (source.base as usize).checked_add(source.buffers as usize);
-        assert!(end.is_some_and(|end| end <= steps.len()), "array {i} has no places");
-    }
-    let sources: Vec<(&[u128], (u64, u64))> = sources
-        .iter()
-        .map(|source| (source.views, (u64::from(source.base), u64::from(source.buffers))))
-        .collect();
-    let (views, astray) = mapped(&sources, selection, |(base, buffers): (u64, u64), view| {
-        #[expect(clippy::cast_possible_truncation, reason = "fields of a view are 32 bits wide")]
-        let (len, buffer) = (u64::from(view as u32), u64::from((view >> 64) as u32));
-        // All bits or none: lengths are what nobody can foresee, so there is no branch.
-        let is_long = below(u64::from(VIEW_BYTES_MAX), len);
-        let leads = is_long & below(buffer, buffers);
-        #[expect(clippy::cast_possible_truncation, reason = "a place")]
-        let place = ((base + buffer) & leads) as usize;
-        // SAFETY: `base + buffer` is below `base + buffers`, which the assertion above compared with the
-        // number of places, or made 0, and there is a place 0.
-        let bits = unsafe { steps.get_unchecked_mut(place) };
-        if *bits == NO_STEP {
-            *bits = step(place);
-        }
-        (view ^ u128::from(*bits) << 64, is_long & !leads)
-    });
-    (views, astray != 0)
-}
-
-/// All bits if `a` is below `b`, else none; both have 32 bits.
-#[inline(always)]
-fn below(a: u64, b: u64) -> u64 {
-    // The highest bit is that of a difference that is below 0.
-    (a.wrapping_sub(b) >> 63).wrapping_neg()
-}
-
-/// A buffer that no view has led to so far; steps have 32 bits.
-pub(in super::super) const NO_STEP: u64 = u64::MAX;

@@ -1,0 +1,333 @@
+//! Views of text: short ones are copied, long ones get another number of their buffer on the way.
+//!
+//! ```text
+//! view    length | prefix | buffer | offset        12 bytes or less: length | bytes
+//! steps   of each array: 0 | one a buffer | nowhere ..       buffer ^ step is the new number
+//! ```
+//!
+//! # Invariants
+//! As in the file above. A view that leads to a buffer its array does not have, as null rows may, is left
+//! as it is, and told.
+//!
+//! # Cost
+//! A row is two loads of its view, one of a step, two stores; no branch but one that is never taken. Eight rows
+//! that follow each other, whose buffer is nearly always the same, are vector code.
+//!
+//! # Not here
+//! Which buffers there are, and their new numbers (`gather`).
+
+#![expect(unsafe_code, reason = "fenced: see `kernel`")]
+
+use super::super::gather::VIEW_BYTES_MAX;
+use super::super::select::{Form, Selection};
+use super::pieces::{PIECE_ROWS, each_piece};
+use super::{Vectored, start, vectored};
+
+/// Views of one array, and how many buffers they lead to.
+#[derive(Clone, Copy)]
+pub(in super::super) struct ViewSource<'a> {
+    pub(in super::super) views: &'a [u128],
+    pub(in super::super) buffers: usize,
+}
+
+/// A buffer that no view has led to so far; steps have 32 bits.
+const UNKNOWN: u64 = u64::MAX;
+
+/// A buffer that is not there.
+const NOWHERE: u64 = u64::MAX - 1;
+
+/// The selected views, each with another number of its buffer: `step` tells, once for each array and buffer
+/// that a view leads to, the bits by which the two numbers differ. And whether a view leads to a buffer
+/// that is not there. `None` if there are more arrays and buffers than can be told apart.
+pub(in super::super) fn views(
+    sources: &[ViewSource<'_>],
+    selection: &Selection,
+    step: impl FnMut(usize, usize) -> u32,
+) -> Option<(Vec<u128>, bool)> {
+    for (source, limit) in sources.iter().zip(selection.limits()) {
+        assert!(*limit <= source.views.len(), "array is too short");
+    }
+    assert!(sources.len() >= selection.limits().len(), "an array is missing");
+    let (mut steps, mut bases) = (Vec::new(), Vec::with_capacity(sources.len()));
+    for source in sources {
+        let first = u32::try_from(steps.len()).ok()?;
+        let last = u32::try_from(source.buffers).ok()?.checked_add(1)?;
+        bases.push(Base { views: source.views.as_ptr(), first, last });
+        steps.push(0);
+        steps.resize(steps.len() + source.buffers, UNKNOWN);
+        steps.push(NOWHERE);
+    }
+    let mut out = Vec::with_capacity(selection.len());
+    let work = Views {
+        sources,
+        bases: &bases,
+        selection,
+        table: Table {
+            steps: &mut steps,
+            bases: &bases,
+            step,
+            astray: false,
+            #[cfg(target_arch = "x86_64")]
+            is_wide: std::is_x86_feature_detected!("avx2"),
+        },
+        out: out.as_mut_ptr(),
+    };
+    let astray = vectored(work);
+    // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are written.
+    unsafe { out.set_len(selection.len()) }
+    Some((out, astray))
+}
+
+/// Where the views and the steps of an array are: slot 0 is that of views without a buffer, the last that of
+/// buffers that the array does not have.
+#[derive(Clone, Copy)]
+struct Base {
+    views: *const u128,
+    first: u32,
+    last: u32,
+}
+
+/// Steps of all arrays.
+struct Table<'a, F> {
+    steps: &'a mut [u64],
+    bases: &'a [Base],
+    step: F,
+    astray: bool,
+    #[cfg(target_arch = "x86_64")]
+    is_wide: bool,
+}
+
+impl<F: FnMut(usize, usize) -> u32> Table<'_, F> {
+    /// The step of an array for a buffer, if `long` is all bits and not none.
+    ///
+    /// # Safety
+    /// `base` is that of an array: all its slots are inside of the steps.
+    #[inline(always)]
+    unsafe fn bits(&mut self, base: Base, buffer: u32, long: u64) -> u64 {
+        // Lengths are what nobody can foresee, so there is no branch.
+        let slot = (u64::from(buffer) + 1).min(u64::from(base.last)) & long;
+        #[expect(clippy::cast_possible_truncation, reason = "a slot")]
+        let at = base.first as usize + slot as usize;
+        debug_assert!(at < self.steps.len());
+        // SAFETY: the caller's base is that of an array, and the slot is at most its last.
+        let bits = unsafe { *self.steps.get_unchecked(at) };
+        if bits > u64::from(u32::MAX) { self.first(at) } else { bits }
+    }
+
+    /// What is found where no view has led to so far.
+    #[cold]
+    #[inline(never)]
+    fn first(&mut self, at: usize) -> u64 {
+        let array = self.bases.partition_point(|base| base.first as usize <= at).wrapping_sub(1);
+        let unknown = self.steps.get_mut(at).filter(|bits| **bits == UNKNOWN);
+        let (Some(base), Some(bits)) = (self.bases.get(array), unknown) else {
+            self.astray = true;
+            return 0;
+        };
+        *bits = u64::from((self.step)(array, at - base.first as usize - 1));
+        *bits
+    }
+}
+
+/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view a row.
+struct Views<'a, F> {
+    sources: &'a [ViewSource<'a>],
+    bases: &'a [Base],
+    selection: &'a Selection<'a>,
+    table: Table<'a, F>,
+    out: *mut u128,
+}
+
+impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, F> {
+    type Out = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        let Self { sources, bases, selection, mut table, mut out } = self;
+        match selection.form() {
+            Form::Rows(rows) if rows.are_in_pieces() => each_piece!(rows, |array, row, len| {
+                debug_assert!(row + len <= sources[array].views.len());
+                // SAFETY: there is room for a view a row; `Selection` proved that the rows are below the
+                // limit of their array, and `views` that the limit is inside of it.
+                unsafe {
+                    let base = *bases.get_unchecked(array);
+                    piece(&mut table, base, row, out, len);
+                    out = out.add(len);
+                }
+            }),
+            Form::Rows(rows) => each_row!(rows, |array, row| {
+                debug_assert!(row < sources[array].views.len());
+                // SAFETY: as above.
+                unsafe {
+                    let base = *bases.get_unchecked(array);
+                    one(&mut table, base, row, out);
+                    out = out.add(1);
+                }
+            }),
+            Form::Runs(runs) => {
+                for run in runs.iter() {
+                    let (mut row, mut left) = (start(run), run.len as usize);
+                    debug_assert!(row + left <= sources[run.source.index()].views.len());
+                    // SAFETY: as above.
+                    unsafe {
+                        let base = *bases.get_unchecked(run.source.0 as usize);
+                        while left > 0 {
+                            let len = left.min(PIECE_ROWS);
+                            piece(&mut table, base, row, out, len);
+                            (row, left, out) = (row + len, left - len, out.add(len));
+                        }
+                    }
+                }
+            }
+        }
+        table.astray
+    }
+}
+
+/// Copies the view of a row.
+///
+/// # Safety
+/// `base` is that of an array that has the row; there is room for it at `to`.
+#[inline(always)]
+unsafe fn one<F: FnMut(usize, usize) -> u32>(
+    table: &mut Table<'_, F>,
+    base: Base,
+    row: usize,
+    to: *mut u128,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        let view = *base.views.add(row);
+        let bits = table.bits(base, buffer(view), long(view));
+        to.write(view ^ u128::from(bits) << 64);
+    }
+}
+
+/// Copies the views of `len` rows that follow each other, at most [`PIECE_ROWS`].
+///
+/// # Safety
+/// As for [`one`], for all rows.
+#[inline(always)]
+unsafe fn piece<F: FnMut(usize, usize) -> u32>(
+    table: &mut Table<'_, F>,
+    base: Base,
+    row: usize,
+    to: *mut u128,
+    len: usize,
+) {
+    // SAFETY: the caller's.
+    unsafe {
+        if len == PIECE_ROWS && moved(table, base, row, to) {
+            return;
+        }
+        for i in 0..len {
+            one(table, base, row + i, to.add(i));
+        }
+    }
+}
+
+/// Copies [`PIECE_ROWS`] views whose long ones have one buffer; else tells that they have not.
+///
+/// # Safety
+/// As for [`one`], for all rows.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn moved<F: FnMut(usize, usize) -> u32>(
+    table: &mut Table<'_, F>,
+    base: Base,
+    row: usize,
+    to: *mut u128,
+) -> bool {
+    // SAFETY: `is_wide` tells that the processor has the vectors; the rest is the caller's.
+    table.is_wide && unsafe { moved_at_once(table, base, row, to) }
+}
+
+/// The same, where views are copied one by one.
+///
+/// # Safety
+/// None is needed.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn moved<F>(_: &mut Table<'_, F>, _: Base, _: usize, _: *mut u128) -> bool {
+    false
+}
+
+/// Two views a vector.
+///
+/// # Safety
+/// As for [`one`], for all rows.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn moved_at_once<F: FnMut(usize, usize) -> u32>(
+    table: &mut Table<'_, F>,
+    base: Base,
+    row: usize,
+    to: *mut u128,
+) -> bool {
+    use std::arch::x86_64::{
+        __m256i, _mm_cvtsi128_si64, _mm_or_si128, _mm_unpackhi_epi64, _mm256_and_si256,
+        _mm256_castsi256_si128, _mm256_cmpgt_epi32, _mm256_extracti128_si256, _mm256_loadu_si256,
+        _mm256_or_si256, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_setr_epi32,
+        _mm256_setzero_si256, _mm256_shuffle_epi32, _mm256_storeu_si256, _mm256_testz_si256,
+        _mm256_xor_si256,
+    };
+    const VECTORS: usize = PIECE_ROWS / 2;
+    let (from, to) = (base.views.wrapping_add(row).cast::<__m256i>(), to.cast::<__m256i>());
+    // Numbers are compared as if they had a sign.
+    let sign = _mm256_set1_epi32(i32::MIN);
+    let most = _mm256_set1_epi32(VIEW_BYTES_MAX.cast_signed() ^ i32::MIN);
+    let (mut views, mut long) = ([sign; VECTORS], [sign; VECTORS]);
+    let mut any = _mm256_setzero_si256();
+    for i in 0..VECTORS {
+        // SAFETY: the caller's rows.
+        views[i] = unsafe { _mm256_loadu_si256(from.add(i)) };
+        // All four numbers of a view, if the first is above 12: it is the length.
+        let above = _mm256_cmpgt_epi32(_mm256_xor_si256(views[i], sign), most);
+        long[i] = _mm256_shuffle_epi32::<0>(above);
+        any = _mm256_or_si256(any, _mm256_and_si256(views[i], long[i]));
+    }
+    let any = _mm_or_si128(_mm256_castsi256_si128(any), _mm256_extracti128_si256::<1>(any));
+    let lens = _mm_cvtsi128_si64(any).cast_unsigned();
+    let buffers = _mm_cvtsi128_si64(_mm_unpackhi_epi64(any, any)).cast_unsigned();
+    #[expect(clippy::cast_possible_truncation, reason = "lengths and buffers have 32 bits")]
+    let (lens, buffer) = (lens as u32, buffers as u32);
+    let third = _mm256_setr_epi32(0, 0, -1, 0, 0, 0, -1, 0);
+    let expected = _mm256_set1_epi32(buffer.cast_signed());
+    let mut other = _mm256_setzero_si256();
+    for i in 0..VECTORS {
+        let differs = _mm256_xor_si256(views[i], expected);
+        other = _mm256_or_si256(other, _mm256_and_si256(differs, long[i]));
+    }
+    if _mm256_testz_si256(other, third) == 0 {
+        return false;
+    }
+    // SAFETY: the caller's base.
+    let bits = unsafe { table.bits(base, buffer, if lens == 0 { 0 } else { u64::MAX }) };
+    let step = _mm256_and_si256(_mm256_set1_epi64x(bits.cast_signed()), third);
+    for i in 0..VECTORS {
+        // SAFETY: the caller's room.
+        unsafe {
+            let view = _mm256_xor_si256(views[i], _mm256_and_si256(step, long[i]));
+            _mm256_storeu_si256(to.add(i), view);
+        }
+    }
+    true
+}
+
+/// All bits if the bytes of `view` are in a buffer, else none.
+#[inline(always)]
+fn long(view: u128) -> u64 {
+    #[expect(clippy::cast_possible_truncation, reason = "a length has 32 bits")]
+    let len = u64::from(view as u32);
+    // The highest bit is that of a difference that is below 0.
+    (u64::from(VIEW_BYTES_MAX).wrapping_sub(len) >> 63).wrapping_neg()
+}
+
+/// The buffer of a view that has one.
+#[inline(always)]
+fn buffer(view: u128) -> u32 {
+    #[expect(clippy::cast_possible_truncation, reason = "the number has 32 bits")]
+    {
+        (view >> 64) as u32
+    }
+}
