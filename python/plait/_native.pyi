@@ -116,10 +116,13 @@ class ForeignKeyJoin:
         foreign_key: Callable[[Batch], object] | None = None,
         left_schema: object = None,
         right_schema: object = None,
+        joiner: Callable[[Batch], object] | None = None,
     ) -> None: ...
     @staticmethod
     def restore(
-        options: str, foreign_key: Callable[[Batch], object] | None = None
+        options: str,
+        foreign_key: Callable[[Batch], object] | None = None,
+        joiner: Callable[[Batch], object] | None = None,
     ) -> ForeignKeyJoin: ...
     def apply(self, left: object, right: object, step: int | None = None) -> Stream: ...
     def table(self) -> Stream: ...

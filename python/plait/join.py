@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._checks import Path, _flag, _path, _size
+from plait._checks import Path, _count, _flag, _path, _size
 from plait.errors import InvalidArgument
 from plait.sizes import Size
 
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 Columns = str | Iterable[str]
 # The foreign key of a batch of left changes, as an array of any Arrow library.
 ForeignKey = Callable[[_native.Batch], object]
+
+# As many rows as a batch of joined rows has, as a batch or table of any Arrow library.
+RowMaker = Callable[[_native.Batch], object]
 
 # The options that take one of a few values, the default first.
 CHOICES: dict[str, tuple[str, ...]] = {
@@ -97,6 +100,10 @@ class ForeignKeyJoin:
         how: `"inner"`: left rows with a right row. `"left"`: all left rows.
         columns: What the result has: a mapping of new names to those it would have, or names. The
             primary key must be among them.
+        joiner: Makes the rows of the result, in place of `columns`: a callable that takes a batch
+            of joined rows, with all columns the result would have, and returns as many rows in the
+            same order, with columns of its own. The primary key stays in front of them. Where it
+            makes the same of the old values and the new ones, nothing changes.
         before: Whether changes have the old values, in columns `before.*`.
         on_null_key: Whether a change without a key is an error, or left out and counted.
         left_schema: Columns of the left changes; those of the first changes by default. Needed, as
@@ -106,6 +113,8 @@ class ForeignKeyJoin:
             folder with a state goes on from its last step.
         batch_rows: Rows of a batch of changes, at most.
         memory_limit: Bytes of memory to stay within. State in a folder may be larger.
+        threads: Number of threads; all processors by default. Rows and their order do not depend on
+            it. They exist only while something is done.
 
     Raises:
         UnknownColumn: A key, or one of `columns`, is not there.
@@ -133,6 +142,7 @@ class ForeignKeyJoin:
         right_key: Columns,
         how: Literal["inner", "left"] = "inner",
         columns: Mapping[str, str] | Iterable[str] | None = None,
+        joiner: RowMaker | None = None,
         before: bool = False,
         on_null_key: Literal["error", "drop"] = "error",
         left_schema: object = None,
@@ -140,9 +150,13 @@ class ForeignKeyJoin:
         state: Path | None = None,
         batch_rows: SupportsIndex = 32_768,
         memory_limit: Size = "512MB",
+        threads: SupportsIndex | None = None,
     ) -> None:
         """Makes the join."""
         call = foreign_key if callable(foreign_key) else None
+        if joiner is not None and columns is not None:
+            hint = "let the joiner make the columns"
+            raise InvalidArgument.of("`joiner` and `columns` exclude each other", hint=hint)
         options = {
             "left_key": _names(left_key, "left_key"),
             "foreign_key": [_COMPUTED]
@@ -153,12 +167,16 @@ class ForeignKeyJoin:
             "how": _choice(how, "how"),
             "columns": None if columns is None else _columns(columns),
             "before": _flag(before, "before"),
+            "has_joiner": _maker(joiner),
             "on_null_key": _choice(on_null_key, "on_null_key"),
             "state": None if state is None else _path(state, "state"),
             "batch_rows": operator.index(batch_rows),
             "memory_limit": _size(memory_limit, "memory_limit"),
+            "threads": _count(threads, "threads"),
         }
-        self._join = _native.ForeignKeyJoin(json.dumps(options), call, left_schema, right_schema)
+        self._join = _native.ForeignKeyJoin(
+            json.dumps(options), call, left_schema, right_schema, joiner
+        )
 
     def apply(
         self,
@@ -202,16 +220,20 @@ class ForeignKeyJoin:
         state: Path,
         *,
         foreign_key: ForeignKey | None = None,
+        joiner: RowMaker | None = None,
         batch_rows: SupportsIndex = 32_768,
         memory_limit: Size = "512MB",
+        threads: SupportsIndex | None = None,
     ) -> Self:
         """Goes on with the join whose state, or a snapshot of it, is in a folder.
 
         Args:
             state: The folder, which keeps the state from now on.
             foreign_key: The callable, if it was one.
+            joiner: As for a new join; it may be another than before, in place of `columns`.
             batch_rows: As for a new join.
             memory_limit: As for a new join.
+            threads: As for a new join.
 
         Raises:
             SourceNotFound: There is no state in the folder.
@@ -220,12 +242,14 @@ class ForeignKeyJoin:
             StorageError: Somebody else has it open.
         """
         options = {
+            "has_joiner": _maker(joiner),
             "state": _path(state, "state"),
             "batch_rows": operator.index(batch_rows),
             "memory_limit": _size(memory_limit, "memory_limit"),
+            "threads": _count(threads, "threads"),
         }
         join = cls.__new__(cls)
-        made = _native.ForeignKeyJoin.restore(json.dumps(options), foreign_key)
+        made = _native.ForeignKeyJoin.restore(json.dumps(options), foreign_key, joiner)
         join._join = made  # noqa: SLF001 -- its own, made in another way
         return join
 
@@ -318,6 +342,14 @@ def _columns(value: object) -> list[tuple[str, str]]:
     if isinstance(value, Mapping):
         return [(str(name), str(of)) for name, of in value.items()]
     return [(name, name) for name in _names(value, "columns")]
+
+
+def _maker(joiner: object) -> bool:
+    if joiner is None or callable(joiner):
+        return joiner is not None
+    raise InvalidArgument.of(
+        "`joiner` is no callable", got=f"`{joiner!r}`", hint="give a function of a batch of rows"
+    )
 
 
 def _choice(value: str, option: str) -> str:

@@ -49,3 +49,57 @@ class Oracle:
             if right is not None or self.how == "left":
                 joined[key] = (foreign, payload, right)
         return joined
+
+
+class DuckOracle:
+    """The same by DuckDB: from all changes so far, its join, and the difference to the one before."""
+
+    NEWEST = """
+        select * from (
+            select *, row_number() over (
+                partition by key order by coalesce(seq, 0) desc, number desc) as place
+            from log where side = '{side}')
+        where place = 1 and not is_deleted"""
+    DIFFERENCE = """
+        select case when a.id is null then 'insert' when b.id is null then 'delete' else 'update' end,
+            coalesce(b.id, a.id), b.fk, b.payload, b.value
+        from before a full join after b on a.id = b.id
+        where a.id is null or b.id is null
+            or (a.fk, a.payload, a.value) is distinct from (b.fk, b.payload, b.value)"""
+
+    def __init__(self, how: str):
+        import duckdb
+
+        self.connection = duckdb.connect()
+        self.connection.execute("set threads = 1")
+        self.connection.execute("create sequence numbers")
+        self.connection.execute("""create table log (number bigint default nextval('numbers'),
+            side text, key text, is_deleted boolean, fk text, payload text, value text, seq bigint)""")
+        left, right = (self.NEWEST.format(side=side) for side in ("left", "right"))
+        self.connection.execute(f"""create view joined as
+            select l.key as id, l.fk, l.payload, r.value
+            from ({left}) l {how} join ({right}) r on l.fk = r.key""")
+        self.connection.execute("create table before as from joined")
+
+    def apply(self, events) -> list[tuple]:
+        """As for `Oracle`."""
+        rows = []
+        for side, key, value, seq in events:
+            fk, payload = (value or (None, None)) if side == "left" else (None, None)
+            right = value if side == "right" else None
+            rows.append((side, key, value is None, fk, payload, right, seq))
+        self.connection.executemany(
+            """insert into log (side, key, is_deleted, fk, payload, value, seq)
+            values (?, ?, ?, ?, ?, ?, ?)""",
+            rows,
+        )
+        self.connection.execute("create or replace table after as from joined")
+        found = self.connection.execute(self.DIFFERENCE).fetchall()
+        self.connection.execute("drop table before; alter table after rename to before")
+        changes = [(op, key, None if op == "delete" else tuple(row)) for op, key, *row in found]
+        return sorted(changes, key=repr)
+
+    def table(self) -> dict:
+        """As for `Oracle`."""
+        rows = self.connection.execute("from before").fetchall()
+        return {key: tuple(row) for key, *row in rows}

@@ -10,6 +10,7 @@ import random
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import plait
@@ -19,7 +20,7 @@ _SPEC = importlib.util.spec_from_file_location(
 )
 _MODULE = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_MODULE)
-Oracle = _MODULE.Oracle
+Oracle, DuckOracle = _MODULE.Oracle, _MODULE.DuckOracle
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "join.json").read_text())["cases"]
 CI = os.environ.get("CI") == "true"
@@ -189,14 +190,15 @@ def with_sequence(schema: pa.Schema) -> pa.Schema:
     return schema.append(pa.field("_seq", pa.int64()))
 
 
-def check_history(seed: int, make=new_join, **options) -> None:
+def check_history(seed: int, make=new_join, oracle_of=Oracle, **options) -> None:
+    """Joins the changes of a random history step by step; DuckDB looks at the table after each."""
     draw = random.Random(seed)
     how = draw.choice(["inner", "left"])
     with_seq = draw.random() < 0.5
     keys = draw.choice([3, 20, 200])
     events = history(draw, keys, draw.choice([10, 60, 400]), with_seq=with_seq)
     options |= schemas_of([(side, "", None, 0 if with_seq else None) for side in ("left", "right")])
-    join, oracle = make(how, batch_rows=draw.choice([1, 7, 32_768]), **options), Oracle(how)
+    join, oracle = make(how, batch_rows=draw.choice([1, 7, 32_768]), **options), oracle_of(how)
     at, step, expected = 0, 0, []
     while at < len(events):
         if "state" in options and draw.random() < 0.2:
@@ -213,7 +215,7 @@ def check_history(seed: int, make=new_join, **options) -> None:
         if draw.random() < 0.2:
             join.compact()
         at = end
-        if draw.random() < 0.3 or at >= len(events):
+        if draw.random() < 0.3 or at >= len(events) or oracle_of is DuckOracle:
             assert table_of(join) == oracle.table(), (seed, at)
     # The last changes, again.
     assert rows_of(join.apply(step=join.step)) == expected, seed
@@ -227,3 +229,61 @@ def test_random_histories_give_the_difference_of_full_joins():
 def test_random_histories_hold_for_state_in_a_folder_that_is_opened_again(tmp_path):
     for seed in range(300 if CI else 12):
         check_history(seed, state=tmp_path / str(seed))
+
+
+def test_duckdb_says_the_same_after_every_step():
+    pytest.importorskip("duckdb")
+    for seed in range(300 if CI else 8):
+        check_history(10_000 + seed, oracle_of=DuckOracle)
+
+
+class MadeOracle(Oracle):
+    """Joined rows as `made` makes them."""
+
+    def table(self) -> dict:
+        """As for `Oracle`."""
+        rows = super().table().items()
+        return {key: (fk and fk.upper(), "p", right) for key, (fk, _, right) in rows}
+
+
+def made(batch) -> pa.Table:
+    """Without the payload: rows that differ in it alone become the same."""
+    rows = pa.table(pa.record_batch(batch))
+    upper = pc.utf8_upper(rows["fk"])
+    payload = pa.array(["p"] * len(rows), pa.string())
+    return pa.table({"fk": upper, "payload": payload, "value": rows["value"]})
+
+
+def test_a_joiner_gives_the_difference_of_what_it_makes():
+    def make(how, **options):
+        return new_join(how, joiner=made, **options)
+
+    for seed in range(1000 if CI else 40):
+        check_history(20_000 + seed, make=make, oracle_of=MadeOracle)
+
+
+def test_rows_and_their_order_do_not_depend_on_threads():
+    count, random_ = 30_000, random.Random(7)
+    keys = random_.sample(range(count), count)
+    left = pa.table(
+        {
+            "id": [f"k{i}" for i in keys],
+            "fk": [f"f{random_.randrange(3000)}" for _ in keys],
+            "payload": [f"p{i % 7}" for i in keys],
+        }
+    )
+    right = pa.table({"key": [f"f{i}" for i in range(2500)], "value": ["v"] * 2500})
+    moved = left.slice(0, 20_000).set_column(1, "fk", left["fk"].slice(10_000, 20_000))
+    renamed = right.set_column(1, "value", pa.array(["w"] * 2500))
+    steps = [{"left": left, "right": right}, {"left": moved, "right": renamed}, {"right": right}]
+
+    def run(threads):
+        join = new_join("left", threads=threads)
+        told = [pa.table(join.apply(**step)).to_pylist() for step in steps]
+        join.compact()
+        return told, pa.table(join.table()).to_pylist()
+
+    alone = run(1)
+    assert len(alone[0][0]) == len(alone[1]) == count
+    assert all(len(changes) > 20_000 for changes in alone[0])
+    assert run(3) == alone

@@ -251,6 +251,76 @@ def test_a_callable_that_fails_raises_what_it_raises():
         join.apply(left=LEFT, right=RIGHT)
 
 
+def shouted(batch):
+    found = pa.record_batch(batch)
+    # The primary key is there whatever is made of it.
+    return pa.table({"id": pa.nulls(len(found)), "loud": pc.utf8_upper(found["v_right"])})
+
+
+def test_a_joiner_makes_the_rows_of_changes_and_of_the_table(tmp_path):
+    with plait.ForeignKeyJoin(**KEYS, how="left", joiner=shouted, state=tmp_path) as join:
+        assert rows(join.apply(left=LEFT, right=RIGHT)) == [
+            ("insert", 1, "X"),
+            ("insert", 2, None),
+            ("insert", 3, None),
+        ]
+        assert join.schema.names == ["_op", "id", "loud"]
+        # It makes the same of both: no change.
+        assert rows(join.apply(right=pa.table({"key": [7], "v": ["X"]}))) == []
+        assert rows(join.apply(left=pa.table({"id": [2], "_op": ["delete"]}))) == [
+            ("delete", 2, None)
+        ]
+        assert rows(join.table()) == [(1, "X"), (3, None)]
+
+    def length(batch):
+        return pa.table({"n": pc.utf8_length(pa.record_batch(batch)["v"])})
+
+    # What is made is no part of the state.
+    with plait.ForeignKeyJoin.restore(tmp_path, joiner=length) as join:
+        assert rows(join.table()) == [(1, 1), (3, 1)]
+        assert rows(join.apply(step=2)) == [("delete", 2, None)]
+    with plait.ForeignKeyJoin.restore(tmp_path) as join:
+        assert rows(join.table()) == [(1, 7, "a", "X"), (3, None, "c", None)]
+
+
+def test_a_joiner_tells_old_values_where_they_are_asked_for():
+    join = plait.ForeignKeyJoin(**KEYS, joiner=shouted, before=True)
+    join.apply(left=LEFT, right=RIGHT)
+    changed = join.apply(right=pa.table({"key": [7], "v": ["y"]}))
+    assert changed.schema.names == ["_op", "id", "loud", "before.id", "before.loud"]
+    assert rows(changed) == [("update", 1, "Y", 1, "X")]
+
+
+def test_joiners_that_do_not_join_are_errors():
+    def none(batch):
+        return pa.table({"n": pa.array([], pa.int64())})
+
+    def fails(batch):
+        if len(batch):
+            raise LookupError("no such thing")
+        return pa.table({"n": pa.array([], pa.int64())})
+
+    def other(batch):
+        return pa.table({"n" if len(batch) else "m": pa.array([1] * len(batch), pa.int64())})
+
+    def twice(batch):
+        return pa.table({"_op": pa.array(["x"] * len(batch), pa.string())})
+
+    for joiner, error, words in (
+        (none, plait.InvalidArgument, "one row of each"),
+        (fails, LookupError, "no such thing"),
+        (other, plait.SchemaDrift, "same columns"),
+        (twice, plait.DuplicateField, "one name"),
+    ):
+        join = plait.ForeignKeyJoin(**KEYS, joiner=joiner)
+        with pytest.raises(error, match=words):
+            list(join.apply(left=LEFT, right=RIGHT))
+    with pytest.raises(plait.InvalidArgument, match="no callable"):
+        plait.ForeignKeyJoin(**KEYS, joiner="id")
+    with pytest.raises(plait.InvalidArgument, match="exclude each other"):
+        plait.ForeignKeyJoin(**KEYS, joiner=shouted, columns=["id"])
+
+
 def test_nested_values_and_keys_of_several_columns():
     kind = pa.list_(pa.struct([("a", pa.int64()), ("b", pa.string())]))
     left = pa.table(

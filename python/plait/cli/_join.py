@@ -37,6 +37,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument("--step", type=int, metavar="N", help="number of the step; default: next")
     command.add_argument("--compact", action="store_true", help="merge the runs of the state")
     command.add_argument("--memory-limit", default="512MB", metavar="SIZE", help="(default: 512MB)")
+    command.add_argument("--threads", type=int, metavar="N", help="default: all processors")
     command.add_argument("--json", action="store_true", help="print as JSON")
 
 
@@ -81,7 +82,8 @@ def _open(
 ) -> plait.ForeignKeyJoin:
     keys = ("left_key", "foreign_key", "right_key")
     if all(options[key] is None for key in keys):
-        return plait.ForeignKeyJoin.restore(state, memory_limit=options["memory_limit"])
+        limits = {name: options[name] for name in ("memory_limit", "threads")}
+        return plait.ForeignKeyJoin.restore(state, **limits)
     for key in keys:
         if options[key] is None:
             flag = "--" + key.replace("_", "-")

@@ -29,5 +29,6 @@ pub mod run;
 pub mod schema;
 pub mod steps;
 pub mod stream;
+pub mod workers;
 
 pub use error::{Error, Kind, Result};

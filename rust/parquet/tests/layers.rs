@@ -54,7 +54,7 @@ const LAYERS: &[(&str, &str)] = &[
         "merge",
         "budget chunk content context encode events files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave zone",
     ),
-    ("join", "context merge options page store target"),
+    ("join", "context merge options page store stream target"),
 ];
 
 /// Arrows that point back. A footer is Thrift, as page headers are, and its decoder is guarded as

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
+use plait_core::join::Call;
 use plait_core::{Error, Kind};
 use plait_parquet::context::Context;
 use plait_parquet::join::{Join, JoinOptions};
@@ -35,15 +36,17 @@ pub(crate) struct PyJoin {
 
 #[pymethods]
 impl PyJoin {
-    /// A join; options are JSON, `foreign_key` a callable that computes it.
+    /// A join; options are JSON, `foreign_key` a callable that computes it, `joiner` one that makes the
+    /// rows of the result.
     #[new]
-    #[pyo3(signature = (options, foreign_key=None, left_schema=None, right_schema=None))]
+    #[pyo3(signature = (options, foreign_key=None, left_schema=None, right_schema=None, joiner=None))]
     fn open(
         py: Python<'_>,
         options: &str,
         foreign_key: Option<Py<PyAny>>,
         left_schema: Option<&Bound<'_, PyAny>>,
         right_schema: Option<&Bound<'_, PyAny>>,
+        joiner: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let raise = |e: Error| crate::errors::exception(py, &e);
         let options: JoinOptions = parse(options).map_err(raise)?;
@@ -54,22 +57,32 @@ impl PyJoin {
         if let (Some(schema), Some(call)) = (&left, &foreign_key) {
             left = Some(computed_schema(py, schema, call)?);
         }
-        let make = |context: &Context| Join::try_new(options, left, right, context);
+        let make = |context: &Context| {
+            let mut join = Join::try_new(options, left, right, context)?;
+            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner)))?;
+            Ok(join)
+        };
         let join = enter(py, &Context::new(memory_limit), None, make)?;
         Ok(Self { join: Mutex::new(Some(join)), memory_limit, foreign_key })
     }
 
     /// The join whose state is in the folder of the options.
     #[staticmethod]
-    #[pyo3(signature = (options, foreign_key=None))]
-    fn restore(py: Python<'_>, options: &str, foreign_key: Option<Py<PyAny>>) -> PyResult<Self> {
+    #[pyo3(signature = (options, foreign_key=None, joiner=None))]
+    fn restore(
+        py: Python<'_>,
+        options: &str,
+        foreign_key: Option<Py<PyAny>>,
+        joiner: Option<Py<PyAny>>,
+    ) -> PyResult<Self> {
         let raise = |e: Error| crate::errors::exception(py, &e);
         let options: JoinOptions = parse(options).map_err(raise)?;
         let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
         let is_computed = foreign_key.is_some();
         let make = |context: &Context| {
-            let join = Join::restore(&options, context)?;
+            let mut join = Join::restore(&options, context)?;
             join.check_computed(is_computed)?;
+            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner)))?;
             Ok(join)
         };
         let join = enter(py, &Context::new(memory_limit), None, make)?;
@@ -92,14 +105,13 @@ impl PyJoin {
             left = left.map(|left| Computed::try_new(py, left, call)).transpose()?;
         }
         let call = |context: &Context| open(&mut self.lock())?.apply(left, right, step, context);
-        let changes = enter(py, &self.context(), None, call)?;
-        Ok(PyStream::new(Box::new(changes)))
+        Ok(PyStream::new(enter(py, &self.context(), None, call)?))
     }
 
     /// The joined table.
     fn table(&self, py: Python<'_>) -> PyResult<PyStream> {
         let table = py.detach(|| open(&mut self.lock())?.table());
-        Ok(PyStream::new(Box::new(table.map_err(|e| crate::errors::exception(py, &e))?)))
+        Ok(PyStream::new(table.map_err(|e| crate::errors::exception(py, &e))?))
     }
 
     /// Merges the runs of the state.
@@ -163,6 +175,21 @@ impl PyJoin {
     }
 }
 
+/// Rows of the result that a callable makes.
+fn call(joiner: Py<PyAny>) -> Call {
+    Call::new(move |rows: &RecordBatch| {
+        Python::attach(|py| {
+            let made = joiner.call1(py, (PyBatch(rows.clone()),)).map_err(external)?;
+            let made = capsule::reader(made.bind(py)).map_err(external)?;
+            plait_parquet::join::whole(made).map_err(Error::into_arrow)
+        })
+    })
+}
+
+fn external(error: PyErr) -> ArrowError {
+    ArrowError::ExternalError(Box::new(error))
+}
+
 /// Left changes with a column of computed foreign keys.
 struct Computed {
     inner: Reader,
@@ -208,7 +235,7 @@ impl Iterator for Computed {
             Err(e) => return Some(Err(e)),
         };
         let made = Python::attach(|py| computed(py, &batch, &self.call));
-        Some(made.map_err(|e| ArrowError::ExternalError(Box::new(e))).and_then(|(field, array)| {
+        Some(made.map_err(external).and_then(|(field, array)| {
             let schema = with_field(&batch.schema(), field);
             let columns = batch.columns().iter().cloned().chain([array]).collect();
             RecordBatch::try_new(schema, columns)

@@ -61,6 +61,10 @@ struct Watched {
 }
 
 impl Workers for Watched {
+    fn count(&self) -> usize {
+        self.beside.count()
+    }
+
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         self.beside.run(count, task);
     }

@@ -11,17 +11,20 @@
 //! since blocks come from files, too.
 //!
 //! # Cost
-//! `seek` from a row near the result: the logarithm of the distance.
+//! `seek` from a row near the result: the logarithm of the distance; of most keys it compares 8 bytes,
+//! those behind what all keys of the block have in front.
 //!
 //! # Not here
 //! Many blocks (`find`, `range`).
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
+use super::order::head;
 use crate::{Error, Kind, Result};
 
 /// Column of encoded keys.
@@ -56,6 +59,10 @@ pub fn schema_of(has_sequence: bool, has_foreign_key: bool, columns: &[FieldRef]
 pub struct Block {
     keys: BinaryArray,
     deleted: BooleanArray,
+    /// Whether any row deletes.
+    has_deleted: bool,
+    /// Bytes that all keys have in front, of sorted ones.
+    common: usize,
     batch: RecordBatch,
 }
 
@@ -86,7 +93,8 @@ impl Block {
         if keys.null_count() + deleted.null_count() > 0 {
             return Err(corrupt("a row of a join's state has no key"));
         }
-        Ok(Self { keys: keys.clone(), deleted: deleted.clone(), batch })
+        let (keys, deleted) = (keys.clone(), deleted.clone());
+        Ok(Self::made(batch, keys, deleted))
     }
 
     /// Rows that are sorted by the way they were made.
@@ -95,7 +103,20 @@ impl Block {
             (1..keys.len()).all(|row| keys.value(row - 1) < keys.value(row)),
             "keys of a block ascend"
         );
-        Self { keys, deleted, batch }
+        Self::made(batch, keys, deleted)
+    }
+
+    fn made(batch: RecordBatch, keys: BinaryArray, deleted: BooleanArray) -> Self {
+        let has_deleted = deleted.has_true();
+        let common = match keys.len() {
+            0 => 0,
+            // Between two keys that begin alike all do.
+            len => {
+                let both = keys.value(0).iter().zip(keys.value(len - 1));
+                both.take_while(|(a, b)| a == b).count()
+            }
+        };
+        Self { keys, deleted, has_deleted, common, batch }
     }
 
     /// Number of rows.
@@ -136,6 +157,11 @@ impl Block {
         self.deleted.value(row)
     }
 
+    /// Whether any row deletes its key.
+    pub(super) fn has_deleted(&self) -> bool {
+        self.has_deleted
+    }
+
     /// A column by its place.
     pub(super) fn column(&self, place: usize) -> Result<&ArrayRef> {
         let none = || Error::new(Kind::CorruptSource, "rows of a join's state lack a column");
@@ -146,10 +172,22 @@ impl Block {
     #[must_use]
     pub fn seek(&self, from: usize, key: &[u8]) -> usize {
         let len = self.len();
+        let Some((front, tail)) = key.split_at_checked(self.common) else {
+            // Shorter than what all keys have in front.
+            return if from < len && self.key(from) < key { len } else { from };
+        };
+        if from < len && !self.key(from).starts_with(front) {
+            return if self.key(from) < key { len } else { from };
+        }
+        let wanted = head(tail);
+        let is_less = |row: usize| match self.tail(row).cmp(&wanted) {
+            Ordering::Equal => self.key(row) < key,
+            other => other == Ordering::Less,
+        };
         // Probes come in order, so what is looked for is near: double the step, then halve it.
         let (mut low, mut step) = (from, 1);
         let mut high = from;
-        while high < len && self.key(high) < key {
+        while high < len && is_less(high) {
             low = high + 1;
             high += step;
             step *= 2;
@@ -157,13 +195,20 @@ impl Block {
         high = high.min(len);
         while low < high {
             let middle = low.midpoint(high);
-            if self.key(middle) < key {
+            if is_less(middle) {
                 low = middle + 1;
             } else {
                 high = middle;
             }
         }
         low
+    }
+
+    /// The first 8 bytes of a key behind what all have in front, zeros on the right if there are fewer.
+    #[inline]
+    fn tail(&self, row: usize) -> u64 {
+        let key = self.keys.value(row);
+        head(key.get(self.common..).unwrap_or_default())
     }
 
     /// Bytes held on the heap.

@@ -10,11 +10,14 @@
 //! while both are there. A primary key leaves once: part 2 passes over those of part 1.
 //!
 //! # Cost
-//! Memory: a batch of rows before and after. A right row with many left rows leaves in many batches.
+//! Memory: a batch of rows before and after, whoever makes it. A right row with many left rows leaves in many batches.
 //!
 //! # Not here
 //! What a step adds (`step`).
 
+use std::collections::VecDeque;
+use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -22,19 +25,20 @@ use arrow_array::{Array, RecordBatch};
 
 use super::block::Block;
 use super::emit::{Pairs, emit};
+use super::find::View;
 use super::fold::collect;
 use super::layout::{Layout, Side};
 use super::picked::Picked;
 use super::range::{Ranges, Stretch};
 use super::spec::How;
-use super::step::Tables;
+use super::step::{Tables, Trace};
+use crate::workers::{Alone, Workers, each, parts};
 use crate::{Error, Result};
 
 /// Changed keys looked at together: enough that look-ups of neighbours are near each other.
 const KEYS_MAX: usize = 32_768;
 
 /// The changes of a step.
-#[derive(Debug)]
 pub struct Changes {
     layout: Arc<Layout>,
     before: Tables,
@@ -45,6 +49,13 @@ pub struct Changes {
     place: (usize, usize),
     right: (usize, usize),
     subscribers: Option<Subscribers>,
+    /// What the step looked up, if that is known still.
+    trace: Option<Arc<Trace>>,
+    /// Places that were looked at.
+    places: usize,
+    workers: Arc<dyn Workers + Sync>,
+    /// Made already, by several workers at a time.
+    made: VecDeque<RecordBatch>,
 }
 
 /// Left rows of changed right rows.
@@ -60,7 +71,33 @@ impl Changes {
     #[must_use]
     pub fn new(layout: Arc<Layout>, before: Tables, step: Tables, batch_rows: usize) -> Self {
         let batch_rows = batch_rows.max(1);
-        Self { layout, before, step, batch_rows, place: (0, 0), right: (0, 0), subscribers: None }
+        let (place, right, subscribers) = ((0, 0), (0, 0), None);
+        Self {
+            layout,
+            before,
+            step,
+            batch_rows,
+            place,
+            right,
+            subscribers,
+            trace: None,
+            places: 0,
+            workers: Arc::new(Alone),
+            made: VecDeque::new(),
+        }
+    }
+
+    /// The same, with what `step` looked up when it was made.
+    #[must_use]
+    pub fn with_trace(self, trace: Arc<Trace>) -> Self {
+        let is_of = trace.is_of(self.step.place.rows());
+        Self { trace: is_of.then_some(trace), ..self }
+    }
+
+    /// The same, made by `workers`, who share the rows of a batch; the order of rows stays.
+    #[must_use]
+    pub fn with_workers(self, workers: Arc<dyn Workers + Sync>) -> Self {
+        Self { workers, ..self }
     }
 
     /// The next batch; `None` after the last.
@@ -68,23 +105,29 @@ impl Changes {
     /// # Errors
     /// What reading the state gives.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
-        while let Some(rows) =
-            take(&self.step.place, &mut self.place, KEYS_MAX.min(self.batch_rows))?
-        {
-            if let Some(batch) = self.of_places(rows)? {
+        loop {
+            if let Some(batch) = self.made.pop_front() {
                 return Ok(Some(batch));
             }
-        }
-        loop {
+            let rows_max = KEYS_MAX.min(self.batch_rows);
+            if let Some(rows) = take(&self.step.place, &mut self.place, rows_max)? {
+                let (first, len) = (self.places, rows.to - rows.from);
+                self.made = self.by_parts(len, |from, to| {
+                    let block = Arc::clone(&rows.block);
+                    let part = Rows { block, from: rows.from + from, to: rows.from + to };
+                    self.of_places(&part, first + from)
+                })?;
+                self.places += len;
+                continue;
+            }
             if let Some(mut subscribers) = self.subscribers.take()
                 && let Some(stretch) = subscribers.ranges.next(self.batch_rows)?
             {
-                let batch = self.of_subscribers(&stretch, &subscribers)?;
+                self.made = self.by_parts(stretch.picked.len(), |from, to| {
+                    self.of_subscribers(&stretch, from..to, &subscribers)
+                })?;
                 self.subscribers = Some(subscribers);
-                match batch {
-                    Some(batch) => return Ok(Some(batch)),
-                    None => continue,
-                }
+                continue;
             }
             match take(&self.step.right, &mut self.right, KEYS_MAX)? {
                 Some(rows) => self.subscribers = Some(self.subscribers(rows)?),
@@ -93,44 +136,88 @@ impl Changes {
         }
     }
 
-    /// Part 1.
-    fn of_places(&self, rows: Rows) -> Result<Option<RecordBatch>> {
-        let layout = &self.layout;
-        let Rows { block, from, to } = rows;
-        let keys: Vec<&[u8]> = (from..to).map(|row| block.key(row)).collect();
-        let old = self.before.place.find(&keys)?.live();
-        let old = old.bytes(layout.foreign_key_place())?;
-        let new = block.column(layout.foreign_key_place())?.as_binary::<i32>();
-        let new = |i: usize| -> Option<&[u8]> {
-            let row = from + i;
-            (!block.is_deleted(row) && new.is_valid(row)).then(|| new.value(row))
-        };
-        let old: Vec<Option<&[u8]>> = (0..keys.len()).map(|i| old.get(i)).collect();
-        let new: Vec<Option<&[u8]>> = (0..keys.len()).map(new).collect();
-        let before = self.pairs(&self.before, &self.before, &keys, &old)?;
-        let after = self.pairs(&self.step, &self.after(), &keys, &new)?;
-        emit(layout, &before, &after, false)
+    /// What `make` makes of `len` rows, which workers share.
+    fn by_parts(
+        &self,
+        len: usize,
+        make: impl Fn(usize, usize) -> Result<Option<RecordBatch>> + Sync,
+    ) -> Result<VecDeque<RecordBatch>> {
+        let workers = self.workers.as_ref();
+        let parts = parts(workers, len);
+        let made = each(workers, parts.len(), |i| make(parts[i].0, parts[i].1))?;
+        Ok(made.into_iter().flatten().collect())
     }
 
-    /// Left rows of `left` with these keys and foreign keys, and right rows of `right`.
-    fn pairs(
-        &self,
-        left: &Tables,
-        right: &Tables,
-        keys: &[&[u8]],
-        foreign: &[Option<&[u8]>],
-    ) -> Result<Pairs> {
-        let both =
-            keys.iter().zip(foreign).map(|(key, foreign)| [foreign.unwrap_or_default(), key]);
-        let whole = collect(both)?;
-        let probe = |i: usize| foreign[i].is_some().then(|| whole.value(i));
-        let probes: Vec<Option<&[u8]>> = (0..keys.len()).map(probe).collect();
-        let left = left.left.find_any(&probes)?.live();
-        let right = right.right.find_any(foreign)?.live();
-        let is_outer = self.layout.spec.how == How::Left;
-        let is_there = |i: usize| left.is_live(i) && (is_outer || right.is_live(i));
-        let is_there = (0..keys.len()).map(is_there).collect();
-        Ok(Pairs { left, right, is_there })
+    /// Part 1: these rows of places, of which `first` is the number of the first.
+    fn of_places(&self, rows: &Rows, first: usize) -> Result<Option<RecordBatch>> {
+        let layout = &self.layout;
+        let Rows { block, from, to } = rows;
+        let keys: Vec<&[u8]> = (*from..*to).map(|row| block.key(row)).collect();
+        let count = keys.len();
+        let (found, bytes);
+        let old: Vec<Option<&[u8]>> = match &self.trace {
+            Some(trace) => (first..first + count).map(|i| trace.old(i)).collect(),
+            None => {
+                found = self.before.place.find(&keys)?.live();
+                bytes = found.bytes(layout.foreign_key_place())?;
+                (0..count).map(|i| bytes.get(i)).collect()
+            }
+        };
+        let new = block.column(layout.foreign_key_place())?.as_binary::<i32>();
+        let new = |row: usize| -> Option<&[u8]> {
+            (!block.is_deleted(row) && new.is_valid(row)).then(|| new.value(row))
+        };
+        let new: Vec<Option<&[u8]>> = (*from..*to).map(new).collect();
+        // A row that moved differs by what it refers to, where that is shown: it need not be read.
+        let is_moved: Vec<bool> = old
+            .iter()
+            .zip(&new)
+            .map(|(a, b)| layout.shows_foreign_key() && a.is_some() && b.is_some() && a != b)
+            .collect();
+        let is_read = |i: usize| layout.spec.before || !is_moved[i];
+        let read: Vec<Option<&[u8]>> = (0..count).map(|i| old[i].filter(|_| is_read(i))).collect();
+        let before_left = left_of(&self.before.left, &keys, &read)?;
+        let after_left = match self.rows_of_step(&new, first)? {
+            Some(picked) => picked,
+            None => left_of(&self.step.left, &keys, &new)?,
+        };
+        let (before_right, after_right) = self.right_of(&old, &new)?;
+        let is_outer = layout.spec.how == How::Left;
+        let there = |i: usize| old[i].is_some() && (!is_read(i) || before_left.is_live(i));
+        let was = |i: usize| there(i) && (is_outer || before_right.is_live(i));
+        let is = |i: usize| after_left.is_live(i) && (is_outer || after_right.is_live(i));
+        let (was, is) = ((0..count).map(was).collect(), (0..count).map(is).collect());
+        let before = Pairs { left: before_left, right: before_right, is_there: was };
+        let after = Pairs { left: after_left, right: after_right, is_there: is };
+        emit(layout, &before, &after, |i| is_moved[i])
+    }
+
+    /// The left rows of the step, where it is known at which rows of its one block they are.
+    fn rows_of_step(&self, new: &[Option<&[u8]>], first: usize) -> Result<Option<Picked>> {
+        let (Some(trace), Some(run)) = (&self.trace, self.step.left.runs.first()) else {
+            return Ok(None);
+        };
+        if run.blocks() != 1 || !run.is_held() {
+            return Ok(None);
+        }
+        let mut picked = Picked::absent(new.len());
+        let live = (0..new.len()).filter(|i| new[*i].is_some());
+        let hits: Vec<(usize, usize)> = live.map(|i| (i, trace.row(first + i))).collect();
+        picked.add(run.block(0)?, &hits, true)?;
+        Ok(Some(picked))
+    }
+
+    /// The right rows of foreign keys before and after.
+    fn right_of(&self, old: &[Option<&[u8]>], new: &[Option<&[u8]>]) -> Result<(Picked, Picked)> {
+        if self.step.right.rows() > 0 {
+            let after = self.after().right.find_any(new)?.live();
+            return Ok((self.before.right.find_any(old)?.live(), after));
+        }
+        // Most are the same, and found once.
+        let both: Vec<Option<&[u8]>> = old.iter().chain(new).copied().collect();
+        let found = self.before.right.find_any(&both)?.live();
+        let of = |rows: Range<usize>| found.at(rows.map(Some));
+        Ok((of(0..old.len()), of(old.len()..both.len())))
     }
 
     /// The right table after the step.
@@ -158,9 +245,14 @@ impl Changes {
     }
 
     /// Part 2.
-    fn of_subscribers(&self, stretch: &Stretch, of: &Subscribers) -> Result<Option<RecordBatch>> {
+    fn of_subscribers(
+        &self,
+        stretch: &Stretch,
+        rows: Range<usize>,
+        of: &Subscribers,
+    ) -> Result<Option<RecordBatch>> {
         let is_outer = self.layout.spec.how == How::Left;
-        let mut places: Vec<usize> = (0..stretch.picked.len()).collect();
+        let mut places: Vec<usize> = rows.collect();
         if self.step.place.rows() > 0 {
             let mut keys = Vec::with_capacity(places.len());
             for i in &places {
@@ -168,7 +260,8 @@ impl Changes {
                 keys.push(key.get(self.layout.foreign_len(key)?..));
             }
             let changed = self.step.place.find_any(&keys)?;
-            places.retain(|i| !changed.is_found(*i));
+            let mut i = 0..;
+            places.retain(|_| i.next().is_some_and(|i| !changed.is_found(i)));
         }
         let left = stretch.picked.at(places.iter().map(|i| Some(*i)));
         let pairs = |right: &Picked| {
@@ -178,8 +271,17 @@ impl Changes {
             Pairs { left: left.clone(), right, is_there }
         };
         // Right rows that stayed the same have no ranges, so all of these differ.
-        emit(&self.layout, &pairs(&of.old), &pairs(&of.new), true)
+        emit(&self.layout, &pairs(&of.old), &pairs(&of.new), |_| true)
     }
+}
+
+/// The rows of primary keys and foreign keys.
+fn left_of(left: &View, keys: &[&[u8]], foreign: &[Option<&[u8]>]) -> Result<Picked> {
+    let both = keys.iter().zip(foreign).map(|(key, foreign)| [foreign.unwrap_or_default(), key]);
+    let whole = collect(both)?;
+    let probe = |i: usize| foreign[i].is_some().then(|| whole.value(i));
+    let probes: Vec<Option<&[u8]>> = (0..keys.len()).map(probe).collect();
+    Ok(left.find_any(&probes)?.live())
 }
 
 /// Which right rows changed as far as the result shows.
@@ -208,11 +310,7 @@ struct Rows {
 }
 
 /// The next rows of a table with at most one run.
-fn take(
-    view: &super::find::View,
-    at: &mut (usize, usize),
-    rows_max: usize,
-) -> Result<Option<Rows>> {
+fn take(view: &View, at: &mut (usize, usize), rows_max: usize) -> Result<Option<Rows>> {
     let Some(run) = view.runs.first() else { return Ok(None) };
     while at.0 < run.blocks() {
         let block = run.block(at.0)?;
@@ -226,6 +324,12 @@ fn take(
         return Ok(Some(Rows { block, from, to }));
     }
     Ok(None)
+}
+
+impl fmt::Debug for Changes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Changes").field("batch_rows", &self.batch_rows).finish_non_exhaustive()
+    }
 }
 
 impl Iterator for Changes {

@@ -25,6 +25,7 @@ use super::find::{MemoryRun, StateRun, View};
 use super::fold::collect;
 use super::picked::Picked;
 use super::range::Ranges;
+use crate::workers::{Workers, each};
 use crate::{Error, Result};
 
 /// So many runs of one level are merged.
@@ -51,20 +52,26 @@ pub fn due(rows: &[u64]) -> Option<Range<usize>> {
 ///
 /// # Errors
 /// What reading gives.
-pub fn compact(view: &View, schema: &SchemaRef, keep_deleted: bool) -> Result<MemoryRun> {
+pub fn compact(
+    view: &View,
+    schema: &SchemaRef,
+    keep_deleted: bool,
+    workers: &dyn Workers,
+) -> Result<MemoryRun> {
     let prefixes = collect([[&[][..], &[][..]]].into_iter())?;
     let mut ranges = Ranges::new(view.clone(), prefixes).with_deleted(keep_deleted);
     let mut blocks = Vec::new();
     while let Some(stretch) = ranges.next(BLOCK_ROWS)? {
-        blocks.push(copied(&stretch.picked, schema)?);
+        blocks.push(copied(&stretch.picked, schema, workers)?);
     }
     Ok(MemoryRun::new(blocks))
 }
 
-fn copied(picked: &Picked, schema: &SchemaRef) -> Result<Block> {
-    let columns = schema.fields().iter().enumerate();
-    let columns = columns.map(|(place, field)| picked.column(place, field.data_type()));
-    let batch = RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_>>()?);
+fn copied(picked: &Picked, schema: &SchemaRef, workers: &dyn Workers) -> Result<Block> {
+    let (rows, fields) = (picked.rows(), schema.fields());
+    let column = |place: usize| rows.column(place, fields[place].data_type());
+    let columns = each(workers, fields.len(), column)?;
+    let batch = RecordBatch::try_new(Arc::clone(schema), columns);
     Block::repeated(batch.map_err(Error::from_arrow)?)
 }
 

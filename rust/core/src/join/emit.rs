@@ -15,8 +15,8 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray};
 use arrow_buffer::BooleanBuffer;
 
-use super::layout::{Layout, Side};
-use super::picked::Picked;
+use super::layout::{Layout, OutColumn, Side};
+use super::picked::{Picked, Rows};
 use super::same::same;
 use crate::{Error, Result};
 
@@ -38,26 +38,41 @@ impl Pairs {
         }
     }
 
-    fn side(&self, side: Side) -> &Picked {
-        match side {
+    fn rows(&self) -> PairRows<'_> {
+        PairRows { left: self.left.rows(), right: self.right.rows() }
+    }
+}
+
+/// Rows of both sides, ready to copy columns of.
+struct PairRows<'a> {
+    left: Rows<'a>,
+    right: Rows<'a>,
+}
+
+impl PairRows<'_> {
+    fn column(&self, layout: &Layout, column: &OutColumn) -> Result<ArrayRef> {
+        let rows = match column.side {
             Side::Left => &self.left,
             Side::Right => &self.right,
-        }
+        };
+        rows.column(layout.first(column.side) + column.place, column.field.data_type())
     }
 }
 
 /// The changes from `before` to `after`, which are of the same primary keys; `None` when there are
-/// none. Rows on both sides are compared, unless they are known to differ.
+/// none. Rows on both sides are compared, unless they are known to differ; a left row is known before or
+/// after, and before where rows are compared or old values leave.
 pub(super) fn emit(
     layout: &Layout,
     before: &Pairs,
     after: &Pairs,
-    differ: bool,
+    differs: impl Fn(usize) -> bool,
 ) -> Result<Option<RecordBatch>> {
     let len = before.is_there.len();
-    let both: Vec<usize> = (0..len).filter(|i| before.is_there[*i] && after.is_there[*i]).collect();
+    let is_both = |i: &usize| before.is_there[*i] && after.is_there[*i] && !differs(*i);
+    let both: Vec<usize> = (0..len).filter(is_both).collect();
     let mut is_same = vec![false; len];
-    if !differ {
+    if !both.is_empty() {
         let equal = equal(layout, &before.at(&both), &after.at(&both))?;
         both.iter().zip(equal.iter()).for_each(|(i, equal)| is_same[*i] = equal);
     }
@@ -94,15 +109,15 @@ pub(super) fn emit(
     RecordBatch::try_new(Arc::clone(layout.out()), columns).map(Some).map_err(Error::from_arrow)
 }
 
-/// The left rows after and before, and where those after are there.
+/// The left rows after and before, and where there is one after.
 fn after_or_before(
     before: &Pairs,
     after: &Pairs,
     places: &[usize],
 ) -> Result<(Picked, Picked, arrow_array::BooleanArray)> {
     let all = || places.iter().map(|place| Some(*place));
-    let mask =
-        arrow_array::BooleanArray::from_iter(places.iter().map(|i| Some(after.is_there[*i])));
+    let mask = places.iter().map(|i| Some(after.left.is_live(*i)));
+    let mask = arrow_array::BooleanArray::from_iter(mask);
     Ok((after.left.at(all()), before.left.at(all()), mask))
 }
 
@@ -111,12 +126,8 @@ pub(super) fn values(layout: &Layout, pairs: &Pairs, places: &[usize]) -> Result
     let there = |place: &usize| pairs.is_there[*place].then_some(*place);
     let left = pairs.left.at(places.iter().map(there));
     let right = pairs.right.at(places.iter().map(there));
-    let column = |column: &super::layout::OutColumn| {
-        let place = layout.first(column.side) + column.place;
-        let picked = if column.side == Side::Left { &left } else { &right };
-        picked.column(place, column.field.data_type())
-    };
-    layout.columns.iter().map(column).collect()
+    let rows = PairRows { left: left.rows(), right: right.rows() };
+    layout.columns.iter().map(|column| rows.column(layout, column)).collect()
 }
 
 /// Which rows, all of them there, are the same.
@@ -128,14 +139,12 @@ fn equal(layout: &Layout, before: &Pairs, after: &Pairs) -> Result<BooleanBuffer
     // Cheap columns first: where all rows differ by one already, the others are not looked at.
     let mut columns: Vec<_> = layout.columns.iter().filter(|column| !column.is_key).collect();
     columns.sort_by_key(|column| column.field.data_type().primitive_width().unwrap_or(usize::MAX));
+    let (before, after) = (before.rows(), after.rows());
     for column in columns {
         if equal.count_set_bits() == 0 {
             break;
         }
-        let place = layout.first(column.side) + column.place;
-        let ty = column.field.data_type();
-        let old = before.side(column.side).column(place, ty)?;
-        let new = after.side(column.side).column(place, ty)?;
+        let (old, new) = (before.column(layout, column)?, after.column(layout, column)?);
         debug_assert!(old.len() == new.len(), "pairs are of the same keys");
         equal = &equal & &same(&old, &new)?;
     }

@@ -19,8 +19,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::block::Block;
-use super::picked::Picked;
+use super::order::order;
+use super::picked::{Picked, too_many};
 use crate::Result;
+use crate::workers::{Workers, each, parts};
 
 /// One sorted run of the state: blocks whose keys ascend from block to block.
 pub trait StateRun: Send + Sync + Debug {
@@ -153,19 +155,25 @@ impl View {
         Ok(found)
     }
 
+    /// The same by several workers, each for a part of the probes.
+    pub(super) fn find_by(&self, workers: &dyn Workers, probes: &[&[u8]]) -> Result<Picked> {
+        let parts = parts(workers, probes.len());
+        let part = |i: usize| {
+            let (from, to) = parts[i];
+            self.find(&probes[from..to])
+        };
+        Picked::joined(each(workers, parts.len(), part)?)
+    }
+
     /// The same for probes in any order, some of which are missing.
     pub(super) fn find_any(&self, probes: &[Option<&[u8]>]) -> Result<Picked> {
-        let mut order: Vec<(u128, u32)> = Vec::with_capacity(probes.len());
-        for (place, probe) in (0_u32..).zip(probes) {
-            if let Some(probe) = probe {
-                order.push((crate::key::pack(probe), place));
-            }
-        }
+        let len = u32::try_from(probes.len()).map_err(too_many)?;
         let probe = |place: u32| probes[place as usize].unwrap_or_default();
-        order.sort_unstable_by(|(a, i), (b, j)| a.cmp(b).then_with(|| probe(*i).cmp(probe(*j))));
-        let sorted: Vec<&[u8]> = order.iter().map(|(_, place)| probe(*place)).collect();
+        let places = (0..len).filter(|place| probes[*place as usize].is_some()).collect();
+        let order = order(places, probe);
+        let sorted: Vec<&[u8]> = order.iter().map(|place| probe(*place)).collect();
         let found = self.find(&sorted)?;
-        let places = order.iter().map(|(_, place)| *place as usize);
+        let places = order.iter().map(|place| *place as usize);
         Ok(found.spread(places, probes.len()))
     }
 }

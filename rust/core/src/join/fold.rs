@@ -18,14 +18,18 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatch, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch, UInt32Array, new_null_array,
+};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::FieldRef;
 
 use super::block::SEQUENCE;
 use super::layout::{Layout, OPERATION, Side};
+use super::order::{order, order_numbers};
 use super::spec::NullKeys;
-use crate::key::{KeyShape, Keys, encode_arrow, pack};
+use crate::key::{KeyShape, Keys, encode_arrow};
+use crate::workers::{PART_ROWS_MIN, Workers, each};
 use crate::{Error, Kind, Result};
 
 /// The last change of each key.
@@ -61,9 +65,21 @@ impl Folded {
         self.rows.is_empty()
     }
 
+    /// Which changes delete, as an array.
+    pub(super) fn deleted_array(&self) -> BooleanArray {
+        BooleanArray::from(self.deleted.clone())
+    }
+
+    /// The columns by key, null where a change deletes.
+    pub(super) fn taken(&self, workers: &dyn Workers) -> Result<Vec<ArrayRef>> {
+        let row = |(row, is_deleted): (&u32, &bool)| (!is_deleted).then_some(*row);
+        let rows: UInt32Array = self.rows.iter().zip(&self.deleted).map(row).collect();
+        take_all(&self.columns, &rows, workers)
+    }
+
     /// Keeps the changes that `keep` says.
     pub(super) fn filter(&mut self, keep: &[bool]) -> Result<()> {
-        let mask = arrow_array::BooleanArray::from(keep.to_vec());
+        let mask = BooleanArray::from(keep.to_vec());
         let keys = arrow_select::filter::filter(&self.keys, &mask).map_err(Error::from_arrow)?;
         self.keys = keys.as_binary::<i32>().clone();
         let mut kept = keep.iter().copied();
@@ -75,6 +91,20 @@ impl Folded {
             sequence.retain(|_| kept.next().unwrap_or(false));
         }
         Ok(())
+    }
+}
+
+/// Rows of columns, null where a row is.
+pub(super) fn take_all(
+    columns: &[ArrayRef],
+    rows: &UInt32Array,
+    workers: &dyn Workers,
+) -> Result<Vec<ArrayRef>> {
+    let taken =
+        |i: usize| arrow_select::take::take(&columns[i], rows, None).map_err(Error::from_arrow);
+    match rows.len() < PART_ROWS_MIN {
+        true => (0..columns.len()).map(taken).collect(),
+        false => each(workers, columns.len(), taken),
     }
 }
 
@@ -250,44 +280,24 @@ fn sequence(batch: &RecordBatch, side: Side) -> Result<Vec<i64>> {
 fn last_rows(keys: &Keys, sequence: Option<&[i64]>, valid: Option<&[bool]>) -> Result<Vec<u32>> {
     let len = u32::try_from(keys.len()).map_err(too_many)?;
     let is_valid = |row: &u32| valid.is_none_or(|valid| valid[*row as usize]);
-    let sequence = |row: u32| sequence.map_or(0, |sequence| sequence[row as usize]);
+    let rows: Vec<u32> = (0..len).filter(is_valid).collect();
+    // Equal keys come in the order of their rows.
+    let newest = |same: &[u32]| match sequence {
+        None => same.last().copied(),
+        Some(sequence) => same.iter().copied().max_by_key(|row| sequence[*row as usize]),
+    };
     match keys {
         Keys::Packed(keys) => {
-            let order = (0..len).filter(is_valid).map(|row| (keys[row as usize], row));
-            let mut order: Vec<(u128, u32)> = order.collect();
-            if !order.is_sorted_by(|a, b| a.0 < b.0) {
-                order.sort_unstable_by(|a, b| {
-                    a.0.cmp(&b.0)
-                        .then_with(|| sequence(a.1).cmp(&sequence(b.1)))
-                        .then_with(|| a.1.cmp(&b.1))
-                });
-            }
-            Ok(lasts(&order, |a, b| a.0 == b.0))
+            let key = |row: u32| keys[row as usize];
+            let order = order_numbers(rows, key);
+            Ok(order.chunk_by(|a, b| key(*a) == key(*b)).filter_map(newest).collect())
         }
         Keys::Bytes(keys) => {
             let key = |row: u32| keys.get(row as usize);
-            let order = (0..len).filter(is_valid).map(|row| (pack(key(row)), row));
-            let mut order: Vec<(u128, u32)> = order.collect();
-            order.sort_unstable_by(|a, b| {
-                a.0.cmp(&b.0)
-                    .then_with(|| key(a.1).cmp(key(b.1)))
-                    .then_with(|| sequence(a.1).cmp(&sequence(b.1)))
-                    .then_with(|| a.1.cmp(&b.1))
-            });
-            Ok(lasts(&order, |a, b| key(a.1) == key(b.1)))
+            let order = order(rows, key);
+            Ok(order.chunk_by(|a, b| key(*a) == key(*b)).filter_map(newest).collect())
         }
     }
-}
-
-/// Of each stretch of equal keys the last row.
-fn lasts(order: &[(u128, u32)], is_equal: impl Fn(&(u128, u32), &(u128, u32)) -> bool) -> Vec<u32> {
-    let mut rows = Vec::with_capacity(order.len());
-    for (i, entry) in order.iter().enumerate() {
-        if order.get(i + 1).is_none_or(|next| !is_equal(entry, next)) {
-            rows.push(entry.1);
-        }
-    }
-    rows
 }
 
 /// The keys of `rows`, one behind the other.
@@ -313,8 +323,12 @@ pub(super) fn collect<'a>(
 ) -> Result<BinaryArray> {
     let mut offsets = Vec::with_capacity(keys.len() + 1);
     offsets.push(0);
-    let mut data = Vec::new();
-    for [a, b] in keys {
+    let (mut data, count) = (Vec::new(), keys.len());
+    for (i, [a, b]) in keys.enumerate() {
+        if i == 0 {
+            // Keys of one table are of about one length.
+            data.reserve((a.len() + b.len()) * count);
+        }
         data.extend_from_slice(a);
         data.extend_from_slice(b);
         offsets.push(i32::try_from(data.len()).map_err(too_many)?);

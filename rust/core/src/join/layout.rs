@@ -24,7 +24,8 @@ use crate::{Error, Kind, Result};
 
 /// Column that says what a change does.
 pub const OPERATION: &str = "_op";
-const BEFORE: &str = "before.";
+/// What names of old values begin with.
+pub(super) const BEFORE: &str = "before.";
 const CLASH: &str = "_right";
 
 /// One of the two tables.
@@ -125,6 +126,22 @@ impl Layout {
     pub fn table(&self) -> SchemaRef {
         let fields: Vec<FieldRef> = self.columns.iter().map(|c| Arc::clone(&c.field)).collect();
         Arc::new(Schema::new(fields))
+    }
+
+    /// The columns of the joined table that are its primary key: place and field.
+    pub(super) fn keys(&self) -> impl Iterator<Item = (usize, &FieldRef)> {
+        let columns = self.columns.iter().enumerate();
+        columns.filter(|(_, column)| column.is_key).map(|(place, column)| (place, &column.field))
+    }
+
+    /// Whether the result has all columns of the foreign key.
+    pub(super) fn shows_foreign_key(&self) -> bool {
+        let is_shown = |name: &String| {
+            let place = self.left.iter().position(|field| field.name() == name);
+            let mut columns = self.columns.iter();
+            place.is_some() && columns.any(|c| c.side == Side::Left && Some(c.place) == place)
+        };
+        self.spec.foreign_key.iter().all(is_shown)
     }
 
     /// The schema of blocks of the left table.

@@ -10,6 +10,7 @@
 //! # Not here
 //! Finding them (`find`, `range`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -109,6 +110,9 @@ impl Picked {
 
     /// Forgets rows that delete.
     pub(super) fn live(mut self) -> Self {
+        if !self.sources.iter().any(|source| source.has_deleted()) {
+            return self;
+        }
         for i in 0..self.at.len() {
             if !self.is_live(i) {
                 self.at[i] = (0, 0);
@@ -129,17 +133,63 @@ impl Picked {
 
     /// The column at `place`, of type `ty`; null where there is no row.
     pub(super) fn column(&self, place: usize, ty: &DataType) -> Result<ArrayRef> {
-        if self.at.iter().all(|(source, _)| *source == 0) {
-            return Ok(new_null_array(ty, self.at.len()));
+        self.rows().column(place, ty)
+    }
+
+    /// The rows, ready to copy columns of.
+    pub(super) fn rows(&self) -> Rows<'_> {
+        let absent = self.at.iter().filter(|(source, _)| *source == 0).count();
+        let skipped = u32::from(absent == 0);
+        let arrays = self.at.iter().map(|(source, _)| source - skipped);
+        let arrays = Arc::new(UInt32Array::from_iter_values(arrays));
+        let rows = Arc::new(UInt32Array::from_iter_values(self.at.iter().map(|(_, row)| *row)));
+        Rows { picked: self, absent, arrays, rows }
+    }
+
+    /// Appends rows of the block with this number.
+    pub(super) fn push_all(&mut self, source: u32, rows: Range<u32>) {
+        self.at.extend(rows.map(|row| (source, row)));
+    }
+
+    /// The rows of `parts`, one after the other.
+    pub(super) fn joined(parts: Vec<Self>) -> Result<Self> {
+        let mut all = Self::default();
+        for part in parts {
+            let before = u32::try_from(all.sources.len()).map_err(too_many)?;
+            all.sources.extend(part.sources);
+            let shifted = |(source, row)| match source {
+                0 => (0, 0),
+                source => (source + before, row),
+            };
+            match before {
+                0 => all.at.extend(part.at),
+                _ => all.at.extend(part.at.into_iter().map(shifted)),
+            }
         }
-        let mut values: Vec<ArrayRef> = Vec::with_capacity(self.sources.len() + 1);
-        values.push(new_null_array(ty, 1));
-        for source in &self.sources {
-            values.push(Arc::clone(source.column(place)?));
+        Ok(all)
+    }
+}
+
+/// Picked rows, ready to copy columns of.
+pub(super) struct Rows<'a> {
+    picked: &'a Picked,
+    /// How many places have no row; if there are any, array 0 is the one row of them.
+    absent: usize,
+    arrays: ArrayRef,
+    rows: ArrayRef,
+}
+
+impl Rows<'_> {
+    /// The column at `place`, of type `ty`; null where there is no row.
+    pub(super) fn column(&self, place: usize, ty: &DataType) -> Result<ArrayRef> {
+        let len = self.picked.len();
+        if self.absent == len {
+            return Ok(new_null_array(ty, len));
         }
-        let sources = UInt32Array::from_iter_values(self.at.iter().map(|(source, _)| *source));
-        let rows = UInt32Array::from_iter_values(self.at.iter().map(|(_, row)| *row));
-        Interleave::try_new(values, Arc::new(sources), Arc::new(rows))?.to_arrow()
+        let none = (self.absent > 0).then(|| Ok(new_null_array(ty, 1)));
+        let columns = self.picked.sources.iter().map(|source| source.column(place).map(Arc::clone));
+        let values = none.into_iter().chain(columns).collect::<Result<Vec<_>>>()?;
+        Interleave::try_new(values, Arc::clone(&self.arrays), Arc::clone(&self.rows))?.to_arrow()
     }
 }
 
@@ -168,6 +218,6 @@ fn copied(block: &Block, hits: &[(usize, usize)]) -> Result<Block> {
     Block::repeated(batch.map_err(Error::from_arrow)?)
 }
 
-fn too_many(_: std::num::TryFromIntError) -> Error {
+pub(super) fn too_many(_: std::num::TryFromIntError) -> Error {
     Error::new(Kind::Unsupported, "more rows of a join than 32 bits count")
 }

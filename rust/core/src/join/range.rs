@@ -10,12 +10,14 @@
 //! unless they are asked for.
 //!
 //! # Cost
-//! A cursor for each run: for each prefix the logarithm of the distance, then one comparison a row. At most
+//! A cursor for each run: for each prefix the logarithm of the distance; then one comparison a cursor for
+//! each stretch of rows that one run has alone. At most
 //! [`SOURCES_MAX`] blocks are held for one stretch, or it ends.
 //!
 //! # Not here
 //! Single keys (`find`).
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use arrow_array::{Array, BinaryArray};
@@ -124,31 +126,39 @@ impl Ranges {
         for (run, cursor) in self.view.runs.iter().zip(&mut self.cursors) {
             cursor.turn(run.as_ref(), prefix)?;
         }
-        let (mut least, mut others) = (None::<usize>, 0);
+        // The cursor with the least key, the newest of several; and the one with the least key above it.
+        let (mut least, mut second) = (None::<(usize, &[u8])>, None::<(usize, &[u8])>);
+        let mut are_equal = false;
         for (i, cursor) in self.cursors.iter().enumerate() {
             let Some(key) = cursor.key(prefix) else { continue };
-            others += 1;
-            let is_less = least.and_then(|least| self.cursors[least].key(prefix));
-            // Later runs are newer: of equal keys theirs decides.
-            if is_less.is_none_or(|least| key <= least) {
-                least = Some(i);
+            let order = least.map_or(Ordering::Less, |(_, least)| key.cmp(least));
+            match order {
+                Ordering::Less => {
+                    second = least;
+                    (least, are_equal) = (Some((i, key)), false);
+                }
+                // Later runs are newer: of equal keys theirs decides.
+                Ordering::Equal => (least, are_equal) = (Some((i, key)), true),
+                Ordering::Greater if second.is_none_or(|(_, second)| key < second) => {
+                    second = Some((i, key));
+                }
+                Ordering::Greater => {}
             }
         }
-        let Some(least) = least else { return Ok(false) };
+        let Some((least, _)) = least else { return Ok(false) };
         let number = u32::try_from(self.prefix).unwrap_or(u32::MAX);
-        if others == 1 {
-            let cursor = &mut self.cursors[least];
-            let room = rows_max - out.picked.len();
-            cursor.give_all(prefix, number, room, self.keep_deleted, out)?;
-            return Ok(true);
-        }
-        let key = self.cursors[least].key(prefix).unwrap_or_default().to_vec();
-        self.cursors[least].give(number, self.keep_deleted, out)?;
-        for cursor in &mut self.cursors {
-            if cursor.key(prefix) == Some(&key) {
-                cursor.row += 1;
+        let rows = match are_equal {
+            true => 1,
+            false => self.cursors[least].rows(prefix, second.map(|(_, key)| key)),
+        };
+        for i in 0..self.cursors.len() {
+            let is_older = are_equal && i != least;
+            if is_older && self.cursors[i].key(prefix) == self.cursors[least].key(prefix) {
+                self.cursors[i].row += 1;
             }
         }
+        let rows = rows.min(rows_max - out.picked.len());
+        self.cursors[least].give(rows, number, self.keep_deleted, out)?;
         Ok(true)
     }
 }
@@ -188,35 +198,32 @@ impl Cursor {
         }
     }
 
-    /// Gives the row it is at, and stays.
-    fn give(&mut self, number: u32, keep: bool, out: &mut Stretch) -> Result<()> {
-        let is_deleted = self.block.as_ref().is_none_or(|block| block.is_deleted(self.row));
-        if keep || !is_deleted {
-            let source = self.source(out)?;
-            out.picked.push(source, u32::try_from(self.row).unwrap_or(u32::MAX));
-            out.prefixes.push(number);
+    /// How many rows from the one it is at have the prefix and, if there is one, come before `end`.
+    fn rows(&self, prefix: &[u8], end: Option<&[u8]>) -> usize {
+        let Some(block) = &self.block else { return 0 };
+        let to = end.map_or(block.len(), |end| block.seek(self.row + 1, end));
+        let has_prefix = |row: &usize| block.key(*row).starts_with(prefix);
+        match prefix.is_empty() {
+            true => to - self.row,
+            false => 1 + (self.row + 1..to).take_while(has_prefix).count(),
         }
-        Ok(())
     }
 
-    /// Gives all rows of the prefix in this block, at most `room`, and goes on behind them.
-    fn give_all(
-        &mut self,
-        prefix: &[u8],
-        number: u32,
-        room: usize,
-        keep: bool,
-        out: &mut Stretch,
-    ) -> Result<()> {
+    /// Gives so many rows, and goes on behind them.
+    fn give(&mut self, rows: usize, number: u32, keep: bool, out: &mut Stretch) -> Result<()> {
         let source = self.source(out)?;
         let Some(block) = &self.block else { return Ok(()) };
-        let end = block.len().min(self.row.saturating_add(room));
-        while self.row < end && block.key(self.row).starts_with(prefix) {
-            if keep || !block.is_deleted(self.row) {
-                out.picked.push(source, u32::try_from(self.row).unwrap_or(u32::MAX));
-                out.prefixes.push(number);
-            }
-            self.row += 1;
+        let row = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
+        let (from, to) = (self.row, self.row + rows);
+        self.row = to;
+        if keep || !block.has_deleted() {
+            out.picked.push_all(source, row(from)..row(to));
+            out.prefixes.extend(std::iter::repeat_n(number, rows));
+            return Ok(());
+        }
+        for at in (from..to).filter(|at| !block.is_deleted(*at)) {
+            out.picked.push(source, row(at));
+            out.prefixes.push(number);
         }
         Ok(())
     }

@@ -22,16 +22,16 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{
-    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, UInt32Array,
-};
+use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, SchemaRef};
 
 use super::block::Block;
 use super::find::View;
-use super::fold::{Folded, collect, fold_side};
+use super::fold::{Folded, collect, fold_side, take_all};
 use super::layout::{Layout, Side};
-use crate::key::pack;
+use super::order::order;
+use super::picked::too_many;
+use crate::workers::Workers;
 use crate::{Error, Result};
 
 /// The state of a join: three sorted tables.
@@ -56,6 +56,41 @@ pub struct Step {
     pub right: Block,
     /// Changes that were older than the state.
     pub stale: u64,
+    /// What was looked up.
+    pub trace: Trace,
+}
+
+/// What a step looked up and its changes need again, for each row of its places.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// The foreign keys before.
+    old: Option<BinaryArray>,
+    /// The rows that the left rows have in the step.
+    rows: Vec<u32>,
+}
+
+impl Trace {
+    /// Whether it is of a step with so many places.
+    pub(super) fn is_of(&self, places: u64) -> bool {
+        self.rows.len() as u64 == places
+    }
+
+    /// The foreign key before.
+    pub(super) fn old(&self, i: usize) -> Option<&[u8]> {
+        self.old.as_ref().filter(|old| old.is_valid(i)).map(|old| old.value(i))
+    }
+
+    /// The row in the step, of a place that is not deleted.
+    pub(super) fn row(&self, i: usize) -> usize {
+        self.rows[i] as usize
+    }
+
+    /// Bytes held on the heap.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        let old = self.old.as_ref().map_or(0, Array::get_array_memory_size);
+        old + self.rows.capacity() * size_of::<u32>()
+    }
 }
 
 /// Folds the changes of `side`.
@@ -77,17 +112,18 @@ pub fn step(
     before: &Tables,
     left: Option<Folded>,
     right: Option<Folded>,
+    workers: &dyn Workers,
 ) -> Result<Step> {
     let mut stale = 0;
-    let (left, place) = match left {
-        Some(folded) => left_step(layout, before, folded, &mut stale)?,
-        None => (empty(layout.left_blocks())?, empty(layout.place_blocks())?),
+    let (left, place, trace) = match left {
+        Some(folded) => left_step(layout, before, folded, &mut stale, workers)?,
+        None => (empty(layout.left_blocks())?, empty(layout.place_blocks())?, Trace::default()),
     };
     let right = match right {
-        Some(folded) => right_step(layout, before, folded, &mut stale)?,
+        Some(folded) => right_step(layout, before, folded, &mut stale, workers)?,
         None => empty(layout.right_blocks())?,
     };
-    Ok(Step { left, place, right, stale })
+    Ok(Step { left, place, right, stale, trace })
 }
 
 fn empty(schema: SchemaRef) -> Result<Block> {
@@ -100,9 +136,10 @@ fn current(
     has_sequence: bool,
     mut folded: Folded,
     stale: &mut u64,
+    workers: &dyn Workers,
 ) -> Result<(Folded, super::picked::Picked)> {
     let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
-    let found = view.find(&probes)?;
+    let found = view.find_by(workers, &probes)?;
     let mut keep = vec![true; folded.len()];
     if let Some(sequence) = &folded.sequence {
         let stored = found.column(Layout::sequence_place(), &DataType::Int64)?;
@@ -132,8 +169,9 @@ fn left_step(
     before: &Tables,
     folded: Folded,
     stale: &mut u64,
-) -> Result<(Block, Block)> {
-    let (folded, found) = current(&before.place, layout.left_sequence, folded, stale)?;
+    workers: &dyn Workers,
+) -> Result<(Block, Block, Trace)> {
+    let (folded, found) = current(&before.place, layout.left_sequence, folded, stale, workers)?;
     let found = found.live();
     let old = found.bytes(layout.foreign_key_place())?;
     let foreign = folded.foreign.as_ref();
@@ -141,7 +179,7 @@ fn left_step(
         let row = folded.rows[i] as usize;
         (!folded.deleted[i]).then(|| foreign.map_or(&[][..], |foreign| foreign.value(row)))
     };
-    // Foreign key, change, whether the row is deleted; by foreign key, then primary key.
+    // Foreign key, change, whether the row is deleted. Changes come by primary key.
     let mut entries: Vec<(&[u8], usize, bool)> = Vec::with_capacity(folded.len());
     for i in 0..folded.len() {
         if let Some(new) = new(i) {
@@ -151,34 +189,44 @@ fn left_step(
             entries.push((old, i, true));
         }
     }
-    let mut entries: Vec<(u128, _)> = entries.into_iter().map(|e| (pack(e.0), e)).collect();
-    entries.sort_unstable_by(|(a, x), (b, y)| {
-        a.cmp(b).then_with(|| x.0.cmp(y.0)).then_with(|| x.1.cmp(&y.1))
-    });
-    let keys = collect(entries.iter().map(|(_, (fk, i, _))| [*fk, folded.keys.value(*i)]))?;
-    let deleted: BooleanArray = entries.iter().map(|(_, (_, _, deleted))| Some(*deleted)).collect();
-    let rows = entries.iter().map(|(_, (_, i, deleted))| (!deleted).then(|| folded.rows[*i]));
-    let rows: UInt32Array = rows.collect();
-    let left = block(layout.left_blocks(), keys, deleted, Vec::new(), &folded.columns, &rows)?;
+    let places = (0..u32::try_from(entries.len()).map_err(too_many)?).collect();
+    let order = order(places, |place| entries[place as usize].0);
+    let entries = || order.iter().map(|place| entries[*place as usize]);
+    let keys = collect(entries().map(|(fk, i, _)| [fk, folded.keys.value(i)]))?;
+    let deleted: Vec<bool> = entries().map(|(_, _, deleted)| deleted).collect();
+    let rows = entries().map(|(_, i, deleted)| (!deleted).then(|| folded.rows[i]));
+    let columns = take_all(&folded.columns, &rows.collect(), workers)?;
+    let left = block(layout.left_blocks(), keys, deleted.into(), columns)?;
 
-    let deleted = BooleanArray::from(folded.deleted.clone());
-    let mut columns: Vec<ArrayRef> = Vec::new();
-    columns.extend(sequence_column(&folded));
+    let mut rows = vec![0; folded.len()];
+    for (row, (_, i, deleted)) in (0..).zip(entries()) {
+        if !deleted {
+            rows[i] = row;
+        }
+    }
+    let before: BinaryArray = (0..folded.len()).map(|i| old.get(i)).collect();
+    let trace = Trace { old: Some(before), rows };
+
     let foreign: BinaryArray = (0..folded.len()).map(&new).collect();
+    let mut columns: Vec<ArrayRef> = sequence_column(&folded).into_iter().collect();
     columns.push(Arc::new(foreign));
-    let none = UInt32Array::from(Vec::<u32>::new());
-    let keys = folded.keys.clone();
-    let place = block(layout.place_blocks(), keys, deleted, columns, &[], &none)?;
-    Ok((left, place))
+    let (keys, deleted) = (folded.keys.clone(), folded.deleted_array());
+    let place = block(layout.place_blocks(), keys, deleted, columns)?;
+    Ok((left, place, trace))
 }
 
-fn right_step(layout: &Layout, before: &Tables, folded: Folded, stale: &mut u64) -> Result<Block> {
-    let (folded, _) = current(&before.right, layout.right_sequence, folded, stale)?;
-    let deleted = BooleanArray::from(folded.deleted.clone());
-    let row = |i: usize| (!folded.deleted[i]).then(|| folded.rows[i]);
-    let rows: UInt32Array = (0..folded.len()).map(row).collect();
-    let sequence = sequence_column(&folded).into_iter().collect();
-    block(layout.right_blocks(), folded.keys.clone(), deleted, sequence, &folded.columns, &rows)
+fn right_step(
+    layout: &Layout,
+    before: &Tables,
+    folded: Folded,
+    stale: &mut u64,
+    workers: &dyn Workers,
+) -> Result<Block> {
+    let (folded, _) = current(&before.right, layout.right_sequence, folded, stale, workers)?;
+    let mut columns: Vec<ArrayRef> = sequence_column(&folded).into_iter().collect();
+    columns.extend(folded.taken(workers)?);
+    let (keys, deleted) = (folded.keys.clone(), folded.deleted_array());
+    block(layout.right_blocks(), keys, deleted, columns)
 }
 
 fn sequence_column(folded: &Folded) -> Option<ArrayRef> {
@@ -190,16 +238,10 @@ fn block(
     schema: SchemaRef,
     keys: BinaryArray,
     deleted: BooleanArray,
-    own: Vec<ArrayRef>,
-    columns: &[ArrayRef],
-    rows: &UInt32Array,
+    columns: Vec<ArrayRef>,
 ) -> Result<Block> {
     let mut arrays: Vec<ArrayRef> = vec![Arc::new(keys.clone()), Arc::new(deleted.clone())];
-    arrays.extend(own);
-    for column in columns {
-        let taken = arrow_select::take::take(column, rows, None);
-        arrays.push(taken.map_err(Error::from_arrow)?);
-    }
+    arrays.extend(columns);
     let batch = RecordBatch::try_new(schema, arrays).map_err(Error::from_arrow)?;
     Ok(Block::trusted(batch, keys, deleted))
 }

@@ -30,13 +30,12 @@ mod tests;
 mod text;
 mod wanted;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use arrow_array::RecordBatchReader;
-use arrow_schema::ArrowError;
 
 pub use merge::{MergeStream, Tally};
 pub use schema::{MetadataConflicts, Unite};
+
+pub use crate::workers::{Alone, Workers, share};
 
 use crate::key::SortOrder;
 use crate::plan::DropOptions;
@@ -65,46 +64,4 @@ pub struct Options {
     pub unite: Unite,
     /// Which rows are left out.
     pub drops: DropOptions,
-}
-
-/// Does pieces of work that do not wait for each other.
-pub trait Workers: Send {
-    /// Calls `task(i)` once for every `i` in `0..count`, in any order, perhaps at once, and returns
-    /// when all have returned.
-    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync));
-
-    /// Asked now and then whether to go on.
-    ///
-    /// # Errors
-    /// Whatever the stream shall end with.
-    fn check(&self) -> Result<(), ArrowError> {
-        Ok(())
-    }
-}
-
-/// Does tasks until all of `count` are taken: whoever shares `next`, which begins at 0, shares them.
-///
-/// ```
-/// # use std::sync::{Mutex, atomic::AtomicUsize};
-/// let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-/// plait_core::stream::share(&next, 3, &|i| done.lock().unwrap().push(i));
-/// assert_eq!(done.into_inner().unwrap(), [0, 1, 2]);
-/// ```
-pub fn share(next: &AtomicUsize, count: usize, task: &(dyn Fn(usize) + Sync)) {
-    loop {
-        let i = next.fetch_add(1, Ordering::Relaxed);
-        if i >= count {
-            return;
-        }
-        task(i);
-    }
-}
-
-/// The caller's thread alone.
-pub struct Alone;
-
-impl Workers for Alone {
-    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        (0..count).for_each(task);
-    }
 }

@@ -51,6 +51,10 @@ fn options(order: &str, batch_rows: usize) -> Options {
 struct Two;
 
 impl Workers for Two {
+    fn count(&self) -> usize {
+        2
+    }
+
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let next = AtomicUsize::new(0);
         let work = || share(&next, count, task);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 const LAYERS: &[(&str, &str)] = &[
     ("error", ""),
     ("run", ""),
+    ("workers", "error"),
     ("interleave", "error run"),
     ("schema", "error"),
     ("overlay", "error schema"),
@@ -18,8 +19,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("plan", "error key run steps"),
     ("region", "run"),
     ("policy", "region run"),
-    ("join", "error interleave key"),
-    ("stream", "error interleave key plan run schema"),
+    ("join", "error interleave key workers"),
+    ("stream", "error interleave key plan run schema workers"),
 ];
 
 fn src() -> PathBuf {

@@ -118,9 +118,9 @@ impl FileRun {
         &self.path
     }
 
-    /// Removes the file once nobody reads it any more.
-    pub(super) fn set_obsolete(&self) {
-        self.is_obsolete.store(true, Ordering::Relaxed);
+    /// Whether the file goes once nobody reads it any more.
+    pub(super) fn set_obsolete(&self, is_obsolete: bool) {
+        self.is_obsolete.store(is_obsolete, Ordering::Relaxed);
     }
 
     fn builder(&self) -> ParquetRecordBatchReaderBuilder<Bytewise> {

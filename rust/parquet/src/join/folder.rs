@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //! A manifest names only files that are whole and durable. Files that none names are swept when the
-//! state is opened, and one process at a time has it open.
+//! state is opened, and one process at a time has it open. A manifest that is there but perhaps not for
+//! good is taken back, or it is told that nobody knows.
 //!
 //! # Cost
 //! Four files a step, each synced.
@@ -97,6 +98,10 @@ impl Folder {
         Ok((folder, manifest))
     }
 
+    pub(super) fn location(&self) -> String {
+        self.path.to_string_lossy().into_owned()
+    }
+
     fn names(&self) -> Result<Vec<String>> {
         let failed = |e| {
             Error::new(Kind::Storage, "cannot list the state of the join")
@@ -150,6 +155,13 @@ impl Folder {
         Ok(Arc::new(FileRun::open(&self.path, name, schema, &self.cache, &self.stores)?))
     }
 
+    /// A run that was written: the file goes with its last reader, unless a manifest comes to name it.
+    fn made(&self, name: &str, schema: arrow_schema::SchemaRef) -> Result<Arc<FileRun>> {
+        let run = self.open_run(name, schema)?;
+        run.set_obsolete(true);
+        Ok(run)
+    }
+
     /// The runs with these names.
     pub(super) fn runs(
         &self,
@@ -173,7 +185,7 @@ impl Folder {
         let name = file_name(table, number);
         let target = self.target(context)?;
         write_blocks(&target, &name, std::slice::from_ref(block))?;
-        self.open_run(&name, block.batch().schema()).map(Some)
+        self.made(&name, block.batch().schema()).map(Some)
     }
 
     /// Merges runs, oldest first, to one; `None` when no row stays.
@@ -213,12 +225,15 @@ impl Folder {
         if report.outputs.is_empty() {
             return Ok(None);
         }
-        self.open_run(&name, Arc::clone(schema)).map(Some)
+        self.made(&name, Arc::clone(schema)).map(Some)
     }
 
     /// Makes `manifest` the one that counts.
-    pub(super) fn commit(&self, manifest: &Manifest, context: &Context) -> Result<()> {
-        put(&self.target(context)?, manifest)?;
+    ///
+    /// # Errors
+    /// What writing gives, and whether the manifest may count in spite of it.
+    pub(super) fn commit(&self, manifest: &Manifest, context: &Context) -> Result<(), Refused> {
+        put(&self.target(context)?, manifest, &self.path)?;
         // The one before is needed no more.
         if let Some(before) = manifest.number.checked_sub(1) {
             let _ = std::fs::remove_file(self.path.join(Manifest::name(before)));
@@ -258,7 +273,7 @@ pub(super) fn copy_to(
             }
         }
     }
-    put(&target, manifest)
+    put(&target, manifest, &path).map_err(|refused| refused.error)
 }
 
 /// What a snapshot is made of.
@@ -281,7 +296,20 @@ fn copy_file(stores: &Stores, target: &Target, from: &Path, name: &str) -> Resul
     temp.publish(target, name).map(drop)
 }
 
-fn put(target: &Target, manifest: &Manifest) -> Result<()> {
+/// A manifest that could not be put.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// Whether it is there all the same, or may be after a crash.
+    pub(super) may_count: bool,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { error, may_count: false }
+    }
+}
+
+fn put(target: &Target, manifest: &Manifest, folder: &Path) -> Result<(), Refused> {
     // Runs have their names before the manifest has its own.
     target.sync()?;
     let name = Manifest::name(manifest.number);
@@ -289,11 +317,15 @@ fn put(target: &Target, manifest: &Manifest) -> Result<()> {
     temp.write_all(&manifest.to_bytes()?).map_err(|e| unwritten(target, &name, e))?;
     temp.sync()?;
     if temp.publish_new(target, &name)? != Published::Yes {
-        return Err(Error::new(Kind::Storage, "another process wrote this step of the join")
+        let error = Error::new(Kind::Storage, "another process wrote this step of the join")
             .with_path(target.location(&name))
-            .with_hint("one process at a time has a state; open it again"));
+            .with_hint("one process at a time has a state; open it again");
+        return Err(error.into());
     }
-    target.sync()
+    target.sync().map_err(|error| {
+        let is_gone = std::fs::remove_file(folder.join(&name)).is_ok() && target.sync().is_ok();
+        Refused { error, may_count: !is_gone }
+    })
 }
 
 /// A name that no file has.

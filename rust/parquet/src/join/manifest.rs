@@ -74,8 +74,14 @@ impl Manifest {
             version: VERSION,
             number,
             step: None,
-            // Where a state lies, and in how much memory it is used, is not part of it.
-            options: JoinOptions { state: None, ..options.clone() },
+            // Where a state lies, by how many threads it is used and what is made of joined rows are not
+            // part of it.
+            options: JoinOptions {
+                state: None,
+                threads: None,
+                has_joiner: false,
+                ..options.clone()
+            },
             left_schema: encode(left)?,
             right_schema: encode(right)?,
             base: Files::default(),

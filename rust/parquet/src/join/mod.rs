@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
-use plait_core::join::{self, Changes, Layout, Side, Table, View};
+use plait_core::join::{self, Call, Changes, Joiner, Layout, Side, Table, View};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +36,7 @@ pub use options::{HowOption, JoinOptions, NullKeyOption};
 use self::manifest::Manifest;
 use self::state::State;
 use crate::context::Context;
+use crate::stream::Beside;
 
 /// Record batches of one schema.
 pub type Reader = Box<dyn RecordBatchReader + Send>;
@@ -90,6 +91,8 @@ pub struct Join {
     options: JoinOptions,
     given: [Option<SchemaRef>; 2],
     layout: Option<Arc<Layout>>,
+    call: Option<Call>,
+    joiner: Option<Joiner>,
     state: State,
     step: Option<u64>,
     counts: Counts,
@@ -113,6 +116,8 @@ impl Join {
             options,
             given: [left, right].map(|given| given.map(|schema| without_operation(&schema))),
             layout: None,
+            call: None,
+            joiner: None,
             state,
             step: None,
             counts: Counts::default(),
@@ -140,10 +145,13 @@ impl Join {
             state: options.state.clone(),
             memory_limit: options.memory_limit,
             batch_rows: options.batch_rows,
+            threads: options.threads,
+            has_joiner: options.has_joiner,
             ..manifest.options.clone()
         };
         let (given, layout, counts) = ([None, None], None, Counts::default());
-        let mut join = Self { options, given, layout, state, step: None, counts };
+        let (call, joiner, step) = (None, None, None);
+        let mut join = Self { options, given, layout, call, joiner, state, step, counts };
         join.resume(&manifest)?;
         Ok(join)
     }
@@ -169,11 +177,24 @@ impl Join {
         Ok(())
     }
 
+    /// Lets `call` make the rows of the result.
+    ///
+    /// # Errors
+    /// As [`Joiner::try_new`], once the columns are known.
+    pub fn set_joiner(&mut self, call: Call) -> Result<()> {
+        self.call = Some(call);
+        self.settle()
+    }
+
     /// Makes the layout once both schemas are known.
     fn settle(&mut self) -> Result<()> {
         if let (None, [Some(left), Some(right)]) = (&self.layout, &self.given) {
             let layout = Layout::try_new(self.options.spec(), left, right)?;
             self.layout = Some(Arc::new(layout));
+        }
+        if let (None, Some(call), Some(layout)) = (&self.joiner, &self.call, &self.layout) {
+            let (layout, call) = (Arc::clone(layout), call.clone());
+            self.joiner = Some(Joiner::try_new(layout, self.options.before, call)?);
         }
         Ok(())
     }
@@ -227,7 +248,7 @@ impl Join {
         right: Option<Reader>,
         number: Option<u64>,
         context: &Context,
-    ) -> Result<Changes> {
+    ) -> Result<Reader> {
         let next = self.step.map_or(0, |step| step.saturating_add(1));
         let number = number.unwrap_or(next);
         if number < next {
@@ -256,7 +277,7 @@ impl Join {
         };
         let (left, right) = (fold(Side::Left, left)?, fold(Side::Right, right)?);
         let next = self.state.merged(&layout, &mut counts, context)?;
-        let step = join::step(&layout, &next.base, left, right)?;
+        let step = join::step(&layout, &next.base, left, right, &self.threads())?;
         counts.stale += step.stale;
         counts.steps += 1;
         context.check_cancelled()?;
@@ -269,7 +290,7 @@ impl Join {
     }
 
     /// The changes of a step that was applied: of the last one only.
-    fn again(&self, number: u64) -> Result<Changes> {
+    fn again(&self, number: u64) -> Result<Reader> {
         if self.step == Some(number) {
             return Ok(self.changes(self.layout()?));
         }
@@ -279,17 +300,35 @@ impl Join {
             .with_hint("only the changes of the last step can be made again"))
     }
 
-    fn changes(&self, layout: Arc<Layout>) -> Changes {
+    fn changes(&self, layout: Arc<Layout>) -> Reader {
         let (base, last) = (self.state.base().clone(), self.state.last().clone());
-        Changes::new(layout, base, last, self.options.batch_rows)
+        let changes = Changes::new(layout, base, last, self.options.batch_rows);
+        let changes = changes.with_workers(Arc::new(self.threads()));
+        let changes = Box::new(match self.state.trace() {
+            Some(trace) => changes.with_trace(Arc::clone(trace)),
+            None => changes,
+        });
+        match &self.joiner {
+            Some(joiner) => Box::new(joiner.changes(changes)),
+            None => changes,
+        }
+    }
+
+    fn threads(&self) -> Beside {
+        Beside::new(self.options.threads)
     }
 
     /// The joined table.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] before the columns are known.
-    pub fn table(&self) -> Result<Table> {
-        Table::try_new(self.layout()?, self.state.all(), self.options.batch_rows)
+    pub fn table(&self) -> Result<Reader> {
+        let table = Table::try_new(self.layout()?, self.state.all(), self.options.batch_rows)?;
+        let table = Box::new(table.with_workers(Arc::new(self.threads())));
+        Ok(match &self.joiner {
+            Some(joiner) => Box::new(joiner.table(table)),
+            None => table,
+        })
     }
 
     /// Merges all runs but those of the last step.
@@ -342,7 +381,8 @@ impl Join {
     /// The schema of changes, once it is known.
     #[must_use]
     pub fn schema(&self) -> Option<SchemaRef> {
-        self.layout.as_ref().map(|layout| Arc::clone(layout.out()))
+        let made = self.joiner.as_ref().map(|joiner| Arc::clone(joiner.schema()));
+        made.or_else(|| self.layout.as_ref().map(|layout| Arc::clone(layout.out())))
     }
 }
 

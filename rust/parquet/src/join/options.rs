@@ -26,12 +26,18 @@ pub struct JoinOptions {
     pub columns: Option<Vec<(String, String)>>,
     /// Whether changes have the old values.
     pub before: bool,
+    /// Whether a callable makes the rows of the result, of all columns.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub has_joiner: bool,
     /// Rows of a batch of changes, at most.
     pub batch_rows: usize,
     /// Folder of the state; absent = in memory.
     pub state: Option<String>,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
+    /// Threads that share the rows of a batch; absent = as many as there are cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<usize>,
 }
 
 impl Default for JoinOptions {
@@ -45,9 +51,11 @@ impl Default for JoinOptions {
             on_null_key: NullKeyOption::Error,
             columns: None,
             before: false,
+            has_joiner: false,
             batch_rows: 32_768,
             state: None,
             memory_limit: 512_000_000,
+            threads: None,
         }
     }
 }
@@ -69,8 +77,9 @@ impl JoinOptions {
                 NullKeyOption::Error => NullKeys::Error,
                 NullKeyOption::Drop => NullKeys::Drop,
             },
-            columns: self.columns.clone(),
-            before: self.before,
+            columns: self.columns.clone().filter(|_| !self.has_joiner),
+            // What the callable made of the old values tells whether it makes anything else now.
+            before: self.before || self.has_joiner,
         }
     }
 }

@@ -16,14 +16,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use plait_core::join::{self, Block, Layout, MemoryRun, Side, StateRun, Step, Tables, View};
+use plait_core::join::{self, Block, Layout, MemoryRun, Side, StateRun, Step, Tables, Trace, View};
 use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
-use super::folder::{self, Folder, Run};
+use super::folder::{self, Folder, Refused, Run};
 use super::manifest::{Files, Manifest};
 use super::{After, Counts, JoinOptions};
 use crate::context::Context;
+use crate::stream::Beside;
 
 /// Of the limit, one part in so many is for blocks of files.
 const CACHE_SHARE: u64 = 2;
@@ -34,6 +35,10 @@ const MERGE_BYTES_MIN: u64 = 16_000_000;
 /// With less, cache and merges do not fit.
 const FOLDER_BYTES_MIN: u64 = 2 * MERGE_BYTES_MIN;
 
+/// What to do where nobody knows whether a step counts.
+const UNKNOWN_HINT: &str =
+    "close the join and open the state again: `step` says whether the step counts";
+
 /// Files of the three tables, oldest first.
 type FileTables = [Vec<Arc<FileRun>>; 3];
 
@@ -42,7 +47,10 @@ type FileTables = [Vec<Arc<FileRun>>; 3];
 pub(super) struct State {
     base: Tables,
     last: Tables,
+    /// What the last step looked up, if this process made it.
+    trace: Option<Arc<Trace>>,
     memory_limit: u64,
+    threads: Beside,
     disk: Option<Disk>,
 }
 
@@ -53,6 +61,8 @@ struct Disk {
     base: FileTables,
     last: FileTables,
     found: Option<Manifest>,
+    /// Whether a manifest was put that may count or not: then only opening the state again tells.
+    is_unknown: bool,
 }
 
 /// The base of the next step.
@@ -77,10 +87,12 @@ impl State {
                 let (folder, found) = Folder::open(location, cache, context)?;
                 let number = found.as_ref().map_or(0, |found| found.number);
                 let (base, last) = Default::default();
-                Some(Disk { folder, number, base, last, found })
+                Some(Disk { folder, number, base, last, found, is_unknown: false })
             }
         };
-        Ok(Self { base: Tables::default(), last: Tables::default(), memory_limit, disk })
+        let threads = Beside::new(options.threads);
+        let (base, last, trace) = Default::default();
+        Ok(Self { base, last, trace, memory_limit, threads, disk })
     }
 
     /// What the folder held when it was opened.
@@ -110,6 +122,10 @@ impl State {
         &self.last
     }
 
+    pub(super) fn trace(&self) -> Option<&Arc<Trace>> {
+        self.trace.as_ref()
+    }
+
     /// The tables with the last step.
     pub(super) fn all(&self) -> Tables {
         let with = |base: &View, last: &View| {
@@ -125,7 +141,8 @@ impl State {
     /// Bytes held on the heap.
     pub(super) fn memory_size(&self) -> usize {
         let cache = self.disk.as_ref().map_or(0, |disk| disk.folder.cache.bytes());
-        bytes_of(&self.base) + bytes_of(&self.last) + cache
+        let trace = self.trace.as_ref().map_or(0, |trace| trace.memory_size());
+        bytes_of(&self.base) + bytes_of(&self.last) + trace + cache
     }
 
     /// Blocks that were in the cache, and those that were not.
@@ -143,6 +160,7 @@ impl State {
         let mut next = match &self.disk {
             None => Next { base: self.all(), files: FileTables::default() },
             Some(disk) => {
+                disk.check_known()?;
                 let mut files = disk.base.clone();
                 for (base, last) in files.iter_mut().zip(&disk.last) {
                     base.extend(last.iter().cloned());
@@ -178,7 +196,7 @@ impl State {
         counts.rows_merged += part.rows();
         match &self.disk {
             None => {
-                let merged = join::compact(&part, &schema, keep_deleted)?;
+                let merged = join::compact(&part, &schema, keep_deleted, &self.threads)?;
                 let merged = (merged.rows() > 0).then(|| merged.into_run());
                 view.runs.splice(range, merged);
             }
@@ -216,27 +234,25 @@ impl State {
             place: run(step.place.clone()),
             right: run(step.right.clone()),
         };
-        self.check_memory(&next.base, &last)?;
+        let trace = Arc::new(step.trace);
+        self.check_memory(&next.base, &last, &trace)?;
         let Some(disk) = &mut self.disk else {
-            (self.base, self.last) = (next.base, last);
+            (self.base, self.last, self.trace) = (next.base, last, Some(trace));
             return Ok(());
         };
         let number = disk.number + 1;
         let mut files = FileTables::default();
-        let done = (|| {
+        let done = (|| -> Result<(), Refused> {
             for ((kind, block), files) in TableKind::ALL.into_iter().zip(blocks).zip(&mut files) {
                 files.extend(disk.folder.write(kind.name(), number, block, context)?);
             }
             disk.commit(&next.files, &files, after, Some(after.step), context)
         })();
-        if let Err(e) = done {
-            // Files that no manifest names go again, but for those that count already.
-            disk.drop_unused(&next.files);
-            files.iter().flatten().for_each(|file| file.set_obsolete());
-            return Err(e);
+        if let Err(refused) = done {
+            return Err(disk.refused(refused, &[&next.files, &files]));
         }
         disk.replace(next.files, files);
-        (self.base, self.last) = (next.base, last);
+        (self.base, self.last, self.trace) = (next.base, last, Some(trace));
         Ok(())
     }
 
@@ -247,6 +263,7 @@ impl State {
         counts: &mut Counts,
         context: &Context,
     ) -> Result<()> {
+        self.disk.as_ref().map_or(Ok(()), Disk::check_known)?;
         let files = self.disk.as_ref().map(|disk| disk.base.clone()).unwrap_or_default();
         let mut next = Next { base: self.base.clone(), files };
         for kind in TableKind::ALL {
@@ -258,9 +275,9 @@ impl State {
         if let Some(disk) = &mut self.disk {
             let last = disk.last.clone();
             let after = After { counts, ..*after };
-            if let Err(e) = disk.commit(&next.files, &last, &after, Some(after.step), context) {
-                disk.drop_unused(&next.files);
-                return Err(e);
+            let done = disk.commit(&next.files, &last, &after, Some(after.step), context);
+            if let Err(refused) = done {
+                return Err(disk.refused(refused, &[&next.files]));
             }
             disk.replace(next.files, last);
         }
@@ -303,8 +320,8 @@ impl State {
         folder::copy_to(location, &manifest, &runs, context)
     }
 
-    fn check_memory(&self, base: &Tables, last: &Tables) -> Result<()> {
-        let bytes = (bytes_of(base) + bytes_of(last)) as u64;
+    fn check_memory(&self, base: &Tables, last: &Tables, trace: &Trace) -> Result<()> {
+        let bytes = (bytes_of(base) + bytes_of(last) + trace.memory_size()) as u64;
         let cache = if self.disk.is_some() { self.memory_limit / CACHE_SHARE } else { 0 };
         let limit = self.memory_limit - cache;
         if bytes <= limit {
@@ -330,7 +347,7 @@ impl Disk {
         after: &After<'_>,
         step: Option<u64>,
         context: &Context,
-    ) -> Result<()> {
+    ) -> Result<(), Refused> {
         let schemas = [after.layout.given(Side::Left), after.layout.given(Side::Right)];
         let number = self.number + 1;
         let mut manifest = Manifest::new(after.options, [&schemas[0], &schemas[1]], number)?;
@@ -343,20 +360,31 @@ impl Disk {
     /// Takes up files that count from now on; those that they replace go with their last reader.
     fn replace(&mut self, base: FileTables, last: FileTables) {
         let old = self.base.iter().chain(&self.last).flatten();
-        let kept: Vec<&str> = base.iter().chain(&last).flatten().map(|run| run.name()).collect();
-        for run in old.filter(|run| !kept.contains(&run.name())) {
-            run.set_obsolete();
-        }
+        old.for_each(|run| run.set_obsolete(true));
+        base.iter().chain(&last).flatten().for_each(|run| run.set_obsolete(false));
         (self.base, self.last, self.number) = (base, last, self.number + 1);
     }
 
-    /// Files of a base that did not come to count.
-    fn drop_unused(&self, made: &FileTables) {
-        let counts = self.base.iter().chain(&self.last).flatten();
-        let counts: Vec<&str> = counts.map(|run| run.name()).collect();
-        for run in made.iter().flatten().filter(|run| !counts.contains(&run.name())) {
-            run.set_obsolete();
+    /// The error of a commit. Files that were made for it stay only if they may count.
+    fn refused(&mut self, refused: Refused, made: &[&FileTables]) -> Error {
+        if !refused.may_count {
+            return refused.error;
         }
+        self.is_unknown = true;
+        made.iter()
+            .flat_map(|tables| tables.iter().flatten())
+            .for_each(|run| run.set_obsolete(false));
+        refused.error.with_hint(UNKNOWN_HINT)
+    }
+
+    fn check_known(&self) -> Result<()> {
+        if !self.is_unknown {
+            return Ok(());
+        }
+        let what = "a step of the join was written, but perhaps not for good";
+        Err(Error::new(Kind::Storage, what)
+            .with_path(self.folder.location())
+            .with_hint(UNKNOWN_HINT))
     }
 }
 

@@ -8,15 +8,16 @@
 //! Some 30 µs a thread and stretch; a stretch is worth milliseconds.
 //!
 //! # Not here
-//! What the work is (`plait_core::stream`).
+//! What the work is (`plait_core::stream`, `plait_core::join`).
 
 use std::panic;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
-use plait_core::stream::{Workers, share};
+use plait_core::workers::{Workers, share};
 
 /// As many threads at once, the caller's included.
+#[derive(Clone, Copy, Debug)]
 pub struct Beside {
     threads: usize,
 }
@@ -31,6 +32,10 @@ impl Beside {
 }
 
 impl Workers for Beside {
+    fn count(&self) -> usize {
+        self.threads
+    }
+
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
         let next = AtomicUsize::new(0);
         let work = || share(&next, count, task);

@@ -23,6 +23,7 @@ use crate::join::find::View;
 use crate::join::fold::{collect, fold_side};
 use crate::join::layout::{Layout, Side};
 use crate::join::spec::How;
+use crate::workers::Alone;
 use crate::{Error, Kind, Result};
 
 /// Places in blocks of versions.
@@ -108,19 +109,13 @@ impl StagedLeft {
         }
         let len = probes.len();
         let keys = folded.keys.clone();
-        let deleted = BooleanArray::from(folded.deleted.clone());
+        let deleted = folded.deleted_array();
         let meta: Vec<ArrayRef> = vec![
             Arc::new(Int64Array::from(vec![version; len])),
             hashes(&row_hash)?,
             Arc::new(foreign.into_iter().collect::<BinaryArray>()),
         ];
-        let rows: UInt32Array =
-            (0..len).map(|i| (!folded.deleted[i]).then(|| folded.rows[i])).collect();
-        let taken = folded
-            .columns
-            .iter()
-            .map(|column| arrow_select::take::take(column, &rows, None).map_err(Error::from_arrow));
-        let taken = taken.collect::<Result<Vec<_>>>()?;
+        let taken = folded.taken(&Alone)?;
         let meta = blocks_of(meta_schema(), &keys, &deleted, meta)?;
         let rows = blocks_of(self.layout.left_blocks(), &keys, &deleted, taken)?;
         add(&mut self.meta, meta)?;
@@ -224,7 +219,7 @@ impl StagedLeft {
         };
         let versions = vec![of(version), of(right_version)];
         let out = blocks_of(out_schema(), &keys, &hidden, versions)?;
-        let changes = emit(&layout, &before, &Pairs { left, right, is_there }, false)?;
+        let changes = emit(&layout, &before, &Pairs { left, right, is_there }, |_| false)?;
         add(&mut self.out, out)?;
         add(&mut self.out_left, shown_left)?;
         add(&mut self.out_right, answer)?;

@@ -25,6 +25,7 @@ use crate::join::fold::{collect, fold_side};
 use crate::join::layout::{Layout, Side};
 use crate::join::picked::Picked;
 use crate::join::range::Ranges;
+use crate::workers::Alone;
 use crate::{Error, Result};
 
 /// Place in blocks of the version.
@@ -122,15 +123,10 @@ impl StagedRight {
     pub fn apply(&mut self, changes: &RecordBatch) -> Result<RecordBatch> {
         let folded = fold_side(&self.layout, Side::Right, changes)?;
         let version = self.version + 1;
-        let deleted = BooleanArray::from(folded.deleted.clone());
-        let wanted: UInt32Array =
-            (0..folded.len()).map(|i| (!folded.deleted[i]).then(|| folded.rows[i])).collect();
+        let deleted = folded.deleted_array();
         let mut columns: Vec<ArrayRef> =
             vec![Arc::new(Int64Array::from(vec![version; folded.len()]))];
-        for column in &folded.columns {
-            let taken = arrow_select::take::take(column, &wanted, None);
-            columns.push(taken.map_err(Error::from_arrow)?);
-        }
+        columns.extend(folded.taken(&Alone)?);
         let rows = blocks_of(self.row_schema(), &folded.keys, &deleted, columns)?;
         let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
         let right = View::default().with(Arc::clone(&rows)).find(&probes)?;
@@ -224,7 +220,7 @@ pub(super) fn add(view: &mut View, run: Arc<dyn StateRun>) -> Result<()> {
         let part = View { runs: view.runs.get(range.clone()).unwrap_or_default().to_vec() };
         let Some(first) = part.runs.first() else { return Ok(()) };
         let schema = first.block(0)?.batch().schema();
-        let merged = compact(&part, &schema, true)?.into_run();
+        let merged = compact(&part, &schema, true, &Alone)?.into_run();
         view.runs.splice(range, [merged]);
     }
     Ok(())
@@ -244,7 +240,7 @@ pub(super) fn dump(views: &[&View]) -> String {
     for view in views {
         let Some(run) = view.runs.first() else { continue };
         let schema = run.block(0).unwrap().batch().schema();
-        let whole = compact(view, &schema, true).unwrap();
+        let whole = compact(view, &schema, true, &Alone).unwrap();
         for i in 0..whole.blocks() {
             let block = whole.block(i).unwrap();
             text += &format!("{:?}", block.batch().columns());
