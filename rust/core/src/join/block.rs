@@ -11,7 +11,7 @@
 //! since blocks come from files, too.
 //!
 //! # Cost
-//! `seek` from a row near the result: the logarithm of the distance; of most keys it compares 8 bytes,
+//! `seek` from a row near the result: the logarithm of the distance; of most keys it compares 16 bytes,
 //! those behind what all keys of the block have in front.
 //!
 //! # Not here
@@ -24,7 +24,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
-use super::order::head;
+use super::order::wide_head;
 use crate::{Error, Kind, Result};
 
 /// Column of encoded keys.
@@ -179,7 +179,7 @@ impl Block {
         if from < len && !self.key(from).starts_with(front) {
             return if self.key(from) < key { len } else { from };
         }
-        let wanted = head(tail);
+        let wanted = wide_head(tail);
         let is_less = |row: usize| match self.tail(row).cmp(&wanted) {
             Ordering::Equal => self.key(row) < key,
             other => other == Ordering::Less,
@@ -204,11 +204,11 @@ impl Block {
         low
     }
 
-    /// The first 8 bytes of a key behind what all have in front, zeros on the right if there are fewer.
+    /// The first 16 bytes of a key behind what all have in front, zeros on the right if there are fewer.
     #[inline]
-    fn tail(&self, row: usize) -> u64 {
+    fn tail(&self, row: usize) -> u128 {
         let key = self.keys.value(row);
-        head(key.get(self.common..).unwrap_or_default())
+        wide_head(key.get(self.common..).unwrap_or_default())
     }
 
     /// Bytes held on the heap.

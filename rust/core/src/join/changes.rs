@@ -50,7 +50,7 @@ pub struct Changes {
     right: (usize, usize),
     subscribers: Option<Subscribers>,
     /// What the step looked up, if that is known still.
-    trace: Option<Arc<Trace>>,
+    trace: Option<Trace>,
     /// Places that were looked at.
     places: usize,
     workers: Arc<dyn Workers + Sync>,
@@ -89,7 +89,7 @@ impl Changes {
 
     /// The same, with what `step` looked up when it was made.
     #[must_use]
-    pub fn with_trace(self, trace: Arc<Trace>) -> Self {
+    pub fn with_trace(self, trace: Trace) -> Self {
         let is_of = trace.is_of(self.step.place.rows());
         Self { trace: is_of.then_some(trace), ..self }
     }

@@ -29,7 +29,7 @@ use super::layout::{Layout, OPERATION, Side};
 use super::order::{order, order_numbers};
 use super::spec::NullKeys;
 use crate::key::{KeyShape, Keys, encode_arrow};
-use crate::workers::{PART_ROWS_MIN, Workers, each};
+use crate::workers::{PART_ROWS_MIN, Workers, each, parts};
 use crate::{Error, Kind, Result};
 
 /// The last change of each key.
@@ -315,6 +315,19 @@ fn flat(keys: &Keys, shape: &KeyShape, rows: &[u32]) -> Result<BinaryArray> {
         }
         Keys::Bytes(keys) => collect(rows.iter().map(|row| [keys.get(*row as usize), &[]])),
     }
+}
+
+/// `len` byte strings, each in two parts, by several workers.
+pub(super) fn collect_by<'a>(
+    workers: &dyn Workers,
+    len: usize,
+    key: impl Fn(usize) -> [&'a [u8]; 2] + Sync,
+) -> Result<BinaryArray> {
+    let parts = parts(workers, len);
+    let made = each(workers, parts.len(), |i| collect((parts[i].0..parts[i].1).map(&key)))?;
+    let made: Vec<&dyn Array> = made.iter().map(|part| -> &dyn Array { part }).collect();
+    let whole = arrow_select::concat::concat(&made).map_err(Error::from_arrow)?;
+    Ok(whole.as_binary::<i32>().clone())
 }
 
 /// Byte strings, each in two parts.

@@ -17,6 +17,8 @@
 
 use std::cmp::Ordering;
 
+use crate::key::pack;
+
 /// Fewer keys are compared with each other.
 const COUNTED_MIN: usize = 256;
 
@@ -35,8 +37,10 @@ pub(super) fn order<'a>(places: Vec<u32>, key: impl Fn(u32) -> &'a [u8]) -> Vec<
         }
     }
     let tail = |place: u32| key(place).get(common..).unwrap_or_default();
+    let len = first.len() - common;
+    let is_whole = len <= 8 && places.iter().all(|place| tail(*place).len() == len);
     let entries = places.into_iter().map(|place| (head(tail(place)), place)).collect();
-    sorted(entries, |a, b| tail(a).cmp(tail(b)))
+    sorted(entries, (!is_whole).then_some(|a, b| tail(a).cmp(tail(b))))
 }
 
 /// The same for numbers.
@@ -46,13 +50,14 @@ pub(super) fn order_numbers(places: Vec<u32>, key: impl Fn(u32) -> u128) -> Vec<
     let common = differs.leading_zeros().min(64);
     #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
     let head = |place: u32| (key(place) << common >> 64) as u64;
+    let is_whole = common + differs.trailing_zeros() >= 64;
     let entries = places.into_iter().map(|place| (head(place), place)).collect();
-    sorted(entries, |a, b| key(a).cmp(&key(b)))
+    sorted(entries, (!is_whole).then_some(|a, b| key(a).cmp(&key(b))))
 }
 
 /// The first 8 bytes as a number, zeros on the right when there are fewer.
 #[inline]
-pub(super) fn head(bytes: &[u8]) -> u64 {
+fn head(bytes: &[u8]) -> u64 {
     if let Some(whole) = bytes.first_chunk() {
         return u64::from_be_bytes(*whole);
     }
@@ -63,15 +68,24 @@ pub(super) fn head(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(padded)
 }
 
-fn sorted(mut entries: Vec<Entry>, compare: impl Fn(u32, u32) -> Ordering) -> Vec<u32> {
+/// The same for 16 bytes.
+#[inline]
+pub(super) fn wide_head(bytes: &[u8]) -> u128 {
+    bytes.first_chunk().map_or_else(|| pack(bytes), |whole| u128::from_be_bytes(*whole))
+}
+
+/// Places by head, then as `compare` says, if heads alone do not tell.
+fn sorted(mut entries: Vec<Entry>, compare: Option<impl Fn(u32, u32) -> Ordering>) -> Vec<u32> {
     if !entries.is_sorted_by_key(|entry| entry.0) {
         match entries.len() < COUNTED_MIN {
             true => entries.sort_unstable(),
             false => entries = counted(entries),
         }
     }
-    for same in entries.chunk_by_mut(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
-        same.sort_by(|a, b| compare(a.1, b.1));
+    if let Some(compare) = compare {
+        for same in entries.chunk_by_mut(|a, b| a.0 == b.0).filter(|same| same.len() > 1) {
+            same.sort_by(|a, b| compare(a.1, b.1));
+        }
     }
     entries.into_iter().map(|entry| entry.1).collect()
 }

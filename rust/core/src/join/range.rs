@@ -24,6 +24,7 @@ use arrow_array::{Array, BinaryArray};
 
 use super::block::Block;
 use super::find::{View, block_of};
+use super::order::wide_head;
 use super::picked::Picked;
 use crate::Result;
 
@@ -58,6 +59,8 @@ struct Cursor {
     row: usize,
     /// Number of the block among the sources of the stretch.
     source: Option<u32>,
+    /// The first bytes of the key it is at, if that has the prefix; `None` until they are looked at.
+    head: Option<Option<u128>>,
 }
 
 impl Ranges {
@@ -101,6 +104,7 @@ impl Ranges {
     fn enter(&mut self) -> Result<()> {
         let prefix = self.prefixes.value(self.prefix);
         for (run, cursor) in self.view.runs.iter().zip(&mut self.cursors) {
+            cursor.head = None;
             if let Some(block) = &cursor.block
                 && block.key(block.len() - 1) >= prefix
             {
@@ -111,7 +115,7 @@ impl Ranges {
             if cursor.block.is_none() || number != cursor.number {
                 let block = run.block(number)?;
                 let row = block.seek(0, prefix);
-                *cursor = Cursor { number, block: Some(block), row, source: None };
+                *cursor = Cursor { number, block: Some(block), row, source: None, head: None };
             } else {
                 cursor.row = cursor.block.as_ref().map_or(0, |block| block.len());
             }
@@ -125,36 +129,40 @@ impl Ranges {
         let prefix = self.prefixes.value(self.prefix);
         for (run, cursor) in self.view.runs.iter().zip(&mut self.cursors) {
             cursor.turn(run.as_ref(), prefix)?;
+            cursor.look(prefix);
         }
         // The cursor with the least key, the newest of several; and the one with the least key above it.
-        let (mut least, mut second) = (None::<(usize, &[u8])>, None::<(usize, &[u8])>);
+        let (mut least, mut second) = (None::<(usize, u128)>, None::<(usize, u128)>);
         let mut are_equal = false;
         for (i, cursor) in self.cursors.iter().enumerate() {
-            let Some(key) = cursor.key(prefix) else { continue };
-            let order = least.map_or(Ordering::Less, |(_, least)| key.cmp(least));
-            match order {
+            let Some(Some(head)) = cursor.head else { continue };
+            let to = |other: (usize, u128)| {
+                head.cmp(&other.1).then_with(|| cursor.key().cmp(self.cursors[other.0].key()))
+            };
+            match least.map_or(Ordering::Less, to) {
                 Ordering::Less => {
                     second = least;
-                    (least, are_equal) = (Some((i, key)), false);
+                    (least, are_equal) = (Some((i, head)), false);
                 }
                 // Later runs are newer: of equal keys theirs decides.
-                Ordering::Equal => (least, are_equal) = (Some((i, key)), true),
-                Ordering::Greater if second.is_none_or(|(_, second)| key < second) => {
-                    second = Some((i, key));
+                Ordering::Equal => (least, are_equal) = (Some((i, head)), true),
+                Ordering::Greater if second.is_none_or(|second| to(second) == Ordering::Less) => {
+                    second = Some((i, head));
                 }
                 Ordering::Greater => {}
             }
         }
-        let Some((least, _)) = least else { return Ok(false) };
+        let Some((least, head)) = least else { return Ok(false) };
         let number = u32::try_from(self.prefix).unwrap_or(u32::MAX);
         let rows = match are_equal {
             true => 1,
-            false => self.cursors[least].rows(prefix, second.map(|(_, key)| key)),
+            false => self.cursors[least].rows(prefix, second.map(|(i, _)| self.cursors[i].key())),
         };
         for i in 0..self.cursors.len() {
-            let is_older = are_equal && i != least;
-            if is_older && self.cursors[i].key(prefix) == self.cursors[least].key(prefix) {
+            let is_near = are_equal && i != least && self.cursors[i].head == Some(Some(head));
+            if is_near && self.cursors[i].key() == self.cursors[least].key() {
                 self.cursors[i].row += 1;
+                self.cursors[i].head = None;
             }
         }
         let rows = rows.min(rows_max - out.picked.len());
@@ -173,17 +181,25 @@ impl Cursor {
             if fence.starts_with(prefix) || fence <= prefix {
                 let block = run.block(next)?;
                 let row = block.seek(0, prefix);
-                *self = Self { number: next, block: Some(block), row, source: None };
+                *self = Self { number: next, block: Some(block), row, source: None, head: None };
             }
         }
         Ok(())
     }
 
-    /// The key it is at, if that has the prefix.
-    fn key(&self, prefix: &[u8]) -> Option<&[u8]> {
-        let block = self.block.as_ref()?;
-        let key = (self.row < block.len()).then(|| block.key(self.row))?;
-        key.starts_with(prefix).then_some(key)
+    /// Looks at the key it is at.
+    fn look(&mut self, prefix: &[u8]) {
+        if self.head.is_none() {
+            let is_there = self.block.as_ref().is_some_and(|block| self.row < block.len());
+            let key = self.key();
+            self.head = Some((is_there && key.starts_with(prefix)).then(|| wide_head(key)));
+        }
+    }
+
+    /// The key it is at; empty at the end of a block.
+    fn key(&self) -> &[u8] {
+        let block = self.block.as_ref().filter(|block| self.row < block.len());
+        block.map_or(&[], |block| block.key(self.row))
     }
 
     fn source(&mut self, out: &mut Stretch) -> Result<u32> {
@@ -215,7 +231,7 @@ impl Cursor {
         let Some(block) = &self.block else { return Ok(()) };
         let row = |row: usize| u32::try_from(row).unwrap_or(u32::MAX);
         let (from, to) = (self.row, self.row + rows);
-        self.row = to;
+        (self.row, self.head) = (to, None);
         if keep || !block.has_deleted() {
             out.picked.push_all(source, row(from)..row(to));
             out.prefixes.extend(std::iter::repeat_n(number, rows));

@@ -27,7 +27,7 @@ use arrow_schema::{DataType, SchemaRef};
 
 use super::block::Block;
 use super::find::View;
-use super::fold::{Folded, collect, fold_side, take_all};
+use super::fold::{Folded, collect_by, fold_side, take_all};
 use super::layout::{Layout, Side};
 use super::order::order;
 use super::picked::too_many;
@@ -83,13 +83,6 @@ impl Trace {
     /// The row in the step, of a place that is not deleted.
     pub(super) fn row(&self, i: usize) -> usize {
         self.rows[i] as usize
-    }
-
-    /// Bytes held on the heap.
-    #[must_use]
-    pub fn memory_size(&self) -> usize {
-        let old = self.old.as_ref().map_or(0, Array::get_array_memory_size);
-        old + self.rows.capacity() * size_of::<u32>()
     }
 }
 
@@ -191,8 +184,11 @@ fn left_step(
     }
     let places = (0..u32::try_from(entries.len()).map_err(too_many)?).collect();
     let order = order(places, |place| entries[place as usize].0);
+    let keys = collect_by(workers, entries.len(), |at| {
+        let (foreign, i, _) = entries[order[at] as usize];
+        [foreign, folded.keys.value(i)]
+    })?;
     let entries = || order.iter().map(|place| entries[*place as usize]);
-    let keys = collect(entries().map(|(fk, i, _)| [fk, folded.keys.value(i)]))?;
     let deleted: Vec<bool> = entries().map(|(_, _, deleted)| deleted).collect();
     let rows = entries().map(|(_, i, deleted)| (!deleted).then(|| folded.rows[i]));
     let columns = take_all(&folded.columns, &rows.collect(), workers)?;

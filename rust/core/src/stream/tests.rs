@@ -1,12 +1,13 @@
 //! The oracle: concatenate, sort stably. And what is pulled, and when.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int8Type, Int64Type};
 use arrow_array::{ArrayRef, DictionaryArray, Int64Array, RecordBatchIterator, StringArray};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{ArrowError, DataType, Field, Schema};
 use proptest::prelude::*;
 
 use super::*;

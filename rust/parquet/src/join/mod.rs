@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
-use plait_core::join::{self, Call, Changes, Joiner, Layout, Side, Table, View};
+use plait_core::join::{self, Call, Changes, Joiner, Layout, Side, Table, Trace, View};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -283,16 +283,16 @@ impl Join {
         context.check_cancelled()?;
         let after =
             After { options: &self.options, layout: &layout, step: number, counts: &counts };
-        self.state.add(next, step, &after, context)?;
+        self.state.add(next, &step, &after, context)?;
         self.step = Some(number);
         self.counts = counts;
-        Ok(self.changes(layout))
+        Ok(self.changes(layout, Some(step.trace)))
     }
 
     /// The changes of a step that was applied: of the last one only.
     fn again(&self, number: u64) -> Result<Reader> {
         if self.step == Some(number) {
-            return Ok(self.changes(self.layout()?));
+            return Ok(self.changes(self.layout()?, None));
         }
         let last = self.step.unwrap_or_default();
         Err(Error::new(Kind::InvalidArgument, "the step was applied before the last one")
@@ -300,12 +300,12 @@ impl Join {
             .with_hint("only the changes of the last step can be made again"))
     }
 
-    fn changes(&self, layout: Arc<Layout>) -> Reader {
+    fn changes(&self, layout: Arc<Layout>, trace: Option<Trace>) -> Reader {
         let (base, last) = (self.state.base().clone(), self.state.last().clone());
         let changes = Changes::new(layout, base, last, self.options.batch_rows);
         let changes = changes.with_workers(Arc::new(self.threads()));
-        let changes = Box::new(match self.state.trace() {
-            Some(trace) => changes.with_trace(Arc::clone(trace)),
+        let changes = Box::new(match trace {
+            Some(trace) => changes.with_trace(trace),
             None => changes,
         });
         match &self.joiner {

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_schema::SchemaRef;
-use plait_core::join::{self, Block, Layout, MemoryRun, Side, StateRun, Step, Tables, Trace, View};
+use plait_core::join::{self, Block, Layout, MemoryRun, Side, StateRun, Step, Tables, View};
 use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
@@ -47,8 +47,6 @@ type FileTables = [Vec<Arc<FileRun>>; 3];
 pub(super) struct State {
     base: Tables,
     last: Tables,
-    /// What the last step looked up, if this process made it.
-    trace: Option<Arc<Trace>>,
     memory_limit: u64,
     threads: Beside,
     disk: Option<Disk>,
@@ -91,8 +89,8 @@ impl State {
             }
         };
         let threads = Beside::new(options.threads);
-        let (base, last, trace) = Default::default();
-        Ok(Self { base, last, trace, memory_limit, threads, disk })
+        let (base, last) = Default::default();
+        Ok(Self { base, last, memory_limit, threads, disk })
     }
 
     /// What the folder held when it was opened.
@@ -122,10 +120,6 @@ impl State {
         &self.last
     }
 
-    pub(super) fn trace(&self) -> Option<&Arc<Trace>> {
-        self.trace.as_ref()
-    }
-
     /// The tables with the last step.
     pub(super) fn all(&self) -> Tables {
         let with = |base: &View, last: &View| {
@@ -141,8 +135,7 @@ impl State {
     /// Bytes held on the heap.
     pub(super) fn memory_size(&self) -> usize {
         let cache = self.disk.as_ref().map_or(0, |disk| disk.folder.cache.bytes());
-        let trace = self.trace.as_ref().map_or(0, |trace| trace.memory_size());
-        bytes_of(&self.base) + bytes_of(&self.last) + trace + cache
+        bytes_of(&self.base) + bytes_of(&self.last) + cache
     }
 
     /// Blocks that were in the cache, and those that were not.
@@ -224,7 +217,7 @@ impl State {
     pub(super) fn add(
         &mut self,
         next: Next,
-        step: Step,
+        step: &Step,
         after: &After<'_>,
         context: &Context,
     ) -> Result<()> {
@@ -234,10 +227,9 @@ impl State {
             place: run(step.place.clone()),
             right: run(step.right.clone()),
         };
-        let trace = Arc::new(step.trace);
-        self.check_memory(&next.base, &last, &trace)?;
+        self.check_memory(&next.base, &last)?;
         let Some(disk) = &mut self.disk else {
-            (self.base, self.last, self.trace) = (next.base, last, Some(trace));
+            (self.base, self.last) = (next.base, last);
             return Ok(());
         };
         let number = disk.number + 1;
@@ -252,7 +244,7 @@ impl State {
             return Err(disk.refused(refused, &[&next.files, &files]));
         }
         disk.replace(next.files, files);
-        (self.base, self.last, self.trace) = (next.base, last, Some(trace));
+        (self.base, self.last) = (next.base, last);
         Ok(())
     }
 
@@ -320,8 +312,8 @@ impl State {
         folder::copy_to(location, &manifest, &runs, context)
     }
 
-    fn check_memory(&self, base: &Tables, last: &Tables, trace: &Trace) -> Result<()> {
-        let bytes = (bytes_of(base) + bytes_of(last) + trace.memory_size()) as u64;
+    fn check_memory(&self, base: &Tables, last: &Tables) -> Result<()> {
+        let bytes = (bytes_of(base) + bytes_of(last)) as u64;
         let cache = if self.disk.is_some() { self.memory_limit / CACHE_SHARE } else { 0 };
         let limit = self.memory_limit - cache;
         if bytes <= limit {
