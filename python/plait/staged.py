@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
 from plait import _native
 from plait.join import Columns, _choice, _names
@@ -19,35 +19,8 @@ if TYPE_CHECKING:
 
     Batches = ArrowStream | ArrowBatch | Iterable[ArrowBatch]
 
-Native = TypeVar("Native", _native.StagedLeft, _native.StagedRight)
 
-
-class _Side(Generic[Native]):
-    """What both sides are made of."""
-
-    _sort: type[Native]
-
-    def __init__(
-        self,
-        *,
-        left_key: Columns,
-        foreign_key: Columns,
-        right_key: Columns,
-        left_schema: object,
-        right_schema: object,
-        how: Literal["inner", "left"] = "inner",
-    ) -> None:
-        """Makes the side."""
-        options = {
-            "left_key": _names(left_key, "left_key"),
-            "foreign_key": _names(foreign_key, "foreign_key"),
-            "right_key": _names(right_key, "right_key"),
-            "how": _choice(how, "how"),
-        }
-        self._side = self._sort(json.dumps(options), left_schema, right_schema)
-
-
-class StagedLeft(_Side[_native.StagedLeft]):
+class StagedLeft:
     """The left side of a foreign-key join: it subscribes to right rows and resolves the answers.
 
     Messages are record batches, which may wait, be cut into pieces and overtake each other. Once
@@ -79,7 +52,19 @@ class StagedLeft(_Side[_native.StagedLeft]):
         [{'_op': 'insert', 'order': 1, 'customer': 7, 'name': 'Ada'}]
     """
 
-    _sort = _native.StagedLeft
+    def __init__(
+        self,
+        *,
+        left_key: Columns,
+        foreign_key: Columns,
+        right_key: Columns,
+        left_schema: object,
+        right_schema: object,
+        how: Literal["inner", "left"] = "inner",
+    ) -> None:
+        """Makes the side."""
+        options = _options(left_key, foreign_key, right_key, how)
+        self._side = _native.StagedLeft(options, left_schema, right_schema)
 
     def send(self, changes: Batches) -> _native.Batch:
         """Takes changes of the left table, and gives subscriptions for the right side.
@@ -96,7 +81,7 @@ class StagedLeft(_Side[_native.StagedLeft]):
         return self._side.resolve(responses)
 
 
-class StagedRight(_Side[_native.StagedRight]):
+class StagedRight:
     """The right side of a foreign-key join: it answers subscriptions and tells of changes.
 
     Args:
@@ -108,7 +93,19 @@ class StagedRight(_Side[_native.StagedRight]):
         how: See there.
     """
 
-    _sort = _native.StagedRight
+    def __init__(
+        self,
+        *,
+        left_key: Columns,
+        foreign_key: Columns,
+        right_key: Columns,
+        left_schema: object,
+        right_schema: object,
+        how: Literal["inner", "left"] = "inner",
+    ) -> None:
+        """Makes the side."""
+        options = _options(left_key, foreign_key, right_key, how)
+        self._side = _native.StagedRight(options, left_schema, right_schema)
 
     def receive(self, subscriptions: Batches) -> _native.Batch:
         """Takes subscriptions of the left side, and gives the responses that they ask for."""
@@ -117,3 +114,14 @@ class StagedRight(_Side[_native.StagedRight]):
     def apply(self, changes: Batches) -> _native.Batch:
         """Takes changes of the right table, and gives a response for each subscriber."""
         return self._side.apply(changes)
+
+
+def _options(left_key: Columns, foreign_key: Columns, right_key: Columns, how: str) -> str:
+    return json.dumps(
+        {
+            "left_key": _names(left_key, "left_key"),
+            "foreign_key": _names(foreign_key, "foreign_key"),
+            "right_key": _names(right_key, "right_key"),
+            "how": _choice(how, "how"),
+        }
+    )
