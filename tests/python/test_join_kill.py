@@ -63,4 +63,4 @@ def test_a_join_killed_at_any_write_goes_on_and_delivers_every_change_once(tmp_p
         at += STRIDE
     writes = int(count.read_text())
     assert writes > 150 and killed == -(-writes // STRIDE)
-    assert len(resumed) > driver.STEPS // 2
+    assert len(resumed) >= driver.STEPS // 2
