@@ -57,7 +57,7 @@ def check(folder: Path, stride: int) -> None:
             try:
                 told = apply(join, FAULTY)
                 writes = library.plait_calls()
-            except plait.PlaitError as e:
+            except plait.StorageError as e:
                 assert "No space left" in str(e), (at, e)
                 told = None
                 failed += 1

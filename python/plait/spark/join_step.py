@@ -36,6 +36,7 @@ from plait.join import ForeignKeyJoin
 from plait.spark.join_state import STATE, _sync
 from plait.spark.types import edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit as _memory_limit
+from plait.spark.worker import threads
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -97,6 +98,7 @@ class Joined:
             right_schema=_numbered(self.right, has_seq=self.has_seq[1]),
             state=state,
             memory_limit=_memory_limit(self.memory_limit),
+            threads=threads(),
         )
 
     def places(self, state: Path | None) -> ForeignKeyJoin:
@@ -116,6 +118,7 @@ class Joined:
             right_schema=pa.schema(foreign),
             state=state,
             memory_limit=_memory_limit(self.memory_limit),
+            threads=threads(),
         )
 
     @property

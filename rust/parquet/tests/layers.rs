@@ -29,7 +29,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("files", "context leaf schema source store"),
     ("properties", "leaf options page schema source"),
     ("chunk", "context leaf options page properties schema source"),
-    ("block", "context leaf page schema source"),
+    ("block", "context leaf page schema source store"),
     ("ranks", "block context leaf page properties schema source"),
     ("keys", "block context leaf page ranks schema source"),
     ("order", "keys leaf schema source"),

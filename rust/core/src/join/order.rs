@@ -48,7 +48,6 @@ pub(super) fn order_numbers(places: Vec<u32>, key: impl Fn(u32) -> u128) -> Vec<
     let Some(first) = places.first().map(|place| key(*place)) else { return places };
     let differs = places.iter().fold(0, |any, place| any | (key(*place) ^ first));
     let common = differs.leading_zeros().min(64);
-    #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
     let head = |place: u32| (key(place) << common >> 64) as u64;
     let is_whole = common + differs.trailing_zeros() >= 64;
     let entries = places.into_iter().map(|place| (head(place), place)).collect();

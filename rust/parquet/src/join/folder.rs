@@ -361,7 +361,7 @@ fn write_blocks(target: &Target, name: &str, blocks: &[Block]) -> Result<()> {
     for block in blocks {
         writer.write(block.batch()).map_err(failed)?;
     }
-    let mut temp = writer.into_inner().map_err(failed)?;
+    let mut temp = writer.into_inner().map_err(|e| unended(target, name, e))?;
     temp.flush().map_err(|e| unwritten(target, name, e))?;
     temp.sync()?;
     temp.publish(target, name).map(drop)
@@ -391,7 +391,7 @@ pub fn write_batches(reader: super::Reader, location: &str, context: &Context) -
         rows += batch.num_rows() as u64;
         writer.write(&batch).map_err(failed)?;
     }
-    let mut temp = writer.into_inner().map_err(failed)?;
+    let mut temp = writer.into_inner().map_err(|e| unended(&target, &name, e))?;
     temp.flush().map_err(|e| unwritten(&target, &name, e))?;
     temp.sync()?;
     temp.publish(&target, &name).map(drop)?;
@@ -414,7 +414,20 @@ fn refused(target: &Target, name: &str, error: parquet::errors::ParquetError) ->
     }
 }
 
-fn unwritten(target: &Target, name: &str, error: std::io::Error) -> Error {
+/// Our error for one at the end: of types nothing can be wrong any more, and what a buffer failed
+/// with when it was emptied is told as text.
+fn unended(target: &Target, name: &str, error: parquet::errors::ParquetError) -> Error {
+    match error {
+        e @ parquet::errors::ParquetError::External(_) => refused(target, name, e),
+        e => unwritten(target, name, e),
+    }
+}
+
+fn unwritten(
+    target: &Target,
+    name: &str,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> Error {
     Error::new(Kind::Storage, "cannot write the state of the join")
         .with_path(target.location(name))
         .with_hint("the step does not count; free some space or make the folder writable, and give it again")
