@@ -19,6 +19,8 @@ from plait.spark import folder
 from plait.spark.objects import Objects, settings_of
 from plait.spark.source import MergingReader, PushingReader, Query
 
+from .stops import Steps, Stop
+
 pytestmark = pytest.mark.local  # objects of its own
 
 
@@ -142,38 +144,23 @@ def visible(url, settings):
     return sorted(row["k"] for part in rows(reader(url, settings, sort_by="k")) for row in part)
 
 
-class Stop(BaseException):
-    """The driver dies."""
-
-
 @pytest.mark.parametrize("step", range(1, 11))
 def test_a_batch_counts_once_wherever_its_commit_stops(step, bucket, monkeypatch):
     url, settings, _ = bucket
     place = Objects(url, settings)
     first = [run(place, "first-0", [1, 2]), run(place, "first-1", [3])]
-    count = 0
-
-    def stopping(real):
-        def call(*arguments, **named):
-            nonlocal count
-            count += 1
-            if count == step:
-                raise Stop
-            return real(*arguments, **named)
-
-        return call
-
+    steps = Steps(step)
     for name in ("touch", "put", "get", "exists", "remove", "replace"):
-        monkeypatch.setattr(Objects, name, stopping(getattr(Objects, name)))
+        monkeypatch.setattr(Objects, name, steps.counted(getattr(Objects, name)))
     for name in ("newest", "_call"):
-        monkeypatch.setattr(folder, name, stopping(getattr(folder, name)))
+        monkeypatch.setattr(folder, name, steps.counted(getattr(folder, name)))
     stopped = False
     try:
         folder.publish_batch(url, "query", 0, first, settings)
     except Stop:
         stopped = True
     monkeypatch.undo()
-    assert stopped == (step <= count)
+    assert stopped == (step <= steps.count)
     counted = folder.counting(url, settings)
     assert sorted(counted) in ([], sorted(first))
     again = [run(place, "second-0", [1, 2, 3])]

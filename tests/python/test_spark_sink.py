@@ -19,6 +19,8 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 from plait.spark import folder, sink
 
+from .stops import Steps, Stop
+
 pytestmark = pytest.mark.local
 
 SCHEMA = StructType().add("name", StringType()).add("ts", LongType())
@@ -49,28 +51,13 @@ def visible(root):
 # ---- commits
 
 
-class Stop(BaseException):
-    """The driver dies."""
-
-
 @pytest.mark.parametrize("step", range(1, 8))
 def test_a_batch_counts_once_wherever_its_commit_stops(step, tmp_path, monkeypatch):
     """Stops the n-th step of a commit, then commits again, with files of a second attempt."""
     first = [put(tmp_path, "first-0", [1, 2]), put(tmp_path, "first-1", [3])]
-    count = 0
-
-    def stopping(real):
-        def call(*arguments, **named):
-            nonlocal count
-            count += 1
-            if count == step:
-                raise Stop
-            return real(*arguments, **named)
-
-        return call
-
+    steps = Steps(step)
     for name in ("_touch", "_put", "_draft", "newest", "_call", "_replace"):
-        monkeypatch.setattr(folder, name, stopping(getattr(folder, name)))
+        monkeypatch.setattr(folder, name, steps.counted(getattr(folder, name)))
     stopped = False
     try:
         folder.publish_batch(str(tmp_path), "query", 0, first)
@@ -78,7 +65,7 @@ def test_a_batch_counts_once_wherever_its_commit_stops(step, tmp_path, monkeypat
         stopped = True
     monkeypatch.undo()
     assert visible(tmp_path) in ([], [1, 2, 3])
-    assert stopped == (step <= count)
+    assert stopped == (step <= steps.count)
     again = [put(tmp_path, "second-0", [1, 2, 3])]
     unused = folder.publish_batch(str(tmp_path), "query", 0, again)
     assert visible(tmp_path) == [1, 2, 3]

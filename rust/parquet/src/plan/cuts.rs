@@ -236,7 +236,7 @@ impl Search<'_> {
         let gaps: Vec<Count> = self.lanes.iter().map(|lane| lane.below(key, or_equal)).collect();
         let widest = gaps.iter().map(|(least, most)| most - least).max().unwrap_or(0);
         let all: u64 = gaps.iter().map(|(least, most)| most - least).sum();
-        let few = READ_ROWS / 2 / self.lanes.len() as u64;
+        let few = READ_ROWS / 2 / self.lanes.len().max(1) as u64;
         for (lane, (least, most)) in self.lanes.iter_mut().zip(gaps) {
             if least == most {
                 continue;
