@@ -30,6 +30,7 @@ from plait import spark as ps
 warnings.filterwarnings("ignore", category=FutureWarning)
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 LIMIT = 64_000_000
+EXECUTORS = 2
 
 
 def start():
@@ -52,7 +53,9 @@ def start():
         "spark.excludeOnFailure.enabled": "true",
         "spark.excludeOnFailure.timeout": "1s",
     }
-    builder = SparkSession.builder.master("local-cluster[2,1,1024]").appName("plait cluster")
+    builder = SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]").appName(
+        "plait cluster"
+    )
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -236,15 +239,14 @@ def beside(spark, root: Path) -> dict:
 def full(spark, root: Path) -> dict:
     """The storage of one executor takes no more than 4 kB a file."""
     limited: list[int] = []
-    for number in range(10):
-        # An executor that came in place of a killed one has no Python before its first task.
+    for number in range(20):
+        # An executor that came in place of a killed one has no Python before its first task, and
+        # where only one executor is left there is nobody to pass tasks on to.
         compact(spark, shutil.copytree(root / "sources", root / f"warm {number}"))
-        for victim in executors():
-            parents = {
-                pid: (alive_parent(pid), alive_parent(alive_parent(pid))) for pid in pythons()
-            }
-            limited = limited or [pid for pid, above in parents.items() if victim in above]
-        if limited:
+        parents = {pid: (alive_parent(pid), alive_parent(alive_parent(pid))) for pid in pythons()}
+        found = [[p for p, above in parents.items() if victim in above] for victim in executors()]
+        if len(found) == EXECUTORS and all(found):
+            limited = found[0]
             break
     for pid in limited:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
