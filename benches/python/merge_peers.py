@@ -68,6 +68,8 @@ def run_apart(job: dict, wait_s: float, timeout_s: float) -> dict:
     tools.remove(job["out"])
     shutil.rmtree(job["scratch"], ignore_errors=True)
     os.makedirs(job["scratch"])
+    # What the tool before left to the system to write would be written on the time of this one.
+    os.sync()
     wait_until_quiet(wait_s)
     before, started = busy_s(), time.perf_counter()
     own = resource.getrusage(resource.RUSAGE_CHILDREN)

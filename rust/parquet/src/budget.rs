@@ -33,7 +33,7 @@ pub struct Budget {
     /// Bytes that one leaf of one source reads at once.
     pub read_ahead_bytes: usize,
     /// Bytes of chunks of a batch that wait in memory; the others wait on disk, unless all buffers
-    /// together stay below half of `enough_bytes`.
+    /// together stay below three quarters of `enough_bytes`.
     pub waiting_bytes: usize,
     /// A leaf starts beside another as long as all buffers together stay below this.
     pub enough_bytes: usize,

@@ -170,7 +170,7 @@ impl<'a> Ordering<'a> {
             waiting: Arc::new(Waiting::new(
                 &self.prepared.target().scratch(),
                 self.prepared.budget.waiting_bytes,
-                self.prepared.budget.enough_bytes / 2,
+                self.prepared.budget.enough_bytes / 4 * 3,
                 self.context,
             )),
             rows: 0,
