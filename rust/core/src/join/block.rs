@@ -11,21 +11,30 @@
 //! since blocks come from files, too.
 //!
 //! # Cost
-//! `seek` from a row near the result: the logarithm of the distance; of most keys it compares 16 bytes,
-//! those behind what all keys of the block have in front.
+//! `seek` from a row near the result: the logarithm of the distance among marks, one a 16 rows, then the
+//! keys between two marks, which lie together. Of most keys it compares 16 bytes, those behind what all
+//! keys of the block have in front.
 //!
 //! # Not here
 //! Many blocks (`find`, `range`).
 
 use std::cmp::Ordering;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, RecordBatch};
+use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::order::wide_head;
 use crate::{Error, Kind, Result};
+
+/// Bytes of a key that are compared as one number.
+const HEAD_BYTES: usize = 16;
+/// Every so many rows have a mark: one byte a row, and few enough to stay in the processor's cache, while
+/// keys of a large table do not.
+const MARK_ROWS: usize = 16;
 
 /// Column of encoded keys.
 pub const KEY: &str = "_key";
@@ -61,9 +70,24 @@ pub struct Block {
     deleted: BooleanArray,
     /// Whether any row deletes.
     has_deleted: bool,
-    /// Bytes that all keys have in front, of sorted ones.
+    /// Bytes that all keys have in front, of sorted ones; and the first of them.
     common: usize,
+    front: u128,
+    /// Length of the keys, where all have one.
+    width: Option<Width>,
+    /// The tail of every [`MARK_ROWS`]-th row.
+    marks: Arc<[u128]>,
     batch: RecordBatch,
+}
+
+/// Keys of one length follow each other.
+#[derive(Clone, Copy, Debug)]
+struct Width {
+    /// Where the first one is.
+    start: usize,
+    bytes: usize,
+    /// The bits of a tail.
+    tail: u128,
 }
 
 impl Block {
@@ -116,7 +140,12 @@ impl Block {
                 both.take_while(|(a, b)| a == b).count()
             }
         };
-        Self { keys, deleted, has_deleted, common, batch }
+        let front = if common == 0 { 0 } else { wide_head(&keys.value(0)[..common]) };
+        let width = Width::of(keys.value_offsets(), common);
+        let marks = Arc::default();
+        let made = Self { keys, deleted, has_deleted, common, front, width, marks, batch };
+        let marks = (0..made.len()).step_by(MARK_ROWS).map(|row| made.tail(row)).collect();
+        Self { marks, ..made }
     }
 
     /// Number of rows.
@@ -144,7 +173,20 @@ impl Block {
     #[inline]
     #[must_use]
     pub fn key(&self, row: usize) -> &[u8] {
-        self.keys.value(row)
+        let (start, end) = self.span(row);
+        &self.keys.value_data()[start..end]
+    }
+
+    /// Where the key of a row is among the bytes of all.
+    #[inline]
+    fn span(&self, row: usize) -> (usize, usize) {
+        if let Some(width) = self.width {
+            assert!(row < self.len(), "a block has no such row");
+            let start = width.start + row * width.bytes;
+            return (start, start + width.bytes);
+        }
+        let offsets = self.keys.value_offsets();
+        (offsets[row].as_usize(), offsets[row + 1].as_usize())
     }
 
     /// Whether a row deletes its key.
@@ -171,49 +213,193 @@ impl Block {
     /// The first row from `from` on whose key is at least `key`.
     #[must_use]
     pub fn seek(&self, from: usize, key: &[u8]) -> usize {
+        self.find(from, key).0
+    }
+
+    /// The same, and whether its key is `key`.
+    pub(super) fn find(&self, from: usize, key: &[u8]) -> (usize, bool) {
         let len = self.len();
-        let Some((front, tail)) = key.split_at_checked(self.common) else {
-            // Shorter than what all keys have in front.
-            return if from < len && self.key(from) < key { len } else { from };
-        };
-        if from < len && !self.key(from).starts_with(front) {
-            return if self.key(from) < key { len } else { from };
+        if from >= len {
+            return (from, false);
         }
-        let wanted = wide_head(tail);
-        let is_less = |row: usize| match self.tail(row).cmp(&wanted) {
-            Ordering::Equal => self.key(row) < key,
-            other => other == Ordering::Less,
+        if !self.has_front(key) {
+            // All keys are on one side of it.
+            return (if self.key(from) < key { len } else { from }, false);
+        }
+        let wanted = wide_head(&key[self.common..]);
+        let is_short = key.len() - self.common <= HEAD_BYTES;
+        let compare = |row: usize| match self.tail(row).cmp(&wanted) {
+            Ordering::Equal => {
+                let (start, end) = self.span(row);
+                match is_short && end - start == key.len() {
+                    true => Ordering::Equal,
+                    false => self.key(row).cmp(key),
+                }
+            }
+            other => other,
         };
+        let (mut low, mut high) = self.between_marks(from, wanted);
+        if high - low <= 2 * MARK_ROWS {
+            // Without a branch, so that the processor fetches all of them, and what is looked for next.
+            let less = (low..high).map(|row| usize::from(self.tail(row) < wanted));
+            low += less.sum::<usize>();
+            high = low + (low..high).take_while(|row| self.tail(*row) == wanted).count();
+        }
+        while low < high {
+            let middle = low.midpoint(high);
+            match compare(middle) {
+                Ordering::Equal => return (middle, true),
+                Ordering::Greater => high = middle,
+                Ordering::Less => low = middle + 1,
+            }
+        }
+        (low, false)
+    }
+
+    /// Rows from `from` on: before the first all tails are below `wanted`, from the second on above it.
+    fn between_marks(&self, from: usize, wanted: u128) -> (usize, usize) {
+        let (first, end) = (from / MARK_ROWS + 1, self.marks.len());
         // Probes come in order, so what is looked for is near: double the step, then halve it.
-        let (mut low, mut step) = (from, 1);
-        let mut high = from;
-        while high < len && is_less(high) {
+        let (mut low, mut high, mut step) = (first, first, 1);
+        while high < end && self.marks[high] < wanted {
             low = high + 1;
             high += step;
             step *= 2;
         }
-        high = high.min(len);
-        while low < high {
-            let middle = low.midpoint(high);
-            if is_less(middle) {
-                low = middle + 1;
-            } else {
-                high = middle;
+        high = high.min(end);
+        low += self.marks[low.min(high)..high].partition_point(|mark| *mark < wanted);
+        let from = if low > first { (low - 1) * MARK_ROWS + 1 } else { from };
+        let equal = match self.marks.get(low) {
+            Some(mark) if *mark == wanted => {
+                self.marks[low..].partition_point(|mark| *mark == wanted)
             }
+            _ => 0,
+        };
+        (from, self.len().min((low + equal) * MARK_ROWS).max(from))
+    }
+
+    /// Whether the key of a row begins with `prefix`.
+    #[inline]
+    pub(super) fn begins_with(&self, row: usize, prefix: &[u8]) -> bool {
+        prefix.is_empty() || self.count_of(row..row + 1, prefix) > 0
+    }
+
+    /// How many of `rows`, from the first on, have keys that begin with `prefix`.
+    pub(super) fn count_of(&self, rows: Range<usize>, prefix: &[u8]) -> usize {
+        let len = prefix.len().wrapping_sub(self.common);
+        if len == 0 || len > HEAD_BYTES || !self.has_front(prefix) {
+            return rows.take_while(|row| self.key(*row).starts_with(prefix)).count();
         }
-        low
+        let wanted = wide_head(&prefix[self.common..]);
+        let has_prefix = |row: &usize| {
+            let (start, end) = self.span(*row);
+            self.tail(*row) & first(len) == wanted && end - start >= prefix.len()
+        };
+        rows.take_while(has_prefix).count()
+    }
+
+    /// Whether `key` has in front what all keys have.
+    #[inline]
+    fn has_front(&self, key: &[u8]) -> bool {
+        let Some(front) = key.get(..self.common) else { return false };
+        wide_head(front) == self.front && (self.common <= HEAD_BYTES || self.key(0).starts_with(front))
     }
 
     /// The first 16 bytes of a key behind what all have in front, zeros on the right if there are fewer.
     #[inline]
     fn tail(&self, row: usize) -> u128 {
-        let key = self.keys.value(row);
-        wide_head(key.get(self.common..).unwrap_or_default())
+        let (start, end) = self.span(row);
+        let (start, data) = (start + self.common, self.keys.value_data());
+        let bits = match self.width {
+            Some(width) => width.tail,
+            None => first(end.saturating_sub(start)),
+        };
+        // Bytes of the next keys are read, too, and cut off: a load and a mask, whatever the length.
+        match data.get(start..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => u128::from_be_bytes(*bytes) & bits,
+            None => wide_head(data.get(start..end).unwrap_or_default()),
+        }
     }
 
     /// Bytes held on the heap.
     #[must_use]
     pub fn memory_size(&self) -> usize {
-        self.batch.get_array_memory_size()
+        self.batch.get_array_memory_size() + size_of_val(&*self.marks)
+    }
+}
+
+impl Width {
+    fn of(offsets: &[i32], common: usize) -> Option<Self> {
+        let [start, end, ..] = offsets else { return None };
+        let same = |pair: &[i32; 2]| pair[1] - pair[0] == end - start;
+        let bytes = (end - start).as_usize();
+        let tail = first(bytes - common);
+        let is_same = offsets.array_windows().all(same);
+        is_same.then_some(Self { start: start.as_usize(), bytes, tail })
+    }
+}
+
+/// The bits of so many bytes, from the highest on.
+#[inline]
+fn first(bytes: usize) -> u128 {
+    match bytes {
+        0 => 0,
+        1..HEAD_BYTES => u128::MAX << (8 * (HEAD_BYTES - bytes)),
+        _ => u128::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn block_of(keys: &[Vec<u8>]) -> Block {
+        let arrays: Vec<ArrayRef> = vec![
+            Arc::new(BinaryArray::from_iter_values(keys)),
+            Arc::new(BooleanArray::from(vec![false; keys.len()])),
+        ];
+        Block::try_new(RecordBatch::try_new(schema_of(false, false, &[]), arrays).unwrap()).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn keys_and_prefixes_are_found_where_a_scan_finds_them(
+            front in prop::collection::vec(0_u8..2, 0..20),
+            tails in prop::collection::btree_set(prop::collection::vec(0_u8..3, 0..21), 1..200),
+            width in prop::option::of(3_usize..21),
+            probe in prop::collection::vec(0_u8..3, 0..24),
+            has_front in any::<bool>(),
+            from in 0_usize..240,
+        ) {
+            // Of one length, too, for these are read otherwise.
+            let sized = |mut tail: Vec<u8>| {
+                tail.resize(width.unwrap_or(tail.len()), 1);
+                tail
+            };
+            let tails: BTreeSet<Vec<u8>> = tails.into_iter().map(sized).collect();
+            let probe = sized(probe);
+            let keys: BTreeSet<Vec<u8>> =
+                tails.iter().map(|tail| [&front[..], tail].concat()).collect();
+            let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+            let block = block_of(&keys);
+            let probe = if has_front { [&front[..], &probe].concat() } else { probe };
+            let wanted = (from..keys.len()).find(|row| keys[*row] >= probe);
+            let wanted = wanted.unwrap_or(from.max(keys.len()));
+            let is_there = keys.get(wanted) == Some(&probe);
+            prop_assert_eq!(block.find(from, &probe), (wanted, is_there));
+            // Every prefix of the first of some rows.
+            let from = from.min(keys.len() - 1);
+            for len in 0..=keys[from].len() {
+                let prefix = &keys[from][..len];
+                let count = keys[from..].iter().take_while(|key| key.starts_with(prefix)).count();
+                prop_assert_eq!(block.count_of(from..keys.len(), prefix), count);
+                prop_assert_eq!(block.begins_with(0, prefix), keys[0].starts_with(prefix));
+            }
+            prop_assert_eq!(block.begins_with(from, &probe), keys[from].starts_with(&probe));
+        }
     }
 }

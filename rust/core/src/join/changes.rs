@@ -213,11 +213,14 @@ impl Changes {
             let after = self.after().right.find_any(new)?.live();
             return Ok((self.before.right.find_any(old)?.live(), after));
         }
-        // Most are the same, and found once.
-        let both: Vec<Option<&[u8]>> = old.iter().chain(new).copied().collect();
+        // Those that are the same are found once.
+        let differ = (0..old.len()).map(|i| old[i].filter(|key| new[i] != Some(*key)));
+        let both: Vec<Option<&[u8]>> = new.iter().copied().chain(differ).collect();
         let found = self.before.right.find_any(&both)?.live();
-        let of = |rows: Range<usize>| found.at(rows.map(Some));
-        Ok((of(0..old.len()), of(old.len()..both.len())))
+        let count = new.len();
+        let place = |i: usize| if both[count + i].is_some() { count + i } else { i };
+        let before = |i: usize| old[i].map(|_| place(i));
+        Ok((found.at((0..count).map(before)), found.at((0..count).map(Some))))
     }
 
     /// The right table after the step.

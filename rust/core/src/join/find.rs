@@ -215,8 +215,9 @@ fn find_in(
         let rows = run.block(block)?;
         let (mut row, mut hits) = (0, Vec::new());
         for place in wanted {
-            row = rows.seek(row, probes[place]);
-            match row < rows.len() && rows.key(row) == probes[place] {
+            let is_there;
+            (row, is_there) = rows.find(row, probes[place]);
+            match is_there {
                 true => hits.push((place, row)),
                 false => kept.push(place),
             }

@@ -346,6 +346,10 @@ pub(super) fn collect<'a>(
         data.extend_from_slice(b);
         offsets.push(i32::try_from(data.len()).map_err(too_many)?);
     }
+    if data.capacity() - data.len() > data.len() / 16 {
+        // Some of these stay.
+        data.shrink_to_fit();
+    }
     binary(offsets, data)
 }
 

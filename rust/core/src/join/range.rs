@@ -190,9 +190,9 @@ impl Cursor {
     /// Looks at the key it is at.
     fn look(&mut self, prefix: &[u8]) {
         if self.head.is_none() {
-            let is_there = self.block.as_ref().is_some_and(|block| self.row < block.len());
-            let key = self.key();
-            self.head = Some((is_there && key.starts_with(prefix)).then(|| wide_head(key)));
+            let block = self.block.as_ref().filter(|block| self.row < block.len());
+            let block = block.filter(|block| block.begins_with(self.row, prefix));
+            self.head = Some(block.map(|block| wide_head(block.key(self.row))));
         }
     }
 
@@ -218,10 +218,9 @@ impl Cursor {
     fn rows(&self, prefix: &[u8], end: Option<&[u8]>) -> usize {
         let Some(block) = &self.block else { return 0 };
         let to = end.map_or(block.len(), |end| block.seek(self.row + 1, end));
-        let has_prefix = |row: &usize| block.key(*row).starts_with(prefix);
         match prefix.is_empty() {
             true => to - self.row,
-            false => 1 + (self.row + 1..to).take_while(has_prefix).count(),
+            false => 1 + block.count_of(self.row + 1..to, prefix),
         }
     }
 

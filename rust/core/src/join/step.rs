@@ -23,11 +23,12 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch};
+use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, SchemaRef};
 
 use super::block::Block;
 use super::find::View;
-use super::fold::{Folded, collect_by, fold_side, take_all};
+use super::fold::{Folded, collect, collect_by, fold_side, take_all};
 use super::layout::{Layout, Side};
 use super::order::order;
 use super::picked::too_many;
@@ -203,7 +204,12 @@ fn left_step(
     let before: BinaryArray = (0..folded.len()).map(|i| old.get(i)).collect();
     let trace = Trace { old: Some(before), rows };
 
-    let foreign: BinaryArray = (0..folded.len()).map(&new).collect();
+    // As large as it must be, for it stays.
+    let foreign = collect((0..folded.len()).map(|i| [new(i).unwrap_or_default(), &[]]))?;
+    let (offsets, data, _) = foreign.into_parts();
+    let is_there = NullBuffer::from_iter((0..folded.len()).map(|i| new(i).is_some()));
+    let is_there = (is_there.null_count() > 0).then_some(is_there);
+    let foreign = BinaryArray::try_new(offsets, data, is_there).map_err(Error::from_arrow)?;
     let mut columns: Vec<ArrayRef> = sequence_column(&folded).into_iter().collect();
     columns.push(Arc::new(foreign));
     let (keys, deleted) = (folded.keys.clone(), folded.deleted_array());

@@ -142,13 +142,24 @@ impl KeyBytes {
 /// use plait_core::key::pack;
 /// assert_eq!(pack(&[0x01, 0x80]), 0x0180 << 112);
 /// ```
+#[inline]
 #[must_use]
 pub fn pack(bytes: &[u8]) -> u128 {
-    let mut padded = [0; PACKED_BYTES_MAX];
-    for (to, from) in padded.iter_mut().zip(bytes) {
-        *to = *from;
+    if let Some(whole) = bytes.first_chunk() {
+        return u128::from_be_bytes(*whole);
     }
-    u128::from_be_bytes(padded)
+    // Two numbers that overlap have all bytes between them, without a loop.
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let (first, last) = (u64::from_be_bytes(*first), u64::from_be_bytes(*last));
+        return u128::from(first) << 64 | (u128::from(last) << (8 * (16 - bytes.len()))) % (1 << 64);
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
+        let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
+        let rest = (u64::from(last) << (8 * (8 - bytes.len()))) % (1 << 32);
+        return u128::from(u64::from(first) << 32 | rest) << 64;
+    }
+    let short = bytes.iter().zip([120, 112, 104]);
+    short.fold(0, |packed, (byte, shift)| packed | u128::from(*byte) << shift)
 }
 
 #[cfg(test)]
@@ -177,5 +188,12 @@ mod tests {
         assert_eq!(pack(&[1]), 1 << 120);
         assert_eq!(pack(&[0xFF; 16]), u128::MAX);
         assert_eq!(pack(&[0xFF; 20]), u128::MAX);
+        for len in 0..20 {
+            let bytes: Vec<u8> = (1..=len).map(|i| i * 11).collect();
+            let mut padded = bytes.clone();
+            padded.resize(PACKED_BYTES_MAX.max(bytes.len()), 0);
+            let whole = u128::from_be_bytes(*padded.first_chunk().unwrap());
+            assert_eq!(pack(&bytes), whole, "{len}");
+        }
     }
 }
