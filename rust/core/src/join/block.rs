@@ -302,7 +302,8 @@ impl Block {
     #[inline]
     fn has_front(&self, key: &[u8]) -> bool {
         let Some(front) = key.get(..self.common) else { return false };
-        wide_head(front) == self.front && (self.common <= HEAD_BYTES || self.key(0).starts_with(front))
+        wide_head(front) == self.front
+            && (self.common <= HEAD_BYTES || self.key(0).starts_with(front))
     }
 
     /// The first 16 bytes of a key behind what all have in front, zeros on the right if there are fewer.

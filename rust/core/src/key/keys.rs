@@ -151,7 +151,8 @@ pub fn pack(bytes: &[u8]) -> u128 {
     // Two numbers that overlap have all bytes between them, without a loop.
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let (first, last) = (u64::from_be_bytes(*first), u64::from_be_bytes(*last));
-        return u128::from(first) << 64 | (u128::from(last) << (8 * (16 - bytes.len()))) % (1 << 64);
+        return u128::from(first) << 64
+            | (u128::from(last) << (8 * (16 - bytes.len()))) % (1 << 64);
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
