@@ -272,10 +272,11 @@ def inspect(
 
 
 def _call(
-    function: Callable[[str, Callable[[int, int, int, str], object] | None, object], str],
+    function: Callable[..., str],
     options: dict[str, Any],
     storage_options: object,
     progress: OnProgress | None,
+    *more: object,
 ) -> dict[str, Any]:
     def tell(consumed_bytes: int, total_bytes: int, rows_written: int, stage: str) -> None:
         if progress is not None:
@@ -287,7 +288,7 @@ def _call(
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
     with watched(function.__name__) as call:
-        answer = function(text, None if progress is None else tell, bucket)
+        answer = function(text, None if progress is None else tell, bucket, *more)
         report: dict[str, Any] = json.loads(answer)
         call.done(report)
     return report

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
@@ -501,3 +501,19 @@ def plan(
     options = merge_options(locals())
     made = _call(_native.plan, options, storage_options, progress)
     return Plan(made, out=out, storage_options=storage_options)
+
+
+def plan_knowing(
+    sources: Sequence[str], options: Mapping[str, Any], known: _native.Known | None
+) -> Plan:
+    """The same plan, of files of which parts were read before.
+
+    Args:
+        sources: The files.
+        options: Arguments of `plan`, by name.
+        known: What was read of some of the files; it is served instead of reading it again.
+    """
+    given: dict[str, Any] = {**(plan.__kwdefaults__ or {}), **options, "sources": sources}
+    storage_options = given["storage_options"]
+    made = _call(_native.plan, merge_options(given), storage_options, None, known)
+    return Plan(made, storage_options=storage_options)

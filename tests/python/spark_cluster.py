@@ -26,8 +26,11 @@ from pathlib import Path
 
 import plait
 from plait import spark as ps
+from plait.spark import learn
 
 warnings.filterwarnings("ignore", category=FutureWarning)
+# Executors read what planning needs: they are killed at that, too.
+learn.FILES_MAX = 20
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 LIMIT = 64_000_000
 EXECUTORS = 2
@@ -118,6 +121,21 @@ def alive_parent(pid: int) -> int:
         return 0
 
 
+def wait_for_executors(spark) -> None:
+    """Waits until the driver knows as many executors as there are to be.
+
+    A task is not tried again on an executor on which it failed. Where the other one is not back
+    since it was killed, Spark ends the job: "cannot run anywhere due to node and executor
+    excludeOnFailure".
+    """
+    deadline = time.monotonic() + 120
+    tracker = spark.sparkContext._jsc.sc().statusTracker()
+    # The driver is one of those it tells of.
+    while len(executors()) != EXECUTORS or len(tracker.getExecutorInfos()) != EXECUTORS + 1:
+        assert time.monotonic() < deadline, executors()
+        time.sleep(0.05)
+
+
 class Peaks(threading.Thread):
     """The greatest memory of any worker."""
 
@@ -162,6 +180,7 @@ def case(spark, root: Path, name: str, act) -> dict:
     """Compacts a copy of the sources while `act` does what it does."""
     sources, folder = root / "sources", root / name
     shutil.copytree(sources, folder)
+    wait_for_executors(spark)
     done = threading.Event()
     told: dict = {"case": name}
     actor = threading.Thread(target=act, args=(told, done), daemon=True)
@@ -172,7 +191,7 @@ def case(spark, root: Path, name: str, act) -> dict:
     except plait.PlaitError as error:
         told["error"] = f"{type(error).__name__}: {error}"
     except Exception as error:
-        told["spark error"] = f"{type(error).__name__}: {str(error)[:500]}"
+        told["spark error"] = f"{type(error).__name__}: {error}"
     told["seconds"] = round(time.monotonic() - started, 2)
     done.set()
     actor.join()
@@ -207,6 +226,7 @@ def kill(pids, told, done, seconds, what):
             told["killed"] = what
             return
         time.sleep(0.005)
+    told["killed"] = "too late"
 
 
 def shuffled(spark) -> dict:

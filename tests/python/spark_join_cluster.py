@@ -118,6 +118,12 @@ def session(master: str = "local-cluster[2,1,1024]"):
     return builder.getOrCreate()
 
 
+def tell(told: dict) -> None:
+    """Prints a line at once: two threads tell."""
+    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.flush()
+
+
 def put_whole(root: Path, started: float):
     """A sink that writes one file a batch, and tells of it."""
     last = [started]
@@ -131,7 +137,7 @@ def put_whole(root: Path, started: float):
         now = time.monotonic()
         told = {"batch": number, "changes": table.num_rows, "seconds": round(now - last[0], 2)}
         last[0] = now
-        print(json.dumps(told), flush=True)
+        tell(told)
 
     return sink
 
@@ -156,10 +162,12 @@ def run(root: Path, kills: int, seconds: float) -> None:
             for _ in range(kills):
                 if is_done.wait(draw.uniform(0.5, 1) * seconds):
                     return
-                victims = executors()
-                if victims:
-                    os.kill(draw.choice(victims), signal.SIGKILL)
-                    print(json.dumps({"killed": "executor"}), flush=True)
+                # On a slow machine there may be none yet.
+                while not (victims := executors()):
+                    if is_done.wait(0.05):
+                        return
+                os.kill(draw.choice(victims), signal.SIGKILL)
+                tell({"killed": "executor"})
 
         threading.Thread(target=kill, daemon=True).start()
         query = ps.foreign_key_join(
@@ -174,7 +182,7 @@ def run(root: Path, kills: int, seconds: float) -> None:
         )
         query.awaitTermination()
         is_done.set()
-        print(json.dumps({"end": True}), flush=True)
+        tell({"end": True})
     finally:
         spark.stop()
 

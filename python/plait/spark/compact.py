@@ -9,17 +9,20 @@ Not here: surveys and commits (`plait.table`); the job (`plan`); an executor's p
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Literal, SupportsIndex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait._api import OnProgress, _settings
 from plait._checks import Path, Paths, _flag, _path, _paths
 from plait.order import SortBy
 from plait.sizes import Size
-from plait.spark.plan import share_of, work_on
+from plait.spark.learn import learn_on
+from plait.spark.plan import Share, share_of, work_on
 from plait.table.delta import Delta
 from plait.table.folder import Folder, Into
 from plait.table.iceberg import Iceberg
-from plait.table.run import Table, TableReport, Where, compact_table, how
+from plait.table.run import How, Table, TableReport, Where, compact_table, how
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -90,7 +93,7 @@ def compact(
         PlaitError: Anything that `merge` raises, on whichever executor.
     """
     share = share_of(spark, memory_limit)
-    options = how({**locals(), "memory_limit": share.memory_limit})
+    options = _how(spark, share, locals())
     table: Table
     if out is None:
         table = Folder(_absolute(_path(sources, "sources")), storage_options)
@@ -155,7 +158,7 @@ def compact_delta(
         PlaitError: Anything that `plait.table.compact_delta` raises.
     """
     share = share_of(spark, memory_limit)
-    options = how({**locals(), "memory_limit": share.memory_limit})
+    options = _how(spark, share, locals())
     work = work_on(spark, share, verify=verify, storage_options=storage_options, progress=progress)
     settings = _settings(storage_options) or None
     found = Delta(_absolute(_path(table, "table")), settings, guard=bool(_flag(guard, "guard")))
@@ -217,9 +220,15 @@ def compact_iceberg(
         PlaitError: Anything that `plait.table.compact_iceberg` raises.
     """
     share = share_of(spark, memory_limit)
-    options = how({**locals(), "memory_limit": share.memory_limit})
+    options = _how(spark, share, locals())
     work = work_on(spark, share, verify=verify, storage_options=storage_options, progress=progress)
     return compact_table(Iceberg(catalog, table), options, yes=yes, work=work)
+
+
+def _how(spark: SparkSession, share: Share, given: Mapping[str, Any]) -> How:
+    """The options of a call, checked; executors read what planning needs of many files."""
+    options = how({**given, "memory_limit": share.memory_limit})
+    return replace(options, learn=learn_on(spark, share, given["storage_options"]))
 
 
 def _absolute(path: str) -> str:

@@ -29,7 +29,7 @@ from plait.table.survey import Group
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["Share", "share_of", "work_on"]
+__all__ = ["Share", "raised", "share_of", "work_on"]
 
 # What a Python worker takes beside the engine: the interpreter, PyArrow, pandas.
 _WORKER_BYTES = 150_000_000
@@ -176,10 +176,10 @@ def _run(
     try:
         rows = answers.collect() if watch is None else watch.collect(answers, tasks, tag)
     except Exception as cause:
-        found = _RAISED.search(str(cause))
-        if found is None:
+        error = raised(cause)
+        if error is None:
             raise
-        raise _error(found[1], found[2]) from cause
+        raise error from cause
     except BaseException:
         # Ctrl-C: executors would go on writing outputs that nobody commits.
         spark.interruptTag(tag)
@@ -194,6 +194,12 @@ def _run(
                 setattr(error, name, value)
             raise error
     return {row["number"]: MergeReport.from_dict(json.loads(row["report"])) for row in rows}
+
+
+def raised(cause: Exception) -> PlaitError | None:
+    """What a task raised, if that is what made a job fail."""
+    found = _RAISED.search(str(cause))
+    return None if found is None else _error(found[1], found[2])
 
 
 def _error(kind: str, text: str) -> PlaitError:

@@ -23,7 +23,7 @@ from plait.errors import InvalidArgument, SourceNotFound, StorageError, UnknownC
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.run import How
 from plait.table.statistics import statistics
-from plait.table.survey import Found, Scope, TableFile, groups_of
+from plait.table.survey import Found, Scope, TableFile, groups_of_all
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -79,7 +79,7 @@ class Delta:
             if all(_text(dict(values)[name]) in wanted for name, wanted in how.where.items()):
                 partitions[values].append(row)
         with_vectors = _with_vectors(table)
-        groups = []
+        scopes = []
         for values in sorted(partitions, key=str):
             rows = sorted(partitions[values], key=lambda r: (r["modification_time"], r["path"]))
             for row in rows:
@@ -92,9 +92,8 @@ class Delta:
                     )
             name = "/".join(f"{column}={_text(value)}" for column, value in values)
             files = tuple(self._file(row) for row in rows)
-            scope = Scope(name, files[0].path.rpartition("/")[0], files)
-            groups += groups_of(scope, how.policy, how.merge)
-        return Found(table.version(), tuple(groups))
+            scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
+        return Found(table.version(), groups_of_all(scopes, how.policy, how.merge, how.learn))
 
     def _file(self, row: dict[str, Any]) -> TableFile:
         path = unquote(row["path"])

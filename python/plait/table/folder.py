@@ -8,18 +8,19 @@ Not here: manifests (`rust/parquet/src/compact.rs`, `docs/formats/manifest.md`).
 
 from __future__ import annotations
 
+import json
 from pathlib import Path as LocalPath
 from typing import Any
 
 from plait import _native
-from plait._api import _call
+from plait._api import _call, _settings
 from plait.compact import Skipped, _refuse_tables
-from plait.errors import OutputExists
+from plait.errors import OutputExists, SourceNotFound
 from plait.order import sort_text
-from plait.plan import plan
+from plait.plan import plan_knowing
 from plait.table.change import Change, Committed, Conflicted, Outcome
 from plait.table.run import How
-from plait.table.survey import Found, Group, TableFile
+from plait.table.survey import Found, Group, TableFile, learn_nothing
 
 __all__ = ["Folder", "Into"]
 
@@ -46,9 +47,11 @@ class Folder:
             "memory_limit": how.merge["memory_limit"],
             **how.policy,
         }
-        found = _call(_native.survey, options, self._storage_options, None)
+        # With a slash it is a folder, whatever its name ends in.
+        known = _learn([f"{self.name.rstrip('/')}/"], how, self._storage_options)
+        found = _call(_native.survey, options, self._storage_options, None, known)
         groups = [
-            self._group(scope, group, how)
+            self._group(scope, group, how, known)
             for scope in found["scopes"]
             for group in scope["groups"]
             if _is_wanted(scope["folder"], how.where)
@@ -56,13 +59,19 @@ class Folder:
         skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
         return Found(found["manifest"], tuple(groups), skipped)
 
-    def _group(self, scope: dict[str, Any], group: dict[str, Any], how: How) -> Group:
-        known = [scope["files"][i] for i in group["files"]]
-        self._footers |= {file["name"]: file["footer"] for file in known}
-        files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in known)
+    def _group(
+        self,
+        scope: dict[str, Any],
+        group: dict[str, Any],
+        how: How,
+        known: _native.Known | None,
+    ) -> Group:
+        chosen = [scope["files"][i] for i in group["files"]]
+        self._footers |= {file["name"]: file["footer"] for file in chosen}
+        files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in chosen)
         out = "/".join(part for part in (self.name.rstrip("/"), _MADE, scope["folder"]) if part)
         merge = {**how.merge, "sort_by": scope["sort_by"] or []}
-        made = plan([file.path for file in files], **merge)
+        made = plan_knowing([file.path for file in files], merge, known)
         return Group(scope["folder"], out, files, group["depth_max"], made)
 
     def commit(self, change: Change) -> Outcome:
@@ -99,7 +108,8 @@ class Into:
         """All sources as one group, unless the folder has what it makes."""
         if self._is_committed:
             return Found(self._manifest()["number"])
-        made = plan(self._sources, **how.merge)
+        learned = _learn(self._sources, how, self._storage_options)
+        made = plan_knowing(self._sources, how.merge, learned)
         token = made.to_dict()["task"]
         manifest = self._manifest()
         known = sorted(_names(manifest))
@@ -127,6 +137,18 @@ class Into:
         options = {"folder": self.name}
         found = _call(_native.commit, options, self._storage_options, None)["manifest"]
         return dict(found)
+
+
+def _learn(sources: list[str], how: How, storage_options: object) -> _native.Known | None:
+    """What others read of the files that `sources` name; nothing where that is not worth it."""
+    if how.learn is learn_nothing:
+        return None
+    options = json.dumps({"sources": sources, "storage_options": _settings(storage_options)})
+    try:
+        paths = json.loads(_native.list_sources(options))
+    except SourceNotFound:
+        return None  # whoever plans tells, or takes it for an empty folder
+    return how.learn(paths, how.merge)
 
 
 def _names(manifest: dict[str, Any]) -> set[str]:

@@ -20,7 +20,7 @@ from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn, Unsuppo
 from plait.order import _quoted_if_odd
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.run import How
-from plait.table.survey import Found, Scope, TableFile, groups_of
+from plait.table.survey import Found, Scope, TableFile, groups_of_all
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -67,7 +67,7 @@ class Iceberg:
                 continue
             _check_supported(self.name, task)
             partitions[tuple(values.items())].append(task.file)
-        groups = []
+        scopes = []
         for values_of in sorted(partitions, key=str):
             found = sorted(partitions[values_of], key=lambda file: str(file.file_path))
             files = tuple(
@@ -75,9 +75,8 @@ class Iceberg:
                 for f in found
             )
             name = "/".join(f"{column}={_text(value)}" for column, value in values_of)
-            scope = Scope(name, files[0].path.rpartition("/")[0], files)
-            groups += groups_of(scope, how.policy, merge)
-        return Found(snapshot.snapshot_id, tuple(groups))
+            scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
+        return Found(snapshot.snapshot_id, groups_of_all(scopes, how.policy, merge, how.learn))
 
     def commit(self, change: Change) -> Outcome:
         """Commits on top of the newest snapshot, if the replaced files count in it."""

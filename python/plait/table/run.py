@@ -9,7 +9,7 @@ Not here: what a table is (`folder`, `delta`, `iceberg`); where work is done (`p
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, SupportsIndex
 
 from plait import _native
@@ -22,7 +22,7 @@ from plait.errors import InternalError, InvalidArgument, StorageError
 from plait.order import sort_text
 from plait.report import OutputReport
 from plait.table.change import Change, Committed, Committer, commit
-from plait.table.survey import Found, Group
+from plait.table.survey import Found, Group, Learn, learn_nothing
 
 __all__ = ["How", "Table", "TableReport", "Where", "Work", "compact_table", "how", "work_here"]
 
@@ -49,11 +49,15 @@ class Table(Committer, Protocol):
 
 @dataclass(frozen=True)
 class How:
-    """Checked options: `policy` as the engine takes them, `merge` as `plait.plan` takes them."""
+    """Checked options: `policy` as the engine takes them, `merge` as `plait.plan` takes them.
+
+    `learn` reads what surveys and plans need of many files, where others can do that.
+    """
 
     policy: dict[str, Any]
     merge: dict[str, Any]
     where: dict[str, tuple[str, ...]]
+    learn: Learn = field(default=learn_nothing, compare=False)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 files by partition ──▶ plan: first and last keys ──▶ policy ──▶ groups, each with its plan
 
 Invariant: files are merged only with files of their partition.
-Cost: one plan for a partition, and another for each group that is not all of it.
+Cost: one plan for a partition, and another for each group that is not all of it. What a plan reads
+may have been read before, by others: see `Learn`.
 Not here: the policies (`rust/core/src/policy`); folders, which the engine surveys itself.
 """
 
@@ -12,14 +13,18 @@ from __future__ import annotations
 import base64
 import json
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from plait import _native
 from plait.compact import Skipped
-from plait.plan import Plan, plan
+from plait.plan import Plan, plan_knowing
 
-__all__ = ["Found", "Group", "Scope", "TableFile", "groups_of"]
+__all__ = ["Found", "Group", "Learn", "Scope", "TableFile", "groups_of_all", "learn_nothing"]
+
+# Reads what planning will read of files, given their paths and the options of `plait.plan`.
+Learn = Callable[[Sequence[str], Mapping[str, Any]], _native.Known | None]
 
 # What `plait.execute_task` names its outputs.
 _MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})\.parquet$")
@@ -90,13 +95,20 @@ class Found:
     skipped: tuple[Skipped, ...] = ()
 
 
-def groups_of(scope: Scope, policy: dict[str, Any], merge: dict[str, Any]) -> list[Group]:
-    """The groups that a policy finds among the files of a partition.
+def learn_nothing(_paths: Sequence[str], _merge: Mapping[str, Any]) -> None:
+    """Leaves reading to whoever plans."""
+
+
+def groups_of_all(
+    scopes: Sequence[Scope], policy: dict[str, Any], merge: dict[str, Any], learn: Learn
+) -> tuple[Group, ...]:
+    """The groups that a policy finds among the files of each partition.
 
     Args:
-        scope: The files.
+        scopes: The partitions.
         policy: The policy and its options, as the engine takes them.
         merge: Options of `plait.plan`.
+        learn: Reads what planning needs.
 
     Returns:
         Groups of two and more files.
@@ -104,27 +116,34 @@ def groups_of(scope: Scope, policy: dict[str, Any], merge: dict[str, Any]) -> li
     Raises:
         PlaitError: Anything that planning a merge of the files raises.
     """
-    if len(scope.files) < 2:  # noqa: PLR2004 - one file has none to be merged with
-        return []
-    whole = plan([file.path for file in scope.files], **merge)
+    # One file has none to be merged with.
+    shared = [scope for scope in scopes if len(scope.files) > 1]
+    known = learn([file.path for scope in shared for file in scope.files], merge)
+    return tuple(group for scope in shared for group in _groups_of(scope, policy, merge, known))
+
+
+def _groups_of(
+    scope: Scope, policy: dict[str, Any], merge: dict[str, Any], known: _native.Known | None
+) -> list[Group]:
+    whole = plan_knowing([file.path for file in scope.files], merge, known)
     data = whole.to_dict()
     ends = [(source["first"] or "", source["last"] or "") for source in data["sources"]]
     # The policy compares keys only with one another: their ranks do as well.
     keys = sorted({key for end in ends for key in end}, key=base64.b64decode)
     rank = {key: i for i, key in enumerate(keys)}
-    known = [
+    facts = [
         (rank[first], rank[last], file.bytes, level, _task(file, level), 0.0)
         for (first, last), file, level in zip(
             ends, scope.files, (source.merge_level for source in whole.sources), strict=True
         )
     ]
-    chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": known})))
+    chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": facts})))
     groups = []
     for places in chosen:
         files = tuple(scope.files[i] for i in places)
         planned = whole
         if len(files) < len(scope.files):
-            planned = plan([file.path for file in files], **merge)
+            planned = plan_knowing([file.path for file in files], merge, known)
         depth = planned.overlap.depth_max
         groups.append(Group(scope.name, scope.out, files, depth, planned))
     return groups

@@ -109,6 +109,10 @@ impl Store for Watched {
         self.inner.written_at()
     }
 
+    fn footer_bytes(&self) -> Option<u64> {
+        self.inner.footer_bytes()
+    }
+
     fn is_local(&self) -> bool {
         self.inner.is_local()
     }

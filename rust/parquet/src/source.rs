@@ -51,6 +51,8 @@ pub struct Source {
     pub meta: Arc<ParquetMetaData>,
     /// SHA-256 of the footer's bytes: names this version of the file.
     pub footer_hash: [u8; 32],
+    /// Bytes of the footer and of what follows it.
+    pub footer_bytes: u64,
     row_starts: Vec<u64>,
 }
 
@@ -67,7 +69,8 @@ impl Source {
         let meta = decode(&footer).map_err(in_file)?;
         let row_starts = check_meta(&meta, footer_start).map_err(in_file)?;
         let footer_hash = Sha256::digest(&footer).into();
-        Ok(Self { id, store, meta: Arc::new(meta), footer_hash, row_starts })
+        let footer_bytes = store.len() - footer_start;
+        Ok(Self { id, store, meta: Arc::new(meta), footer_hash, footer_bytes, row_starts })
     }
 
     /// The same file as another source of the call.
@@ -78,6 +81,7 @@ impl Source {
             store: Arc::clone(&self.store),
             meta: Arc::clone(&self.meta),
             footer_hash: self.footer_hash,
+            footer_bytes: self.footer_bytes,
             row_starts: self.row_starts.clone(),
         }
     }
@@ -218,7 +222,8 @@ fn read_footer(store: &dyn Store) -> Result<(bytes::Bytes, u64)> {
     if len < TRAILER_BYTES + 4 {
         return Err(not_parquet(format!("{len} bytes")));
     }
-    let tail_start = len.saturating_sub(TAIL_BYTES);
+    let tail_bytes = store.footer_bytes().unwrap_or(TAIL_BYTES).max(TRAILER_BYTES);
+    let tail_start = len.saturating_sub(tail_bytes);
     let tail = store.read(tail_start..len)?;
     let tail_bytes: &[u8] = &tail;
     let footer_len = match *tail_bytes {

@@ -24,6 +24,7 @@ mod enter;
 mod errors;
 mod interleave;
 mod join;
+mod known;
 mod merge_streams;
 mod overlay;
 mod panics;
@@ -37,6 +38,7 @@ mod _native {
     use pyo3::prelude::*;
 
     use crate::border::run;
+    use crate::known::remember;
     use plait_parquet::{inspect, merge, verify};
 
     /// Merges sorted files; options and report are JSON.
@@ -53,26 +55,55 @@ mod _native {
 
     /// Plans a merge; options and plan are JSON.
     #[pyfunction]
-    #[pyo3(name = "plan", signature = (options, progress=None, bucket=None))]
+    #[pyo3(name = "plan", signature = (options, progress=None, bucket=None, known=None))]
     fn plan_merge(
         py: Python<'_>,
         options: &str,
         progress: Option<Py<PyAny>>,
         bucket: Option<Py<PyAny>>,
+        known: Option<Py<PyKnown>>,
     ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::plan::plan_in)
+        run(py, options, (progress, bucket), |options, stores, context| {
+            remember(known, stores);
+            plait_parquet::plan::plan_in(options, stores, context)
+        })
     }
 
-    /// Chooses files of a folder by a policy; options and survey are JSON.
+    /// What planning will read of files; options are JSON.
+    #[pyfunction]
+    fn learn<'py>(
+        py: Python<'py>,
+        options: &str,
+    ) -> PyResult<Vec<Option<Bound<'py, pyo3::types::PyBytes>>>> {
+        crate::known::learn(py, options)
+    }
+
+    /// Locations of the files that patterns name; options are JSON.
     #[pyfunction]
     #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn survey(
+    fn list_sources(
         py: Python<'_>,
         options: &str,
         progress: Option<Py<PyAny>>,
         bucket: Option<Py<PyAny>>,
     ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::compact::survey_in)
+        run(py, options, (progress, bucket), plait_parquet::plan::list_in)
+    }
+
+    /// Chooses files of a folder by a policy; options and survey are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None, known=None))]
+    fn survey(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+        known: Option<Py<PyKnown>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), |options, stores, context| {
+            remember(known, stores);
+            plait_parquet::compact::survey_in(options, stores, context)
+        })
     }
 
     /// Commits a change of a folder; options and outcome are JSON.
@@ -218,6 +249,8 @@ mod _native {
 
     #[pymodule_export]
     use crate::join::PyJoin;
+    #[pymodule_export]
+    use crate::known::PyKnown;
     #[pymodule_export]
     use crate::scan::PyScan;
     #[pymodule_export]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! patterns ── list ──▶ locations ── open ──▶ Store ── read(range) ──▶ Bytes
-//!   dir/  *.parquet  s3://b/p/*.parquet        ├─ local.rs     positioned reads
+//!   dir/  *.parquet  s3://b/p/*.parquet        ├─ known.rs     what others read of it before
+//!                                              ├─ local.rs     positioned reads
 //!                                              └─ object.rs    ranged reads, joined by coalesce.rs
 //!                                                   └─ Bucket ─┬─ remote.rs  S3, GCS, Azure, HTTP
 //!                                                              └─ the caller's own (obstore, fsspec)
@@ -22,6 +23,7 @@
 mod bucket;
 mod coalesce;
 mod driver;
+mod known;
 mod list;
 mod local;
 mod object;
@@ -34,7 +36,7 @@ mod wire;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
 use bytes::Bytes;
@@ -43,6 +45,8 @@ use url::Url;
 
 use crate::context::Context;
 pub use bucket::{Bucket, Completed, Meta, Place, Upload, unconditional};
+pub(crate) use known::Noted;
+pub use known::{Known, KnownFile};
 pub(crate) use local::{read_exact_at, write_all_at};
 pub use wire::Traffic;
 
@@ -96,6 +100,11 @@ pub trait Store: Send + Sync {
         None
     }
 
+    /// How many bytes at its end are footer and trailer, if that is known before they are read.
+    fn footer_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Whether the bytes lie in a local file.
     fn is_local(&self) -> bool;
 }
@@ -113,6 +122,7 @@ struct Shared {
     driver: Arc<driver::Driver>,
     windows: Arc<coalesce::Windows>,
     remotes: Mutex<BTreeMap<String, Arc<dyn Bucket>>>,
+    known: OnceLock<Arc<Known>>,
 }
 
 impl Stores {
@@ -153,7 +163,13 @@ impl Stores {
             driver: Arc::default(),
             windows: Arc::new(coalesce::Windows::new(context)),
             remotes: Mutex::default(),
+            known: OnceLock::new(),
         })))
+    }
+
+    /// Serves what `known` has of files that are opened from now on; what was told first stays.
+    pub fn remember(&self, known: Arc<Known>) {
+        let _ = self.0.known.set(known);
     }
 
     /// Opens the file or object at `location`: a local path, a URL, or a name in the own bucket.
@@ -162,6 +178,13 @@ impl Stores {
     /// [`Kind::SourceNotFound`], [`Kind::Storage`], and [`Kind::InvalidArgument`] for a location
     /// that cannot be understood.
     pub fn open(&self, location: &str) -> Result<Arc<dyn Store>> {
+        match self.0.known.get().and_then(|known| known.of(location)) {
+            Some(file) => known::Remembered::open(location, file, self),
+            None => self.open_anew(location),
+        }
+    }
+
+    fn open_anew(&self, location: &str) -> Result<Arc<dyn Store>> {
         match self.locate(location)? {
             Location::Local(path) => Ok(Arc::new(local::LocalFile::open(&path, location)?)),
             Location::Object(place) => {

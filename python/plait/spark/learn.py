@@ -1,0 +1,103 @@
+"""What planning reads of many files, read by executors: footers, indexes, first and last keys.
+
+paths ──▶ range(n tasks).mapInArrow: 16 files at a time a task ──▶ (path, bytes) ──▶ Known ──▶ plan
+
+Invariants: the plan is the same bytes with and without. A file that an executor cannot read is no
+error: the driver reads it, and raises what there is to raise. Nothing is held when it is planned.
+Cost: one Spark job a look, no shuffle. Driver and its JVM hold the bytes while planning: those of
+the footer, and at most 64 KiB of keys a file beside the first and the last page of a key column.
+Not here: what is read (`rust/parquet/src/plan/learn.rs`); merges (`plan`, `task`).
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from plait import _native
+from plait._api import _settings
+from plait.order import sort_text
+from plait.spark.plan import Share, raised
+from plait.table.survey import Learn
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["FILES_MAX", "learn_on"]
+
+# More files than these are read by executors. One by one, the driver needs four requests a file:
+# with 20 ms each, 256 files take 27 s.
+FILES_MAX = 256
+
+# Files that are handed to the engine at once.
+_BATCH_FILES = 64
+_TASKS_PER_CORE = 4
+# A footer shrinks to a third, quickly.
+_LEVEL = 1
+
+
+def learn_on(spark: SparkSession, share: Share, storage_options: object) -> Learn:
+    """Reading that executors do.
+
+    Args:
+        spark: The session.
+        share: What a task may take.
+        storage_options: Settings of object stores.
+    """
+
+    def learn(paths: Sequence[str], merge: Mapping[str, Any]) -> _native.Known | None:
+        if len(paths) <= FILES_MAX:
+            return None
+        options = {
+            "sort_by": sort_text(merge["sort_by"]),
+            "trust_footers": True,
+            "memory_limit": share.memory_limit,
+            "storage_options": _settings(storage_options),
+        }
+        most = max(1, spark.sparkContext.defaultParallelism) * _TASKS_PER_CORE
+        count = min(-(-len(paths) // _BATCH_FILES), most)
+        tag = f"plait-{uuid.uuid4().hex}"
+        numbers = spark.range(0, count, 1, count)
+        read = numbers.mapInArrow(_reader(tuple(paths), count, options), "known binary")
+        spark.addTag(tag)
+        try:
+            files = read.toArrow().column(0)
+        except Exception as cause:
+            error = raised(cause)
+            if error is None:
+                raise
+            raise error from cause
+        except BaseException:
+            spark.interruptTag(tag)
+            raise
+        finally:
+            spark.removeTag(tag)
+        return _native.Known([zlib.decompress(file.as_buffer()) for file in files])
+
+    return learn
+
+
+def _reader(
+    paths: tuple[str, ...], count: int, options: dict[str, Any]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` is given: numbers of tasks come in, what was read goes out."""
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa  # noqa: PLC0415 - Spark itself needs it
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                mine = paths[number::count]
+                for start in range(0, len(mine), _BATCH_FILES):
+                    sources = list(mine[start : start + _BATCH_FILES])
+                    files = _native.learn(json.dumps({**options, "sources": sources}))
+                    packed = [zlib.compress(file, _LEVEL) for file in files if file is not None]
+                    yield pa.RecordBatch.from_arrays(
+                        [pa.array(packed, pa.binary())], names=["known"]
+                    )
+
+    return read

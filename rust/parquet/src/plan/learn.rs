@@ -1,0 +1,175 @@
+//! What planning will read of files, read by others: many of them at once, one apart from the other.
+//!
+//! ```text
+//! open ─ order ─ first and last key ─ key columns, if small ─▶ KnownFile, as bytes
+//! ```
+//!
+//! # Invariants
+//! A file that cannot be read, or not as far, is no error: whoever plans meets it himself, in the order
+//! of the sources, and what was read of it until then is right. Nothing depends on threads.
+//!
+//! # Cost
+//! What planning a merge of this one file reads, and [`KEYS_BYTES_MAX`] at most for keys in between;
+//! [`AT_ONCE`] files at a time.
+//!
+//! # Not here
+//! How it is served (`store::known`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plait_core::key::SortOrder;
+use plait_core::run::SourceId;
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::bounds::known_keys;
+use crate::context::Context;
+use crate::files::output_leaves;
+use crate::keys::KeyLeaves;
+use crate::leaf::LocationCache;
+use crate::order::{claimed, key_leaves};
+use crate::schema::{LeafAdapter, Unite, reconcile};
+use crate::source::Source;
+use crate::store::{Noted, Store, Stores};
+
+/// Files that are read at a time: requests of object stores are waited for, mostly.
+const AT_ONCE: usize = 16;
+
+/// Key columns of a file that are stored in so many bytes come whole: cuts are looked for in them.
+const KEYS_BYTES_MAX: u64 = 64 << 10;
+
+/// Which files, and what will be asked of them.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LearnOptions {
+    /// Locations of files.
+    pub sources: Vec<String>,
+    /// The order; absent = as each file declares.
+    pub sort_by: Option<String>,
+    /// As [`MergeOptions::trust_footers`](crate::MergeOptions::trust_footers).
+    pub trust_footers: bool,
+    /// Bytes of memory to stay within.
+    pub memory_limit: u64,
+    /// Settings of object stores.
+    pub storage_options: std::collections::BTreeMap<String, String>,
+}
+
+/// Which files.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ListOptions {
+    /// Files, folders, globs and URLs.
+    pub sources: Vec<String>,
+    /// Settings of object stores.
+    pub storage_options: std::collections::BTreeMap<String, String>,
+}
+
+/// Locations of the files that patterns name, in the order in which they are merged.
+///
+/// # Errors
+/// As [`Stores::list`].
+pub fn list_in(options: &ListOptions, stores: &Stores, _context: &Context) -> Result<Vec<String>> {
+    stores.list(&options.sources)
+}
+
+/// What planning will read of each of the files; `None` of those that cannot be opened.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for an order that is none, [`Kind::Cancelled`].
+pub fn learn_in(
+    options: &LearnOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Option<Vec<u8>>>> {
+    let order = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
+    let paths = &options.sources;
+    let next = AtomicUsize::new(0);
+    let learn = || {
+        let mut learned = Vec::new();
+        while let Some((i, path)) = {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            paths.get(i).map(|path| (i, path))
+        } {
+            context.check_cancelled()?;
+            learned.push((i, of_file(path, order.as_ref(), options, stores, context)?));
+        }
+        Ok(learned)
+    };
+    let stopped = || Error::new(Kind::Internal, "a thread that reads footers stopped");
+    let learned: Result<Vec<_>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE.min(paths.len())).map(|_| scope.spawn(learn)).collect();
+        threads.into_iter().map(|thread| thread.join().map_err(|_| stopped())?).collect()
+    });
+    let mut known = vec![None; paths.len()];
+    for (i, of) in learned?.into_iter().flatten() {
+        if let Some(place) = known.get_mut(i) {
+            *place = of;
+        }
+    }
+    Ok(known)
+}
+
+fn of_file(
+    path: &str,
+    order: Option<&SortOrder>,
+    options: &LearnOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Option<Vec<u8>>> {
+    let Ok(store) = stores.open(path) else { return Ok(None) };
+    let noted = Arc::new(Noted::new(store));
+    let store: Arc<dyn Store> = Arc::clone(&noted) as _;
+    let Ok(source) = Source::open(SourceId(0), store) else { return Ok(None) };
+    let source = Arc::new(source);
+    match read_keys(&source, order, options.trust_footers, context) {
+        Err(e) if e.kind() == Kind::Cancelled => Err(e),
+        // Whoever plans meets it himself.
+        Ok(()) | Err(_) => noted.known(source.footer_bytes).to_bytes().map(Some),
+    }
+}
+
+/// Reads what planning a merge reads, for what it notes.
+fn read_keys(
+    source: &Arc<Source>,
+    order: Option<&SortOrder>,
+    trusts_footers: bool,
+    context: &Context,
+) -> Result<()> {
+    let declared = if order.is_none() { claimed(source)? } else { None };
+    let Some(order) = order.or(declared.as_ref()) else { return Ok(()) };
+    if source.rows() == 0 {
+        return Ok(());
+    }
+    let footer = [(source.path(), source.meta.file_metadata())];
+    let reconciled = reconcile(&footer, &Unite::default())?;
+    let keys = key_leaves(order, &reconciled.descr, &output_leaves(&reconciled))?;
+    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    // Sorted or not: whoever plans tells.
+    known_keys(source, (order, &keys), (trusts_footers, true), &cache, context)?;
+    read_small_columns(source, &keys, &cache, context)
+}
+
+/// Reads key columns that are small.
+fn read_small_columns(
+    source: &Source,
+    keys: &KeyLeaves,
+    cache: &LocationCache,
+    context: &Context,
+) -> Result<()> {
+    let mut ranges = Vec::new();
+    for leaf in &keys.leaves {
+        let Some(leaf) = LeafAdapter::leaf(leaf.adapter(source.id)?) else { continue };
+        for group in (0..source.num_row_groups()).filter(|&g| source.row_group_rows(g) > 0) {
+            ranges.push((group, leaf, source.chunk_range(group, leaf)?));
+        }
+    }
+    if ranges.iter().map(|(.., range)| range.end - range.start).sum::<u64>() > KEYS_BYTES_MAX {
+        return Ok(());
+    }
+    for (group, leaf, range) in ranges {
+        cache.find(source, group, leaf, context)?;
+        source.store.read(range)?;
+    }
+    Ok(())
+}

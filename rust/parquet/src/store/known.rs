@@ -1,0 +1,428 @@
+//! What others read of files before: such reads are served from memory, all others by the file.
+//!
+//! ```text
+//! where there are many   Noted ── read ──▶ file          notes what was read: Known, as bytes
+//!                                                              │
+//! where it is planned    Remembered ── read ─┬─ noted ◀────────┘
+//!                                            └─ not noted ──▶ the file, if it is still the one noted
+//! ```
+//!
+//! # Invariants
+//! Bytes of two versions of a file are never mixed: a file that is read although parts of it are known
+//! is first compared, by its length and by what its storage says of its version. What a reader gets is
+//! the same with and without: only who asked the storage differs.
+//!
+//! # Cost
+//! The noted bytes, each once, as long as somebody holds the [`Known`]; they are not part of the
+//! memory limit. A local file is looked at when it is opened, an object when a read was not noted.
+//!
+//! # Not here
+//! What is worth reading ahead (`plan`).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Location, Store, Stores, changed, check_range};
+
+/// What is known of files, by location.
+#[derive(Default)]
+pub struct Known(BTreeMap<String, Arc<KnownFile>>);
+
+impl Known {
+    /// Files as [`KnownFile::to_bytes`] gave them.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for other bytes.
+    pub fn try_new<'a>(files: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
+        let read = |bytes| {
+            let file = KnownFile::from_bytes(bytes)?;
+            Ok((file.facts.path.clone(), Arc::new(file)))
+        };
+        files.into_iter().map(read).collect::<Result<_>>().map(Self)
+    }
+
+    /// Number of files.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether nothing is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Bytes that are held.
+    #[must_use]
+    pub fn memory_size(&self) -> usize {
+        let pieces = self.0.values().flat_map(|file| &file.pieces);
+        pieces.map(|(_, bytes)| bytes.len()).sum()
+    }
+
+    pub(super) fn of(&self, location: &str) -> Option<&Arc<KnownFile>> {
+        self.0.get(location)
+    }
+}
+
+/// What is known of one version of a file.
+pub struct KnownFile {
+    facts: Facts,
+    /// Offset and bytes, ascending, none touches another.
+    pieces: Vec<(u64, Bytes)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Facts {
+    path: String,
+    len: u64,
+    stamp: Option<String>,
+    /// Seconds and nanoseconds since 1970.
+    written_at: Option<(u64, u32)>,
+    footer_bytes: Option<u64>,
+    /// Offset and length.
+    pieces: Vec<(u64, u64)>,
+}
+
+impl KnownFile {
+    /// All of it: the length of the facts, these as JSON, the pieces.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the facts are no JSON.
+    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+        let facts = serde_json::to_vec(&self.facts)
+            .map_err(|e| Error::new(Kind::Internal, "cannot write what was read").with_cause(e))?;
+        let sum: usize = self.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+        let mut out = Vec::with_capacity(8 + facts.len() + sum);
+        out.extend((facts.len() as u64).to_le_bytes());
+        out.extend(facts);
+        self.pieces.iter().for_each(|(_, bytes)| out.extend(&**bytes));
+        Ok(out)
+    }
+
+    /// What [`to_bytes`](Self::to_bytes) gave.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`].
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let bad = || Error::new(Kind::InvalidArgument, "this is not what was read of a file");
+        let (len, rest) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
+        let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| bad())?;
+        let (facts, mut rest) = rest.split_at_checked(len).ok_or_else(bad)?;
+        let facts: Facts = serde_json::from_slice(facts).map_err(|e| bad().with_cause(e))?;
+        let mut pieces: Vec<(u64, Bytes)> = Vec::with_capacity(facts.pieces.len());
+        let mut least = 0;
+        for &(start, len) in &facts.pieces {
+            let len = usize::try_from(len).map_err(|_| bad())?;
+            let (piece, after) = rest.split_at_checked(len).ok_or_else(bad)?;
+            let end = start.checked_add(len as u64).filter(|&end| end <= facts.len);
+            if start < least {
+                return Err(bad());
+            }
+            least = end.ok_or_else(bad)?;
+            pieces.push((start, Bytes::copy_from_slice(piece)));
+            rest = after;
+        }
+        if rest.is_empty() { Ok(Self { facts, pieces }) } else { Err(bad()) }
+    }
+
+    /// Whether the file is the one of which this is known.
+    fn is_of(&self, store: &dyn Store) -> bool {
+        store.len() == self.facts.len && store.stamp() == self.facts.stamp
+    }
+
+    fn find(&self, range: &Range<u64>) -> Option<Bytes> {
+        let at = self.pieces.partition_point(|(start, _)| *start <= range.start).checked_sub(1)?;
+        let (start, bytes) = self.pieces.get(at)?;
+        let from = usize::try_from(range.start - start).ok()?;
+        let to = usize::try_from(range.end - start).ok()?;
+        (to <= bytes.len()).then(|| bytes.slice(from..to))
+    }
+}
+
+/// A file whose reads are noted.
+pub(crate) struct Noted {
+    inner: Arc<dyn Store>,
+    pieces: Mutex<Vec<(u64, Bytes)>>,
+}
+
+impl Noted {
+    pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
+        Self { inner, pieces: Mutex::default() }
+    }
+
+    /// What was read so far. `footer_bytes` at the end are what an opened file needs, whatever
+    /// else the first look at its end brought.
+    pub(crate) fn known(&self, footer_bytes: u64) -> KnownFile {
+        let len = self.inner.len();
+        let mut noted = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let footer_start = len.saturating_sub(footer_bytes);
+        for (start, bytes) in &mut noted {
+            let is_to_the_end = *start + bytes.len() as u64 == len;
+            if let Some(more) = footer_start.checked_sub(*start).filter(|_| is_to_the_end) {
+                let more = usize::try_from(more).unwrap_or(usize::MAX).min(bytes.len());
+                *bytes = bytes.slice(more..);
+                *start += more as u64;
+            }
+        }
+        let pieces = joined(noted);
+        let written_at = self.inner.written_at();
+        let since = written_at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let facts = Facts {
+            path: self.inner.path().to_owned(),
+            len,
+            stamp: self.inner.stamp(),
+            written_at: since.map(|since| (since.as_secs(), since.subsec_nanos())),
+            footer_bytes: Some(footer_bytes),
+            pieces: pieces.iter().map(|(start, bytes)| (*start, bytes.len() as u64)).collect(),
+        };
+        KnownFile { facts, pieces }
+    }
+}
+
+/// The same bytes in ascending pieces that do not touch each other.
+fn joined(mut pieces: Vec<(u64, Bytes)>) -> Vec<(u64, Bytes)> {
+    pieces.retain(|(_, bytes)| !bytes.is_empty());
+    pieces.sort_by_key(|(start, _)| *start);
+    let mut all: Vec<(u64, Vec<u8>)> = Vec::new();
+    for (start, bytes) in pieces {
+        match all.last_mut() {
+            Some((first, held)) if start <= *first + held.len() as u64 => {
+                let known = usize::try_from(*first + held.len() as u64 - start);
+                held.extend(bytes.get(known.unwrap_or(usize::MAX)..).unwrap_or_default());
+            }
+            _ => all.push((start, bytes.to_vec())),
+        }
+    }
+    all.into_iter().map(|(start, bytes)| (start, bytes.into())).collect()
+}
+
+impl Store for Noted {
+    fn path(&self) -> &str {
+        self.inner.path()
+    }
+
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        let bytes = self.inner.read(range.clone())?;
+        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
+        pieces.push((range.start, bytes.clone()));
+        Ok(bytes)
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.inner.check_unchanged()
+    }
+
+    fn stamp(&self) -> Option<String> {
+        self.inner.stamp()
+    }
+
+    fn written_at(&self) -> Option<SystemTime> {
+        self.inner.written_at()
+    }
+
+    fn is_local(&self) -> bool {
+        self.inner.is_local()
+    }
+}
+
+/// A file of which parts are known.
+pub(super) struct Remembered {
+    location: String,
+    known: Arc<KnownFile>,
+    /// Where it is opened, once it must be.
+    stores: Stores,
+    inner: OnceLock<Arc<dyn Store>>,
+    is_local: bool,
+}
+
+impl Remembered {
+    /// The file at `location`; without what is known if it is another one by now and that costs no
+    /// request to find out.
+    pub(super) fn open(
+        location: &str,
+        known: &Arc<KnownFile>,
+        stores: &Stores,
+    ) -> Result<Arc<dyn Store>> {
+        let inner = OnceLock::new();
+        let is_local = matches!(stores.locate(location)?, Location::Local(_));
+        if is_local {
+            let file = stores.open_anew(location)?;
+            if !known.is_of(&*file) {
+                return Ok(file);
+            }
+            let _ = inner.set(file);
+        }
+        let (known, stores) = (Arc::clone(known), stores.clone());
+        Ok(Arc::new(Self { location: location.to_owned(), known, stores, inner, is_local }))
+    }
+
+    fn inner(&self) -> Result<&Arc<dyn Store>> {
+        if let Some(inner) = self.inner.get() {
+            return Ok(inner);
+        }
+        let file = self.stores.open_anew(&self.location).map_err(|e| {
+            // It was there when it was read.
+            if e.kind() == Kind::SourceNotFound { changed(&self.location) } else { e }
+        })?;
+        if !self.known.is_of(&*file) {
+            return Err(changed(&self.location));
+        }
+        Ok(self.inner.get_or_init(|| file))
+    }
+}
+
+impl Store for Remembered {
+    fn path(&self) -> &str {
+        &self.location
+    }
+
+    fn len(&self) -> u64 {
+        self.known.facts.len
+    }
+
+    fn read(&self, range: Range<u64>) -> Result<Bytes> {
+        if check_range(&range, self.len(), &self.location)? == 0 {
+            return Ok(Bytes::new());
+        }
+        match self.known.find(&range) {
+            // A copy: what a reader holds on to must not keep the whole piece alive.
+            Some(found) => Ok(Bytes::copy_from_slice(&found)),
+            None => self.inner()?.read(range),
+        }
+    }
+
+    fn check_unchanged(&self) -> Result<()> {
+        self.inner()?.check_unchanged()
+    }
+
+    fn stamp(&self) -> Option<String> {
+        self.known.facts.stamp.clone()
+    }
+
+    fn written_at(&self) -> Option<SystemTime> {
+        let (seconds, nanos) = self.known.facts.written_at?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::new(seconds, nanos.min(999_999_999)))
+    }
+
+    fn footer_bytes(&self) -> Option<u64> {
+        self.known.facts.footer_bytes
+    }
+
+    fn is_local(&self) -> bool {
+        self.is_local
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::context::Context;
+    use crate::store::remote::tests::{memory, put};
+
+    fn stores(bucket: &Arc<crate::store::remote::Remote>) -> Stores {
+        let context = Context::new(1 << 24);
+        Stores::with_bucket(&BTreeMap::new(), Arc::clone(bucket) as _, &context).unwrap()
+    }
+
+    /// What is known of `a` after reading `ranges` of it, by way of bytes.
+    fn known(stores: &Stores, ranges: &[Range<u64>], footer_bytes: u64) -> Known {
+        let noted = Noted::new(stores.open("a").unwrap());
+        for range in ranges {
+            noted.read(range.clone()).unwrap();
+        }
+        let bytes = noted.known(footer_bytes).to_bytes().unwrap();
+        Known::try_new([bytes.as_slice()]).unwrap()
+    }
+
+    #[test]
+    fn pieces_are_joined_and_of_the_end_only_the_footer_is_kept() {
+        let stores = stores(&memory(&[("a", b"0123456789")]));
+        let known = known(&stores, &[4..10, 1..3, 2..4, 4..5], 2);
+        let file = known.of("a").unwrap();
+        let pieces: Vec<_> = file.pieces.iter().map(|(at, bytes)| (*at, &**bytes)).collect();
+        assert_eq!(pieces, [(1, &b"1234"[..]), (8, &b"89"[..])]);
+        assert_eq!((known.len(), known.memory_size()), (1, 6));
+    }
+
+    #[test]
+    fn what_is_known_is_not_asked_for_and_what_changed_is_noticed() {
+        let bucket = memory(&[("a", b"0123456789")]);
+        let known = Arc::new(known(&stores(&bucket), &[0..10], 4));
+        let reading = stores(&bucket);
+        reading.remember(known);
+        let file = reading.open("a").unwrap();
+        assert_eq!((file.len(), file.footer_bytes(), file.is_local()), (10, Some(4), false));
+        put(&bucket, "a", b"abcdefghij");
+        assert_eq!(&file.read(6..9).unwrap()[..], b"678", "no request");
+        for range in [5..7, 0..1] {
+            assert_eq!(file.read(range).unwrap_err().kind(), Kind::SourceChanged);
+        }
+        assert_eq!(file.check_unchanged().unwrap_err().kind(), Kind::SourceChanged);
+        assert_eq!(file.read(9..11).unwrap_err().kind(), Kind::CorruptSource);
+        bucket_remove(&bucket);
+        assert_eq!(file.read(0..1).unwrap_err().kind(), Kind::SourceChanged, "it is gone");
+    }
+
+    fn bucket_remove(bucket: &Arc<crate::store::remote::Remote>) {
+        use crate::store::Bucket;
+        bucket.remove("a").unwrap();
+    }
+
+    #[test]
+    fn what_is_not_known_comes_from_the_file() {
+        let bucket = memory(&[("a", b"0123456789")]);
+        let reading = stores(&bucket);
+        reading.remember(Arc::new(known(&stores(&bucket), &[0..2, 6..10], 4)));
+        let file = reading.open("a").unwrap();
+        for start in 0..10 {
+            for end in start..=10 {
+                let want = &b"0123456789"[start as usize..end as usize];
+                assert_eq!(&file.read(start..end).unwrap()[..], want, "{start}..{end}");
+            }
+        }
+        file.check_unchanged().unwrap();
+    }
+
+    #[test]
+    fn a_local_file_that_is_another_by_now_is_read_as_it_is() {
+        let path = std::env::temp_dir().join(format!("plait-known-{}", std::process::id()));
+        let location = path.to_str().unwrap();
+        std::fs::write(&path, b"0123456789").unwrap();
+        let local = || Stores::try_new(&BTreeMap::new(), &Context::new(1 << 24)).unwrap();
+        let noted = Noted::new(local().open(location).unwrap());
+        noted.read(0..10).unwrap();
+        let bytes = noted.known(10).to_bytes().unwrap();
+        std::fs::write(&path, b"other").unwrap();
+        let reading = local();
+        reading.remember(Arc::new(Known::try_new([bytes.as_slice()]).unwrap()));
+        let file = reading.open(location).unwrap();
+        assert_eq!((file.len(), &file.read(0..5).unwrap()[..]), (5, &b"other"[..]));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn other_bytes_are_refused() {
+        let stores = stores(&memory(&[("a", b"0123456789")]));
+        let noted = Noted::new(stores.open("a").unwrap());
+        noted.read(2..5).unwrap();
+        let bytes = noted.known(1).to_bytes().unwrap();
+        assert!(KnownFile::from_bytes(&bytes).is_ok());
+        for cut in 0..bytes.len() {
+            let e = KnownFile::from_bytes(&bytes[..cut]).err().unwrap();
+            assert_eq!(e.kind(), Kind::InvalidArgument, "{cut}");
+        }
+        assert!(KnownFile::from_bytes(&[&bytes[..], b"x"].concat()).is_err());
+    }
+}

@@ -1,0 +1,61 @@
+//! What executors read of sources, for the package `plait` only.
+//!
+//! # Not here
+//! What is read (`plait_parquet::plan`), and how it is served (`plait_parquet::store`).
+
+use std::sync::Arc;
+
+use plait_core::Error;
+use plait_parquet::context::Context;
+use plait_parquet::plan::{LearnOptions, learn_in};
+use plait_parquet::store::{Known, Stores};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::border::{parse, reach};
+use crate::enter::enter;
+
+/// Parts of files that were read before.
+#[pyclass(frozen, module = "plait._native", name = "Known")]
+pub(crate) struct PyKnown(Arc<Known>);
+
+#[pymethods]
+impl PyKnown {
+    /// Takes what `learn` gave.
+    #[new]
+    #[expect(clippy::needless_pass_by_value, reason = "Python objects come as values")]
+    fn new(py: Python<'_>, files: Vec<Bound<'_, PyBytes>>) -> PyResult<Self> {
+        let known = Known::try_new(files.iter().map(|file| file.as_bytes()));
+        known.map(|known| Self(Arc::new(known))).map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Bytes that are held.
+    #[getter]
+    fn nbytes(&self) -> usize {
+        self.0.memory_size()
+    }
+}
+
+/// Serves what is known from `stores`.
+pub(crate) fn remember(known: Option<Py<PyKnown>>, stores: &Stores) {
+    if let Some(known) = known {
+        stores.remember(Arc::clone(&known.get().0));
+    }
+}
+
+/// What planning will read of files; options are JSON.
+pub(crate) fn learn<'py>(
+    py: Python<'py>,
+    options: &str,
+) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+    let raise = |error: Error| crate::errors::exception(py, &error);
+    let (context, stores) = reach(options, None).map_err(raise)?;
+    let options: LearnOptions = parse(options).map_err(raise)?;
+    let call = move |context: &Context| learn_in(&options, &stores, context);
+    let known = enter(py, &context, None, call)?;
+    Ok(known.into_iter().map(|file| Some(PyBytes::new(py, &file?))).collect())
+}
