@@ -190,6 +190,7 @@ def case(spark, root: Path, name: str, act) -> dict:
         told["groups"] = len(compact(spark, folder).groups)
     except plait.PlaitError as error:
         told["error"] = f"{type(error).__name__}: {error}"
+        told["spark's words"] = str(error.__cause__)
     except Exception as error:
         told["spark error"] = f"{type(error).__name__}: {error}"
     told["seconds"] = round(time.monotonic() - started, 2)

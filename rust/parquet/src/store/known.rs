@@ -359,7 +359,7 @@ mod tests {
     #[test]
     fn what_is_known_is_not_asked_for_and_what_changed_is_noticed() {
         let bucket = memory(&[("a", b"0123456789")]);
-        let known = Arc::new(known(&stores(&bucket), &[0..10], 4));
+        let known = Arc::new(known(&stores(&bucket), &[0..4, 4..10], 4));
         let reading = stores(&bucket);
         reading.remember(known);
         let file = reading.open("a").unwrap();
