@@ -332,10 +332,10 @@ impl Block {
 impl Width {
     fn of(offsets: &[i32], common: usize) -> Option<Self> {
         let [start, end, ..] = offsets else { return None };
-        let same = |pair: &[i32; 2]| pair[1] - pair[0] == end - start;
+        let same = |pair: &[i32]| pair[1] - pair[0] == end - start;
         let bytes = (end - start).as_usize();
         let tail = first(bytes - common);
-        let is_same = offsets.array_windows().all(same);
+        let is_same = offsets.windows(2).all(same);
         is_same.then_some(Self { start: start.as_usize(), bytes, tail })
     }
 }

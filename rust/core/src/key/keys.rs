@@ -151,13 +151,13 @@ pub fn pack(bytes: &[u8]) -> u128 {
     // Two numbers that overlap have all bytes between them, without a loop.
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let (first, last) = (u64::from_be_bytes(*first), u64::from_be_bytes(*last));
-        return u128::from(first) << 64
-            | (u128::from(last) << (8 * (16 - bytes.len()))) % (1 << 64);
+        let rest = (u128::from(last) << (8 * (16 - bytes.len()))) % (1 << 64);
+        return (u128::from(first) << 64) | rest;
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk(), bytes.last_chunk()) {
         let (first, last) = (u32::from_be_bytes(*first), u32::from_be_bytes(*last));
         let rest = (u64::from(last) << (8 * (8 - bytes.len()))) % (1 << 32);
-        return u128::from(u64::from(first) << 32 | rest) << 64;
+        return u128::from((u64::from(first) << 32) | rest) << 64;
     }
     let short = bytes.iter().zip([120, 112, 104]);
     short.fold(0, |packed, (byte, shift)| packed | u128::from(*byte) << shift)
