@@ -147,9 +147,45 @@ def _flag(value: object, name: str) -> bool | None:
     raise InvalidArgument.of(f"`{name}` is a switch", got=f"`{value!r}`", hint="give True or False")
 
 
-def _as_given(value: object, _name: str) -> object:
-    # The engine knows more about it, and says so.
-    return value
+def _text(value: object, name: str) -> str | None:
+    # What it may say the engine knows better, and tells.
+    if value is None or isinstance(value, str):
+        return value
+    raise InvalidArgument.of(f"`{name}` is not text", got=f"`{value!r}`")
+
+
+def _at_least(least: int) -> Callable[[object, str], int | None]:
+    """A check of counts that are no less."""
+
+    def check(value: object, name: str) -> int | None:
+        number = _count(value, name)
+        if number is not None and number < least:
+            hint = f"give {least} or more"
+            raise InvalidArgument.of(f"`{name}` is too small", got=f"{number}", hint=hint)
+        return number
+
+    return check
+
+
+def _mapping(value: object, name: str) -> dict[Any, Any]:
+    if value is None:
+        return {}
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise InvalidArgument.of(
+        f"`{name}` is not a mapping", got=f"`{value!r}`", hint='give {"name": ...}'
+    )
+
+
+# When to merge which files, as policies of compactions are told.
+POLICY_CHECKS: dict[str, Callable[[Any, str], object]] = {
+    "max_depth": _at_least(1),
+    "merge_factor": _at_least(2),
+    "merge_factor_max": _at_least(2),
+    "mature_size": _size,
+    "mature_level": _count,
+    "finalize": _flag,
+}
 
 
 # Every option of `merge` but `out`, and what checks it. Its parameters are these names.
@@ -165,7 +201,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "page_size": _size,
     "page_rows": _count,
     "align_row_groups": _count,
-    "compression": _as_given,
+    "compression": _text,
     "dictionary": _flag,
     "data_page_version": _choice,
     "bloom_filters": lambda value, _: _bloom_filters(value),
@@ -175,10 +211,10 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "missing": _choice,
     "metadata_conflicts": _choice,
     "on_duplicate": _choice,
-    "version_by": _as_given,
-    "delete_where": _as_given,
+    "version_by": _text,
+    "delete_where": _text,
     "keep_tombstones": _flag,
-    "drop_where": _as_given,
+    "drop_where": _text,
     "verify_order": _choice,
     "verify_pages": _choice,
     "assume_sorted": _flag,
@@ -187,7 +223,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "sha256": _flag,
     "copy_tiers": lambda value, _: [value] if isinstance(value, str) else list(value),
     "threads": _count,
-    "memory_limit": _size,
+    "memory_limit": parse_size,
     "if_exists": _choice,
     "empty_output": _flag,
 }

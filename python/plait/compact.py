@@ -14,7 +14,17 @@ from typing import Any, Literal, SupportsIndex
 from plait import _native, _stores
 from plait._api import _call
 from plait._checks import CHOICES as _MERGE_CHOICES
-from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _size
+from plait._checks import (
+    MERGE_CHECKS,
+    POLICY_CHECKS,
+    Path,
+    StorageOptions,
+    _choice,
+    _count,
+    _flag,
+    _path,
+    _size,
+)
 from plait._observe import watched
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
@@ -250,9 +260,9 @@ def compact(
         "folder": root,
         "sort_by": sort_text(sort_by),
         "policy": policy,
-        "max_depth": _count(max_depth, "max_depth"),
-        "merge_factor": _count(merge_factor, "merge_factor"),
-        "merge_factor_max": _count(merge_factor_max, "merge_factor_max"),
+        "max_depth": POLICY_CHECKS["max_depth"](max_depth, "max_depth"),
+        "merge_factor": POLICY_CHECKS["merge_factor"](merge_factor, "merge_factor"),
+        "merge_factor_max": POLICY_CHECKS["merge_factor_max"](merge_factor_max, "merge_factor_max"),
         "mature_size": _size(mature_size, "mature_size"),
         "mature_level": _count(mature_level, "mature_level"),
         "mature_age": None if mature_age is None else _seconds(mature_age, "mature_age"),
@@ -275,6 +285,8 @@ def compact(
         "memory_limit": memory_limit,
         "storage_options": store,
     }
+    for name in MERGE_CHECKS.keys() & merge.keys():
+        MERGE_CHECKS[name](merge[name], name)  # in a dry run, too
     with watched("compact") as call:
         report = _compact(options, merge, store, dry_run=not yes)
         sources = sum(len(group.sources) for group in report.groups)

@@ -33,6 +33,9 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     """
     if sort_by is None or isinstance(sort_by, str):
         return sort_by
+    if not isinstance(sort_by, Iterable):
+        hint = 'give text such as "name, -ts", or a list of columns'
+        raise InvalidArgument.of("`sort_by` names no columns", got=f"`{sort_by!r}`", hint=hint)
     return ", ".join(_column_text(column) for column in sort_by)
 
 

@@ -365,11 +365,11 @@ def _only(data: dict[str, Any], index: int) -> dict[str, Any]:
     }
 
 
-def execute_task(task: str | bytes, out: Path, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
+def execute_task(task: Task | str | bytes, out: Path, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
     """Executes one task, from what `Task.to_json` gave; in whichever process.
 
     Args:
-        task: The task as JSON.
+        task: The task, or its JSON.
         out: The folder of the outputs; the same for all tasks of a plan.
         options: As those of `Plan.execute`, but `tasks`.
 
@@ -389,7 +389,8 @@ def execute_task(task: str | bytes, out: Path, **options: Any) -> MergeReport:  
         >>> [execute_task(task, "merged").rows_out for task in tasks]
         [2, 2]
     """
-    return Plan.from_json(task).execute(out, **options)
+    text = task.to_json() if isinstance(task, Task) else task
+    return Plan.from_json(text).execute(out, **options)
 
 
 def plan(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._api import _reach
-from plait._checks import Path, StorageOptions, _count, _flag, _path, _size
+from plait._checks import Path, StorageOptions, _count, _flag, _mapping, _path, _size
 from plait._native import Batch, Schema
 from plait._observe import watch, watched
 from plait._text import Table
@@ -271,11 +271,11 @@ def scan(
     options = {
         "sources": named,
         "columns": _names(columns),
-        "policy": dict(policy or {}),
+        "policy": _mapping(policy, "policy"),
         "strict": _flag(strict, "strict"),
         "case": _choice(case, "case"),
         "missing": _choice(missing, "missing"),
-        "static": list((static or {}).items()),
+        "static": list(_mapping(static, "static").items()),
         "implicit": [implicit] if isinstance(implicit, str) else list(implicit),
         "partitions": _choice(partitions, "partitions"),
         "partition_types": dict(partition_types or {}),

@@ -344,6 +344,23 @@ def test_an_unsorted_source_is_named_with_its_row(tmp_path):
     assert not list(tmp_path.glob("o/*"))
 
 
+def test_the_first_key_that_goes_backwards_is_named_whatever_the_ends_are(tmp_path):
+    pq.write_table(pa.table({"k": [None, 1, 3]}), tmp_path / "a.parquet")
+    with pytest.raises(plait.UnsortedSource, match="got 1 after null") as caught:
+        plait.merge(tmp_path / "a.parquet", tmp_path / "o", sort_by="k")
+    assert caught.value.row == 1
+
+
+@pytest.mark.parametrize("end", ["?.parquet", "a.parquet?version=3", "a.parquet#3"])
+def test_what_would_be_cut_off_a_url_is_refused(tmp_path, end):
+    (tmp_path / "old").mkdir()
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"k": [2]}), tmp_path / "old/b.parquet")
+    for url in (f"file://{tmp_path}/{end}", f"s3://nowhere/{end}", f"https://nowhere.test/{end}"):
+        with pytest.raises(plait.InvalidArgument, match="ends at `\\?` and `#`"):
+            plait.merge(url, tmp_path / "o", sort_by="k")
+
+
 def test_types_without_a_common_type_conflict(tmp_path):
     pq.write_table(pa.table({"k": [1], "v": [1]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": [1], "v": ["x"]}), tmp_path / "b.parquet")
@@ -465,6 +482,12 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(deal, events, tmp_path)
         {"threads": 0},
         {"memory_limit": "1kB"},
         {"align_row_groups": 9},
+        {"compression": ["zstd"]},
+        {"version_by": 3},
+        {"delete_where": 4},
+        {"drop_where": 5},
+        {"memory_limit": None},
+        {"sort_by": 5},
     ],
     ids=repr,
 )

@@ -63,6 +63,7 @@ def test_state_of_another_join_is_refused_in_words(tmp_path):
         plait.ForeignKeyJoin(**KEYS, state=tmp_path, left_schema=LEFT.drop(["v"]).schema)
     with pytest.raises(plait.SourceNotFound, match="no state"):
         plait.ForeignKeyJoin.restore(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
     manifest = tmp_path / "manifest-0000000001.json"
     whole = manifest.read_text()
     manifest.write_text(whole.replace('"version": 1', '"version": 2'))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import plait
@@ -28,11 +30,14 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         command.add_argument(
             flag, type=_listed, metavar="NAMES", help=f"{text}; default: as the state"
         )
-    command.add_argument("--how", choices=CHOICES["how"], default="inner", help="(default: inner)")
+    command.add_argument(
+        "--replace", action="store_true", help="replace --out and --table if they are there"
+    )
+    command.add_argument("--how", choices=CHOICES["how"], help="default: as the state, or inner")
     command.add_argument("--columns", type=_columns, metavar="NAMES", help="columns, or NEW=OLD")
     command.add_argument("--before", action="store_true", help="old values, too, as before.*")
     command.add_argument(
-        "--on-null-key", choices=CHOICES["on_null_key"], default="error", help="(default: error)"
+        "--on-null-key", choices=CHOICES["on_null_key"], help="default: as the state, or error"
     )
     command.add_argument("--step", type=int, metavar="N", help="number of the step; default: next")
     command.add_argument("--compact", action="store_true", help="merge the runs of the state")
@@ -48,12 +53,16 @@ def run(
     state: str,
     out: str | None,
     table: str | None,
+    replace: bool,
     step: int | None,
     compact: bool,
     as_json: bool,
     **options: Any,  # noqa: ANN401 - those of the join
 ) -> None:
     """Applies the step, writes what is asked for, and prints what was done."""
+    # A step counts before its changes are written: what can be known of outputs is looked at first.
+    for flag, output in (("--out", out), ("--table", table)):
+        _check_output(flag, output, replace=replace)
     sides = {"left": _changes(left), "right": _changes(right)}
     told: dict[str, int | None] = {}
     with _open(state, sides, options) as join:
@@ -62,7 +71,7 @@ def run(
             told["changes"] = (
                 sum(batch.num_rows for batch in changes)
                 if out is None
-                else _native.write_parquet(changes, out)
+                else _written(changes, out, join.step)
             )
             told["step"] = join.step
         if compact:
@@ -77,11 +86,36 @@ def run(
         print(join.explain())
 
 
+def _check_output(flag: str, path: str | None, *, replace: bool) -> None:
+    if path is None:
+        return
+    if not path.endswith(".parquet"):
+        hint = "give a name that ends in .parquet"
+        raise plait.InvalidArgument.of(f"`{flag}` is not a file", got=f"`{path}`", hint=hint)
+    if not replace and Path(path).exists():
+        hint = "give another name, or --replace"
+        raise plait.OutputExists.of(f"`{flag}` is there already", got=f"`{path}`", hint=hint)
+
+
+def _written(changes: object, out: str, step: int | None) -> int:
+    try:
+        return _native.write_parquet(changes, out)
+    except BaseException:
+        again = f"the same command with --step {step} gives its changes again"
+        print(f"step {step} counts, and its changes are in no file: {again}", file=sys.stderr)
+        raise
+
+
 def _open(
     state: str, sides: Mapping[str, plait.Scan | None], options: dict[str, Any]
 ) -> plait.ForeignKeyJoin:
     keys = ("left_key", "foreign_key", "right_key")
     if all(options[key] is None for key in keys):
+        for name in ("how", "columns", "before", "on_null_key"):
+            if options[name]:
+                flag = "--" + name.replace("_", "-")
+                hint = "give all three keys, too, or go on as the state does"
+                raise plait.InvalidArgument.of(f"`{flag}` is that of the state", hint=hint)
         limits = {name: options[name] for name in ("memory_limit", "threads")}
         return plait.ForeignKeyJoin.restore(state, **limits)
     for key in keys:
@@ -89,6 +123,8 @@ def _open(
             flag = "--" + key.replace("_", "-")
             hint = "give all three keys, or none to go on with the state"
             raise plait.InvalidArgument.of(f"`{flag}` is missing", hint=hint)
+    options["how"] = options["how"] or "inner"
+    options["on_null_key"] = options["on_null_key"] or "error"
     left, right = (found and found.schema for found in sides.values())
     return plait.ForeignKeyJoin(state=state, left_schema=left, right_schema=right, **options)
 

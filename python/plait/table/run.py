@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, SupportsIndex
 
 from plait import _native
 from plait._api import _call
-from plait._checks import _choice, _count, _flag, _size
+from plait._checks import POLICY_CHECKS, _choice
 from plait._report import _PrintedReport
 from plait._text import Page
 from plait.compact import CHOICES, CompactedGroup, CompactReport, Skipped
@@ -114,21 +114,11 @@ def how(given: Mapping[str, Any]) -> How:
     return How(
         policy={
             "policy": policy,
-            **{name: check(given[name], name) for name, check in _POLICY_CHECKS.items()},
+            **{name: check(given[name], name) for name, check in POLICY_CHECKS.items()},
         },
         merge={name: given[name] for name in ("sort_by", *_MERGE)},
         where=_where(given["where"]),
     )
-
-
-_POLICY_CHECKS: dict[str, Callable[[Any, str], object]] = {
-    "max_depth": _count,
-    "merge_factor": _count,
-    "merge_factor_max": _count,
-    "mature_size": _size,
-    "mature_level": _count,
-    "finalize": _flag,
-}
 
 
 def compact_table(table: Table, options: How, *, yes: bool, work: Work) -> TableReport:

@@ -14,17 +14,15 @@ use std::sync::Arc;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
 use plait_core::key::SortOrder;
-use plait_core::plan::{Merge, Step};
-use plait_core::run::{Runs, SourceId};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
-use crate::keys::{KeyLeaves, KeyReader, key_at};
+use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
-use crate::order::{claimed, key_leaves};
+use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
 use crate::plan::key_texts;
 use crate::schema::reconcile;
@@ -148,9 +146,6 @@ pub struct ChunkReport {
     pub bloom_filter: bool,
 }
 
-/// Keys that are compared at once.
-const KEY_ROWS: usize = 4096;
-
 /// Longest metadata value that is shown whole.
 const METADATA_CHARS_MAX: usize = 200;
 
@@ -189,7 +184,10 @@ pub fn inspect_in(
     };
     let (key_min, key_max) = range(0..source.rows())?;
     let unsorted_row = match &keys {
-        Some(keys) if options.check_order => first_unsorted(source, keys, &cache, context)?,
+        Some(keys) if options.check_order => {
+            let rows = (0..source.rows(), KEY_ROWS);
+            find_disorder(source, keys, rows, &cache, context)?.map(|found| found.row)
+        }
         _ => None,
     };
     let file = source.meta.file_metadata();
@@ -253,27 +251,6 @@ fn key_range(
 ) -> Result<(Texts, Texts)> {
     let texts = |row| key_texts(keys, &key_at(source, keys, row, cache, context)?);
     Ok((texts(rows.start)?, texts(rows.end - 1)?))
-}
-
-/// The first row whose key is smaller than the one before it.
-fn first_unsorted(
-    source: &Arc<Source>,
-    keys: &KeyLeaves,
-    cache: &Arc<LocationCache>,
-    context: &Context,
-) -> Result<Option<u64>> {
-    let mut reader = KeyReader::open(source, keys, 0, cache, context)?;
-    let mut merge = Merge::new(&keys.shape, 1, true);
-    let mut runs = Runs::default();
-    while let Some((batch, _)) = reader.next(KEY_ROWS)? {
-        context.check_cancelled()?;
-        if let Err(disorder) = merge.supply(SourceId(0), batch, false) {
-            return Ok(Some(disorder.row));
-        }
-        while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
-        runs.clear();
-    }
-    Ok(None)
 }
 
 fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> ChunkReport {

@@ -3,15 +3,19 @@
 //! # Invariants
 //! What files tell is a claim; the merge checks it row by row.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::file::metadata::SortingColumn;
 use parquet::schema::types::SchemaDescriptor;
 use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder, render};
+use plait_core::plan::{Disorder, Merge, Step};
+use plait_core::run::{Runs, SourceId};
 use plait_core::{Error, Kind, Result};
 
-use crate::keys::KeyLeaves;
-use crate::leaf::OutputLeaf;
+use crate::context::Context;
+use crate::keys::{KeyLeaves, KeyReader};
+use crate::leaf::{LocationCache, OutputLeaf};
 use crate::schema::{key_leaf, key_type};
 use crate::source::Source;
 
@@ -151,4 +155,34 @@ pub(crate) fn unsorted(
         .with_row(row)
         .with_got(format!("{} after {}", text(after), text(before)))
         .with_hint("sort the file first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere")
+}
+
+/// Keys of a source that are read at once where nothing else is.
+pub(crate) const KEY_ROWS: usize = 4096;
+
+/// The first of `rows` whose key is smaller than the one before it, by reading so many keys at once.
+///
+/// # Errors
+/// Whatever is wrong with the source.
+pub(crate) fn find_disorder(
+    source: &Arc<Source>,
+    keys: &KeyLeaves,
+    (rows, rows_at_once): (Range<u64>, usize),
+    cache: &Arc<LocationCache>,
+    context: &Context,
+) -> Result<Option<Disorder>> {
+    let mut reader = KeyReader::open(source, keys, rows.start, cache, context)?;
+    let mut merge = Merge::new(keys.read_shape(), 1, true);
+    let mut runs = Runs::default();
+    while reader.row() < rows.end {
+        context.check_cancelled()?;
+        let left = usize::try_from(rows.end - reader.row()).unwrap_or(usize::MAX);
+        let Some((batch, _)) = reader.next(rows_at_once.min(left))? else { break };
+        if let Err(disorder) = merge.supply(SourceId(0), batch, false) {
+            return Ok(Some(Disorder { row: rows.start + disorder.row, ..disorder }));
+        }
+        while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
+        runs.clear();
+    }
+    Ok(None)
 }

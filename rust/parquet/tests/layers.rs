@@ -32,7 +32,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("block", "context leaf page schema source store"),
     ("ranks", "block context leaf page properties schema source"),
     ("keys", "block context leaf page ranks schema source"),
-    ("order", "keys leaf schema source"),
+    ("order", "context keys leaf schema source"),
     ("zone", "block context leaf options source"),
     ("encode", "block page spill zone"),
     ("weave", "block context encode leaf page properties schema source spill zone"),

@@ -22,6 +22,7 @@ mod manifest;
 mod options;
 mod state;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
@@ -135,12 +136,18 @@ impl Join {
     /// # Errors
     /// [`Kind::SourceNotFound`] when there is none, and what is wrong with it.
     pub fn restore(options: &JoinOptions, context: &Context) -> Result<Self> {
-        let mut state = State::open(options, context)?;
-        let Some(manifest) = state.take_manifest() else {
-            return Err(Error::new(Kind::SourceNotFound, "the folder holds no state of a join")
-                .with_path(options.state.clone().unwrap_or_default())
-                .with_hint("give the folder of a join or of its snapshot"));
+        let location = options.state.clone().unwrap_or_default();
+        let none = || {
+            Error::new(Kind::SourceNotFound, "the folder holds no state of a join")
+                .with_path(location.as_str())
+                .with_hint("give the folder of a join or of its snapshot")
         };
+        // Opening would make the folder.
+        if !location.contains("://") && !Path::new(&location).exists() {
+            return Err(none());
+        }
+        let mut state = State::open(options, context)?;
+        let Some(manifest) = state.take_manifest() else { return Err(none()) };
         let options = JoinOptions {
             state: options.state.clone(),
             memory_limit: options.memory_limit,

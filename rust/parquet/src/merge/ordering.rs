@@ -20,8 +20,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use plait_core::plan::{Ask, Disorder, Dropped, Merge, Step, Window, WindowRule, Windows};
-use plait_core::run::{Runs, SourceId};
+use plait_core::plan::{Ask, Disorder, Dropped, Window, WindowRule, Windows};
+use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::drops::{MarkReader, clashing};
@@ -31,7 +31,7 @@ use crate::chunk;
 use crate::context::{Charge, Context};
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
-use crate::order::unsorted;
+use crate::order::{find_disorder, unsorted};
 use crate::sink::KEY_INDEX_ROWS;
 use crate::source::Source;
 use crate::spill::Waiting;
@@ -343,20 +343,13 @@ impl<'a> Ordering<'a> {
                 false => Err(unsorted(source, &prepared.keys, end - 1, &first, last)),
             };
         }
-        let mut reader =
-            KeyReader::open(source, &prepared.keys, start, &prepared.cache, self.context)?;
-        let mut merge = Merge::new(prepared.keys.read_shape(), 1, true);
-        let mut runs = Runs::default();
-        while reader.row() < end {
-            self.context.check_cancelled()?;
-            let Some((keys, _)) = reader.next(prepared.budget.key_rows)? else { break };
-            merge.supply(SourceId(0), keys, false).map_err(|Disorder { row, before, after }| {
-                unsorted(source, &prepared.keys, start + row, &before, &after)
-            })?;
-            while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
-            runs.clear();
+        let rows = (start..end, prepared.budget.key_rows);
+        match find_disorder(source, &prepared.keys, rows, &prepared.cache, self.context)? {
+            Some(Disorder { row, before, after }) => {
+                Err(unsorted(source, &prepared.keys, row, &before, &after))
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Tells the windows how many rows the next row group may have.

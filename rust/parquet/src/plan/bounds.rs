@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use plait_core::Result;
 use plait_core::key::{KeyValue, SortOrder, decode};
+use plait_core::plan::Disorder;
 
 use super::entries::{Knots, told_keys};
 use super::value::KeysFrom;
@@ -14,7 +15,7 @@ use crate::context::Context;
 use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
-use crate::order::{key_leaves, unsorted};
+use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
 use crate::schema::{Unite, reconcile};
 use crate::source::Source;
 
@@ -36,7 +37,11 @@ pub(super) fn known_keys(
         row => key_at(source, keys, row, cache, context)?,
     };
     if last < first && !assume_sorted {
-        return Err(unsorted(source, keys, last_row, &first, &last));
+        // Somewhere between them a key goes backwards: that is what there is to tell.
+        let rows = (0..source.rows(), KEY_ROWS);
+        let found = find_disorder(source, keys, rows, cache, context)?;
+        let found = found.unwrap_or(Disorder { row: last_row, before: first, after: last });
+        return Err(unsorted(source, keys, found.row, &found.before, &found.after));
     }
     let last = last.max(first.clone());
     let mut knots = vec![(0, first)];

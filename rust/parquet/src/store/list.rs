@@ -4,7 +4,7 @@
 //! a.parquet              itself
 //! folder                 every *.parquet below it, sorted
 //! folder/2024-*.parquet  every match, sorted
-//! s3://bucket/folder     the same there; `?` and `[` are letters of URLs, `*` is a glob
+//! s3://bucket/folder     the same there; `*` is a glob, `[` is not, `?` would end the path
 //! ```
 //!
 //! # Invariants

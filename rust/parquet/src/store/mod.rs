@@ -217,6 +217,11 @@ impl Stores {
         let bad = |what: &str| Error::new(Kind::InvalidArgument, what).with_path(location);
         let url =
             Url::parse(location).map_err(|e| bad("location is not a valid URL").with_cause(e))?;
+        if url.query().is_some() || url.fragment().is_some() {
+            let hint =
+                "write %3F and %23 where a name has these letters; `*` is the wildcard of URLs";
+            return Err(bad("a path of a URL ends at `?` and `#`").with_hint(hint));
+        }
         if url.scheme() == "file" {
             return url.to_file_path().map(Location::Local).map_err(|()| {
                 bad("file URL does not name a local path").with_hint("write file:///path")
