@@ -301,20 +301,28 @@ impl Block {
     /// Whether `key` has in front what all keys have.
     #[inline]
     fn has_front(&self, key: &[u8]) -> bool {
-        let Some(front) = key.get(..self.common) else { return false };
-        wide_head(front) == self.front
-            && (self.common <= HEAD_BYTES || self.key(0).starts_with(front))
+        if self.common > HEAD_BYTES {
+            return key.get(..self.common).is_some_and(|front| self.key(0).starts_with(front));
+        }
+        // A shorter key has zeros there, as the front may have.
+        key.len() >= self.common && wide_head(key) & first(self.common) == self.front
     }
 
     /// The first 16 bytes of a key behind what all have in front, zeros on the right if there are fewer.
     #[inline]
     fn tail(&self, row: usize) -> u128 {
-        let (start, end) = self.span(row);
-        let (start, data) = (start + self.common, self.keys.value_data());
-        let bits = match self.width {
-            Some(width) => width.tail,
-            None => first(end.saturating_sub(start)),
+        let (start, end, bits) = match self.width {
+            Some(width) => {
+                let start = width.start + row * width.bytes;
+                (start + self.common, start + width.bytes, width.tail)
+            }
+            None => {
+                let (start, end) = self.span(row);
+                let start = start + self.common;
+                (start, end, first(end.saturating_sub(start)))
+            }
         };
+        let data = self.keys.value_data();
         // Bytes of the next keys are read, too, and cut off: a load and a mask, whatever the length.
         match data.get(start..).and_then(|rest| rest.first_chunk()) {
             Some(bytes) => u128::from_be_bytes(*bytes) & bits,

@@ -280,10 +280,10 @@ impl Changes {
 
 /// The rows of primary keys and foreign keys.
 fn left_of(left: &View, keys: &[&[u8]], foreign: &[Option<&[u8]>]) -> Result<Picked> {
-    let both = keys.iter().zip(foreign).map(|(key, foreign)| [foreign.unwrap_or_default(), key]);
-    let whole = collect(both)?;
-    let probe = |i: usize| foreign[i].is_some().then(|| whole.value(i));
-    let probes: Vec<Option<&[u8]>> = (0..keys.len()).map(probe).collect();
+    let there: Vec<usize> = (0..keys.len()).filter(|i| foreign[*i].is_some()).collect();
+    let whole = collect(there.iter().map(|i| [foreign[*i].unwrap_or_default(), keys[*i]]))?;
+    let mut probes: Vec<Option<&[u8]>> = vec![None; keys.len()];
+    there.iter().enumerate().for_each(|(n, i)| probes[*i] = Some(whole.value(n)));
     Ok(left.find_any(&probes)?.live())
 }
 

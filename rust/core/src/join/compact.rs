@@ -7,9 +7,12 @@
 //!
 //! # Invariants
 //! Only neighbours are merged, and the last run stays: the changes of the last step are made of it.
+//! All others have at most twice as many rows as the oldest: rows that are replaced take no more room than
+//! the table.
 //!
 //! # Cost
-//! A row is copied once for each level, that is, log4 of the table over a step.
+//! A row is copied once for each level, that is, log4 of the table over a step; and the table once each
+//! time as many rows have come as it has.
 //!
 //! # Not here
 //! Runs that are files (`plait_parquet::join`).
@@ -37,6 +40,12 @@ const BLOCK_ROWS: usize = 1 << 20;
 /// Which of runs with so many rows, oldest first, are to be merged.
 #[must_use]
 pub fn due(rows: &[u64]) -> Option<Range<usize>> {
+    if let [oldest, newer @ ..] = rows
+        && !newer.is_empty()
+        && newer.iter().sum::<u64>() >= *oldest
+    {
+        return Some(0..rows.len());
+    }
     let level = |rows: u64| rows.max(1).ilog2() / 2;
     (0..rows.len()).find_map(|start| {
         let top = level(rows[start]);
@@ -80,5 +89,47 @@ impl MemoryRun {
     #[must_use]
     pub fn into_run(self) -> Arc<dyn StateRun> {
         Arc::new(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs after so many steps, each with a run of `step` rows on a table of `table` rows, where what is
+    /// merged has as many rows as the table at most; and rows that were copied.
+    fn followed(table: u64, step: u64, steps: usize) -> (u64, u64, usize) {
+        let (mut runs, mut most, mut copied, mut longest) = (vec![table], 0, 0, 0);
+        for _ in 0..steps {
+            runs.push(step);
+            if let Some(range) = due(&runs) {
+                let rows: u64 = runs[range.clone()].iter().sum();
+                copied += rows;
+                runs.splice(range, [rows.min(table)]);
+            }
+            most = most.max(runs.iter().sum());
+            longest = longest.max(runs.len());
+        }
+        (most, copied, longest)
+    }
+
+    #[test]
+    fn replaced_rows_take_no_more_room_than_the_table_and_are_copied_seldom() {
+        for (table, step) in [(1_000_000, 1_000), (1_000_000, 70_000), (25_000, 3_400), (100, 100)]
+        {
+            let (most, copied, longest) = followed(table, step, 2_000);
+            assert!(most < 2 * table + step, "{table} by {step}: {most} rows");
+            assert!(copied < 8 * step * 2_000, "{table} by {step}: {copied} rows copied");
+            assert!(longest <= 24, "{table} by {step}: {longest} runs");
+        }
+    }
+
+    #[test]
+    fn four_of_a_level_are_merged_and_fewer_wait() {
+        assert_eq!(due(&[1_000_000, 60_000, 60_000, 60_000]), None);
+        assert_eq!(due(&[1_000_000, 60_000, 60_000, 60_000, 60_000]), Some(1..5));
+        assert_eq!(due(&[100, 60, 40]), Some(0..3));
+        assert_eq!(due(&[7]), None);
+        assert_eq!(due(&[]), None);
     }
 }

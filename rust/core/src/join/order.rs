@@ -70,7 +70,7 @@ fn head(bytes: &[u8]) -> u64 {
 /// The same for 16 bytes.
 #[inline]
 pub(super) fn wide_head(bytes: &[u8]) -> u128 {
-    bytes.first_chunk().map_or_else(|| pack(bytes), |whole| u128::from_be_bytes(*whole))
+    pack(bytes)
 }
 
 /// Places by head, then as `compare` says, if heads alone do not tell.

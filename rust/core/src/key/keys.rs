@@ -142,7 +142,7 @@ impl KeyBytes {
 /// use plait_core::key::pack;
 /// assert_eq!(pack(&[0x01, 0x80]), 0x0180 << 112);
 /// ```
-#[inline]
+#[inline(always)]
 #[must_use]
 pub fn pack(bytes: &[u8]) -> u128 {
     if let Some(whole) = bytes.first_chunk() {
