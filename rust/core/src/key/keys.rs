@@ -160,7 +160,7 @@ pub fn pack(bytes: &[u8]) -> u128 {
         return u128::from((u64::from(first) << 32) | rest) << 64;
     }
     let short = bytes.iter().zip([120, 112, 104]);
-    short.fold(0, |packed, (byte, shift)| packed | u128::from(*byte) << shift)
+    short.fold(0, |packed, (byte, shift)| packed | (u128::from(*byte) << shift))
 }
 
 #[cfg(test)]
