@@ -7,6 +7,12 @@
     spark           repartitionByRange + sortWithinPartitions + write, on the same cluster
     delta-compact   OPTIMIZE of delta-rs in one process: concatenates, sorts nothing
     delta-z-order   OPTIMIZE ZORDER of delta-rs in one process, by the same columns
+    iceberg-sort    rewrite_data_files of Iceberg with strategy sort, on the same cluster
+    iceberg-binpack the same with strategy binpack: concatenates, sorts nothing
+
+Iceberg's runtime follows Spark: 1.12.0 is for Spark 4.1, and Spark 4.3 does not load it. Its tools run in
+an environment of that PySpark, with PyArrow and pandas: `--iceberg-python ENVIRONMENT/bin/python`. The
+jar comes from Maven by the client that is part of Spark.
 
 Workloads are those of `workloads.py`, with binary columns of no fixed length, which Spark does not
 write; and S200, 200 files of W1 whose keys all overlap, 10 MB each.
@@ -39,8 +45,9 @@ import pyarrow.parquet as pq
 import workloads
 
 TOOLS = ("plait", "spark", "delta-compact", "delta-z-order")
-ON_SPARK = ("plait", "spark")
-SORTING = ("plait", "spark")
+ICEBERG = ("iceberg-sort", "iceberg-binpack")
+ON_SPARK = ("plait", "spark", *ICEBERG)
+SORTING = ("plait", "spark", "iceberg-sort")
 KEYS = {**workloads.KEYS, "S200": workloads.METRICS_KEY}
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -106,7 +113,7 @@ def stages(spark) -> dict[str, int]:
 # -- the tools -------------------------------------------------------------------------------------
 
 
-def start_spark(master: str):
+def start_spark(master: str, **settings: str):
     from pyspark.sql import SparkSession
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -121,6 +128,7 @@ def start_spark(master: str):
         "spark.log.level": "ERROR",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.adaptive.enabled": "false",
+        **settings,
     }.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
@@ -145,6 +153,51 @@ def by_spark(job, spark):
     frame = spark.read.parquet(*job["sources"])
     frame.repartitionByRange(parts, *keys).sortWithinPartitions(*keys).write.parquet(job["out"])
     return sorted(str(path) for path in Path(job["out"]).glob("*.parquet"))
+
+
+def lake(job) -> dict[str, str]:
+    """Settings of a catalog in a folder, and of the jar."""
+    prefix = "spark.sql.catalog.lake"
+    return {
+        "spark.jars.packages": job["iceberg_jar"],
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "hadoop",
+        f"{prefix}.warehouse": f"{job['out']}-lake",
+    }
+
+
+def iceberg_table(job, spark, name: str) -> str:
+    """A table of links to the sources, as they are."""
+    folder = Path(f"{job['out']}-lake", f"{name}-sources")
+    folder.mkdir(parents=True)
+    for path in job["sources"]:
+        os.link(path, folder / Path(path).name)
+    frame = spark.read.parquet(str(folder))
+    # As Spark's own write does.
+    properties = {"write.parquet.compression-codec": "zstd", "write.distribution-mode": "none"}
+    writer = frame.limit(0).writeTo(f"lake.db.{name}").using("iceberg")
+    for key, value in properties.items():
+        writer = writer.tableProperty(key, value)
+    writer.create()
+    spark.sql(
+        f"CALL lake.system.add_files(table => 'db.{name}', source_table => 'parquet.`{folder}`')"
+    )
+    return f"db.{name}"
+
+
+def by_iceberg(job, spark, name: str):
+    order = ", ".join(
+        f"{column} {'DESC' if down else 'ASC'} NULLS LAST" for column, down in KEYS[job["workload"]]
+    )
+    strategy = job["tool"].removeprefix("iceberg-")
+    asked = f", sort_order => '{order}'" if strategy == "sort" else ""
+    spark.sql(
+        f"CALL lake.system.rewrite_data_files(table => '{name}', strategy => '{strategy}'{asked}, "
+        f"options => map('rewrite-all', 'true', 'target-file-size-bytes', '{job['target']}'))"
+    )
+    files = spark.sql(f"SELECT file_path FROM lake.{name}.files").collect()
+    return sorted(row.file_path.removeprefix("file:") for row in files)
 
 
 def delta_table(job):
@@ -175,13 +228,18 @@ def run_one(job: dict) -> dict:
     warnings.simplefilter("ignore")
     spark = None
     if job["tool"] in ON_SPARK:
-        spark = start_spark(job["master"])
+        is_lake = job["tool"] in ICEBERG
+        spark = start_spark(job["master"], **(lake(job) if is_lake else {}))
         warm = Path(job["out"] + "-warm")
         # Enough tasks that every executor has started its Python.
         target = max(1, os.path.getsize(job["sources"][0]) // 8)
         few = {"sources": job["sources"][:1], "out": str(warm), "target": target}
         small = {**job, **few, "bytes": 8 * target}
-        (by_plait if job["tool"] == "plait" else by_spark)(small, spark)
+        if is_lake:
+            by_iceberg(small, spark, iceberg_table(small | {"out": job["out"]}, spark, "small"))
+            table = iceberg_table(job, spark, "whole")
+        else:
+            (by_plait if job["tool"] == "plait" else by_spark)(small, spark)
         before = stages(spark)
     else:
         table = delta_table(job)
@@ -190,7 +248,9 @@ def run_one(job: dict) -> dict:
     sampler.start()
     used, started = sum(cpu for _, cpu, _ in processes().values()), time.perf_counter()
     try:
-        if job["tool"] in ON_SPARK:
+        if job["tool"] in ICEBERG:
+            files = by_iceberg(job, spark, table)
+        elif job["tool"] in ON_SPARK:
             files = (by_plait if job["tool"] == "plait" else by_spark)(job, spark)
         else:
             files = by_delta(job, table)
@@ -244,16 +304,22 @@ def prepare(name: str, folder: Path, scale: float) -> dict:
 
 
 def run_apart(job: dict, timeout_s: float) -> dict:
-    shutil.rmtree(job["out"], ignore_errors=True)
-    shutil.rmtree(job["out"] + "-warm", ignore_errors=True)
+    import plait
+
+    for after in ("", "-warm", "-lake"):
+        shutil.rmtree(job["out"] + after, ignore_errors=True)
+    python = job["iceberg_python"] if job["tool"] in ICEBERG else sys.executable
+    # Another environment has no Plait, which checks the result: it takes this one.
+    path = os.pathsep.join((str(Path(plait.__file__).parents[1]), os.environ.get("PYTHONPATH", "")))
     done = subprocess.run(
-        [sys.executable, str(Path(__file__).resolve()), "--one", json.dumps(job)],
+        [python, str(Path(__file__).resolve()), "--one", json.dumps(job)],
         capture_output=True,
         text=True,
         timeout=timeout_s,
+        env={**os.environ, "PYTHONPATH": path},
     )
-    shutil.rmtree(job["out"], ignore_errors=True)
-    shutil.rmtree(job["out"] + "-warm", ignore_errors=True)
+    for after in ("", "-warm", "-lake"):
+        shutil.rmtree(job["out"] + after, ignore_errors=True)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return {"failed": (done.stderr.strip().splitlines() or ["no message"])[-1][:200]}
@@ -303,6 +369,10 @@ def main() -> None:
     parser.add_argument("--memory-limit", type=int, default=512_000_000)
     parser.add_argument("--data", type=Path, default=Path("bench-data"))
     parser.add_argument("--timeout", type=float, default=3600)
+    parser.add_argument("--iceberg-python", default=sys.executable)
+    parser.add_argument(
+        "--iceberg-jar", default="org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
@@ -323,6 +393,8 @@ def main() -> None:
             "memory_limit": given.memory_limit,
             "master": given.master,
             "cores": given.cores,
+            "iceberg_python": given.iceberg_python,
+            "iceberg_jar": given.iceberg_jar,
         }
         results: dict[str, list[dict]] = {tool: [] for tool in given.tools.split(",")}
         with tempfile.TemporaryDirectory(dir=given.data) as scratch:
