@@ -55,6 +55,10 @@ def start():
         "spark.executor.maxNumFailures": "100",
         "spark.excludeOnFailure.enabled": "true",
         "spark.excludeOnFailure.timeout": "1s",
+        # One executor cannot write in a case below; a task that fails on the other for a reason of
+        # the machine would have nowhere to go.
+        "spark.excludeOnFailure.task.maxTaskAttemptsPerExecutor": "2",
+        "spark.excludeOnFailure.task.maxTaskAttemptsPerNode": "4",
     }
     builder = SparkSession.builder.master(f"local-cluster[{EXECUTORS},1,1024]").appName(
         "plait cluster"
