@@ -30,7 +30,7 @@ from plait.spark import learn
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 # Executors read what planning needs: they are killed at that, too.
-learn.FILES_MAX = 20
+learn.LOCAL_FILES_MAX = 20
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 LIMIT = 64_000_000
 EXECUTORS = 2

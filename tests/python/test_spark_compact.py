@@ -176,7 +176,7 @@ def learned(monkeypatch):
 
     found = plait._native.Known
     monkeypatch.setattr(plait._native, "Known", known)
-    monkeypatch.setattr(learn, "FILES_MAX", 4)
+    monkeypatch.setattr(learn, "LOCAL_FILES_MAX", 4)
     return counts
 
 
