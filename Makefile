@@ -7,6 +7,7 @@
 # make lint     formats, lints and types
 # make bench    side by side with other engines
 # make bench-rust   keys, order, weave, dictionaries alone; BENCH="merge/bytes --save-baseline before" and the like
+# make wheel    a wheel for every Linux with glibc 2.28, in dist; PROFILE=fast builds sooner
 # make clean    everything that was made here
 
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/plait/target
@@ -23,7 +24,7 @@ RUST_PACKAGES := --workspace --exclude plait-py
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint bench bench-rust callgrind clean
+.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint bench bench-rust callgrind wheel clean
 
 setup: $(VENV)/.installed
 
@@ -84,6 +85,9 @@ bench-rust: setup
 # make callgrind BENCH="merge packed/interleaved"
 callgrind: setup
 	BENCH_PROFILE="$(BENCH_PROFILE)" benches/callgrind.sh $(BENCH)
+
+wheel:
+	PROFILE=$(if $(filter command line environment,$(origin PROFILE)),$(PROFILE),release) scripts/wheel.sh
 
 clean:
 	cargo clean
