@@ -217,7 +217,7 @@ impl Stores {
         let bad = |what: &str| Error::new(Kind::InvalidArgument, what).with_path(location);
         let url =
             Url::parse(location).map_err(|e| bad("location is not a valid URL").with_cause(e))?;
-        if url.query().is_some() || url.fragment().is_some() {
+        if location.contains(['?', '#']) {
             let hint =
                 "write %3F and %23 where a name has these letters; `*` is the wildcard of URLs";
             return Err(bad("a path of a URL ends at `?` and `#`").with_hint(hint));
