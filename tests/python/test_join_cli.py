@@ -59,6 +59,17 @@ def test_outputs_are_replaced_only_when_asked_to(shop, capsys):
 
 
 @pytest.mark.parametrize(
+    "outputs",
+    [["-o", "./renamed.parquet"], ["-o", "both.parquet", "--table", "both.parquet"]],
+    ids=["a source", "one for both"],
+)
+def test_no_output_is_written_over_what_the_step_reads_or_writes(shop, outputs):
+    step = ["join", "--right", "renamed.parquet", "--state", "s", "--replace", *outputs]
+    assert main(step) == 2
+    assert step_of("s") == 0 and names("renamed.parquet") == ["B"]
+
+
+@pytest.mark.parametrize(
     "option", [["--how", "left"], ["--columns", "o"], ["--before"], ["--on-null-key", "drop"]]
 )
 def test_what_a_state_has_settled_is_not_ignored(shop, capsys, option):

@@ -61,8 +61,10 @@ def run(
 ) -> None:
     """Applies the step, writes what is asked for, and prints what was done."""
     # A step counts before its changes are written: what can be known of outputs is looked at first.
+    read = {Path(path).resolve() for path in (*(left or ()), *(right or ()))}
     for flag, output in (("--out", out), ("--table", table)):
-        _check_output(flag, output, replace=replace)
+        _check_output(flag, output, read, replace=replace)
+        read |= {Path(output).resolve()} if output else set()
     sides = {"left": _changes(left), "right": _changes(right)}
     told: dict[str, int | None] = {}
     with _open(state, sides, options) as join:
@@ -86,12 +88,15 @@ def run(
         print(join.explain())
 
 
-def _check_output(flag: str, path: str | None, *, replace: bool) -> None:
+def _check_output(flag: str, path: str | None, taken: set[Path], *, replace: bool) -> None:
     if path is None:
         return
     if not path.endswith(".parquet"):
         hint = "give a name that ends in .parquet"
         raise plait.InvalidArgument.of(f"`{flag}` is not a file", got=f"`{path}`", hint=hint)
+    if Path(path).resolve() in taken:
+        what = f"`{flag}` is a file that the step reads or writes"
+        raise plait.InvalidArgument.of(what, got=f"`{path}`", hint="give another name")
     if not replace and Path(path).exists():
         hint = "give another name, or --replace"
         raise plait.OutputExists.of(f"`{flag}` is there already", got=f"`{path}`", hint=hint)
