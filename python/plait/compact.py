@@ -285,8 +285,9 @@ def compact(
         "memory_limit": memory_limit,
         "storage_options": store,
     }
-    for name in MERGE_CHECKS.keys() & merge.keys():
-        MERGE_CHECKS[name](merge[name], name)  # in a dry run, too
+    for name, value in merge.items():
+        if name in MERGE_CHECKS:
+            MERGE_CHECKS[name](value, name)  # in a dry run, too
     with watched("compact") as call:
         report = _compact(options, merge, store, dry_run=not yes)
         sources = sum(len(group.sources) for group in report.groups)

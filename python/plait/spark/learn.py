@@ -12,7 +12,6 @@ Not here: what is read (`rust/parquet/src/plan/learn.rs`); merges (`plan`, `task
 from __future__ import annotations
 
 import json
-import uuid
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from plait import _native
 from plait._api import _settings
 from plait.order import sort_text
-from plait.spark.plan import Share, raised
+from plait.spark.plan import Share, tagged
 from plait.table.survey import Learn
 
 if TYPE_CHECKING:
@@ -64,22 +63,10 @@ def learn_on(spark: SparkSession, share: Share, storage_options: object) -> Lear
         }
         most = max(1, spark.sparkContext.defaultParallelism) * _TASKS_PER_CORE
         count = min(-(-len(paths) // _BATCH_FILES), most)
-        tag = f"plait-{uuid.uuid4().hex}"
         numbers = spark.range(0, count, 1, count)
         read = numbers.mapInArrow(_reader(tuple(paths), count, options), "known binary")
-        spark.addTag(tag)
-        try:
+        with tagged(spark):
             files = read.toArrow().column(0)
-        except Exception as cause:
-            error = raised(cause)
-            if error is None:
-                raise
-            raise error from cause
-        except BaseException:
-            spark.interruptTag(tag)
-            raise
-        finally:
-            spark.removeTag(tag)
         return _native.Known([zlib.decompress(file.as_buffer()) for file in files])
 
     return learn

@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 import plait
@@ -29,7 +30,7 @@ from plait.table.survey import Group
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["Share", "raised", "share_of", "work_on"]
+__all__ = ["Share", "share_of", "tagged", "work_on"]
 
 # What a Python worker takes beside the engine: the interpreter, PyArrow, pandas.
 _WORKER_BYTES = 150_000_000
@@ -168,24 +169,11 @@ def _run(
 ) -> dict[int, MergeReport]:
     """The report of each task, by its place."""
     count = len(tasks)
-    tag = f"plait-{uuid.uuid4().hex}"
     numbers = spark.range(0, count, 1, count)
     run = executor(tasks, options, None if watch is None else watch.counters)
     answers = numbers.mapInArrow(run, ANSWER)
-    spark.addTag(tag)
-    try:
+    with tagged(spark) as tag:
         rows = answers.collect() if watch is None else watch.collect(answers, tasks, tag)
-    except Exception as cause:
-        error = raised(cause)
-        if error is None:
-            raise
-        raise error from cause
-    except BaseException:
-        # Ctrl-C: executors would go on writing outputs that nobody commits.
-        spark.interruptTag(tag)
-        raise
-    finally:
-        spark.removeTag(tag)
     for row in rows:
         if row["error"] is not None:
             told = json.loads(row["error"])
@@ -196,10 +184,24 @@ def _run(
     return {row["number"]: MergeReport.from_dict(json.loads(row["report"])) for row in rows}
 
 
-def raised(cause: Exception) -> PlaitError | None:
-    """What a task raised, if that is what made a job fail."""
-    found = _RAISED.search(str(cause))
-    return None if found is None else _error(found[1], found[2])
+@contextmanager
+def tagged(spark: SparkSession) -> Iterator[str]:
+    """Gives the tag of the jobs that begin inside, which end with it; raises what a task raised."""
+    tag = f"plait-{uuid.uuid4().hex}"
+    spark.addTag(tag)
+    try:
+        yield tag
+    except Exception as cause:
+        found = _RAISED.search(str(cause))
+        if found is None:
+            raise
+        raise _error(found[1], found[2]) from cause
+    except BaseException:
+        # Ctrl-C: executors would go on with what nobody waits for.
+        spark.interruptTag(tag)
+        raise
+    finally:
+        spark.removeTag(tag)
 
 
 def _error(kind: str, text: str) -> PlaitError:
