@@ -15,9 +15,7 @@ import os
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-import boto3
 import pytest
-from botocore.config import Config
 
 import plait
 
@@ -29,14 +27,7 @@ class OnS3:
         self.server, self.proxy = server, proxy
         self.numbers = itertools.count()
         self.calls = 0
-        self.client = boto3.client(
-            "s3",
-            endpoint_url=server.url,
-            aws_access_key_id="key",
-            aws_secret_access_key="secret",
-            region_name="us-east-1",
-            config=Config(max_pool_connections=2),
-        )
+        self.client = server.client()
         self.client.create_bucket(Bucket="suite")
 
     def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,6 +61,20 @@ class Server:
             "allow_http": "true",
         }
 
+    def client(self):
+        """A client of Amazon's own for it, of two connections."""
+        import boto3
+        from botocore.config import Config
+
+        return boto3.client(
+            "s3",
+            endpoint_url=self.url,
+            aws_access_key_id="key",
+            aws_secret_access_key="secret",
+            region_name="us-east-1",
+            config=Config(max_pool_connections=2),
+        )
+
     def request(self, method: str, path: str, body: bytes = b"", port: int | None = None):
         """One plain request; gives status and body."""
         connection = http.client.HTTPConnection("127.0.0.1", port or self.port, timeout=30)

@@ -9,11 +9,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from botocore.config import Config
 
 import plait
 from plait.cli import main
@@ -29,14 +27,7 @@ class Folder:
     def __init__(self, server, name: str) -> None:
         self.server, self.prefix = server, name
         self.url = f"s3://compact/{name}"
-        self.client = boto3.client(
-            "s3",
-            endpoint_url=server.url,
-            aws_access_key_id="key",
-            aws_secret_access_key="secret",
-            region_name="us-east-1",
-            config=Config(max_pool_connections=2),
-        )
+        self.client = server.client()
         self.client.create_bucket(Bucket="compact")
         self.options = {**server.options(), "retry_init_backoff_ms": "10", "timeout": "20s"}
 

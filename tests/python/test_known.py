@@ -5,7 +5,6 @@ import os
 import random
 import uuid
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -161,13 +160,7 @@ def test_a_local_file_that_changed_since_is_planned_as_it_is_now(tmp_path):
 def bucket(s3_server):
     """Puts a folder into a new bucket; gives URLs, settings and the client."""
     settings = s3_server.options()
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_server.url,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        region_name="us-east-1",
-    )
+    client = s3_server.client()
     name = f"known-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=name)
 

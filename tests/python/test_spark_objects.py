@@ -4,7 +4,6 @@ import json
 import random
 import uuid
 
-import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -28,13 +27,7 @@ pytestmark = pytest.mark.local  # objects of its own
 def bucket(s3_server):
     """The URL of a new bucket, settings that reach it, and a client."""
     options = s3_server.options()
-    client = boto3.client(
-        "s3",
-        endpoint_url=s3_server.url,
-        aws_access_key_id="key",
-        aws_secret_access_key="secret",
-        region_name="us-east-1",
-    )
+    client = s3_server.client()
     name = f"runs-{uuid.uuid4().hex[:12]}"
     client.create_bucket(Bucket=name)
     yield f"s3://{name}", options, client
