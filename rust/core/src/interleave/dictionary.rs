@@ -281,7 +281,8 @@ fn unite(
 ) -> Result<United> {
     let mut known = Known::default();
     let mut maps = Vec::with_capacity(dictionaries.len());
-    let mut firsts: HashMap<u64, usize, Hashing> = HashMap::default();
+    let mut firsts: HashMap<u64, usize, Hashing> =
+        HashMap::with_capacity_and_hasher(dictionaries.len(), Hashing::default());
     for (i, values) in dictionaries.iter().enumerate() {
         let first = *firsts.entry(Arc::as_ptr(values).addr() as u64).or_insert(i);
         let map = match maps.get(first) {
