@@ -1,10 +1,11 @@
 """Foreign-key joins that follow changes, beside DuckDB that joins again and beside DuckDB's MERGE.
 
-    nice -n 5 .venv/bin/python benches/python/join.py [--rows 2000000] [--rounds 5]
+    nice -n 5 .venv/bin/python benches/python/join.py [--rows 2000000] [--rounds 9]
 
 Orders (8 columns, about 100 bytes a row) refer to customers, ten orders each. Of the changed orders half
 move to another customer. Times are the least and the median of the rounds, and the least time of all
-processors together; where others use the machine, compare ratios, not times.
+processors together; where others use the machine, compare ratios, not times. Tables of half and of twice
+as many rows take turns with it.
 """
 
 from __future__ import annotations
@@ -75,21 +76,32 @@ def followed(join, **changes) -> int:
     return drained(join.apply(**changes))
 
 
-def told(what: str, took: list[Took], rows: int | None = None) -> Took:
-    """Prints the times of the rounds; gives the least."""
-    clocks, processors = [t.clock for t in took], min(t.processors for t in took)
+def told(what: str, took: list[Took], rows: int | None = None) -> list[Took]:
+    """Prints the times of the rounds; gives them."""
+    clocks, processors = [t.clock for t in took], [t.processors for t in took]
     least = min(clocks)
     rate = f"   {rows / least / 1e6:6.2f} M rows/s" if rows else ""
     print(
         f"{what:58} {least * 1e3:8.1f} ms   median {statistics.median(clocks) * 1e3:8.1f} ms"
-        f"   processors {processors * 1e3:8.1f} ms{rate}",
+        f"   processors {min(processors) * 1e3:8.1f} ms{rate}",
         flush=True,
     )
-    return Took(least, processors)
+    return took
 
 
-def ratio(a: Took, b: Took) -> str:
-    return f"{a.clock / b.clock:.2f} x (processors {a.processors / b.processors:.2f} x)"
+def ratio(a: list[Took], b: list[Took]) -> str:
+    """Times of `a` over those of `b`: of the least, of the medians, and of all processors."""
+
+    def of(one, what) -> float:
+        return one(what(t) for t in a) / one(what(t) for t in b)
+
+    clock, processors = (lambda t: t.clock), (lambda t: t.processors)
+    median = of(statistics.median, clock)
+    return f"{of(min, clock):.2f} x (median {median:.2f} x, processors {of(min, processors):.2f} x)"
+
+
+def told_size(rows: int) -> str:
+    return f"{rows / 1e6:g} M rows"
 
 
 def new_join(state=None) -> plait.ForeignKeyJoin:
@@ -126,19 +138,36 @@ def changed_orders(random, of: np.ndarray, batch: int, seed: int) -> pa.Table:
     return orders(keys[order], of[keys[order]], seed)
 
 
-def steps(join, rows: int, rounds: int, batch: int) -> tuple[list[Took], list[Took], int]:
-    """Times of left steps and of right steps, and result rows of a right step."""
-    random, fan, lefts, rights, out = np.random.default_rng(9), rows // 10, [], [], 0
-    of = customers_at_first(rows)
-    for i in range(rounds):
-        left = changed_orders(random, of, batch, 100 + i)
-        took, changed = timed(followed, join, left=left)
+class Following:
+    """A join that takes changes of either side, a step at a time, and how long the steps took."""
+
+    def __init__(self, rows: int, state=None) -> None:
+        self.join, self.rows, self.of = filled(rows, state), rows, customers_at_first(rows)
+        self.random, self.round = np.random.default_rng(9), 0
+        self.lefts: list[Took] = []
+        self.rights: list[Took] = []
+        self.result_rows = 0
+
+    def step(self, batch: int) -> None:
+        """One step of `batch` left changes, and one of right changes with about as many result rows."""
+        left = changed_orders(self.random, self.of, batch, 100 + self.round)
+        took, changed = timed(followed, self.join, left=left)
         assert changed == batch
-        lefts.append(took)
-        right = customers_of(random.choice(fan, batch // 10, replace=False), 200 + i)
-        took, out = timed(followed, join, right=right)
-        rights.append(took)
-    return lefts, rights, out
+        self.lefts.append(took)
+        changed = self.random.choice(self.rows // 10, batch // 10, replace=False)
+        took, self.result_rows = timed(
+            followed, self.join, right=customers_of(changed, 200 + self.round)
+        )
+        self.rights.append(took)
+        self.round += 1
+
+    def tell(self, batch: int, where: str) -> tuple[list[Took], list[Took]]:
+        left = told(f"{batch:,} left changes, {where}", self.lefts, batch)
+        return left, told(
+            f"right changes, {self.result_rows:,} result rows, {where}",
+            self.rights,
+            self.result_rows,
+        )
 
 
 def duckdb_steps(rows: int, rounds: int, batch: int) -> None:
@@ -192,7 +221,7 @@ def duckdb_steps(rows: int, rounds: int, batch: int) -> None:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--rows", type=int, default=2_000_000)
-    arguments.add_argument("--rounds", type=int, default=5)
+    arguments.add_argument("--rounds", type=int, default=9)
     arguments.add_argument("--batch", type=int, default=100_000)
     arguments.add_argument("--without", nargs="*", default=[], help="duckdb, folder, double")
     given = arguments.parse_args()
@@ -210,32 +239,27 @@ def main() -> None:
     held, raw = join.stats.memory_bytes, build.nbytes + right.nbytes
     print(f"state: {held / 1e6:.0f} MB of {raw / 1e6:.0f} MB raw: {held / raw:.2f} x", flush=True)
 
-    join = filled(rows)
-    lefts, rights, out = steps(join, rows, rounds, batch)
-    name = f"{batch:,} left changes against {rows / 1e6:g} M rows, memory"
-    memory = (
-        told(name, lefts, batch),
-        told(f"right changes, {out:,} result rows, memory", rights, out),
-    )
-    if "double" not in given.without:
-        del join
-        join = filled(rows // 2)
-        lefts, rights, _ = steps(join, rows // 2, rounds, batch)
-        half = told("the same against half the table", lefts), told("right, half the table", rights)
+    sizes = [rows] if "double" in given.without else [rows // 2, rows, 2 * rows]
+    tables = {size: Following(size) for size in sizes}
+    for _ in range(rounds):
+        for table in tables.values():
+            table.step(batch)
+    memory = {size: table.tell(batch, told_size(size)) for size, table in tables.items()}
+    for size in sizes[1:]:
+        left, right = zip(memory[size], memory[size // 2], strict=True)
         print(
-            f"twice the table: left {ratio(memory[0], half[0])}, right {ratio(memory[1], half[1])}"
+            f"{told_size(size)} beside {told_size(size // 2)}:"
+            f" left {ratio(*left)}, right {ratio(*right)}"
         )
-    del join
+    tables.clear()
     if "folder" not in given.without:
-        with tempfile.TemporaryDirectory() as state, filled(rows, state) as join:
-            lefts, rights, out = steps(join, rows, rounds, batch)
-            disk = (
-                told("left changes, folder", lefts, batch),
-                told("right changes, folder", rights, out),
-            )
-        print(
-            f"folder: left {ratio(disk[0], memory[0])}, right {ratio(disk[1], memory[1])} of memory"
-        )
+        with tempfile.TemporaryDirectory() as state:
+            table = Following(rows, state)
+            with table.join:
+                for _ in range(rounds):
+                    table.step(batch)
+                left, right = zip(table.tell(batch, "folder"), memory[rows], strict=True)
+        print(f"folder: left {ratio(*left)}, right {ratio(*right)} of memory")
     if "duckdb" not in given.without:
         duckdb_steps(rows, rounds, batch)
 
