@@ -6,6 +6,7 @@ import io
 import json
 import os
 import threading
+import time
 from collections import Counter
 from urllib.parse import urlsplit
 
@@ -371,6 +372,35 @@ def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):
     pages = sum(column.pages for group in found.row_groups for column in group.columns)
     # Every page is read, those of the key twice.
     assert pages > 200 and len(gets) < pages / 5, (pages, len(gets))
+
+
+def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
+    for part in range(24):
+        bucket.put(f"in/{part:02}.parquet", parquet(rows(part, 24)))
+    asked, most, lock = 0, 0, threading.Lock()
+
+    def wait(method: str, path: str) -> bool:
+        nonlocal asked, most
+        with lock:
+            asked += 1
+            most = max(most, asked)
+        time.sleep(0.05)
+        with lock:
+            asked -= 1
+        return False
+
+    s3_proxy.lose = wait
+    plans = {}
+    for threads in (1, 2):
+        most = 0
+        plans[threads] = plait.plan(
+            f"{bucket.url}/in/",
+            sort_by="k",
+            storage_options=bucket.server.options(s3_proxy.url),
+            threads=threads,
+        )
+        assert most == 1 if threads == 1 else most > 8
+    assert plans[1].to_dict()["sources"] == plans[2].to_dict()["sources"]
 
 
 def test_settings_come_from_the_environment_too(bucket, options, monkeypatch):

@@ -317,6 +317,26 @@ def test_settings_of_stores_are_not_part_of_a_plan(sources):
     assert "hush" not in planned.to_json() and "hush" not in repr(planned)
 
 
+def test_plans_do_not_depend_on_threads(sources):
+    def made(threads: int) -> dict:
+        plan = json.loads(plait.plan(sources, sort_by=ORDER, outputs=3, threads=threads).to_json())
+        assert plan["options"].pop("threads") == threads
+        return plan
+
+    assert made(1) == made(2) == made(16)
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_of_several_damaged_files_the_first_is_told(tmp_path, threads):
+    for part in range(20):
+        pq.write_table(table(500, part), tmp_path / f"{part:02}.parquet")
+    for part in (7, 11, 12, 19):
+        (tmp_path / f"{part:02}.parquet").write_bytes(b"PAR1 and nothing else PAR1")
+    for _ in range(5):
+        with pytest.raises(plait.CorruptSource, match=r"07\.parquet"):
+            plait.plan(tmp_path, sort_by=ORDER, threads=threads)
+
+
 def test_two_thousand_files_are_planned_within_two_seconds(tmp_path):
     columns = {"k": pa.array(range(8))} | {f"c{i}": pa.array([i] * 8) for i in range(21)}
     pq.write_table(pa.table(columns), tmp_path / "raw.parquet", row_group_size=1)

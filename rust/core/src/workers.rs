@@ -4,7 +4,7 @@
 //! What is made does not depend on how many there are.
 //!
 //! # Not here
-//! Threads (`plait_parquet::stream`).
+//! Threads (`plait_parquet::beside`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -66,11 +66,12 @@ impl Workers for Alone {
     }
 }
 
-/// What `task` makes of every number below `count`, in order.
+/// What `task` makes of every number below `count`, in order. Behind one that failed no further ones
+/// start.
 ///
 /// # Errors
-/// The first of `task`.
-pub(crate) fn each<T: Send>(
+/// The first of `task`, by number.
+pub fn each<T: Send>(
     workers: &dyn Workers,
     count: usize,
     task: impl Fn(usize) -> Result<T> + Sync,
@@ -79,8 +80,15 @@ pub(crate) fn each<T: Send>(
         return (0..count).map(task).collect();
     }
     let made: Vec<Mutex<Option<Result<T>>>> = (0..count).map(|_| Mutex::new(None)).collect();
+    let first_failed = AtomicUsize::new(usize::MAX);
     workers.run(count, &|i| {
+        if i > first_failed.load(Ordering::Relaxed) {
+            return;
+        }
         let done = task(i);
+        if done.is_err() {
+            first_failed.fetch_min(i, Ordering::Relaxed);
+        }
         *made[i].lock().unwrap_or_else(PoisonError::into_inner) = Some(done);
     });
     let undone = || Err(Error::new(Kind::Internal, "a task was not done"));

@@ -1,7 +1,8 @@
 //! Opens every source once, in the order that breaks ties, and ties its leaves to the output's.
 //!
 //! # Invariants
-//! Ids follow the order given. Every read of a source passes the context's fault switch.
+//! Ids follow the order given. Every read of a source passes the context's fault switch. Nothing depends
+//! on threads: of several files that cannot be opened the first is told.
 //!
 //! # Not here
 //! Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
@@ -9,34 +10,43 @@
 use std::sync::Arc;
 
 use plait_core::run::SourceId;
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
+use crate::beside::Beside;
 use crate::context::Context;
 use crate::leaf::OutputLeaf;
 use crate::schema::Reconciled;
 use crate::source::Source;
-use crate::store::{Store, Stores};
+use crate::store::{Location, Store, Stores};
 
-/// Opens every source named by `patterns`, in order, with ids from `first_id` on.
+/// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them at
+/// a time, one per core if that is none.
 ///
 /// # Errors
 /// As [`Stores::list`], [`Stores::open`], [`Source::open`].
 pub(crate) fn open_sources(
     patterns: &[String],
     first_id: usize,
+    threads: Option<usize>,
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
     let paths = stores.list(patterns)?;
-    let mut sources = Vec::with_capacity(paths.len());
-    for (i, path) in paths.iter().enumerate() {
+    let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
+    let readers = Beside::readers(threads, paths.iter().all(is_local));
+    each(&readers, paths.len(), |i| {
         context.check_cancelled()?;
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
             Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
         })?);
-        sources.push(Arc::new(open_source(path, id, stores, context)?));
-    }
-    Ok(sources)
+        Ok(Arc::new(open_source(&paths[i], id, stores, context)?))
+    })
+}
+
+/// Who looks into each of `sources`.
+pub(crate) fn readers(sources: &[Arc<Source>], threads: Option<usize>) -> Beside {
+    Beside::readers(threads, sources.iter().all(|source| source.store.is_local()))
 }
 
 /// Opens the source at `path`.

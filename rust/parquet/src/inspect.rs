@@ -166,7 +166,7 @@ pub fn inspect_in(
     stores: &Stores,
     context: &Context,
 ) -> Result<InspectReport> {
-    let sources = open_sources(std::slice::from_ref(&options.file), 0, stores, context)?;
+    let sources = open_sources(std::slice::from_ref(&options.file), 0, Some(1), stores, context)?;
     let [source] = sources.as_slice() else {
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
             .with_got(format!("{} files", sources.len())));

@@ -14,6 +14,7 @@
 //! # Not here
 //! Order and cuts (`plait_core`); Python (`plait-py`).
 
+pub mod beside;
 pub mod block;
 pub mod budget;
 pub mod chunk;

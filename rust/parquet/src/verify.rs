@@ -134,13 +134,13 @@ pub fn verify_in(
             .with_hint("name at least one file, folder, glob or URL"));
     }
     context.enter_stage(3);
-    let mut sources = open_sources(&options.files, 0, stores, context)?;
+    let mut sources = open_sources(&options.files, 0, None, stores, context)?;
     let files = sources.len();
     if let Some(against) = &options.against {
         if against.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify against"));
         }
-        sources.extend(open_sources(against, files, stores, context)?);
+        sources.extend(open_sources(against, files, None, stores, context)?);
     }
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,

@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("budget", ""),
     ("events", ""),
     ("context", "events"),
+    ("beside", ""),
     ("pool", ""),
     ("report", ""),
     ("schema", ""),
@@ -26,7 +27,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("stream", "options page source store"),
     ("spill", "context events page store target"),
     ("leaf", "context page schema source store"),
-    ("files", "context leaf schema source store"),
+    ("files", "beside context leaf schema source store"),
     ("properties", "leaf options page schema source"),
     ("chunk", "context leaf options page properties schema source"),
     ("block", "context leaf page schema source store"),
@@ -44,7 +45,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "chunk context events files keys leaf options order page properties report schema sink source store",
+        "beside chunk context events files keys leaf options order page properties report schema sink source store",
     ),
     ("compact", "context events files options order plan schema source store target"),
     ("content", "context files leaf schema sink source store"),
@@ -54,7 +55,7 @@ const LAYERS: &[(&str, &str)] = &[
         "merge",
         "budget chunk content context encode events files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave zone",
     ),
-    ("join", "context merge options page store stream target"),
+    ("join", "beside context merge options page store target"),
 ];
 
 /// Arrows that point back. A footer is Thrift, as page headers are, and its decoder is guarded as

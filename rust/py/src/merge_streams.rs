@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::stream::{MergeStream, Source, Workers};
-use plait_parquet::stream::{Beside, StreamOptions, open};
+use plait_parquet::beside::Beside;
+use plait_parquet::stream::{StreamOptions, open};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 

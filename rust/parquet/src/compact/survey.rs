@@ -218,7 +218,7 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     }
     // With a slash it is a folder, whatever its name ends in.
     let folder = format!("{}/", root.location("").trim_end_matches('/'));
-    let sources = match open_sources(&[folder], 0, stores, context) {
+    let sources = match open_sources(&[folder], 0, None, stores, context) {
         Err(e) if e.kind() == Kind::SourceNotFound && e.path().is_none_or(|p| p.ends_with('/')) => {
             Vec::new()
         }

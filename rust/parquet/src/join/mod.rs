@@ -36,8 +36,8 @@ pub use options::{HowOption, JoinOptions, NullKeyOption};
 
 use self::manifest::Manifest;
 use self::state::State;
+use crate::beside::Beside;
 use crate::context::Context;
-use crate::stream::Beside;
 
 /// Record batches of one schema.
 pub type Reader = Box<dyn RecordBatchReader + Send>;

@@ -23,8 +23,8 @@ use super::file::FileRun;
 use super::folder::{self, Folder, Refused, Run};
 use super::manifest::{Files, Manifest};
 use super::{After, Counts, JoinOptions};
+use crate::beside::Beside;
 use crate::context::Context;
-use crate::stream::Beside;
 
 /// Of the limit, one part in so many is for blocks of files.
 const CACHE_SHARE: u64 = 2;

@@ -70,7 +70,7 @@ impl FileLayer {
         context: &Context,
     ) -> Result<Self> {
         let named = |e: Error| e.with_prefix(&format!("layer `{name}`"));
-        let files = open_sources(patterns, first_id, stores, context)?;
+        let files = open_sources(patterns, first_id, None, stores, context)?;
         let mut schema: Option<SchemaRef> = None;
         let mut spans = Vec::new();
         let mut start = 0;

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use plait_core::Result;
 use plait_core::key::{KeyValue, SortOrder, decode};
 use plait_core::plan::Disorder;
+use plait_core::workers::each;
 
 use super::entries::{Knots, told_keys};
 use super::value::KeysFrom;
 use crate::context::Context;
-use crate::files::output_leaves;
+use crate::files::{output_leaves, readers};
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
@@ -88,5 +89,5 @@ pub(crate) fn key_ranges(
         let first = knots.into_iter().next().map_or_else(|| last.clone(), |knot| knot.1);
         Ok(Some((first, last)))
     };
-    sources.iter().map(range).collect()
+    each(&readers(sources, None), sources.len(), |i| range(&sources[i]))
 }

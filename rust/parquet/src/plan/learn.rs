@@ -10,20 +10,21 @@
 //!
 //! # Cost
 //! What planning a merge of this one file reads, and [`KEYS_BYTES_MAX`] at most for keys in between;
-//! [`AT_ONCE`] files at a time.
+//! as many files at a time as far ones are read.
 //!
 //! # Not here
 //! How it is served (`store::known`).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use plait_core::key::SortOrder;
 use plait_core::run::SourceId;
-use plait_core::{Error, Kind, Result};
+use plait_core::workers::each;
+use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::known_keys;
+use crate::beside::Beside;
 use crate::context::Context;
 use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
@@ -32,9 +33,6 @@ use crate::order::{claimed, key_leaves};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
 use crate::store::{Noted, Store, Stores};
-
-/// Files that are read at a time: requests of object stores are waited for, mostly.
-const AT_ONCE: usize = 16;
 
 /// Key columns of a file that are stored in so many bytes come whole: cuts are looked for in them.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
@@ -84,30 +82,10 @@ pub fn learn_in(
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let order = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let paths = &options.sources;
-    let next = AtomicUsize::new(0);
-    let learn = || {
-        let mut learned = Vec::new();
-        while let Some((i, path)) = {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            paths.get(i).map(|path| (i, path))
-        } {
-            context.check_cancelled()?;
-            learned.push((i, of_file(path, order.as_ref(), options, stores, context)?));
-        }
-        Ok(learned)
-    };
-    let stopped = || Error::new(Kind::Internal, "a thread that reads footers stopped");
-    let learned: Result<Vec<_>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE.min(paths.len())).map(|_| scope.spawn(learn)).collect();
-        threads.into_iter().map(|thread| thread.join().map_err(|_| stopped())?).collect()
-    });
-    let mut known = vec![None; paths.len()];
-    for (i, of) in learned?.into_iter().flatten() {
-        if let Some(place) = known.get_mut(i) {
-            *place = of;
-        }
-    }
-    Ok(known)
+    each(&Beside::readers(None, false), paths.len(), |i| {
+        context.check_cancelled()?;
+        of_file(&paths[i], order.as_ref(), options, stores, context)
+    })
 }
 
 fn of_file(

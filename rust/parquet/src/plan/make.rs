@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, sweep};
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
@@ -23,7 +24,7 @@ use super::schema::Carried;
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
 use crate::context::Context;
 use crate::events::Level;
-use crate::files::{open_sources, output_leaves};
+use crate::files::{open_sources, output_leaves, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::options::{IfExists, MergeOptions};
@@ -50,7 +51,7 @@ pub struct Made {
 /// As `merge`, but for those of writing.
 pub fn make(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Made> {
     options.check()?;
-    let sources = Arc::new(open_sources(&options.sources, 0, stores, context)?);
+    let sources = Arc::new(open_sources(&options.sources, 0, options.threads, stores, context)?);
     make_from(options, sources, context)
 }
 
@@ -88,14 +89,17 @@ pub fn make_from(
     }
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
     let reading = Reading { keys: &keys, cache: &cache, context };
+    let known = each(&readers(&sources, options.threads), sources.len(), |i| {
+        context.check_cancelled()?;
+        let how = (options.trust_footers, options.assume_sorted);
+        let known = |source| known_keys(source, (&order, &keys), how, &cache, context);
+        Some(&sources[i]).filter(|source| source.rows() > 0).map(known).transpose()
+    })?;
     let mut lanes = Vec::new();
     let mut planned: Vec<PlanSource> = Vec::new();
-    for source in sources.iter() {
-        context.check_cancelled()?;
+    for (source, known) in sources.iter().zip(known) {
         let mut of = plan_source(source);
-        if source.rows() > 0 {
-            let how = (options.trust_footers, options.assume_sorted);
-            let (knots, from) = known_keys(source, (&order, &keys), how, &cache, context)?;
+        if let Some((knots, from)) = known {
             of.keys_from = from;
             if let (Some((_, first)), Some((_, last))) = (knots.first(), knots.last()) {
                 (of.key_min, of.key_max) = (key_texts(&keys, first)?, key_texts(&keys, last)?);

@@ -1,17 +1,13 @@
-//! What a merge of record batches needs of the world: files as readers, options, threads.
+//! What a merge of record batches needs of the world: files as readers, options.
 //!
 //! ```text
 //! "a.parquet" ─ file ─▶ record batches ─┐
-//! any reader ───────────────────────────┴─▶ plait_core::stream ◀─ beside ─ a thread for a moment
+//! any reader ───────────────────────────┴─▶ plait_core::stream
 //! ```
 //!
-//! # Invariants
-//! No thread exists but while a batch is made.
-//!
 //! # Not here
-//! The merge (`plait_core::stream`).
+//! The merge (`plait_core::stream`); threads (`beside`).
 
-mod beside;
 mod file;
 
 use plait_core::Result;
@@ -20,7 +16,6 @@ use plait_core::plan::DropOptions;
 use plait_core::stream::Options;
 use serde::Deserialize;
 
-pub use beside::Beside;
 pub use file::open;
 
 use crate::options::{

@@ -1,20 +1,24 @@
-//! Threads that exist while one stretch of rows is made, and never longer.
+//! Threads that exist while one piece of work is done, and never longer.
 //!
 //! # Invariants
-//! Every thread is joined before [`run`](Workers::run) returns, so whoever forks between two batches
+//! Every thread is joined before [`run`](Workers::run) returns, so whoever forks between two pieces
 //! copies none. The caller's thread works too; where no thread can be had it works alone.
 //!
 //! # Cost
-//! Some 30 µs a thread and stretch; a stretch is worth milliseconds.
+//! Some 30 µs a thread and piece; a piece is worth milliseconds.
 //!
 //! # Not here
-//! What the work is (`plait_core::stream`, `plait_core::join`).
+//! What the work is (`plait_core::stream`, `plait_core::join`, `files`, `plan`); threads that stay for a
+//! merge (`pool`).
 
 use std::panic;
 use std::sync::atomic::AtomicUsize;
 use std::thread;
 
 use plait_core::workers::{Workers, share};
+
+/// Object stores are waited for, mostly: so many files are read at a time, however few the cores.
+const FAR_AT_ONCE: usize = 16;
 
 /// As many threads at once, the caller's included.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +32,16 @@ impl Beside {
     pub fn new(threads: Option<usize>) -> Self {
         let cores = || thread::available_parallelism().map_or(1, Into::into);
         Self { threads: threads.unwrap_or_else(cores).max(1) }
+    }
+
+    /// Those that look into many files: as [`new`](Self::new), and more where files are far, unless one
+    /// is asked for.
+    #[must_use]
+    pub fn readers(threads: Option<usize>, are_local: bool) -> Self {
+        match Self::new(threads) {
+            near if are_local || threads == Some(1) => near,
+            near => Self { threads: near.threads.max(FAR_AT_ONCE) },
+        }
     }
 }
 
