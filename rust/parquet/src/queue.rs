@@ -22,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use plait_core::{Error, Kind, Result};
 use rayon::ThreadPool;
@@ -60,12 +61,15 @@ pub(crate) fn run<W: Work>(
 ) -> Result<()> {
     let threads = pool.current_num_threads();
     let (order, heavy) = starts(sizes, threads);
+    let ahead_bytes = sizes.iter().sum::<u64>() / AHEAD_PART;
     let queue = Queue {
         work,
         state: Mutex::new(State::default()),
         changed: Condvar::new(),
         order,
         heavy,
+        sizes,
+        ahead_bytes,
         threads,
         idle: AtomicUsize::new(0),
     };
@@ -80,6 +84,10 @@ pub(crate) fn run<W: Work>(
         outcome
     })
 }
+
+/// Chunks that are not heavy wait for those before them as long as they are one such part of a batch:
+/// else a thread has nothing to do while another weaves the heaviest leaf.
+const AHEAD_PART: u64 = 4;
 
 /// Leaves in the order in which they start: first those, largest first, that would keep one thread
 /// busy when the others are done; and how many these are.
@@ -110,6 +118,9 @@ pub(crate) struct Queue<'a, W: Work> {
     /// Leaves in the order in which they start, and how many of them are heavy.
     order: Vec<usize>,
     heavy: usize,
+    /// Bytes of each leaf in all sources, and how many of them may wait beside the heavy ones.
+    sizes: &'a [u64],
+    ahead_bytes: u64,
     threads: usize,
     /// Threads that wait.
     idle: AtomicUsize,
@@ -126,12 +137,21 @@ struct State<B> {
     batches: VecDeque<Result<Option<Entry<B>>>>,
     /// Pages that anybody may pack.
     pages: VecDeque<PageTask>,
+    /// How long leaves took the last time.
+    spent: BTreeMap<usize, Duration>,
 }
 
 impl<B> Default for State<B> {
     fn default() -> Self {
-        let (batches, pages) = (VecDeque::new(), VecDeque::new());
-        Self { stopped: false, asked: false, ordering: false, running: 0, batches, pages }
+        Self {
+            stopped: false,
+            asked: false,
+            ordering: false,
+            running: 0,
+            batches: VecDeque::new(),
+            pages: VecDeque::new(),
+            spent: BTreeMap::new(),
+        }
     }
 }
 
@@ -252,7 +272,7 @@ impl<W: Work> Queue<'_, W> {
                 before.is_none_or(|done| done.is_empty() || done[*leaf])
                     && (state.running == 0 || self.work.fits(&entry.batch, *leaf))
             };
-            let leaf = self.candidates(entry).find(may_start);
+            let leaf = self.candidates(entry, &state.spent).find(may_start);
             if let Some(leaf) = leaf {
                 state.running += 1;
                 entry.has_started[leaf] = true;
@@ -263,14 +283,25 @@ impl<W: Work> Queue<'_, W> {
         None
     }
 
-    /// Leaves of a batch that may start as far as the others are: all heavy ones that are left, and
-    /// the first of the rest. Besides the heavy ones, few chunks wait for those before them.
-    fn candidates(&self, entry: &Entry<W::Batch>) -> impl Iterator<Item = usize> {
+    /// Leaves of a batch that may start as far as the others are: all heavy ones that are left, first
+    /// those that took longest the last time, and the first of the rest. Besides the heavy ones, few
+    /// chunks wait for those before them, or small ones.
+    fn candidates(
+        &self,
+        entry: &Entry<W::Batch>,
+        spent: &BTreeMap<usize, Duration>,
+    ) -> impl Iterator<Item = usize> {
         let waits = |leaf: &&usize| entry.has_started.get(**leaf).is_some_and(|has| !has);
         let (heavy, rest) = self.order.split_at(self.heavy);
-        let ahead = (entry.taken + 2 * self.threads).min(rest.len());
-        let first = rest[..ahead].iter().find(waits);
-        heavy.iter().filter(waits).chain(first).copied()
+        let mut heavy: Vec<usize> = heavy.iter().filter(waits).copied().collect();
+        heavy.sort_by_key(|leaf| std::cmp::Reverse(spent.get(leaf).copied()));
+        let ahead = entry.taken + 2 * self.threads;
+        let size = |leaf: &usize| self.sizes.get(*leaf).copied().unwrap_or(0);
+        let first = rest.iter().enumerate().find(|(_, leaf)| waits(leaf)).filter(|(at, leaf)| {
+            let untaken = rest[..*at].iter().filter(|leaf| **leaf >= entry.taken);
+            *at < ahead || untaken.map(size).sum::<u64>() + size(leaf) <= self.ahead_bytes
+        });
+        heavy.into_iter().chain(first.map(|(_, leaf)| *leaf))
     }
 
     fn order(&self) {
@@ -296,10 +327,12 @@ impl<W: Work> Queue<'_, W> {
     }
 
     fn weave(&self, batch: &Arc<W::Batch>, place: usize, leaf: usize) {
+        let started = Instant::now();
         let woven = catch_unwind(AssertUnwindSafe(|| self.work.weave(batch, leaf, self)));
         let woven = woven.unwrap_or_else(|_| Err(panicked("weaves")));
         let mut state = self.lock();
         state.running -= 1;
+        state.spent.insert(leaf, started.elapsed());
         // The batch before it may have left meanwhile.
         let of_batch = state.batches.iter_mut().take(place + 1).find_map(|entry| match entry {
             Ok(Some(entry)) if Arc::ptr_eq(&entry.batch, batch) => Some(entry),

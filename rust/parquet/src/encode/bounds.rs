@@ -463,10 +463,10 @@ impl Ranks {
         (found.map(|(min, max)| Bounds { min: value(min), max: value(max) }), nans)
     }
 
-    /// Bytes held on the heap.
+    /// Bytes that the ranks of `dictionary` hold on the heap.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
-        4 * (self.rank.capacity() + self.by_rank.capacity())
+    pub fn memory_size_of(dictionary: &Dictionary) -> usize {
+        2 * size_of::<u32>() * dictionary.len()
     }
 }
 

@@ -27,9 +27,10 @@ use parquet::file::properties::EnabledStatistics;
 use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
-use super::bounds::{Bounds, Ranks, ValueOrder, of_plain};
+use super::bounds::{ValueOrder, of_plain};
 use super::buffer::{PageBuffer, unprefixed_len};
 use super::facts::Facts;
+use super::ids::Ids;
 use super::index::IndexWriter;
 use super::pack::{Codec, Packers};
 use super::packed::{About, len_u32, pack_body, too_large};
@@ -37,7 +38,7 @@ pub use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
 use crate::block::fold::pack_booleans;
 use crate::block::index::Known;
-use crate::block::{Contents, Dictionary, Layout, Values};
+use crate::block::{Contents, Layout, Values};
 use crate::page::header::{PageHeader, PageKind};
 use crate::page::hybrid::{encode, width_of};
 use crate::page::pages::Stored;
@@ -85,32 +86,6 @@ pub struct PageRules<'a> {
     pub cut: Cut,
     /// Of what bounds are written.
     pub statistics: EnabledStatistics,
-}
-
-/// A dictionary that pages refer to by id.
-pub struct Ids {
-    /// The values.
-    pub dictionary: Arc<Dictionary>,
-    /// Their order, if many pages refer to them.
-    pub ranks: Option<Ranks>,
-    /// The page of a source that they are, to be written as it is.
-    pub stored: Option<Stored>,
-}
-
-impl Ids {
-    /// Bytes held on the heap, without the dictionary.
-    #[must_use]
-    pub fn memory_size(&self) -> usize {
-        self.ranks.as_ref().map_or(0, Ranks::memory_size)
-    }
-
-    /// Bounds and NaN of the values that `ids` stand for.
-    fn bounds(&self, order: ValueOrder, layout: Layout, ids: &[u32]) -> (Option<Bounds>, u64) {
-        match &self.ranks {
-            Some(ranks) => ranks.bounds(&self.dictionary, ids.iter().copied()),
-            None => of_plain(order, layout, &self.dictionary.look_up(ids)),
-        }
-    }
 }
 
 /// A page's bytes.

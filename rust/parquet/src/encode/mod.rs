@@ -21,6 +21,7 @@ pub mod buffer;
 pub mod chunk;
 pub mod facts;
 pub mod foreign;
+pub mod ids;
 pub mod index;
 pub mod pack;
 mod packed;

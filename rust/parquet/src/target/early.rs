@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! write write write write ...   sync
-//!    └─ 32 MiB ─▶ sync_data         └─ waits for the thread, its error is the caller's
+//!    └─ 16 MiB ─▶ sync_data         └─ waits for the thread, its error is the caller's
 //! ```
 //!
 //! # Invariants
@@ -22,7 +22,7 @@ use std::sync::mpsc::{self, SyncSender};
 use std::thread::{self, JoinHandle};
 
 /// Bytes that are written between two syncs.
-const EVERY_BYTES: u64 = 32 << 20;
+const EVERY_BYTES: u64 = 16 << 20;
 
 /// The bytes that were not synced yet, and the thread that syncs.
 #[derive(Default)]

@@ -26,8 +26,7 @@ use super::{Loom, source_of};
 use crate::block::dictionary::{Remap, Union};
 use crate::block::reader::OwnDictionary;
 use crate::block::{Layout, reader};
-use crate::encode::bounds::{Ranks, ValueOrder};
-use crate::encode::chunk::Ids;
+use crate::encode::ids::Ids;
 use crate::leaf::OutputLeaf;
 use crate::page::hybrid::width_of;
 use crate::page::{Locations, PageLoc, Pages};
@@ -172,8 +171,7 @@ pub(super) fn of_owner(
         }
     }
     let remaps = BTreeMap::from([(place, Remap::identity(dictionary.len()))]);
-    // Few pages refer to it: their values are looked up instead of ranking all.
-    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks: None, stored: Some(stored) };
+    let ids = Ids::new(Arc::clone(&dictionary), Some(stored));
     let mut united = reader::United { dictionary, remaps, charge: None };
     let charge = loom.context.charge(united.memory_size() + ids.memory_size());
     united.charge = Some(charge);
@@ -278,8 +276,7 @@ fn unite_chunks(
         return Ok(United::IsTooLarge);
     }
     let dictionary = union.finish()?;
-    let ranks = Ranks::new(ValueOrder::of(&output.descr), &dictionary);
-    let ids = Ids { dictionary: Arc::clone(&dictionary), ranks: Some(ranks), stored: None };
+    let ids = Ids::new(Arc::clone(&dictionary), None);
     charge.set(dictionary.memory_size() + ids.memory_size() + remaps_size);
     let united = reader::United { dictionary, remaps, charge: Some(charge) };
     Ok(United::Pays(Arc::new(united), Arc::new(ids)))
