@@ -20,6 +20,9 @@ use plait_core::workers::{Workers, share};
 /// Object stores are waited for, mostly: so many files are read at a time, however few the cores.
 const FAR_AT_ONCE: usize = 16;
 
+/// Memory for who looks into a file: a few pages and dictionaries, and what is read ahead of them.
+const READER_BYTES: usize = 16 << 20;
+
 /// As many threads at once, the caller's included.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside {
@@ -34,14 +37,16 @@ impl Beside {
         Self { threads: threads.unwrap_or_else(cores).max(1) }
     }
 
-    /// Those that look into many files: as [`new`](Self::new), and more where files are far, unless one
-    /// is asked for.
+    /// Those that look into many files within `limit_bytes` of memory: as [`new`](Self::new), and more
+    /// where files are far, unless one is asked for.
     #[must_use]
-    pub fn readers(threads: Option<usize>, are_local: bool) -> Self {
-        match Self::new(threads) {
-            near if are_local || threads == Some(1) => near,
-            near => Self { threads: near.threads.max(FAR_AT_ONCE) },
-        }
+    pub fn readers(threads: Option<usize>, are_local: bool, limit_bytes: usize) -> Self {
+        let near = Self::new(threads).threads;
+        let wanted = match are_local || threads == Some(1) {
+            true => near,
+            false => near.max(FAR_AT_ONCE),
+        };
+        Self { threads: wanted.min(limit_bytes / READER_BYTES).max(1) }
     }
 }
 
@@ -70,5 +75,20 @@ impl Workers for Beside {
                 }
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_are_many_where_files_are_far_and_memory_is_there() {
+        let count = |threads, are_local, megabytes: usize| {
+            Beside::readers(threads, are_local, megabytes << 20).count()
+        };
+        assert_eq!((count(Some(2), true, 512), count(Some(2), false, 512)), (2, 16));
+        assert_eq!((count(Some(40), false, 1024), count(Some(1), false, 512)), (40, 1));
+        assert_eq!((count(Some(8), false, 64), count(Some(8), true, 16)), (4, 1));
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn open_sources(
 ) -> Result<Vec<Arc<Source>>> {
     let paths = stores.list(patterns)?;
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
-    let readers = Beside::readers(threads, paths.iter().all(is_local));
+    let readers = Beside::readers(threads, paths.iter().all(is_local), context.limit_bytes());
     each(&readers, paths.len(), |i| {
         context.check_cancelled()?;
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
@@ -45,8 +45,13 @@ pub(crate) fn open_sources(
 }
 
 /// Who looks into each of `sources`.
-pub(crate) fn readers(sources: &[Arc<Source>], threads: Option<usize>) -> Beside {
-    Beside::readers(threads, sources.iter().all(|source| source.store.is_local()))
+pub(crate) fn readers(
+    sources: &[Arc<Source>],
+    threads: Option<usize>,
+    context: &Context,
+) -> Beside {
+    let are_local = sources.iter().all(|source| source.store.is_local());
+    Beside::readers(threads, are_local, context.limit_bytes())
 }
 
 /// Opens the source at `path`.

@@ -89,5 +89,5 @@ pub(crate) fn key_ranges(
         let first = knots.into_iter().next().map_or_else(|| last.clone(), |knot| knot.1);
         Ok(Some((first, last)))
     };
-    each(&readers(sources, None), sources.len(), |i| range(&sources[i]))
+    each(&readers(sources, None, context), sources.len(), |i| range(&sources[i]))
 }

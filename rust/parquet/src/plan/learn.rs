@@ -82,7 +82,7 @@ pub fn learn_in(
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let order = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let paths = &options.sources;
-    each(&Beside::readers(None, false), paths.len(), |i| {
+    each(&Beside::readers(None, false, context.limit_bytes()), paths.len(), |i| {
         context.check_cancelled()?;
         of_file(&paths[i], order.as_ref(), options, stores, context)
     })

@@ -89,7 +89,7 @@ pub fn make_from(
     }
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
     let reading = Reading { keys: &keys, cache: &cache, context };
-    let known = each(&readers(&sources, options.threads), sources.len(), |i| {
+    let known = each(&readers(&sources, options.threads, context), sources.len(), |i| {
         context.check_cancelled()?;
         let how = (options.trust_footers, options.assume_sorted);
         let known = |source| known_keys(source, (&order, &keys), how, &cache, context);
