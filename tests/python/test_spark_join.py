@@ -440,7 +440,7 @@ def test_the_result_is_the_join_when_drivers_and_executors_are_killed(tmp_path):
     batches, changes = (20, 50_000) if LONG else (10, 1_000)
     root = tmp_path / "feeds"
     cluster.make(root, batches, changes)
-    told = run_and_kill(root, ["python", "jvm"], 30 if LONG else 6)
+    told = run_and_kill(root, ["python", "jvm"], 6)
     killed = [entry["killed"] for entry in told if "killed" in entry]
     assert killed.count("executor") >= 2, told
     assert {"driver python", "driver jvm"} <= set(killed), told
