@@ -72,6 +72,11 @@ pub struct Runs {
 }
 
 impl Runs {
+    /// None yet, with room for `runs`.
+    pub(crate) fn with_capacity(runs: usize) -> Self {
+        Self { runs: Vec::with_capacity(runs), rows: 0 }
+    }
+
     /// Appends rows `start..start + len` of `source`; `len` 0 adds nothing.
     pub fn push(&mut self, source: SourceId, start: u64, len: u64) {
         let (mut start, mut left) = (start, len);

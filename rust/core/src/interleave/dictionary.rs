@@ -16,18 +16,13 @@
 //! # Not here
 //! Copying keys (`kernel`).
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    ArrowDictionaryKeyType, BinaryType, BinaryViewType, ByteArrayType, ByteViewType,
-    LargeBinaryType, LargeUtf8Type, StringViewType, Utf8Type,
+    ArrowDictionaryKeyType, BinaryType, ByteArrayType, LargeBinaryType, LargeUtf8Type, Utf8Type,
 };
-use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
-    PrimitiveArray, downcast_integer, downcast_primitive,
-};
+use arrow_array::{Array, ArrayRef, DictionaryArray, PrimitiveArray, downcast_integer};
 use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer};
 use arrow_schema::DataType;
 
@@ -35,6 +30,7 @@ use super::gather::{self, Limits, fixed, invalid, mixed, nulls, typed};
 use super::kernel;
 use super::lower::Unsigned;
 use super::select::Selection;
+use super::unite::{Map, United, unite};
 use crate::run::{Runs, SourceId};
 use crate::{Error, Kind, Result};
 
@@ -64,14 +60,14 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
     value: &DataType,
     limits: Limits,
 ) -> Result<ArrayRef> {
-    let is_wide = |array: &&dyn Array| array.as_dictionary_opt::<K>().is_some();
-    let widened: Vec<ArrayRef> = if values.iter().all(is_wide) {
-        Vec::new()
-    } else {
-        values.iter().map(|array| with_keys::<K>(*array)).collect::<Result<_>>()?
+    let widened: Vec<ArrayRef>;
+    let arrays = match typed::<DictionaryArray<K>>(values) {
+        Ok(arrays) => arrays,
+        Err(_) => {
+            widened = values.iter().map(|array| with_keys::<K>(*array)).collect::<Result<_>>()?;
+            typed(&widened.iter().map(|array| &**array).collect::<Vec<_>>())?
+        }
     };
-    let widened: Vec<&dyn Array> = widened.iter().map(|array| &**array).collect();
-    let arrays = typed::<DictionaryArray<K>>(if widened.is_empty() { values } else { &widened })?;
     let nulls = nulls(arrays.iter().map(|array| array.keys().nulls()), selection);
     let dictionaries: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
 
@@ -91,47 +87,44 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
             .with_got(format!("{} values for keys of type `{}`", united.values.len(), K::DATA_TYPE))
             .with_hint("cast the dictionaries to a wider key type"));
     }
-    let (keys, lead_nowhere) = match size_of::<K::Native>() {
-        1 => renumbered::<K, u8>(&arrays, &united.maps, selection),
-        2 => renumbered::<K, u16>(&arrays, &united.maps, selection),
-        4 => renumbered::<K, u32>(&arrays, &united.maps, selection),
-        _ => renumbered::<K, u64>(&arrays, &united.maps, selection),
-    };
-    if lead_nowhere {
-        // Keys below nulls may lead anywhere, others not.
-        selection_leads_somewhere(&arrays, selection)?;
+    match size_of::<K::Native>() {
+        1 => renumbered::<K, u8>(&arrays, united, selection, nulls),
+        2 => renumbered::<K, u16>(&arrays, united, selection, nulls),
+        4 => renumbered::<K, u32>(&arrays, united, selection, nulls),
+        _ => renumbered::<K, u64>(&arrays, united, selection, nulls),
     }
-    Ok(Arc::new(dictionary::<K>(keys, nulls, united.values)?))
 }
 
-/// The keys that leave, in their places in the united dictionary; and whether one led nowhere.
+/// The united dictionary with the keys that leave, in their places there; `U` are their bits.
 fn renumbered<K: ArrowDictionaryKeyType, U: Unsigned>(
     arrays: &[&DictionaryArray<K>],
-    maps: &[Map],
+    united: United,
     selection: &Selection,
-) -> (Buffer, bool) {
+    nulls: Option<NullBuffer>,
+) -> Result<ArrayRef> {
     let keys = arrays.iter().map(|array| array.keys().values().inner().typed_data::<U>());
-    let shifts: Option<Vec<(U, U)>> = maps.iter().map(Map::shift::<U>).collect();
-    let (keys, any) = if let Some(shifts) = shifts {
-        let sources: Vec<_> = keys.zip(shifts).collect();
-        let (keys, bits) = kernel::mapped(&sources, selection, |(base, last): (U, U), key| {
-            // The highest bit is set in the key or in the difference if the key is above the last; and
-            // for some keys of large dictionaries, which are looked at again.
-            (key.wrapping_add(base), last.wrapping_sub(key) | key)
-        });
-        (keys, bits.is_high())
-    } else {
-        let tables: Vec<Vec<U>> = maps.iter().map(Map::table::<U>).collect();
-        let sources: Vec<_> = keys.zip(tables.iter().map(Vec::as_slice)).collect();
-        let (keys, bits) = kernel::mapped(&sources, selection, |table: &[U], key| {
-            match table.get(key.as_usize()) {
-                Some(key) => (*key, 0_u8),
-                None => (U::default(), 1),
-            }
-        });
-        (keys, bits != 0)
-    };
-    (Buffer::from_vec(keys), any)
+    let United { values, maps } = united;
+    let shifts = maps.iter().map(Map::shift).collect::<Option<Vec<_>>>();
+    if let Some(shifts) = shifts {
+        let sources: Vec<_> = keys.clone().zip(shifts).collect();
+        let array = kernel::shifted::<K, U>(&sources, selection, nulls.as_ref(), &values);
+        if let Some(array) = array {
+            return Ok(Arc::new(array));
+        }
+    }
+    let tables: Vec<Vec<U>> = maps.iter().map(Map::table::<U>).collect();
+    let sources: Vec<_> = keys.zip(tables.iter().map(Vec::as_slice)).collect();
+    let (keys, lead_nowhere) = kernel::mapped(&sources, selection, false, |table: &[U], key| {
+        match table.get(key.as_usize()) {
+            Some(key) => (*key, 0_u8),
+            None => (U::default(), 1),
+        }
+    });
+    if lead_nowhere != 0 {
+        // Keys below nulls may lead anywhere, others not.
+        selection_leads_somewhere(arrays, selection)?;
+    }
+    Ok(Arc::new(dictionary::<K>(Buffer::from_vec(keys), nulls, values)?))
 }
 
 /// Checks that every key that leaves, and is not null, has a value.
@@ -211,40 +204,6 @@ impl NormalizedKeys for dyn arrow_array::array::AnyDictionaryArray + '_ {
     }
 }
 
-/// Values of all dictionaries, and where the values of each went.
-struct United {
-    values: ArrayRef,
-    maps: Vec<Map>,
-}
-
-/// Where the values of a dictionary went.
-#[derive(Clone)]
-enum Map {
-    /// So many of them, one behind the other from here on.
-    Shift { base: usize, len: usize },
-    /// One by one.
-    Table(Vec<usize>),
-}
-
-impl Map {
-    /// What is added to a key, and the last key.
-    fn shift<U: Unsigned>(&self) -> Option<(U, U)> {
-        match self {
-            Self::Shift { base, len } => {
-                Some((U::usize_as(*base), U::usize_as(len.checked_sub(1)?)))
-            }
-            Self::Table(_) => None,
-        }
-    }
-
-    fn table<U: Unsigned>(&self) -> Vec<U> {
-        match self {
-            Self::Shift { base, len } => (*base..base + len).map(U::usize_as).collect(),
-            Self::Table(table) => table.iter().copied().map(U::usize_as).collect(),
-        }
-    }
-}
-
 /// Whether two dictionaries are one, or have the same bytes; others may be equal too.
 fn equal(a: &ArrayRef, b: &ArrayRef) -> bool {
     fn texts<T: ByteArrayType>(a: &ArrayRef, b: &ArrayRef) -> bool {
@@ -272,201 +231,6 @@ const HASHED_MIN: usize = 64;
 /// Hashing a value costs as much as copying so many rows, at most a few percent of which are spent on
 /// it. Measured by the bench `interleave`, types `dictionary`.
 const ROWS_PER_HASH: usize = 1024;
-
-fn unite(
-    dictionaries: &[&ArrayRef],
-    value: &DataType,
-    hashed: bool,
-    limits: Limits,
-) -> Result<United> {
-    let mut known = Known::default();
-    let mut maps = Vec::with_capacity(dictionaries.len());
-    let mut firsts: HashMap<u64, usize, Hashing> =
-        HashMap::with_capacity_and_hasher(dictionaries.len(), Hashing::default());
-    for (i, values) in dictionaries.iter().enumerate() {
-        let first = *firsts.entry(Arc::as_ptr(values).addr() as u64).or_insert(i);
-        let map = match maps.get(first) {
-            Some(map) => Map::clone(map),
-            None if !hashed => {
-                let base = usize::try_from(known.runs.rows()).unwrap_or(usize::MAX);
-                let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-                known.runs.push(source, 0, values.len() as u64);
-                Map::Shift { base, len: values.len() }
-            }
-            None => Map::Table(known.add(i, values)?),
-        };
-        maps.push(map);
-    }
-    let lens = dictionaries.iter().map(|values| values.len()).collect();
-    let selection = Selection::from_runs(known.runs.as_slice(), lens)?;
-    let sources: Vec<&dyn Array> = dictionaries.iter().map(|values| &***values).collect();
-    let values = gather::gather(&sources, &selection, value, limits)?;
-    Ok(United { values, maps })
-}
-
-/// The different values so far.
-#[derive(Default)]
-struct Known<'a> {
-    texts: HashMap<&'a [u8], usize, Hashing>,
-    numbers: HashMap<u128, usize, Hashing>,
-    null: Option<usize>,
-    runs: Runs,
-}
-
-impl<'a> Known<'a> {
-    /// The places of all values of one dictionary.
-    fn add(&mut self, source: usize, values: &'a ArrayRef) -> Result<Vec<usize>> {
-        macro_rules! texts {
-            ($t:ty) => {
-                self.add_texts(source, values.as_bytes_opt::<$t>().ok_or_else(mixed)?)
-            };
-        }
-        macro_rules! views {
-            ($t:ty) => {
-                self.add_views(source, values.as_byte_view_opt::<$t>().ok_or_else(mixed)?)
-            };
-        }
-        macro_rules! numbers {
-            ($t:ty) => {
-                self.add_numbers::<$t>(source, values)
-            };
-        }
-        downcast_primitive! {
-            values.data_type() => (numbers),
-            DataType::Utf8 => texts!(Utf8Type),
-            DataType::Binary => texts!(BinaryType),
-            DataType::LargeUtf8 => texts!(LargeUtf8Type),
-            DataType::LargeBinary => texts!(LargeBinaryType),
-            DataType::Utf8View => views!(StringViewType),
-            DataType::BinaryView => views!(BinaryViewType),
-            // Values that cannot be hashed as bytes are put behind each other.
-            _ => Ok((0..values.len()).map(|i| self.append(source, i)).collect()),
-        }
-    }
-
-    fn append(&mut self, source: usize, row: usize) -> usize {
-        let place = usize::try_from(self.runs.rows()).unwrap_or(usize::MAX);
-        let source = SourceId(u32::try_from(source).unwrap_or(u32::MAX));
-        self.runs.push(source, row as u64, 1);
-        place
-    }
-
-    fn null(&mut self, source: usize, row: usize) -> usize {
-        if let Some(place) = self.null {
-            return place;
-        }
-        let place = self.append(source, row);
-        self.null = Some(place);
-        place
-    }
-
-    fn text(&mut self, source: usize, row: usize, text: Option<&'a [u8]>) -> usize {
-        let Some(text) = text else { return self.null(source, row) };
-        if let Some(place) = self.texts.get(text) {
-            return *place;
-        }
-        let place = self.append(source, row);
-        self.texts.insert(text, place);
-        place
-    }
-
-    fn add_texts<T: ByteArrayType>(
-        &mut self,
-        source: usize,
-        values: &'a GenericByteArray<T>,
-    ) -> Result<Vec<usize>> {
-        let texts = values.iter().enumerate();
-        let place = |(row, text): (usize, Option<&'a T::Native>)| {
-            self.text(source, row, text.map(|text| text.as_ref()))
-        };
-        Ok(texts.map(place).collect())
-    }
-
-    fn add_views<T: ByteViewType>(
-        &mut self,
-        source: usize,
-        values: &'a GenericByteViewArray<T>,
-    ) -> Result<Vec<usize>> {
-        let texts = values.iter().enumerate();
-        let place = |(row, text): (usize, Option<&'a T::Native>)| {
-            self.text(source, row, text.map(|text| text.as_ref()))
-        };
-        Ok(texts.map(place).collect())
-    }
-
-    fn add_numbers<T: ArrowPrimitiveType>(
-        &mut self,
-        source: usize,
-        values: &'a ArrayRef,
-    ) -> Result<Vec<usize>> {
-        let array = values.as_primitive_opt::<T>().ok_or_else(mixed)?;
-        let raw = kernel::raw(array).chunks_exact(size_of::<T::Native>().max(1));
-        let places = raw.enumerate().map(|(row, raw)| {
-            if array.is_null(row) {
-                return self.null(source, row);
-            }
-            if raw.len() > size_of::<u128>() {
-                return self.text(source, row, Some(raw));
-            }
-            let mut wide = [0; 16];
-            for (to, from) in wide.iter_mut().zip(raw) {
-                *to = *from;
-            }
-            let number = u128::from_le_bytes(wide);
-            if let Some(place) = self.numbers.get(&number) {
-                return *place;
-            }
-            let place = self.append(source, row);
-            self.numbers.insert(number, place);
-            place
-        });
-        Ok(places.collect())
-    }
-}
-
-/// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.
-pub(super) type Hashing = std::hash::BuildHasherDefault<Fold>;
-
-/// Multiplies and folds eight bytes at a time.
-#[derive(Default)]
-pub(super) struct Fold(u64);
-
-impl Fold {
-    #[inline]
-    fn add(&mut self, word: u64) {
-        let wide = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
-        #[expect(clippy::cast_possible_truncation, reason = "both halves")]
-        {
-            self.0 = (wide as u64) ^ (wide >> 64) as u64;
-        }
-    }
-}
-
-impl std::hash::Hasher for Fold {
-    fn write(&mut self, bytes: &[u8]) {
-        let (words, rest) = bytes.as_chunks::<8>();
-        for word in words {
-            self.add(u64::from_le_bytes(*word));
-        }
-        let mut last = [0; 8];
-        for (to, from) in last.iter_mut().zip(rest) {
-            *to = *from;
-        }
-        self.add(u64::from_le_bytes(last) ^ ((bytes.len() as u64) << 56));
-    }
-
-    fn write_u64(&mut self, word: u64) {
-        self.add(word);
-    }
-
-    fn write_usize(&mut self, word: usize) {
-        self.add(word as u64);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
 
 /// Rows of arrays of which some are dictionaries, as an array of plain values.
 pub(super) fn expanded(

@@ -34,7 +34,7 @@ use arrow_data::ByteView;
 use arrow_schema::DataType;
 
 use super::select::Selection;
-use super::{dictionary, kernel, nested, run_end};
+use super::{dictionary, kernel, nested, run_end, unite};
 use crate::{Error, Kind, Result};
 
 /// Views of values that are longer have them in a buffer.
@@ -145,7 +145,10 @@ pub(super) fn nulls<'a>(
 }
 
 /// Validity of the selected rows of whole arrays.
-pub(super) fn nulls_of(values: &[&dyn Array], selection: &Selection) -> Option<NullBuffer> {
+pub(super) fn nulls_of<A: Array + ?Sized>(
+    values: &[&A],
+    selection: &Selection,
+) -> Option<NullBuffer> {
     nulls(values.iter().map(|array| array.nulls()), selection)
 }
 
@@ -154,8 +157,8 @@ fn primitive<T: ArrowPrimitiveType>(
     selection: &Selection,
     out: &DataType,
 ) -> Result<ArrayRef> {
-    let nulls = nulls_of(values, selection);
     let arrays = typed::<PrimitiveArray<T>>(values)?;
+    let nulls = nulls_of(&arrays, selection);
     let buffer = fixed::<T>(&arrays, selection);
     let array = PrimitiveArray::<T>::try_new(ScalarBuffer::new(buffer, 0, selection.len()), nulls);
     Ok(Arc::new(array.map_err(invalid)?.with_data_type(out.clone())))
@@ -171,8 +174,8 @@ pub(super) fn fixed<T: ArrowPrimitiveType>(
 }
 
 fn boolean(values: &[&dyn Array], selection: &Selection) -> Result<ArrayRef> {
-    let nulls = nulls_of(values, selection);
     let arrays = typed::<BooleanArray>(values)?;
+    let nulls = nulls_of(&arrays, selection);
     let sources: Vec<kernel::Bits<'_>> = arrays
         .iter()
         .map(|array| Some((array.values().values(), array.values().offset())))
@@ -186,8 +189,8 @@ fn bytes<I: ByteArrayType, O: ByteArrayType>(
     selection: &Selection,
     limits: Limits,
 ) -> Result<ArrayRef> {
-    let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericByteArray<I>>(values)?;
+    let nulls = nulls_of(&arrays, selection);
     let sources: Vec<kernel::Texts<'_, I::Offset>> =
         arrays.iter().map(|array| (array.offsets(), array.value_data())).collect();
     let max = limits.offset_max(size_of::<O::Offset>() == size_of::<i64>());
@@ -197,8 +200,8 @@ fn bytes<I: ByteArrayType, O: ByteArrayType>(
 }
 
 fn fixed_size_binary(values: &[&dyn Array], selection: &Selection, width: i32) -> Result<ArrayRef> {
-    let nulls = nulls_of(values, selection);
     let arrays = typed::<FixedSizeBinaryArray>(values)?;
+    let nulls = nulls_of(&arrays, selection);
     let size = usize::try_from(width).map_err(|_| mixed())?;
     let sources: Vec<_> = arrays.iter().map(|array| array.value_data()).collect();
     let buffer = kernel::fixed(&sources, size, selection);
@@ -208,8 +211,8 @@ fn fixed_size_binary(values: &[&dyn Array], selection: &Selection, width: i32) -
 
 /// Views keep their bytes where they are: buffers are shared, and only those that are used.
 fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Result<ArrayRef> {
-    let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericByteViewArray<T>>(values)?;
+    let nulls = nulls_of(&arrays, selection);
     if arrays.iter().all(|array| array.data_buffers().is_empty()) {
         let sources: Vec<&[u8]> =
             arrays.iter().map(|array| array.views().inner().as_slice()).collect();
@@ -245,7 +248,7 @@ fn too_many_buffers() -> Error {
 #[derive(Default)]
 struct Buffers {
     used: Vec<Buffer>,
-    seen: HashMap<(usize, usize), u32, dictionary::Hashing>,
+    seen: HashMap<(usize, usize), u32, unite::Hashing>,
 }
 
 impl Buffers {

@@ -30,13 +30,14 @@ use arrow_array::{
     ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
     PrimitiveArray, RunArray, UnionArray,
 };
-use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
+use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
 use arrow_schema::{DataType, UnionFields};
 
-use super::lower::all_below;
+use super::lower::{Unsigned, all_below};
 use super::select::{Form, Rows, Selection};
 use crate::run::Run;
-use pieces::{PIECE_ROWS, each_piece};
+use pieces::each_piece;
+pub(super) use pieces::{PIECE_ROWS, high_bits};
 
 /// Runs a block with array and row of every row; two selectors a load, because loads are what a row costs.
 macro_rules! each_row {
@@ -108,8 +109,11 @@ pub(super) fn vectored<W: Vectored>(work: W) -> W::Out {
 /// Runs of as many bytes are copied as one vector, if there is room.
 const VECTOR: usize = 32;
 
+/// Runs of fewer bytes, and of few rows, are copied as four vectors, where there is room.
+const OVERRUN: usize = 4 * VECTOR;
+
 /// Bytes behind every output, so that the last rows have room too.
-const SLACK: usize = 2 * VECTOR;
+const SLACK: usize = OVERRUN;
 
 /// Rows of as many bytes are longer than any value of fixed width; larger ones are copied as they are.
 type Wide = [u8; 32];
@@ -270,6 +274,10 @@ impl Vectored for FixedRuns<'_> {
 
     #[inline(always)]
     fn run(self) {
+        let run_bytes = self.bytes / self.runs.len().max(1);
+        if (VECTOR..OVERRUN.min(PIECE_ROWS * self.width)).contains(&run_bytes) {
+            return self.overrun();
+        }
         // Widths that are known make lengths of runs known to be whole vectors.
         match self.width {
             4 => self.copied(4),
@@ -280,6 +288,30 @@ impl Vectored for FixedRuns<'_> {
 }
 
 impl FixedRuns<'_> {
+    /// Copies as many vectors for every run that is not longer: which length is next is not foreseen.
+    #[inline(always)]
+    fn overrun(self) {
+        let mut done = 0;
+        for run in self.runs {
+            let len = run.len as usize * self.width;
+            // SAFETY: as below; an overrun is read where the source has as many bytes, and the slack is room for
+            // it in the output.
+            unsafe {
+                let source = self.sources.get_unchecked(run.source.0 as usize);
+                let (from, out) = (start(run) * self.width, self.out.add(done));
+                if len <= OVERRUN && source.len() - from >= OVERRUN {
+                    let vectors = source.as_ptr().add(from).cast::<[Wide; OVERRUN / VECTOR]>();
+                    out.cast::<[Wide; OVERRUN / VECTOR]>()
+                        .write_unaligned(vectors.read_unaligned());
+                } else {
+                    copy(source, from, out, len, self.bytes - done);
+                }
+            }
+            done += len;
+        }
+        debug_assert_eq!(done, self.bytes, "runs do not add up");
+    }
+
     #[inline(always)]
     fn copied(self, width: usize) {
         let mut done = 0;
@@ -372,6 +404,40 @@ pub(super) fn dictionary<K: ArrowDictionaryKeyType>(
     let len = keys.len() / size_of::<K::Native>();
     let keys = PrimitiveArray::<K>::new(ScalarBuffer::new(keys.clone(), 0, len), nulls.cloned());
     // SAFETY: all keys, whose bits were compared as unsigned numbers, are below the number of values.
+    Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
+}
+
+/// The dictionary of `values` with the selected keys, each as far behind its own as the dictionary of its
+/// array begins: `sources` have keys, that place, and the number of its values.
+///
+/// `None` if a key may not be one of its dictionary, be it below a null.
+pub(super) fn shifted<K: ArrowDictionaryKeyType, U: Unsigned>(
+    sources: &[(&[U], (usize, usize))],
+    selection: &Selection,
+    nulls: Option<&NullBuffer>,
+    values: &ArrayRef,
+) -> Option<DictionaryArray<K>> {
+    assert_eq!(size_of::<U>(), size_of::<K::Native>(), "bits are those of the keys");
+    K::Native::from_usize(values.len().checked_sub(1)?)?;
+    let mut shifted = Vec::with_capacity(sources.len());
+    for &(keys, (base, len)) in sources {
+        let last = len.checked_sub(1)?;
+        assert!(base.checked_add(len).is_some_and(|end| end <= values.len()), "values are missing");
+        shifted.push((keys, (U::usize_as(base), U::usize_as(last))));
+    }
+    // The highest bit is set in the key or in the difference if the key is above the last; and for some keys of
+    // large dictionaries, which have to be looked at again.
+    let (keys, bits) = mapped(&shifted, selection, true, |(base, last), key: U| {
+        (key.wrapping_add(base), last.wrapping_sub(key) | key)
+    });
+    if bits.is_high() {
+        return None;
+    }
+    let len = keys.len();
+    let keys =
+        PrimitiveArray::<K>::new(ScalarBuffer::new(Buffer::from_vec(keys), 0, len), nulls.cloned());
+    // SAFETY: no key is above the last of its dictionary, and no dictionary ends behind `values`, whose last
+    // place is a key.
     Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
 }
 

@@ -11,7 +11,9 @@
 //! # Cost
 //! Two passes over the selectors, which compilers turn into vector code, where rows are single; one
 //! step a run, and a comparison a row, which are vector code too, where they are not. Samples tell which.
-//! Where a row is a load and a store, rows stay rows, and kernels look for those that follow each other.
+//! Where a row is a load and a store, rows stay rows up to longer runs: ends of runs that differ in length are
+//! not foreseen by a processor, each costs it as much as a dozen rows. Runs of whole pieces are found by
+//! kernels, while they copy.
 //!
 //! # Not here
 //! Copying.
@@ -24,22 +26,22 @@ use arrow_array::{Array, ArrayRef};
 use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::DataType;
 
-use super::kernel::{Vectored, vectored};
+use super::kernel::{PIECE_ROWS, Vectored, high_bits, vectored};
 use super::select::{Children, Selection, narrow, outside};
 use crate::run::{Run, SourceId};
 use crate::{Error, Kind, Result};
 
 /// An unsigned integer, of a selector or a key.
-pub(super) trait Unsigned: ArrowNativeType + Ord + BitOr<Output = Self> {
+pub(super) trait Unsigned: ArrowNativeType + Ord + BitOr<Output = Self> + From<u8> {
     fn wide(self) -> u64;
+    /// How many numbers there are, as far as 64 bits tell.
+    const NUMBERS: u64;
     /// The sum, without what does not fit.
     fn wrapping_add(self, other: Self) -> Self;
     /// The difference, from the other end where it is below 0.
     fn wrapping_sub(self, other: Self) -> Self;
     /// Whether the highest bit is set.
     fn is_high(self) -> bool;
-    /// Whether `self` follows `before`.
-    fn follows(self, before: Self) -> bool;
     /// Numbers that fit 32 bits, in 32 bits.
     fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32>;
     /// Whether all are below `limit`.
@@ -49,6 +51,7 @@ pub(super) trait Unsigned: ArrowNativeType + Ord + BitOr<Output = Self> {
 macro_rules! index {
     ($($t:ty: $narrowed:expr),*) => {$(
         impl Unsigned for $t {
+            const NUMBERS: u64 = (<$t>::MAX as u64).saturating_add(1);
             #[inline(always)]
             fn wide(self) -> u64 {
                 self.into()
@@ -65,27 +68,13 @@ macro_rules! index {
             fn is_high(self) -> bool {
                 self > <$t>::MAX >> 1
             }
-            #[inline(always)]
-            fn follows(self, before: Self) -> bool {
-                // Nothing follows the largest number.
-                (self == before.wrapping_add(1)) & (self != 0)
-            }
             fn narrowed(all: &ScalarBuffer<Self>) -> ScalarBuffer<u32> {
                 $narrowed(all)
             }
             #[inline(always)]
             fn all_below(all: &[Self], limit: u64) -> bool {
-                let half = <$t>::MAX >> 1;
-                match limit.checked_sub(1).map(<$t>::try_from) {
-                    None => all.is_empty(),
-                    // The highest bit is set in `n` or in `last - n` if `n` is above `last`.
-                    Some(Ok(last)) if last <= half => {
-                        // No branch a number: vector code.
-                        all.iter().fold(0, |any, n| any | last.wrapping_sub(*n) | n) <= half
-                    }
-                    Some(Ok(last)) => all.iter().all(|n| *n <= last),
-                    Some(Err(_)) => true,
-                }
+                // No branch a number: vector code.
+                all.is_empty() || u64::from(all.iter().fold(0, |max, n| (*n).max(max))) < limit
             }
         }
     )*};
@@ -100,15 +89,44 @@ index!(
     }
 );
 
-/// Selectors with shorter runs are taken row by row. Crossover measured by the bench `interleave`.
-const SELECTOR_RUN_ROWS_MIN: usize = 6;
+/// What it costs to copy a single row: runs that are shorter, in the mean, are copied row by row. Crossovers
+/// measured by the bench `interleave`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RowCost {
+    /// A load and a store.
+    Value,
+    /// The same, and a bit of validity.
+    NullableValue,
+    /// More.
+    Other,
+}
 
-/// Whether a row of a type is a load and a store: then runs are found while they are copied, eight rows at a
-/// time, which costs less than a list of them, however long they are.
-pub(super) fn are_rows_cheap(data_type: &DataType) -> bool {
-    match data_type {
-        DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView => true,
-        other => other.is_primitive(),
+impl RowCost {
+    /// Of values of `data_type`, some of which `are_null` or none.
+    pub(super) fn of(data_type: &DataType, are_null: bool) -> Self {
+        match data_type {
+            DataType::Dictionary(..) | DataType::Utf8View | DataType::BinaryView => {}
+            DataType::FixedSizeBinary(1 | 2 | 4 | 8 | 16 | 32) => {}
+            other if other.is_primitive() => {}
+            _ => return Self::Other,
+        }
+        if are_null { Self::NullableValue } else { Self::Value }
+    }
+
+    fn run_rows_min(self) -> usize {
+        match self {
+            Self::Value => 13,
+            Self::NullableValue => 8,
+            Self::Other => 6,
+        }
+    }
+
+    /// Whether kernels look for runs of rows that are whole pieces, in the mean not longer than this.
+    fn piece_rows_max(self) -> usize {
+        match self {
+            Self::Value | Self::NullableValue => 3 * PIECE_ROWS,
+            Self::Other => 0,
+        }
     }
 }
 
@@ -144,13 +162,13 @@ pub(super) fn lower(
     arrays: &ArrayRef,
     rows: &ArrayRef,
     lens: Vec<usize>,
-    cheap: bool,
+    cost: RowCost,
 ) -> Result<Selection<'static>> {
     match arrays.data_type() {
-        DataType::UInt8 => rows_of::<UInt8Type>(arrays, rows, lens, cheap),
-        DataType::UInt16 => rows_of::<UInt16Type>(arrays, rows, lens, cheap),
-        DataType::UInt32 => rows_of::<UInt32Type>(arrays, rows, lens, cheap),
-        _ => rows_of::<UInt64Type>(arrays, rows, lens, cheap),
+        DataType::UInt8 => rows_of::<UInt8Type>(arrays, rows, lens, cost),
+        DataType::UInt16 => rows_of::<UInt16Type>(arrays, rows, lens, cost),
+        DataType::UInt32 => rows_of::<UInt32Type>(arrays, rows, lens, cost),
+        _ => rows_of::<UInt64Type>(arrays, rows, lens, cost),
     }
 }
 
@@ -158,7 +176,7 @@ fn rows_of<A: ArrowPrimitiveType>(
     arrays: &ArrayRef,
     rows: &ArrayRef,
     lens: Vec<usize>,
-    cheap: bool,
+    cost: RowCost,
 ) -> Result<Selection<'static>>
 where
     A::Native: Unsigned,
@@ -171,7 +189,7 @@ where
                 arrays,
                 rows.as_primitive_opt::<$t>().ok_or_else(unsigned)?.values(),
                 lens,
-                cheap,
+                cost,
             )
         };
     }
@@ -202,41 +220,38 @@ impl<T: Unsigned> Vectored for AllBelow<'_, T> {
     }
 }
 
-/// Runs are looked for in so many places, of so many rows each.
+/// Runs are looked for in so many blocks, evenly spread.
 const SAMPLES: usize = 8;
-const SAMPLE_ROWS: usize = 32;
-
-/// Each place is as many rows further behind its beginning.
-const SAMPLE_SKIP: usize = 13;
 
 fn lowered<A: Unsigned, R: Unsigned>(
     arrays: &ScalarBuffer<A>,
     rows: &ScalarBuffer<R>,
     lens: Vec<usize>,
-    cheap: bool,
+    cost: RowCost,
 ) -> Result<Selection<'static>> {
-    let run_rows = run_rows(arrays, rows);
+    let sampled = vectored(Sample(arrays, rows));
     let selectors = || Selectors { arrays: &arrays[..], rows: &rows[..], lens: &lens };
-    let single = cheap || run_rows < SELECTOR_RUN_ROWS_MIN;
-    if single && narrow(&lens) {
+    let pieces = PIECE_ROWS..=cost.piece_rows_max();
+    let in_pieces = sampled.in_pieces && pieces.contains(&sampled.run_rows);
+    if (in_pieces || sampled.run_rows < cost.run_rows_min()) && narrow(&lens) {
         if !vectored(AllInside(selectors())) {
             return Err(first_outside(arrays, rows, &lens));
         }
-        let in_pieces = run_rows >= SELECTOR_RUN_ROWS_MIN;
         return Ok(Selection::proved(A::narrowed(arrays), R::narrowed(rows), in_pieces, lens));
     }
     // Lengths of runs are 32 bits wide.
     if u32::try_from(rows.len()).is_err() {
         return many(arrays, rows, lens);
     }
-    let found = vectored(JoinedRuns(selectors(), run_rows));
+    let found = vectored(JoinedRuns(selectors(), sampled.run_rows));
     if !found.all_inside {
-        return Err(first_outside(arrays, rows, &lens));
+        return many(arrays, rows, lens);
     }
     Ok(Selection::proved_runs(found.runs, rows.len(), lens))
 }
 
-/// More rows than a run can have.
+/// Row by row: more rows than a run can have, numbers that begin again at 0 where an array has more rows,
+/// rows that do not exist.
 #[cold]
 fn many<A: Unsigned, R: Unsigned>(
     arrays: &[A],
@@ -253,24 +268,35 @@ fn many<A: Unsigned, R: Unsigned>(
     Ok(children.finish())
 }
 
-/// Rows of a run, as far as samples tell; any answer is correct, one is quicker.
-fn run_rows<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> usize {
-    let step = (rows.len() / SAMPLES).max(SAMPLE_ROWS);
-    let (mut seen, mut breaks) = (0_usize, 0_usize);
-    for (i, (arrays, rows)) in arrays.chunks(step).zip(rows.chunks(step)).enumerate() {
-        // Runs that begin at multiples of a power of two should not hide where they begin.
-        let skipped = (i * SAMPLE_SKIP).min(rows.len().saturating_sub(SAMPLE_ROWS));
-        let arrays = arrays.iter().skip(skipped).take(SAMPLE_ROWS);
-        let mut before = None;
-        for (array, row) in arrays.zip(rows.iter().skip(skipped)) {
-            if let Some((a, r)) = before {
-                seen += 1;
-                breaks += usize::from(*array != a || !row.follows(r));
-            }
-            before = Some((*array, *row));
+/// What samples tell of the order of the rows; any answer is correct, one is quicker.
+struct Sampled {
+    /// Rows of a run, in the mean.
+    run_rows: usize,
+    /// Whether lengths of runs are multiples of [`PIECE_ROWS`].
+    in_pieces: bool,
+}
+
+struct Sample<'a, A, R>(&'a [A], &'a [R]);
+
+impl<A: Unsigned, R: Unsigned> Vectored for Sample<'_, A, R> {
+    type Out = Sampled;
+
+    #[inline(always)]
+    fn run(self) -> Sampled {
+        let step = (self.1.len() / BLOCK / SAMPLES).max(1);
+        let blocks = blocks(self.0).zip(blocks(self.1)).step_by(step);
+        let (mut rows, mut runs, mut in_pieces) = (0, 0, true);
+        for (arrays, numbers) in blocks {
+            let breaks = breaks(arrays, numbers);
+            rows += BLOCK;
+            runs += breaks.count_ones() as usize;
+            // Where in a piece runs begin, which is one place if they are whole pieces.
+            let places = breaks.to_le_bytes().into_iter().fold(0, |all, piece| all | piece);
+            in_pieces &= places.count_ones() <= 1;
         }
+        // Few rows are taken one by one.
+        Sampled { run_rows: rows.checked_div(runs).unwrap_or(rows), in_pieces }
     }
-    seen.checked_div(breaks).unwrap_or(seen)
 }
 
 /// Selectors of arrays of `lens` rows.
@@ -316,24 +342,6 @@ struct Found {
     all_inside: bool,
 }
 
-impl Found {
-    fn new(rows: usize, run_rows: usize) -> Self {
-        // Samples may mislead: room for a few more.
-        Self { runs: Vec::with_capacity(rows / run_rows.max(1) * 5 / 4 + 16), all_inside: true }
-    }
-
-    /// A run of `len` rows, which is not 0 and fits 32 bits.
-    #[inline(always)]
-    fn push(&mut self, array: u64, start: u64, len: usize, lens: &[usize]) {
-        let rows = usize::try_from(array).ok().and_then(|array| lens.get(array));
-        let rows = rows.map_or(0, |rows| *rows as u64);
-        self.all_inside &= start < rows && len as u64 <= rows.wrapping_sub(start);
-        #[expect(clippy::cast_possible_truncation, reason = "what does not fit is not inside")]
-        let run = Run { start, len: len as u32, source: SourceId(array as u32) };
-        self.runs.push(run);
-    }
-}
-
 /// Joins rows that follow each other, and checks each run once.
 struct JoinedRuns<'a, A, R>(Selectors<'a, A, R>, usize);
 
@@ -342,67 +350,64 @@ impl<A: Unsigned, R: Unsigned> Vectored for JoinedRuns<'_, A, R> {
 
     #[inline(always)]
     fn run(self) -> Found {
-        let Selectors { arrays, rows, lens } = self.0;
-        let len = rows.len().min(arrays.len());
-        let mut found = Found::new(len, self.1);
-        let mut open = 0;
-        for at in (1..len).step_by(BLOCK) {
-            let end = len.min(at + BLOCK);
-            let mut mask = breaks(&arrays[at - 1..end], &rows[at - 1..end]);
+        let Self(Selectors { arrays, rows, lens }, run_rows) = self;
+        // Samples may mislead: room for a few more.
+        let mut runs = Vec::with_capacity(rows.len() / run_rows.max(1) * 5 / 4 + 16);
+        let (mut all_inside, mut open) = (true, 0);
+        let mut close = |end: usize| {
+            let (Some(array), Some(start)) = (arrays.get(open), rows.get(open)) else { return };
+            let (array, start, len) = (array.wide(), start.wide(), (end - open) as u64);
+            let limit = usize::try_from(array).ok().and_then(|array| lens.get(array));
+            let limit = limit.map_or(0, |limit| (*limit as u64).min(R::NUMBERS));
+            all_inside &= start < limit && len <= limit - start;
+            #[expect(clippy::cast_possible_truncation, reason = "what does not fit is not inside")]
+            runs.push(Run { start, len: len as u32, source: SourceId(array as u32) });
+            open = end;
+        };
+        let mut at = 1;
+        for (arrays, rows) in blocks(arrays).zip(blocks(rows)) {
+            let mut mask = breaks(arrays, rows);
             while mask != 0 {
-                let next = at + mask.trailing_zeros() as usize;
-                found.push(arrays[open].wide(), rows[open].wide(), next - open, lens);
-                open = next;
+                close(at + mask.trailing_zeros() as usize);
                 mask &= mask - 1;
             }
+            at += BLOCK;
         }
-        if len > 0 {
-            found.push(arrays[open].wide(), rows[open].wide(), len - open, lens);
+        let left = arrays.windows(2).zip(rows.windows(2)).enumerate().skip(at - 1);
+        for (before, rows) in left {
+            if matches!(rows, ([a0, a1], [r0, r1]) if a0 != a1 || *r1 != r0.wrapping_add(R::from(1)))
+            {
+                close(before + 1);
+            }
         }
-        found
+        close(rows.len());
+        Found { runs, all_inside }
     }
 }
 
 /// Rows that are compared at once, each with the one before it.
-const HALF: usize = 32;
-const BLOCK: usize = 2 * HALF;
+const BLOCK: usize = 64;
 
-/// Bit `i` is set where row `i + 1` does not follow row `i`; at most 65 rows.
+/// A block, and the same one row later.
+type Pair<'a, T> = (&'a [T; BLOCK], &'a [T; BLOCK]);
+
+/// All whole blocks that have a row behind them.
 #[inline(always)]
-fn breaks<A: Unsigned, R: Unsigned>(arrays: &[A], rows: &[R]) -> u64 {
-    if let (Some(a), Some(r)) = (arrays.first_chunk::<HALF_ROWS>(), rows.first_chunk())
-        && let (Some(a2), Some(r2)) = (arrays.last_chunk::<HALF_ROWS>(), rows.last_chunk())
-        && arrays.len() == BLOCK + 1
-    {
-        return u64::from(breaks_of_half(a, r)) | u64::from(breaks_of_half(a2, r2)) << HALF;
-    }
-    let pairs = (0..).zip(arrays.windows(2).zip(rows.windows(2)));
-    pairs.fold(0, |mask, (i, pair)| match pair {
-        ([a0, a1], [r0, r1]) => mask | u64::from((a0 != a1) | !r1.follows(*r0)) << i,
-        _ => mask,
-    })
+fn blocks<T>(all: &[T]) -> impl Iterator<Item = Pair<'_, T>> {
+    let later = all.get(1..).unwrap_or_default();
+    all.as_chunks().0.iter().zip(later.as_chunks().0)
 }
 
-/// Half a block, and the row before it.
-const HALF_ROWS: usize = HALF + 1;
-
-/// The same for 33 rows: known lengths, and bits that are chosen instead of shifted, make vector code.
+/// Bit `i` is set where row `i` of the later block does not follow row `i` of the other.
 #[inline(always)]
-fn breaks_of_half<A: Unsigned, R: Unsigned>(a: &[A; HALF_ROWS], r: &[R; HALF_ROWS]) -> u32 {
-    const BITS: [u32; HALF] = {
-        let (mut bits, mut i) = ([0; HALF], 0);
-        while i < HALF {
-            bits[i] = 1 << i;
-            i += 1;
-        }
-        bits
-    };
-    let mut mask = 0;
-    for i in 0..HALF {
-        let is_break = (a[i] != a[i + 1]) | !r[i + 1].follows(r[i]);
-        mask |= if is_break { BITS[i] } else { 0 };
+fn breaks<A: Unsigned, R: Unsigned>((a0, a1): Pair<'_, A>, (r0, r1): Pair<'_, R>) -> u64 {
+    let mut follow = [0_u8; BLOCK];
+    // Bytes that are all ones or none, and a number of them that is known: vector code.
+    for i in 0..BLOCK {
+        let follows = (a0[i] == a1[i]) & (r1[i] == r0[i].wrapping_add(R::from(1)));
+        follow[i] = if follows { u8::MAX } else { 0 };
     }
-    mask
+    !high_bits(&follow)
 }
 
 /// A selector as 64-bit numbers.

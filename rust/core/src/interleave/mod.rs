@@ -30,6 +30,7 @@ mod size;
 #[cfg(test)]
 mod tests;
 mod types;
+mod unite;
 
 use std::sync::Arc;
 
@@ -39,6 +40,7 @@ use arrow_schema::{DataType, Field, FieldRef};
 
 pub use chunks::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunks};
 use gather::Limits;
+use lower::RowCost;
 use order::Order;
 use select::Selection;
 
@@ -72,10 +74,10 @@ pub fn gather(values: &[ArrayRef], runs: &[Run]) -> Result<ArrayRef> {
     let lens = values.iter().map(|array| array.len()).collect();
     let selection = Selection::from_runs(runs, lens)?;
     let values_ref: Vec<&dyn Array> = values.iter().map(|array| &**array).collect();
-    if values.iter().all(|array| array.data_type() == first.data_type()) {
+    if are_alike(values) {
         return gather::gather(&values_ref, &selection, first.data_type(), Limits::default());
     }
-    let field = common(&fields_of(values))?;
+    let field = field_of_all(values)?;
     gather::gather(&values_ref, &selection, field.data_type(), Limits::default())
 }
 
@@ -140,8 +142,8 @@ impl Interleave {
         row_indices: ArrayRef,
     ) -> Result<Self> {
         let values = values.into();
-        let fields = fields_of(&values);
-        Self::with_fields(fields, values, array_indices, row_indices)
+        let order = Order::selectors(array_indices, row_indices)?;
+        Ok(Self { field: field_of_all(&values)?, values, order })
     }
 
     /// The same with fields, which keep extension types; one for each of `values`.
@@ -193,7 +195,7 @@ impl Interleave {
             Value::Array(_, array) => array.len(),
             Value::Interleave(inner) => inner.len(),
         });
-        let outer = outer.lowered(lens.collect(), false)?;
+        let outer = outer.lowered(lens.collect(), RowCost::Other)?;
         let inner = |value: &Value| match value {
             Value::Array(..) => Ok(None),
             Value::Interleave(inner) => inner.selection().map(|s| Some(order::pairs(&s))),
@@ -208,7 +210,7 @@ impl Interleave {
     /// # Errors
     /// `InvalidArgument` without values, when types differ, or when a run leaves its array.
     pub fn from_runs(values: Vec<ArrayRef>, runs: &Runs) -> Result<Self> {
-        let field = common(&fields_of(&values))?;
+        let field = field_of_all(&values)?;
         let lens = values.iter().map(|array| array.len()).collect();
         Selection::from_runs(runs.as_slice(), lens)?;
         Ok(Self { values: values.into(), field, order: Order::runs(runs.clone()) })
@@ -399,8 +401,10 @@ impl Interleave {
     }
 
     fn materialise(&self, out: &DataType, limits: Limits) -> Result<ArrayRef> {
-        let cheap = lower::are_rows_cheap(self.data_type());
-        let selection = self.order.lowered(self.lens(), cheap)?;
+        let are_null =
+            self.field.is_nullable() && self.values.iter().any(|array| array.null_count() > 0);
+        let cost = RowCost::of(self.data_type(), are_null);
+        let selection = self.order.lowered(self.lens(), cost)?;
         if selection.len() == 0 {
             return Ok(new_empty_array(out));
         }
@@ -409,7 +413,7 @@ impl Interleave {
     }
 
     fn selection(&self) -> Result<Selection<'_>> {
-        self.order.lowered(self.lens(), false)
+        self.order.lowered(self.lens(), RowCost::Other)
     }
 
     fn lens(&self) -> Vec<usize> {
@@ -433,19 +437,26 @@ fn has_hidden_nulls(data_type: &DataType) -> bool {
 }
 
 fn is_nullable(array: &ArrayRef, hidden: bool) -> bool {
-    array.nulls().is_some() || hidden && array.is_nullable()
+    if hidden { array.is_nullable() } else { array.nulls().is_some() }
 }
 
-fn fields_of(values: &[ArrayRef]) -> Vec<FieldRef> {
+/// Whether all are of one type.
+fn are_alike(values: &[ArrayRef]) -> bool {
+    let Some((first, rest)) = values.split_first() else { return true };
+    let first = first.data_type();
+    rest.iter().all(|array| types::are_equal(array.data_type(), first))
+}
+
+/// The field of all `values`.
+fn field_of_all(values: &[ArrayRef]) -> Result<FieldRef> {
+    let first = values.first().ok_or_else(no_values)?;
     // One field is enough where types are equal, which is quick to see.
-    if let Some((first, rest)) = values.split_first()
-        && rest.iter().all(|array| array.data_type() == first.data_type())
-    {
+    if are_alike(values) {
         let hidden = has_hidden_nulls(first.data_type());
         let nullable = values.iter().any(|array| is_nullable(array, hidden));
-        return vec![Arc::new(field_of(first).with_nullable(nullable))];
+        return Ok(Arc::new(Field::new("", first.data_type().clone(), nullable)));
     }
-    values.iter().map(|array| Arc::new(field_of(array))).collect()
+    common(&values.iter().map(|array| Arc::new(field_of(array))).collect::<Vec<_>>())
 }
 
 /// The field of all `fields`.

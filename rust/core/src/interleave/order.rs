@@ -14,7 +14,7 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, BooleanArray, UInt32Array, UInt64Array};
 
 use super::gather::{Limits, gather};
-use super::lower;
+use super::lower::{self, RowCost};
 use super::select::{Form, Selection};
 use crate::run::{Run, Runs, SourceId};
 use crate::{Error, Kind, Result};
@@ -56,10 +56,10 @@ impl Order {
         }
     }
 
-    /// The rows, checked against arrays of `lens` rows; are single rows `cheap` to copy?
-    pub(super) fn lowered(&self, lens: Vec<usize>, cheap: bool) -> Result<Selection<'_>> {
+    /// The rows, checked against arrays of `lens` rows; what does a single row `cost` to copy?
+    pub(super) fn lowered(&self, lens: Vec<usize>, cost: RowCost) -> Result<Selection<'_>> {
         match self {
-            Self::Selectors { arrays, rows } => lower::lower(arrays, rows, lens, cheap),
+            Self::Selectors { arrays, rows } => lower::lower(arrays, rows, lens, cost),
             Self::Runs { runs, .. } => Selection::from_runs(runs.as_slice(), lens),
         }
     }
@@ -90,14 +90,15 @@ impl Order {
     /// The rows at `indices`, which are unsigned and without nulls.
     pub(super) fn take(&self, indices: &ArrayRef) -> Result<Self> {
         let zeros: ArrayRef = Arc::new(UInt32Array::from(vec![0; indices.len()]));
-        let taken = lower::lower(&zeros, indices, vec![self.len()], true).map_err(|e| {
-            let e2 = Error::new(e.kind(), "index is out of range");
-            let e2 = match e.row() {
-                Some(row) => e2.with_row(row),
-                None => e2,
-            };
-            e2.with_got(format!("`indices` beyond {} rows", self.len()))
-        })?;
+        let taken =
+            lower::lower(&zeros, indices, vec![self.len()], RowCost::Value).map_err(|e| {
+                let e2 = Error::new(e.kind(), "index is out of range");
+                let e2 = match e.row() {
+                    Some(row) => e2.with_row(row),
+                    None => e2,
+                };
+                e2.with_got(format!("`indices` beyond {} rows", self.len()))
+            })?;
         self.select(&taken)
     }
 

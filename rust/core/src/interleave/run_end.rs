@@ -24,8 +24,9 @@ use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef};
 
 use super::gather::{self, Limits, mixed, typed};
+use super::kernel;
+use super::lower::{self, RowCost};
 use super::select::{Children, Form, Rows, Selection, broken, narrow};
-use super::{kernel, lower};
 use crate::{Error, Kind, Result};
 
 /// The selected rows, run-end encoded.
@@ -156,7 +157,7 @@ fn single_rows<R: RunEndIndexType>(
     ends.truncate(count);
     let sources: ArrayRef = Arc::new(UInt32Array::from(sources));
     let places: ArrayRef = Arc::new(UInt32Array::from(places));
-    Ok(Some((ends, lower::lower(&sources, &places, lens.to_vec(), false)?)))
+    Ok(Some((ends, lower::lower(&sources, &places, lens.to_vec(), RowCost::Other)?)))
 }
 
 /// From the first to the last row that is selected of each of `count` arrays.

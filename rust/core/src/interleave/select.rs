@@ -26,13 +26,6 @@ use arrow_buffer::ScalarBuffer;
 use crate::run::{Run, Runs, SourceId};
 use crate::{Error, Kind, Result};
 
-/// Runs that are shorter on average are copied row by row. Crossover measured by the bench
-/// `interleave`, shapes `runs of 2` to `runs of 8`.
-pub(super) const RUN_ROWS_MIN: usize = 4;
-
-/// Ranges of lists that are shorter on average are copied element by element.
-const CHILD_ROWS_MIN: usize = 2;
-
 /// Single rows: arrays and rows, equally many.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows {
@@ -115,10 +108,7 @@ impl<'a> Selection<'a> {
             len = len.checked_add(run.len as usize).ok_or_else(too_many)?;
             are_full &= run.len > 0;
         }
-        let short = len < runs.len().saturating_mul(RUN_ROWS_MIN) && narrow(&lens);
-        let form = if short {
-            Form::Rows(expanded(runs, len))
-        } else if are_full {
+        let form = if are_full {
             Form::Runs(Cow::Borrowed(runs))
         } else {
             Form::Runs(runs.iter().filter(|run| run.len > 0).copied().collect())
@@ -350,27 +340,13 @@ impl Children {
     /// The selection.
     pub(super) fn finish(self) -> Selection<'static> {
         let Self { runs, len, limits } = self;
-        let short = len < runs.len().saturating_mul(CHILD_ROWS_MIN) && narrow(&limits);
-        let form =
-            if short { Form::Rows(expanded(&runs, len)) } else { Form::Runs(Cow::Owned(runs)) };
-        Selection { form, len, limits }
+        Selection { form: Form::Runs(Cow::Owned(runs)), len, limits }
     }
 }
 
 /// Whether rows of arrays of `lens` rows can be told by 32 bits.
 pub(super) fn narrow(lens: &[usize]) -> bool {
     lens.iter().all(|len| u32::try_from(*len).is_ok())
-}
-
-/// Row by row; starts fit 32 bits because lengths do.
-fn expanded(runs: &[Run], len: usize) -> Rows {
-    let (mut arrays, mut rows) = (Vec::with_capacity(len), Vec::with_capacity(len));
-    for run in runs {
-        let start = u32::try_from(run.start).unwrap_or(u32::MAX);
-        arrays.extend((0..run.len).map(|_| run.source.0));
-        rows.extend((0..run.len).map(|i| start.wrapping_add(i)));
-    }
-    Rows { arrays: arrays.into(), rows: rows.into(), in_pieces: false }
 }
 
 /// A row that is not there.

@@ -10,6 +10,7 @@ use arrow_buffer::{MutableBuffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{Field, TimeUnit, UnionFields};
 use proptest::prelude::*;
 
+mod dictionaries;
 mod pieces;
 mod slow;
 
@@ -288,10 +289,7 @@ fn check(kind: Option<usize>, seed: u64) {
     assert!(chunks.iter().all(|chunk| !chunk.is_empty()));
     assert_eq!(chunks.iter().flat_map(|chunk| slow::rows(chunk)).collect::<Vec<_>>(), expected);
 
-    let mut runs = Runs::default();
-    for (array, row) in &rows {
-        runs.push(SourceId(*array as u32), *row as u64, 1);
-    }
+    let runs = pieces::runs(&rows);
     assert_eq!(slow::rows(&super::gather(&values, runs.as_slice()).unwrap()), expected);
     let by_runs = Interleave::from_runs(values.clone(), &runs).unwrap();
     assert_eq!(slow::rows(&by_runs.to_arrow().unwrap()), expected);

@@ -34,6 +34,18 @@ pub(super) fn common_field(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
     Some(Arc::new(a.as_ref().clone().with_data_type(data_type).with_nullable(nullable)))
 }
 
+/// Whether two types are equal; of most, only their kinds are compared.
+pub(super) fn are_equal(a: &DataType, b: &DataType) -> bool {
+    use DataType as T;
+    match (a, b) {
+        (T::Dictionary(ka, va), T::Dictionary(kb, vb)) => are_equal(ka, kb) && are_equal(va, vb),
+        (a, b) if a.is_integer() || a.is_floating() || matches!(a, T::Utf8 | T::Binary) => {
+            std::mem::discriminant(a) == std::mem::discriminant(b)
+        }
+        (a, b) => a == b,
+    }
+}
+
 /// The type of values of `a` and `b`.
 fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType as T;

@@ -131,6 +131,14 @@ fn bit_run(source: Bits<'_>, run: &Run, words: &mut Words) {
         return;
     };
     let mut at = start(run) + offset;
+    // Most runs are short: whatever bit of a byte they begin with, they lie in eight bytes.
+    if left <= 56
+        && let Some(word) = bytes.get(at / 8..).and_then(|rest| rest.first_chunk())
+    {
+        let word = u64::from_le_bytes(*word) >> (at % 8);
+        words.push(word & (u64::MAX >> (64 - left)), left);
+        return;
+    }
     while left > 0 {
         let len = left.min(64);
         let (byte, shift) = (at / 8, at % 8);

@@ -18,17 +18,19 @@
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
 /// Rows that are compared at once.
-pub(super) const PIECE_ROWS: usize = 8;
+pub(in super::super) const PIECE_ROWS: usize = 8;
 
 /// Runs a block with array, first row and number of rows of every piece.
 macro_rules! each_piece {
     ($rows:expr, |$array:ident, $row:ident, $len:ident| $body:block) => {{
         let (arrays, numbers) = $rows.as_slices();
+        let rows = arrays.len().min(numbers.len());
         let mut at = 0;
-        while let (Some(a), Some(n)) = (
-            arrays.get(at..).and_then(|rest| rest.first_chunk()),
-            numbers.get(at..).and_then(|rest| rest.first_chunk()),
-        ) {
+        while rows - at >= $crate::interleave::kernel::pieces::PIECE_ROWS {
+            // SAFETY: the condition proved that there are as many rows from `at` on.
+            let (a, n) = unsafe {
+                (&*arrays.as_ptr().add(at).cast(), &*numbers.as_ptr().add(at).cast::<[u32; 8]>())
+            };
             let follow = $crate::interleave::kernel::pieces::follow(a, n);
             let ($array, $row) = (a[0] as usize, n[0] as usize);
             // A branch, and not a length that is computed: what is foreseen need not be waited for.
@@ -89,4 +91,24 @@ pub(super) fn follow(arrays: &[u32; PIECE_ROWS], rows: &[u32; PIECE_ROWS]) -> u3
 pub(super) fn follow(arrays: &[u32; PIECE_ROWS], rows: &[u32; PIECE_ROWS]) -> u32 {
     let follows = |i: usize| arrays[i] == arrays[0] && rows[i] == rows[0].wrapping_add(STEPS[i]);
     (0..PIECE_ROWS).fold(0, |mask, i| mask | u32::from(follows(i)) << i)
+}
+
+/// Bit `i` is the highest of byte `i`.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(in super::super) fn high_bits(bytes: &[u8; 64]) -> u64 {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_movemask_epi8};
+    (0..4).fold(0, |mask, i| {
+        // SAFETY: each quarter has 16 bytes; loads need not be aligned. SSE2 is part of x86-64.
+        let bits =
+            unsafe { _mm_movemask_epi8(_mm_loadu_si128(bytes.as_ptr().cast::<__m128i>().add(i))) };
+        mask | u64::from(bits.cast_unsigned()) << (16 * i)
+    })
+}
+
+/// The same without vectors.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(in super::super) fn high_bits(bytes: &[u8; 64]) -> u64 {
+    bytes.iter().rev().fold(0, |mask, byte| mask << 1 | u64::from(byte >> 7))
 }

@@ -65,9 +65,9 @@ fn spans<I: ArrowNativeType, O: ArrowNativeType>(
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let mut out: Vec<O> = Vec::with_capacity(selection.len() + 1);
-    // SAFETY: `out` has room for one offset a row and the first, and the assertions above proved that a
-    // limit is below the number of offsets.
-    let total = unsafe { ends(sources, selection, out.as_mut_ptr()) };
+    // `out` has room for one offset a row and the first, and the assertions above proved that a limit is below
+    // the number of offsets.
+    let total = vectored(Ends { sources, selection, next: out.as_mut_ptr() });
     // SAFETY: all were written.
     unsafe { out.set_len(selection.len() + 1) };
     if total > max {
@@ -86,44 +86,61 @@ fn spans<I: ArrowNativeType, O: ArrowNativeType>(
 
 /// Writes the offsets of the values that leave, and tells the last; those that do not fit are cut off.
 ///
-/// # Safety
-/// Limits are below the number of offsets; `next` has room for one more than rows.
-unsafe fn ends<I: ArrowNativeType, O: ArrowNativeType>(
-    sources: &[Texts<'_, I>],
-    selection: &Selection,
-    mut next: *mut O,
-) -> usize {
-    let mut total = 0_usize;
-    // SAFETY: `Selection` proved that every selected row is below its limit; the caller, the rest.
-    unsafe {
-        next.write(O::usize_as(0));
-        match selection.form() {
-            Form::Rows(rows) => {
-                let bases: Vec<*const I> = sources.iter().map(|(o, _)| o.as_ptr()).collect();
-                each_row!(rows, |array, row| {
-                    debug_assert!(row + 1 < sources[array].0.len());
-                    let ends = (*bases.get_unchecked(array)).add(row);
-                    total += (*ends.add(1)).as_usize() - (*ends).as_usize();
-                    next = next.add(1);
-                    next.write(O::usize_as(total));
-                });
-            }
-            Form::Runs(runs) => {
-                for run in runs.iter() {
-                    let offsets: &[I] = sources.get_unchecked(run.source.0 as usize).0;
-                    let ends = offsets.get_unchecked(start(run)..=start(run) + run.len as usize);
-                    let first = ends.first().map_or(0, |first| first.as_usize());
-                    let delta = total.wrapping_sub(first);
-                    for end in ends.get_unchecked(1..) {
+/// Made by [`spans`] alone, which proved that limits are below the number of offsets; `next` has room for one
+/// more than rows.
+struct Ends<'a, I: ArrowNativeType, O> {
+    sources: &'a [Texts<'a, I>],
+    selection: &'a Selection<'a>,
+    next: *mut O,
+}
+
+impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
+    type Out = usize;
+
+    #[inline(always)]
+    fn run(self) -> usize {
+        let Self { sources, selection, mut next } = self;
+        let mut total = 0_usize;
+        // SAFETY: `Selection` proved that every selected row is below its limit; `spans`, the rest.
+        unsafe {
+            next.write(O::usize_as(0));
+            match selection.form() {
+                Form::Rows(rows) => {
+                    let bases: Vec<*const I> = sources.iter().map(|(o, _)| o.as_ptr()).collect();
+                    each_row!(rows, |array, row| {
+                        debug_assert!(row + 1 < sources[array].0.len());
+                        let ends = (*bases.get_unchecked(array)).add(row);
+                        total += (*ends.add(1)).as_usize() - (*ends).as_usize();
                         next = next.add(1);
-                        next.write(O::usize_as(end.as_usize().wrapping_add(delta)));
+                        next.write(O::usize_as(total));
+                    });
+                }
+                Form::Runs(runs) => {
+                    for run in runs.iter() {
+                        let offsets: &[I] = sources.get_unchecked(run.source.0 as usize).0;
+                        let (first, rows) = (start(run), run.len as usize);
+                        let ends = offsets.get_unchecked(first..=first + rows);
+                        let first = ends.first().map_or(0, |first| first.as_usize());
+                        let delta = total.wrapping_sub(first);
+                        for (i, end) in ends.get_unchecked(1..).iter().enumerate() {
+                            let end = end.as_usize();
+                            // Sums as wide as the offsets that are written: more are in a vector.
+                            #[expect(clippy::cast_possible_truncation, reason = "cut off as said")]
+                            let end = if size_of::<O>() == size_of::<u32>() {
+                                (end as u32).wrapping_add(delta as u32) as usize
+                            } else {
+                                end.wrapping_add(delta)
+                            };
+                            next.add(1 + i).write(O::usize_as(end));
+                        }
+                        next = next.add(rows);
+                        total = ends.last().map_or(0, |last| last.as_usize()).wrapping_add(delta);
                     }
-                    total = ends.last().map_or(0, |last| last.as_usize()).wrapping_add(delta);
                 }
             }
         }
+        total
     }
-    total
 }
 
 /// Made by [`spans`] alone, which proved that all offsets are inside of their values, and that `out` has

@@ -1,9 +1,9 @@
-//! Runs that are about as long as a piece, of every kind of array, against the slow twin.
+//! Runs of a few rows to a few pieces, of every kind of array, against the slow twin.
 
 use super::*;
 
 /// Rows of random places in `values`, in runs of `least` to `most` rows.
-fn in_runs(
+pub(super) fn in_runs(
     values: &[ArrayRef],
     (least, most): (usize, usize),
     random: &mut Random,
@@ -16,6 +16,15 @@ fn in_runs(
         rows.extend((start..start + len).map(|row| (array, row)));
     }
     rows
+}
+
+/// The same as runs.
+pub(super) fn runs(rows: &[(usize, usize)]) -> Runs {
+    let mut runs = Runs::default();
+    for (array, row) in rows {
+        runs.push(SourceId(*array as u32), *row as u64, 1);
+    }
+    runs
 }
 
 fn check_runs(kind: usize, lens: (usize, usize), seed: u64) {
@@ -33,12 +42,17 @@ fn check_runs(kind: usize, lens: (usize, usize), seed: u64) {
     assert_eq!(slow::rows(&made), slow::gather(&values, &rows), "kind {kind}, seed {seed}");
     let nulls = made.nulls().map_or(0, NullBuffer::null_count);
     assert_eq!(lazy.null_count().unwrap(), nulls);
+    let from_runs = gather(&values, runs(&rows).as_slice()).unwrap();
+    from_runs.to_data().validate_full().unwrap();
+    assert_eq!(slow::rows(&from_runs), slow::rows(&made), "kind {kind}, seed {seed}");
 }
 
 #[test]
-fn runs_of_about_eight_rows_equal_the_slow_twin() {
+fn runs_of_few_rows_equal_the_slow_twin() {
     for kind in 0..KINDS {
-        for (seed, lens) in (0..).zip([(8, 8), (8, 8), (6, 11), (7, 9), (8, 16), (1, 14)]) {
+        for (seed, lens) in
+            (0..).zip([(8, 8), (1, 3), (6, 11), (7, 9), (8, 16), (1, 14), (16, 16), (30, 90)])
+        {
             check_runs(kind, lens, seed);
         }
     }

@@ -1,0 +1,67 @@
+//! Dictionaries that are too large to be united by value: put behind each other.
+
+use super::*;
+
+/// 40 values that no other `number` has, and keys of 100 rows; keys under nulls are `under_nulls`.
+fn large(number: usize, under_nulls: Option<i32>, random: &mut Random) -> ArrayRef {
+    let values: ArrayRef =
+        Arc::new((0..40).map(|i| Some(format!("{number}-{i}"))).collect::<StringArray>());
+    with_values(&values, under_nulls, random)
+}
+
+fn with_values(values: &ArrayRef, under_nulls: Option<i32>, random: &mut Random) -> ArrayRef {
+    let valid: Vec<bool> =
+        (0..100).map(|_| under_nulls.is_none() || random.below(4) != 0).collect();
+    let key = |valid: &bool| match under_nulls {
+        Some(key) if !valid => key,
+        _ => random.below(40) as i32,
+    };
+    let keys: Vec<i32> = valid.iter().map(key).collect();
+    let nulls = under_nulls.map(|_| NullBuffer::from(valid));
+    Arc::new(DictionaryArray::new(Int32Array::new(keys.into(), nulls), Arc::clone(values)))
+}
+
+fn check_rows(values: &[ArrayRef], random: &mut Random) -> ArrayRef {
+    let mut made = None;
+    for lens in [(1, 1), (1, 3), (1, 14), (8, 8), (16, 16), (30, 90)] {
+        let rows = pieces::in_runs(values, lens, random);
+        let lazy = lazy(values, &rows, random);
+        let from_selectors = lazy.to_arrow().unwrap();
+        let from_runs = gather(values, pieces::runs(&rows).as_slice()).unwrap();
+        for array in [&from_selectors, &from_runs] {
+            array.to_data().validate_full().unwrap();
+            assert_eq!(slow::rows(array), slow::gather(values, &rows), "runs of {lens:?}");
+        }
+        made = Some(from_runs);
+    }
+    made.unwrap()
+}
+
+#[test]
+fn large_dictionaries_are_put_behind_each_other() {
+    let random = &mut Random(3);
+    let values: Vec<ArrayRef> = (0..3).map(|i| large(i, None, random)).collect();
+    let made = check_rows(&values, random);
+    assert_eq!(made.as_dictionary::<Int32Type>().values().len(), 3 * 40);
+}
+
+#[test]
+fn one_dictionary_of_several_arrays_is_there_once() {
+    let random = &mut Random(4);
+    let mut values: Vec<ArrayRef> = (0..3).map(|i| large(i, None, random)).collect();
+    for i in [2, 0, 0, 1] {
+        let shared = Arc::clone(values[i].as_dictionary::<Int32Type>().values());
+        values.push(with_values(&shared, None, random));
+    }
+    let made = check_rows(&values, random);
+    assert_eq!(made.as_dictionary::<Int32Type>().values().len(), 3 * 40);
+}
+
+#[test]
+fn keys_under_nulls_lead_nowhere_beside_rows_that_do() {
+    let random = &mut Random(5);
+    for under_nulls in [40, 41, i32::MAX, i32::MIN, -1] {
+        let values: Vec<ArrayRef> = (0..3).map(|i| large(i, Some(under_nulls), random)).collect();
+        check_rows(&values, random);
+    }
+}

@@ -1,0 +1,292 @@
+//! One dictionary out of many, and where the values of each went.
+//!
+//! ```text
+//! by value   [a b c] [b d]  ─▶  [a b c d]      tables [0 1 2] [1 3]
+//! behind     [a b c] [b d]  ─▶  [a b c b d]    shifts  +0      +3
+//! ```
+//!
+//! # Invariants
+//! Every value of every dictionary has a place. A dictionary that several arrays share is there once.
+//!
+//! # Cost
+//! A value is hashed and copied, or copied; a dictionary that was seen before costs a look.
+//!
+//! # Not here
+//! Which of the two it is, and the keys (`dictionary`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, LargeBinaryType, LargeUtf8Type,
+    StringViewType, Utf8Type,
+};
+use arrow_array::{
+    Array, ArrayRef, ArrowPrimitiveType, GenericByteArray, GenericByteViewArray, downcast_primitive,
+};
+use arrow_schema::DataType;
+
+use super::gather::{self, Limits, mixed};
+use super::kernel;
+use super::lower::Unsigned;
+use super::select::Selection;
+use crate::Result;
+use crate::run::{Runs, SourceId};
+
+/// Values of all dictionaries, and where the values of each went.
+pub(super) struct United {
+    pub(super) values: ArrayRef,
+    pub(super) maps: Vec<Map>,
+}
+
+/// Where the values of a dictionary went.
+#[derive(Clone)]
+pub(super) enum Map {
+    /// So many of them, one behind the other from here on.
+    Shift { base: usize, len: usize },
+    /// One by one.
+    Table(Vec<usize>),
+}
+
+impl Map {
+    /// The place of the first value, and the number of values.
+    pub(super) fn shift(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Shift { base, len } => Some((*base, *len)),
+            Self::Table(_) => None,
+        }
+    }
+
+    pub(super) fn table<U: Unsigned>(&self) -> Vec<U> {
+        match self {
+            Self::Shift { base, len } => (*base..base + len).map(U::usize_as).collect(),
+            Self::Table(table) => table.iter().copied().map(U::usize_as).collect(),
+        }
+    }
+}
+
+/// One dictionary of all: by value where they are `hashed`, else each behind the one before.
+pub(super) fn unite(
+    dictionaries: &[&ArrayRef],
+    value: &DataType,
+    hashed: bool,
+    limits: Limits,
+) -> Result<United> {
+    let mut known = Known { runs: Runs::with_capacity(dictionaries.len()), ..Known::default() };
+    let mut maps = Vec::with_capacity(dictionaries.len());
+    let mut firsts = Firsts::new(dictionaries.len());
+    for (i, values) in dictionaries.iter().enumerate() {
+        let first = firsts.first(Arc::as_ptr(values).addr() as u64, i);
+        let map = match maps.get(first) {
+            Some(map) => Map::clone(map),
+            None if !hashed => {
+                let base = usize::try_from(known.runs.rows()).unwrap_or(usize::MAX);
+                let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+                known.runs.push(source, 0, values.len() as u64);
+                Map::Shift { base, len: values.len() }
+            }
+            None => Map::Table(known.add(i, values)?),
+        };
+        maps.push(map);
+    }
+    let lens = dictionaries.iter().map(|values| values.len()).collect();
+    let selection = Selection::from_runs(known.runs.as_slice(), lens)?;
+    let sources: Vec<&dyn Array> = dictionaries.iter().map(|values| &***values).collect();
+    let values = gather::gather(&sources, &selection, value, limits)?;
+    Ok(United { values, maps })
+}
+
+/// Where each pointer was seen first; half of the slots stay free.
+struct Firsts {
+    slots: Vec<(u64, usize)>,
+    shift: u32,
+}
+
+impl Firsts {
+    fn new(pointers: usize) -> Self {
+        let slots = (2 * pointers.max(1)).next_power_of_two();
+        Self { slots: vec![(0, 0); slots], shift: u64::BITS - slots.trailing_zeros() }
+    }
+
+    /// The place where `pointer`, which is not 0, was seen first: `at` if never.
+    fn first(&mut self, pointer: u64, at: usize) -> usize {
+        // Pointers are multiples of some power of two: the golden ratio spreads them over the high bits.
+        let begin = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
+        let begin = usize::try_from(begin).unwrap_or(0);
+        let (before, behind) = self.slots.split_at_mut(begin);
+        for (seen, first) in behind.iter_mut().chain(before) {
+            if *seen == 0 {
+                (*seen, *first) = (pointer, at);
+            }
+            if *seen == pointer {
+                return *first;
+            }
+        }
+        at
+    }
+}
+
+/// The different values so far.
+#[derive(Default)]
+struct Known<'a> {
+    texts: HashMap<&'a [u8], usize, Hashing>,
+    numbers: HashMap<u128, usize, Hashing>,
+    null: Option<usize>,
+    runs: Runs,
+}
+
+impl<'a> Known<'a> {
+    /// The places of all values of one dictionary.
+    fn add(&mut self, source: usize, values: &'a ArrayRef) -> Result<Vec<usize>> {
+        macro_rules! texts {
+            ($t:ty) => {
+                self.add_texts(source, values.as_bytes_opt::<$t>().ok_or_else(mixed)?)
+            };
+        }
+        macro_rules! views {
+            ($t:ty) => {
+                self.add_views(source, values.as_byte_view_opt::<$t>().ok_or_else(mixed)?)
+            };
+        }
+        macro_rules! numbers {
+            ($t:ty) => {
+                self.add_numbers::<$t>(source, values)
+            };
+        }
+        downcast_primitive! {
+            values.data_type() => (numbers),
+            DataType::Utf8 => texts!(Utf8Type),
+            DataType::Binary => texts!(BinaryType),
+            DataType::LargeUtf8 => texts!(LargeUtf8Type),
+            DataType::LargeBinary => texts!(LargeBinaryType),
+            DataType::Utf8View => views!(StringViewType),
+            DataType::BinaryView => views!(BinaryViewType),
+            // Values that cannot be hashed as bytes are put behind each other.
+            _ => Ok((0..values.len()).map(|i| self.append(source, i)).collect()),
+        }
+    }
+
+    fn append(&mut self, source: usize, row: usize) -> usize {
+        let place = usize::try_from(self.runs.rows()).unwrap_or(usize::MAX);
+        let source = SourceId(u32::try_from(source).unwrap_or(u32::MAX));
+        self.runs.push(source, row as u64, 1);
+        place
+    }
+
+    fn null(&mut self, source: usize, row: usize) -> usize {
+        if let Some(place) = self.null {
+            return place;
+        }
+        let place = self.append(source, row);
+        self.null = Some(place);
+        place
+    }
+
+    fn text(&mut self, source: usize, row: usize, text: Option<&'a [u8]>) -> usize {
+        let Some(text) = text else { return self.null(source, row) };
+        if let Some(place) = self.texts.get(text) {
+            return *place;
+        }
+        let place = self.append(source, row);
+        self.texts.insert(text, place);
+        place
+    }
+
+    fn add_texts<T: ByteArrayType>(
+        &mut self,
+        source: usize,
+        values: &'a GenericByteArray<T>,
+    ) -> Result<Vec<usize>> {
+        let texts = values.iter().enumerate();
+        let place = |(row, text): (usize, Option<&'a T::Native>)| {
+            self.text(source, row, text.map(|text| text.as_ref()))
+        };
+        Ok(texts.map(place).collect())
+    }
+
+    fn add_views<T: ByteViewType>(
+        &mut self,
+        source: usize,
+        values: &'a GenericByteViewArray<T>,
+    ) -> Result<Vec<usize>> {
+        let texts = values.iter().enumerate();
+        let place = |(row, text): (usize, Option<&'a T::Native>)| {
+            self.text(source, row, text.map(|text| text.as_ref()))
+        };
+        Ok(texts.map(place).collect())
+    }
+
+    fn add_numbers<T: ArrowPrimitiveType>(
+        &mut self,
+        source: usize,
+        values: &'a ArrayRef,
+    ) -> Result<Vec<usize>> {
+        let array = values.as_primitive_opt::<T>().ok_or_else(mixed)?;
+        let raw = kernel::raw(array).chunks_exact(size_of::<T::Native>().max(1));
+        let places = raw.enumerate().map(|(row, raw)| {
+            if array.is_null(row) {
+                return self.null(source, row);
+            }
+            if raw.len() > size_of::<u128>() {
+                return self.text(source, row, Some(raw));
+            }
+            let mut wide = [0; 16];
+            for (to, from) in wide.iter_mut().zip(raw) {
+                *to = *from;
+            }
+            let number = u128::from_le_bytes(wide);
+            if let Some(place) = self.numbers.get(&number) {
+                return *place;
+            }
+            let place = self.append(source, row);
+            self.numbers.insert(number, place);
+            place
+        });
+        Ok(places.collect())
+    }
+}
+
+/// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.
+pub(super) type Hashing = std::hash::BuildHasherDefault<Fold>;
+
+/// Multiplies and folds eight bytes at a time.
+#[derive(Default)]
+pub(super) struct Fold(u64);
+
+impl Fold {
+    #[inline]
+    fn add(&mut self, word: u64) {
+        let wide = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
+        #[expect(clippy::cast_possible_truncation, reason = "both halves")]
+        {
+            self.0 = (wide as u64) ^ (wide >> 64) as u64;
+        }
+    }
+}
+
+impl std::hash::Hasher for Fold {
+    fn write(&mut self, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for word in words {
+            self.add(u64::from_le_bytes(*word));
+        }
+        let mut last = [0; 8];
+        for (to, from) in last.iter_mut().zip(rest) {
+            *to = *from;
+        }
+        self.add(u64::from_le_bytes(last) ^ ((bytes.len() as u64) << 56));
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.add(word);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.add(word as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
