@@ -67,10 +67,26 @@ pub(super) fn gather(
     out: &DataType,
     limits: Limits,
 ) -> Result<ArrayRef> {
-    let is_dictionary = |a: &&dyn Array| matches!(a.data_type(), DataType::Dictionary(..));
-    if !matches!(out, DataType::Dictionary(..)) && values.iter().any(is_dictionary) {
-        return dictionary::expanded(values, selection, out, limits);
+    match of_type(values, selection, out, limits) {
+        // Dictionaries among others are no arrays of the type, which is what is noticed first.
+        Err(_) if !is_dictionary(out) && values.iter().any(|a| is_dictionary(a.data_type())) => {
+            dictionary::expanded(values, selection, out, limits)
+        }
+        made => made,
     }
+}
+
+pub(super) fn is_dictionary(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Dictionary(..))
+}
+
+/// The same of arrays that all are of type `out` up to nullability, names and offsets.
+fn of_type(
+    values: &[&dyn Array],
+    selection: &Selection,
+    out: &DataType,
+    limits: Limits,
+) -> Result<ArrayRef> {
     macro_rules! primitive {
         ($t:ty) => {
             primitive::<$t>(values, selection, out)

@@ -18,7 +18,7 @@
 //! # Not here
 //! Copying.
 
-use std::ops::BitOr;
+use std::ops::{BitOr, BitXor};
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{ArrowPrimitiveType, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
@@ -32,7 +32,9 @@ use crate::run::{Run, SourceId};
 use crate::{Error, Kind, Result};
 
 /// An unsigned integer, of a selector or a key.
-pub(super) trait Unsigned: ArrowNativeType + Ord + BitOr<Output = Self> + From<u8> {
+pub(super) trait Unsigned:
+    ArrowNativeType + Ord + BitOr<Output = Self> + BitXor<Output = Self> + From<u8>
+{
     fn wide(self) -> u64;
     /// How many numbers there are, as far as 64 bits tell.
     const NUMBERS: u64;
@@ -365,7 +367,12 @@ impl<A: Unsigned, R: Unsigned> Vectored for JoinedRuns<'_, A, R> {
             open = end;
         };
         let mut at = 1;
+        let are_long = run_rows >= 2 * BLOCK;
         for (arrays, rows) in blocks(arrays).zip(blocks(rows)) {
+            if are_long && goes_on(arrays, rows) {
+                at += BLOCK;
+                continue;
+            }
             let mut mask = breaks(arrays, rows);
             while mask != 0 {
                 close(at + mask.trailing_zeros() as usize);
@@ -396,6 +403,17 @@ type Pair<'a, T> = (&'a [T; BLOCK], &'a [T; BLOCK]);
 fn blocks<T>(all: &[T]) -> impl Iterator<Item = Pair<'_, T>> {
     let later = all.get(1..).unwrap_or_default();
     all.as_chunks().0.iter().zip(later.as_chunks().0)
+}
+
+/// Whether all rows of the later block go on from the first of the other: each is read once.
+#[inline(always)]
+fn goes_on<A: Unsigned, R: Unsigned>((a0, a1): Pair<'_, A>, (r0, r1): Pair<'_, R>) -> bool {
+    let (mut array, mut row) = (A::default(), R::default());
+    for (i, (a, r)) in (1_u8..).zip(a1.iter().zip(r1)) {
+        array = array | (*a ^ a0[0]);
+        row = row | (*r ^ r0[0].wrapping_add(R::from(i)));
+    }
+    array == A::default() && row == R::default()
 }
 
 /// Bit `i` is set where row `i` of the later block does not follow row `i` of the other.

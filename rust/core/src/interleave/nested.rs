@@ -23,10 +23,10 @@ use arrow_array::{
 use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields, UnionMode};
 
-use super::gather::{self, Limits, invalid, mixed, nulls_of, overflow, typed};
+use super::gather::{self, Limits, invalid, is_dictionary, mixed, nulls_of, overflow, typed};
 
-use super::kernel;
 use super::select::{Children, Selection, broken};
+use super::{dictionary, kernel};
 use crate::Result;
 
 /// The selected rows of nested arrays.
@@ -80,6 +80,21 @@ fn structs(
     Ok(Arc::new(array.map_err(invalid)?))
 }
 
+/// Elements as plain values, if some of them are dictionaries and those of the output are not.
+fn without_dictionaries(
+    below: &[&ArrayRef],
+    field: &FieldRef,
+    limits: Limits,
+) -> Result<Option<Vec<ArrayRef>>> {
+    if is_dictionary(field.data_type()) || !below.iter().any(|a| is_dictionary(a.data_type())) {
+        return Ok(None);
+    }
+    let plain = |array: &&ArrayRef| {
+        Ok(dictionary::plain(array, limits)?.unwrap_or_else(|| Arc::clone(array)))
+    };
+    below.iter().map(plain).collect::<Result<_>>().map(Some)
+}
+
 fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     values: &[&dyn Array],
     selection: &Selection,
@@ -88,7 +103,10 @@ fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
 ) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericListArray<I>>(values)?;
-    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    let below: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
+    let plain_below = without_dictionaries(&below, field, limits)?;
+    let below = plain_below.as_ref().map_or(below, |plain| plain.iter().collect());
+    let below: Vec<&dyn Array> = below.into_iter().map(|array| &**array).collect();
     let general = || {
         let offsets: Vec<&[I]> = arrays.iter().map(|array| array.value_offsets()).collect();
         let (offsets, taken) = elements(&below, selection, &offsets, O::IS_LARGE, limits)?;
@@ -171,7 +189,10 @@ fn fixed_size_lists(
     let nulls = nulls_of(values, selection);
     let arrays = typed::<FixedSizeListArray>(values)?;
     let each = usize::try_from(size).map_err(|_| mixed())?;
-    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    let below: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
+    let plain_below = without_dictionaries(&below, field, limits)?;
+    let below = plain_below.as_ref().map_or(below, |plain| plain.iter().collect());
+    let below: Vec<&dyn Array> = below.into_iter().map(|array| &**array).collect();
     let lens = below.iter().map(|array| array.len()).collect();
     let elements = || {
         let mut children = Children::new(lens).with_room(selection.ranges());
@@ -217,7 +238,10 @@ fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
 ) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericListViewArray<I>>(values)?;
-    let below: Vec<&dyn Array> = arrays.iter().map(|array| &**array.values()).collect();
+    let below: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
+    let plain_below = without_dictionaries(&below, field, limits)?;
+    let below = plain_below.as_ref().map_or(below, |plain| plain.iter().collect());
+    let below: Vec<&dyn Array> = below.into_iter().map(|array| &**array).collect();
     let lens: Vec<usize> = below.iter().map(|array| array.len()).collect();
     let mut used = vec![false; lens.len()];
     let mut copied = 0_usize;

@@ -35,12 +35,16 @@ pub(super) fn common_field(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
 }
 
 /// Whether two types are equal; of most, only their kinds are compared.
+#[inline]
 pub(super) fn are_equal(a: &DataType, b: &DataType) -> bool {
-    use DataType as T;
+    let is_alone = a.is_integer() || a.is_floating() || matches!(a, DataType::Utf8);
+    std::mem::discriminant(a) == std::mem::discriminant(b) && (is_alone || are_equal_inside(a, b))
+}
+
+fn are_equal_inside(a: &DataType, b: &DataType) -> bool {
     match (a, b) {
-        (T::Dictionary(ka, va), T::Dictionary(kb, vb)) => are_equal(ka, kb) && are_equal(va, vb),
-        (a, b) if a.is_integer() || a.is_floating() || matches!(a, T::Utf8 | T::Binary) => {
-            std::mem::discriminant(a) == std::mem::discriminant(b)
+        (DataType::Dictionary(ka, va), DataType::Dictionary(kb, vb)) => {
+            are_equal(ka, kb) && are_equal(va, vb)
         }
         (a, b) => a == b,
     }

@@ -19,12 +19,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    BinaryType, BinaryViewType, ByteArrayType, ByteViewType, LargeBinaryType, LargeUtf8Type,
-    StringViewType, Utf8Type,
+    BinaryType, BinaryViewType, LargeBinaryType, LargeUtf8Type, StringViewType, Utf8Type,
 };
-use arrow_array::{
-    Array, ArrayRef, ArrowPrimitiveType, GenericByteArray, GenericByteViewArray, downcast_primitive,
-};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, downcast_primitive};
 use arrow_schema::DataType;
 
 use super::gather::{self, Limits, mixed};
@@ -141,12 +138,13 @@ impl<'a> Known<'a> {
     fn add(&mut self, source: usize, values: &'a ArrayRef) -> Result<Vec<usize>> {
         macro_rules! texts {
             ($t:ty) => {
-                self.add_texts(source, values.as_bytes_opt::<$t>().ok_or_else(mixed)?)
+                Ok(self.add_texts(source, values.as_bytes_opt::<$t>().ok_or_else(mixed)?.iter()))
             };
         }
         macro_rules! views {
             ($t:ty) => {
-                self.add_views(source, values.as_byte_view_opt::<$t>().ok_or_else(mixed)?)
+                Ok(self
+                    .add_texts(source, values.as_byte_view_opt::<$t>().ok_or_else(mixed)?.iter()))
             };
         }
         macro_rules! numbers {
@@ -193,28 +191,13 @@ impl<'a> Known<'a> {
         place
     }
 
-    fn add_texts<T: ByteArrayType>(
+    fn add_texts<T: AsRef<[u8]> + ?Sized + 'a>(
         &mut self,
         source: usize,
-        values: &'a GenericByteArray<T>,
-    ) -> Result<Vec<usize>> {
-        let texts = values.iter().enumerate();
-        let place = |(row, text): (usize, Option<&'a T::Native>)| {
-            self.text(source, row, text.map(|text| text.as_ref()))
-        };
-        Ok(texts.map(place).collect())
-    }
-
-    fn add_views<T: ByteViewType>(
-        &mut self,
-        source: usize,
-        values: &'a GenericByteViewArray<T>,
-    ) -> Result<Vec<usize>> {
-        let texts = values.iter().enumerate();
-        let place = |(row, text): (usize, Option<&'a T::Native>)| {
-            self.text(source, row, text.map(|text| text.as_ref()))
-        };
-        Ok(texts.map(place).collect())
+        texts: impl Iterator<Item = Option<&'a T>>,
+    ) -> Vec<usize> {
+        let texts = texts.enumerate();
+        texts.map(|(row, text)| self.text(source, row, text.map(AsRef::as_ref))).collect()
     }
 
     fn add_numbers<T: ArrowPrimitiveType>(

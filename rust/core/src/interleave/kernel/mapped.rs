@@ -36,8 +36,9 @@ pub(in super::super) fn mapped<T: Copy, C: Copy, B: BitOr<Output = B> + Default 
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let overrun = match selection.form() {
-        Form::Runs(runs) if overruns => match selection.len() / runs.len().max(1) {
-            0..6 => PIECE_ROWS,
+        Form::Runs(runs) if overruns => match 2 * selection.len() / runs.len().max(1) {
+            0..3 => 0,
+            3..12 => PIECE_ROWS,
             _ => OVERRUN_ROWS,
         },
         _ => 0,

@@ -65,3 +65,38 @@ fn keys_under_nulls_lead_nowhere_beside_rows_that_do() {
         check_rows(&values, random);
     }
 }
+
+#[test]
+fn lists_of_dictionaries_beside_lists_of_numbers_are_lists_of_numbers() {
+    let keys = Int8Array::from(vec![1, 0, 0, 1, 2, 0]);
+    let numbers: ArrayRef = Arc::new(Int32Array::from(vec![70, 80, 90]));
+    let dictionary: ArrayRef = Arc::new(DictionaryArray::new(keys, numbers));
+    let plain: ArrayRef = Arc::new(Int32Array::from_iter_values(0..6));
+    let list = |elements: &ArrayRef| -> ArrayRef {
+        let offsets = OffsetBuffer::from_lengths([1, 3, 2]);
+        Arc::new(ListArray::new(item(elements), offsets, Arc::clone(elements), None))
+    };
+    let fixed = |elements: &ArrayRef| -> ArrayRef {
+        Arc::new(FixedSizeListArray::new(item(elements), 2, Arc::clone(elements), None))
+    };
+    let view = |elements: &ArrayRef| -> ArrayRef {
+        let (offsets, sizes) = (vec![0, 1, 4].into(), vec![1, 3, 2].into());
+        Arc::new(ListViewArray::new(item(elements), offsets, sizes, Arc::clone(elements), None))
+    };
+    for make in [&list as &dyn Fn(&ArrayRef) -> ArrayRef, &fixed, &view] {
+        for order in [[&dictionary, &plain], [&plain, &dictionary]] {
+            let values = order.map(make).to_vec();
+            let rows = [(0, 2), (1, 1), (1, 2), (0, 0)];
+            let made = gather(&values, pieces::runs(&rows).as_slice()).unwrap();
+            made.to_data().validate_full().unwrap();
+            assert_eq!(slow::rows(&made), slow::gather(&values, &rows));
+            let below = match made.data_type() {
+                DataType::List(field)
+                | DataType::ListView(field)
+                | DataType::FixedSizeList(field, _) => field.data_type().clone(),
+                other => other.clone(),
+            };
+            assert_eq!(below, DataType::Int32);
+        }
+    }
+}
