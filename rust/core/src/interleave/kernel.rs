@@ -14,7 +14,7 @@
 //! selection says. Under debug assertions every single access is checked again.
 //!
 //! # Cost
-//! A row is a load and a store. Runs are one copy each; short ones are copied in one or two vectors,
+//! A row is a load and a store. Runs are one copy each; short ones are copied in one, two or four vectors,
 //! with whatever lies behind them where there is room. Vectors are as wide as the processor has them.
 //!
 //! # Not here
@@ -299,6 +299,7 @@ impl FixedRuns<'_> {
             unsafe {
                 let source = self.sources.get_unchecked(run.source.0 as usize);
                 let (from, out) = (start(run) * self.width, self.out.add(done));
+                debug_assert!(from + len <= source.len() && len <= self.bytes - done);
                 if len <= OVERRUN && source.len() - from >= OVERRUN {
                     let vectors = source.as_ptr().add(from).cast::<[Wide; OVERRUN / VECTOR]>();
                     out.cast::<[Wide; OVERRUN / VECTOR]>()

@@ -222,7 +222,7 @@ impl<T: Unsigned> Vectored for AllBelow<'_, T> {
     }
 }
 
-/// Runs are looked for in so many blocks, evenly spread.
+/// Runs are looked for in about as many blocks, evenly spread.
 const SAMPLES: usize = 8;
 
 fn lowered<A: Unsigned, R: Unsigned>(
@@ -231,6 +231,7 @@ fn lowered<A: Unsigned, R: Unsigned>(
     lens: Vec<usize>,
     cost: RowCost,
 ) -> Result<Selection<'static>> {
+    assert_eq!(arrays.len(), rows.len(), "selectors are equally long");
     let sampled = vectored(Sample(arrays, rows));
     let selectors = || Selectors { arrays: &arrays[..], rows: &rows[..], lens: &lens };
     let pieces = PIECE_ROWS..=cost.piece_rows_max();

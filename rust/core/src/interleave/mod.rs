@@ -437,7 +437,7 @@ fn has_hidden_nulls(data_type: &DataType) -> bool {
 }
 
 fn is_nullable(array: &ArrayRef, hidden: bool) -> bool {
-    if hidden { array.is_nullable() } else { array.nulls().is_some() }
+    array.nulls().is_some() || hidden && array.is_nullable()
 }
 
 /// Whether all are of one type.

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //! Every selected row is below the limit of its array, and there is a limit for every array that is
-//! named. The fields are private, and every constructor of this file checks it, except `proved` and
+//! named. No run is empty, and the lengths of all are the length. The fields are private, and every constructor of this file checks it, except `proved` and
 //! `proved_runs`, which `lower` calls after it has compared all.
 //!
 //! # Cost
@@ -86,6 +86,17 @@ impl<'a> Selection<'a> {
         &self.form
     }
 
+    /// Row by row, if that is the form, or runs have fewer than `run_rows` rows in the mean and all fit 32 bits.
+    pub(super) fn as_rows(&self, run_rows: usize) -> Option<Cow<'_, Rows>> {
+        match &self.form {
+            Form::Rows(rows) => Some(Cow::Borrowed(rows)),
+            Form::Runs(runs) => {
+                let short = self.len < runs.len().saturating_mul(run_rows) && narrow(&self.limits);
+                short.then(|| Cow::Owned(expanded(runs, self.len)))
+            }
+        }
+    }
+
     /// For every array, a number that is above every row selected of it.
     pub(super) fn limits(&self) -> &[usize] {
         &self.limits
@@ -133,6 +144,7 @@ impl<'a> Selection<'a> {
 
     /// What `runs` of `len` rows select of arrays of `lens` rows; `lower` has proved that all exist.
     pub(super) fn proved_runs(runs: Vec<Run>, len: usize, lens: Vec<usize>) -> Self {
+        debug_assert_eq!(runs.iter().map(|run| run.len as usize).sum::<usize>(), len);
         debug_assert!(
             runs.iter().all(|run| {
                 run.len > 0 && lens.get(run.source.index()).is_some_and(|n| run.end() <= *n as u64)
@@ -347,6 +359,17 @@ impl Children {
 /// Whether rows of arrays of `lens` rows can be told by 32 bits.
 pub(super) fn narrow(lens: &[usize]) -> bool {
     lens.iter().all(|len| u32::try_from(*len).is_ok())
+}
+
+/// Row by row; starts fit 32 bits because lengths do.
+fn expanded(runs: &[Run], len: usize) -> Rows {
+    let (mut arrays, mut rows) = (Vec::with_capacity(len), Vec::with_capacity(len));
+    for run in runs {
+        let start = u32::try_from(run.start).unwrap_or(u32::MAX);
+        arrays.extend((0..run.len).map(|_| run.source.0));
+        rows.extend((0..run.len).map(|i| start.wrapping_add(i)));
+    }
+    Rows { arrays: arrays.into(), rows: rows.into(), in_pieces: false }
 }
 
 /// A row that is not there.

@@ -186,7 +186,7 @@ impl Words {
         self.word |= word << self.fill;
         self.fill += len;
         if self.fill >= 64 {
-            self.done.push(self.word);
+            self.done.push(self.word.to_le());
             self.fill -= 64;
             // What did not fit: nothing if all did.
             self.word = if self.fill == 0 { 0 } else { word >> (len - self.fill) };
@@ -195,7 +195,7 @@ impl Words {
 
     fn finish(mut self) -> Buffer {
         if self.fill > 0 {
-            self.done.push(self.word);
+            self.done.push(self.word.to_le());
         }
         debug_assert!(self.done.len() * 64 >= self.len, "bits are missing");
         Buffer::from_vec(self.done)

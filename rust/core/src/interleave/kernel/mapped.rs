@@ -87,7 +87,8 @@ where
                     (source.as_ptr(), source.len() - row, by)
                 };
                 // Short runs are changed with what lies behind them: the end of a loop would not be foreseen.
-                if left <= overrun && behind >= overrun {
+                debug_assert!(left > 0, "runs are not empty");
+                if overrun > 0 && left <= overrun && behind >= overrun {
                     let end = next.wrapping_add(left);
                     add_next!(from, by, row, PIECE_ROWS);
                     if overrun > PIECE_ROWS {
@@ -136,7 +137,7 @@ where
         }
         match selection.form() {
             Form::Rows(rows) if rows.are_in_pieces() => {
-                // Pieces are whole where they are looked for.
+                // Pieces are whole, mostly, where they are looked for.
                 each_piece!(rows, |array, row, len| { add_run!(array, row, len, 0) });
             }
             Form::Rows(rows) => {

@@ -13,7 +13,7 @@
 //! at multiples of eight.
 //!
 //! # Not here
-//! Long runs (`lower` joins them); copying.
+//! Long runs, which `lower` joins with the help of [`high_bits`]; copying.
 
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 

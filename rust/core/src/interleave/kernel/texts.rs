@@ -67,14 +67,14 @@ fn spans<I: ArrowNativeType, O: ArrowNativeType>(
     let mut out: Vec<O> = Vec::with_capacity(selection.len() + 1);
     // `out` has room for one offset a row and the first, and the assertions above proved that a limit is below
     // the number of offsets.
-    let total = vectored(Ends { sources, selection, next: out.as_mut_ptr() });
+    let total = vectored(Ends { sources, selection, next: out.as_mut_ptr() })?;
     // SAFETY: all were written.
     unsafe { out.set_len(selection.len() + 1) };
     if total > max {
         return None;
     }
     let bytes = total.checked_mul(width)?;
-    let mut values = MutableBuffer::with_capacity(bytes + SLACK);
+    let mut values = MutableBuffer::with_capacity(bytes.checked_add(SLACK)?);
     let out_values = values.as_mut_ptr();
     vectored(Copies { sources, width, selection, out: out_values, bytes });
     // SAFETY: the pass before added up the lengths of the same values.
@@ -84,7 +84,8 @@ fn spans<I: ArrowNativeType, O: ArrowNativeType>(
     Some((offsets, values.into()))
 }
 
-/// Writes the offsets of the values that leave, and tells the last; those that do not fit are cut off.
+/// Writes the offsets of the values that leave, and tells the last; those that do not fit are cut off. `None` if
+/// the last is not even a number of bytes.
 ///
 /// Made by [`spans`] alone, which proved that limits are below the number of offsets; `next` has room for one
 /// more than rows.
@@ -95,12 +96,13 @@ struct Ends<'a, I: ArrowNativeType, O> {
 }
 
 impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
-    type Out = usize;
+    type Out = Option<usize>;
 
     #[inline(always)]
-    fn run(self) -> usize {
+    fn run(self) -> Option<usize> {
         let Self { sources, selection, mut next } = self;
-        let mut total = 0_usize;
+        // Lengths are those of buffers, below half of all numbers: a sum cannot leap over the other half.
+        let (mut total, mut any) = (0_usize, 0_usize);
         // SAFETY: `Selection` proved that every selected row is below its limit; `spans`, the rest.
         unsafe {
             next.write(O::usize_as(0));
@@ -110,7 +112,9 @@ impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
                     each_row!(rows, |array, row| {
                         debug_assert!(row + 1 < sources[array].0.len());
                         let ends = (*bases.get_unchecked(array)).add(row);
-                        total += (*ends.add(1)).as_usize() - (*ends).as_usize();
+                        let len = (*ends.add(1)).as_usize() - (*ends).as_usize();
+                        total = total.wrapping_add(len);
+                        any |= total;
                         next = next.add(1);
                         next.write(O::usize_as(total));
                     });
@@ -135,11 +139,12 @@ impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
                         }
                         next = next.add(rows);
                         total = ends.last().map_or(0, |last| last.as_usize()).wrapping_add(delta);
+                        any |= total;
                     }
                 }
             }
         }
-        total
+        (any <= usize::MAX >> 1).then_some(total)
     }
 }
 
@@ -221,7 +226,7 @@ pub(in super::super) fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     let bytes = count.checked_mul(width)?;
     let rows = selection.len();
     let (mut offsets, mut sizes) = (Vec::<O>::with_capacity(rows), Vec::<O>::with_capacity(rows));
-    let mut values = MutableBuffer::with_capacity(bytes + SLACK);
+    let mut values = MutableBuffer::with_capacity(bytes.checked_add(SLACK)?);
     let lists = Lists {
         sources,
         width,

@@ -1,5 +1,7 @@
 //! Dictionaries that are too large to be united by value: put behind each other.
 
+use arrow_buffer::ArrowNativeType;
+
 use super::*;
 
 /// 40 values that no other `number` has, and keys of 100 rows; keys under nulls are `under_nulls`.
@@ -23,7 +25,7 @@ fn with_values(values: &ArrayRef, under_nulls: Option<i32>, random: &mut Random)
 
 fn check_rows(values: &[ArrayRef], random: &mut Random) -> ArrayRef {
     let mut made = None;
-    for lens in [(1, 1), (1, 3), (1, 14), (8, 8), (16, 16), (30, 90)] {
+    for lens in [(1, 1), (1, 3), (1, 14), (8, 8), (16, 16), (60, 90)] {
         let rows = pieces::in_runs(values, lens, random);
         let lazy = lazy(values, &rows, random);
         let from_selectors = lazy.to_arrow().unwrap();
@@ -64,6 +66,38 @@ fn keys_under_nulls_lead_nowhere_beside_rows_that_do() {
         let values: Vec<ArrayRef> = (0..3).map(|i| large(i, Some(under_nulls), random)).collect();
         check_rows(&values, random);
     }
+}
+
+/// Dictionaries of `len` values each, and one without any, with keys of type `K`.
+fn check_keys<K: ArrowDictionaryKeyType>(len: usize) {
+    let random = &mut Random(len as u64);
+    let make = |number: usize, random: &mut Random| -> ArrayRef {
+        let values: StringArray = (0..len).map(|i| Some(format!("{number}-{i}"))).collect();
+        let keys = (0..100).map(|_| K::Native::usize_as(random.below(len)));
+        let keys = PrimitiveArray::<K>::from_iter_values(keys);
+        Arc::new(DictionaryArray::new(keys, Arc::new(values)))
+    };
+    let mut values: Vec<ArrayRef> = (0..2).map(|i| make(i, random)).collect();
+    let made = check_rows(&values, random);
+    assert_eq!(made.as_any_dictionary().values().len(), 2 * len, "{}", K::DATA_TYPE);
+    let none = DictionaryArray::new(
+        PrimitiveArray::<K>::new_null(100),
+        Arc::new(StringArray::from(Vec::<&str>::new())),
+    );
+    values.insert(1, Arc::new(none));
+    check_rows(&values, random);
+}
+
+#[test]
+fn keys_of_any_width_lead_to_their_values() {
+    check_keys::<Int8Type>(60);
+    check_keys::<UInt8Type>(60);
+    // Keys that a signed number of as many bits cannot have.
+    check_keys::<UInt8Type>(120);
+    check_keys::<Int16Type>(60);
+    check_keys::<UInt32Type>(60);
+    check_keys::<Int64Type>(60);
+    check_keys::<UInt64Type>(60);
 }
 
 #[test]
