@@ -68,8 +68,13 @@ pub(super) fn gather(
     limits: Limits,
 ) -> Result<ArrayRef> {
     match of_type(values, selection, out, limits) {
-        // Dictionaries among others are no arrays of the type, which is what is noticed first.
-        Err(_) if !is_dictionary(out) && values.iter().any(|a| is_dictionary(a.data_type())) => {
+        // Dictionaries among others are no arrays of the type, which is noticed before anything is copied: asking
+        // each array first would cost all those who have none.
+        Err(e)
+            if e.kind() == Kind::Internal
+                && !is_dictionary(out)
+                && values.iter().any(|array| is_dictionary(array.data_type())) =>
+        {
             dictionary::expanded(values, selection, out, limits)
         }
         made => made,

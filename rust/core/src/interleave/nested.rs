@@ -13,6 +13,7 @@
 //! # Not here
 //! Values without levels (`gather`).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow_array::{
@@ -24,7 +25,6 @@ use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, FieldRef, Fields, UnionFields, UnionMode};
 
 use super::gather::{self, Limits, invalid, is_dictionary, mixed, nulls_of, overflow, typed};
-
 use super::select::{Children, Selection, broken};
 use super::{dictionary, kernel};
 use crate::Result;
@@ -80,19 +80,18 @@ fn structs(
     Ok(Arc::new(array.map_err(invalid)?))
 }
 
-/// Elements as plain values, if some of them are dictionaries and those of the output are not.
-fn without_dictionaries(
-    below: &[&ArrayRef],
+/// Elements; dictionaries among them as plain values, if the output has none.
+fn elements_below<'a>(
+    arrays: impl Iterator<Item = &'a ArrayRef>,
     field: &FieldRef,
     limits: Limits,
-) -> Result<Option<Vec<ArrayRef>>> {
-    if is_dictionary(field.data_type()) || !below.iter().any(|a| is_dictionary(a.data_type())) {
-        return Ok(None);
-    }
-    let plain = |array: &&ArrayRef| {
-        Ok(dictionary::plain(array, limits)?.unwrap_or_else(|| Arc::clone(array)))
+) -> Result<Vec<Cow<'a, ArrayRef>>> {
+    let expands = !is_dictionary(field.data_type());
+    let below = |array: &'a ArrayRef| {
+        let plain = if expands { dictionary::plain(array, limits)? } else { None };
+        Ok(plain.map_or(Cow::Borrowed(array), Cow::Owned))
     };
-    below.iter().map(plain).collect::<Result<_>>().map(Some)
+    arrays.map(below).collect()
 }
 
 fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
@@ -103,10 +102,8 @@ fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
 ) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericListArray<I>>(values)?;
-    let below: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
-    let plain_below = without_dictionaries(&below, field, limits)?;
-    let below = plain_below.as_ref().map_or(below, |plain| plain.iter().collect());
-    let below: Vec<&dyn Array> = below.into_iter().map(|array| &**array).collect();
+    let below = elements_below(arrays.iter().map(|array| array.values()), field, limits)?;
+    let below: Vec<&dyn Array> = below.iter().map(|array| &***array).collect();
     let general = || {
         let offsets: Vec<&[I]> = arrays.iter().map(|array| array.value_offsets()).collect();
         let (offsets, taken) = elements(&below, selection, &offsets, O::IS_LARGE, limits)?;
@@ -189,10 +186,8 @@ fn fixed_size_lists(
     let nulls = nulls_of(values, selection);
     let arrays = typed::<FixedSizeListArray>(values)?;
     let each = usize::try_from(size).map_err(|_| mixed())?;
-    let below: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
-    let plain_below = without_dictionaries(&below, field, limits)?;
-    let below = plain_below.as_ref().map_or(below, |plain| plain.iter().collect());
-    let below: Vec<&dyn Array> = below.into_iter().map(|array| &**array).collect();
+    let below = elements_below(arrays.iter().map(|array| array.values()), field, limits)?;
+    let below: Vec<&dyn Array> = below.iter().map(|array| &***array).collect();
     let lens = below.iter().map(|array| array.len()).collect();
     let elements = || {
         let mut children = Children::new(lens).with_room(selection.ranges());
@@ -238,10 +233,8 @@ fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
 ) -> Result<ArrayRef> {
     let nulls = nulls_of(values, selection);
     let arrays = typed::<GenericListViewArray<I>>(values)?;
-    let below: Vec<&ArrayRef> = arrays.iter().map(|array| array.values()).collect();
-    let plain_below = without_dictionaries(&below, field, limits)?;
-    let below = plain_below.as_ref().map_or(below, |plain| plain.iter().collect());
-    let below: Vec<&dyn Array> = below.into_iter().map(|array| &**array).collect();
+    let below = elements_below(arrays.iter().map(|array| array.values()), field, limits)?;
+    let below: Vec<&dyn Array> = below.iter().map(|array| &***array).collect();
     let lens: Vec<usize> = below.iter().map(|array| array.len()).collect();
     let mut used = vec![false; lens.len()];
     let mut copied = 0_usize;

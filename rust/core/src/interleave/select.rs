@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //! Every selected row is below the limit of its array, and there is a limit for every array that is
-//! named. No run is empty, and the lengths of all are the length. The fields are private, and every constructor of this file checks it, except `proved` and
-//! `proved_runs`, which `lower` calls after it has compared all.
+//! named. No run is empty, and the lengths of all add up to the length. The fields are private, and every
+//! constructor of this file checks it, except `proved` and `proved_runs`, which `lower` calls after it has
+//! compared all.
 //!
 //! # Cost
 //! 16 bytes a run or 8 bytes a row.
