@@ -88,6 +88,7 @@ fn elements_below<'a>(
 ) -> Result<Vec<Cow<'a, ArrayRef>>> {
     let expands = !is_dictionary(field.data_type());
     let below = |array: &'a ArrayRef| {
+        let expands = expands && is_dictionary(array.data_type());
         let plain = if expands { dictionary::plain(array, limits)? } else { None };
         Ok(plain.map_or(Cow::Borrowed(array), Cow::Owned))
     };
