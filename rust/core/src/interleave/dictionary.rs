@@ -30,7 +30,7 @@ use super::gather::{self, Limits, fixed, invalid, mixed, nulls, typed};
 use super::kernel;
 use super::lower::Unsigned;
 use super::select::Selection;
-use super::unite::{Map, United, unite};
+use super::unite::{Places, United, unite};
 use crate::run::{Runs, SourceId};
 use crate::{Error, Kind, Result};
 
@@ -103,28 +103,35 @@ fn renumbered<K: ArrowDictionaryKeyType, U: Unsigned>(
     nulls: Option<NullBuffer>,
 ) -> Result<ArrayRef> {
     let keys = arrays.iter().map(|array| array.keys().values().inner().typed_data::<U>());
-    let United { values, maps } = united;
-    let shifts = maps.iter().map(Map::shift).collect::<Option<Vec<_>>>();
-    if let Some(shifts) = shifts {
-        let sources: Vec<_> = keys.clone().zip(shifts).collect();
-        let array = kernel::shifted::<K, U>(&sources, selection, nulls.as_ref(), &values);
-        if let Some(array) = array {
-            return Ok(Arc::new(array));
+    let United { values, places } = united;
+    let tables: Vec<Vec<U>> = match &places {
+        Places::Behind(places) => {
+            let sources: Vec<_> = keys.clone().zip(places.iter().copied()).collect();
+            let array = kernel::shifted::<K, U>(&sources, selection, nulls.as_ref(), &values);
+            if let Some(array) = array {
+                return Ok(Arc::new(array));
+            }
+            places.iter().map(|(base, len)| table(*base..base + len)).collect()
         }
-    }
-    let tables: Vec<Vec<U>> = maps.iter().map(Map::table::<U>).collect();
+        Places::Tables(tables) => tables.iter().map(|all| table(all.iter().copied())).collect(),
+    };
     let sources: Vec<_> = keys.zip(tables.iter().map(Vec::as_slice)).collect();
-    let (keys, lead_nowhere) = kernel::mapped(&sources, selection, false, |table: &[U], key| {
-        match table.get(key.as_usize()) {
-            Some(key) => (*key, 0_u8),
-            None => (U::default(), 1),
-        }
-    });
+    let (keys, lead_nowhere) =
+        kernel::mapped(&sources, selection, false, 0_u8, |any, table, key| {
+            let found = table.get(key.as_usize());
+            *any |= u8::from(found.is_none());
+            found.copied().unwrap_or_default()
+        });
     if lead_nowhere != 0 {
         // Keys below nulls may lead anywhere, others not.
         selection_leads_somewhere(arrays, selection)?;
     }
     Ok(Arc::new(dictionary::<K>(Buffer::from_vec(keys), nulls, values)?))
+}
+
+/// The key of every place.
+fn table<U: Unsigned>(places: impl Iterator<Item = usize>) -> Vec<U> {
+    places.map(U::usize_as).collect()
 }
 
 /// Checks that every key that leaves, and is not null, has a value.

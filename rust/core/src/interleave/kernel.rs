@@ -30,10 +30,10 @@ use arrow_array::{
     ArrayRef, ArrowPrimitiveType, DictionaryArray, GenericByteArray, GenericByteViewArray,
     PrimitiveArray, RunArray, UnionArray,
 };
-use arrow_buffer::{ArrowNativeType, Buffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer, RunEndBuffer, ScalarBuffer};
 use arrow_schema::{DataType, UnionFields};
 
-use super::lower::{Unsigned, all_below};
+use super::lower::all_below;
 use super::select::{Form, Rows, Selection};
 use crate::run::Run;
 use pieces::each_piece;
@@ -73,8 +73,8 @@ mod texts;
 mod views;
 
 pub(super) use bits::{Bits, bits};
-pub(super) use mapped::mapped;
-pub(super) use texts::{Texts, Views, bytes, elements, list_views, offsets};
+pub(super) use mapped::{mapped, shifted};
+pub(super) use texts::{Texts, Views, bytes, elements, joined, list_views, offsets};
 pub(super) use views::{ViewSource, views};
 
 /// Work that is compiled twice, for any processor and for one with wide vectors.
@@ -405,40 +405,6 @@ pub(super) fn dictionary<K: ArrowDictionaryKeyType>(
     let len = keys.len() / size_of::<K::Native>();
     let keys = PrimitiveArray::<K>::new(ScalarBuffer::new(keys.clone(), 0, len), nulls.cloned());
     // SAFETY: all keys, whose bits were compared as unsigned numbers, are below the number of values.
-    Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
-}
-
-/// The dictionary of `values` with the selected keys, each as far behind its own as the dictionary of its
-/// array begins: `sources` have keys, that place, and the number of its values.
-///
-/// `None` if a key may not be one of its dictionary, be it below a null.
-pub(super) fn shifted<K: ArrowDictionaryKeyType, U: Unsigned>(
-    sources: &[(&[U], (usize, usize))],
-    selection: &Selection,
-    nulls: Option<&NullBuffer>,
-    values: &ArrayRef,
-) -> Option<DictionaryArray<K>> {
-    assert_eq!(size_of::<U>(), size_of::<K::Native>(), "bits are those of the keys");
-    K::Native::from_usize(values.len().checked_sub(1)?)?;
-    let mut shifted = Vec::with_capacity(sources.len());
-    for &(keys, (base, len)) in sources {
-        let last = len.checked_sub(1)?;
-        assert!(base.checked_add(len).is_some_and(|end| end <= values.len()), "values are missing");
-        shifted.push((keys, (U::usize_as(base), U::usize_as(last))));
-    }
-    // The highest bit is set in the key or in the difference if the key is above the last; and for some keys of
-    // large dictionaries, which have to be looked at again.
-    let (keys, bits) = mapped(&shifted, selection, true, |(base, last), key: U| {
-        (key.wrapping_add(base), last.wrapping_sub(key) | key)
-    });
-    if bits.is_high() {
-        return None;
-    }
-    let len = keys.len();
-    let keys =
-        PrimitiveArray::<K>::new(ScalarBuffer::new(Buffer::from_vec(keys), 0, len), nulls.cloned());
-    // SAFETY: no key is above the last of its dictionary, and no dictionary ends behind `values`, whose last
-    // place is a key.
     Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
 }
 

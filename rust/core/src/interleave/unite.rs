@@ -19,14 +19,14 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
-    BinaryType, BinaryViewType, LargeBinaryType, LargeUtf8Type, StringViewType, Utf8Type,
+    BinaryType, BinaryViewType, ByteArrayType, LargeBinaryType, LargeUtf8Type, StringViewType,
+    Utf8Type,
 };
-use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, downcast_primitive};
+use arrow_array::{Array, ArrayRef, ArrowPrimitiveType, OffsetSizeTrait, downcast_primitive};
 use arrow_schema::DataType;
 
 use super::gather::{self, Limits, mixed};
 use super::kernel;
-use super::lower::Unsigned;
 use super::select::Selection;
 use crate::Result;
 use crate::run::{Runs, SourceId};
@@ -34,33 +34,15 @@ use crate::run::{Runs, SourceId};
 /// Values of all dictionaries, and where the values of each went.
 pub(super) struct United {
     pub(super) values: ArrayRef,
-    pub(super) maps: Vec<Map>,
+    pub(super) places: Places,
 }
 
-/// Where the values of a dictionary went.
-#[derive(Clone)]
-pub(super) enum Map {
-    /// So many of them, one behind the other from here on.
-    Shift { base: usize, len: usize },
+/// Where the values of every dictionary went.
+pub(super) enum Places {
+    /// One behind the other: the place of the first of each, and how many they are.
+    Behind(Vec<(usize, usize)>),
     /// One by one.
-    Table(Vec<usize>),
-}
-
-impl Map {
-    /// The place of the first value, and the number of values.
-    pub(super) fn shift(&self) -> Option<(usize, usize)> {
-        match self {
-            Self::Shift { base, len } => Some((*base, *len)),
-            Self::Table(_) => None,
-        }
-    }
-
-    pub(super) fn table<U: Unsigned>(&self) -> Vec<U> {
-        match self {
-            Self::Shift { base, len } => (*base..base + len).map(U::usize_as).collect(),
-            Self::Table(table) => table.iter().copied().map(U::usize_as).collect(),
-        }
-    }
+    Tables(Vec<Vec<usize>>),
 }
 
 /// One dictionary of all: by value where they are `hashed`, else each behind the one before.
@@ -70,28 +52,77 @@ pub(super) fn unite(
     hashed: bool,
     limits: Limits,
 ) -> Result<United> {
-    let mut known = Known { runs: Runs::with_capacity(dictionaries.len()), ..Known::default() };
-    let mut maps = Vec::with_capacity(dictionaries.len());
+    if hashed { by_value(dictionaries, value, limits) } else { behind(dictionaries, value, limits) }
+}
+
+fn by_value(dictionaries: &[&ArrayRef], value: &DataType, limits: Limits) -> Result<United> {
+    let mut known = Known::default();
+    let mut tables = Vec::with_capacity(dictionaries.len());
     let mut firsts = Firsts::new(dictionaries.len());
     for (i, values) in dictionaries.iter().enumerate() {
-        let first = firsts.first(Arc::as_ptr(values).addr() as u64, i);
-        let map = match maps.get(first) {
-            Some(map) => Map::clone(map),
-            None if !hashed => {
-                let base = usize::try_from(known.runs.rows()).unwrap_or(usize::MAX);
-                let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-                known.runs.push(source, 0, values.len() as u64);
-                Map::Shift { base, len: values.len() }
-            }
-            None => Map::Table(known.add(i, values)?),
+        let table = match tables.get(firsts.first(values, i)) {
+            Some(table) => Vec::clone(table),
+            None => known.add(i, values)?,
         };
-        maps.push(map);
+        tables.push(table);
     }
+    let values = selected(dictionaries, &known.runs, value, limits)?;
+    Ok(United { values, places: Places::Tables(tables) })
+}
+
+fn behind(dictionaries: &[&ArrayRef], value: &DataType, limits: Limits) -> Result<United> {
+    let mut places: Vec<(usize, usize)> = Vec::with_capacity(dictionaries.len());
+    let mut different = Vec::with_capacity(dictionaries.len());
+    let mut firsts = Firsts::new(dictionaries.len());
+    let mut base = 0;
+    for (i, values) in dictionaries.iter().enumerate() {
+        let place = places.get(firsts.first(values, i)).copied().unwrap_or_else(|| {
+            different.push(*values);
+            let len = values.len();
+            base += len;
+            (base - len, len)
+        });
+        places.push(place);
+    }
+    let joined = match value {
+        DataType::Utf8 => joined::<Utf8Type>(&different, limits),
+        DataType::Binary => joined::<BinaryType>(&different, limits),
+        DataType::LargeUtf8 => joined::<LargeUtf8Type>(&different, limits),
+        DataType::LargeBinary => joined::<LargeBinaryType>(&different, limits),
+        _ => None,
+    };
+    let values = match joined {
+        Some(values) => values,
+        None => {
+            let mut runs = Runs::with_capacity(different.len());
+            for (source, values) in (0..).map(SourceId).zip(&different) {
+                runs.push(source, 0, values.len() as u64);
+            }
+            selected(&different, &runs, value, limits)?
+        }
+    };
+    Ok(United { values, places: Places::Behind(places) })
+}
+
+fn selected(
+    dictionaries: &[&ArrayRef],
+    runs: &Runs,
+    value: &DataType,
+    limits: Limits,
+) -> Result<ArrayRef> {
     let lens = dictionaries.iter().map(|values| values.len()).collect();
-    let selection = Selection::from_runs(known.runs.as_slice(), lens)?;
+    let selection = Selection::from_runs(runs.as_slice(), lens)?;
     let sources: Vec<&dyn Array> = dictionaries.iter().map(|values| &***values).collect();
-    let values = gather::gather(&sources, &selection, value, limits)?;
-    Ok(United { values, maps })
+    gather::gather(&sources, &selection, value, limits)
+}
+
+/// Whole arrays behind each other: many short ones cost a fraction of what they cost as runs. `None` where some
+/// are of another type, have nulls, or do not fit.
+fn joined<T: ByteArrayType>(arrays: &[&ArrayRef], limits: Limits) -> Option<ArrayRef> {
+    let typed = arrays.iter().map(|array| array.as_bytes_opt::<T>());
+    let arrays: Vec<_> = typed.map(|a| a.filter(|a| a.nulls().is_none())).collect::<Option<_>>()?;
+    let joined = kernel::joined(&arrays, limits.offset_max(T::Offset::IS_LARGE))?;
+    Some(Arc::new(joined))
 }
 
 /// Where each pointer was seen first; half of the slots stay free.
@@ -106,8 +137,9 @@ impl Firsts {
         Self { slots: vec![(0, 0); slots], shift: u64::BITS - slots.trailing_zeros() }
     }
 
-    /// The place where `pointer`, which is not 0, was seen first: `at` if never.
-    fn first(&mut self, pointer: u64, at: usize) -> usize {
+    /// The place where `array` was seen first: `at` if never.
+    fn first(&mut self, array: &ArrayRef, at: usize) -> usize {
+        let pointer = Arc::as_ptr(array).addr() as u64;
         // Pointers are multiples of some power of two: the golden ratio spreads them over the high bits.
         let begin = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
         let begin = usize::try_from(begin).unwrap_or(0);

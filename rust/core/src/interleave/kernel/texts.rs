@@ -16,11 +16,12 @@
 
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
-use arrow_array::OffsetSizeTrait;
+use arrow_array::types::ByteArrayType;
+use arrow_array::{GenericByteArray, OffsetSizeTrait};
 use arrow_buffer::{ArrowNativeType, Buffer, MutableBuffer, OffsetBuffer, ScalarBuffer};
 
 use super::super::select::{Form, Selection};
-use super::{SLACK, Vectored, copy, start, vectored};
+use super::{SLACK, Vectored, byte_array, copy, start, vectored};
 
 /// Arrays of bytes of any length: offsets and values.
 pub(in super::super) type Texts<'a, I> = (&'a OffsetBuffer<I>, &'a [u8]);
@@ -192,6 +193,37 @@ impl<I: ArrowNativeType> Vectored for Copies<'_, I> {
         }
         debug_assert_eq!(done, bytes, "lengths do not add up");
     }
+}
+
+/// All values of all `arrays`, one array behind the other, none null; `None` if an offset would be above `max`.
+pub(in super::super) fn joined<T: ByteArrayType>(
+    arrays: &[&GenericByteArray<T>],
+    max: usize,
+) -> Option<GenericByteArray<T>> {
+    let (mut rows, mut bytes) = (0_usize, 0_usize);
+    for array in arrays {
+        let ends = array.value_offsets();
+        rows = rows.checked_add(ends.len() - 1)?;
+        bytes = bytes.checked_add((*ends.last()? - *ends.first()?).as_usize())?;
+    }
+    if bytes > max {
+        return None;
+    }
+    let mut offsets: Vec<T::Offset> = Vec::with_capacity(rows + 1);
+    let mut values = Vec::with_capacity(bytes);
+    offsets.push(T::Offset::default());
+    for array in arrays {
+        let [first, ends @ ..] = array.value_offsets() else { return None };
+        // No offset is negative: neither sum nor difference overflows, and sums are at most `max`.
+        let shift = T::Offset::usize_as(values.len()) - *first;
+        offsets.extend(ends.iter().map(|end| *end + shift));
+        let last = ends.last().unwrap_or(first);
+        values.extend_from_slice(array.value_data().get(first.as_usize()..last.as_usize())?);
+    }
+    // SAFETY: offsets begin with 0, and each array adds as much to all of its own, which ascend, as values
+    // were there before it.
+    let offsets = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(offsets)) };
+    Some(byte_array::<T>((offsets, Buffer::from_vec(values)), None))
 }
 
 /// `offsets`, if they begin with 0 or above and ascend.

@@ -60,6 +60,28 @@ fn one_dictionary_of_several_arrays_is_there_once() {
 }
 
 #[test]
+fn values_of_any_type_are_put_behind_each_other() {
+    let random = &mut Random(6);
+    let text = |i: usize, number: usize| Some(format!("{number}-{i}"));
+    let makes: [&dyn Fn(usize) -> ArrayRef; 7] = [
+        &|n| Arc::new((0..50).map(|i| text(i, n)).collect::<StringArray>()),
+        &|n| Arc::new((0..50).map(|i| text(i, n)).collect::<LargeStringArray>()),
+        &|n| Arc::new((0..50).map(|i| text(i, n)).collect::<StringViewArray>()),
+        &|n| Arc::new((0..50).map(|i| text(i, n)).collect::<BinaryArray>()),
+        &|n| Arc::new((0..50).map(|i| text(i, n)).collect::<LargeBinaryArray>()),
+        &|n| Arc::new((0..50).map(|i| Some((100 * n + i) as i32)).collect::<Int32Array>()),
+        // One of them has nulls.
+        &|n| Arc::new((0..50).map(|i| text(i, n).filter(|_| n + i > 9)).collect::<StringArray>()),
+    ];
+    for make in makes {
+        // Parts of arrays, whose offsets begin above 0.
+        let values = (0..3).map(|n| with_values(&make(n).slice(4 + n, 40), None, random));
+        let made = check_rows(&values.collect::<Vec<_>>(), random);
+        assert_eq!(made.as_any_dictionary().values().len(), 3 * 40);
+    }
+}
+
+#[test]
 fn keys_under_nulls_lead_nowhere_beside_rows_that_do() {
     let random = &mut Random(5);
     for under_nulls in [40, 41, i32::MAX, i32::MIN, -1] {
