@@ -256,7 +256,16 @@ fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Resul
     });
     let (mut views, lead_nowhere) = copied.ok_or_else(too_many_buffers)?;
     if lead_nowhere {
-        views.iter_mut().filter(|view| !buffers.have(**view)).for_each(|view| *view = 0);
+        for (i, view) in views.iter_mut().enumerate().filter(|(_, view)| !buffers.have(**view)) {
+            if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i)) {
+                return Err(Error::new(
+                    Kind::InvalidArgument,
+                    "a view leads outside of its buffers",
+                )
+                .with_row(i as u64));
+            }
+            *view = 0;
+        }
     }
     Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
 }

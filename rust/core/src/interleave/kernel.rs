@@ -39,10 +39,10 @@ use crate::run::Run;
 use pieces::each_piece;
 pub(super) use pieces::{PIECE_ROWS, high_bits};
 
-/// Runs a block with array and row of every row; two selectors a load, because loads are what a row costs.
+/// Runs a block with array and row of every row, which are in two slices; two selectors a load, because loads are what a row costs.
 macro_rules! each_row {
     ($rows:expr, |$array:ident, $row:ident| $body:block) => {{
-        let (arrays, numbers) = $rows.as_slices();
+        let (arrays, numbers) = $rows;
         let (arrays, last_array) = arrays.as_chunks::<2>();
         let (numbers, last_number) = numbers.as_chunks::<2>();
         for (arrays, numbers) in arrays.iter().zip(numbers) {
@@ -168,7 +168,7 @@ pub(super) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
 unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
     let bases: Vec<*const T> = sources.iter().map(|source| source.as_ptr().cast()).collect();
     let mut out = out.cast::<T>();
-    each_row!(rows, |array, row| {
+    each_row!(rows.as_slices(), |array, row| {
         debug_assert!((row + 1) * size_of::<T>() <= sources[array].len());
         // SAFETY: the caller proved that the array is there and the row inside of it. Sources need not be
         // aligned.

@@ -54,6 +54,13 @@ impl Rows {
         (&self.arrays, &self.rows)
     }
 
+    /// The same behind the first `done`.
+    #[inline(always)]
+    pub(super) fn behind(&self, done: usize) -> (&[u32], &[u32]) {
+        let behind = self.arrays.get(done..).zip(self.rows.get(done..));
+        behind.unwrap_or_default()
+    }
+
     fn get(&self, index: usize) -> Option<(usize, usize)> {
         Some((*self.arrays.get(index)? as usize, *self.rows.get(index)? as usize))
     }

@@ -13,6 +13,7 @@ use proptest::prelude::*;
 mod dictionaries;
 mod pieces;
 mod slow;
+mod views;
 
 use super::gather::Limits;
 use super::*;

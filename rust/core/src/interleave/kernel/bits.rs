@@ -70,7 +70,7 @@ unsafe fn bit_rows(sources: &[Bits<'_>], rows: &Rows, words: &mut Words) {
     };
     let bases: Vec<BitBase> = sources.iter().map(base).collect();
     let (mut word, mut fill) = (0_u64, 0_u32);
-    each_row!(rows, |array, row| {
+    each_row!(rows.as_slices(), |array, row| {
         debug_assert!(
             sources[array].is_none_or(|(bytes, offset)| (row + offset) / 8 < bytes.len())
         );

@@ -151,7 +151,7 @@ where
             Form::Rows(rows) => {
                 let bases: Vec<(*const T, C)> =
                     sources.iter().map(|(source, by)| (source.as_ptr(), *by)).collect();
-                each_row!(rows, |array, row| {
+                each_row!(rows.as_slices(), |array, row| {
                     debug_assert!(row < sources[array].0.len());
                     // SAFETY: `out` has room for one value a row. Rows below a limit are inside of their
                     // source, and `Selection` proved that every row is below its limit.

@@ -110,7 +110,7 @@ impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
             match selection.form() {
                 Form::Rows(rows) => {
                     let bases: Vec<*const I> = sources.iter().map(|(o, _)| o.as_ptr()).collect();
-                    each_row!(rows, |array, row| {
+                    each_row!(rows.as_slices(), |array, row| {
                         debug_assert!(row + 1 < sources[array].0.len());
                         let ends = (*bases.get_unchecked(array)).add(row);
                         let len = (*ends.add(1)).as_usize() - (*ends).as_usize();
@@ -171,7 +171,7 @@ impl<I: ArrowNativeType> Vectored for Copies<'_, I> {
         unsafe {
             match selection.form() {
                 Form::Rows(rows) => {
-                    each_row!(rows, |array, row| {
+                    each_row!(rows.as_slices(), |array, row| {
                         let (offsets, source) = sources.get_unchecked(array);
                         let from = offsets.get_unchecked(row).as_usize() * width;
                         let len = offsets.get_unchecked(row + 1).as_usize() * width - from;
@@ -329,7 +329,7 @@ impl<I: OffsetSizeTrait, O: OffsetSizeTrait> Lists<'_, I, O> {
             }};
         }
         match selection.form() {
-            Form::Rows(rows) => each_row!(rows, |array, row| { one!(array, row) }),
+            Form::Rows(rows) => each_row!(rows.as_slices(), |array, row| { one!(array, row) }),
             Form::Runs(runs) => {
                 for run in runs.iter() {
                     for row in start(run)..start(run) + run.len as usize {

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! # Invariants
-//! As in the file above. A view that leads to a buffer its array does not have, as null rows may, is left
-//! as it is, and told.
+//! As in the file above. A view that leads to a buffer its array does not have, as null rows may, leads anywhere
+//! in the output, and is told.
 //!
 //! # Cost
 //! A row is two loads of its view, one of a step, two stores; no branch but one that is never taken. Eight rows
 //! that follow each other, whose buffer is nearly always the same, are vector code.
 //!
 //! # Not here
-//! Which buffers there are, and their new numbers (`gather`).
+//! Rows whose buffers can be expected (`recent`); which buffers there are, and their new numbers (`gather`).
 
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
@@ -22,6 +22,9 @@ use super::super::gather::VIEW_BYTES_MAX;
 use super::super::select::{Form, Selection};
 use super::pieces::{PIECE_ROWS, each_piece};
 use super::{Vectored, start, vectored};
+
+#[cfg(target_arch = "x86_64")]
+mod recent;
 
 /// Views of one array, and how many buffers they lead to.
 #[derive(Clone, Copy)]
@@ -57,22 +60,28 @@ pub(in super::super) fn views(
         steps.resize(steps.len() + source.buffers, UNKNOWN);
         steps.push(NOWHERE);
     }
-    let mut out = Vec::with_capacity(selection.len());
-    let work = Views {
-        sources,
+    let mut table = Table {
+        steps: &mut steps,
         bases: &bases,
-        selection,
-        table: Table {
-            steps: &mut steps,
-            bases: &bases,
-            step,
-            astray: false,
-            #[cfg(target_arch = "x86_64")]
-            is_wide: std::is_x86_feature_detected!("avx2"),
-        },
-        out: out.as_mut_ptr(),
+        step,
+        astray: false,
+        #[cfg(target_arch = "x86_64")]
+        is_wide: std::is_x86_feature_detected!("avx2"),
     };
-    let astray = vectored(work);
+    let mut out = Vec::with_capacity(selection.len());
+    let done = 0;
+    #[cfg(target_arch = "x86_64")]
+    let done = if table.is_wide {
+        // SAFETY: the processor has the vectors; limits were compared above, and `out` has room for a view a row.
+        unsafe { recent::copied(&mut table, sources, selection, out.as_mut_ptr()) }
+    } else {
+        done
+    };
+    if done < selection.len() {
+        let next = out.as_mut_ptr().wrapping_add(done);
+        vectored(Views { sources, bases: &bases, selection, table: &mut table, done, out: next });
+    }
+    let astray = table.astray;
     // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are written.
     unsafe { out.set_len(selection.len()) }
     Some((out, astray))
@@ -129,21 +138,23 @@ impl<F: FnMut(usize, usize) -> u32> Table<'_, F> {
     }
 }
 
-/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view a row.
-struct Views<'a, F> {
+/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view a row. Of single rows
+/// some are `done`.
+struct Views<'a, 't, F> {
     sources: &'a [ViewSource<'a>],
     bases: &'a [Base],
     selection: &'a Selection<'a>,
-    table: Table<'a, F>,
+    table: &'a mut Table<'t, F>,
+    done: usize,
     out: *mut u128,
 }
 
-impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, F> {
-    type Out = bool;
+impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, '_, F> {
+    type Out = ();
 
     #[inline(always)]
-    fn run(self) -> bool {
-        let Self { sources, bases, selection, mut table, mut out } = self;
+    fn run(self) {
+        let Self { sources, bases, selection, table, done, mut out } = self;
         match selection.form() {
             Form::Rows(rows) if rows.are_in_pieces() => each_piece!(rows, |array, row, len| {
                 debug_assert!(row + len <= sources[array].views.len());
@@ -151,16 +162,16 @@ impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, F> {
                 // limit of their array, and `views` that the limit is inside of it.
                 unsafe {
                     let base = *bases.get_unchecked(array);
-                    piece(&mut table, base, row, out, len);
+                    piece(table, base, row, out, len);
                     out = out.add(len);
                 }
             }),
-            Form::Rows(rows) => each_row!(rows, |array, row| {
+            Form::Rows(rows) => each_row!(rows.behind(done), |array, row| {
                 debug_assert!(row < sources[array].views.len());
                 // SAFETY: as above.
                 unsafe {
                     let base = *bases.get_unchecked(array);
-                    one(&mut table, base, row, out);
+                    one(table, base, row, out);
                     out = out.add(1);
                 }
             }),
@@ -173,14 +184,13 @@ impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, F> {
                         let base = *bases.get_unchecked(run.source.0 as usize);
                         while left > 0 {
                             let len = left.min(PIECE_ROWS);
-                            piece(&mut table, base, row, out, len);
+                            piece(table, base, row, out, len);
                             (row, left, out) = (row + len, left - len, out.add(len));
                         }
                     }
                 }
             }
         }
-        table.astray
     }
 }
 
@@ -281,9 +291,9 @@ unsafe fn moved_at_once<F: FnMut(usize, usize) -> u32>(
     for i in 0..VECTORS {
         // SAFETY: the caller's rows.
         views[i] = unsafe { _mm256_loadu_si256(from.add(i)) };
-        // All four numbers of a view, if the first is above 12: it is the length.
-        let above = _mm256_cmpgt_epi32(_mm256_xor_si256(views[i], sign), most);
-        long[i] = _mm256_shuffle_epi32::<0>(above);
+        // The first of the four numbers of a view is the length.
+        let lens = _mm256_shuffle_epi32::<0>(views[i]);
+        long[i] = _mm256_cmpgt_epi32(_mm256_xor_si256(lens, sign), most);
         any = _mm256_or_si256(any, _mm256_and_si256(views[i], long[i]));
     }
     let any = _mm_or_si128(_mm256_castsi256_si128(any), _mm256_extracti128_si256::<1>(any));

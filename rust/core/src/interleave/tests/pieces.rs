@@ -69,35 +69,6 @@ proptest! {
 }
 
 #[test]
-fn long_views_of_several_buffers_keep_those_that_are_used() {
-    // Buffers of 8 KiB and up: a hundred bytes a value fill several.
-    let texts = |from: usize| -> ArrayRef {
-        let text = |i: usize| {
-            format!("{:0>width$}", from + i, width = if i.is_multiple_of(3) { 5 } else { 100 })
-        };
-        Arc::new((0..3000).map(|i| Some(text(i))).collect::<StringViewArray>())
-    };
-    let values = vec![texts(0), texts(10_000), texts(20_000)];
-    let buffers = |array: &ArrayRef| array.as_string_view().data_buffers().len();
-    assert!(values.iter().all(|array| buffers(array) > 2), "there is something to choose from");
-    let pieces: Vec<(usize, usize)> =
-        (0..50).flat_map(|i| (0..8).map(move |k| (i % 2, i * 3 + k))).collect();
-    let single: Vec<(usize, usize)> = (0..400).map(|i| (i % 2, i / 2)).collect();
-    for rows in [pieces, single] {
-        let made = lazy(&values, &rows, &mut Random(1)).to_arrow().unwrap();
-        assert_eq!(slow::rows(&made), slow::gather(&values, &rows));
-        let of_two = buffers(&values[0]) + buffers(&values[1]);
-        assert!((2..of_two).contains(&buffers(&made)), "{} of {of_two}", buffers(&made));
-    }
-    // Arrays that share their buffers share them in the output.
-    let halves = vec![values[0].slice(0, 1500), values[0].slice(1500, 1500)];
-    let rows: Vec<(usize, usize)> = (0..3000).map(|i| (i % 2, i / 2)).collect();
-    let made = lazy(&halves, &rows, &mut Random(1)).to_arrow().unwrap();
-    assert_eq!(slow::rows(&made), slow::gather(&halves, &rows));
-    assert_eq!(buffers(&made), buffers(&values[0]));
-}
-
-#[test]
 fn merges_of_run_ends_look_only_at_what_they_take() {
     let encoded = |from: i64| -> ArrayRef {
         let ends = Int32Array::from((1..=1000).map(|i| 3 * i).collect::<Vec<_>>());
