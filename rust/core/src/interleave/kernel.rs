@@ -275,8 +275,11 @@ impl Vectored for FixedRuns<'_> {
     #[inline(always)]
     fn run(self) {
         let run_bytes = self.bytes / self.runs.len().max(1);
+        if (VECTOR / 2..VECTOR + VECTOR / 4).contains(&run_bytes) {
+            return self.overrun::<2>();
+        }
         if (VECTOR..OVERRUN.min(PIECE_ROWS * self.width)).contains(&run_bytes) {
-            return self.overrun();
+            return self.overrun::<{ OVERRUN / VECTOR }>();
         }
         // Widths that are known make lengths of runs known to be whole vectors.
         match self.width {
@@ -290,7 +293,8 @@ impl Vectored for FixedRuns<'_> {
 impl FixedRuns<'_> {
     /// Copies as many vectors for every run that is not longer: which length is next is not foreseen.
     #[inline(always)]
-    fn overrun(self) {
+    fn overrun<const VECTORS: usize>(self) {
+        let most = VECTORS * VECTOR;
         let mut done = 0;
         for run in self.runs {
             let len = run.len as usize * self.width;
@@ -300,10 +304,9 @@ impl FixedRuns<'_> {
                 let source = self.sources.get_unchecked(run.source.0 as usize);
                 let (from, out) = (start(run) * self.width, self.out.add(done));
                 debug_assert!(from + len <= source.len() && len <= self.bytes - done);
-                if len <= OVERRUN && source.len() - from >= OVERRUN {
-                    let vectors = source.as_ptr().add(from).cast::<[Wide; OVERRUN / VECTOR]>();
-                    out.cast::<[Wide; OVERRUN / VECTOR]>()
-                        .write_unaligned(vectors.read_unaligned());
+                if len <= most && source.len() - from >= most {
+                    let vectors = source.as_ptr().add(from).cast::<[Wide; VECTORS]>();
+                    out.cast::<[Wide; VECTORS]>().write_unaligned(vectors.read_unaligned());
                 } else {
                     copy(source, from, out, len, self.bytes - done);
                 }

@@ -50,6 +50,7 @@ pub(in super::super) fn mapped<T: Copy, C: Copy, B>(
         Form::Runs(runs) if overruns => match 2 * selection.len() / runs.len().max(1) {
             0..3 => 0,
             3..12 => PIECE_ROWS,
+            _ if runs.iter().all(|run| run.len as usize <= PIECE_ROWS) => PIECE_ROWS,
             _ => OVERRUN_ROWS,
         },
         _ => 0,
