@@ -256,16 +256,7 @@ fn views<T: ByteViewType>(values: &[&dyn Array], selection: &Selection) -> Resul
     });
     let (mut views, lead_nowhere) = copied.ok_or_else(too_many_buffers)?;
     if lead_nowhere {
-        for (i, view) in views.iter_mut().enumerate().filter(|(_, view)| !buffers.have(**view)) {
-            if nulls.as_ref().is_none_or(|nulls| nulls.is_valid(i)) {
-                return Err(Error::new(
-                    Kind::InvalidArgument,
-                    "a view leads outside of its buffers",
-                )
-                .with_row(i as u64));
-            }
-            *view = 0;
-        }
+        views = buffers.without_strays(views, nulls.as_ref())?;
     }
     Ok(Arc::new(kernel::view_array::<T>(views.into(), buffers.used, nulls)))
 }
@@ -282,7 +273,28 @@ struct Buffers {
 }
 
 impl Buffers {
-    /// Whether `view` is short or has its bytes in one of the buffers; others are those of null rows.
+    /// `views`, of which those of null rows that lead to none of the buffers are emptied.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for such a view of a row that is not null.
+    #[cold]
+    fn without_strays(
+        &self,
+        mut views: Vec<u128>,
+        nulls: Option<&NullBuffer>,
+    ) -> Result<Vec<u128>> {
+        for (i, view) in views.iter_mut().enumerate().filter(|(_, view)| !self.have(**view)) {
+            if nulls.is_none_or(|nulls| nulls.is_valid(i)) {
+                let what = "a view leads outside of its buffers";
+                return Err(Error::new(Kind::InvalidArgument, what).with_row(i as u64));
+            }
+            *view = 0;
+        }
+        Ok(views)
+    }
+
+    /// Whether `view` is short or has its bytes in one of the buffers; others are those of null rows, or of broken
+    /// arrays.
     fn have(&self, view: u128) -> bool {
         let view = ByteView::from(view);
         let end = u64::from(view.offset) + u64::from(view.length);

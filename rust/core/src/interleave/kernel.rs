@@ -39,7 +39,8 @@ use crate::run::Run;
 use pieces::each_piece;
 pub(super) use pieces::{PIECE_ROWS, high_bits};
 
-/// Runs a block with array and row of every row, which are in two slices; two selectors a load, because loads are what a row costs.
+/// Runs a block with array and row of every row, which are in two slices; two selectors a load, because loads are
+/// what a row costs.
 macro_rules! each_row {
     ($rows:expr, |$array:ident, $row:ident| $body:block) => {{
         let (arrays, numbers) = $rows;
@@ -109,7 +110,7 @@ pub(super) fn vectored<W: Vectored>(work: W) -> W::Out {
 /// Runs of as many bytes are copied as one vector, if there is room.
 const VECTOR: usize = 32;
 
-/// Runs of fewer bytes, and of few rows, are copied as four vectors, where there is room.
+/// Runs of a few bytes whose lengths differ are copied as two vectors, or as these four, where there is room.
 const OVERRUN: usize = 4 * VECTOR;
 
 /// Bytes behind every output, so that the last rows have room too.
@@ -275,6 +276,7 @@ impl Vectored for FixedRuns<'_> {
     #[inline(always)]
     fn run(self) {
         let run_bytes = self.bytes / self.runs.len().max(1);
+        // Means of which nearly all lengths are below two vectors.
         if (VECTOR / 2..VECTOR + VECTOR / 4).contains(&run_bytes) {
             return self.overrun::<2>();
         }
@@ -363,7 +365,7 @@ fn start(run: &Run) -> usize {
     }
 }
 
-/// The array of values that [`bytes`] copied.
+/// The array of values that were copied here.
 ///
 /// Every value must be one of a valid array of type `T`, whole: then text is still text.
 pub(super) fn byte_array<T: ByteArrayType>(

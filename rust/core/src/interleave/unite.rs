@@ -119,8 +119,7 @@ fn selected(
 /// Whole arrays behind each other: many short ones cost half of what they cost as runs. `None` where some
 /// are of another type, have nulls, or do not fit.
 fn joined<T: ByteArrayType>(arrays: &[&ArrayRef], limits: Limits) -> Option<ArrayRef> {
-    let typed = arrays.iter().map(|array| array.as_bytes_opt::<T>());
-    let arrays: Vec<_> = typed.map(|a| a.filter(|a| a.nulls().is_none())).collect::<Option<_>>()?;
+    let arrays: Vec<_> = arrays.iter().map(|a| a.as_bytes_opt::<T>()).collect::<Option<_>>()?;
     let joined = kernel::joined(&arrays, limits.offset_max(T::Offset::IS_LARGE))?;
     Some(Arc::new(joined))
 }

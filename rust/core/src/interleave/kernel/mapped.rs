@@ -176,7 +176,7 @@ where
 /// The dictionary of `values` with the selected keys, each as far behind its own as the dictionary of its
 /// array begins: `sources` have keys, that place, and the number of its values.
 ///
-/// `None` if a key may not be one of its dictionary, be it below a null.
+/// `None` if a key may not be one of its dictionary, be it below a null; and may be where a dictionary is empty.
 pub(in super::super) fn shifted<K: ArrowDictionaryKeyType, U: Unsigned>(
     sources: &[(&[U], (usize, usize))],
     selection: &Selection,

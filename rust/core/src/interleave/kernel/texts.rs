@@ -17,7 +17,7 @@
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
 use arrow_array::types::ByteArrayType;
-use arrow_array::{GenericByteArray, OffsetSizeTrait};
+use arrow_array::{Array, GenericByteArray, OffsetSizeTrait};
 use arrow_buffer::{ArrowNativeType, Buffer, MutableBuffer, OffsetBuffer, ScalarBuffer};
 
 use super::super::select::{Form, Selection};
@@ -195,13 +195,17 @@ impl<I: ArrowNativeType> Vectored for Copies<'_, I> {
     }
 }
 
-/// All values of all `arrays`, one array behind the other, none null; `None` if an offset would be above `max`.
+/// All values of all `arrays`, one array behind the other; `None` if one may be null, or an offset would be above
+/// `max`.
 pub(in super::super) fn joined<T: ByteArrayType>(
     arrays: &[&GenericByteArray<T>],
     max: usize,
 ) -> Option<GenericByteArray<T>> {
     let (mut rows, mut bytes) = (0_usize, 0_usize);
     for array in arrays {
+        if array.nulls().is_some() {
+            return None;
+        }
         let ends = array.value_offsets();
         rows = rows.checked_add(ends.len() - 1)?;
         bytes = bytes.checked_add((*ends.last()? - *ends.first()?).as_usize())?;

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! As in the file above. A view that leads to a buffer its array does not have, as null rows may, leads anywhere
-//! in the output, and is told.
+//! As in the file above. A view that leads to a buffer its array does not have, as null rows may, leads to one that
+//! no output has, and is told. Whether it leads into its buffer is not looked at.
 //!
 //! # Cost
 //! A row is two loads of its view, one of a step, two stores; no branch but one that is never taken. Eight rows
@@ -22,6 +22,7 @@ use super::super::gather::VIEW_BYTES_MAX;
 use super::super::select::{Form, Selection};
 use super::pieces::{PIECE_ROWS, each_piece};
 use super::{Vectored, start, vectored};
+use crate::run::Run;
 
 #[cfg(target_arch = "x86_64")]
 mod recent;
@@ -120,26 +121,26 @@ impl<F: FnMut(usize, usize) -> u32> Table<'_, F> {
         debug_assert!(at < self.steps.len());
         // SAFETY: the caller's base is that of an array, and the slot is at most its last.
         let bits = unsafe { *self.steps.get_unchecked(at) };
-        if bits > u64::from(u32::MAX) { self.first(at) } else { bits }
+        if bits > u64::from(u32::MAX) { self.first(at, buffer) } else { bits }
     }
 
-    /// What is found where no view has led to so far.
+    /// What is found where no view has led to so far; what makes of `buffer` the number of none where it is not there.
     #[cold]
     #[inline(never)]
-    fn first(&mut self, at: usize) -> u64 {
+    fn first(&mut self, at: usize, buffer: u32) -> u64 {
         let array = self.bases.partition_point(|base| base.first as usize <= at).wrapping_sub(1);
         let unknown = self.steps.get_mut(at).filter(|bits| **bits == UNKNOWN);
         let (Some(base), Some(bits)) = (self.bases.get(array), unknown) else {
             self.astray = true;
-            return 0;
+            return u64::from(!buffer);
         };
         *bits = u64::from((self.step)(array, at - base.first as usize - 1));
         *bits
     }
 }
 
-/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view a row. Of single rows
-/// some are `done`.
+/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view of each row behind those
+/// that are `done`.
 struct Views<'a, 't, F> {
     sources: &'a [ViewSource<'a>],
     bases: &'a [Base],
@@ -176,8 +177,10 @@ impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, '_, F> {
                 }
             }),
             Form::Runs(runs) => {
-                for run in runs.iter() {
-                    let (mut row, mut left) = (start(run), run.len as usize);
+                let (behind, mut skipped) = behind(runs, done);
+                for run in behind {
+                    let skipped = std::mem::take(&mut skipped);
+                    let (mut row, mut left) = (start(run) + skipped, run.len as usize - skipped);
                     debug_assert!(row + left <= sources[run.source.index()].views.len());
                     // SAFETY: as above.
                     unsafe {
@@ -192,6 +195,17 @@ impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, '_, F> {
             }
         }
     }
+}
+
+/// The run that goes on behind the first `done` rows, and all after it; and how many of its rows are done.
+fn behind(runs: &[Run], mut done: usize) -> (&[Run], usize) {
+    for (i, run) in runs.iter().enumerate() {
+        match done.checked_sub(run.len as usize) {
+            Some(left) => done = left,
+            None => return (runs.get(i..).unwrap_or_default(), done),
+        }
+    }
+    (&[], 0)
 }
 
 /// Copies the view of a row.

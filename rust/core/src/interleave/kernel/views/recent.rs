@@ -12,7 +12,8 @@
 //! of them led to is expected from then on.
 //!
 //! # Cost
-//! Two views are two loads, or one where they follow each other, a dozen steps of vectors and a store.
+//! Two views are a dozen steps of vectors and a store; where they follow each other, one load, else two, and four of
+//! what is expected.
 //!
 //! # Not here
 //! Rows in any order and short runs, whose buffers nobody can expect; processors without such vectors.
@@ -39,13 +40,12 @@ const RUN_ROWS: usize = 256;
 /// Rows of a run that are copied again if one of them leads to another buffer.
 const CHUNK_ROWS: usize = 64;
 
-/// So many times, and once in so many rows, four single rows may have to be copied again: if more, rows are in
-/// another order.
+/// Once an array, so many times, and once in so many tries, views may lead to another buffer than expected: if more,
+/// they go on to do so.
 const OTHERS_MIN: usize = 8;
-const ROWS_PER_OTHER: usize = 32;
+const TRIES_PER_OTHER: usize = 8;
 
-/// Copies selected views to `out`, as far as this is the way, and tells how many: all of long runs; of single rows
-/// those in front; else none.
+/// Copies selected views to `out`, from the first on, as far as this is the way, and tells how many.
 ///
 /// # Safety
 /// The processor has the vectors. Every selected row is inside of its source, whose base the table has, and there
@@ -64,8 +64,7 @@ pub(super) unsafe fn copied<F: FnMut(usize, usize) -> u32>(
                 Recents::new(table, sources).rows(rows, out)
             }
             Form::Runs(runs) if selection.len() / runs.len().max(1) >= RUN_ROWS => {
-                Recents::new(table, sources).runs(runs, out);
-                selection.len()
+                Recents::new(table, sources).runs(runs, out)
             }
             _ => 0,
         }
@@ -80,7 +79,7 @@ struct Recent {
     step: [u32; 4],
 }
 
-/// Of no view, so far. A view under a null may have that number: the highest bit of the step tells.
+/// Of no view, so far. A view that leads nowhere may have that number: the highest bit of the step tells.
 const NONE: Recent = Recent { buffer: [0, 0, u32::MAX, 0], step: [0, 0, 1 << 31, 0] };
 
 /// What is recent of every array.
@@ -104,7 +103,13 @@ impl<'a, 't, F: FnMut(usize, usize) -> u32> Recents<'a, 't, F> {
         Self { all: vec![NONE; sources.len()], starts, sources, table }
     }
 
-    /// Copies rows until they prove to be in no order; tells how many were.
+    /// Whether so many of so many tries led to other buffers than expected that it is not worth to expect any.
+    #[inline]
+    fn is_enough(&self, others: usize, tries: usize) -> bool {
+        others > OTHERS_MIN + self.all.len() + tries / TRIES_PER_OTHER
+    }
+
+    /// Copies rows until too many lead to other buffers than expected.
     ///
     /// # Safety
     /// As for [`copied`].
@@ -128,7 +133,7 @@ impl<'a, 't, F: FnMut(usize, usize) -> u32> Recents<'a, 't, F> {
                 }
             }
             done += 4;
-            if others > OTHERS_MIN + done / ROWS_PER_OTHER {
+            if self.is_enough(others, done / 4) {
                 break;
             }
         }
@@ -136,31 +141,39 @@ impl<'a, 't, F: FnMut(usize, usize) -> u32> Recents<'a, 't, F> {
         done
     }
 
-    /// Copies runs.
+    /// Copies runs until too many parts of them lead to other buffers than expected.
     ///
     /// # Safety
     /// As for [`copied`].
     #[target_feature(enable = "avx2")]
-    unsafe fn runs(&mut self, runs: &[Run], mut out: *mut u128) {
-        let mut steps = _mm256_setzero_si256();
-        for run in runs {
+    unsafe fn runs(&mut self, runs: &[Run], out: *mut u128) -> usize {
+        let (mut done, mut steps) = (0, _mm256_setzero_si256());
+        let (mut tries, mut others) = (0, 0);
+        'runs: for run in runs {
             let (array, first) = (run.source.0 as usize, start(run));
             let end = first + run.len as usize;
             for row in (first..end).step_by(CHUNK_ROWS) {
                 let rows = row..end.min(row + CHUNK_ROWS);
                 // SAFETY: the caller's.
                 unsafe {
-                    let seen = self.chunk(array, rows.clone(), out);
+                    let to = out.add(done);
+                    let seen = self.chunk(array, rows.clone(), to);
                     if are_as_expected(seen.others) {
                         steps = _mm256_or_si256(steps, seen.steps);
                     } else {
-                        self.again(array, rows.clone(), out);
+                        self.again(array, rows.clone(), to);
+                        others += 1;
                     }
-                    out = out.add(rows.len());
+                }
+                done += rows.len();
+                tries += 1;
+                if self.is_enough(others, tries) {
+                    break 'runs;
                 }
             }
         }
         self.table.astray |= is_high(steps);
+        done
     }
 
     /// Copies rows that follow each other.
