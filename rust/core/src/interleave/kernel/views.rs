@@ -124,7 +124,8 @@ impl<F: FnMut(usize, usize) -> u32> Table<'_, F> {
         if bits > u64::from(u32::MAX) { self.first(at, buffer) } else { bits }
     }
 
-    /// What is found where no view has led to so far; what makes of `buffer` the number of none where it is not there.
+    /// What is found where no view has led to so far; if the array has no such buffer, what makes of `buffer` a
+    /// number that none has.
     #[cold]
     #[inline(never)]
     fn first(&mut self, at: usize, buffer: u32) -> u64 {

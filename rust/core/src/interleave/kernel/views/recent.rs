@@ -85,6 +85,7 @@ const NONE: Recent = Recent { buffer: [0, 0, u32::MAX, 0], step: [0, 0, 1 << 31,
 /// What is recent of every array.
 struct Recents<'a, 't, F> {
     all: Vec<Recent>,
+    /// Where their views begin. The bases have it too, but a pointer alone is found in one step less.
     starts: Vec<*const u128>,
     sources: &'a [ViewSource<'a>],
     table: &'a mut Table<'t, F>,
@@ -103,7 +104,7 @@ impl<'a, 't, F: FnMut(usize, usize) -> u32> Recents<'a, 't, F> {
         Self { all: vec![NONE; sources.len()], starts, sources, table }
     }
 
-    /// Whether so many of so many tries led to other buffers than expected that it is not worth to expect any.
+    /// Whether too many of so many tries led to other buffers than expected.
     #[inline]
     fn is_enough(&self, others: usize, tries: usize) -> bool {
         others > OTHERS_MIN + self.all.len() + tries / TRIES_PER_OTHER
