@@ -23,6 +23,7 @@ from plait._checks import (
     merge_options,
 )
 from plait._observe import watched
+from plait._tables import with_tables
 from plait.errors import InvalidArgument, VerificationFailed
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
@@ -53,7 +54,8 @@ def merge(
     statistics: Statistics = "page",
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
-    metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    missing_keys: Literal["error", "null"] = "error",
+    metadata_conflicts: Literal["first", "drop", "error"] = "drop",
     on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
     version_by: str | None = None,
     delete_where: str | None = None,
@@ -80,7 +82,8 @@ def merge(
 
     Args:
         sources: Parquet files, sorted already: paths, globs, directories, object store URLs, one
-            or many. Their order decides ties.
+            or many. Their order decides ties. Of a Delta table the files that count are merged;
+            see "Tables among sources" in the guide.
         out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
         sort_by: The order of the sources and outputs, most significant column first: text
             (`"name, -ts nulls first"`), a list of columns, or a list of
@@ -109,8 +112,11 @@ def merge(
             index of columns) or `"none"`; or a mapping from names to these.
         widen: Whether columns whose types differ are widened where nothing is lost, or refused.
         missing: Whether columns absent from some sources are filled with nulls, or refused.
-        metadata_conflicts: What to do with a footer entry on which sources differ: keep the
-            first, drop it, or refuse.
+        missing_keys: Whether a source without a sort column is refused, or its keys are null. With
+            `missing="error"` it is refused in any case.
+        metadata_conflicts: What to do with a footer entry that is not the same in every source:
+            drop it, keep the first, or refuse. Entries that are known to describe one file are
+            dropped or computed anew, whatever is asked for.
         on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
             of the first source), the last, or none of them may be: an error. `"keep_last"` makes
             the sources runs of upserts, oldest first.
@@ -124,11 +130,13 @@ def merge(
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
             Nulls stay.
         verify_order: How the order of copied stretches is checked: by the bounds of their pages,
-            or in full, by decoding every key. Decoded keys are always checked.
+            or in full, by decoding every key. Decoded keys are always checked. Outputs declare an
+            order only where every key was checked.
         verify_pages: How pages that are copied as they are stored are checked: by their headers
             and, where there is one, their checksum; or by unpacking them too, which takes longer.
             Pages that are not copied are always decoded.
-        assume_sorted: Trust the sources. The report says so.
+        assume_sorted: Trust the sources. The report says so, and outputs declare no order: merge
+            them again with `sort_by`.
         trust_footers: Whether keys that Plait wrote to footers are believed when the merge is
             planned. Footers that turn out to be wrong are found, and cost a second plan.
         verify: `"content"` hashes all rows in and out and fails on a difference.
@@ -154,10 +162,11 @@ def merge(
         UnsortedSource: A source is not in the order; names file, row and both keys.
         DuplicateKey: Two rows have one key and `on_duplicate="error"`; names both.
         SchemaConflict: The sources cannot be brought to one schema; names every conflict.
-        UnknownColumn: `sort_by` names a column that no source has.
+        UnknownColumn: `sort_by` names a column that no source has, or that some lack; names them.
         UnsupportedKey: `sort_by` names a column whose type has no order.
         CorruptSource: A source is damaged; names file, column and offset.
         SourceNotFound: A source does not exist.
+        ForeignTable: A folder is a table whose log cannot be read, or a glob leads into one.
         OutputExists: The output exists and `if_exists` is `"error"`.
         StorageError: Reading or writing failed.
         InvalidArgument: An option makes no sense.
@@ -175,7 +184,12 @@ def merge(
     """
     options = merge_options(locals())
     options = {"sources": options["sources"], "out": _path(out, "out"), **options}
-    return MergeReport.from_dict(_call(_native.merge, options, storage_options, progress))
+
+    def run(sources: list[str]) -> dict[str, Any]:
+        given = {**options, "sources": sources}
+        return _call(_native.merge, given, storage_options, progress)
+
+    return MergeReport.from_dict(with_tables(run, options["sources"], storage_options))
 
 
 def verify(
@@ -214,13 +228,26 @@ def verify(
         >>> verify("sorted.parquet", sort_by="k").ok
         True
     """
-    options = {
+    options: dict[str, Any] = {
         "files": _paths(files, "files"),
         "against": None if against is None else _paths(against, "against"),
         "sort_by": sort_text(sort_by),
         "memory_limit": _size(memory_limit, "memory_limit"),
     }
-    report = VerifyReport.from_dict(_call(_native.verify, options, storage_options, progress))
+
+    def run(files: list[str]) -> dict[str, Any]:
+        given = {**options, "files": files}
+        if given["against"] is None:
+            return _call(_native.verify, given, storage_options, progress)
+        return with_tables(
+            lambda others: _call(
+                _native.verify, {**given, "against": others}, storage_options, progress
+            ),
+            given["against"],
+            storage_options,
+        )
+
+    report = VerifyReport.from_dict(with_tables(run, options["files"], storage_options))
     if check and not report.ok:
         error = VerificationFailed("verification failed: " + "; ".join(report.problems))
         error.what = "verification failed"

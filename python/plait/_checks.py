@@ -9,6 +9,7 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any, Literal, SupportsIndex
 
 from plait.errors import InvalidArgument
@@ -30,12 +31,14 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "data_page_version": (1, 2),
     "widen": ("lossless", "error"),
     "missing": ("null", "error"),
+    "missing_keys": ("error", "null"),
     "metadata_conflicts": ("first", "drop", "error"),
     "on_duplicate": ("keep_all", "keep_first", "keep_last", "error"),
     "verify_order": ("bounds", "full"),
     "verify_pages": ("checksum", "unpack"),
     "verify": ("content",),
     "if_exists": ("error", "add"),
+    "validate": ("basic", "full"),
 }
 _LEVELS = ("none", "chunk", "page")
 
@@ -52,6 +55,12 @@ def _path(path: object, name: str) -> str:
 
 
 def _paths(paths: object, name: str) -> list[str]:
+    if isinstance(paths, Mapping | AbstractSet):
+        raise InvalidArgument.of(
+            f"`{name}` is no list of paths",
+            got=f"`{paths!r}`",
+            hint="give a list: of rows with equal keys the source named first comes first",
+        )
     if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike):
         return [_path(path, name) for path in paths]
     return [_path(paths, name)]
@@ -71,7 +80,7 @@ def _count(value: object, name: str) -> int | None:
 
 def _names(value: object, name: str) -> list[str]:
     names = [value] if isinstance(value, str) else value
-    if isinstance(names, Iterable):
+    if isinstance(names, Iterable) and not isinstance(names, Mapping):
         found = list(names)
         if all(isinstance(column, str) for column in found):
             return found
@@ -137,6 +146,10 @@ def _choice(value: object, name: str) -> object:
     raise InvalidArgument.of(
         f"`{name}` has no such choice", got=f"`{value!r}`", hint=f"give one of: {choices}"
     )
+
+
+def _validate(value: object) -> str:
+    return str(_choice(value, "validate"))
 
 
 def _flag(value: object, name: str) -> bool | None:
@@ -209,6 +222,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "statistics": lambda value, _: _statistics(value),
     "widen": _choice,
     "missing": _choice,
+    "missing_keys": _choice,
     "metadata_conflicts": _choice,
     "on_duplicate": _choice,
     "version_by": _text,

@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Literal, Protocol, SupportsIndex
 
 from plait import _native
-from plait._checks import _choice, _count, _flag, _path
+from plait._checks import _choice, _count, _flag, _path, _validate
 from plait._observe import watch
+from plait._tables import look_up, with_tables
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 
@@ -38,13 +39,15 @@ def merge_streams(
     batch_rows: SupportsIndex = 8192,
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
-    metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    missing_keys: Literal["error", "null"] = "error",
+    metadata_conflicts: Literal["first", "drop", "error"] = "drop",
     on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
     version_by: str | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
     drop_where: str | None = None,
     assume_sorted: bool = False,
+    validate: Literal["basic", "full"] = "basic",
     threads: SupportsIndex | None = None,
 ) -> _native.Stream:
     """Merges sorted Arrow streams and Parquet files lazily into one sorted stream.
@@ -64,8 +67,10 @@ def merge_streams(
             narrow for all its values comes in smaller ones.
         widen: Whether columns whose types differ are widened where nothing is lost, or refused.
         missing: Whether columns absent from some sources are filled with nulls, or refused.
-        metadata_conflicts: What to do with a metadata entry on which sources differ: keep the
-            first, drop it, or refuse.
+        missing_keys: Whether a source without a sort column is refused, or its keys are null. With
+            `missing="error"` it is refused in any case.
+        metadata_conflicts: What to do with a metadata entry that is not the same in every source:
+            drop it, keep the first, or refuse.
         on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
             of the first source), the last, or none of them may be: an error. But for `"keep_all"`,
             a row leaves once the next key is seen, so one batch more is in memory at most.
@@ -78,6 +83,8 @@ def merge_streams(
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
             Nulls stay.
         assume_sorted: Trust the sources: their order is not checked.
+        validate: How much of foreign batches is checked: `"basic"`, what memory safety relies on
+            (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         threads: Number of threads; all processors by default. They exist only while a batch is
             made. The result does not depend on it.
 
@@ -93,10 +100,13 @@ def merge_streams(
             the stream, too.
         SchemaConflict: The sources cannot be brought to one schema; names every conflict.
         SchemaDrift: A source's batches have different schemas.
-        UnknownColumn: `sort_by`, or an option that drops rows, names a column that no source has.
+        UnknownColumn: `sort_by`, or an option that drops rows, names a column that no source has;
+            or `sort_by` names one that some lack.
         UnsupportedKey: `sort_by` names a column whose type has no order.
+        CorruptSource: A batch is not valid Arrow data; names source and column.
         SourceFailed: A foreign stream failed. What a generator raises comes as it is.
-        InvalidArgument: An option makes no sense, or a source has no record batches.
+        InvalidArgument: An option makes no sense, a source has no record batches, or it asks for
+            the stream it feeds.
         PlaitError: Base of these and all others, see `plait.errors`.
 
     Example:
@@ -123,6 +133,7 @@ def merge_streams(
         "batch_rows": _count(batch_rows, "batch_rows"),
         "widen": _choice(widen, "widen"),
         "missing": _choice(missing, "missing"),
+        "missing_keys": _choice(missing_keys, "missing_keys"),
         "metadata_conflicts": _choice(metadata_conflicts, "metadata_conflicts"),
         "on_duplicate": _choice(on_duplicate, "on_duplicate"),
         "version_by": version_by,
@@ -136,4 +147,11 @@ def merge_streams(
         _path(source, "sources") if isinstance(source, str | bytes | os.PathLike) else source
         for source in sources
     ]
-    return watch("merge_streams", _native.merge_streams(listed, json.dumps(options)))
+    named: list[str | int] = [
+        source if isinstance(source, str) else i for i, source in enumerate(listed)
+    ]
+    # Before a stream is asked for anything: it may give its rows once.
+    known = with_tables(look_up, named, None)
+    given = [listed[name] if isinstance(name, int) else name for name in known]
+    stream = _native.merge_streams(given, json.dumps(options), _validate(validate))
+    return watch("merge_streams", stream)

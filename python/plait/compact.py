@@ -15,7 +15,6 @@ from plait import _native, _stores
 from plait._api import _call
 from plait._checks import CHOICES as _MERGE_CHOICES
 from plait._checks import (
-    MERGE_CHECKS,
     POLICY_CHECKS,
     Path,
     StorageOptions,
@@ -25,12 +24,24 @@ from plait._checks import (
     _path,
     _size,
 )
+from plait._lease import Lease
 from plait._observe import watched
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
-from plait.errors import InvalidArgument, SourceChanged, SourceNotFound, Unsupported
+from plait.errors import (
+    CorruptSource,
+    ForeignTable,
+    InvalidArgument,
+    PlaitError,
+    SourceChanged,
+    SourceNotFound,
+    UnknownColumn,
+    UnsortedSource,
+    UnsupportedKey,
+    _by_file,
+)
 from plait.order import SortBy, sort_text
-from plait.plan import plan
+from plait.plan import checked_options, leased, plan
 from plait.sizes import Size
 
 __all__ = ["CompactReport", "CompactedGroup", "ExpireReport", "Skipped", "compact", "expire"]
@@ -40,6 +51,9 @@ CHOICES = {
     "on_duplicate": _MERGE_CHOICES["on_duplicate"],
     "verify": _MERGE_CHOICES["verify"],
 }
+
+# What is wrong with one file, and leaves others as they are.
+OF_A_FILE = (UnsortedSource, CorruptSource, UnknownColumn, UnsupportedKey)
 
 # A policy of levels may go on with what it made; each round raises a level.
 _ROUNDS_MAX = 64
@@ -91,7 +105,7 @@ class CompactReport(_PrintedReport):
         dry_run: Whether nothing was done.
         groups: Groups that were merged; in a dry run those that would be merged first.
         lost: How many groups others compacted meanwhile: what was made of them does not count.
-        skipped: Files that were left alone.
+        skipped: Files that were left alone, and why: such as those that are not sorted, or damaged.
         manifest: Number of the manifest that counts.
     """
 
@@ -204,6 +218,10 @@ def compact(
     in one step. `merge`, `plan` and `scan` of the folder read what counts. What was replaced stays
     until `expire`. Compacting again when nothing is left to merge does nothing, and says so.
 
+    A file that cannot be merged (not sorted, damaged, encrypted, without the sort column) is left
+    alone and reported with the reason; the others are merged. A dry run reads footers and the first
+    and last key, so it does not see what is wrong in between.
+
     Args:
         folder: A local folder, or a URL such as `s3://bucket/folder`.
         policy: `"size_tiered"`: files of one level, `merge_factor` at a time, so that a row is
@@ -224,7 +242,8 @@ def compact(
         version_by: See `merge`.
         delete_where: See `merge`. Rows that delete stay until no other file can have a row for
             them to delete.
-        drop_where: See `merge`.
+        drop_where: See `merge`. A file with such a row is written again, whatever the policy, and
+            one of such rows only counts no more.
         verify: See `merge`.
         threads: See `merge`.
         memory_limit: See `merge`.
@@ -235,8 +254,9 @@ def compact(
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The folder is not a local one, or is a table of Delta or Iceberg.
-        PlaitError: Anything that `merge` raises.
+        ForeignTable: The folder is a table of Delta, Iceberg or Hudi, or has one in it.
+        UnknownColumn: No file has the sort column.
+        PlaitError: Anything that `merge` raises of more than one file.
 
     Example:
         >>> import pyarrow as pa, pyarrow.parquet as pq
@@ -285,9 +305,8 @@ def compact(
         "memory_limit": memory_limit,
         "storage_options": store,
     }
-    for name, value in merge.items():
-        if name in MERGE_CHECKS:
-            MERGE_CHECKS[name](value, name)  # in a dry run, too
+    # What it says of rows is looked at by the survey, and so in a dry run, too.
+    options["merge"] = checked_options(merge)
     with watched("compact") as call:
         report = _compact(options, merge, store, dry_run=not yes)
         sources = sum(len(group.sources) for group in report.groups)
@@ -301,21 +320,27 @@ def _compact(
 ) -> CompactReport:
     root = options["folder"]
     done: list[CompactedGroup] = []
-    lost = 0
-    for round_ in range(_ROUNDS_MAX):
-        found = _call(_native.survey, dict(options), store, None)
+    left: dict[str, str] = {}
+    lost = rounds = 0
+    while rounds < _ROUNDS_MAX:
+        found = _call(_native.survey, {**options, "leave": left}, store, None)
         groups = [(scope, group) for scope in found["scopes"] for group in scope["groups"]]
         if dry_run or not groups:
             break
-        if round_ == 0:
-            # A store that cannot commit is found out before anything is merged.
-            _call(_native.commit, {"folder": root, "probe": True}, store, None)
-        for scope, group in groups:
-            merged = _merge_group(root, scope, group, merge)
-            if merged is None:
-                lost += 1
-            else:
-                done.append(merged)
+        left_before = len(left)
+        with Lease(root, store, len(groups)) as lease:
+            for scope, group in groups:
+                try:
+                    merged = _merge_group(root, scope, group, merge, lease)
+                except OF_A_FILE as error:
+                    left |= left_alone(error, [scope["files"][i]["path"] for i in group["files"]])
+                    continue
+                if merged is None:
+                    lost += 1
+                else:
+                    done.append(merged)
+        # What is left alone says nothing of how others are merged: it is no round.
+        rounds += len(left) == left_before
     if dry_run:
         done = [_described(scope, group) for scope, group in groups]
     return CompactReport(
@@ -327,6 +352,15 @@ def _compact(
         skipped=tuple(Skipped(**skipped) for skipped in found["skipped"]),
         manifest=found["manifest"],
     )
+
+
+def left_alone(error: PlaitError, paths: Iterable[str]) -> dict[str, str]:
+    """Files among `paths` that an error names, and why; raises it if it is about no one of them."""
+    known = set(paths)
+    found = {path: why for path, why in _by_file(error).items() if path in known}
+    if not found:
+        raise error
+    return found
 
 
 def _dropped(groups: Iterable[CompactedGroup]) -> Counter[str]:
@@ -346,10 +380,12 @@ def _refuse_tables(root: str, storage_options: object) -> None:
         ("Iceberg", any(LocalPath(root, "metadata").glob("*.metadata.json"))),
     ):
         if found:
-            raise Unsupported.of(
+            error = ForeignTable.of(
                 f"`{root}` is a table of {kind}, not a plain folder",
                 hint=f"use plait.table.compact_{kind.lower()}",
             )
+            error.path = root
+            raise error
 
 
 def _described(scope: dict[str, Any], group: dict[str, Any]) -> CompactedGroup:
@@ -365,13 +401,18 @@ def _described(scope: dict[str, Any], group: dict[str, Any]) -> CompactedGroup:
 
 
 def _merge_group(
-    root: str, scope: dict[str, Any], group: dict[str, Any], merge: dict[str, Any]
+    root: str, scope: dict[str, Any], group: dict[str, Any], merge: dict[str, Any], lease: Lease
 ) -> CompactedGroup | None:
     """Merges a group and commits; `None` if others have replaced a file of it."""
     files = [scope["files"][i] for i in group["files"]]
     gone = [{"name": file["name"], "footer": file["footer"]} for file in files]
     described, store = _described(scope, group), merge["storage_options"]
-    change: dict[str, Any] = {"folder": root, "replace": gone}
+    change: dict[str, Any] = {"replace": gone}
+    if group["why"] == "all_expired":
+        # Nothing is left of these files: there is nothing to be made.
+        dropped = {"expired": described.rows}
+        is_done = lease.commit(change)["committed"]
+        return replace(described, rows_dropped=dropped) if is_done else None
     try:
         made = plan(
             described.sources,
@@ -379,14 +420,16 @@ def _merge_group(
             keep_tombstones=group["keep_tombstones"],
             **merge,
         )
-        report = made.execute(scope["out"], if_exists="add")
+        level = files[0]["merge_level"] if group["why"] == "expired" else None
+        report = leased(made, lease.id, level).execute(scope["out"], if_exists="add")
     except (SourceChanged, SourceNotFound):
         # Somebody else may have replaced the files, and `expire` have removed them.
-        if _call(_native.commit, {**change, "check": True}, store, None)["counts"]:
+        asked = {"folder": root, **change, "check": True}
+        if _call(_native.commit, asked, store, None)["counts"]:
             raise
         return None
     change["add"] = [output.path for output in report.outputs]
-    if not _call(_native.commit, change, store, None)["committed"]:
+    if not lease.commit(change)["committed"]:
         return None
     return replace(
         described,

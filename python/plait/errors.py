@@ -24,6 +24,7 @@ __all__ = [
     "DuplicateKey",
     "EncryptedSource",
     "FieldNotInLayer",
+    "ForeignTable",
     "IndexTypeError",
     "InternalError",
     "InvalidArgument",
@@ -62,6 +63,7 @@ class PlaitError(Exception):
         row: Row of the file, counted from 0, if one is named.
         offset: Byte offset in the file, if one is named.
         hint: What the caller can do, if anything.
+        errors: Where one error names several files: that of each.
     """
 
     what: str = ""
@@ -70,6 +72,7 @@ class PlaitError(Exception):
     row: int | None = None
     offset: int | None = None
     hint: str | None = None
+    errors: tuple[PlaitError, ...] = ()
 
     @classmethod
     def of(cls, what: str, *, got: str = "", hint: str = "") -> Self:
@@ -81,6 +84,17 @@ class PlaitError(Exception):
     def __str__(self) -> str:
         # KeyError and OSError would print their arguments in their own way.
         return str(self.args[0]) if self.args else type(self).__name__
+
+
+def _by_file(error: PlaitError) -> dict[str, str]:
+    """What is wrong with each file that an error names, without hint; nothing if it names none."""
+    found = {}
+    for part in error.errors or (error,):
+        if part.path is not None:
+            text = str(part).partition("\nhint: ")[0]
+            text = text.replace(f"file `{part.path}`, ", "", 1)
+            found[part.path] = text.replace(f": file `{part.path}`", "", 1)
+    return found
 
 
 class InvalidArgument(PlaitError, ValueError):
@@ -165,6 +179,10 @@ class EncryptedSource(CorruptSource):
 
 class Unsupported(PlaitError, NotImplementedError):
     """Valid input that this version does not handle."""
+
+
+class ForeignTable(Unsupported):
+    """A folder is a table of another format, whose log says which files count."""
 
 
 class SourceNotFound(PlaitError, FileNotFoundError):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from plait import _native
+from plait._checks import _validate
 
 if TYPE_CHECKING:
     from typing_extensions import CapsuleType
@@ -23,6 +24,8 @@ def interleave(
     values: Iterable[ArrowArray],
     array_indices: ArrowArray,
     row_indices: ArrowArray,
+    *,
+    validate: Literal["basic", "full"] = "basic",
 ) -> _native.Interleave:
     """Interleaves arrays: row `i` is `values[array_indices[i]][row_indices[i]]`.
 
@@ -37,6 +40,8 @@ def interleave(
             `Interleave` among them is flattened.
         array_indices: Which array each row comes from: unsigned integers, no nulls.
         row_indices: Which of its rows: unsigned integers, no nulls, as many.
+        validate: How much of the arrays is checked: `"basic"`, what memory safety relies on
+            (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
 
     Returns:
         The lazy array.
@@ -44,6 +49,7 @@ def interleave(
     Raises:
         InvalidArgument: Types differ, or a selector is signed, has nulls or another length.
             That a row is not there is found when rows are copied, or by `check_bounds()`.
+        CorruptSource: An array is not valid Arrow data; names the column below it.
 
     Example:
         >>> import pyarrow as pa
@@ -53,4 +59,4 @@ def interleave(
         >>> pa.array(plait.interleave(values, arrays, rows)).to_pylist()
         ['d', 'c', 'c', 'e']
     """
-    return _native.interleave(values, array_indices, row_indices)
+    return _native.interleave(values, array_indices, row_indices, _validate(validate))

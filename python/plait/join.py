@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import operator
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._checks import Path, _count, _flag, _path, _size
+from plait._checks import Path, _count, _flag, _path, _size, _validate
 from plait.errors import InvalidArgument
 from plait.sizes import Size
 
@@ -111,6 +112,8 @@ class ForeignKeyJoin:
         right_schema: The same of the right changes.
         state: A local folder that keeps the state, made if absent; `None` keeps it in memory. A
             folder with a state goes on from its last step.
+        validate: How much of changes is checked: `"basic"`, what memory safety relies on (offsets,
+            views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         batch_rows: Rows of a batch of changes, at most.
         memory_limit: Bytes of memory to stay within. State in a folder may be larger.
         threads: Number of threads; all processors by default. Rows and their order do not depend on
@@ -148,6 +151,7 @@ class ForeignKeyJoin:
         left_schema: object = None,
         right_schema: object = None,
         state: Path | None = None,
+        validate: Literal["basic", "full"] = "basic",
         batch_rows: SupportsIndex = 32_768,
         memory_limit: Size = "512MB",
         threads: SupportsIndex | None = None,
@@ -175,7 +179,12 @@ class ForeignKeyJoin:
             "threads": _count(threads, "threads"),
         }
         self._join = _native.ForeignKeyJoin(
-            json.dumps(options), call, left_schema, right_schema, joiner
+            json.dumps(options),
+            call,
+            left_schema,
+            right_schema,
+            joiner,
+            _validate(validate),
         )
 
     def apply(
@@ -221,6 +230,7 @@ class ForeignKeyJoin:
         *,
         foreign_key: ForeignKey | None = None,
         joiner: RowMaker | None = None,
+        validate: Literal["basic", "full"] = "basic",
         batch_rows: SupportsIndex = 32_768,
         memory_limit: Size = "512MB",
         threads: SupportsIndex | None = None,
@@ -231,6 +241,7 @@ class ForeignKeyJoin:
             state: The folder, which keeps the state from now on.
             foreign_key: The callable, if it was one.
             joiner: As for a new join; it may be another than before, in place of `columns`.
+            validate: As for a new join.
             batch_rows: As for a new join.
             memory_limit: As for a new join.
             threads: As for a new join.
@@ -249,7 +260,8 @@ class ForeignKeyJoin:
             "threads": _count(threads, "threads"),
         }
         join = cls.__new__(cls)
-        made = _native.ForeignKeyJoin.restore(json.dumps(options), foreign_key, joiner)
+        text, validated = json.dumps(options), _validate(validate)
+        made = _native.ForeignKeyJoin.restore(text, foreign_key, joiner, validated)
         join._join = made  # noqa: SLF001 -- its own, made in another way
         return join
 
@@ -329,7 +341,8 @@ class ForeignKeyJoin:
 
 def _names(value: object, option: str) -> list[str]:
     names = [value] if isinstance(value, str) else value
-    if isinstance(names, Iterable) and not isinstance(names, bytes):
+    # A mapping would be its keys alone, and a set has no order.
+    if isinstance(names, Iterable) and not isinstance(names, bytes | Mapping | AbstractSet):
         names = list(names)
         if names and all(isinstance(name, str) for name in names):
             return names

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from plait.errors import InvalidArgument
 
@@ -25,7 +26,8 @@ def sort_text(sort_by: SortBy | None) -> str | None:
         The text; `""` for the empty order; `None` when the files decide.
 
     Raises:
-        InvalidArgument: An item is neither text nor such a pair.
+        InvalidArgument: An item is neither text nor such a pair, or the columns are a mapping or a
+            set.
 
     Example:
         >>> sort_text(["name", ("ts", "descending")])
@@ -33,6 +35,13 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     """
     if sort_by is None or isinstance(sort_by, str):
         return sort_by
+    if isinstance(sort_by, Mapping | AbstractSet):
+        # Its items are its keys alone, or have no order.
+        raise InvalidArgument.of(
+            "`sort_by` is no list of columns",
+            got=f"`{sort_by!r}`",
+            hint='give pairs, such as [("ts", "descending")], or text such as "name, -ts"',
+        )
     if not isinstance(sort_by, Iterable):
         hint = 'give text such as "name, -ts", or a list of columns'
         raise InvalidArgument.of("`sort_by` names no columns", got=f"`{sort_by!r}`", hint=hint)
@@ -44,8 +53,9 @@ def _column_text(column: object) -> str:
         return column
     if isinstance(column, tuple | list) and len(column) == len(("name", "direction")):
         name, direction = column
-        if isinstance(name, str) and name and direction in _DIRECTIONS:
-            return _DIRECTIONS[direction] + _quoted_if_odd(name)
+        sign = _DIRECTIONS.get(direction) if isinstance(direction, str) else None
+        if isinstance(name, str) and name and sign is not None:
+            return sign + _quoted_if_odd(name)
     raise InvalidArgument.of(
         "`sort_by` has a column of no known form",
         got=f"`{column!r}`",

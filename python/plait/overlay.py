@@ -10,7 +10,7 @@ from typing import Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._api import OnProgress, _call
-from plait._checks import Path, StorageOptions, _count, _flag, _path, _paths, _size
+from plait._checks import Path, StorageOptions, _count, _flag, _path, _paths, _size, _validate
 from plait._native import Stream
 from plait._observe import watch
 from plait._report import _PrintedReport, _Report
@@ -59,6 +59,7 @@ def overlay(
     struct_validity: StructValidity = "any",
     check_unused: bool = True,
     batch_rows: SupportsIndex | None = None,
+    validate: Literal["basic", "full"] = "basic",
 ) -> Stream:
     """Gathers each leaf whole from the strongest layer that owns it, row by row in place.
 
@@ -77,6 +78,8 @@ def overlay(
         check_unused: Whether layers that supply nothing are compared, too.
         batch_rows: Rows of every batch but the last, 1 to 1048576. By default batches end where
             those of the layers do, and short ones are joined.
+        validate: How much of foreign batches is checked: `"basic"`, what memory safety relies on
+            (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
 
     Returns:
         The stream: the index, then columns in the order in which layers name them.
@@ -89,6 +92,7 @@ def overlay(
         PathThroughNonStruct: A path leads through a value that has no fields.
         DuplicateField: A name is there twice.
         SchemaDrift: The schema of a layer changed; raised when its batch is read.
+        CorruptSource: A batch of a layer is not valid Arrow data; names layer and column.
         InvalidPath: A path is empty or can be read in two ways.
 
     Example:
@@ -108,7 +112,8 @@ def overlay(
         "check_unused": _flag(check_unused, "check_unused"),
         "batch_rows": _count(batch_rows, "batch_rows"),
     }
-    stream = _native.overlay([layer.stream for layer in layers], _json(options))
+    validated = _validate(validate)
+    stream = _native.overlay([layer.stream for layer in layers], _json(options), validated)
     return watch("overlay", stream)
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from plait import _native, _picture
+from plait import _layout, _native, _picture
 from plait._api import OnProgress, _call
 from plait._checks import (
     BloomFilters,
@@ -29,6 +29,7 @@ from plait._checks import (
     merge_options,
 )
 from plait._report import _files, _PrintedReport, _Report, _sorted_by
+from plait._tables import with_tables
 from plait._text import Page, Table, human_bytes, human_key
 from plait.errors import InvalidArgument
 from plait.order import SortBy
@@ -267,22 +268,51 @@ class Plan(_PrintedReport):
         return _picture.plot(self._picture(), None if path is None else _path(path, "path"))
 
     def _picture(self) -> _picture.Picture:
-        ends = [(_key(s["first"]), _key(s["last"])) for s in self._data["sources"]]
-        cuts = [_key(task["high"]) for task in self._data["tasks"]]
-        keys = sorted({key for pair in (*ends, cuts) for key in pair if key})
+        sources, tasks = self._data["sources"], self._data["tasks"]
+        texts: dict[bytes, str] = {}
+        for ends, names in ((tasks, ("low", "high")), (sources, ("first", "last"))):
+            told = ("key_low", "key_high") if ends is tasks else ("key_min", "key_max")
+            for end in ends:
+                for name, text in zip(names, told, strict=True):
+                    if key := _key(end[name]):
+                        texts[key] = human_key(end.get(text, ()))
+        keys = sorted(texts)
         place = {key: i for i, key in enumerate(keys)}
+        parts: list[dict[int, float]] = [{} for _ in sources]
+        for number, task in enumerate(tasks):
+            for piece in task["slices"]:
+                rows = (sum(piece["end"]) - sum(piece["start"])) / 2
+                parts[piece["source"]][number] = rows
         before = [
-            _picture.Bar(source.path, place[first], place[last], f"level {source.merge_level}")
-            for source, (first, last) in zip(self.sources, ends, strict=True)
+            _layout.Span(
+                source.path,
+                f"level {source.merge_level}",
+                _layout.cell_of(place[first]),
+                _layout.cell_of(place[last]),
+                source.rows,
+                parts[i] if tasks else None,
+            )
+            for i, (source, data) in enumerate(zip(self.sources, sources, strict=True))
+            for first, last in ((_key(data["first"]), _key(data["last"])),)
             if first and last
         ]
-        after, low = [], 0
-        for task, data in zip(self.tasks, self._data["tasks"], strict=True):
-            first = place.get(_key(data["low"]) or b"", low)
-            high = place.get(_key(data["high"]) or b"", max(len(keys) - 1, 0))
-            after.append(_picture.Bar(f"output {task.index}", first, high, _tier(task.tiers)))
-            low = high
-        return _picture.Picture(f"plan {_sorted_by(self.sort_by)}", tuple(before), tuple(after))
+        after, bounds = [], [(_key(task["low"]), _key(task["high"])) for task in tasks]
+        for task, (low, high) in zip(self.tasks, bounds, strict=True):
+            first = _layout.cell_of(place[low]) if low else 0
+            last = _layout.cell_of(place[high]) - 1 if high else 2 * len(keys)
+            name = self._output_name(task.index)
+            after.append(_layout.Span(name, _tier(task.tiers), first, last, task.rows))
+        placed = _layout.laid_out(
+            [texts[key] for key in keys], _layout.distances(keys), before, after
+        )
+        return _picture.Picture(f"plan {_sorted_by(self.sort_by)}", placed)
+
+    def _output_name(self, index: int) -> str:
+        """The name of an output: that of a file, or the one that it will have in a folder."""
+        out = None if self._out is None else _path(self._out, "out")
+        if out is not None and out.endswith(".parquet"):
+            return out
+        return f"part-{index:05}-{self._data['task']}.parquet"
 
     def _page(self) -> Page:
         def about(exact: bool, text: str) -> str:  # noqa: FBT001 - the value is the point
@@ -352,6 +382,13 @@ def _tier(tiers: dict[str, int]) -> str:
     return max(TIERS, key=lambda tier: (tiers.get(tier, 0), -TIERS.index(tier)))
 
 
+def leased(made: Plan, lease: str, merge_level: int | None = None) -> Plan:
+    """The plan with outputs whose names bear the id of a lease, and perhaps of another level."""
+    level = {} if merge_level is None else {"merge_level": merge_level}
+    data = {**made.to_dict(), **level, "lease": lease}
+    return Plan(data, out=made._out, storage_options=made._storage_options)  # noqa: SLF001
+
+
 def _only(data: dict[str, Any], index: int) -> dict[str, Any]:
     """The plan with one task, and the sources of that task."""
     task = next(task for task in data["tasks"] if task["index"] == index)
@@ -415,7 +452,8 @@ def plan(
     statistics: Statistics = "page",
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
-    metadata_conflicts: Literal["first", "drop", "error"] = "first",
+    missing_keys: Literal["error", "null"] = "error",
+    metadata_conflicts: Literal["first", "drop", "error"] = "drop",
     on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
     version_by: str | None = None,
     delete_where: str | None = None,
@@ -462,6 +500,7 @@ def plan(
         statistics: See `merge`.
         widen: See `merge`.
         missing: See `merge`.
+        missing_keys: See `merge`.
         metadata_conflicts: See `merge`.
         on_duplicate: See `merge`.
         version_by: See `merge`.
@@ -500,8 +539,23 @@ def plan(
         4
     """
     options = merge_options(locals())
-    made = _call(_native.plan, options, storage_options, progress)
+
+    def run(named: list[str]) -> dict[str, Any]:
+        given = {**options, "sources": named}
+        return _call(_native.plan, given, storage_options, progress)
+
+    made = with_tables(run, options["sources"], storage_options)
     return Plan(made, out=out, storage_options=storage_options)
+
+
+def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `plan` as the engine takes them, and all of one value looked at by it.
+
+    What is not among `given` is as `plan` has it.
+    """
+    options = merge_options({**(plan.__kwdefaults__ or {}), "sources": [], **given})
+    _native.check(json.dumps({**options, "storage_options": {}}))
+    return options
 
 
 def plan_knowing(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import datetime as dt
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from plait import _api
 from plait._checks import Paths, StorageOptions, _paths
+from plait._tables import listed, with_tables
 from plait.errors import InvalidArgument
 from plait.inspected import ZoneColumn
 
@@ -27,7 +29,8 @@ def prune(
     never left out; what is left out has no such row. See `value_sets` of `merge`.
 
     Args:
-        files: One file or many, each a path or an object store URL.
+        files: One file or many, folders, globs, object store URLs; of a Delta table the files that
+            count.
         where: A value for each column, or a list, set or tuple of values of which any will do;
             `None` looks for nulls. Rows must fit in all columns.
         storage_options: Settings of object stores, as for `merge`.
@@ -54,7 +57,7 @@ def prune(
         )
     wanted = {column: _any_of(value) for column, value in where.items()}
     left = []
-    for path in _paths(files, "files"):
+    for path in _listed(_paths(files, "files"), storage_options):
         zones = _api.inspect(path, storage_options=storage_options).zone_map or {}
         if all(
             any(_may_hold(zones[column], column, value) for value in values)
@@ -63,6 +66,19 @@ def prune(
         ):
             left.append(path)
     return left
+
+
+def _listed(paths: list[str], storage_options: object) -> list[str]:
+    """The files: of a folder those that are in it, of a table those that count."""
+
+    def files_of(named: list[str]) -> list[str]:
+        found: list[str] = []
+        for path in named:
+            is_file = path.endswith(".parquet") and not Path(path).is_dir()
+            found += [path] if is_file else listed([path], storage_options)
+        return found
+
+    return with_tables(files_of, paths, storage_options, columns="of_files")
 
 
 def _any_of(value: object) -> list[object]:

@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plait import _picture
+from plait import _layout, _picture
 from plait._report import _files, _PrintedReport, _Report, _sorted_by, _yes
 from plait._text import Page, Table, human_bytes, human_key
 from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
@@ -119,11 +119,19 @@ class Overlap(_Report):
 
 @dataclass(frozen=True)
 class MetadataConflict(_Report):
-    """A footer entry on which files differ, whether the first value was kept, and the files."""
+    """A footer entry that was not simply carried.
+
+    Attributes:
+        key: Its name.
+        kept: Whether the outputs have it: the first value, or one that was computed anew.
+        files: The first file that has it, and one that differs.
+        why: What kept it from being carried.
+    """
 
     key: str
     kept: bool
     files: tuple[str, ...]
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -223,15 +231,24 @@ class MergeReport(_PrintedReport):
             most = max(output.tiers.values(), default=0)
             return next((t for t in TIERS if output.tiers.get(t) == most), TIERS[-1])
 
-        return _picture.Picture(
-            f"merge {_sorted_by(self.sort_by)}",
-            tuple(
-                _picture.Bar(s.path, s.span[0], s.span[1], "source") for s in self.sources if s.span
-            ),
-            tuple(
-                _picture.Bar(o.path, o.span[0], o.span[1], tier(o)) for o in self.outputs if o.span
-            ),
-        )
+        found = [*(s.span for s in self.sources), *(o.span for o in self.outputs)]
+        spans = [span for span in found if span]
+        keys = [""] * (max((span[1] for span in spans), default=-1) + 1)
+        for output in self.outputs:
+            if output.span:
+                keys[output.span[0]] = human_key(output.key_min)
+                keys[output.span[1]] = human_key(output.key_max)
+
+        def span(file: SourceReport | OutputReport, kind: str) -> list[_layout.Span]:
+            if not file.span:
+                return []
+            first, last = (_layout.cell_of(place) for place in file.span)
+            return [_layout.Span(file.path, kind, first, last, file.rows)]
+
+        before = [bar for source in self.sources for bar in span(source, "source")]
+        after = [bar for output in self.outputs for bar in span(output, tier(output))]
+        placed = _layout.laid_out(keys, None, before, after)
+        return _picture.Picture(f"merge {_sorted_by(self.sort_by)}", placed)
 
     def _page(self) -> Page:
         outputs = Table(
@@ -275,9 +292,10 @@ class MergeReport(_PrintedReport):
         if self.assumed_sorted:
             remarks.append("the order of the sources was assumed, not checked")
         remarks += [
-            f"metadata `{conflict.key}` differs in {len(conflict.files)} files: "
-            + ("kept the first" if conflict.kept else "dropped")
+            f"metadata `{conflict.key}` {conflict.why or 'differs'}: "
+            + ("kept" if conflict.kept else "dropped")
             for conflict in self.metadata_conflicts
+            if not any(f"`{conflict.key}`" in warning for warning in self.warnings)
         ]
         return Page(
             title=f"merged {_files(len(self.sources))} into {_files(len(self.outputs))}: "

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._api import _reach
-from plait._checks import Path, StorageOptions, _count, _flag, _mapping, _path, _size
+from plait._checks import Path, StorageOptions, _count, _flag, _mapping, _path, _size, _validate
 from plait._native import Batch, Schema
 from plait._observe import watch, watched
+from plait._tables import Expanded, expand, look_up
 from plait._text import Table
-from plait.errors import InvalidArgument
+from plait.errors import ForeignTable, InvalidArgument, SchemaConflict
 from plait.sizes import Size
 
 if TYPE_CHECKING:
@@ -192,19 +193,20 @@ def scan(
     strict: bool = False,
     policy: Mapping[str, str] | None = None,
     case: Literal["exact", "insensitive"] = "exact",
-    missing: Literal["error", "null"] = "error",
+    missing: Literal["error", "null"] | None = None,
     static: Mapping[str, Constant] | None = None,
     implicit: Iterable[str] = (),
     partitions: Literal["none", "hive", "dirs"] = "none",
     partition_types: Mapping[str, str] | None = None,
     root: Path | None = None,
     mode: Literal["resolve", "follow"] = "resolve",
-    smooth: bool = True,
-    on_change: Literal["report", "error"] = "report",
+    smooth: bool | None = None,
+    on_change: Literal["report", "error"] | None = None,
     null_type: str | None = None,
     batch_rows: SupportsIndex = 8_192,
     batch_bytes: Size = "16MiB",
     limit: SupportsIndex | None = None,
+    validate: Literal["basic", "full"] = "basic",
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
     storage_options: StorageOptions | None = None,
@@ -215,32 +217,42 @@ def scan(
     do not go together are an error before the first row, all of them at once.
 
     Args:
-        sources: Parquet files (paths, globs, folders, URLs), Arrow streams, or a list of both.
+        sources: Parquet files (paths, globs, folders, URLs), Arrow streams, or a list of both. Of
+            a Delta table, or an Iceberg table that says which metadata counts, the files that
+            count, with its partition columns.
         columns: The columns, in the order of the output: names, members (`"a.b"`), elements
             (`"a[1]"`, which gives the whole list), `"*"` for all that are not named, static
-            columns. `None` is everything, `[]` keeps only the number of rows.
+            columns. `None` is everything, `[]` keeps only the number of rows. Where all files have
+            field ids, any name that files have for a column will do.
         schema: An Arrow schema that wins over what sources say. The field metadata
             `plait.default` holds the value of a column where a source lacks it.
-        strict: Whether columns that `schema` does not name are refused.
+        strict: Refuse columns that `schema` does not name. Needs `schema`.
         policy: What becomes of a kind of drift (`missing`, `extra`, `widen`, `lossy`,
             `nullability`, `struct_field`, `zone`): `"error"`, `"null"`, `"drop"` or `"cast"`.
+            `extra` needs `schema`; in mode `"follow"` every kind does.
         case: Whether names that differ in case alone are one column.
-        missing: Whether a column that no source has is an error, or null.
+        missing: Whether a named column that no source has is an error, the default of mode
+            `"resolve"`, or null, which mode `"follow"` makes it until a source has it.
         static: Columns of one value each, by name.
         implicit: Columns that tell where a row is from: `_path`, `_filename`, `_file_index`,
             `_row_number`. They can be named in `columns` as well.
-        partitions: Whether folders are columns: `k=v` folders, or `dir0`, `dir1` below `root`.
+        partitions: Whether folders are columns: `k=v` folders, or `dir0`, `dir1` below the folder
+            that is named.
         partition_types: Types of partition columns, such as `{"year": "int32"}`; by default
-            int64 or date32 if all values are, else text.
-        root: The folder above `dir0`; by default the deepest that holds all files.
+            int64 or date32 if all values are, else text. Needs `partitions`.
+        root: The folder above `dir0`, for files that are named one by one, or in place of the
+            folder that is named.
         mode: `"resolve"` decides on the schema of all sources first; `"follow"` goes through
             sources whose future cannot be seen.
-        smooth: In mode `"follow"`, keep the published schema while it carries the data.
-        on_change: In mode `"follow"`, report changes of the schema, or refuse them.
+        smooth: In mode `"follow"`, keep the published schema while it carries the data; true by
+            default.
+        on_change: In mode `"follow"`, report changes of the schema, the default, or refuse them.
         null_type: In mode `"follow"`, the type of columns that no source has had yet.
         batch_rows: Rows of a batch, at most; 1 to 1,048,576.
         batch_bytes: Bytes of a batch, at most, unless one row is larger; 256 KiB to 2 GiB - 1.
         limit: Rows in all, at most. Files that are not needed are not opened for reading.
+        validate: How much of batches of streams is checked: `"basic"`, what memory safety relies
+            on (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         threads: Number of threads; all processors by default. Rows do not depend on it.
         memory_limit: What reading may take, at least 16 MiB: an eighth for batches that wait, an
             eighth for bytes that are read and not decoded, half for batches being decoded. Where
@@ -255,7 +267,8 @@ def scan(
         SchemaConflict: Types do not go together; names all columns, types and files.
         UnknownColumn: A column is in no source.
         ProjectionError: A path demands another form than the column has.
-        InvalidArgument: An option makes no sense, or there is no source.
+        InvalidArgument: An option is invalid or has no effect, or there is no source.
+        ForeignTable: A folder is a table whose log cannot be read, or a glob leads into one.
 
     Example:
         >>> import pyarrow as pa, pyarrow.parquet as pq
@@ -274,15 +287,15 @@ def scan(
         "policy": _mapping(policy, "policy"),
         "strict": _flag(strict, "strict"),
         "case": _choice(case, "case"),
-        "missing": _choice(missing, "missing"),
+        "missing": None if missing is None else _choice(missing, "missing"),
         "static": list(_mapping(static, "static").items()),
         "implicit": [implicit] if isinstance(implicit, str) else list(implicit),
         "partitions": _choice(partitions, "partitions"),
         "partition_types": dict(partition_types or {}),
         "root": None if root is None else _path(root, "root"),
         "mode": _choice(mode, "mode"),
-        "smooth": _flag(smooth, "smooth"),
-        "on_change": _choice(on_change, "on_change"),
+        "smooth": None if smooth is None else _flag(smooth, "smooth"),
+        "on_change": None if on_change is None else _choice(on_change, "on_change"),
         "null_type": null_type,
         "batch_rows": _count(batch_rows, "batch_rows"),
         "batch_bytes": _size(batch_bytes, "batch_bytes"),
@@ -290,16 +303,66 @@ def scan(
         "threads": _count(threads, "threads"),
         "memory_limit": _size(memory_limit, "memory_limit"),
     }
-    bucket = _reach(options, storage_options)
-    try:
-        text = json.dumps(options, allow_nan=False)
-    except (TypeError, ValueError) as cause:
-        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    check = _validate(validate)
     with watched("scan") as call:
-        native = _native.Scan(text, schema, streams, bucket)
+        try:
+            if streams:
+                # Before a stream is asked for anything: it may give its rows once.
+                look_up(named, storage_options)
+            native = _opened(options, schema, streams, storage_options, check)
+        except ForeignTable as found:
+            expanded = expand(named, storage_options, found)
+            changed, schema = _of_tables(expanded, options, schema)
+            options |= changed
+            native = _opened(options, schema, streams, storage_options, check)
         if call.is_heard():
             call.done({**json.loads(native.report()), "columns": len(native.schema)})
     return Scan(native, follow=mode == "follow")
+
+
+def _opened(
+    options: dict[str, Any],
+    schema: object,
+    streams: list[object],
+    storage_options: object,
+    check: Any,  # noqa: ANN401 - as `_validate` gives it
+) -> _native.Scan:
+    given = dict(options)
+    bucket = _reach(given, storage_options)
+    try:
+        text = json.dumps(given, allow_nan=False)
+    except (TypeError, ValueError) as cause:
+        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    return _native.Scan(text, schema, streams, bucket, check)
+
+
+def _of_tables(
+    expanded: Expanded, options: dict[str, Any], schema: object
+) -> tuple[dict[str, Any], object]:
+    """Options and schema of a scan that has files in place of tables."""
+    columns: dict[str, dict[str, Any]] = {}
+    for table in expanded.tables:
+        for name, data_type, values in table.partitions:
+            known = columns.setdefault(name, {"name": name, "data_type": data_type, "values": {}})
+            if known["data_type"] != data_type:
+                raise SchemaConflict.of(
+                    f"tables differ in the type of the partition column `{name}`",
+                    got=f"{known['data_type']} and {data_type} in `{table.name}`",
+                )
+            known["values"].update(values)
+    changed: dict[str, Any] = {"sources": expanded.sources, "file_values": list(columns.values())}
+    is_alone = len(options["sources"]) == 1
+    if is_alone and options["partitions"] == "hive":
+        changed["partitions"] = "none"  # the log knows better
+    by_id = [table for table in expanded.tables if table.schema is not None]
+    if schema is None and is_alone and by_id and options["mode"] == "resolve":
+        # Names of files may be old ones; what the table has dropped is still in its files.
+        changed["policy"] = {"extra": "drop", **options["policy"]}
+        return changed, by_id[0].schema
+    if schema is None:
+        for table in by_id:
+            table.check_whole()
+    return changed, schema
 
 
 def _sources(sources: object) -> tuple[list[str | int], list[object]]:

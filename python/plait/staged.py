@@ -9,23 +9,29 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from plait import _native
+from plait._checks import Path, _path, _validate
 from plait.join import Columns, _choice, _names
 
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from typing_extensions import Self
+
     from plait._streams import ArrowBatch, ArrowStream
 
-    Batches = ArrowStream | ArrowBatch | Iterable[ArrowBatch]
+    Batches: TypeAlias = ArrowStream | ArrowBatch | Iterable[ArrowBatch]
 
 
 class StagedLeft:
     """The left side of a foreign-key join: it subscribes to right rows and resolves the answers.
 
-    Messages are record batches, which may wait, be cut into pieces and overtake each other. Once
-    all have come, the changes that `resolve` gave make the full join of both tables. State is in
-    memory.
+    Messages are record batches, which may wait, be cut into pieces, overtake each other and come
+    more than once, but none may be lost. Once all have come, and no side is `pending`, the changes
+    that `resolve` gave make the full join of both tables, also where a side began again with all,
+    some or none of its state: both sides notice, and the left one subscribes again.
 
     Args:
         left_key: Columns that identify a left row: the primary key.
@@ -34,9 +40,14 @@ class StagedLeft:
         left_schema: Columns of the left changes, as anything with `__arrow_c_schema__`.
         right_schema: Columns of the right changes.
         how: As for `ForeignKeyJoin`.
+        state: A local folder that keeps the state, made if absent; `None` keeps it in memory. What
+            a call did is there before the call returns. A folder with a state goes on from there.
+        validate: As for `ForeignKeyJoin`.
 
     Raises:
         Unsupported: Changes have sequence numbers: order each side's changes before.
+        InvalidArgument: A right column has the name of a column of messages, or the state is that
+            of another join or of the other side.
         PlaitError: As `ForeignKeyJoin` does.
 
     Example:
@@ -46,6 +57,7 @@ class StagedLeft:
         >>> keys = {"left_key": "order", "foreign_key": "customer", "right_key": "customer"}
         >>> schemas = {"left_schema": orders.schema, "right_schema": customers.schema}
         >>> left, right = StagedLeft(**keys, **schemas), StagedRight(**keys, **schemas)
+        >>> _ = left.resolve(right.apply())  # they greet each other
         >>> len(right.receive(left.send(orders)))
         0
         >>> pa.record_batch(left.resolve(right.apply(customers))).to_pylist()
@@ -61,24 +73,102 @@ class StagedLeft:
         left_schema: object,
         right_schema: object,
         how: Literal["inner", "left"] = "inner",
+        state: Path | None = None,
+        validate: Literal["basic", "full"] = "basic",
     ) -> None:
         """Makes the side."""
-        options = _options(left_key, foreign_key, right_key, how)
-        self._side = _native.StagedLeft(options, left_schema, right_schema)
+        options = _options(left_key, foreign_key, right_key, how, state)
+        checked = _validate(validate)
+        self._side = _native.StagedLeft(options, left_schema, right_schema, checked)
 
-    def send(self, changes: Batches) -> _native.Batch:
+    @classmethod
+    def restore(cls, state: Path, *, validate: Literal["basic", "full"] = "basic") -> Self:
+        """Goes on with the side whose state, or a snapshot of it, is in a folder.
+
+        Args:
+            state: The folder, which keeps the state from now on.
+            validate: As for a new side.
+
+        Raises:
+            SourceNotFound: There is no state in the folder.
+            InvalidArgument: It is that of something else.
+            CorruptSource: The state is damaged.
+            StorageError: Somebody else has it open.
+        """
+        side = cls.__new__(cls)
+        options = json.dumps({"state": _path(state, "state")})
+        made = _native.StagedLeft(options, None, None, _validate(validate))
+        side._side = made  # noqa: SLF001 -- its own, made in another way
+        return side
+
+    def send(self, changes: Batches | None = None) -> _native.Batch:
         """Takes changes of the left table, and gives subscriptions for the right side.
 
+        Args:
+            changes: The changes; `None` for what is due without any, while `pending`.
+
         Returns:
-            A row for each: encoded foreign key and primary key, version and hash of the left row,
-            and the instruction, which are those of KIP-213: 0 forget, 1 forget and answer, 2 answer
-            in any case, 3 answer if there is a right row.
+            A row for each: encoded foreign key and primary key, epoch, version and hash of the left
+            row, and the instruction, which is that of KIP-213: 0 forget, 1 forget and answer,
+            2 answer in any case, 3 answer if there is a right row. Rows go to the right side that
+            has their foreign key.
         """
         return self._side.send(changes)
 
     def resolve(self, responses: Batches) -> _native.Batch:
-        """Takes responses, drops those that are not current, and gives the changes of the join."""
+        """Takes responses, drops those that are not current, and gives the changes of the join.
+
+        Whoever delivers the changes elsewhere stores `step` with them, in one transaction: after a
+        crash `again` gives those that were not delivered.
+        """
         return self._side.resolve(responses)
+
+    def again(self) -> _native.Batch:
+        """The changes of the last call once more: none if it was `send`."""
+        return self._side.again()
+
+    def table(self) -> _native.Stream:
+        """The joined table as it was resolved so far, by primary key."""
+        return self._side.table()
+
+    @property
+    def pending(self) -> bool:
+        """Whether right sides have to hear what `send()` gives though nothing changed.
+
+        So it is after a restart of either side. A call of `send` gives a part; ask again after it.
+        """
+        return self._side.pending
+
+    @property
+    def step(self) -> int | None:
+        """The number of the last call that changed the state, `None` before the first."""
+        return self._side.step
+
+    def snapshot(self, folder: Path) -> str:
+        """Writes the state to a folder of its own, for `restore`; gives the folder.
+
+        Whoever goes on with it takes the changes since then once more, and the table of whoever
+        follows the changes goes back with it: to what `table` gives.
+
+        Raises:
+            OutputExists: The folder holds a state.
+            StorageError: It cannot be written.
+        """
+        location = _path(folder, "folder")
+        self._side.snapshot(location)
+        return location
+
+    def close(self) -> None:
+        """Lets the state go, so that others may open its folder."""
+        self._side.close()
+
+    def __enter__(self) -> Self:
+        """The side itself; leaving the block closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the side."""
+        self.close()
 
 
 class StagedRight:
@@ -91,6 +181,8 @@ class StagedRight:
         left_schema: See there.
         right_schema: See there.
         how: See there.
+        state: See there.
+        validate: See there.
     """
 
     def __init__(
@@ -102,26 +194,77 @@ class StagedRight:
         left_schema: object,
         right_schema: object,
         how: Literal["inner", "left"] = "inner",
+        state: Path | None = None,
+        validate: Literal["basic", "full"] = "basic",
     ) -> None:
         """Makes the side."""
-        options = _options(left_key, foreign_key, right_key, how)
-        self._side = _native.StagedRight(options, left_schema, right_schema)
+        options = _options(left_key, foreign_key, right_key, how, state)
+        checked = _validate(validate)
+        self._side = _native.StagedRight(options, left_schema, right_schema, checked)
+
+    @classmethod
+    def restore(cls, state: Path, *, validate: Literal["basic", "full"] = "basic") -> Self:
+        """As `StagedLeft.restore`."""
+        side = cls.__new__(cls)
+        options = json.dumps({"state": _path(state, "state")})
+        made = _native.StagedRight(options, None, None, _validate(validate))
+        side._side = made  # noqa: SLF001 -- its own, made in another way
+        return side
 
     def receive(self, subscriptions: Batches) -> _native.Batch:
-        """Takes subscriptions of the left side, and gives the responses that they ask for."""
+        """Takes subscriptions of left sides, and gives the responses that they ask for.
+
+        Returns:
+            A row for each: encoded primary key, epoch, version and hash of the left row, epoch and
+            version of the right row, whether there is one, and its columns. Rows go to the left
+            side that has their primary key; one without goes to all left sides.
+        """
         return self._side.receive(subscriptions)
 
-    def apply(self, changes: Batches) -> _native.Batch:
-        """Takes changes of the right table, and gives a response for each subscriber."""
+    def apply(self, changes: Batches | None = None) -> _native.Batch:
+        """Takes changes of the right table, and gives a response for each subscriber.
+
+        Args:
+            changes: The changes; `None` for what is due without any, while `pending`.
+        """
         return self._side.apply(changes)
 
+    @property
+    def pending(self) -> bool:
+        """Whether left sides have to hear what `apply()` gives though nothing changed.
 
-def _options(left_key: Columns, foreign_key: Columns, right_key: Columns, how: str) -> str:
+        So it is when the side begins, or begins again: it greets all left sides.
+        """
+        return self._side.pending
+
+    def snapshot(self, folder: Path) -> str:
+        """As `StagedLeft.snapshot`."""
+        location = _path(folder, "folder")
+        self._side.snapshot(location)
+        return location
+
+    def close(self) -> None:
+        """Lets the state go, so that others may open its folder."""
+        self._side.close()
+
+    def __enter__(self) -> Self:
+        """The side itself; leaving the block closes it."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Closes the side."""
+        self.close()
+
+
+def _options(
+    left_key: Columns, foreign_key: Columns, right_key: Columns, how: str, state: Path | None
+) -> str:
     return json.dumps(
         {
             "left_key": _names(left_key, "left_key"),
             "foreign_key": _names(foreign_key, "foreign_key"),
             "right_key": _names(right_key, "right_key"),
             "how": _choice(how, "how"),
+            "state": None if state is None else _path(state, "state"),
         }
     )

@@ -78,6 +78,7 @@ def options(**changed):
             "verify": None,
             "memory_limit": "64MB",
             "storage_options": None,
+            "yes": True,
             **changed,
         }
     )

@@ -102,6 +102,8 @@ class Proxy:
         self.share = share
         self.log: list[tuple[str, str]] = []
         self.failed: list[str] = []
+        # Uploads that began though the answer with their id was cut: nobody can end them.
+        self.orphaned_uploads = 0
         # Which request is forwarded, once, and answered with an error all the same.
         self.lose = lambda method, path: False
         # Headers of requests that the server does not get to see.
@@ -121,6 +123,8 @@ class Proxy:
                     kind = numbers.choice(Proxy.KINDS) if fails else ""
                     if kind:
                         proxy.failed.append(kind)
+                    if kind == "cut" and self.command == "POST" and "uploads" in self.path:
+                        proxy.orphaned_uploads += 1
                 if kind in ("500", "503"):
                     self.reply(int(kind), [], b"<Error><Code>InternalError</Code></Error>")
                     return

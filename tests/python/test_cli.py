@@ -155,6 +155,7 @@ def test_every_error_has_a_code():
         "MemoryLimitExceeded": 5,
         "InternalError": 70,
         "Cancelled": 130,
+        "ForeignTable": 3,
     }
 
 

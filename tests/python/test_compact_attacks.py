@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait import _lease, _native
+from plait._lease import end, new_id, take
 
 pytestmark = pytest.mark.local  # the tests name folders and URLs themselves
 
@@ -52,6 +55,10 @@ def damage(manifest: dict, how: str) -> dict:
             manifest["number"] = 7
         case "format":
             manifest["format"] = "other"
+        case "lease":
+            manifest["leases"] = [{"id": "../a", "until": 1.0, "machine": ""}]
+        case "leases":
+            manifest["leases"] = [{"id": "0" * 16, "until": 1.0, "machine": ""}] * 2
         case "more":
             manifest["more"] = 1
         case "types":
@@ -59,7 +66,9 @@ def damage(manifest: dict, how: str) -> dict:
     return manifest
 
 
-CASES = "above absolute odd twice counts-and-not not-made number format more types".split()
+CASES = (
+    "above absolute odd twice counts-and-not not-made number format more types lease leases"
+).split()
 
 
 @pytest.mark.parametrize("how", CASES)
@@ -67,7 +76,7 @@ def test_manifests_that_cannot_be_are_refused_and_nothing_is_removed(folder, how
     outside = folder.parent / "outside.parquet"
     write(outside, 1)
     plait.compact(folder, **HOW)
-    path = folder / "_plait" / "manifest-00000001.json"
+    path = folder / "_plait" / "manifest-00000002.json"
     path.write_text(json.dumps(damage(json.loads(path.read_text()), how.replace("-", " "))))
     before = sorted(folder.rglob("*"))
     for call in (
@@ -86,12 +95,12 @@ def test_only_names_that_plait_gives_are_manifests(folder):
         "manifest-2.json",
         "manifest-+0000002.json",
         "manifest-99999999999999999999999.json",
-        "manifest-00000002.json.bak",
+        "manifest-00000003.json.bak",
     ):
         (folder / "_plait" / name).write_text("{")
     assert keys(folder) == [0, 1, 2, 10, 11, 12]
     last = 2**64 - 1
-    text = (folder / "_plait" / "manifest-00000001.json").read_text()
+    text = (folder / "_plait" / "manifest-00000002.json").read_text()
     whole = {**json.loads(text), "number": last}
     (folder / "_plait" / f"manifest-{last}.json").write_text(json.dumps(whole))
     write(folder / "late.parquet", 5)
@@ -229,18 +238,120 @@ def test_objects_may_have_names_that_urls_escape(s3_server, name):
     assert keys(f"t-{name}/", storage_options=s3) == [0, 1]
 
 
-def test_outputs_that_expire_took_are_not_committed(folder, monkeypatch):
+def newest(folder: Path) -> dict:
+    return json.loads(_native.commit(json.dumps({"folder": str(folder)})))["manifest"]
+
+
+def test_expire_takes_no_output_that_is_about_to_count(folder, monkeypatch):
     execute = plait.Plan.execute
 
     def beaten(self, *args, **options):
         report = execute(self, *args, **options)
-        assert len(plait.expire(folder, retention=0, yes=True).orphans) == 1
+        told = plait.expire(folder, retention=0, yes=True)
+        assert (told.orphans, told.replaced) == ((), ())
+        assert Path(report.outputs[0].path).exists()
+        return report
+
+    monkeypatch.setattr(plait.Plan, "execute", beaten)
+    assert len(plait.compact(folder, **HOW).groups) == 1
+    assert keys(folder) == [0, 1, 2, 10, 11, 12]
+    assert newest(folder)["leases"] == [] and not list((folder / "_plait/leases").iterdir())
+
+
+def test_outputs_whose_lease_was_ended_are_not_committed(folder, monkeypatch):
+    """Whatever the clocks: who was taken for dead commits nothing, and what it made is dead."""
+    execute = plait.Plan.execute
+
+    def beaten(self, *args, **options):
+        report = execute(self, *args, **options)
+        (lease,) = newest(folder)["leases"]
+        end(str(folder), lease["id"], None)
+        return report
+
+    monkeypatch.setattr(plait.Plan, "execute", beaten)
+    with pytest.raises(plait.SourceChanged, match="lease of an output has ended"):
+        plait.compact(folder, **HOW)
+    monkeypatch.undo()
+    assert keys(folder) == [0, 1, 2, 10, 11, 12]
+    assert len(plait.expire(folder, retention=0, yes=True).orphans) == 1
+    assert len(plait.compact(folder, **HOW).groups) == 1
+    assert keys(folder) == [0, 1, 2, 10, 11, 12]
+
+
+def test_a_lease_that_was_not_renewed_is_ended_by_others_and_one_that_was_is_not(folder):
+    for term, is_left in ((-1.0, False), (60.0, True)):
+        lease = new_id()
+        take(str(folder), lease, term, "many", None)
+        write(folder / f"_plait/files/made-{lease}.parquet", 5)
+        told = plait.expire(folder, retention=0, yes=True)
+        assert (told.orphans == ()) == is_left
+        assert any(other["id"] == lease for other in newest(folder)["leases"]) == is_left
+        change = {"folder": str(folder), "renew": {"id": lease, "term_s": 60.0}}
+        if is_left:
+            assert json.loads(_native.commit(json.dumps(change)))["committed"]
+        else:
+            with pytest.raises(plait.SourceChanged, match="lease has ended"):
+                _native.commit(json.dumps(change))
+
+
+def test_a_file_without_a_lease_is_never_committed(folder):
+    write(folder / "_plait/files/strange.parquet", 5)
+    change = {"folder": str(folder), "add": [str(folder / "_plait/files/strange.parquet")]}
+    with pytest.raises(plait.SourceChanged, match="lease of an output has ended"):
+        _native.commit(json.dumps(change))
+    assert keys(folder) == [0, 1, 2, 10, 11, 12]
+
+
+def test_outputs_that_people_remove_are_not_committed(folder, monkeypatch):
+    execute = plait.Plan.execute
+
+    def beaten(self, *args, **options):
+        report = execute(self, *args, **options)
+        Path(report.outputs[0].path).unlink()
         return report
 
     monkeypatch.setattr(plait.Plan, "execute", beaten)
     with pytest.raises(plait.SourceChanged, match="removed meanwhile"):
         plait.compact(folder, **HOW)
+    assert keys(folder) == [0, 1, 2, 10, 11, 12] and newest(folder)["leases"] == []
+
+
+def test_a_lease_is_renewed_while_a_merge_takes_long(folder, monkeypatch):
+    monkeypatch.setattr(_lease, "_RENEW_S", 0.01)
+    execute = plait.Plan.execute
+
+    def slow(self, *args, **options):
+        (taken,) = newest(folder)["leases"]
+        for _ in range(1000):
+            (lease,) = newest(folder)["leases"]
+            if lease["until"] > taken["until"]:
+                return execute(self, *args, **options)
+            time.sleep(0.01)
+        pytest.fail("nobody renews the lease")
+
+    monkeypatch.setattr(plait.Plan, "execute", slow)
+    assert len(plait.compact(folder, **HOW).groups) == 1
+    assert newest(folder)["leases"] == [] and keys(folder) == [0, 1, 2, 10, 11, 12]
+
+
+def test_expire_removes_nothing_while_a_file_that_counts_is_missing(folder):
+    done = plait.compact(folder, **HOW)
+    Path(done.groups[0].outputs[0]).unlink()
+    with pytest.raises(plait.SourceNotFound, match="counts is missing"):
+        plait.expire(folder, retention=0, yes=True)
+    assert len(list(folder.glob("*.parquet"))) == 3
+
+
+def test_manifests_of_before_there_were_leases_are_read(folder):
+    plait.compact(folder, **HOW)
+    path = max((folder / "_plait").glob("manifest-*.json"))
+    old = json.loads(path.read_text())
+    del old["leases"]
+    path.write_text(json.dumps({**old, "version": 1}))
     assert keys(folder) == [0, 1, 2, 10, 11, 12]
+    # Whoever does not know leases must not go on beside those who do.
+    assert len(plait.expire(folder, retention=0, yes=True).replaced) == 3
+    assert newest(folder)["version"] == 2 and keys(folder) == [0, 1, 2, 10, 11, 12]
 
 
 def test_files_that_vanish_while_they_are_compacted(folder, monkeypatch):

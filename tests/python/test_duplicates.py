@@ -262,3 +262,36 @@ def test_more_sources_than_memory_allows_keep_the_last_row_too(tmp_path):
     assert got["n"].to_pylist() == list(range(3000))
     assert got["v"].to_pylist() == last
     assert report.rows_in == report.rows_out + report.rows_dropped["duplicate"]
+
+
+@pytest.mark.parametrize("on_duplicate", ["keep_first", "keep_last"])
+@pytest.mark.parametrize("drops", ["duplicates", "expired"])
+def test_row_groups_stay_aligned_where_rows_are_dropped(tmp_path, on_duplicate, drops):
+    rng = random.Random(f"{on_duplicate} {drops}")
+    for case in range(20):
+        sources = []
+        for i in range(rng.choice([1, 3])):
+            keys = sorted((rng.randrange(8), rng.randrange(6)) for _ in range(rng.randrange(1, 90)))
+            table = pa.table({"a": [a for a, _ in keys], "b": [b for _, b in keys]})
+            sources.append(tmp_path / f"{case}-{i}.parquet")
+            pq.write_table(table, sources[-1], row_group_size=rng.choice([1, 7, 1000]))
+        columns, row_group_rows = rng.choice([1, 2]), rng.choice([1, 2, 5, 10])
+        if drops == "expired":
+            options = {"on_duplicate": "keep_all", "drop_where": "b < 2"}
+        else:
+            options = {"on_duplicate": on_duplicate}
+        out = tmp_path / f"{case}.parquet"
+        plait.merge(
+            sources,
+            out,
+            sort_by="a, b",
+            align_row_groups=columns,
+            row_group_rows=row_group_rows,
+            **options,
+        )
+        file = pq.ParquetFile(out)
+        for group in range(file.num_row_groups):
+            rows = file.read_row_group(group).to_pylist()
+            prefixes = {tuple(row.values())[:columns] for row in rows}
+            assert len(prefixes) == 1, (case, columns, row_group_rows, options)
+            assert len(rows) <= row_group_rows

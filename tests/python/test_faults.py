@@ -8,6 +8,7 @@ Damage runs in a process of its own, so that a crash, a hang or a flood of memor
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import datetime as dt
 import decimal
@@ -176,6 +177,93 @@ def test_assume_sorted_loses_no_row_of_an_unsorted_source(tmp_path):
         got = pq.read_table(out).column("k").to_pylist()
         assert sorted(got) == sorted(keys + list(range(100)))
         shutil.rmtree(out)
+
+
+def declared(path) -> list[str]:
+    """What the file says of the order of its rows."""
+    metadata = pq.read_metadata(path)
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    told = ["sorting_columns"] if any(group.sorting_columns for group in groups) else []
+    entries = ("plait.sort_order", "plait.key_range", "plait.key_index")
+    return told + [name for name in entries if name.encode() in (metadata.metadata or {})]
+
+
+@pytest.mark.parametrize("tiers", [("chunk", "page", "dict"), ()])
+def test_an_output_whose_order_nobody_checked_declares_none(tmp_path, tiers):
+    path = write(tmp_path / "k.parquet", {"k": [5, 1, 9, 2]})
+    out = tmp_path / "out.parquet"
+    plait.merge(path, out, sort_by="k", assume_sorted=True, copy_tiers=tiers)
+    assert declared(out) == []
+    assert plait.inspect(out).sort_by is None
+    with pytest.raises(plait.InvalidArgument, match="does not say how it is sorted"):
+        plait.merge(out, tmp_path / "next.parquet")
+    assert declared(plait.merge(out, tmp_path / "n", sort_by="").outputs[0].path) == []
+    with pytest.raises(plait.UnsortedSource):
+        plait.merge(out, tmp_path / "next.parquet", sort_by="k")
+    checked = tmp_path / "checked.parquet"
+    plait.merge(
+        write(tmp_path / "s.parquet", {"k": [1, 2]}), checked, sort_by="k", copy_tiers=tiers
+    )
+    assert len(declared(checked)) == 4
+
+
+def test_bounds_of_pages_are_not_declared_as_an_order_of_rows(tmp_path):
+    keys = list(range(20_000))
+    keys[9_001:9_003] = 9_002, 9_001
+    path = tmp_path / "k.parquet"
+    pq.write_table(pa.table({"k": keys}), path, max_rows_per_page=1_000, write_page_index=True)
+    out = tmp_path / "out.parquet"
+    how = {"sort_by": "k", "row_group_rows": 20_000}
+    refused(plait.UnsortedSource, [path], out, **how)
+    report = plait.merge(path, out, verify_order="bounds", **how)
+    assert report.copied["chunk"].rows == 20_000, "the order of the pages was looked at, no more"
+    assert pq.read_table(out)["k"].to_pylist() == keys
+    assert declared(out) == []
+    woven = tmp_path / "woven.parquet"
+    path = write(tmp_path / "s.parquet", {"k": sorted(keys)})
+    plait.merge(path, woven, sort_by="k", verify_order="bounds", copy_tiers=("page",))
+    assert len(declared(woven)) == 4, "every key was compared"
+
+
+def test_an_unsorted_source_is_no_reason_to_hide_it(tmp_path):
+    path = write(tmp_path / "k.parquet", {"k": [2, 1]})
+    for call in (
+        lambda: plait.merge(path, tmp_path / "out", sort_by="k"),
+        lambda: plait.plan(path, sort_by="k"),
+        lambda: list(plait.merge_streams([path], sort_by="k")),
+    ):
+        with pytest.raises(plait.UnsortedSource) as caught:
+            call()
+        assert "assume_sorted" not in str(caught.value)
+
+
+@pytest.mark.parametrize("keys", [[5, 1, 9, 2], [1, 9, 5], [1, 5, 9]])
+def test_keys_in_footers_of_former_versions_are_not_believed(tmp_path, keys):
+    """They may be of rows that were only assumed to be sorted."""
+
+    def text(key: int) -> str:
+        return base64.b64encode(b"\1" + (key + 2**63).to_bytes(8, "big")).decode()
+
+    old = {
+        "plait.sort_order": "k",
+        "plait.key_range": {"version": 1, "min": text(keys[0]), "max": text(keys[-1])},
+        "plait.key_index": {"version": 1, "rows": [0], "keys": [text(keys[0])]},
+    }
+    entries = {
+        name: value if type(value) is str else json.dumps(value) for name, value in old.items()
+    }
+    path = tmp_path / "old.parquet"
+    pq.write_table(pa.table({"k": keys}).replace_schema_metadata(entries), path)
+    assert plait.prune([str(path)], {"k": 9}) == [str(path)]
+    if keys[0] < keys[-1]:
+        assert plait.plan(path).sources[0].keys_from == "rows"
+        new = plait.merge(
+            write(tmp_path / "s.parquet", {"k": keys[:2]}), tmp_path / "n", sort_by="k"
+        )
+        assert plait.plan(new.outputs[0].path).sources[0].keys_from == "footer"
+    if keys != sorted(keys):
+        refused(plait.UnsortedSource, [path], tmp_path / "out")
+        refused(plait.UnsortedSource, [path], tmp_path / "out", outputs=2)
 
 
 # --- damage --------------------------------------------------------------------------------------
@@ -525,7 +613,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path, pair, python):
 
 @pytest.mark.local
 def test_a_folder_that_cannot_be_written_is_a_storage_error(tmp_path, pair):
-    plain = tmp_path / "plain.txt"
+    plain = tmp_path / "plain"
     plain.write_text("a file, not a folder")
     # Below a regular file, and in /proc, not even root may create.
     for out in (

@@ -38,11 +38,11 @@ REFUSED = {
     # the header of the dictionary page is not counted in the length of its chunk
     "nation.dict-malformed.parquet": (plait.CorruptSource, "page reaches out of its chunk"),
     # the footer uses the number of a field of the format for another type: an old fork's extension
-    "dict-page-offset-zero.parquet": (plait.CorruptSource, "bytes cannot be decoded"),
+    "dict-page-offset-zero.parquet": (plait.CorruptSource, "sources cannot be read"),
     # one page of a gigabyte in 4 kB; PyArrow and DuckDB cannot hand its rows out either
     "large_string_map.brotli.parquet": (
         plait.MemoryLimitExceeded,
-        "one page is larger than any page may be",
+        "one page is larger than the memory limit",
     ),
 }
 # Originals that only PyArrow reads.

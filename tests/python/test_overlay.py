@@ -76,10 +76,10 @@ def test_more_lists_of_paths_than_streams_are_refused_below_the_door(monkeypatch
     door = sys.modules["plait.overlay"]
     native = door._native.overlay
 
-    def with_spare_paths(streams, options):
+    def with_spare_paths(streams, options, validate):
         options = json.loads(options)
         options["layers"].append(options["layers"][0])
-        return native(streams, json.dumps(options))
+        return native(streams, json.dumps(options), validate)
 
     monkeypatch.setattr(door._native, "overlay", with_spare_paths)
     with pytest.raises(plait.InvalidArgument, match="paths of 2 layers, 1 streams"):
@@ -448,3 +448,20 @@ def test_memory_stays_flat_however_much_streams_by(python):
     ran = python("-c", STREAM, total)
     assert ran.returncode == 0, ran.stderr
     assert int(ran.stdout) < 20_000_000
+
+
+def test_partitions_with_and_without_an_override_can_be_concatenated():
+    base = pa.table({"_index": [1], "s": [{"x": 1, "y": 2}]})
+    alone = read(plait.overlay([Layer(base, ["s.x", "s.y"])]))
+    for names in (["x"], ["y"], ["y", "x"]):
+        patch = pa.table({"_index": [1], "s": [dict.fromkeys(names, 9)]})
+        whole = Layer(patch, [f"s.{name}" for name in names])
+        both = read(plait.overlay([Layer(base, ["s.x", "s.y"]), whole]))
+        assert both.schema == alone.schema, names
+        assert pa.concat_tables([alone, both]).num_rows == 2
+    # Whoever owns the struct: the order is the one named first.
+    turned = pa.table({"_index": [1], "s": [{"y": 8, "x": 9}]})
+    for own in (["s"], ["s.y", "s.x"]):
+        both = read(plait.overlay([Layer(base, ["s"]), Layer(turned, own)]))
+        assert both.schema == alone.schema, own
+        assert both["s"].to_pylist() == [{"x": 9, "y": 8}]

@@ -1,6 +1,8 @@
 """Overlay of Parquet files: what is copied how, what other tools read, and every way to fail."""
 
+import decimal
 import os
+import random
 
 import duckdb
 import polars as pl
@@ -11,6 +13,8 @@ import pytest
 import plait
 from plait import Layer
 from plait.cli import main
+
+from . import footers
 
 ROWS = 1000
 
@@ -304,3 +308,70 @@ def test_a_struct_that_holds_a_map_is_looked_for_through_the_whole_map(tmp_path)
     plait.overlay_files([Layer(paths[0]), Layer(paths[1], [("s", "x")])], paths[2])
     wanted = plait.overlay([Layer(base), Layer(patch, [("s", "x")])])
     assert pq.read_table(paths[2]).to_pylist() == pa.table(wanted).to_pylist()
+
+
+def column_index(path, name):
+    """Null pages, null counts and whether there are values, of each page of a leaf; none without index."""
+    data = path.read_bytes()
+    for group in footers.read(path).get("row_groups"):
+        for column in group.get("columns"):
+            dotted = ".".join(
+                part.decode() for part in column.get("meta_data").get("path_in_schema")
+            )
+            start, length = (column.get(f"column_index_{word}") for word in ("offset", "length"))
+            if dotted != name or start is None:
+                continue
+            index = footers.Reader(data[start : start + length]).struct(footers.Struct())
+            null_pages, levels = (list(index.fields[at][1]) for at in (1, 7))
+            per_page = len(levels) // len(null_pages)
+            for page, is_null in enumerate(null_pages):
+                # Within lists of booleans, 1 is true.
+                yield is_null == 1, levels[(page + 1) * per_page - 1]
+
+
+def test_no_page_with_values_is_called_a_null_page(tmp_path):
+    # As many nulls as rows, and values beside them: the nulls of lists are not rows.
+    for seed in range(20):
+        r = random.Random(seed)
+        rows = r.choice([4, 7, 20])
+        z = [r.choice([None, [], [None], [1], [1, 2, None], [1, None, None]]) for _ in range(rows)]
+        one = [None if r.random() < 0.2 else {"z": v} for v in z]
+        other = [None if r.random() < 0.2 else {"y": i} for i in range(rows)]
+        base = pa.table({"_index": range(rows), "s": pa.array(one, Z)})
+        patch = pa.table({"_index": range(rows), "s": pa.array(other, Y)})
+        for name, table in {"base": base, "patch": patch}.items():
+            pq.write_table(table, tmp_path / f"{name}.parquet")
+        out = tmp_path / f"{seed}.parquet"
+        layers = [Layer(tmp_path / "base.parquet"), Layer(tmp_path / "patch.parquet", ["s.y"])]
+        plait.overlay_files(layers, out)
+        for is_null, values in column_index(out, "s.z.list.element"):
+            assert not (is_null and values), seed
+        want = pa.table(plait.overlay([Layer(base), Layer(patch, ["s.y"])]))
+        assert pq.read_table(out).to_pylist() == want.to_pylist(), seed
+
+
+Z = pa.struct([("z", pa.list_(pa.int64()))])
+Y = pa.struct([("y", pa.int64())])
+
+
+def test_files_of_a_layer_may_store_decimals_in_several_ways(tmp_path):
+    ways = [{"store_decimal_as_integer": True}, {}]
+    values = [decimal.Decimal(i).scaleb(-2) for i in range(-50, 50)]
+    for precision in (5, 12):
+        typ, files = pa.decimal128(precision, 2), []
+        for i, options in enumerate([*ways, ways[0]]):
+            rows = pa.table({"_index": range(i * 100, i * 100 + 100), "d": pa.array(values, typ)})
+            files.append(tmp_path / f"{precision}-{i}.parquet")
+            pq.write_table(rows, files[-1], row_group_size=30, **options)
+        stored = {pq.ParquetFile(file).schema.column(1).physical_type for file in files}
+        assert len(stored) == 2, stored
+        base = tmp_path / f"base-{precision}.parquet"
+        pq.write_table(pa.table({"_index": range(300), "x": range(300)}), base, row_group_size=64)
+        for tiers in (("chunk", "page", "dict"), ("page",), ()):
+            out = tmp_path / f"{precision}-{len(tiers)}-out.parquet"
+            plait.overlay_files([Layer(base), Layer(files, ["d"])], out, copy_tiers=tiers)
+            got = pq.read_table(out)
+            assert got["d"].to_pylist() == values * 3
+            assert got.schema.field("d").type == typ
+            found = duckdb.sql(f"select sum(d), count(*) from '{out}'").fetchall()
+            assert found == [(3 * sum(values), 300)]

@@ -189,3 +189,100 @@ def test_all_children_means_null_where_all_fields_are(seeds):
         expected = [{name: collapsed(value) for name, value in row.items()} for row in usual]
         assert got.to_pylist() == expected, seed
         assert_no_null_where_none_may_be(got)
+
+
+def field_at(schema, path):
+    """The field at a path of a schema, if there is one."""
+    field = next((f for f in schema if f.name == path[0]), None)
+    for name in path[1:]:
+        if field is None or not pa.types.is_struct(field.type):
+            return None
+        field = next((below for below in field.type if below.name == name), None)
+    return field
+
+
+def first_named(tables, paths, at):
+    """Names of the fields of the struct at a path, in the order in which paths first name them."""
+    names = []
+    for table, own in zip(tables, paths):
+        field = field_at(table.schema, at)
+        if field is None or not pa.types.is_struct(field.type):
+            continue
+        stored = [below.name for below in field.type]
+        if any(path == at[: len(path)] and path != at for path in own):
+            names += stored
+        for path in own:
+            if path == at:
+                names += stored
+            elif path[: len(at)] == at and path[len(at)] in stored:
+                names.append(path[len(at)])
+    return list(dict.fromkeys(names))
+
+
+def structs(schema):
+    """Paths of all structs that are not inside of lists and the like, and the names below them."""
+
+    def visit(field, above):
+        if pa.types.is_struct(field.type):
+            path = (*above, field.name)
+            yield path, [below.name for below in field.type]
+            for below in field.type:
+                yield from visit(below, path)
+
+    for field in schema:
+        yield from visit(field, ())
+
+
+@in_blocks
+def test_fields_come_in_the_order_in_which_paths_first_name_them(seeds):
+    for seed in seeds:
+        r, tables, paths = oracle.random_layers(seed)
+        for path, names in structs(overlay(r, tables, paths).schema):
+            named = first_named(tables, paths, path)
+            assert names == sorted(names, key=named.index), (seed, path)
+
+
+def shuffled(r, array):
+    """The same rows with the fields of all structs in another order."""
+    if not pa.types.is_struct(array.type) or not array.type.num_fields:
+        return array
+    order = r.sample(range(array.type.num_fields), array.type.num_fields)
+    below = [shuffled(r, array.field(place)) for place in order]
+    fields = [array.type.field(place).with_type(a.type) for place, a in zip(order, below)]
+    return pa.StructArray.from_arrays(below, fields=fields, mask=array.is_null())
+
+
+@in_blocks
+def test_a_layer_on_top_moves_no_field(seeds):
+    for seed in seeds:
+        r, tables, paths = oracle.random_layers(seed)
+        base, own = tables[0].combine_chunks(), paths[0]
+        alone = overlay(r, [base], [own])
+        columns = r.sample(range(base.num_columns), base.num_columns)
+        arrays = [
+            shuffled(r, base.column(i).chunk(0)) if base.num_rows else base.column(i)
+            for i in columns
+        ]
+        fields = [base.schema.field(i).with_type(a.type) for i, a in zip(columns, arrays)]
+        other = pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+        leaves = [leaf for leaf in every_path(alone.schema) if leaf != ("_index",)]
+        over = r.sample(leaves, r.randrange(1, len(leaves) + 1))
+        both = overlay(r, [base, other], [own, over])
+        names = dict(structs(both.schema))
+        for path, before in structs(alone.schema):
+            assert [name for name in names[path] if name in before] == before, (seed, own, over)
+        assert both.column_names == alone.column_names, seed
+
+
+def every_path(schema):
+    """Paths of all columns and of all fields of structs."""
+
+    def visit(field, above):
+        path = (*above, field.name)
+        yield path
+        if pa.types.is_struct(field.type):
+            for below in field.type:
+                yield from visit(below, path)
+
+    for field in schema:
+        yield from visit(field, ())

@@ -365,7 +365,7 @@ def test_a_plan_draws_itself(sources, tmp_path):
     planned = plait.plan(sources, sort_by=ORDER, outputs=3)
     text = str(planned)
     assert text.startswith("plan to merge 6 files into 3 files: 36,000 rows sorted by name, -ts")
-    assert "depth before: at most" in text and "output 2" in text
+    assert "depth before: at most" in text and "part-00002-" in text
     assert planned._repr_html_().count("<rect") == 9
     report = planned.execute(tmp_path / "out")
     assert report._repr_html_().count("<rect") == 9

@@ -272,8 +272,12 @@ def test_indexes_of_pages_tell_the_truth(tiers, sources, tmp_path):
                 assert starts[0] == 0 and starts == sorted(starts), name
                 if file.schema.column(j).max_repetition_level:
                     continue
-                if column_index is None:  # a copied chunk has what its source has
-                    assert tiers and name == "null"
+                if column_index is None:
+                    # A copied chunk has what its source has; pages of NaN have no bounds in the order
+                    # of floats that copied chunks have.
+                    leaf = file.schema.column(j)
+                    is_float = leaf.physical_type in ("FLOAT", "DOUBLE") or name == "float16"
+                    assert tiers and (name == "null" or is_float), name
                     continue
                 assert len(column_index[1]) == len(column_index[5]) == len(starts), name
                 pages = list(itertools.pairwise([*starts, rows.num_rows]))

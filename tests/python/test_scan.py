@@ -500,6 +500,38 @@ def test_folders_are_columns_with_inferred_or_declared_types(tmp_path):
     assert {row["dir0"] for row in rows(dirs)} == {"y=2023", "y=2024"}
 
 
+def test_folders_count_from_the_one_that_was_named_whatever_files_it_has(tmp_path, monkeypatch):
+    def add(place):
+        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"a": [1]}), tmp_path / place)
+
+    def dirs(named, **options):
+        scan = plait.scan(named, partitions="dirs", **options)
+        return [tuple(v for n, v in row.items() if n != "a") for row in rows(scan)]
+
+    monkeypatch.chdir(tmp_path)
+    add("lake/2024/01/a.parquet")
+    for named in ("lake", "./lake/", tmp_path / "lake", ["lake"], "lake/*/*/*.parquet"):
+        assert dirs(named) == [("2024", "01")], named
+    assert dirs("lake/2024") == dirs("lake/2024/*/a.parquet") == [("01",)]
+    add("lake/2025/b.parquet")
+    assert dirs("lake") == [("2024", "01"), ("2025", None)]
+    # Each folder counts for itself, and `root` for all.
+    assert dirs(["lake/2024", "lake/2025"]) == [("01",), (None,)]
+    both = [("2024", "01"), ("2025", None)]
+    assert dirs(["lake/2024", "lake/2025"], root="lake/") == both
+    file = "lake/2024/01/a.parquet"
+    with pytest.raises(plait.InvalidArgument, match="counts from a folder"):
+        plait.scan(file, partitions="dirs")
+    assert dirs(file, root="lake") == [("2024", "01")]
+    with pytest.raises(plait.InvalidArgument, match="not below `root`"):
+        plait.scan(file, partitions="dirs", root="elsewhere")
+    # Outputs of a compaction lie below `_plait/files`, which is no folder of the data.
+    add("lake/2025/c.parquet")
+    plait.compact("lake", sort_by="a", yes=True)
+    assert sorted(map(str, dirs("lake"))) == ["('2024', '01')", "('2025', None)", "('2025', None)"]
+
+
 def test_static_columns_tell_where_rows_are_from(write):
     paths = write(pa.table({"a": [1, 2]}), pa.table({"a": [3]}))
     scan = plait.scan(paths, static={"s": None, "f": 0.5}, implicit=["_path", "_row_number"])
@@ -647,5 +679,6 @@ def test_the_command_line_prints_schemas_plans_and_reports(write, capsys):
 def test_every_option_of_a_scan_is_a_flag():
     [scan] = [a.choices["scan"] for a in parser()._actions if isinstance(a.choices, dict)]
     flags = {flag for action in scan._actions for flag in action.option_strings}
-    names = set(inspect.signature(plait.scan).parameters) - {"sources"}
+    # Batches of streams alone are validated, and a shell gives files.
+    names = set(inspect.signature(plait.scan).parameters) - {"sources", "validate"}
     assert {"--" + name.replace("_", "-") for name in names} <= flags

@@ -179,3 +179,83 @@ def test_a_type_that_changes_within_a_source_ends_the_batch_and_is_told():
     scan = plait.scan([batches()], mode="follow")
     assert read(scan)[1] == [[{"a": 1}], [{"a": "x"}]]
     assert scan.report.changes[0].what == ("`a` was Int64, is Utf8",)
+
+
+# ---- options of the other mode, or of another option
+
+
+def test_a_given_schema_wins_over_what_sources_say():
+    wide = pa.schema([pa.field("b", pa.string()), pa.field("a", pa.int64())])
+    narrow = pa.field("a", pa.int32())
+    scan = follow([source([narrow], [1]), source([narrow, B], [2], ["x"])], schema=wide)
+    assert pa.schema(scan.schema).equals(wide)
+    assert read(scan)[1] == [[{"b": None, "a": 1}], [{"b": "x", "a": 2}]]
+    assert scan.report.changes == ()
+    text = source([pa.field("a", pa.string())], ["1"])
+    with pytest.raises(plait.SchemaConflict, match="`a`"):
+        follow([text], schema=wide)
+
+
+def test_a_given_default_is_the_value_of_a_missing_column():
+    field = pa.field("c", pa.int64(), nullable=False, metadata={"plait.default": "7"})
+    scan = follow([source([A], [1]), source([A, field], [2], [8])], schema=pa.schema([A, field]))
+    assert read(scan)[1] == [[{"a": 1, "c": 7}], [{"a": 2, "c": 8}]]
+
+
+def test_strict_refuses_columns_that_the_given_schema_lacks():
+    sources = [source([A], [1]), source([A, B], [2], ["x"])]
+    assert len(read(follow(sources, schema=pa.schema([A])))[1]) == 2
+    batches = follow(sources, schema=pa.schema([A]), strict=True).to_batches()
+    assert len(next(batches)) == 1
+    with pytest.raises(plait.SchemaConflict, match="`b` is not in the given schema"):
+        next(batches)
+
+
+def test_a_policy_says_how_sources_adapt_to_the_given_schema():
+    given = pa.schema([pa.field("a", pa.int32())])
+    sources = [source([A], [1]), source([A, B], [2], ["x"])]
+    with pytest.raises(plait.SchemaConflict):
+        follow(sources, schema=given)
+    scan = follow(sources, schema=given, policy={"lossy": "cast", "extra": "drop"})
+    assert read(scan)[1] == [[{"a": 1}], [{"a": 2}]]
+    assert scan.report.changes == ()
+    large = follow([source([A], [1 << 40])], schema=given, policy={"lossy": "null"})
+    assert read(large)[1] == [[{"a": None}]]
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"missing": "error"}, "missing"),
+        ({"policy": {"lossy": "cast"}}, "policy"),
+        ({"strict": True}, "strict"),
+    ],
+)
+def test_options_without_effect_are_refused_when_following(options, named):
+    with pytest.raises(plait.InvalidArgument, match=f"`{named}` has no effect"):
+        follow([source([A], [1])], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"null_type": "nonsense"}, "null_type"),
+        ({"smooth": True}, "smooth"),
+        ({"smooth": False}, "smooth"),
+        ({"on_change": "report"}, "on_change"),
+        ({"strict": True}, "strict"),
+        ({"policy": {"extra": "drop"}}, "policy"),
+        ({"partition_types": {"y": "int32"}}, "partition_types"),
+        ({"root": "."}, "root"),
+    ],
+)
+def test_options_without_effect_are_refused_when_resolving(options, named):
+    with pytest.raises(plait.InvalidArgument, match=rf"`{named}.*` has no effect"):
+        plait.scan([source([A], [1])], **options)
+
+
+def test_a_type_of_a_partition_column_that_is_none_is_refused(tmp_path):
+    (tmp_path / "y=1").mkdir()
+    pq.write_table(source([A], [1]), tmp_path / "y=1" / "0.parquet")
+    with pytest.raises(plait.InvalidArgument, match="names no partition column"):
+        plait.scan(tmp_path, partitions="hive", partition_types={"year": "int32"})

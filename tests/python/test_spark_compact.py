@@ -230,9 +230,9 @@ def test_tables_of_many_files_are_read_by_executors(spark, learned, tmp_path):
 def test_files_that_executors_cannot_read_are_named_as_without_them(spark, learned, tmp_path):
     folder = write(tmp_path / "events", 6, 100)
     (folder / "003.parquet").write_bytes(b"PAR1, or so it begins")
-    with pytest.raises(plait.CorruptSource) as caught:
-        ps.compact(spark, folder, sort_by="k")
-    assert caught.value.path == str(folder / "003.parquet") and learned == [5]
+    report = ps.compact(spark, folder, sort_by="k", yes=False)
+    assert [item.path for item in report.skipped] == [str(folder / "003.parquet")]
+    assert learned == [5]
     (folder / "003.parquet").unlink()
     with pytest.raises(plait.UnknownColumn, match="absent"):
         ps.compact(spark, folder, sort_by="absent")
@@ -268,7 +268,7 @@ def test_what_progress_raises_ends_the_job(spark, tmp_path):
 
     with pytest.raises(LookupError, match="enough"):
         ps.compact(spark, folder, sort_by="k", target_file_size="20kB", progress=enough)
-    assert not list(folder.glob("_plait/manifest-*"))
+    assert not committed(folder)
     assert ps.compact(spark, folder, sort_by="k").groups
     assert same_rows(counting(folder), write(tmp_path / "sources", 6, 5_000))
 
@@ -308,7 +308,13 @@ def test_a_job_that_is_cancelled_ends_the_merges_of_its_workers(
         assert time.monotonic() - cancelled < 60, "the merge goes on"
         time.sleep(0.05)
     time.sleep(0.5)
-    assert not list(made.glob("*.parquet")) and not list(folder.glob("_plait/manifest-*"))
+    assert not list(made.glob("*.parquet")) and not committed(folder)
+
+
+def committed(folder: Path) -> list[Path]:
+    """Manifests that name files; others tell of leases."""
+    manifests = (folder / "_plait").glob("manifest-*")
+    return [path for path in manifests if json.loads(path.read_text())["files"]]
 
 
 def is_busy(pid: int) -> bool:
@@ -335,11 +341,20 @@ def test_errors_of_executors_are_those_of_one_machine(spark, tmp_path):
         pa.table({"k": [5, 3], "v": [0.0, 1.0], "from": ["x", "y"]}), folder / "x.parquet"
     )
     with pytest.raises(plait.UnsortedSource) as caught:
-        ps.compact(spark, folder, sort_by="k")
+        ps.compact(spark, folder, tmp_path / "out", sort_by="k")
     assert caught.value.path == str(folder / "x.parquet")
     assert (caught.value.column, caught.value.row) == ("k", 1)
     assert "hint: sort the file first" in str(caught.value)
-    assert not list((folder / "_plait").glob("manifest-*"))
+    # In place it is left alone; so is what only an executor finds out.
+    pq.write_table(
+        pa.table({"k": [1, 9, 3, 9], "v": [0.0] * 4, "from": ["x"] * 4}), folder / "y.parquet"
+    )
+    report = ps.compact(spark, folder, sort_by="k", policy="full")
+    assert [item.path for item in report.skipped] == [
+        str(folder / "x.parquet"),
+        str(folder / "y.parquet"),
+    ]
+    assert len(report.groups) == 1 and len(report.groups[0].sources) == 2
     with pytest.raises(plait.InvalidArgument, match="`spark` is not a session"):
         ps.compact(folder, folder)
     with pytest.raises(plait.InvalidArgument, match="`policy` has no such choice"):
@@ -388,7 +403,7 @@ def test_outputs_that_the_driver_does_not_see_are_not_committed(spark, tmp_path,
     monkeypatch.setattr(plan, "_run", elsewhere)
     with pytest.raises(plait.SourceNotFound):
         ps.compact(spark, folder, sort_by="k")
-    assert not list((folder / "_plait").glob("manifest-*"))
+    assert not committed(folder)
 
 
 # -- what a task gets ------------------------------------------------------------------------------
@@ -522,7 +537,7 @@ import os, signal, sys, warnings
 warnings.simplefilter("ignore")
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 from pyspark.sql import SparkSession
-from plait import _native, spark as ps
+from plait import _lease, _native, spark as ps
 from plait.spark import plan
 from plait.table import folder
 
@@ -550,7 +565,7 @@ class Native:
         staged.__name__ = name
         return staged
 
-folder._native = Native()
+folder._native = _lease._native = Native()
 if stage.startswith("work "):
     run = plan._run
     def timed(*arguments):

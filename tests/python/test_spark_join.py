@@ -240,6 +240,30 @@ def test_old_values_and_columns_that_leave_out_the_foreign_key(spark, tmp_path):
     assert 2 not in seen
 
 
+def right_rows_of_nulls(feeds) -> None:
+    """A right row without a value comes, gets one, loses it and goes; somebody refers to it."""
+    feeds.events([("left", "k", ("a", "p"), 0), ("left", "m", ("b", "q"), 1)])
+    for seq, (op, value) in enumerate(
+        [("upsert", None), ("upsert", "x"), ("upsert", None), ("delete", None)], 2
+    ):
+        feeds.put("left", [])
+        feeds.put("right", [{"_op": op, "_seq": seq, "key": "a", "value": value}])
+
+
+CHANGES_OF_NULLS = {
+    0: [("insert", "k", ("a", "p", None)), ("insert", "m", ("b", "q", None))],
+    2: [("update", "k", ("a", "p", "x"))],
+    3: [("update", "k", ("a", "p", None))],
+}
+
+
+def test_a_right_row_of_nulls_changes_no_row_of_a_left_join(spark, tmp_path):
+    feeds, kept = Feeds(spark, tmp_path), Kept()
+    right_rows_of_nulls(feeds)
+    feeds.run(kept, how="left")
+    assert {number: told for number, told in kept.batches.items() if told} == CHANGES_OF_NULLS
+
+
 def test_a_sink_that_fails_gets_the_same_files_again(spark, tmp_path):
     feeds, kept, files = Feeds(spark, tmp_path), Kept(), {}
     batches = history(random.Random(7), 20, 5, 20)

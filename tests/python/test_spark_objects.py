@@ -14,6 +14,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as ds
 
+from plait._lease import new_id
 from plait.spark import folder
 from plait.spark.objects import Objects, settings_of
 from plait.spark.source import MergingReader, PushingReader, Query
@@ -126,8 +127,10 @@ def test_what_is_wrong_with_a_store_is_said(bucket):
 
 
 def run(place, name, keys):
-    """A run that counts for nobody yet."""
-    path = f"_plait/files/{name}.parquet"
+    """A run that counts for nobody yet, and its lease."""
+    lease = new_id()
+    folder.begin(place.root, lease, place.settings)
+    path = f"_plait/files/{name}-{lease}.parquet"
     with place.created(path) as file:
         pq.write_table(pa.table({"k": keys}), file)
     return path

@@ -15,7 +15,18 @@ import plait
 from plait import spark as ps
 
 from .conftest import load
-from .test_spark_join import KEYS, LEFT, RIGHT, Feeds, Kept, changes_of, folded, history
+from .test_spark_join import (
+    CHANGES_OF_NULLS,
+    KEYS,
+    LEFT,
+    RIGHT,
+    Feeds,
+    Kept,
+    changes_of,
+    folded,
+    history,
+    right_rows_of_nulls,
+)
 
 pytestmark = [
     pytest.mark.spark,
@@ -70,6 +81,13 @@ def test_an_order_and_its_customer_by_eye(rocks, tmp_path):
         2: [("update", "order 1", ("bob", "ten", "Bob"))],
         3: [("delete", "order 1", None)],
     }
+
+
+def test_a_right_row_of_nulls_changes_no_row_of_a_left_join(rocks, tmp_path):
+    feeds, kept = Feeds(rocks, tmp_path), Kept()
+    right_rows_of_nulls(feeds)
+    run(feeds, kept, how="left")
+    assert {number: told for number, told in kept.batches.items() if told} == CHANGES_OF_NULLS
 
 
 @pytest.mark.parametrize("how", ["inner", "left"])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
+import re
 import subprocess
 import sys
+import uuid
 from collections import Counter
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -201,6 +205,190 @@ def test_deleted_rows_are_refused(catalog, monkeypatch):
     with pytest.raises(plait.Unsupported, match="deleted by a delete file") as caught:
         compact_iceberg(catalog, NAME, sort_by="k", yes=True)
     assert "hint: rewrite such files first, such as" in str(caught.value)
+
+
+def rewritten(catalog, change):
+    """The same table with other metadata, as another engine could have written it."""
+    table = catalog.load_table(NAME)
+    old = Path(table.metadata_location.removeprefix("file://"))
+    metadata = json.loads(old.read_text())
+    change(metadata)
+    new = old.with_name(f"99999-{uuid.uuid4()}.metadata.json")
+    new.write_text(json.dumps(metadata))
+    catalog.drop_table(NAME)
+    catalog.register_table(NAME, f"file://{new}")
+    return table.location().removeprefix("file://")
+
+
+def version_3(metadata):
+    metadata.update({"format-version": 3, "next-row-id": 4})
+    for snapshot in metadata["snapshots"]:
+        snapshot.update({"first-row-id": 0, "added-rows": 2})
+
+
+def version_3_with_keys(metadata):
+    version_3(metadata)
+    metadata["encryption-keys"] = [{"key-id": "1", "encrypted-key-metadata": "YQ=="}]
+
+
+def version_3_with_default(metadata):
+    version_3(metadata)
+    for schema in metadata["schemas"]:
+        schema["fields"][1]["initial-default"] = "x"
+
+
+def default(metadata):
+    for schema in metadata["schemas"]:
+        schema["fields"][1]["initial-default"] = "x"
+
+
+def encrypted(metadata):
+    metadata["properties"]["encryption.key-id"] = "key"
+
+
+def unknown_transform(metadata):
+    for spec in metadata["partition-specs"]:
+        field = {"source-id": 1, "field-id": 1000, "name": "z", "transform": "zorder"}
+        spec["fields"] = [field]
+
+
+def several_names(metadata):
+    mapping = [{"field-id": 1, "names": ["k", "old"]}]
+    metadata["properties"]["schema.name-mapping.default"] = json.dumps(mapping)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (version_3, "has a format version that is not known: got version 3"),
+        (version_3_with_keys, "has a format version that is not known: got version 3"),
+        (version_3_with_default, "has a format version that is not known: got version 3"),
+        (default, "has a column with a value where files lack it: got `v`"),
+        (encrypted, "is encrypted"),
+        (unknown_transform, "is partitioned by a transform that is not known: got `zorder`"),
+        (several_names, "maps several names to one column"),
+    ],
+)
+def test_what_cannot_be_kept_is_refused_by_name_before_any_work(change, said, catalog):
+    create(catalog)
+    for part in range(3):
+        append(catalog, [part, 5], "v")
+    folder = rewritten(catalog, change)
+    before = sorted(Path(folder).rglob("*.parquet"))
+    for yes in (False, True):
+        with pytest.raises(plait.Unsupported, match=re.escape(said)) as caught:
+            compact_iceberg(catalog, NAME, sort_by="k", yes=yes)
+        assert NAME in str(caught.value) and caught.value.hint
+    assert sorted(Path(folder).rglob("*.parquet")) == before
+
+
+def test_deletes_by_value_are_refused_by_name_before_any_work(catalog, monkeypatch):
+    from pyiceberg.table import DataScan
+
+    create(catalog)
+    for part in range(2):
+        append(catalog, [part, 5], "v")
+
+    def planned(_):
+        # What PyIceberg says of manifests that have one.
+        raise ValueError("PyIceberg does not yet support equality deletes: https://...")
+
+    monkeypatch.setattr(DataScan, "plan_files", planned)
+    with pytest.raises(plait.Unsupported, match="has rows that are deleted by value"):
+        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+
+
+@pytest.mark.parametrize("kind", ["encrypted", "orc"])
+def test_files_that_are_not_plain_parquet_are_refused_by_name(kind, catalog, monkeypatch):
+    from pyiceberg.manifest import FileFormat
+    from pyiceberg.table import DataScan
+
+    create(catalog)
+    for part in range(2):
+        append(catalog, [part, 5], "v")
+    real = DataScan.plan_files
+
+    def planned(scan):
+        for task in real(scan):
+            if kind == "orc":
+                task.file._data[2] = FileFormat.ORC
+            else:
+                monkeypatch.setattr(type(task.file), "key_metadata", b"key")
+            yield task
+
+    monkeypatch.setattr(DataScan, "plan_files", planned)
+    said = "not Parquet" if kind == "orc" else "data files that are encrypted"
+    with pytest.raises(plait.Unsupported, match=said):
+        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_tables_of_known_versions_are_compacted(version, catalog):
+    create(catalog, properties={"format-version": version})
+    for part in range(3):
+        append(catalog, [part, 5], "v")
+    before = rows(catalog)
+    assert len(compact_iceberg(catalog, NAME, sort_by="k", yes=True).groups) == 1
+    assert rows(catalog) == before
+    assert catalog.load_table(NAME).metadata.format_version == int(version)
+
+
+def test_branches_and_tags_keep_what_they_have(catalog):
+    create(catalog)
+    for part in range(3):
+        append(catalog, [part, 5], "v")
+    table = catalog.load_table(NAME)
+    snapshot = table.current_snapshot().snapshot_id
+    with table.manage_snapshots() as manage:
+        manage.create_branch(snapshot, "test")
+        manage.create_tag(snapshot, "kept")
+    before = rows(catalog)
+    assert len(compact_iceberg(catalog, NAME, sort_by="k", yes=True).groups) == 1
+    table = catalog.load_table(NAME)
+    assert rows(catalog) == before and table.current_snapshot().snapshot_id != snapshot
+    assert {table.refs()[name].snapshot_id for name in ("test", "kept")} == {snapshot}
+    assert table.scan(snapshot_id=snapshot).to_arrow().num_rows == sum(before.values())
+
+
+@pytest.mark.parametrize("transform", ["bucket", "truncate", "void", "identity"])
+def test_partitions_by_every_kind_of_transform_are_compacted_apart(transform, catalog):
+    from pyiceberg import transforms
+    from pyiceberg.exceptions import NotInstalledError
+
+    table = create(catalog)
+    made = {
+        "bucket": transforms.BucketTransform(2),
+        "truncate": transforms.TruncateTransform(1),
+        "void": transforms.VoidTransform(),
+        "identity": transforms.IdentityTransform(),
+    }[transform]
+    with table.update_spec() as spec:
+        spec.add_field("day", made, "part")
+    try:
+        for part in range(3):
+            for day in ("mon", "tue"):
+                append(catalog, [part, 5], "v", day)
+    except NotInstalledError as error:
+        pytest.skip(f"PyIceberg does not write it: {error}")
+    before = rows(catalog)
+    parts = {str(file["partition"]) for file in files(catalog)}
+    report = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert len(report.groups) == len(parts) and rows(catalog) == before
+    assert {str(file["partition"]) for file in files(catalog)} == parts
+
+
+def test_a_sort_order_by_a_transform_says_nothing_of_the_rows(catalog):
+    from pyiceberg.transforms import BucketTransform
+
+    table = create(catalog)
+    with table.update_sort_order() as order:
+        order.asc("k", BucketTransform(4))
+    for part in range(2):
+        append(catalog, [part, 5], "v")
+    report = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    assert len(report.groups) == 1
+    (file,) = files(catalog)
+    assert file["sort_order_id"] is None
 
 
 def test_files_of_an_older_spec_are_refused(catalog):

@@ -6,12 +6,14 @@ import argparse
 import json
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import plait
+from plait import _native
 from plait.cli import _join, _options
 from plait.cli._progress import Bar
 
@@ -87,7 +89,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader left. Python would complain once more when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
+    except Exception as error:  # noqa: BLE001 - an exit code of 1 would say that a check failed
+        return _failed(error)
     return code
+
+
+def _failed(error: Exception) -> int:
+    """Tells of an error that is not one of Plait's own; gives its exit code."""
+    if isinstance(error, OSError):
+        print(f"plait: error: {error}", file=sys.stderr)
+        return EXIT_STORAGE
+    if isinstance(error, MemoryError):
+        print("plait: error: out of memory", file=sys.stderr)
+        return EXIT_MEMORY
+    if isinstance(error, ImportError):
+        print(f"plait: error: a package is missing: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    traceback.print_exception(error)
+    print("plait: error: this is a bug; please report it", file=sys.stderr)
+    return EXIT_INTERNAL
 
 
 def exit_code(error: plait.PlaitError) -> int:
@@ -109,6 +129,7 @@ def _run(parsed: argparse.Namespace) -> int:
     command = options.pop("command")
     as_json = options.pop("json")
     quiet = options.pop("quiet", False)
+    _refuse_shell_globs(options.get("sources", ()))
     if command in _PRINTED:
         _print(_PRINTED[command](**options), as_json=as_json)
         return EXIT_OK
@@ -135,6 +156,21 @@ def _run(parsed: argparse.Namespace) -> int:
     if as_json or not quiet:
         _print(found, as_json=as_json)
     return EXIT_OK if found.ok else EXIT_VERIFICATION
+
+
+def _refuse_shell_globs(sources: Sequence[object]) -> None:
+    """Refuses files of tables: a shell puts all files of a folder in place of a glob."""
+    files = [Path(source) for source in sources if isinstance(source, str)]
+    folders = sorted({str(file.parent) for file in files if file.is_file()})
+    tables = json.loads(_native.tables_of(json.dumps({"sources": folders})))
+    for table in tables:
+        if table is not None:
+            error = plait.ForeignTable.of(
+                f"the files are of a table of {table['format']}: its log says which of them count",
+                hint=f"name the table, `{table['root']}`",
+            )
+            error.path = table["root"]
+            raise error
 
 
 def _compact(options: dict[str, Any]) -> Any:  # noqa: ANN401 - a report of one or the other
@@ -176,7 +212,10 @@ def _read_plan(path: str) -> plait.Plan:
 
 def _scan(options: dict[str, Any], *, as_json: bool) -> None:
     show_schema, explain = options.pop("schema"), options.pop("explain")
-    scanned = plait.scan(**options)
+    given = options.pop("schema_of")
+    if given is not None:
+        given = plait.scan(given, storage_options=options["storage_options"]).schema
+    scanned = plait.scan(**options, schema=given)
     if show_schema:
         columns = scanned.schema.columns
         if as_json:

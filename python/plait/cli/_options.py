@@ -47,7 +47,8 @@ _MERGE_HELP: dict[str, str] = {
     "statistics": "smallest and greatest values: page, chunk, none, or such as host=none,v=chunk",
     "widen": "columns whose types differ: widen where nothing is lost, or refuse",
     "missing": "columns absent from some sources: fill with nulls, or refuse",
-    "metadata_conflicts": "footer entries on which sources differ: keep first, drop, or refuse",
+    "missing_keys": "sources without a sort column: refuse them, or take their keys for null",
+    "metadata_conflicts": "footer entries not the same in all sources: drop, keep first, or refuse",
     "on_duplicate": "several rows with one key: keep all, the first, the last, or refuse them",
     "version_by": "of rows with one key, keep the one with the greatest value of this column",
     "delete_where": "boolean column: a row that stays deletes its key where it is true",
@@ -81,18 +82,18 @@ _OVERLAY_HELP: dict[str, str] = {
 _SWITCHES_BOTH_WAYS = ("dictionary", "empty_output", "check_unused", "trust_footers")
 _SCAN_HELP: dict[str, str] = {
     "columns": "columns, comma-separated: names, a.b, a[1], *; default: all",
-    "strict": "refuse columns that a given schema does not name",
+    "strict": "refuse columns that the schema of --schema-of does not name",
     "policy": "what becomes of kinds of drift, such as lossy=cast,zone=cast",
     "case": "names that differ in case alone: two columns, or one",
-    "missing": "a column that no source has: an error, or null",
+    "missing": "a named column that no source has: an error (default), or null",
     "static": "columns of one text each, such as region=eu,run=7",
     "implicit": "columns that tell where a row is from, such as _path,_row_number",
     "partitions": "folders as columns: key=value folders, or dir0, dir1 below the root",
     "partition_types": "types of partition columns, such as year=int32",
     "root": "the folder above dir0",
     "mode": "resolve the schema of all sources first, or follow one after the other",
-    "smooth": "follow: keep the schema while it carries the data, or not",
-    "on_change": "follow: report changes of the schema, or refuse them",
+    "smooth": "follow: keep the schema while it carries the data (default), or not",
+    "on_change": "follow: report changes of the schema (default), or refuse them",
     "null_type": "follow: type of columns that no source has had yet",
     "batch_rows": "rows of a batch, at most",
     "batch_bytes": "size of a batch, at most",
@@ -308,6 +309,9 @@ def _add_scan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name t
         else:
             settings.update(type=_count, metavar="N")
         scan.add_argument(flag, **settings)
+    scan.add_argument(
+        "--schema-of", metavar="FILE", help="a Parquet file whose schema wins over what sources say"
+    )
     what = scan.add_mutually_exclusive_group()
     what.add_argument(
         "--schema", action="store_true", help="print the schema and its fingerprint, read no row"

@@ -14,7 +14,6 @@ Not here: manifests themselves (`docs/formats/manifest.md`).
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 import uuid
@@ -26,7 +25,10 @@ from typing import IO, Any
 
 from plait import _native
 from plait._api import _call
-from plait.errors import SourceNotFound, StorageError
+from plait._lease import end, take
+from plait._tables import listed as _listed
+from plait._tables import with_tables
+from plait.errors import SourceChanged, StorageError
 from plait.plan import plan
 from plait.spark.objects import Objects, is_url
 
@@ -34,6 +36,9 @@ FOLDER = "_plait"
 FILES = f"{FOLDER}/files"
 _TOKENS = ".plait-batches"
 _TRIES = 20
+# How long the tasks of a write may take before `expire` takes it for dead: as long as orphans of
+# Iceberg tables are left alone. Drivers of Spark write by several processes; none has a lock.
+_TERM_S = 3 * 86_400.0
 
 
 Settings = Mapping[str, str] | None
@@ -110,11 +115,13 @@ def newest(root: str, settings: Settings = None) -> dict[str, Any]:
 
 def counting(root: str, settings: Settings = None) -> list[str]:
     """Paths below `root` of the files that count, each where the file stood that it replaced."""
+    # Listed before the manifest is read, which knows why a file is not in the list.
+    names = place_of(root, settings).names()
     manifest = newest(root, settings)
     replaced = {entry["path"] for entry in manifest["replaced"]}
     plain = (
         name
-        for name in place_of(root, settings).names()
+        for name in names
         if name.endswith(".parquet")
         and not any(part.startswith((".", "_")) for part in name.split("/"))
     )
@@ -124,29 +131,40 @@ def counting(root: str, settings: Settings = None) -> list[str]:
 
 
 def listed(paths: Iterable[str]) -> list[str]:
-    """Files of paths: of folders those that count, of globs all that match, in order.
+    """Files of paths: of folders and tables those that count, of globs all that match, in order.
 
     Raises:
         SourceNotFound: A path leads to no file.
+        ForeignTable: A folder is a table whose log cannot be read, or a glob leads into one.
+        Unsupported: A table has what its files alone do not say.
     """
-    files: list[str] = []
-    for path in paths:
-        if Path(path).is_dir():
-            found = [str(Path(path, name)) for name in counting(path)]
-        elif Path(path).exists():
-            found = [path]
-        else:
-            found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - paths are texts
-        if not found:
-            raise SourceNotFound.of("there is no Parquet file", got=f"`{path}`")
-        files += found
-    return files
+    return with_tables(_listed, list(paths), None)
+
+
+def begin(root: str, lease: str, settings: Settings = None) -> None:
+    """Takes the lease of a write: its files, whose names bear it, are out of reach of `expire`."""
+    if not is_url(root):
+        Path(root).mkdir(parents=True, exist_ok=True)
+    take(root, lease, _TERM_S, "many", settings).close()
+
+
+def give_up(root: str, lease: str | None, settings: Settings = None) -> None:
+    """Ends the lease of a write, if there is one: none of its other files will count."""
+    if lease is not None:
+        end(root, lease, settings)
 
 
 def publish(
-    root: str, add: Sequence[str], *, overwrite: bool = False, settings: Settings = None
+    root: str,
+    add: Sequence[str],
+    *,
+    overwrite: bool = False,
+    settings: Settings = None,
+    lease: str | None = None,
 ) -> int:
     """Makes files count, in one step, and with `overwrite` no others; gives the manifest's number.
+
+    The lease of the write ends with that.
 
     Raises:
         StorageError: Others replaced what is to be overwritten again and again.
@@ -154,8 +172,10 @@ def publish(
     place = place_of(root, settings)
     for _ in range(_TRIES):
         gone = _known(place, counting(root, settings), settings) if overwrite else []
-        change = {"folder": root, "add": [place.located(n) for n in add], "replace": gone}
-        if not change["add"] and not change["replace"]:
+        added = [place.located(n) for n in add]
+        change = {"folder": root, "add": added, "replace": gone, "end": lease}
+        if not added and not gone:
+            give_up(root, lease, settings)
             return int(newest(root, settings)["number"])
         done = _call(_native.commit, change, settings, None)
         if done["committed"]:
@@ -168,7 +188,13 @@ def publish(
 
 
 def publish_batch(
-    root: str, query: str, batch: int, add: Sequence[str], settings: Settings = None
+    root: str,
+    query: str,
+    batch: int,
+    add: Sequence[str],
+    settings: Settings = None,
+    *,
+    lease: str | None = None,
 ) -> tuple[str, ...]:
     """Makes the files of a micro-batch count once, however often it is committed.
 
@@ -189,23 +215,47 @@ def publish_batch(
         if not place.put(record, mine):
             place.remove(token)
     decided = place.get(record)
-    replaced = [entry["path"] for entry in newest(root, settings)["replaced"]]
+    manifest = newest(root, settings)
+    replaced = [entry["path"] for entry in manifest["replaced"]]
     if place.exists(decided["token"]) and decided["token"] not in replaced:
-        if not all(place.exists(name) for name in decided["files"]):
-            # Swept before it counted: this run of the batch has the same rows.
-            decided["files"] = mine["files"]
-            place.replace(record, decided)
+        if not all(place.exists(name) and _leased(manifest, name) for name in decided["files"]):
+            _decide_anew(place, record, decided, mine["files"])
         tokens = [name for name in replaced if name.startswith(_TOKENS)]
         change = {
             "folder": root,
-            "add": [place.located(name) for name in decided["files"]],
             "replace": [{"name": decided["token"]}],
             "forget": tokens,
+            "end": lease,
         }
         # Not committed: another driver just did, with the same files.
-        _call(_native.commit, change, settings, None)
+        try:
+            _add(place, change, decided["files"], settings)
+        except SourceChanged:
+            if decided["files"] == mine["files"]:
+                raise
+            _decide_anew(place, record, decided, mine["files"])
+            _add(place, change, decided["files"], settings)
+    give_up(root, lease, settings)
     place.remove(decided["token"])
     return tuple(sorted(set(add) - set(decided["files"])))
+
+
+def _decide_anew(place: Place, record: str, decided: dict[str, Any], files: Sequence[str]) -> None:
+    """What was decided was swept before it counted: this run of the batch has the same rows."""
+    decided["files"] = files
+    place.replace(record, decided)
+
+
+def _add(place: Place, change: Mapping[str, Any], names: Sequence[str], settings: Settings) -> None:
+    added = {"add": [place.located(name) for name in names]}
+    _call(_native.commit, {**change, **added}, settings, None)
+
+
+def _leased(manifest: Mapping[str, Any], name: str) -> bool:
+    """Whether a file may still come to count, or does."""
+    parts = Path(name).stem.split("-")
+    counts = any(made["path"] == name for made in manifest["files"])
+    return counts or any(lease["id"] in parts for lease in manifest["leases"])
 
 
 def _known(place: Place, names: Sequence[str], settings: Settings) -> list[dict[str, str]]:

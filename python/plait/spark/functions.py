@@ -110,6 +110,7 @@ def merge_sorted(
     sources: Iterable[object],
     *,
     sort_by: SortBy,
+    missing_keys: Literal["error", "null"] = "error",
     on_duplicate: OnDuplicate = "keep_all",
     version_by: str | None = None,
     delete_where: str | None = None,
@@ -120,7 +121,8 @@ def merge_sorted(
     Args:
         sources: What is merged: paths, tables, readers, iterables of batches, as there.
         sort_by: The order of all of them.
-        on_duplicate: See `plait.merge_streams`.
+        missing_keys: See `plait.merge_streams`.
+        on_duplicate: See there.
         version_by: See there.
         delete_where: See there.
         batch_rows: Rows of a batch.
@@ -134,6 +136,7 @@ def merge_sorted(
     stream = merge_streams(
         list(sources),  # type: ignore[arg-type]
         sort_by=sort_by,
+        missing_keys=missing_keys,
         on_duplicate=on_duplicate,
         version_by=version_by,
         delete_where=delete_where,

@@ -17,13 +17,14 @@ import io
 import re
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from plait import _native
 from plait.errors import UnknownColumn, Unsupported
 
 _COLUMN = re.compile(
@@ -124,12 +125,47 @@ def _type_at(path: tuple[str, ...], schema: pa.Schema) -> pa.DataType:
     return fields.value_type if pa.types.is_dictionary(fields) else fields
 
 
+def located(
+    columns: Sequence[KeyColumn], merged: pa.Schema, file: pa.Schema
+) -> tuple[KeyColumn, ...]:
+    """The key columns by the names that a file has for them; where it has none, without names.
+
+    Args:
+        columns: The key columns, by the names of the merge.
+        merged: The schema of the merge.
+        file: The schema of the file.
+
+    Example:
+        >>> merged = pa.schema([pa.field("k", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+        >>> file = pa.schema([pa.field("id", pa.int64(), metadata={"PARQUET:field_id": "1"})])
+        >>> located(key_columns("k", merged), merged, file)[0].path
+        ('id',)
+    """
+    return tuple(replace(column, path=_path_in(column.path, merged, file)) for column in columns)
+
+
+def _path_in(path: Sequence[str], merged: pa.Schema, file: pa.Schema) -> tuple[str, ...]:
+    names: list[str] = []
+    for depth, name in enumerate(path):
+        target = merged.get_field_index(name)
+        place = _native.matched_fields(file, merged)[target] if target >= 0 else None
+        if place is None:
+            return ()
+        names.append(file.field(place).name)
+        if depth + 1 < len(path):
+            types = (merged.field(target).type, file.field(place).type)
+            if not all(map(pa.types.is_struct, types)):
+                return ()
+            merged, file = (pa.schema(list(type_)) for type_ in types)
+    return tuple(names)
+
+
 def key_arrays(columns: Sequence[KeyColumn], batch: pa.RecordBatch) -> list[pa.Array]:
     """The key columns of a batch, each in its type of the merged file."""
     arrays = []
     for column in columns:
-        name, *rest = column.path
-        place = batch.schema.get_field_index(name)
+        name, *rest = column.path or ("",)
+        place = batch.schema.get_field_index(name) if column.path else -1
         if place < 0:
             arrays.append(pa.nulls(batch.num_rows, column.type))
             continue

@@ -52,7 +52,8 @@ class _Files:
         for path in paths:
             with open_file(path) as file:
                 rows.append(file.metadata.num_rows)
-                if schema is not None and not file.schema_arrow.equals(schema):
+                # Field ids are metadata of fields: other ids are other columns.
+                if schema is not None and not _same(file.schema_arrow, schema):
                     raise SchemaDrift.of(
                         "files of one layer have different columns", got=f"`{path}`"
                     )
@@ -74,6 +75,12 @@ class _Files:
                 with open_file(path) as file, reading(path):
                     rows = min(rows_within(file, self.schema.names, memory_limit), _BATCH_ROWS)
                     yield from read_rows(file, first, last, None, rows)
+
+
+def _same(one: pa.Schema, other: pa.Schema) -> bool:
+    return len(one) == len(other) and all(
+        a.equals(b, check_metadata=True) for a, b in zip(one, other, strict=True)
+    )
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from plait import _native
 from plait._streams import merge_streams
 from plait.errors import (
     CorruptSource,
@@ -32,7 +33,7 @@ from plait.errors import (
     StorageError,
 )
 from plait.spark.filters import Range
-from plait.spark.keys import KeyColumn, key_arrays, row_key
+from plait.spark.keys import KeyColumn, key_arrays, located, row_key
 from plait.spark.objects import Settings, is_url, opened
 
 BATCH_ROWS_MAX = 65_536
@@ -197,7 +198,8 @@ def find_row(
     Reads one key of some row groups, then the keys of one.
     """
     starts = row_groups(file)
-    names = sorted({column.path[0] for column in columns} & set(file.schema_arrow.names))
+    named = {column.path[0] for column in columns if column.path}
+    names = sorted(named & set(file.schema_arrow.names))
     groups = [g for g in range(len(starts) - 1) if starts[g] < high and starts[g + 1] > low]
     if low >= high or not groups:
         return high
@@ -223,7 +225,14 @@ def find_row(
 def rows_of(
     file: pq.ParquetFile, slice_: Slice, part: Part, columns: Sequence[KeyColumn]
 ) -> list[tuple[int, int]]:
-    """The rows of a slice that are in a part: stretches of row numbers, in order."""
+    """The rows of a slice that are in a part: stretches of row numbers, in order.
+
+    Args:
+        file: The file of the slice.
+        slice_: The slice.
+        part: The part.
+        columns: The key columns, by the names that the file has for them.
+    """
 
     def row(key: bytes, told: tuple[int, int]) -> int:
         low, high = told
@@ -253,6 +262,7 @@ def read_part(
     threads: int,
     memory_limit: int,
     settings: Settings,
+    merged: pa.Schema | None = None,
     batch_rows: int = BATCH_ROWS_MAX,
     log: list[dict[str, Any]] | None = None,
 ) -> Iterator[pa.RecordBatch]:
@@ -266,14 +276,18 @@ def read_part(
         threads: For the merge.
         memory_limit: What batches may take, in bytes.
         settings: Settings of object stores.
+        merged: The schema of the whole merge, by which columns of files are matched; `schema` by
+            default.
         batch_rows: Rows of a batch, at most.
         log: Gets an entry for every file of which a row is read.
     """
+    whole = schema if merged is None else merged
     opened: list[tuple[str, pq.ParquetFile, list[tuple[int, int]]]] = []
     for slice_ in part.slices:
         file = open_slice(slice_, settings)
         with reading(slice_.path):
-            stretches = rows_of(file, slice_, part, columns)
+            own = located(columns, whole, file.schema_arrow)
+            stretches = rows_of(file, slice_, part, own)
         if not stretches:
             file.close()
             continue
@@ -284,19 +298,32 @@ def read_part(
         return
     path, file, _ = opened[0]
     with reading(path):
-        rows = rows_within(file, schema.names, memory_limit // (len(opened) + 2))
+        names = [name for name, _ in _matched(file.schema_arrow, schema, whole)]
+        rows = rows_within(file, names, memory_limit // (len(opened) + 2))
     rows = min(rows, batch_rows)
     failures: list[PlaitError] = []
     sources = [
         # Says what all columns are, also where this part's files have but some of them.
         schema.empty_table(),
-        *(_reader(*source, schema=schema, batch_rows=rows, failures=failures) for source in opened),
+        *(
+            _reader(
+                path,
+                file,
+                stretches,
+                named=_matched(file.schema_arrow, schema, whole),
+                batch_rows=rows,
+                failures=failures,
+            )
+            for path, file, stretches in opened
+        ),
     ]
     stream = merge_streams(
         sources,
         sort_by=part.sort_by,
         batch_rows=rows,
         threads=threads,
+        # Whether keys may be missing was decided when the files were planned.
+        missing_keys="null",
         on_duplicate=duplicates.on_duplicate,
         version_by=duplicates.version_by,
         delete_where=duplicates.delete_where,
@@ -327,27 +354,36 @@ def rows_within(file: pq.ParquetFile, columns: Sequence[str], limit: int) -> int
     return found
 
 
+def _matched(file: pa.Schema, schema: pa.Schema, merged: pa.Schema) -> list[tuple[str, str]]:
+    """Columns of a file that are read: its own names, and those of the merge."""
+    places = _native.matched_fields(file, merged)
+    wanted = ((places[merged.get_field_index(name)], name) for name in schema.names)
+    found = sorted((place, name) for place, name in wanted if place is not None)
+    return [(file.field(place).name, name) for place, name in found]
+
+
 def _reader(
     path: str,
     file: pq.ParquetFile,
     stretches: Sequence[tuple[int, int]],
     *,
-    schema: pa.Schema,
+    named: Sequence[tuple[str, str]],
     batch_rows: int,
     failures: list[PlaitError],
 ) -> pa.RecordBatchReader:
-    names = [field.name for field in file.schema_arrow if field.name in set(schema.names)]
+    names = [own for own, _ in named]
 
     def batches() -> Iterator[pa.RecordBatch]:
         try:
             with reading(path):
                 for start, end in stretches:
-                    yield from read_rows(file, start, end, names, batch_rows)
+                    for batch in read_rows(file, start, end, names, batch_rows):
+                        # Metadata of the file's own schema can differ from that of its batches.
+                        yield pa.RecordBatch.from_arrays(batch.columns, schema=have)
         except PlaitError as error:
             # Through the C interface only the text would arrive.
             failures.append(error)
             raise
 
-    # Types as batches have them: those of the whole file's schema can differ in metadata.
-    have = pa.schema([file.schema_arrow.field(name) for name in names])
+    have = pa.schema([file.schema_arrow.field(own).with_name(name) for own, name in named])
     return pa.RecordBatchReader.from_batches(have, batches())

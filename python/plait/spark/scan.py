@@ -3,25 +3,25 @@
     driver     files ─▶ summaries (by a small job where there are many) ─▶ one frozen schema
     executor   its files ─▶ adapted to that schema, or refused ─▶ Arrow batches
 
-Invariants: the schema does not depend on how files are shared out; no task changes it: a file that
-does not adapt is an error.
-Not here: how schemas are brought together (`plait.scan`), merges (`source`).
+Invariants: rows and schema are those of `plait.scan` of all files, however files are shared out:
+the driver decides, the engine writes the decision down, and no task decides anything again.
+Not here: how schemas are brought together (the engine), merges (`source`).
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pyarrow as pa
 
-from plait.errors import InvalidArgument, SchemaConflict, Unsupported
-from plait.scan import Constant
-from plait.scan import scan as _scan
+from plait import _native
+from plait._checks import _flag, _mapping
+from plait.errors import InvalidArgument, PlaitError, Unsupported
+from plait.scan import Constant, Scan, _choice, _names
 from plait.sizes import Size
-from plait.spark.folder import listed
 from plait.spark.types import Lossy, spark_schema
 from plait.spark.worker import memory_limit as _memory_limit
 from plait.spark.worker import threads
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 # Fewer footers are read by the driver sooner than by a job.
 _DRIVER_FILES = 64
 _SUMMARY_FILES = 64
-_IMPLICIT = ("_path", "_filename", "_row_number")
 
 
 def scan(
@@ -54,12 +53,12 @@ def scan(
 ) -> DataFrame:
     """Reads Parquet files whose schemas drift as one DataFrame: `plait.scan` on executors.
 
-    The schema is resolved over all files first and is then frozen. Rows come file by file, in the
-    order of the list.
+    The driver freezes one schema for all files. Rows and schema are those of `plait.scan` of all
+    files, whatever `files_per_task` is. Rows come file by file, in the order of the list.
 
     Args:
         spark: The session.
-        sources: Local or mounted files, globs, folders.
+        sources: Local or mounted files, globs, folders; Delta tables without partition columns.
         columns: See `plait.scan`, as the following.
         schema: An Arrow schema that wins over what files say.
         strict: Whether columns that `schema` does not name are refused.
@@ -89,35 +88,28 @@ def scan(
         raise InvalidArgument.of(
             "`files_per_task` and `batch_rows` are 1 or more", got=f"{files_per_task}, {batch_rows}"
         )
-    names = [columns] if isinstance(columns, str) and columns != "*" else columns
-    names = None if names is None or names == "*" else list(names)
+    names = _names(columns)
     asked = [implicit] if isinstance(implicit, str) else list(implicit)
     if "_file_index" in (*asked, *(names or ())):
         raise Unsupported.of(
             "`_file_index` is not known to tasks", hint="`_path` tells files apart, too"
         )
-    paths = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
-    files = [str(Path(file).absolute()) for file in listed(os.fspath(path) for path in paths)]
-    drift: dict[str, Any] = {
-        "policy": dict(policy or {}),
-        "case": case,
-        "strict": strict,
-        "schema": schema,
-    }
-    columns_of: dict[str, Any] = {
-        "static": dict(static or {}),
+    files = _listed(sources)
+    options: dict[str, Any] = {
+        "columns": names,
+        "policy": _mapping(policy, "policy"),
+        "case": _choice(case, "case"),
+        "strict": _flag(strict, "strict"),
+        "missing": _choice(missing, "missing"),
+        "static": list(_mapping(static, "static").items()),
         "implicit": asked,
     }
-    summaries = files if len(files) <= _DRIVER_FILES else _summaries(spark, files, drift)
     try:
-        resolved = _scan(summaries, names, missing=missing, **drift, **columns_of)
-    except SchemaConflict:
-        # Summaries have no names: the files themselves say which of them differ.
-        resolved = _scan(files, names, missing=missing, **drift, **columns_of)
-    frozen = pa.schema(resolved.schema)
-    declared = spark_schema(frozen)
-    made_up = {*columns_of["static"], *asked, *_IMPLICIT}
-    of_files = pa.schema([field for field in frozen if field.name not in made_up])
+        text = json.dumps({**options, "sources": files}, allow_nan=False)
+    except (TypeError, ValueError) as cause:
+        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    frozen, found = _native.freeze_scan(text, schema, _summaries(spark, files))
+    declared = spark_schema(pa.schema(found))
     tasks = [files[i : i + files_per_task] for i in range(0, len(files), files_per_task)]
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -125,33 +117,53 @@ def scan(
 
         for batch in batches:
             for task in batch.column(0).to_pylist():
-                adapted = _scan(
-                    tasks[task],
-                    frozen.names if names is None else names,
-                    **{**drift, "schema": of_files, "strict": False},
-                    **columns_of,
-                    missing="null",
-                    batch_rows=batch_rows,
-                    threads=threads(),
-                    memory_limit=_memory_limit(memory_limit),
-                )
-                made = (pa.record_batch(found) for found in adapted.to_batches())
+                here = {
+                    "sources": tasks[task],
+                    "frozen": frozen,
+                    "batch_rows": batch_rows,
+                    "threads": threads(),
+                    "memory_limit": _memory_limit(memory_limit),
+                }
+                part = Scan(_native.Scan(json.dumps(options | here), None, [], None), follow=False)
+                made = (pa.record_batch(rows) for rows in part.to_batches())
                 yield from to_spark(made, declared, batch_rows=batch_rows, lossy=lossy)
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, declared)
 
 
-def _summaries(spark: SparkSession, files: list[str], drift: Mapping[str, Any]) -> list[pa.Table]:
-    """What the files' schemas come to, a group of files at a time, as tables without rows."""
+def _listed(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
+    """The files that sources name, as the engine lists them; tasks run in another folder."""
+    named = [sources] if isinstance(sources, str | os.PathLike) else list(sources)
+    paths = [os.path.abspath(os.fspath(path)) for path in named]  # noqa: PTH100 - a glob is no path
+    found: list[str] = json.loads(_native.list_sources(json.dumps({"sources": paths})))
+    return found
+
+
+def _summaries(spark: SparkSession, files: list[str]) -> list[str]:
+    """What the files say of their columns, group by group: by a job where there are many."""
+    if len(files) <= _DRIVER_FILES:
+        return [_summary(files)]
     groups = [files[i : i + _SUMMARY_FILES] for i in range(0, len(files), _SUMMARY_FILES)]
 
     def summarize(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for group in batch.column(0).to_pylist():
-                found = _scan(groups[group], threads=threads(), **drift)
-                made = pa.schema(found.schema).serialize().to_pybytes()
-                yield pa.record_batch({"schema": pa.array([made], pa.binary())})
+                try:
+                    found = _summary(groups[group], threads=threads())
+                except PlaitError:
+                    found = None  # the driver meets the same error, and raises it as it is
+                yield pa.record_batch(
+                    {
+                        "number": pa.array([group], pa.int64()),
+                        "summary": pa.array([found], pa.string()),
+                    }
+                )
 
-    job = spark.range(0, len(groups), 1, len(groups)).mapInArrow(summarize, "schema binary")
-    rows = cast("list[Any]", job.collect())
-    return [pa.ipc.read_schema(pa.py_buffer(bytes(row.schema))).empty_table() for row in rows]
+    job = spark.range(0, len(groups), 1, len(groups))
+    rows = cast("list[Any]", job.mapInArrow(summarize, "number long, summary string").collect())
+    known = {row.number: row.summary for row in rows}
+    return [known.get(i) or _summary(group) for i, group in enumerate(groups)]
+
+
+def _summary(files: list[str], **options: int) -> str:
+    return _native.summarize_scan(json.dumps({"sources": files, **options}))

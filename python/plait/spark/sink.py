@@ -16,11 +16,9 @@ from __future__ import annotations
 import os
 import re
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,10 +26,19 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
+from plait._lease import new_id
 from plait._streams import merge_streams
 from plait.errors import InvalidArgument, Unsupported
 from plait.order import sort_text
-from plait.spark.folder import FILES, Place, place_of, publish, publish_batch
+from plait.spark.folder import (
+    FILES,
+    Place,
+    begin,
+    give_up,
+    place_of,
+    publish,
+    publish_batch,
+)
 from plait.spark.keys import key_columns
 from plait.spark.objects import is_url, settings_of
 from plait.spark.types import edge_schema
@@ -70,7 +77,7 @@ class Runs:
         row_group_rows: Rows of a row group.
         query: Name of a streaming query; `None` takes Spark's own id.
         prefix: How file names begin; `None` takes the batch's number.
-        job: Tells the files of one write from those of others.
+        job: Tells the files of one write from those of others: the id of its lease.
         settings: Settings of object stores.
     """
 
@@ -125,9 +132,14 @@ class Runs:
             row_group_rows=int(rows),
             query=given.get("query"),
             prefix=None if is_streaming else f"{time.time_ns() // 1_000_000:013}",
-            job=uuid.uuid4().hex[:12],
+            job=new_id(),
             settings=settings_of(given.get("storage_options")),
-        )
+        ).begun()
+
+    def begun(self) -> Runs:
+        """These, with the lease of the write taken: before a task writes a file."""
+        begin(self.root, self.job, self.settings)
+        return self
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Writes the rows of one task, if they are in order."""
@@ -221,15 +233,19 @@ class RunWriter(ds.DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
         """Makes the runs count, on the driver."""
-        if not is_url(self._runs.root):
-            Path(self._runs.root).mkdir(parents=True, exist_ok=True)
-        names = _names(messages)
-        settings = self._runs.settings
-        publish(self._runs.root, names, overwrite=self._overwrite, settings=settings)
+        names, runs = _names(messages), self._runs
+        publish(
+            runs.root,
+            names,
+            overwrite=self._overwrite,
+            settings=runs.settings,
+            lease=runs.job,
+        )
         _sweep(self._runs, keep=names)
 
     def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
         """Removes the runs of a write that failed."""
+        give_up(self._runs.root, self._runs.job, self._runs.settings)
         self._runs.remove(_names(messages))
         _sweep(self._runs, keep=())
 
@@ -257,16 +273,18 @@ class RunStreamWriter(ds.DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Makes the runs of a batch count, unless it was committed before."""
-        names = _names(messages)
+        names, runs = _names(messages), self._runs
         if not names:
+            give_up(runs.root, runs.job, runs.settings)
             return
         queries = {message.query for message in messages if isinstance(message, Written)}
-        query, settings = queries.pop(), self._runs.settings
-        unused = publish_batch(self._runs.root, query, batchId, names, settings)
+        query = queries.pop()
+        unused = publish_batch(runs.root, query, batchId, names, runs.settings, lease=runs.job)
         self._runs.remove(unused)
 
     def abort(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Removes the runs of a batch that failed."""
+        give_up(self._runs.root, self._runs.job, self._runs.settings)
         self._runs.remove(_names(messages))
 
 

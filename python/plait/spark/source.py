@@ -17,7 +17,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,7 +28,8 @@ from pyspark.sql import datasource as ds
 from plait import plan
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import EVERYTHING, Condition, Range, cut, parse, ranges
-from plait.spark.keys import KeyColumn, key_columns, plan_schema
+from plait.spark.keys import KeyColumn, key_columns, located, plan_schema, sort_path
+from plait.spark.names import Names
 from plait.spark.objects import settings_of
 from plait.spark.ranges import (
     BATCH_ROWS_MAX,
@@ -56,7 +57,7 @@ _LOOKED_INTO = 64
 
 OPTIONS = (
     *("path", "paths", "sort_by", "columns", "where", "part_rows", "batch_rows", "lossy"),
-    *("memory_limit", "read_log", "push_filters", "storage_options"),
+    *("missing_keys", "memory_limit", "read_log", "push_filters", "storage_options"),
     *(field.name for field in fields(Duplicates)),
 )
 
@@ -119,6 +120,7 @@ class Query:
         part_rows: Rows of a partition, about.
         batch_rows: Rows of a batch, at most.
         lossy: What becomes of nanoseconds below a microsecond.
+        missing_keys: Whether files without a sort column are refused, or their keys are null.
         memory_limit: Memory of batches; `None` derives it from Spark's.
         read_log: A folder to which tasks write what they read.
         push_filters: Whether Spark tells its filters.
@@ -133,6 +135,7 @@ class Query:
     part_rows: int
     batch_rows: int
     lossy: str
+    missing_keys: str
     memory_limit: str | None
     read_log: str | None
     push_filters: bool
@@ -163,6 +166,7 @@ class Query:
             part_rows=_number(given, "part_rows", _PART_ROWS),
             batch_rows=_number(given, "batch_rows", BATCH_ROWS_MAX),
             lossy=lossy,
+            missing_keys=_one_of(given, "missing_keys", ("error", "null")),
             memory_limit=given.get("memory_limit"),
             read_log=given.get("read_log"),
             push_filters=_one_of(given, "push_filters", ("true", "false")) == "true",
@@ -185,6 +189,7 @@ class Query:
             sort_by=self.sort_by,
             outputs=1 if target_rows is None else None,
             target_rows=target_rows,
+            missing_keys=cast("Any", self.missing_keys),
             on_duplicate=self.duplicates.on_duplicate,
             version_by=self.duplicates.version_by,
             delete_where=self.duplicates.delete_where,
@@ -196,19 +201,22 @@ class Query:
 
     def spark_schema(self) -> StructType:
         """The merged schema of the columns, in Spark's types."""
-        schema, int96 = plan_schema(self.plan()["schema"])
-        return spark_schema(instants(self.chosen(schema), int96))
+        planned = self.plan()
+        schema, int96 = plan_schema(planned["schema"])
+        return spark_schema(self.chosen(instants(schema, int96), Names.of(planned)))
 
-    def chosen(self, schema: pa.Schema) -> pa.Schema:
-        """The columns that are asked for, in that order."""
+    def chosen(self, schema: pa.Schema, names: Names) -> pa.Schema:
+        """The columns that are asked for, in that order, called as they are asked for."""
         if self.columns is None:
             return schema
-        for name in self.columns:
-            if name not in schema.names:
+        chosen = []
+        for name, column in names.columns(self.columns, schema).items():
+            if column is None:
                 raise UnknownColumn.of(
                     f"`columns` names `{name}`, which is in no file", got=", ".join(schema.names)
                 )
-        return pa.schema([schema.field(name) for name in self.columns])
+            chosen.append(schema.field(column).with_name(name))
+        return pa.schema(chosen)
 
 
 def instants(schema: pa.Schema, int96: Iterable[str]) -> pa.Schema:
@@ -230,16 +238,34 @@ def instants(schema: pa.Schema, int96: Iterable[str]) -> pa.Schema:
     return pa.schema([f.with_type(instant(f.type)) if f.name in roots else f for f in schema])
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What tasks read, decided by the driver for all of them.
+
+    Attributes:
+        key: The key columns.
+        merged: The schema of the merge.
+        columns: The columns to read.
+        shown: Columns that are given out, and what the query calls them.
+        duplicates: Which rows of one key stay.
+    """
+
+    key: tuple[KeyColumn, ...]
+    merged: pa.Schema
+    columns: pa.Schema
+    shown: tuple[tuple[str, str], ...]
+    duplicates: Duplicates
+
+
 class PartPartition(ds.InputPartition):
-    """A part as Spark ships it, with the key columns and the columns to read.
+    """A part as Spark ships it, with what is read of it.
 
     All that a task needs is here: Spark ships the reader before it asks for partitions.
     """
 
-    def __init__(self, part: Part, key: tuple[KeyColumn, ...], schema: pa.Schema) -> None:
+    def __init__(self, part: Part, reading: Reading) -> None:
         super().__init__(part)
-        self.key = key
-        self.schema = schema
+        self.reading = reading
 
 
 class MergingReader(ds.DataSourceReader):
@@ -260,63 +286,81 @@ class MergingReader(ds.DataSourceReader):
             )
         schema, int96 = plan_schema(planned["schema"])
         key = key_columns(planned["sort_by"], schema, int96)
-        to_read = self._to_read(schema, key)
+        names = Names.of(planned)
+        read = self._reading(schema, key, names)
         within = EVERYTHING
         if query.where is not None:
-            within = ranges(key, parse(query.where), exact=True)
+            within = ranges(key, map(names.condition, parse(query.where)), exact=True)
         if self._conditions:
-            asked = ranges(key, self._conditions)
+            asked = ranges(key, map(names.condition, self._conditions))
             within = tuple(part for low, high in asked for part in cut(within, low, high))
         needed = [s for s in planned["sources"] if _may_have(s, within)]
         whole = _part(planned, planned["tasks"][0], within) if needed else None
         if whole is None or not whole.slices:
             return []
-        if not _is_small(whole, key, needed, query):
-            planned = query.plan([s["path"] for s in needed], target_rows=query.part_rows)
+        if not _is_small(whole, read, needed, query):
+            # Some files alone could call the key otherwise than all of them do.
+            by_id = any(b"PARQUET:field_id" in (field.metadata or {}) for field in schema)
+            paths = None if by_id else [s["path"] for s in needed]
+            planned = query.plan(paths, target_rows=query.part_rows)
         parts = (_part(planned, task, within) for task in planned["tasks"])
-        return [PartPartition(part, key, to_read) for part in parts if part.slices and part.within]
+        return [PartPartition(part, read) for part in parts if part.slices and part.within]
 
     def read(self, partition: ds.InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a partition."""
         if not isinstance(partition, PartPartition):  # how Spark says that there are none
             return
         part: Part = partition.value
-        query = self._query
+        query, read = self._query, partition.reading
         wanted = edge_schema(self._schema)
         log: list[dict[str, Any]] = []
         batches = read_part(
             part,
-            partition.key,
-            partition.schema,
-            duplicates=query.duplicates,
+            read.key,
+            read.columns,
+            duplicates=read.duplicates,
             threads=threads(),
             memory_limit=memory_limit(query.memory_limit),
             settings=query.settings,
+            merged=read.merged,
             batch_rows=query.batch_rows,
             log=log,
         )
         try:
             for batch in batches:
-                for piece in bounded(batch, query.batch_rows):
+                shown = pa.RecordBatch.from_arrays(
+                    [batch.column(own) for own, _ in read.shown], [name for _, name in read.shown]
+                )
+                for piece in bounded(shown, query.batch_rows):
                     yield to_spark(piece, wanted, lossy=cast("Any", query.lossy))
         finally:
             if query.read_log is not None:
                 _write_log(query.read_log, part.index, log)
 
-    def _to_read(self, schema: pa.Schema, key: Sequence[KeyColumn]) -> pa.Schema:
+    def _reading(self, schema: pa.Schema, key: tuple[KeyColumn, ...], names: Names) -> Reading:
         """The columns that are given out, those of the key, and those that choose rows."""
-        choosing = (self._query.duplicates.version_by, self._query.duplicates.delete_where)
-        wanted = self._schema.fieldNames()
-        unknown = [name for name in wanted if name not in schema.names]
+        asked = self._query.duplicates
+        duplicates = replace(
+            asked,
+            version_by=names.text(asked.version_by),
+            delete_where=names.text(asked.delete_where),
+            drop_where=names.text(asked.drop_where),
+        )
+        wanted = names.columns(self._schema.fieldNames(), schema)
         if not wanted:
             raise SchemaConflict.of("a DataFrame needs a column", hint="declare one")
-        if unknown:
-            raise SchemaConflict.of(
-                f"the files have no column `{unknown[0]}`", got=", ".join(schema.names)
-            )
-        needed = {*wanted, *(column.path[0] for column in key)}
-        needed |= {re.split(r"[.]", name)[0].strip('"') for name in choosing if name}
-        return pa.schema([field for field in schema if field.name in needed])
+        shown = []
+        for name, column in wanted.items():
+            if column is None:
+                raise SchemaConflict.of(
+                    f"the files have no column `{name}`", got=", ".join(schema.names)
+                )
+            shown.append((column, name))
+        choosing = (duplicates.version_by, duplicates.delete_where)
+        needed = {*(own for own, _ in shown), *(column.path[0] for column in key)}
+        needed |= {sort_path(name)[0] for name in choosing if name}
+        columns = pa.schema([field for field in schema if field.name in needed])
+        return Reading(key, schema, columns, tuple(shown), duplicates)
 
 
 class PushingReader(MergingReader):
@@ -364,7 +408,7 @@ def _may_have(source: Mapping[str, Any], within: Iterable[Range]) -> bool:
 
 
 def _is_small(
-    part: Part, key: Sequence[KeyColumn], sources: Sequence[Mapping[str, Any]], query: Query
+    part: Part, read: Reading, sources: Sequence[Mapping[str, Any]], query: Query
 ) -> bool:
     """Whether a part has so few rows that it need not be cut, as far as that is cheap to say."""
     if sum(source["rows"] for source in sources) <= query.part_rows:
@@ -374,6 +418,7 @@ def _is_small(
     left = query.part_rows
     for slice_ in part.slices:
         with open_slice(slice_, query.settings) as file, reading(slice_.path):
+            key = located(read.key, read.merged, file.schema_arrow)
             left -= sum(last - first for first, last in rows_of(file, slice_, part, key))
         if left < 0:
             return False

@@ -78,8 +78,9 @@ def compact_delta(
     Raises:
         Unsupported: The table uses what a commit would break: deletion vectors, column mapping, a
             feature that is not known.
-        UnsortedSource: A file is not in the order.
-        PlaitError: Anything that `merge` raises.
+        UnknownColumn: No file has the sort column.
+        PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
+            damaged is left alone, and reported.
 
     Example:
         >>> import pyarrow as pa
@@ -153,8 +154,9 @@ def compact_iceberg(
     Raises:
         Unsupported: Rows are deleted by delete files, files are not Parquet, or are of an older
             partition spec.
-        UnsortedSource: A file is not in the order.
-        PlaitError: Anything that `merge` raises.
+        UnknownColumn: No file has the sort column.
+        PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
+            damaged is left alone, and reported.
 
     Example:
         >>> import os, pyarrow as pa

@@ -16,6 +16,8 @@ import datetime as dt
 import json
 import time
 from collections import defaultdict
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
@@ -23,29 +25,30 @@ from plait.errors import InvalidArgument, SourceNotFound, StorageError, UnknownC
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.run import How
 from plait.table.statistics import statistics
-from plait.table.survey import Found, Scope, TableFile, groups_of_all
+from plait.table.survey import Found, Group, Scope, TableFile, groups_of_all, skipped_of
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 __all__ = ["Delta"]
 
-# Features whose rules this commit keeps: it adds and removes whole files and changes no row.
+# Features whose rules this commit keeps (it adds and removes whole files and changes no row), and
+# with which delta-rs commits. With others it refuses when all is merged: they are refused before.
 _WRITER_FEATURES = {
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
-    "checkpointProtection",
     "deletionVectors",  # files that have one are refused
-    "domainMetadata",
     "generatedColumns",
-    "identityColumns",
     "invariants",
     "timestampNtz",
     "v2Checkpoint",
-    "vacuumProtocolCheck",
     "variantType",
 }
+# The last writer version without a list of features that has none but these.
+_WRITER_VERSION_MAX = 5
+# The writer version that has a list of features.
+_WRITER_VERSION_LISTED = 7
 # Where removals that change data would be refused, or read as deleted rows.
 _NO_GUARD = ("delta.appendOnly", "delta.enableChangeDataFeed")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -55,6 +58,7 @@ class Delta:
     """A Delta table."""
 
     format = "delta"
+    is_in_place = True
 
     def __init__(self, uri: str, storage_options: dict[str, str] | None, *, guard: bool) -> None:
         """Takes the table; its log is read by `survey`."""
@@ -93,7 +97,10 @@ class Delta:
             name = "/".join(f"{column}={_text(value)}" for column, value in values)
             files = tuple(self._file(row) for row in rows)
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
-        return Found(table.version(), groups_of_all(scopes, how.policy, how.merge, how.learn))
+        # What a file lacks is null in the table: its log says that the column is there.
+        merge = {**how.merge, "missing_keys": "null"}
+        groups = groups_of_all(scopes, how.policy, merge, how.learn, how.left)
+        return Found(table.version(), groups, skipped_of(how.left))
 
     def _file(self, row: dict[str, Any]) -> TableFile:
         path = unquote(row["path"])
@@ -103,6 +110,10 @@ class Delta:
             )
         where = f"{self.name.rstrip('/')}/{path}"
         return TableFile(path, where, row["num_records"], row["size_bytes"])
+
+    def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
+        """The groups as they are: what `VACUUM` or orphan removal spares is their age."""
+        return nullcontext(groups)
 
     def commit(self, change: Change) -> Outcome:
         """Commits for the next version, if the replaced files count in the newest."""
@@ -189,6 +200,10 @@ class Delta:
         except TableNotFoundError as cause:
             raise SourceNotFound.of("there is no such Delta table", got=f"`{self.name}`") from cause
         except (DeltaError, OSError) as cause:
+            if "is not supported" in str(cause) or "catalog-managed" in str(cause):
+                raise _refused(
+                    self.name, "uses a feature that is not known", got=str(cause)
+                ) from cause
             raise StorageError.of(
                 "cannot read the Delta table", got=f"`{self.name}`: {cause}"
             ) from cause
@@ -204,6 +219,10 @@ def _check_supported(table: DeltaTable, name: str) -> list[str]:
     unknown = sorted(features - _WRITER_FEATURES)
     if unknown:
         raise _refused(name, "uses a feature whose rules are not kept", got=f"`{unknown[0]}`")
+    version = protocol.min_writer_version
+    if version > _WRITER_VERSION_MAX and version != _WRITER_VERSION_LISTED:
+        what = "uses a writer version whose rules are not kept"
+        raise _refused(name, what, got=f"version {version}")
     return list(metadata.partition_columns)
 
 

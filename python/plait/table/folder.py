@@ -9,15 +9,19 @@ Not here: manifests (`rust/parquet/src/compact.rs`, `docs/formats/manifest.md`).
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path as LocalPath
 from typing import Any
 
 from plait import _native
 from plait._api import _call, _settings
+from plait._lease import Lease
 from plait.compact import Skipped, _refuse_tables
-from plait.errors import OutputExists, SourceNotFound
+from plait.errors import InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
 from plait.order import sort_text
-from plait.plan import plan_knowing
+from plait.plan import leased, plan_knowing
 from plait.table.change import Change, Committed, Conflicted, Outcome
 from plait.table.run import How
 from plait.table.survey import Found, Group, TableFile, learn_nothing
@@ -27,15 +31,37 @@ __all__ = ["Folder", "Into"]
 _MADE = "_plait/files"
 
 
-class Folder:
+class _Leased:
+    """A folder in which files are made under a lease."""
+
+    def __init__(self, root: str, storage_options: object) -> None:
+        self.name = root
+        self._storage_options = storage_options
+        self._lease: Lease | None = None
+
+    @contextmanager
+    def leased(self, groups: Sequence[Group]) -> Iterator[Sequence[Group]]:
+        """The groups with plans whose outputs may come to count while this lasts."""
+        with Lease(self.name, self._storage_options, len(groups)) as lease:
+            self._lease = lease
+            yield [replace(group, plan=leased(group.plan, lease.id)) for group in groups]
+
+    def _commit(self, change: dict[str, Any]) -> dict[str, Any]:
+        if self._lease is not None:
+            return self._lease.commit(change)
+        options = {"folder": self.name, **change}
+        return _call(_native.commit, options, self._storage_options, None)
+
+
+class Folder(_Leased):
     """A folder that is compacted in place."""
 
     format = "folder"
+    is_in_place = True
 
     def __init__(self, root: str, storage_options: object) -> None:
         """Takes the folder; it is looked at by `survey`."""
-        self.name = root
-        self._storage_options = storage_options
+        super().__init__(root, storage_options)
         self._footers: dict[str, str] = {}
 
     def survey(self, how: How) -> Found:
@@ -45,11 +71,13 @@ class Folder:
             "folder": self.name,
             "sort_by": sort_text(how.merge["sort_by"]),
             "memory_limit": how.merge["memory_limit"],
+            "leave": how.left,
             **how.policy,
         }
         # With a slash it is a folder, whatever its name ends in.
         known = _learn([f"{self.name.rstrip('/')}/"], how, self._storage_options)
         found = _call(_native.survey, options, self._storage_options, None, known)
+        _check_where(how.where, [scope["folder"] for scope in found["scopes"]])
         groups = [
             self._group(scope, group, how, known)
             for scope in found["scopes"]
@@ -78,8 +106,7 @@ class Folder:
         """Puts a manifest, unless a replaced file counts no more."""
         made = [output.path for output in change.added]
         gone = [{"name": n, "footer": self._footers.get(n, "")} for n in change.replaced]
-        options = {"folder": self.name, "add": made, "replace": gone}
-        done = _call(_native.commit, options, self._storage_options, None)
+        done = self._commit({"add": made, "replace": gone})
         manifest = done["manifest"]
         if done["committed"]:
             return Committed(manifest["number"])
@@ -89,31 +116,37 @@ class Folder:
         return Conflicted("files of the group were replaced or removed")
 
 
-class Into:
+class Into(_Leased):
     """Files that are merged into a folder of their own."""
 
     format = "folder"
+    is_in_place = False
 
     def __init__(self, sources: list[str], out: str, if_exists: str, storage: object) -> None:
         """Takes the sources, and the folder, which is made if it is absent."""
-        self.name = out
+        super().__init__(out, storage)
         self._sources = sources
         self._if_exists = if_exists
-        self._storage_options = storage
         self._is_committed = False
+        self._part: str | None = None
         if "://" not in out:
             LocalPath(out).mkdir(parents=True, exist_ok=True)
 
     def survey(self, how: How) -> Found:
         """All sources as one group, unless the folder has what it makes."""
+        if how.where:
+            raise InvalidArgument.of(
+                "`where` goes without `out`", hint="name the folders to merge as sources"
+            )
         if self._is_committed:
             return Found(self._manifest()["number"])
         learned = _learn(self._sources, how, self._storage_options)
         made = plan_knowing(self._sources, how.merge, learned)
         token = made.to_dict()["task"]
+        self._part = f"-{token}"
         manifest = self._manifest()
         known = sorted(_names(manifest))
-        if any(f"-{token}." in name for name in known):
+        if any(self._part in name for name in known):
             return Found(manifest["number"])
         if known and self._if_exists == "error":
             raise OutputExists.of(
@@ -127,9 +160,9 @@ class Into:
         return Found(manifest["number"], (group,) if made.tasks else ())
 
     def commit(self, change: Change) -> Outcome:
-        """Puts a manifest that names the outputs."""
-        options = {"folder": self.name, "add": [output.path for output in change.added]}
-        done = _call(_native.commit, options, self._storage_options, None)
+        """Puts a manifest that names the outputs, unless another job has put one for the same."""
+        made = [output.path for output in change.added]
+        done = self._commit({"add": made, "unless": self._part})
         self._is_committed = True
         return Committed(done["manifest"]["number"])
 
@@ -158,6 +191,17 @@ def _names(manifest: dict[str, Any]) -> set[str]:
 
 def _below(root: str, paths: list[str]) -> set[str]:
     return {path.removeprefix(root.rstrip("/") + "/") for path in paths}
+
+
+def _check_where(where: dict[str, tuple[str, ...]], folders: list[str]) -> None:
+    columns = {p.split("=", 1)[0] for folder in folders for p in folder.split("/") if "=" in p}
+    unknown = sorted(set(where) - columns) if folders else []
+    if unknown:
+        raise UnknownColumn.of(
+            "`where` names what the folder is not partitioned by",
+            got=f"`{unknown[0]}`",
+            hint=f"partition columns: {', '.join(sorted(columns)) or 'none'}",
+        )
 
 
 def _is_wanted(folder: str, where: dict[str, tuple[str, ...]]) -> bool:

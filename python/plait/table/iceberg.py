@@ -13,30 +13,35 @@ Not here: catalogs; whoever calls brings one. Source: the Iceberg table specific
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn, Unsupported
 from plait.order import _quoted_if_odd
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.run import How
-from plait.table.survey import Found, Scope, TableFile, groups_of_all
+from plait.table.survey import Found, Group, Scope, TableFile, groups_of_all, skipped_of
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
+    from pyiceberg.schema import Schema
     from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
 
 __all__ = ["Iceberg"]
 
 _NULL = "null"
+# Format versions whose tables are read and committed.
+_VERSIONS = (1, 2)
 
 
 class Iceberg:
     """An Iceberg table."""
 
     format = "iceberg"
+    is_in_place = True
 
     def __init__(self, catalog: Catalog | str, name: str) -> None:
         """Takes a catalog, or the name of one that PyIceberg is configured for."""
@@ -46,12 +51,7 @@ class Iceberg:
     def survey(self, how: How) -> Found:
         """The groups that the policy finds in each partition."""
         table = self._load()
-        snapshot = table.current_snapshot()
-        if snapshot is None:
-            return Found(0)
-        order = _order(table) if how.merge["sort_by"] is None else how.merge["sort_by"]
-        merge = {**how.merge, "sort_by": order}
-        partitions = defaultdict(list)
+        check_table(self.name, table)
         columns = [field.name for field in table.spec().fields]
         unknown = sorted(set(how.where) - set(columns))
         if unknown:
@@ -60,7 +60,14 @@ class Iceberg:
                 got=f"`{unknown[0]}`",
                 hint=f"partition fields: {', '.join(columns) or 'none'}",
             )
-        for task in table.scan().plan_files():
+        snapshot = table.current_snapshot()
+        if snapshot is None:
+            return Found(0)
+        order = _order(table) if how.merge["sort_by"] is None else how.merge["sort_by"]
+        # What a file lacks is null in the table: its schema says that the column is there.
+        merge = {**how.merge, "sort_by": order, "missing_keys": "null"}
+        partitions = defaultdict(list)
+        for task in _planned(self.name, table):
             _check_spec(self.name, task, table)
             values = _values(task.file, columns)
             if not all(_text(values[name]) in wanted for name, wanted in how.where.items()):
@@ -76,7 +83,12 @@ class Iceberg:
             )
             name = "/".join(f"{column}={_text(value)}" for column, value in values_of)
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
-        return Found(snapshot.snapshot_id, groups_of_all(scopes, how.policy, merge, how.learn))
+        groups = groups_of_all(scopes, how.policy, merge, how.learn, how.left)
+        return Found(snapshot.snapshot_id, groups, skipped_of(how.left))
+
+    def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
+        """The groups as they are: what `VACUUM` or orphan removal spares is their age."""
+        return nullcontext(groups)
 
     def commit(self, change: Change) -> Outcome:
         """Commits on top of the newest snapshot, if the replaced files count in it."""
@@ -86,7 +98,8 @@ class Iceberg:
         )
 
         table = self._load()
-        tasks = {task.file.file_path: task for task in table.scan().plan_files()}
+        check_table(self.name, table)
+        tasks = {task.file.file_path: task for task in _planned(self.name, table)}
         replaced = [tasks.get(path) for path in change.replaced]
         # Named as the files of the table are, by whichever form of URL.
         first = change.replaced[0]
@@ -150,13 +163,19 @@ def _catalog(catalog: Catalog | str) -> Catalog:
         ) from cause
 
 
-def _order(table: IcebergTable) -> str | None:
-    """The table's sort order as `sort_by`; `None` if it has none that says it all."""
+def _order(table: IcebergTable, schema: Schema | None = None) -> str | None:
+    """The table's sort order as `sort_by`; `None` if it has none that says it all.
+
+    Args:
+        table: The table.
+        schema: The schema by whose names it is said; the table's by default.
+    """
+    schema = schema or table.schema()
     parts = []
     for field in table.sort_order().fields:
         if str(field.transform) != "identity":
             return None
-        name = table.schema().find_column_name(field.source_id)
+        name = schema.find_column_name(field.source_id)
         if name is None:
             return None
         # As the engine spells it, so that footers can be compared.
@@ -164,6 +183,52 @@ def _order(table: IcebergTable) -> str | None:
         nulls = " nulls first" if field.null_order.name == "NULLS_FIRST" else ""
         parts.append(f"{sign}{_quoted_if_odd(name)}{nulls}")
     return ", ".join(parts) or None
+
+
+def check_table(name: str, table: IcebergTable) -> None:
+    """Refuses tables whose files alone do not say what the rows are, or that take no commit."""
+    version = table.metadata.format_version
+    if version not in _VERSIONS:
+        # Row lineage, deletion vectors, default values, new types; PyIceberg commits none of it.
+        raise _refused_table(name, "has a format version that is not known", f"version {version}")
+    if any(setting.startswith("encryption.") for setting in table.properties):
+        raise _refused_table(name, "is encrypted", "a property `encryption.*`")
+    for spec in table.specs().values():
+        for field in spec.fields:
+            if type(field.transform).__name__ == "UnknownTransform":
+                transform = getattr(field.transform, "_transform", field.transform)
+                got = f"`{transform}` of `{field.name}`"
+                raise _refused_table(name, "is partitioned by a transform that is not known", got)
+    for column in table.schema().fields:
+        if column.initial_default is not None:
+            what = "has a column with a value where files lack it"
+            raise _refused_table(name, what, f"`{column.name}`")
+    mapping = table.name_mapping()
+    for mapped in mapping.root if mapping is not None else ():
+        if len(mapped.names) > 1:
+            what = "maps several names to one column, which files without ids may have"
+            raise _refused_table(name, what, ", ".join(f"`{n}`" for n in sorted(mapped.names)))
+
+
+def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
+    """The files that count, once it is known that their rows are simply theirs."""
+    tasks = sorted(_planned(name, table), key=lambda task: str(task.file.file_path))
+    for task in tasks:
+        _check_supported(name, task)
+    return tasks
+
+
+def _planned(name: str, table: IcebergTable) -> list[FileScanTask]:
+    try:
+        return list(table.scan().plan_files())
+    except (ValueError, NotImplementedError) as cause:
+        # PyIceberg cannot even plan tables with equality deletes.
+        if "delete" not in str(cause):
+            raise
+        hint = "rewrite such files first, such as with rewrite_data_files"
+        raise _refused_table(
+            name, "has rows that are deleted by value", str(cause), hint
+        ) from cause
 
 
 def _check_spec(name: str, task: FileScanTask, table: IcebergTable) -> None:
@@ -177,8 +242,20 @@ def _check_supported(name: str, task: FileScanTask) -> None:
     if task.delete_files:
         hint = "rewrite such files first, such as with rewrite_data_files"
         raise _refused(name, "has rows that are deleted by a delete file", task, hint)
+    if task.file.key_metadata is not None:
+        raise _refused(name, "has data files that are encrypted", task)
     if task.file.file_format.name != "PARQUET":
         raise _refused(name, "has data files that are not Parquet", task)
+
+
+def _refused_table(name: str, what: str, got: str, hint: str = "") -> Unsupported:
+    error = Unsupported.of(
+        f"the Iceberg table `{name}` {what}",
+        got=got,
+        hint=hint or "use the engine that wrote it",
+    )
+    error.path = name
+    return error
 
 
 def _refused(name: str, what: str, task: FileScanTask, hint: str = "") -> Unsupported:
@@ -233,7 +310,7 @@ def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
         file_format=like.file_format,
         partition=like.partition,
         file_size_in_bytes=len(source),
-        sort_order_id=_sort_order_id(table, footer.metadata or {}),
+        sort_order_id=_sort_order_id(table, footer.metadata or {}, schema),
         spec_id=like.spec_id,
         equality_ids=None,
         key_metadata=None,
@@ -241,6 +318,7 @@ def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
     )
 
 
-def _sort_order_id(table: IcebergTable, metadata: dict[bytes, bytes]) -> int | None:
+def _sort_order_id(table: IcebergTable, metadata: dict[bytes, bytes], schema: Schema) -> int | None:
+    """The table's sort order, if the output has it: of the same columns by their ids."""
     made = metadata.get(b"plait.sort_order", b"").decode()
-    return table.sort_order().order_id if made and made == _order(table) else None
+    return table.sort_order().order_id if made and made == _order(table, schema) else None

@@ -8,18 +8,27 @@ Not here: what a table is (`folder`, `delta`, `iceberg`); where work is done (`p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, SupportsIndex
 
-from plait import _native
-from plait._api import _call
-from plait._checks import POLICY_CHECKS, _choice
+from plait import _native, _stores
+from plait._api import _call, _settings
+from plait._checks import POLICY_CHECKS, _choice, _flag
 from plait._report import _PrintedReport
 from plait._text import Page
-from plait.compact import CHOICES, CompactedGroup, CompactReport, Skipped
-from plait.errors import InternalError, InvalidArgument, StorageError
+from plait.compact import (
+    CHOICES,
+    OF_A_FILE,
+    CompactedGroup,
+    CompactReport,
+    Skipped,
+    left_alone,
+)
+from plait.errors import InternalError, InvalidArgument, PlaitError, StorageError, _by_file
 from plait.order import sort_text
+from plait.plan import checked_options
 from plait.report import OutputReport
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.survey import Found, Group, Learn, learn_nothing
@@ -34,30 +43,40 @@ _LOST_MAX = 5
 # Partitions: the values that a partition column may have.
 Where = Mapping[str, str | Sequence[str]]
 
+# What becomes of a group: its outputs, or what is wrong with one of its files.
+Made = tuple[OutputReport, ...] | PlaitError
+
 # Makes the outputs of each group; in the order of the groups.
-Work = Callable[[Sequence[Group]], list[tuple[OutputReport, ...]]]
+Work = Callable[[Sequence[Group]], Iterable[Made]]
 
 
 class Table(Committer, Protocol):
     """What can be compacted."""
 
     format: str
+    # Whether files may stay as they are, beside what is made of others.
+    is_in_place: bool
 
     def survey(self, how: How) -> Found:
         """What there is to merge now."""
+
+    def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
+        """The groups to work on, out of reach of whoever removes files while this lasts."""
 
 
 @dataclass(frozen=True)
 class How:
     """Checked options: `policy` as the engine takes them, `merge` as `plait.plan` takes them.
 
-    `learn` reads what surveys and plans need of many files, where others can do that.
+    `learn` reads what surveys and plans need of many files, where others can do that. `left` has
+    the files that are left alone, by path, and why; it grows while a table is compacted.
     """
 
     policy: dict[str, Any]
     merge: dict[str, Any]
     where: dict[str, tuple[str, ...]]
     learn: Learn = field(default=learn_nothing, compare=False)
+    left: dict[str, str] = field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True)
@@ -111,6 +130,12 @@ def how(given: Mapping[str, Any]) -> How:
         )
     sort_text(given["sort_by"])
     _choice(given["verify"], "verify")
+    _flag(given["yes"], "yes")
+    if not _stores.is_store(given["storage_options"]):
+        _settings(given["storage_options"])
+    # What is asked of merges, whether or not there is something to merge.
+    asked = (name for name in (*_MERGE, "sort_by", "threads", "verify") if name in given)
+    checked_options({name: given[name] for name in asked})
     return How(
         policy={
             "policy": policy,
@@ -138,24 +163,33 @@ def compact_table(table: Table, options: How, *, yes: bool, work: Work) -> Table
         PlaitError: Anything that `merge` raises.
     """
     done: list[CompactedGroup] = []
-    lost = lost_in_a_row = 0
-    for _ in range(_ROUNDS_MAX):
+    lost = lost_in_a_row = rounds = 0
+    while rounds < _ROUNDS_MAX:
         found = table.survey(options)
         if not yes or not found.groups:
             break
-        lost_before, done_before = lost, len(done)
-        for group, outputs in zip(found.groups, work(found.groups), strict=True):
-            _check(group, outputs, options.merge.get("storage_options"))
-            change = Change(
-                token=group.token,
-                added=outputs,
-                replaced=tuple(file.name for file in group.files),
-                scope=group.scope,
-            )
-            if isinstance(commit(table, change), Committed):
-                done.append(_described(group, outputs))
-            else:
-                lost += 1
+        lost_before, done_before, left_before = lost, len(done), len(options.left)
+        with table.leased(found.groups) as groups:
+            for group, outputs in _worked(work, groups):
+                if isinstance(outputs, PlaitError):
+                    if not table.is_in_place:
+                        raise outputs
+                    options.left.update(left_alone(outputs, [f.path for f in group.files]))
+                    continue
+                _check(group, outputs, options.merge.get("storage_options"))
+                change = Change(
+                    token=group.token,
+                    added=outputs,
+                    replaced=tuple(file.name for file in group.files),
+                    scope=group.scope,
+                )
+                if isinstance(commit(table, change), Committed):
+                    done.append(_described(group, outputs))
+                else:
+                    lost += 1
+        if len(options.left) > left_before:
+            continue
+        rounds += 1
         is_lost = lost > lost_before and len(done) == done_before
         lost_in_a_row = lost_in_a_row + 1 if is_lost else 0
         if lost_in_a_row == _LOST_MAX:
@@ -183,19 +217,32 @@ def work_here(
 ) -> Work:
     """Work that is done in this process, one group after the other."""
 
-    def work(groups: Sequence[Group]) -> list[tuple[OutputReport, ...]]:
-        return [
-            group.plan.execute(
-                group.out,
-                threads=threads,
-                verify=verify,
-                if_exists="add",
-                storage_options=storage_options,
-            ).outputs
-            for group in groups
-        ]
+    def work(groups: Sequence[Group]) -> Iterator[Made]:
+        for group in groups:
+            try:
+                yield group.plan.execute(
+                    group.out,
+                    threads=threads,
+                    verify=verify,
+                    if_exists="add",
+                    storage_options=storage_options,
+                ).outputs
+            except OF_A_FILE as error:  # noqa: PERF203 - a merge takes longer
+                yield error
 
     return work
+
+
+def _worked(work: Work, groups: Sequence[Group]) -> Iterator[tuple[Group, Made]]:
+    """Groups and what becomes of them; if a job failed for one file, that file's group alone."""
+    try:
+        yield from zip(groups, work(groups), strict=True)
+    except OF_A_FILE as error:
+        named = set(_by_file(error))
+        mine = [group for group in groups if named & {file.path for file in group.files}]
+        if not mine:
+            raise
+        yield mine[0], error
 
 
 def _check(group: Group, outputs: tuple[OutputReport, ...], storage_options: object) -> None:

@@ -18,13 +18,26 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plait import _native
-from plait.compact import Skipped
+from plait.compact import OF_A_FILE, Skipped, left_alone
+from plait.errors import PlaitError, UnknownColumn, UnsupportedKey
 from plait.plan import Plan, plan_knowing
 
-__all__ = ["Found", "Group", "Learn", "Scope", "TableFile", "groups_of_all", "learn_nothing"]
+__all__ = [
+    "Found",
+    "Group",
+    "Learn",
+    "Scope",
+    "TableFile",
+    "groups_of_all",
+    "learn_nothing",
+    "skipped_of",
+]
 
 # Reads what planning will read of files, given their paths and the options of `plait.plan`.
 Learn = Callable[[Sequence[str], Mapping[str, Any]], _native.Known | None]
+
+# One file has none to be merged with.
+_MERGED_MIN = 2
 
 # What `plait.execute_task` names its outputs.
 _MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})\.parquet$")
@@ -100,7 +113,11 @@ def learn_nothing(_paths: Sequence[str], _merge: Mapping[str, Any]) -> None:
 
 
 def groups_of_all(
-    scopes: Sequence[Scope], policy: dict[str, Any], merge: dict[str, Any], learn: Learn
+    scopes: Sequence[Scope],
+    policy: dict[str, Any],
+    merge: dict[str, Any],
+    learn: Learn,
+    left: dict[str, str],
 ) -> tuple[Group, ...]:
     """The groups that a policy finds among the files of each partition.
 
@@ -109,23 +126,47 @@ def groups_of_all(
         policy: The policy and its options, as the engine takes them.
         merge: Options of `plait.plan`.
         learn: Reads what planning needs.
+        left: Files that are left alone, by path, and why. Gets those that cannot be planned.
 
     Returns:
         Groups of two and more files.
 
     Raises:
-        PlaitError: Anything that planning a merge of the files raises.
+        UnknownColumn: No file has the sort column.
+        PlaitError: Anything that planning a merge of the files raises of more than one file.
     """
-    # One file has none to be merged with.
-    shared = [scope for scope in scopes if len(scope.files) > 1]
+    shared = [scope for scope in scopes if len(scope.files) >= _MERGED_MIN]
     known = learn([file.path for scope in shared for file in scope.files], merge)
-    return tuple(group for scope in shared for group in _groups_of(scope, policy, merge, known))
+    groups: list[Group] = []
+    misfits: list[PlaitError] = []
+    for scope in shared:
+        try:
+            groups += _groups_of(scope, policy, merge, known, left)
+        except (UnknownColumn, UnsupportedKey) as error:  # noqa: PERF203 - a plan takes longer
+            # The sort column is in no file of the partition.
+            misfits.append(error)
+            why = str(error).partition("\nhint: ")[0]
+            left.update({file.path: why for file in scope.files})
+    if misfits and len(misfits) == len(shared):
+        raise misfits[0]
+    return tuple(groups)
+
+
+def skipped_of(left: Mapping[str, str]) -> tuple[Skipped, ...]:
+    """Files that are left alone, for a report."""
+    return tuple(Skipped(path, why) for path, why in sorted(left.items()))
 
 
 def _groups_of(
-    scope: Scope, policy: dict[str, Any], merge: dict[str, Any], known: _native.Known | None
+    scope: Scope,
+    policy: dict[str, Any],
+    merge: dict[str, Any],
+    known: _native.Known | None,
+    left: dict[str, str],
 ) -> list[Group]:
-    whole = plan_knowing([file.path for file in scope.files], merge, known)
+    files, whole = _planned(scope, merge, known, left)
+    if whole is None:
+        return []
     data = whole.to_dict()
     ends = [(source["first"] or "", source["last"] or "") for source in data["sources"]]
     # The policy compares keys only with one another: their ranks do as well.
@@ -134,19 +175,34 @@ def _groups_of(
     facts = [
         (rank[first], rank[last], file.bytes, level, _task(file, level), 0.0)
         for (first, last), file, level in zip(
-            ends, scope.files, (source.merge_level for source in whole.sources), strict=True
+            ends, files, (source.merge_level for source in whole.sources), strict=True
         )
     ]
     chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": facts})))
     groups = []
     for places in chosen:
-        files = tuple(scope.files[i] for i in places)
+        members = tuple(files[i] for i in places)
         planned = whole
-        if len(files) < len(scope.files):
-            planned = plan_knowing([file.path for file in files], merge, known)
+        if len(members) < len(files):
+            planned = plan_knowing([file.path for file in members], merge, known)
         depth = planned.overlap.depth_max
-        groups.append(Group(scope.name, scope.out, files, depth, planned))
+        groups.append(Group(scope.name, scope.out, members, depth, planned))
     return groups
+
+
+def _planned(
+    scope: Scope, merge: dict[str, Any], known: _native.Known | None, left: dict[str, str]
+) -> tuple[list[TableFile], Plan | None]:
+    """The files of a partition that can be merged, and the plan of them, if they are several."""
+    while True:
+        files = [file for file in scope.files if file.path not in left]
+        if len(files) < _MERGED_MIN:
+            return files, None
+        paths = [file.path for file in files]
+        try:
+            return files, plan_knowing(paths, merge, known)
+        except OF_A_FILE as error:
+            left.update(left_alone(error, paths))
 
 
 def _task(file: TableFile, merge_level: int) -> str:

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! key goes backwards in source 2 (b.parquet), column `ts`, row 4096: got `17:03` after `17:05`
-//! hint: sort the file first, or pass assume_sorted=True if its order is guaranteed elsewhere
+//! hint: sort the file first, or check the direction and null placement in sort_by
 //! ```
 //!
 //! # Invariants
@@ -13,7 +13,7 @@
 //! Expected outcomes: those are `#[must_use]` enums.
 
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use arrow_schema::ArrowError;
 
@@ -32,7 +32,7 @@ pub enum Kind {
     DuplicateKey,
     /// Sources cannot be brought to one schema.
     SchemaConflict,
-    /// A named column is in no source.
+    /// A named column is in no source, or not in one that must have it.
     UnknownColumn,
     /// A change has no key.
     NullKey,
@@ -66,6 +66,8 @@ pub enum Kind {
     EncryptedSource,
     /// Valid input that this version does not handle.
     Unsupported,
+    /// A folder is a table of another format, whose log says which files count.
+    ForeignTable,
     /// A source does not exist.
     SourceNotFound,
     /// A source changed while it was read.
@@ -112,6 +114,7 @@ impl Kind {
             Self::CorruptSource => "CorruptSource",
             Self::EncryptedSource => "EncryptedSource",
             Self::Unsupported => "Unsupported",
+            Self::ForeignTable => "ForeignTable",
             Self::SourceNotFound => "SourceNotFound",
             Self::SourceChanged => "SourceChanged",
             Self::SourceFailed => "SourceFailed",
@@ -128,7 +131,7 @@ impl Kind {
 /// Plait's error: a [`Kind`], a sentence, a place, what was found, a hint, a cause.
 pub struct Error(Box<Inner>);
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Place {
     path: Option<String>,
     source: Option<usize>,
@@ -144,7 +147,11 @@ struct Inner {
     got: Option<String>,
     hint: Option<String>,
     cause: Option<Box<dyn StdError + Send + Sync>>,
+    errors: Vec<Error>,
 }
+
+/// So many errors are told in words by one for all.
+const NAMED_MAX: usize = 20;
 
 impl Error {
     /// An error that says `what` in one lower-case sentence without a full stop.
@@ -167,7 +174,46 @@ impl Error {
             got: None,
             hint: None,
             cause: None,
+            errors: Vec::new(),
         }))
+    }
+
+    /// One error for several of one kind: itself if there is one; else `what`, the place of the first,
+    /// and every place with what was found there.
+    ///
+    /// ```
+    /// use plait_core::{Error, Kind};
+    /// let error = |path: &str| Error::new(Kind::UnsortedSource, "key goes backwards").with_path(path);
+    /// let all = Error::every("2 sources are not sorted", vec![error("a"), error("b")]).unwrap();
+    /// assert_eq!(
+    ///     all.to_string(),
+    ///     "2 sources are not sorted: file `a`, got these:\n  file `a`\n  file `b`"
+    /// );
+    /// assert!(Error::every("", vec![]).is_none());
+    /// ```
+    #[must_use]
+    pub fn every(what: &str, errors: Vec<Self>) -> Option<Self> {
+        let mut told = "these:".to_owned();
+        for error in errors.iter().take(NAMED_MAX) {
+            let _ = write!(told, "\n  {}", Found { inner: &error.0, names_file: true });
+        }
+        if let Some(more @ 1..) = errors.len().checked_sub(NAMED_MAX) {
+            let _ = write!(told, "\n  and {more} more");
+        }
+        if errors.len() < 2 {
+            return errors.into_iter().next();
+        }
+        let first = &errors.first()?.0;
+        let mut all = Self::new(first.kind, what).with_got(told);
+        (all.0.place, all.0.hint) = (first.place.clone(), first.hint.clone());
+        all.0.errors = errors;
+        Some(all)
+    }
+
+    /// The errors that this one is of, if it is one for several.
+    #[must_use]
+    pub fn errors(&self) -> &[Self] {
+        &self.0.errors
     }
 
     /// What a source stream raised; Plait's own error comes back as itself.
@@ -291,6 +337,14 @@ impl Error {
         self.0.place.offset
     }
 
+    /// The sentence with place, find and cause, but without file and hint: for lists of files.
+    #[must_use]
+    pub fn why(&self) -> String {
+        let found = Found { inner: &self.0, names_file: false };
+        let found = found.to_string();
+        if found.is_empty() { self.0.what.clone() } else { format!("{}: {found}", self.0.what) }
+    }
+
     /// The hint, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {
@@ -300,14 +354,33 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Inner { what, place, got, hint, cause, .. } = &*self.0;
-        f.write_str(what)?;
-        let mut separator = ": ";
+        f.write_str(&self.0.what)?;
+        let found = Found { inner: &self.0, names_file: true }.to_string();
+        if !found.is_empty() {
+            write!(f, ": {found}")?;
+        }
+        if let Some(hint) = &self.0.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Place, find and cause of an error.
+struct Found<'a> {
+    inner: &'a Inner,
+    names_file: bool,
+}
+
+impl fmt::Display for Found<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { place, got, cause, .. } = self.inner;
+        let mut separator = "";
         let mut part = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
             f.write_str(std::mem::replace(&mut separator, ", "))?;
             f.write_fmt(text)
         };
-        if let Some(path) = &place.path {
+        if let Some(path) = place.path.as_ref().filter(|_| self.names_file) {
             part(f, format_args!("file `{path}`"))?;
         }
         if let Some(source) = place.source {
@@ -327,9 +400,6 @@ impl fmt::Display for Error {
         }
         if let Some(cause) = cause {
             part(f, format_args!("{cause}"))?;
-        }
-        if let Some(hint) = hint {
-            write!(f, "\nhint: {hint}")?;
         }
         Ok(())
     }

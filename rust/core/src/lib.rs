@@ -8,6 +8,7 @@
 //!                └── overlay            who supplies which leaf
 //! stream   sources of record batches as one: plan, key and schema together
 //! join     two tables that change, and how their join changes
+//! validate arrays of other libraries, before anything relies on them
 //! ```
 //!
 //! # Invariants
@@ -29,6 +30,7 @@ pub mod run;
 pub mod schema;
 pub mod steps;
 pub mod stream;
+pub mod validate;
 pub mod workers;
 
 pub use error::{Error, Kind, Result};

@@ -8,10 +8,13 @@
 //! # Invariants
 //! Only chunks in the shape of the output are copied ([`can_copy`]). Every page header is read on
 //! the way, and every page is compared with its checksum if it has one. With
-//! [`VerifyPages::Unpack`], one without is unpacked to see that it can be.
+//! [`VerifyPages::Unpack`], one without is unpacked to see that it can be. What footer and indexes
+//! of the source say of pages is compared with their headers before anything is copied, and counted
+//! anew or left out where it is wrong.
 //!
 //! # Cost
-//! One page at a time in memory.
+//! One page at a time in memory. Of a local file, headers are read first, by a small read for each
+//! page. Chunks of objects are fetched once and wait, in memory or on disk.
 //!
 //! # Not here
 //! Whether a row group may be copied at this point of the order (`plait_core::plan`).
@@ -31,6 +34,7 @@ use parquet::file::properties::EnabledStatistics;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::{Error, Kind, Result};
 
+use crate::check::{CheckedChunk, WrittenPage, encoding_stats};
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::MergeOptions;
@@ -38,10 +42,12 @@ use crate::options::MergeOptions;
 use crate::options::VerifyPages;
 use crate::page::codec::decompress;
 use crate::page::header::{PageHeader, PageKind, Parsed};
+use crate::page::unpack::check_fits;
 use crate::page::{Locations, PAGE_BYTES_MAX, guard, unwrap_error, wrap_error};
 use crate::properties::parse_codec;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
+use crate::spill::{Pieces, SpillBuffer, Waiting};
 
 /// A column chunk of a source, ready to be spliced into an output.
 pub struct SourceChunk {
@@ -76,10 +82,7 @@ pub fn can_copy(
             let same_codec = asked.is_none_or(|codec| {
                 std::mem::discriminant(&codec) == std::mem::discriminant(&chunk.compression())
             });
-            levels.is_identity()
-                && same_codec
-                && *source.leaf(*index) == *leaf.descr
-                && chunk.dictionary_page_offset() != Some(0)
+            levels.is_identity() && same_codec && *source.leaf(*index) == *leaf.descr
         })
 }
 
@@ -94,8 +97,9 @@ pub fn open(
     row_group: usize,
     leaf: &OutputLeaf,
     unpacks: bool,
+    waiting: &Arc<Waiting>,
     (cache, context): (&LocationCache, &Context),
-) -> Result<Option<(SourceChunk, ColumnCloseResult)>> {
+) -> Result<Option<(CopiedChunk, ColumnCloseResult)>> {
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(None) };
     let chunk = source.chunk(row_group, index)?;
     let locations = cache.find(source, row_group, index, context)?;
@@ -109,36 +113,138 @@ pub fn open(
         }
         at += u64::from(len);
     }
-    let start = chunk.dictionary_page_offset().unwrap_or_else(|| chunk.data_page_offset());
-    let first_data = locations.pages.first().map(|p| p.offset);
-    let is_plain = at == range.end
-        && u64::try_from(start).ok() == Some(range.start)
-        && chunk.dictionary_page_offset().is_some() == locations.dictionary.is_some()
-        && u64::try_from(chunk.data_page_offset()).ok() == first_data;
-    if !is_plain || !locations.are_row_aligned() {
+    let Some(first_data) = locations.pages.first().map(|p| p.offset) else { return Ok(None) };
+    if at != range.end || !locations.are_row_aligned() {
         return Ok(None);
     }
+    // Writers differ in what they call the start of a chunk; the pages lie where they were found.
+    let signed = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
+    let metadata = chunk
+        .clone()
+        .into_builder()
+        .set_dictionary_page_offset(locations.dictionary.map(|(offset, _)| signed(offset)))
+        .set_data_page_offset(signed(first_data))
+        .build()
+        .map_err(unwrap_error)?;
     let close = ColumnCloseResult {
         bytes_written: range.end - range.start,
         rows_written: source.row_group_rows(row_group),
-        metadata: chunk.clone(),
+        metadata,
         bloom_filter: bloom_filter(source, row_group, index)?,
         column_index: column_index(source, row_group, index, locations.pages.len())?,
         offset_index: Some(offset_index(&locations)),
     };
-    let column = leaf.descr.path().string();
-    let codec = chunk.compression();
-    Ok(Some((
-        SourceChunk {
-            source: Arc::clone(source),
-            parts,
-            column,
-            codec,
-            unpacks,
-            context: context.clone(),
-        },
-        close,
-    )))
+    let chunk = SourceChunk {
+        source: Arc::clone(source),
+        parts,
+        column: leaf.descr.path().string(),
+        codec: chunk.compression(),
+        unpacks,
+        context: context.clone(),
+    };
+    let (chunk, pages) = match source.store.is_local() {
+        true => {
+            let Some(pages) = chunk.headers()? else { return Ok(None) };
+            (CopiedChunk::InPlace(chunk), pages)
+        }
+        false => chunk.fetch(waiting)?,
+    };
+    Ok(mend(close, &pages)?.map(|close| (chunk, close)))
+}
+
+/// How much of a page is read for its header.
+const HEADER_READ_BYTES: u64 = 256;
+
+impl SourceChunk {
+    /// The headers of the pages; `None` when one is not as long as its place.
+    fn headers(&self) -> Result<Option<Vec<WrittenPage>>> {
+        let store = &self.source.store;
+        let mut pages = Vec::with_capacity(self.parts.len());
+        for &(offset, len) in &self.parts {
+            let end = offset + u64::from(len);
+            let mut bytes = store.read(offset..end.min(offset + HEADER_READ_BYTES))?;
+            let mut parsed = PageHeader::parse(&bytes);
+            if let Ok(Parsed::MoreBytes) = parsed {
+                bytes = store.read(offset..end)?;
+                parsed = PageHeader::parse(&bytes);
+            }
+            let Ok(Parsed::Header { header, len: head }) = parsed else { return Ok(None) };
+            if head as u64 + u64::from(header.compressed_len) != u64::from(len) {
+                return Ok(None);
+            }
+            pages.push(WrittenPage { offset, len: u64::from(len), kind: header.kind });
+        }
+        Ok(Some(pages))
+    }
+
+    /// Fetches all pages, to where chunks wait.
+    fn fetch(&self, waiting: &Arc<Waiting>) -> Result<(CopiedChunk, Vec<WrittenPage>)> {
+        let mut held = SpillBuffer::new(waiting);
+        let mut reader = self.reader();
+        let mut pages = Vec::with_capacity(self.parts.len());
+        while let Some((page, header)) = reader.next_part()? {
+            pages.push(header);
+            held.push(page)?;
+        }
+        let start = self.parts.first().map_or(0, |(offset, _)| *offset);
+        Ok((CopiedChunk::Held(held, start), pages))
+    }
+
+    fn reader(&self) -> PartsReader {
+        PartsReader {
+            source: Arc::clone(&self.source),
+            parts: self.parts.clone().into_iter(),
+            column: self.column.clone(),
+            codec: self.codec,
+            unpacks: self.unpacks,
+            context: self.context.clone(),
+            page: Bytes::new(),
+        }
+    }
+}
+
+/// What is said of a chunk, with encodings and values counted from its pages, and without indexes
+/// and statistics that contradict them; `None` if that does not help.
+fn mend(mut close: ColumnCloseResult, pages: &[WrittenPage]) -> Result<Option<ColumnCloseResult>> {
+    let mut encodings = *close.metadata.encodings_mask();
+    let stats = encoding_stats(pages);
+    stats.iter().for_each(|stats| encodings.insert(stats.encoding));
+    let values: u64 = pages.iter().map(WrittenPage::num_values).sum();
+    let builder = close.metadata.into_builder();
+    close.metadata = builder
+        .set_encodings_mask(encodings)
+        .set_page_encoding_stats(stats)
+        .set_num_values(i64::try_from(values).unwrap_or(i64::MAX))
+        .build()
+        .map_err(unwrap_error)?;
+    if agrees(&close, pages) {
+        return Ok(Some(close));
+    }
+    close.column_index = None;
+    if agrees(&close, pages) {
+        return Ok(Some(close));
+    }
+    let builder = close.metadata.into_builder().clear_statistics();
+    close.metadata = builder
+        .set_repetition_level_histogram(None)
+        .set_definition_level_histogram(None)
+        .build()
+        .map_err(unwrap_error)?;
+    Ok(agrees(&close, pages).then_some(close))
+}
+
+fn agrees(close: &ColumnCloseResult, pages: &[WrittenPage]) -> bool {
+    checked(close, pages).check().is_ok()
+}
+
+fn checked<'a>(close: &'a ColumnCloseResult, pages: &'a [WrittenPage]) -> CheckedChunk<'a> {
+    CheckedChunk {
+        pages,
+        metadata: &close.metadata,
+        columns: close.column_index.as_ref(),
+        offsets: close.offset_index.as_ref(),
+        rows: close.rows_written,
+    }
 }
 
 /// Leaves out statistics that are not wanted.
@@ -224,36 +330,64 @@ impl ChunkReader for WholeFile<'_> {
     }
 }
 
-impl Length for SourceChunk {
+/// The bytes of a chunk that is copied.
+pub enum CopiedChunk {
+    /// In the local file they come from.
+    InPlace(SourceChunk),
+    /// Fetched, from this offset of their object on.
+    Held(SpillBuffer, u64),
+}
+
+impl Length for CopiedChunk {
     fn len(&self) -> u64 {
-        self.parts.iter().map(|(_, len)| u64::from(*len)).sum()
+        match self {
+            Self::InPlace(chunk) => chunk.parts.iter().map(|(_, len)| u64::from(*len)).sum(),
+            Self::Held(held, _) => held.len(),
+        }
     }
 }
 
-impl ChunkReader for SourceChunk {
-    type T = PartsReader;
+impl ChunkReader for CopiedChunk {
+    type T = CopiedReader;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let first = self.parts.first().map_or(start, |(offset, _)| *offset);
+        let first = match self {
+            Self::InPlace(chunk) => chunk.parts.first().map_or(start, |(offset, _)| *offset),
+            Self::Held(_, first) => *first,
+        };
         if first != start {
             return Err(wrap_error(Error::new(
                 Kind::Internal,
                 "a chunk is read from elsewhere than its start",
             )));
         }
-        Ok(PartsReader {
-            source: Arc::clone(&self.source),
-            parts: self.parts.clone().into_iter(),
-            column: self.column.clone(),
-            codec: self.codec,
-            unpacks: self.unpacks,
-            context: self.context.clone(),
-            page: Bytes::new(),
+        Ok(match self {
+            Self::InPlace(chunk) => CopiedReader::InPlace(chunk.reader()),
+            Self::Held(held, _) => CopiedReader::Held(held.get_read(0)?),
         })
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        self.source.store.read(start..start.saturating_add(length as u64)).map_err(wrap_error)
+        let mut bytes = vec![0; length];
+        self.get_read(start)?.read_exact(&mut bytes)?;
+        Ok(bytes.into())
+    }
+}
+
+/// Reads a chunk from its start.
+pub enum CopiedReader {
+    /// Page by page, each checked.
+    InPlace(PartsReader),
+    /// From where it waits; it was checked when it was fetched.
+    Held(Pieces),
+}
+
+impl Read for CopiedReader {
+    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::InPlace(parts) => parts.read(out),
+            Self::Held(pieces) => pieces.read(out),
+        }
     }
 }
 
@@ -269,14 +403,20 @@ pub struct PartsReader {
 }
 
 impl PartsReader {
-    fn next_part(&mut self) -> Result<()> {
-        let Some((offset, len)) = self.parts.next() else { return Ok(()) };
+    /// The next page, and its header.
+    fn next_part(&mut self) -> Result<Option<(Bytes, WrittenPage)>> {
+        self.parts.next().map(|(offset, len)| self.read_part(offset, len)).transpose()
+    }
+
+    fn read_part(&self, offset: u64, part_len: u32) -> Result<(Bytes, WrittenPage)> {
         let place = |e: Error| {
             e.with_path(self.source.path()).with_column(&self.column).with_offset(offset)
         };
         self.context.check_cancelled()?;
-        let bytes = self.source.store.read(offset..offset + u64::from(len)).map_err(place)?;
-        self.context.consumed(u64::from(len));
+        check_fits(part_len as usize, &self.context).map_err(place)?;
+        let bytes = self.source.store.read(offset..offset + u64::from(part_len)).map_err(place)?;
+        let bytes = self.context.account_for(bytes);
+        self.context.consumed(u64::from(part_len));
         let corrupt = |what: &str| place(Error::new(Kind::CorruptSource, what));
         let Parsed::Header { header, len } = PageHeader::parse(&bytes).map_err(place)? else {
             return Err(corrupt("page header does not end"));
@@ -294,12 +434,10 @@ impl PartsReader {
             None if self.unpacks => self.try_unpack(&header, &body).map_err(place)?,
             None => {}
         }
-        self.page = bytes;
-        Ok(())
+        let page = WrittenPage { offset, len: u64::from(part_len), kind: header.kind };
+        Ok((bytes, page))
     }
-}
 
-impl PartsReader {
     /// Unpacks a page that has no checksum, to see that it can be.
     fn try_unpack(&self, header: &PageHeader, body: &[u8]) -> Result<()> {
         let (levels_len, is_packed) = match header.kind {
@@ -322,6 +460,7 @@ impl PartsReader {
             return Err(Error::new(Kind::MemoryLimit, "page is too large")
                 .with_got(format!("{unpacked_len} bytes")));
         }
+        check_fits(unpacked_len, &self.context)?;
         let _charge = self.context.charge(unpacked_len);
         guard(|| decompress(self.codec, values, unpacked_len)).flatten().map(drop)
     }
@@ -329,8 +468,10 @@ impl PartsReader {
 
 impl Read for PartsReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        if self.page.is_empty() {
-            self.next_part().map_err(io::Error::other)?;
+        if self.page.is_empty()
+            && let Some((page, _)) = self.next_part().map_err(io::Error::other)?
+        {
+            self.page = page;
         }
         let n = out.len().min(self.page.len());
         out[..n].copy_from_slice(&self.page.split_to(n));

@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError};
 use std::{fmt, io};
 
+use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
 use crate::events::{Events, Level};
@@ -143,6 +144,13 @@ impl Context {
         bytes.try_reserve_exact(len).ok()?;
         let charge = self.charge(bytes.capacity());
         Some(Buffer { bytes, charge })
+    }
+
+    /// `bytes`, accounted for until their last slice is dropped.
+    #[must_use]
+    pub fn account_for(&self, bytes: Bytes) -> Bytes {
+        let charge = self.charge(bytes.len());
+        Bytes::from_owner(Accounted { bytes, _charge: charge })
     }
 
     /// Lets go of buffers that wait.
@@ -309,6 +317,17 @@ impl Context {
 /// The share of the limit that idle buffers may take, and the most they may.
 const IDLE_SHARE: usize = 32;
 const IDLE_BYTES_MAX: usize = 16 << 20;
+
+struct Accounted {
+    bytes: Bytes,
+    _charge: Charge,
+}
+
+impl AsRef<[u8]> for Accounted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
 
 /// A buffer of a [`Context`], accounted for while it lives.
 pub struct Buffer {

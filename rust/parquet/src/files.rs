@@ -18,13 +18,13 @@ use crate::context::Context;
 use crate::leaf::OutputLeaf;
 use crate::schema::Reconciled;
 use crate::source::Source;
-use crate::store::{Location, Store, Stores};
+use crate::store::{Location, Store, Stores, is_denied};
 
 /// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them at
 /// a time, one per core if that is none.
 ///
 /// # Errors
-/// As [`Stores::list`], [`Stores::open`], [`Source::open`].
+/// As [`Stores::list`], [`Stores::open`], [`Source::open`]. Of damaged files all are named.
 pub(crate) fn open_sources(
     patterns: &[String],
     first_id: usize,
@@ -32,16 +32,55 @@ pub(crate) fn open_sources(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
+    let (mut opened, mut damaged) = (Vec::new(), Vec::new());
+    for (_, source) in open_each(patterns, first_id, threads, stores, context)? {
+        match source {
+            Ok(source) => opened.push(source),
+            Err(e) => damaged.push(e),
+        }
+    }
+    let what = format!("{} sources cannot be read", damaged.len());
+    Error::every(&what, damaged).map_or(Ok(opened), Err)
+}
+
+/// A location, and the source that is there unless it is damaged.
+pub(crate) type Opened = (String, Result<Arc<Source>>);
+
+/// The same, with the error of each file that is damaged in its place.
+///
+/// # Errors
+/// As [`Stores::list`], [`Stores::open`].
+pub(crate) fn open_each(
+    patterns: &[String],
+    first_id: usize,
+    threads: Option<usize>,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Opened>> {
     let paths = stores.list(patterns)?;
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
     let readers = Beside::readers(threads, paths.iter().all(is_local), context.limit_bytes());
-    each(&readers, paths.len(), |i| {
+    let opened = each(&readers, paths.len(), |i| {
         context.check_cancelled()?;
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
             Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
         })?);
-        Ok(Arc::new(open_source(&paths[i], id, stores, context)?))
-    })
+        match open_source(&paths[i], id, stores, context) {
+            Ok(source) => Ok(Ok(Arc::new(source))),
+            Err(e) if is_of_the_file(&e) => Ok(Err(e)),
+            Err(e) => Err(e),
+        }
+    })?;
+    Ok(paths.into_iter().zip(opened).collect())
+}
+
+/// Whether an error is about one file: others can be read all the same.
+pub(crate) fn is_of_the_file(error: &Error) -> bool {
+    is_denied(error)
+        || matches!(
+            error.kind(),
+            Kind::CorruptSource | Kind::EncryptedSource | Kind::Unsupported | Kind::UnsortedSource
+        )
 }
 
 /// Who looks into each of `sources`.

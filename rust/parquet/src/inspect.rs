@@ -238,7 +238,7 @@ type Texts = Vec<Option<String>>;
 
 fn keys_of(source: &Source, order: &SortOrder) -> Result<KeyLeaves> {
     let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
-    key_leaves(order, &reconciled.descr, &output_leaves(&reconciled))
+    key_leaves(order, &reconciled, &output_leaves(&reconciled))
 }
 
 /// Keys of the first and the last of `rows`.

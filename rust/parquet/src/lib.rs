@@ -14,13 +14,16 @@
 //! # Not here
 //! Order and cuts (`plait_core`); Python (`plait-py`).
 
+mod arrow_file;
 pub mod beside;
 pub mod block;
 pub mod budget;
+pub mod check;
 pub mod chunk;
 pub mod compact;
 mod content;
 pub mod context;
+mod drops;
 pub mod encode;
 pub mod events;
 mod files;

@@ -60,6 +60,8 @@ pub struct MergeOptions {
     pub widen: WidenOption,
     /// `null` or `error`.
     pub missing: MissingOption,
+    /// `error` or `null`: sources without a sort column.
+    pub missing_keys: MissingOption,
     /// `first`, `drop` or `error`.
     pub metadata_conflicts: MetadataConflictsOption,
     /// Which of several rows with one key stay.
@@ -76,7 +78,7 @@ pub struct MergeOptions {
     pub verify_order: VerifyOrder,
     /// How pages that are copied as they are stored are checked.
     pub verify_pages: VerifyPages,
-    /// Check no order at all.
+    /// Check no order at all. Outputs declare none.
     pub assume_sorted: bool,
     /// Whether keys that footers hold are believed until rows say otherwise.
     pub trust_footers: bool,
@@ -122,7 +124,8 @@ impl Default for MergeOptions {
             statistics: BTreeMap::new(),
             widen: WidenOption::Lossless,
             missing: MissingOption::Null,
-            metadata_conflicts: MetadataConflictsOption::First,
+            missing_keys: MissingOption::Error,
+            metadata_conflicts: MetadataConflictsOption::Drop,
             on_duplicate: OnDuplicateOption::KeepAll,
             version_by: None,
             delete_where: None,
@@ -221,7 +224,7 @@ pub enum OnDuplicateOption {
 choice!(
     /// How row groups that are copied whole are checked for order.
     VerifyOrder {
-        /// First and last key, and page bounds of the column index.
+        /// First and last key, and page bounds of the column index. Outputs declare no order.
         Bounds,
         /// Every key.
         Full,
@@ -289,12 +292,13 @@ impl From<OnDuplicateOption> for OnDuplicate {
 /// How schemas are brought together, in the core's words.
 pub(crate) fn unite(
     widen: WidenOption,
-    missing: MissingOption,
+    (missing, missing_keys): (MissingOption, MissingOption),
     metadata: MetadataConflictsOption,
 ) -> Unite {
     Unite {
         widen: matches!(widen, WidenOption::Lossless),
         missing: matches!(missing, MissingOption::Null),
+        missing_keys: matches!(missing_keys, MissingOption::Null),
         metadata: match metadata {
             MetadataConflictsOption::First => MetadataConflicts::First,
             MetadataConflictsOption::Drop => MetadataConflicts::Drop,
@@ -307,7 +311,15 @@ impl MergeOptions {
     /// How schemas are brought together.
     #[must_use]
     pub fn unite(&self) -> Unite {
-        unite(self.widen, self.missing, self.metadata_conflicts)
+        unite(self.widen, (self.missing, self.missing_keys), self.metadata_conflicts)
+    }
+
+    /// Whether every key of the outputs is compared with the one before it. Page bounds prove no
+    /// order of the rows inside of pages.
+    #[must_use]
+    pub fn checks_every_key(&self) -> bool {
+        let copies = self.copy_tiers.contains(&Tier::Chunk);
+        !self.assume_sorted && (self.verify_order == VerifyOrder::Full || !copies)
     }
 
     /// Whether the level of ZSTD is chosen by trial: nobody named one.
@@ -367,11 +379,7 @@ impl MergeOptions {
         if self.threads.is_some_and(|n| n > 1024) {
             return bad("`threads` must be at most 1024".into());
         }
-        if self.memory_limit < MEMORY_LIMIT_MIN {
-            return Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
-                .with_got(format!("{} bytes", self.memory_limit))
-                .with_hint(format!("give at least {} MB", MEMORY_LIMIT_MIN / 1_000_000)));
-        }
+        check_memory_limit(self.memory_limit)?;
         self.check_drops()?;
         for (column, BloomFilter { fpp, ndv }) in &self.bloom_filters {
             if !(1e-6..=0.5).contains(fpp) || *ndv == Some(0) {
@@ -422,3 +430,13 @@ impl MergeOptions {
 
 /// Below this the engine cannot hold a page of each of a few sources.
 pub const MEMORY_LIMIT_MIN: u64 = 16_000_000;
+
+/// Refuses a limit within which no call works.
+pub(crate) fn check_memory_limit(bytes: u64) -> Result<()> {
+    if bytes >= MEMORY_LIMIT_MIN {
+        return Ok(());
+    }
+    Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
+        .with_got(format!("{bytes} bytes"))
+        .with_hint(format!("give at least {} MB", MEMORY_LIMIT_MIN / 1_000_000)))
+}

@@ -7,30 +7,33 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::file::metadata::SortingColumn;
-use parquet::schema::types::SchemaDescriptor;
 use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder, render};
 use plait_core::plan::{Disorder, Merge, Step};
 use plait_core::run::{Runs, SourceId};
+use plait_core::stream::check_keys;
 use plait_core::{Error, Kind, Result};
 
 use crate::context::Context;
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::schema::{key_leaf, key_type};
+use crate::schema::{LeafAdapter, Reconciled, key_leaf, key_type};
 use crate::source::Source;
 
 /// Name of the footer entry with the sort order.
 pub(crate) const SORT_ORDER_ENTRY: &str = "plait.sort_order";
 
-/// The sort order all sources claim.
+/// The sort order all sources claim, each by its own names, in the names of the output. `reconciled` is
+/// of these sources, in this order.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] when they claim none or differ.
-pub(crate) fn from_sources(sources: &[Arc<Source>]) -> Result<SortOrder> {
+pub(crate) fn from_sources(sources: &[Arc<Source>], reconciled: &Reconciled) -> Result<SortOrder> {
     let hint = "pass sort_by, for example sort_by=\"service, -timestamp\"";
     let mut found: Option<(SortOrder, &str)> = None;
-    for source in sources {
-        let Some(order) = claimed(source)? else {
+    for (at, source) in sources.iter().enumerate() {
+        let adapters = reconciled.leaves.get(at).map(|leaves| &**leaves).unwrap_or_default();
+        let order = claimed(source)?.map(|order| by_output(&order, source, adapters, reconciled));
+        let Some(order) = order.transpose()? else {
             return Err(Error::new(Kind::InvalidArgument, "source does not say how it is sorted")
                 .with_path(source.path())
                 .with_hint(hint));
@@ -52,6 +55,47 @@ pub(crate) fn from_sources(sources: &[Arc<Source>]) -> Result<SortOrder> {
     found
         .map(|(order, _)| order)
         .ok_or_else(|| Error::new(Kind::InvalidArgument, "there is nothing to merge"))
+}
+
+/// The order that a source claims by its own names, by the names of the output.
+fn by_output(
+    order: &SortOrder,
+    source: &Source,
+    adapters: &[LeafAdapter],
+    reconciled: &Reconciled,
+) -> Result<SortOrder> {
+    let descr = source.meta.file_metadata().schema_descr();
+    let mut columns = Vec::with_capacity(order.len());
+    for column in order.columns() {
+        let own = key_leaf(descr, &column.path).map_err(|e| e.with_path(source.path()))?;
+        let output = adapters.iter().position(|adapter| is_leaf(adapter, own));
+        let path = output.and_then(|leaf| reconciled.descr.columns().get(leaf));
+        let path = path.map_or_else(|| column.path.clone(), |c| c.path().parts().to_vec());
+        columns.push(SortColumn { path, ..column.clone() });
+    }
+    SortOrder::try_new(columns).map_err(|e| e.with_path(source.path()))
+}
+
+/// Whether an output leaf is made of the values of leaf `leaf`.
+fn is_leaf(adapter: &LeafAdapter, leaf: usize) -> bool {
+    match adapter {
+        LeafAdapter::Same { leaf: own, .. } | LeafAdapter::Cast { leaf: own, .. } => *own == leaf,
+        LeafAdapter::Missing { .. } => false,
+    }
+}
+
+/// Whether a source claims `order`, or a longer one, of the very leaves that are its key columns.
+pub(crate) fn claims(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
+    let Ok(Some(own)) = claimed(source) else { return false };
+    let descr = source.meta.file_metadata().schema_descr();
+    own.len() >= order.len()
+        && order.columns().iter().zip(own.columns()).zip(&keys.leaves).all(|((a, b), leaf)| {
+            let same = (a.descending, a.nulls) == (b.descending, b.nulls);
+            let (Ok(adapter), Ok(own)) = (leaf.adapter(source.id), key_leaf(descr, &b.path)) else {
+                return false;
+            };
+            same && is_leaf(adapter, own)
+        })
 }
 
 /// The order one source claims, from Plait's entry or from `sorting_columns`.
@@ -95,18 +139,31 @@ pub(crate) fn claimed(source: &Source) -> Result<Option<SortOrder>> {
     SortOrder::try_new(order).map(Some).map_err(|e| e.with_path(source.path()))
 }
 
+/// `order` by the names of the output.
+///
+/// # Errors
+/// As [`Reconciled::path`], and [`Kind::InvalidArgument`] when two names are one column.
+pub(crate) fn renamed(order: &SortOrder, reconciled: &Reconciled) -> Result<SortOrder> {
+    let mut columns = Vec::with_capacity(order.len());
+    for column in order.columns() {
+        columns.push(SortColumn { path: reconciled.path(&column.path)?, ..column.clone() });
+    }
+    SortOrder::try_new(columns)
+}
+
 /// The key columns of `order` in the output schema.
 ///
 /// # Errors
 /// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`].
 pub(crate) fn key_leaves(
     order: &SortOrder,
-    descr: &SchemaDescriptor,
+    reconciled: &Reconciled,
     leaves: &[OutputLeaf],
 ) -> Result<KeyLeaves> {
+    let descr = &reconciled.descr;
     let mut columns = Vec::new();
     let mut key_leaves = Vec::new();
-    for column in order.columns() {
+    for column in renamed(order, reconciled)?.columns() {
         let index = key_leaf(descr, &column.path)?;
         let ty = key_type(&descr.column(index)).map_err(|e| e.with_column(column.dotted()))?;
         columns.push(KeyColumn {
@@ -123,6 +180,26 @@ pub(crate) fn key_leaves(
         ranks: None,
         kept: None,
     })
+}
+
+/// Refuses sources that lack a sort column: all their keys would be null.
+///
+/// # Errors
+/// [`Kind::UnknownColumn`] naming every such source.
+pub(crate) fn check_present(
+    order: &SortOrder,
+    keys: &KeyLeaves,
+    sources: &[Arc<Source>],
+) -> Result<()> {
+    let lacks = |i: usize, column: usize| lacks(keys, column, sources.get(i));
+    let name = |i: usize| sources.get(i).map(|source| source.path().to_owned());
+    check_keys(order, sources.len(), lacks, name)
+}
+
+/// Whether `source` lacks sort column `column`.
+pub(crate) fn lacks(keys: &KeyLeaves, column: usize, source: Option<&Arc<Source>>) -> bool {
+    let adapter = keys.leaves.get(column).zip(source).map(|(leaf, source)| leaf.adapter(source.id));
+    matches!(adapter, Some(Ok(LeafAdapter::Missing { .. })))
 }
 
 /// The footer's form of the order.
@@ -154,7 +231,7 @@ pub(crate) fn unsorted(
         .with_column(names.join(", "))
         .with_row(row)
         .with_got(format!("{} after {}", text(after), text(before)))
-        .with_hint("sort the file first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere")
+        .with_hint("sort the file first, or check the direction and null placement in sort_by")
 }
 
 /// Keys of a source that are read at once where nothing else is.

@@ -7,9 +7,13 @@
 //! # Not here
 //! Row group sizes (`merge`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use parquet::basic::{BrotliLevel, Compression, Encoding, GzipLevel, Type as Physical, ZstdLevel};
+use parquet::basic::{
+    BrotliLevel, ColumnOrder, Compression, Encoding, GzipLevel, LogicalType, Type as Physical,
+    ZstdLevel,
+};
 use parquet::file::metadata::{ColumnChunkMetaData, KeyValue, SortingColumn};
 use parquet::file::properties::{
     BloomFilterPosition, EnabledStatistics, WriterProperties, WriterPropertiesPtr, WriterVersion,
@@ -18,7 +22,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::leaf::OutputLeaf;
-use crate::options::{MergeOptions, StatisticsLevel};
+use crate::options::{MergeOptions, StatisticsLevel, Tier};
 use crate::page::header::{PageHeader, PageKind, Parsed};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -95,6 +99,46 @@ pub fn encodings(
     Ok(Encodings { page_version, columns: leaves.iter().map(column).collect() })
 }
 
+/// Leaves of floats whose bounds an output cannot declare to be in IEEE 754 total order: chunks or
+/// pages of some source may be copied, with bounds that are in another order or do not count NaN.
+///
+/// # Errors
+/// [`Kind::Internal`] for a leaf that is in no adapter.
+pub fn type_defined_floats(
+    sources: &[Arc<Source>],
+    leaves: &[OutputLeaf],
+    copy_tiers: &[Tier],
+) -> Result<BTreeSet<usize>> {
+    let mut found = BTreeSet::new();
+    if !copy_tiers.iter().any(|tier| matches!(tier, Tier::Chunk | Tier::Page)) {
+        return Ok(found);
+    }
+    for leaf in leaves {
+        let is_float = matches!(leaf.descr.physical_type(), Physical::FLOAT | Physical::DOUBLE)
+            || matches!(leaf.descr.logical_type_ref(), Some(LogicalType::Float16));
+        if !is_float {
+            continue;
+        }
+        for source in sources {
+            let LeafAdapter::Same { leaf: index, .. } = leaf.adapter(source.id)? else { continue };
+            let orders = source.meta.file_metadata().column_orders();
+            let is_total = matches!(
+                orders.and_then(|orders| orders.get(*index)),
+                Some(ColumnOrder::IEEE_754_TOTAL_ORDER)
+            );
+            let counts = source.meta.row_groups().iter().all(|group| {
+                let statistics = group.columns().get(*index).and_then(|c| c.statistics());
+                statistics
+                    .is_none_or(|s| s.nan_count_opt().is_some() || s.min_bytes_opt().is_none())
+            });
+            if !(is_total && counts) && source.rows() > 0 {
+                found.insert(leaf.index);
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// Properties of all outputs of a merge.
 ///
 /// # Errors
@@ -134,6 +178,8 @@ pub fn properties(
     for (i, leaf) in leaves.iter().enumerate() {
         let path = leaf.descr.path().clone();
         let level = match options.statistics_of(&path.string()) {
+            // The format leaves the order of their bounds open, and other writers have none.
+            _ if leaf.descr.physical_type() == Physical::INT96 => EnabledStatistics::None,
             StatisticsLevel::None => EnabledStatistics::None,
             StatisticsLevel::Chunk => EnabledStatistics::Chunk,
             StatisticsLevel::Page => EnabledStatistics::Page,
@@ -187,7 +233,9 @@ pub(crate) fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
     if !chunk.encodings().any(|e| is_dictionary(&e)) {
         return false;
     }
-    // Data pages of another encoding: the dictionary overflowed, and would again.
+    // Data pages of another encoding: the dictionary overflowed, and would again. Footers that do not
+    // count pages by encoding tell as much if the dictionary page has the older name: it does not
+    // account for another encoding of values then.
     if let Some(mask) = chunk.page_encoding_stats_mask() {
         return mask.encodings().all(|e| is_dictionary(&e));
     }
@@ -196,7 +244,10 @@ pub(crate) fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
         let mut data = stats.iter().filter(|s| s.page_type != PageType::DICTIONARY_PAGE);
         return data.all(|s| is_dictionary(&s.encoding));
     }
-    true
+    #[expect(deprecated, reason = "old files have it")]
+    let is_of_levels = |e: &Encoding| matches!(e, Encoding::RLE | Encoding::BIT_PACKED);
+    !chunk.encodings().any(|e| e == Encoding::PLAIN_DICTIONARY)
+        || chunk.encodings().all(|e| is_dictionary(&e) || is_of_levels(&e))
 }
 
 /// The encoding of values beside a dictionary, if it is a special one that fits the type: footers

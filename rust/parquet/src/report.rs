@@ -107,8 +107,11 @@ pub struct Overlap {
 pub struct ConflictReport {
     /// The key.
     pub key: String,
-    /// Whether the first value was kept.
+    /// Whether the output has the entry.
     pub kept: bool,
+    /// Why it was not simply carried.
+    #[serde(default)]
+    pub why: String,
     /// The two files.
     pub files: Vec<String>,
 }

@@ -8,11 +8,12 @@
 //! # Invariants
 //! Chunks are appended in leaf order whatever order they were woven in, so one thread and many give
 //! the same bytes. The footer is written by [`Output::finish`] alone; without it the temp file is
-//! removed.
+//! removed. A file whose pages are not what its footer and its indexes say is not finished.
 //!
 //! # Not here
 //! Weaving (`weave`); names and renames (`target`).
 
+use std::collections::BTreeSet;
 use std::io::BufWriter;
 use std::sync::Arc;
 
@@ -20,22 +21,33 @@ use arrow_schema::SchemaRef;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parquet::arrow::arrow_writer::ArrowRowGroupWriterFactory;
+use parquet::column::writer::ColumnCloseResult;
 use parquet::file::metadata::KeyValue;
-use parquet::file::properties::WriterPropertiesPtr;
+use parquet::file::properties::{EnabledStatistics, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::TypePtr;
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
 
+use crate::check::{Walk, check_file, declare_type_defined};
 use crate::chunk;
 use crate::encode::Chunk;
+use crate::encode::bounds::ValueOrder;
 use crate::encode::chunk::Verbatim;
+use crate::encode::floats::FloatOrder;
+use crate::encode::recount::{is_told, recount};
+use crate::encode::statistics::Cut;
 use crate::leaf::OutputLeaf;
 use crate::page::unwrap_error;
 use crate::source::Source;
+use crate::spill::Waiting;
 use crate::target::TempFile;
 use crate::weave::Loom;
 use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
+
+/// Version of `plait.key_range` and `plait.key_index`. Entries of version 1 may be of rows whose
+/// order nobody checked.
+pub const KEYS_VERSION: u32 = 2;
 
 /// Rows between two entries of `plait.key_index`.
 pub const KEY_INDEX_ROWS: u64 = 64 << 10;
@@ -68,14 +80,16 @@ impl Woven {
 
 /// An output that is being written.
 pub struct Output {
-    writer: SerializedFileWriter<BufWriter<TempFile>>,
+    writer: SerializedFileWriter<Walk<BufWriter<TempFile>>>,
     rows: u64,
     first_key: Option<Vec<u8>>,
     last_key: Vec<u8>,
     key_index: Vec<(u64, Vec<u8>)>,
+    declares_keys: bool,
     row_groups: usize,
     encoded_bytes: u64,
     zones: ZoneMap,
+    type_defined: Arc<BTreeSet<usize>>,
 }
 
 /// An output that is written and synced, and waits for its name.
@@ -102,7 +116,7 @@ impl Output {
         schema: &TypePtr,
         properties: &WriterPropertiesPtr,
     ) -> Result<Self> {
-        let file = BufWriter::with_capacity(WRITE_BUFFER_BYTES, temp);
+        let file = Walk::new(BufWriter::with_capacity(WRITE_BUFFER_BYTES, temp));
         let writer = SerializedFileWriter::new(file, Arc::clone(schema), Arc::clone(properties))
             .map_err(unwrap_error)?;
         Ok(Self {
@@ -111,16 +125,32 @@ impl Output {
             first_key: None,
             last_key: Vec::new(),
             key_index: Vec::new(),
+            declares_keys: false,
             row_groups: 0,
             encoded_bytes: 0,
             zones: ZoneMap::default(),
+            type_defined: Arc::default(),
         })
+    }
+
+    /// Declares the type-defined order for these leaves, which are floats.
+    #[must_use]
+    pub fn with_type_defined(mut self, leaves: &Arc<BTreeSet<usize>>) -> Self {
+        self.type_defined = Arc::clone(leaves);
+        self
     }
 
     /// Lists values of columns in the footer.
     #[must_use]
     pub fn with_zones(mut self, zones: ZoneMap) -> Self {
         self.zones = zones;
+        self
+    }
+
+    /// Lists keys in the footer: every one is compared with the one before it.
+    #[must_use]
+    pub fn with_keys(mut self) -> Self {
+        self.declares_keys = true;
         self
     }
 
@@ -154,16 +184,18 @@ impl Output {
         mut take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<Woven> {
         let mut woven = Woven::default();
+        let floats = Arc::clone(&self.type_defined);
+        let orders = |leaf| FloatOrder::of(&floats, leaf);
         // The first row group takes its chunks as they come; those of the others wait.
         let mut later: Vec<Vec<Chunk>> = windows.iter().skip(1).map(|_| Vec::new()).collect();
-        let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
+        let mut group = begin(&mut self.writer)?;
         for leaf in 0..leaves {
             let chunks = take(leaf)?;
             chunks.iter().try_for_each(|chunk| self.zones.add(leaf, chunk.values.as_ref()))?;
             let mut chunks = chunks.into_iter();
             if let Some(chunk) = chunks.next() {
                 woven.add(&chunk);
-                append(&mut group, chunk)?;
+                append(&mut group, chunk, orders(leaf))?;
             }
             later.iter_mut().zip(chunks).for_each(|(waiting, chunk)| waiting.push(chunk));
         }
@@ -173,10 +205,10 @@ impl Output {
             self.note(window, window.steps.rows())?;
         }
         for (window, chunks) in windows.zip(later) {
-            let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-            for chunk in chunks {
+            let mut group = begin(&mut self.writer)?;
+            for (leaf, chunk) in chunks.into_iter().enumerate() {
                 woven.add(&chunk);
-                append(&mut group, chunk)?;
+                append(&mut group, chunk, orders(leaf))?;
             }
             group.close().map_err(unwrap_error)?;
             self.note(window, window.steps.rows())?;
@@ -196,24 +228,23 @@ impl Output {
         window: &Window,
         source: &Arc<Source>,
         row_group: usize,
+        waiting: &Arc<Waiting>,
     ) -> Result<bool> {
         let shared = (&*loom.cache, &loom.context);
-        let open =
-            |leaf: &OutputLeaf| chunk::open(source, row_group, leaf, loom.checks_pages, shared);
+        let open = |leaf: &OutputLeaf| {
+            chunk::open(source, row_group, leaf, loom.checks_pages, waiting, shared)
+        };
         // All chunks are looked at before the first byte is written.
+        let mut opened = Vec::with_capacity(leaves.len());
         for leaf in leaves {
-            if open(leaf)?.is_none() {
-                return Ok(false);
+            match open(leaf)? {
+                Some(chunk) => opened.push(chunk),
+                None => return Ok(false),
             }
         }
-        let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
-        for leaf in leaves {
-            let Some((reader, close)) = open(leaf)? else {
-                return Err(Error::new(Kind::SourceChanged, "source changed while it was read")
-                    .with_path(source.path()));
-            };
-            let mut close =
-                chunk::trim(close, loom.properties.statistics_enabled(leaf.descr.path()))?;
+        let mut group = begin(&mut self.writer)?;
+        for (leaf, (reader, close)) in leaves.iter().zip(opened) {
+            let mut close = complete(loom, leaf, (source, row_group), close)?;
             if let Some(ask) = loom.asks.get(leaf.index) {
                 let from = (source, row_group);
                 let seen = zone::observe(ask, from, leaf, &loom.cache, &loom.context)?;
@@ -221,6 +252,7 @@ impl Output {
                 self.zones.add(leaf.index, seen.values.as_ref())?;
                 close.bloom_filter = close.bloom_filter.or(seen.filter);
             }
+            let close = loom.float_order(leaf.index).settle(close)?;
             group.append_column(&reader, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
@@ -237,7 +269,7 @@ impl Output {
         rows: u64,
         fill: impl FnOnce(&mut Group<'_>) -> Result<()>,
     ) -> Result<()> {
-        let mut group = self.writer.next_row_group().map_err(unwrap_error)?;
+        let mut group = begin(&mut self.writer)?;
         fill(&mut group)?;
         group.close().map_err(unwrap_error)?;
         self.note(&Window::default(), rows)
@@ -275,13 +307,13 @@ impl Output {
         for (key, value) in entries {
             add(key, value.clone());
         }
-        if let Some((first, last)) = key_range.as_ref().filter(|(first, _)| !first.is_empty()) {
+        if let Some((first, last)) = key_range.as_ref().filter(|_| self.declares_keys) {
             let range = serde_json::json!({
-                "version": 1, "min": BASE64.encode(first), "max": BASE64.encode(last),
+                "version": KEYS_VERSION, "min": BASE64.encode(first), "max": BASE64.encode(last),
             });
             add("plait.key_range", range.to_string());
             let index = serde_json::json!({
-                "version": 1, "rows": self.key_index.iter().map(|(row, _)| *row).collect::<Vec<_>>(),
+                "version": KEYS_VERSION, "rows": self.key_index.iter().map(|(row, _)| *row).collect::<Vec<_>>(),
                 "keys": self.key_index.iter().map(|(_, k)| BASE64.encode(k)).collect::<Vec<_>>(),
             });
             add("plait.key_index", index.to_string());
@@ -289,8 +321,21 @@ impl Output {
         if let Some(zones) = self.zones.entry(self.rows) {
             add(ZONE_MAP_ENTRY, zones);
         }
-        // Writes the footer too.
-        let buffer = self.writer.into_inner().map_err(unwrap_error)?;
+        self.writer.flush().map_err(|e| unwrap_error(e.into()))?;
+        if !self.type_defined.is_empty() {
+            self.writer.inner_mut().hold();
+        }
+        let metadata = self.writer.finish().map_err(unwrap_error)?;
+        let walk = self.writer.inner_mut();
+        walk.release(|tail| declare_type_defined(tail, &self.type_defined))?;
+        let outcome = check_file(walk.pages(), &metadata);
+        let Some(buffer) = walk.take() else {
+            return Err(Error::new(Kind::Internal, "an output is finished twice"));
+        };
+        outcome.map_err(|e| {
+            e.with_path(buffer.get_ref().location())
+                .with_hint("nothing was published and no source was changed; please report this")
+        })?;
         let mut temp = buffer.into_inner().map_err(|e| unwrap_error(e.into_error().into()))?;
         temp.sync()?;
         let bytes = temp.bytes();
@@ -298,15 +343,49 @@ impl Output {
     }
 }
 
-/// A row group that is being written.
-pub type Group<'a> = SerializedRowGroupWriter<'a, BufWriter<TempFile>>;
+/// What is said of a chunk that is copied: as much as is wanted, counted if the source does not say
+/// it.
+///
+/// # Errors
+/// Whatever is wrong with the source.
+pub(crate) fn complete(
+    loom: &Loom,
+    leaf: &OutputLeaf,
+    (source, row_group): (&Arc<Source>, usize),
+    mut close: ColumnCloseResult,
+) -> Result<ColumnCloseResult> {
+    let properties = &loom.properties;
+    let wanted = properties.statistics_enabled(leaf.descr.path());
+    if ValueOrder::of(&leaf.descr) == ValueOrder::None {
+        close.column_index = None;
+    }
+    if let Some(index) = leaf.adapter(source.id)?.leaf()
+        && wanted != EnabledStatistics::None
+        && (!is_told(source, row_group, index)? || close.metadata.statistics().is_none())
+    {
+        let shared = (&loom.cache, &loom.context);
+        close = recount(close, (source, row_group), leaf, Cut::of(properties), shared)?;
+    }
+    chunk::trim(close, wanted)
+}
 
-/// Appends a woven chunk.
+/// Begins a row group, whose pages are noted. What came before is flushed.
+fn begin(writer: &mut SerializedFileWriter<Walk<BufWriter<TempFile>>>) -> Result<Group<'_>> {
+    let start = writer.bytes_written() as u64;
+    writer.inner_mut().expect_pages(start);
+    writer.next_row_group().map_err(unwrap_error)
+}
+
+/// A row group that is being written.
+pub type Group<'a> = SerializedRowGroupWriter<'a, Walk<BufWriter<TempFile>>>;
+
+/// Appends a woven chunk, whose floats are in `order`.
 ///
 /// # Errors
 /// Whatever is wrong with the storage.
-pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk) -> Result<()> {
-    group.append_column(&chunk.bytes, chunk.close).map_err(unwrap_error)
+pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk, order: FloatOrder) -> Result<()> {
+    let close = order.settle(chunk.close)?;
+    group.append_column(&chunk.bytes, close).map_err(unwrap_error)
 }
 
 /// Encoded bytes of each leaf in all sources.

@@ -185,7 +185,7 @@ impl Source {
 
 /// Where the pages of a chunk lie. Some writers set the dictionary's offset to 0 although it is
 /// the first page, or the data's offset to 0 when there is only a dictionary.
-fn chunk_range(chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {
+pub(crate) fn chunk_range(chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {
     let data = chunk.data_page_offset();
     let offsets = [Some(data), chunk.dictionary_page_offset()];
     let start = offsets.into_iter().flatten().filter(|&o| o != 0).min().unwrap_or(data);

@@ -26,7 +26,8 @@ use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::LocationCache;
-use crate::order::{from_sources, key_leaves};
+use crate::options::check_memory_limit;
+use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_texts;
 use crate::schema::reconcile;
 use crate::source::Source;
@@ -133,6 +134,7 @@ pub fn verify_in(
         return Err(Error::new(Kind::InvalidArgument, "there is nothing to verify")
             .with_hint("name at least one file, folder, glob or URL"));
     }
+    check_memory_limit(options.memory_limit)?;
     context.enter_stage(3);
     let mut sources = open_sources(&options.files, 0, None, stores, context)?;
     let files = sources.len();
@@ -142,14 +144,15 @@ pub fn verify_in(
         }
         sources.extend(open_sources(against, files, None, stores, context)?);
     }
-    let order = match &options.sort_by {
-        Some(text) => SortOrder::try_parse(text)?,
-        None => from_sources(&sources[..files])?,
-    };
+    let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &Unite::default())?;
+    let order = match &asked {
+        Some(order) => renamed(order, &reconciled)?,
+        None => from_sources(&sources[..files], &reconciled)?,
+    };
     let leaves = output_leaves(&reconciled);
-    let keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    let keys = key_leaves(&order, &reconciled, &leaves)?;
     context.set_total_bytes(sources.iter().map(|s| s.store.len()).sum());
     let mut report = VerifyReport {
         ok: false,
@@ -161,6 +164,12 @@ pub fn verify_in(
         against: None,
         problems: Vec::new(),
     };
+    for (place, column) in order.columns().iter().enumerate() {
+        for source in sources[..files].iter().filter(|source| lacks(&keys, place, Some(source))) {
+            let (path, name) = (source.path(), column.dotted());
+            report.problems.push(format!("{path} has no column `{name}`, which it is sorted by"));
+        }
+    }
     let ranges = check_order(&sources[..files], &keys, context, &mut report)?;
     if !order.is_empty() {
         check_disjoint(&sources, &keys, ranges, &mut report);

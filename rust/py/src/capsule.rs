@@ -8,29 +8,57 @@
 //!
 //! # Invariants
 //! A capsule is looked at under its name only, and what it holds is moved out, so that it is released
-//! once. No buffer is copied, unless it is aligned less than its type needs. The unsafe code of the
-//! door is here.
+//! once. No buffer is copied, unless it is aligned less than its type needs. No array goes on that was
+//! not checked (`raw`, `plait_core::validate`). The unsafe code of the door is here.
 //!
 //! Source: the [Arrow PyCapsule interface](https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html).
 //!
 //! # Not here
 //! What is done with batches; classes for Python (`stream`).
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::panic::AssertUnwindSafe;
+mod export;
+mod raw;
+
+use std::ffi::CStr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema, from_ffi};
-use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StructArray, make_array};
+use arrow_array::cast::AsArray;
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{
+    Array, ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader, StructArray,
+};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
+use plait_core::validate::{Validate, Validator};
 use plait_core::{Error, Kind};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyIterator, PyTuple};
 
+pub(crate) use export::{Failure, array_stream_capsule, stream_capsule};
+
+use crate::turn::{foreign, python};
+
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
+
+/// How much of Arrow data of others is checked, by its name; the default is `basic`.
+///
+/// # Errors
+/// `InvalidArgument` for another name.
+pub(crate) fn validate(py: Python<'_>, name: Option<&str>) -> PyResult<Validate> {
+    match name {
+        None | Some("basic") => Ok(Validate::Basic),
+        Some("full") => Ok(Validate::Full),
+        Some(other) => {
+            let error = Error::new(Kind::InvalidArgument, "`validate` has no such choice")
+                .with_got(format!("`{other}`"))
+                .with_hint("give one of: 'basic', 'full'");
+            Err(crate::errors::exception(py, &error))
+        }
+    }
+}
 
 /// Batches of one schema, one after the other.
 pub(crate) type Reader = Box<dyn RecordBatchReader + Send>;
@@ -41,12 +69,13 @@ pub(crate) type Reader = Box<dyn RecordBatchReader + Send>;
 ///
 /// # Errors
 /// `InvalidArgument` when it is none of these; what the object raises.
-pub(crate) fn reader(object: &Bound<'_, PyAny>) -> PyResult<Reader> {
+pub(crate) fn reader(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
     if object.hasattr("__arrow_c_stream__")? {
-        return imported_stream(object);
+        return imported_stream(object, validate);
     }
+    let mut validator = Validator::new(validate);
     if object.hasattr("__arrow_c_array__")? {
-        let batch = batch(object)?;
+        let batch = batch(object, &mut validator)?;
         let schema = batch.schema();
         return Ok(Box::new(arrow_array::RecordBatchIterator::new([Ok(batch)], schema)));
     }
@@ -54,44 +83,61 @@ pub(crate) fn reader(object: &Bound<'_, PyAny>) -> PyResult<Reader> {
         let found = object.get_type().name()?;
         return Err(argument(object, "not a stream of record batches", &format!("`{found}`")));
     };
-    let Some(first) = batches.next() else {
+    let Some(first) = python(|| batches.next()) else {
         return Err(argument(object, "an iterable without batches has no schema", "no batch"));
     };
-    let first = batch(&first?)?;
+    let first = batch(&first?, &mut validator)?;
     let schema = first.schema();
-    Ok(Box::new(Batches { schema, first: Some(first), rest: Some(batches.unbind()) }))
+    Ok(Box::new(Batches { schema, first: Some(first), rest: Some(batches.unbind()), validator }))
 }
 
 /// The record batch that `object` exports.
 ///
 /// # Errors
-/// `InvalidArgument` when it exports no array of structs, or one with null rows.
-pub(crate) fn batch(object: &Bound<'_, PyAny>) -> PyResult<RecordBatch> {
-    let (field, array) = array(object)?;
+/// `InvalidArgument` when it exports no array of structs, or one with null rows; `CorruptSource` when
+/// it is not valid.
+pub(crate) fn batch(object: &Bound<'_, PyAny>, validator: &mut Validator) -> PyResult<RecordBatch> {
+    let (field, array) = checked_array(object, validator)?;
     let Some(structs) = array.as_any().downcast_ref::<StructArray>() else {
         let found = format!("an array of `{}`", array.data_type());
         return Err(argument(object, "not a record batch", &found));
     };
-    if structs.logical_null_count() > 0 {
-        return Err(argument(object, "not a record batch", "structs of which some are null"));
-    }
     let schema = Schema::new_with_metadata(structs.fields().clone(), field.metadata().clone());
-    let (_, columns, _) = structs.clone().into_parts();
-    let options = arrow_array::RecordBatchOptions::new().with_row_count(Some(structs.len()));
-    RecordBatch::try_new_with_options(Arc::new(schema), columns, &options)
-        .map_err(|e| arrow_error(object.py(), e))
+    rows(Arc::new(schema), structs).map_err(|e| crate::errors::exception(object.py(), &e))
+}
+
+/// The rows of an array of structs.
+fn rows(schema: SchemaRef, structs: &StructArray) -> plait_core::Result<RecordBatch> {
+    if structs.logical_null_count() > 0 {
+        let error = Error::new(Kind::InvalidArgument, "not a record batch");
+        return Err(error.with_got("structs of which some are null"));
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(structs.len()));
+    let columns = structs.columns().to_vec();
+    RecordBatch::try_new_with_options(schema, columns, &options).map_err(Error::from_arrow)
 }
 
 /// The array that `object` exports, with its field.
 ///
 /// # Errors
-/// `InvalidArgument` when it exports none.
-pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<(FieldRef, ArrayRef)> {
+/// `InvalidArgument` when it exports none, `CorruptSource` when it is not valid.
+pub(crate) fn array(
+    object: &Bound<'_, PyAny>,
+    validate: Validate,
+) -> PyResult<(FieldRef, ArrayRef)> {
+    checked_array(object, &mut Validator::new(validate))
+}
+
+fn checked_array(
+    object: &Bound<'_, PyAny>,
+    validator: &mut Validator,
+) -> PyResult<(FieldRef, ArrayRef)> {
     if !object.hasattr("__arrow_c_array__")? {
         let found = format!("`{}`", object.get_type().name()?);
         return Err(argument(object, "not an Arrow array", &found));
     }
-    let pair = object.call_method0("__arrow_c_array__")?;
+    ask_producer(object)?;
+    let pair = python(|| object.call_method0("__arrow_c_array__"))?;
     let (schema, array): (Bound<'_, PyCapsule>, Bound<'_, PyCapsule>) = pair.extract()?;
     let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
     let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
@@ -104,15 +150,30 @@ pub(crate) fn array(object: &Bound<'_, PyAny>) -> PyResult<(FieldRef, ArrayRef)>
     if array.is_released() {
         return Err(argument(object, "not an Arrow array", "one that was consumed before"));
     }
-    let failed = |e| arrow_error(object.py(), e);
-    let field = Field::try_from(&schema).map_err(failed)?;
-    // SAFETY: whoever made the two structures promises that they belong together and follow the C
-    // data interface; there is no way to check pointers of others.
-    let data = unsafe { from_ffi(array, &schema) }.map_err(failed)?;
-    Ok((Arc::new(field), make_array(data)))
+    let field = guarded(|| Field::try_from(&schema)).map_err(|e| arrow_error(object.py(), e))?;
+    // SAFETY: whoever made the structure promises that its pointers lead to memory that is there.
+    let array = unsafe { raw::import(array, field.data_type().clone(), validator, field.name()) };
+    let array = array.map_err(|e| crate::errors::exception(object.py(), &e))?;
+    Ok((Arc::new(field), array))
 }
 
-fn imported_stream(object: &Bound<'_, PyAny>) -> PyResult<Reader> {
+/// Has `PyArrow` compare the lengths of its buffers with what they must be: once data goes through the C
+/// interface, nobody knows them any more.
+fn ask_producer(object: &Bound<'_, PyAny>) -> PyResult<()> {
+    let class = object.get_type();
+    let module = class.getattr("__module__").and_then(|module| module.extract::<String>());
+    if !module.is_ok_and(|module| module.starts_with("pyarrow.")) || !object.hasattr("validate")? {
+        return Ok(());
+    }
+    object.call_method0("validate").map(drop).map_err(|refused| {
+        let error = Error::new(Kind::CorruptSource, "an array is not valid Arrow data")
+            .with_got(refused.value(object.py()).to_string());
+        crate::errors::exception(object.py(), &error)
+    })
+}
+
+fn imported_stream(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
+    ask_producer(object)?;
     let capsule = object.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
     let stream = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
     // SAFETY: `pointer_checked` proved the name under which the interface promises a stream; the
@@ -121,8 +182,91 @@ fn imported_stream(object: &Bound<'_, PyAny>) -> PyResult<Reader> {
     if stream.release().is_none() {
         return Err(argument(object, "not a stream", "one that was consumed before"));
     }
-    let reader = RecordBatchStreamReader::try_new(stream);
+    let reader = ForeignStream::try_new(stream, validate);
     Ok(Box::new(reader.map_err(|e| arrow_error(object.py(), e))?))
+}
+
+/// Batches of a stream of another library.
+struct ForeignStream {
+    stream: FFI_ArrowArrayStream,
+    schema: SchemaRef,
+    validator: Validator,
+}
+
+impl ForeignStream {
+    fn try_new(mut stream: FFI_ArrowArrayStream, validate: Validate) -> Result<Self, ArrowError> {
+        let mut schema = FFI_ArrowSchema::empty();
+        let get_schema = stream.get_schema().ok_or_else(|| lacks("get_schema"))?;
+        // SAFETY: the stream is not released, and the callback is its own.
+        let code = foreign(|| unsafe { get_schema(&raw mut stream, &raw mut schema) });
+        if code != 0 {
+            return Err(failed(&mut stream, "schema", code));
+        }
+        let field = guarded(|| Field::try_from(&schema))?;
+        let DataType::Struct(fields) = field.data_type() else {
+            return Err(ArrowError::CDataInterface(
+                "Unable to interpret C data struct as a Schema".to_owned(),
+            ));
+        };
+        let schema = Schema::new_with_metadata(fields.clone(), field.metadata().clone());
+        Ok(Self { stream, schema: Arc::new(schema), validator: Validator::new(validate) })
+    }
+
+    fn read(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        let mut array = FFI_ArrowArray::empty();
+        let get_next = self.stream.get_next().ok_or_else(|| lacks("get_next"))?;
+        // SAFETY: the stream is not released, and the callback is its own.
+        let code = foreign(|| unsafe { get_next(&raw mut self.stream, &raw mut array) });
+        if code != 0 {
+            return Err(failed(&mut self.stream, "next batch", code));
+        }
+        if array.is_released() {
+            return Ok(None);
+        }
+        let data_type = DataType::Struct(self.schema.fields().clone());
+        // SAFETY: the producer promises that pointers of what it gave lead to memory that is there.
+        let array = unsafe { raw::import(array, data_type, &mut self.validator, "") };
+        let array = array.map_err(Error::into_arrow)?;
+        let structs = array.as_struct_opt().ok_or_else(|| lacks("get_next"))?;
+        rows(Arc::clone(&self.schema), structs).map(Some).map_err(Error::into_arrow)
+    }
+}
+
+fn lacks(callback: &str) -> ArrowError {
+    let text = format!("input stream does not provide the required {callback} callback");
+    ArrowError::CDataInterface(text)
+}
+
+/// The error for a callback that failed, with what the producer says of it.
+fn failed(stream: &mut FFI_ArrowArrayStream, what: &str, code: i32) -> ArrowError {
+    let message = format!("Cannot get {what} from input stream. Error code: {code}");
+    let Some(get_last_error) = stream.get_last_error() else {
+        return ArrowError::CDataInterface(message);
+    };
+    // SAFETY: the stream is not released, and its last callback failed; the text is the producer's until
+    // the next call, and ends with a zero.
+    let said = unsafe {
+        let text = get_last_error(&raw mut *stream);
+        (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+    };
+    ArrowError::CDataInterface(match said {
+        Some(said) => format!("{message}. Producer error: {said}"),
+        None => message,
+    })
+}
+
+impl Iterator for ForeignStream {
+    type Item = Result<RecordBatch, ArrowError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.read().transpose()
+    }
+}
+
+impl RecordBatchReader for ForeignStream {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
 }
 
 /// Batches of a Python iterable.
@@ -131,6 +275,7 @@ struct Batches {
     first: Option<RecordBatch>,
     /// None once it has ended or raised.
     rest: Option<Py<PyIterator>>,
+    validator: Validator,
 }
 
 impl Iterator for Batches {
@@ -140,10 +285,11 @@ impl Iterator for Batches {
         if let Some(first) = self.first.take() {
             return Some(Ok(first));
         }
-        let rest = self.rest.as_ref()?;
+        let (rest, validator) = (self.rest.as_ref()?, &mut self.validator);
         let next = Python::attach(|py| {
             let mut rest = rest.bind(py).clone();
-            rest.next().map(|item| item.and_then(|item| batch(&item)))
+            let next = python(|| rest.next());
+            next.map(|item| item.and_then(|item| batch(&item, validator)))
         });
         match next {
             Some(Ok(batch)) => Some(Ok(batch)),
@@ -188,7 +334,16 @@ pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     // SAFETY: `pointer_checked` proved the name under which the interface promises a schema, and the
     // capsule, which owns it, is alive until the end of this function.
     let schema = unsafe { pointer.as_ref() };
-    Schema::try_from(schema).map(Arc::new).map_err(|e| arrow_error(object.py(), e))
+    let schema = guarded(|| Schema::try_from(schema));
+    schema.map(Arc::new).map_err(|e| arrow_error(object.py(), e))
+}
+
+/// What a foreign schema says; Arrow panics at some that say nothing.
+fn guarded<T>(read: impl FnOnce() -> Result<T, ArrowError>) -> Result<T, ArrowError> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|_| {
+        let error = Error::new(Kind::InvalidArgument, "not an Arrow schema");
+        Err(error.with_got("one without names or types").into_arrow())
+    })
 }
 
 /// The capsule of a schema.
@@ -225,11 +380,6 @@ pub(crate) fn batch_capsules<'py>(
     array_capsules(py, &field, &structs)
 }
 
-/// The capsule of a stream, which owns `reader`.
-pub(crate) fn stream_capsule(py: Python<'_>, reader: Reader) -> PyResult<Bound<'_, PyCapsule>> {
-    PyCapsule::new_with_value(py, FFI_ArrowArrayStream::new(reader), STREAM)
-}
-
 /// The capsule of the type of an array.
 pub(crate) fn field_capsule<'py>(
     py: Python<'py>,
@@ -237,113 +387,6 @@ pub(crate) fn field_capsule<'py>(
 ) -> PyResult<Bound<'py, PyCapsule>> {
     let schema = FFI_ArrowSchema::try_from(field).map_err(|e| arrow_error(py, e))?;
     PyCapsule::new_with_value(py, schema, SCHEMA)
-}
-
-/// Arrays of one type, one after the other.
-pub(crate) type Arrays = Box<dyn Iterator<Item = Result<ArrayRef, Error>> + Send>;
-
-/// The capsule of a stream of arrays of any type, which readers of batches cannot be.
-pub(crate) fn array_stream_capsule(
-    py: Python<'_>,
-    field: FieldRef,
-    arrays: Arrays,
-) -> PyResult<Bound<'_, PyCapsule>> {
-    let exported = Box::new(ExportedArrays { field, arrays, failed: CString::default() });
-    // SAFETY: the callbacks cast `private_data` back to what it is here; `release_arrays` frees it, once,
-    // because it takes itself out of the stream.
-    let stream = unsafe {
-        FFI_ArrowArrayStream::new_unchecked(
-            Some(arrays_schema),
-            Some(arrays_next),
-            Some(arrays_error),
-            Some(release_arrays),
-            Box::into_raw(exported).cast(),
-        )
-    };
-    PyCapsule::new_with_value(py, stream, STREAM)
-}
-
-/// What the callbacks of an exported stream of arrays find.
-struct ExportedArrays {
-    field: FieldRef,
-    arrays: Arrays,
-    failed: CString,
-}
-
-impl ExportedArrays {
-    /// Keeps the message for `arrays_error`; the code of the interface for any failure.
-    fn fail(&mut self, error: &dyn std::fmt::Display) -> c_int {
-        // C texts end at the first zero byte.
-        let text = error.to_string().replace('\0', " ");
-        self.failed = CString::new(text).unwrap_or_default();
-        EIO
-    }
-}
-
-/// The code for failed reads on Linux, macOS and Windows.
-const EIO: c_int = 5;
-
-/// What a stream that was exported here holds.
-///
-/// # Safety
-/// `stream` is one of [`array_stream_capsule`], and not released.
-unsafe fn exported<'a>(stream: *mut FFI_ArrowArrayStream) -> &'a mut ExportedArrays {
-    // SAFETY: the caller's promise; the interface forbids concurrent calls.
-    unsafe { &mut *(*stream).private_data().cast::<ExportedArrays>() }
-}
-
-unsafe extern "C" fn arrays_schema(
-    stream: *mut FFI_ArrowArrayStream,
-    out: *mut FFI_ArrowSchema,
-) -> c_int {
-    // SAFETY: the consumer calls this with the stream it got, before it releases it.
-    let exported = unsafe { exported(stream) };
-    match FFI_ArrowSchema::try_from(exported.field.as_ref()) {
-        Ok(schema) => {
-            // SAFETY: the consumer promises that `out` is a place for a schema, with nothing to drop.
-            unsafe { out.write(schema) };
-            0
-        }
-        Err(e) => exported.fail(&e),
-    }
-}
-
-unsafe extern "C" fn arrays_next(
-    stream: *mut FFI_ArrowArrayStream,
-    out: *mut FFI_ArrowArray,
-) -> c_int {
-    // SAFETY: as for `arrays_schema`.
-    let exported = unsafe { exported(stream) };
-    let arrays = &mut exported.arrays;
-    // Nothing may unwind into C.
-    let next = std::panic::catch_unwind(AssertUnwindSafe(|| arrays.next()));
-    let next = match next {
-        Ok(Some(Ok(array))) => FFI_ArrowArray::new(&array.to_data()),
-        Ok(None) => FFI_ArrowArray::empty(),
-        Ok(Some(Err(e))) => return exported.fail(&e),
-        Err(payload) => {
-            let error = crate::panics::error(payload.as_ref());
-            return exported.fail(&error);
-        }
-    };
-    // SAFETY: the consumer promises that `out` is a place for an array, with nothing to drop.
-    unsafe { out.write(next) };
-    0
-}
-
-unsafe extern "C" fn arrays_error(stream: *mut FFI_ArrowArrayStream) -> *const c_char {
-    // SAFETY: as for `arrays_schema`.
-    unsafe { exported(stream) }.failed.as_ptr()
-}
-
-unsafe extern "C" fn release_arrays(stream: *mut FFI_ArrowArrayStream) {
-    // SAFETY: the interface calls this once, with the stream; what it owns was boxed when it was made,
-    // and the callback is taken out, so that nobody frees it again.
-    unsafe {
-        drop(Box::from_raw((*stream).private_data().cast::<ExportedArrays>()));
-        (*stream).set_private_data(std::ptr::null_mut());
-        (*stream).set_release(None);
-    }
 }
 
 /// The exception for an error that went through Arrow: the engine's or Python's own if it is one.

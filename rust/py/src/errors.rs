@@ -8,8 +8,10 @@
 //! The classes and their documentation (`python/plait/errors.py`).
 
 use plait_core::{Error, Kind};
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyBaseException;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
 
 /// The exception for `error`; if it cannot be made, the exception that says why.
 pub(crate) fn exception(py: Python<'_>, error: &Error) -> PyErr {
@@ -30,5 +32,10 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     exception.setattr("row", error.row())?;
     exception.setattr("offset", error.offset())?;
     exception.setattr("hint", error.hint())?;
+    let errors = error.errors().iter().map(|error| build(py, error)?.into_py_any(py));
+    let errors = errors.collect::<PyResult<Vec<_>>>()?;
+    if !errors.is_empty() {
+        exception.setattr("errors", PyTuple::new(py, errors)?)?;
+    }
     Ok(PyErr::from_value(exception.into_any()))
 }

@@ -15,6 +15,7 @@ use arrow_array::{Array, ArrayRef, PrimitiveArray, downcast_primitive_array};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, FieldRef, TimeUnit};
 use plait_core::interleave::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Interleave, Value};
+use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -38,6 +39,7 @@ pub(crate) fn interleave(
     values: &Bound<'_, PyAny>,
     array_indices: &Bound<'_, PyAny>,
     row_indices: &Bound<'_, PyAny>,
+    validate: Validate,
 ) -> PyResult<PyInterleave> {
     let py = values.py();
     let (mut arrays, mut objects) = (Vec::new(), Vec::new());
@@ -48,13 +50,13 @@ pub(crate) fn interleave(
             objects.extend(nested.objects.iter().map(|object| object.clone_ref(py)));
             arrays.push(Value::Interleave(nested.lazy.clone()));
         } else {
-            let (field, array) = capsule::array(&value)?;
+            let (field, array) = capsule::array(&value, validate)?;
             objects.push(value.unbind());
             arrays.push(Value::Array(field, array));
         }
     }
-    let (_, array_indices) = capsule::array(array_indices)?;
-    let (_, row_indices) = capsule::array(row_indices)?;
+    let (_, array_indices) = capsule::array(array_indices, validate)?;
+    let (_, row_indices) = capsule::array(row_indices, validate)?;
     let lazy = py.detach(|| Interleave::nested(arrays, array_indices, row_indices));
     Ok(PyInterleave { lazy: lazy.map_err(|e| raised(py, &e))?, objects: objects.into() })
 }
@@ -124,12 +126,12 @@ impl PyInterleave {
     }
 
     fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (_, indices) = capsule::array(indices)?;
+        let (_, indices) = capsule::array(indices, Validate::default())?;
         self.with(py, py.detach(|| self.lazy.take(&indices)))
     }
 
     fn filter(&self, py: Python<'_>, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (_, mask) = capsule::array(mask)?;
+        let (_, mask) = capsule::array(mask, Validate::default())?;
         let Some(mask) = mask.as_boolean_opt() else {
             let error = Error::new(Kind::InvalidArgument, "`mask` is not booleans")
                 .with_got(format!("`{}`", mask.data_type()));
@@ -181,6 +183,7 @@ impl PyInterleave {
         let chunks = py
             .detach(|| self.lazy.chunks(CHUNK_ROWS_MAX, CHUNK_BYTES_MAX))
             .map_err(|e| raised(py, &e))?;
+        let chunks = chunks.map(|chunk| chunk.map_err(|e| capsule::Failure::read(&e)));
         capsule::array_stream_capsule(py, Arc::clone(self.lazy.field()), Box::new(chunks))
     }
 

@@ -1,17 +1,19 @@
 //! A foreign-key join, for the package `plait` only: changes in, changes out.
 //!
 //! # Invariants
-//! Steps follow each other: a lock holds the second until the first is done. What a step changed is
+//! Steps follow each other: the second waits until the first is done, and a source or callable of a step
+//! that asks for another is refused (`turn`). What a step changed is
 //! read later, from rows that no later step touches.
 //!
 //! # Not here
 //! What joins with what (`plait_core::join`); the state (`plait_parquet::join`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
 use plait_core::join::Call;
+use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
 use plait_parquet::context::Context;
 use plait_parquet::join::{Join, JoinOptions};
@@ -21,6 +23,7 @@ use crate::border::parse;
 use crate::capsule::{self, Reader};
 use crate::enter::enter;
 use crate::stream::{PyBatch, PySchema, PyStream};
+use crate::turn::{Turns, python};
 
 /// Column of foreign keys that a callable makes.
 const COMPUTED: &str = "_foreign_key";
@@ -29,9 +32,10 @@ const COMPUTED: &str = "_foreign_key";
 #[pyclass(frozen, module = "plait._native", name = "ForeignKeyJoin")]
 pub(crate) struct PyJoin {
     /// None once it was closed.
-    join: Mutex<Option<Join>>,
+    join: Turns<Option<Join>>,
     memory_limit: usize,
     foreign_key: Option<Arc<Py<PyAny>>>,
+    validate: Validate,
 }
 
 #[pymethods]
@@ -39,7 +43,7 @@ impl PyJoin {
     /// A join; options are JSON, `foreign_key` a callable that computes it, `joiner` one that makes the
     /// rows of the result.
     #[new]
-    #[pyo3(signature = (options, foreign_key=None, left_schema=None, right_schema=None, joiner=None))]
+    #[pyo3(signature = (options, foreign_key=None, left_schema=None, right_schema=None, joiner=None, validate=None))]
     fn open(
         py: Python<'_>,
         options: &str,
@@ -47,7 +51,9 @@ impl PyJoin {
         left_schema: Option<&Bound<'_, PyAny>>,
         right_schema: Option<&Bound<'_, PyAny>>,
         joiner: Option<Py<PyAny>>,
+        validate: Option<&str>,
     ) -> PyResult<Self> {
+        let validate = capsule::validate(py, validate)?;
         let raise = |e: Error| crate::errors::exception(py, &e);
         let options: JoinOptions = parse(options).map_err(raise)?;
         let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
@@ -55,26 +61,28 @@ impl PyJoin {
         let right = right_schema.map(capsule::schema).transpose()?;
         let foreign_key = foreign_key.map(Arc::new);
         if let (Some(schema), Some(call)) = (&left, &foreign_key) {
-            left = Some(computed_schema(py, schema, call)?);
+            left = Some(computed_schema(py, schema, (call.as_ref(), validate))?);
         }
         let make = |context: &Context| {
             let mut join = Join::try_new(options, left, right, context)?;
-            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner)))?;
+            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner, validate)))?;
             Ok(join)
         };
         let join = enter(py, &Context::new(memory_limit), None, make)?;
-        Ok(Self { join: Mutex::new(Some(join)), memory_limit, foreign_key })
+        Ok(Self { join: Turns::new(Some(join)), memory_limit, foreign_key, validate })
     }
 
     /// The join whose state is in the folder of the options.
     #[staticmethod]
-    #[pyo3(signature = (options, foreign_key=None, joiner=None))]
+    #[pyo3(signature = (options, foreign_key=None, joiner=None, validate=None))]
     fn restore(
         py: Python<'_>,
         options: &str,
         foreign_key: Option<Py<PyAny>>,
         joiner: Option<Py<PyAny>>,
+        validate: Option<&str>,
     ) -> PyResult<Self> {
+        let validate = capsule::validate(py, validate)?;
         let raise = |e: Error| crate::errors::exception(py, &e);
         let options: JoinOptions = parse(options).map_err(raise)?;
         let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
@@ -82,12 +90,12 @@ impl PyJoin {
         let make = |context: &Context| {
             let mut join = Join::restore(&options, context)?;
             join.check_computed(is_computed)?;
-            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner)))?;
+            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner, validate)))?;
             Ok(join)
         };
         let join = enter(py, &Context::new(memory_limit), None, make)?;
         let foreign_key = foreign_key.map(Arc::new);
-        Ok(Self { join: Mutex::new(Some(join)), memory_limit, foreign_key })
+        Ok(Self { join: Turns::new(Some(join)), memory_limit, foreign_key, validate })
     }
 
     /// Applies changes as one step.
@@ -99,29 +107,31 @@ impl PyJoin {
         right: Option<&Bound<'_, PyAny>>,
         step: Option<u64>,
     ) -> PyResult<PyStream> {
-        let mut left = left.map(capsule::reader).transpose()?;
-        let right = right.map(capsule::reader).transpose()?;
+        let reader = |changes| capsule::reader(changes, self.validate);
+        let mut left = left.map(reader).transpose()?;
+        let right = right.map(reader).transpose()?;
         if let Some(call) = &self.foreign_key {
-            left = left.map(|left| Computed::try_new(py, left, call)).transpose()?;
+            let made = |left| Computed::try_new(py, left, (call, self.validate));
+            left = left.map(made).transpose()?;
         }
-        let call = |context: &Context| open(&mut self.lock())?.apply(left, right, step, context);
+        let call = |context: &Context| self.turn(|join| join.apply(left, right, step, context));
         Ok(PyStream::new(enter(py, &self.context(), None, call)?))
     }
 
     /// The joined table.
     fn table(&self, py: Python<'_>) -> PyResult<PyStream> {
-        let table = py.detach(|| open(&mut self.lock())?.table());
+        let table = py.detach(|| self.turn(|join| join.table()));
         Ok(PyStream::new(table.map_err(|e| crate::errors::exception(py, &e))?))
     }
 
     /// Merges the runs of the state.
     fn compact(&self, py: Python<'_>) -> PyResult<()> {
-        enter(py, &self.context(), None, |context| open(&mut self.lock())?.compact(context))
+        enter(py, &self.context(), None, |context| self.turn(|join| join.compact(context)))
     }
 
     /// Writes the state to a folder.
     fn snapshot(&self, py: Python<'_>, location: &str) -> PyResult<()> {
-        let call = |context: &Context| open(&mut self.lock())?.snapshot(location, context);
+        let call = |context: &Context| self.turn(|join| join.snapshot(location, context));
         enter(py, &self.context(), None, call)
     }
 
@@ -150,8 +160,9 @@ impl PyJoin {
     }
 
     /// Lets the state go.
-    fn close(&self, py: Python<'_>) {
-        drop(py.detach(|| self.lock().take()));
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        let join = py.detach(|| self.join.with(Option::take));
+        join.map(drop).map_err(|e| crate::errors::exception(py, &e))
     }
 }
 
@@ -162,12 +173,13 @@ fn open(join: &mut Option<Join>) -> Result<&mut Join, Error> {
 
 impl PyJoin {
     fn ask<T: Send>(&self, py: Python<'_>, of: impl FnOnce(&Join) -> T + Send) -> PyResult<T> {
-        let answer = py.detach(|| open(&mut self.lock()).map(|join| of(join)));
+        let answer = py.detach(|| self.turn(|join| Ok(of(join))));
         answer.map_err(|e| crate::errors::exception(py, &e))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Join>> {
-        self.join.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Uses the join, once nobody else does.
+    fn turn<T>(&self, call: impl FnOnce(&mut Join) -> Result<T, Error>) -> Result<T, Error> {
+        self.join.with(|join| call(open(join)?))?
     }
 
     fn context(&self) -> Context {
@@ -176,11 +188,11 @@ impl PyJoin {
 }
 
 /// Rows of the result that a callable makes.
-fn call(joiner: Py<PyAny>) -> Call {
+fn call(joiner: Py<PyAny>, validate: Validate) -> Call {
     Call::new(move |rows: &RecordBatch| {
         Python::attach(|py| {
-            let made = joiner.call1(py, (PyBatch(rows.clone()),)).map_err(external)?;
-            let made = capsule::reader(made.bind(py)).map_err(external)?;
+            let made = python(|| joiner.call1(py, (PyBatch(rows.clone()),))).map_err(external)?;
+            let made = capsule::reader(made.bind(py), validate).map_err(external)?;
             plait_parquet::join::whole(made).map_err(Error::into_arrow)
         })
     })
@@ -195,18 +207,28 @@ struct Computed {
     inner: Reader,
     schema: SchemaRef,
     call: Arc<Py<PyAny>>,
+    validate: Validate,
 }
 
 impl Computed {
-    fn try_new(py: Python<'_>, inner: Reader, call: &Arc<Py<PyAny>>) -> PyResult<Reader> {
-        let schema = computed_schema(py, &inner.schema(), call)?;
-        Ok(Box::new(Self { inner, schema, call: Arc::clone(call) }))
+    fn try_new(
+        py: Python<'_>,
+        inner: Reader,
+        (call, validate): (&Arc<Py<PyAny>>, Validate),
+    ) -> PyResult<Reader> {
+        let schema = computed_schema(py, &inner.schema(), (call.as_ref(), validate))?;
+        Ok(Box::new(Self { inner, schema, call: Arc::clone(call), validate }))
     }
 }
 
 /// The schema with the column, whose type a call without rows tells.
-fn computed_schema(py: Python<'_>, schema: &SchemaRef, call: &Py<PyAny>) -> PyResult<SchemaRef> {
-    let (field, _) = computed(py, &RecordBatch::new_empty(Arc::clone(schema)), call)?;
+fn computed_schema(
+    py: Python<'_>,
+    schema: &SchemaRef,
+    (call, validate): (&Py<PyAny>, Validate),
+) -> PyResult<SchemaRef> {
+    let empty = RecordBatch::new_empty(Arc::clone(schema));
+    let (field, _) = computed(py, &empty, (call, validate))?;
     Ok(with_field(schema, field))
 }
 
@@ -218,10 +240,10 @@ fn with_field(schema: &Schema, field: FieldRef) -> SchemaRef {
 fn computed(
     py: Python<'_>,
     batch: &RecordBatch,
-    call: &Py<PyAny>,
+    (call, validate): (&Py<PyAny>, Validate),
 ) -> PyResult<(FieldRef, ArrayRef)> {
-    let made = call.call1(py, (PyBatch(batch.clone()),))?;
-    let (field, array) = capsule::array(made.bind(py))?;
+    let made = python(|| call.call1(py, (PyBatch(batch.clone()),)))?;
+    let (field, array) = capsule::array(made.bind(py), validate)?;
     let field = Field::new(COMPUTED, field.data_type().clone(), true);
     Ok((Arc::new(field), array))
 }
@@ -234,7 +256,7 @@ impl Iterator for Computed {
             Ok(batch) => batch,
             Err(e) => return Some(Err(e)),
         };
-        let made = Python::attach(|py| computed(py, &batch, &self.call));
+        let made = Python::attach(|py| computed(py, &batch, (self.call.as_ref(), self.validate)));
         Some(made.map_err(external).and_then(|(field, array)| {
             let schema = with_field(&batch.schema(), field);
             let columns = batch.columns().iter().cloned().chain([array]).collect();

@@ -25,12 +25,14 @@ mod errors;
 mod interleave;
 mod join;
 mod known;
+mod lease;
 mod merge_streams;
 mod overlay;
 mod panics;
 mod scan;
 mod staged;
 mod stream;
+mod turn;
 
 /// The engine, for the package `plait` only.
 #[pyo3::pymodule(gil_used = false)]
@@ -39,6 +41,7 @@ mod _native {
 
     use crate::border::run;
     use crate::known::remember;
+    use plait_core::validate::Validate;
     use plait_parquet::{inspect, merge, verify};
 
     /// Merges sorted files; options and report are JSON.
@@ -90,6 +93,41 @@ mod _native {
         run(py, options, (progress, bucket), plait_parquet::plan::list_in)
     }
 
+    /// What files say of their columns, for one frozen schema; options and summary are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
+    fn summarize_scan(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::scan::summarize)
+    }
+
+    /// The frozen schema of all files that were summed up, as JSON and as a schema.
+    #[pyfunction]
+    fn freeze_scan(
+        py: Python<'_>,
+        options: &str,
+        schema: Option<&Bound<'_, PyAny>>,
+        summaries: Vec<String>,
+    ) -> PyResult<(String, PySchema)> {
+        crate::scan::freeze(py, options, schema, summaries)
+    }
+
+    /// Tables of other formats that patterns name, or name a part of; options are JSON.
+    #[pyfunction]
+    #[pyo3(signature = (options, progress=None, bucket=None))]
+    fn tables_of(
+        py: Python<'_>,
+        options: &str,
+        progress: Option<Py<PyAny>>,
+        bucket: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        run(py, options, (progress, bucket), plait_parquet::plan::tables_in)
+    }
+
     /// Chooses files of a folder by a policy; options and survey are JSON.
     #[pyfunction]
     #[pyo3(signature = (options, progress=None, bucket=None, known=None))]
@@ -128,6 +166,12 @@ mod _native {
         bucket: Option<Py<PyAny>>,
     ) -> PyResult<String> {
         run(py, options, (progress, bucket), plait_parquet::compact::expire_in)
+    }
+
+    /// Checks options of merges that are to be made; options are JSON.
+    #[pyfunction]
+    fn check(py: Python<'_>, options: &str) -> PyResult<String> {
+        run(py, options, (None, None), merge::check_in)
     }
 
     /// Chooses among files that need not exist; options and groups are JSON.
@@ -199,33 +243,49 @@ mod _native {
 
     /// Overlays layers of Arrow data; options are JSON.
     #[pyfunction]
+    #[pyo3(signature = (sources, options, validate=None))]
     fn overlay(
         py: Python<'_>,
         sources: Vec<Bound<'_, PyAny>>,
         options: &str,
+        validate: Option<&str>,
     ) -> PyResult<PyStream> {
-        crate::overlay::overlay(py, sources, options)
+        let validate = crate::capsule::validate(py, validate)?;
+        crate::overlay::overlay(py, sources, options, validate)
     }
 
     /// Merges sorted sources of record batches; options are JSON.
     #[pyfunction]
+    #[pyo3(signature = (sources, options, validate=None))]
     fn merge_streams(
         py: Python<'_>,
         sources: Vec<Bound<'_, PyAny>>,
         options: &str,
+        validate: Option<&str>,
     ) -> PyResult<PyStream> {
-        crate::merge_streams::merge_streams(py, sources, options)
+        let validate = crate::capsule::validate(py, validate)?;
+        crate::merge_streams::merge_streams(py, sources, options, validate)
     }
 
     /// Writes a stream of record batches as one Parquet file; gives the rows.
     #[pyfunction]
     fn write_parquet(py: Python<'_>, source: &Bound<'_, PyAny>, path: &str) -> PyResult<u64> {
-        let reader = crate::capsule::reader(source)?;
+        let reader = crate::capsule::reader(source, Validate::default())?;
         let context = plait_parquet::context::Context::new(0);
         let write = |context: &plait_parquet::context::Context| {
             plait_parquet::join::write_batches(reader, path, context)
         };
         crate::enter::enter(py, &context, None, write)
+    }
+
+    /// For every field of the schema `to` the place of the same field in the schema `from`.
+    #[pyfunction]
+    fn matched_fields(
+        from: &Bound<'_, PyAny>,
+        to: &Bound<'_, PyAny>,
+    ) -> PyResult<Vec<Option<usize>>> {
+        let (from, to) = (crate::capsule::schema(from)?, crate::capsule::schema(to)?);
+        Ok(plait_core::schema::matched(from.fields(), to.fields()))
     }
 
     /// Version of the engine.
@@ -236,12 +296,15 @@ mod _native {
 
     /// Rows of many arrays as one, not computed until asked for.
     #[pyfunction]
+    #[pyo3(signature = (values, array_indices, row_indices, validate=None))]
     fn interleave(
         values: &Bound<'_, PyAny>,
         array_indices: &Bound<'_, PyAny>,
         row_indices: &Bound<'_, PyAny>,
+        validate: Option<&str>,
     ) -> PyResult<PyInterleave> {
-        crate::interleave::interleave(values, array_indices, row_indices)
+        let validate = crate::capsule::validate(values.py(), validate)?;
+        crate::interleave::interleave(values, array_indices, row_indices, validate)
     }
 
     #[pymodule_export]
@@ -251,6 +314,8 @@ mod _native {
     use crate::join::PyJoin;
     #[pymodule_export]
     use crate::known::PyKnown;
+    #[pymodule_export]
+    use crate::lease::PyLease;
     #[pymodule_export]
     use crate::scan::PyScan;
     #[pymodule_export]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::stream::{MergeStream, Source, Workers};
+use plait_core::validate::Validate;
 use plait_parquet::beside::Beside;
 use plait_parquet::stream::{StreamOptions, open};
 use pyo3::prelude::*;
@@ -31,6 +32,7 @@ pub(crate) fn merge_streams(
     py: Python<'_>,
     sources: Vec<Bound<'_, PyAny>>,
     options: &str,
+    validate: Validate,
 ) -> PyResult<PyStream> {
     let raise = |e| crate::errors::exception(py, &e);
     let options: StreamOptions = parse(options).map_err(raise)?;
@@ -43,7 +45,9 @@ pub(crate) fn merge_streams(
                 let files = py.detach(|| open(path, core.batch_rows));
                 readers.extend(files.map_err(raise)?);
             }
-            Err(_) => readers.push(Source { reader: capsule::reader(&source)?, path: None }),
+            Err(_) => {
+                readers.push(Source { reader: capsule::reader(&source, validate)?, path: None })
+            }
         }
     }
     let workers =

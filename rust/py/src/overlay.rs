@@ -8,6 +8,7 @@
 
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use plait_core::overlay::{LayerSpec, Overlay, Plan, settle};
+use plait_core::validate::{Validate, Validator};
 use plait_core::{Error, Kind};
 use plait_parquet::overlay::options::OverlayOptions;
 use pyo3::prelude::*;
@@ -21,6 +22,7 @@ pub(crate) fn overlay(
     py: Python<'_>,
     sources: Vec<Bound<'_, PyAny>>,
     options: &str,
+    validate: Validate,
 ) -> PyResult<PyStream> {
     let raise = |error: Error| crate::errors::exception(py, &error);
     let options: OverlayOptions = crate::border::parse(options).map_err(raise)?;
@@ -29,7 +31,8 @@ pub(crate) fn overlay(
         let error = Error::new(Kind::InvalidArgument, "layers and streams are not equally many");
         return Err(raise(error.with_got(format!("paths of {paths} layers, {streams} streams"))));
     }
-    let readers = sources.iter().map(reader).collect::<PyResult<Vec<Reader>>>()?;
+    let readers =
+        sources.iter().map(|source| reader(source, validate)).collect::<PyResult<Vec<Reader>>>()?;
     let specs = options.layers.iter().zip(&readers).map(|(layer, reader)| {
         let (name, precedence) = (layer.name.clone(), layer.precedence);
         Ok(LayerSpec { name, schema: reader.schema(), paths: layer.paths()?, precedence })
@@ -44,12 +47,13 @@ pub(crate) fn overlay(
 
 /// The batches of a layer. Those of a list are all known: a column that is of the null type in the
 /// first has the type of a later one.
-fn reader(source: &Bound<'_, PyAny>) -> PyResult<Reader> {
+fn reader(source: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
     if !(source.is_instance_of::<PyList>() || source.is_instance_of::<PyTuple>()) {
-        return capsule::reader(source);
+        return capsule::reader(source, validate);
     }
-    let batches: Vec<RecordBatch> =
-        source.try_iter()?.map(|batch| capsule::batch(&batch?)).collect::<PyResult<_>>()?;
+    let mut validator = Validator::new(validate);
+    let batch = |batch: PyResult<Bound<'_, PyAny>>| capsule::batch(&batch?, &mut validator);
+    let batches: Vec<RecordBatch> = source.try_iter()?.map(batch).collect::<PyResult<_>>()?;
     let schemas: Vec<_> = batches.iter().map(RecordBatch::schema).collect();
     let schema = settle(&schemas).ok_or_else(|| {
         let error = Error::new(Kind::InvalidArgument, "a list without batches has no schema");

@@ -9,7 +9,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::{Error, Kind};
 use plait_parquet::context::Context;
-use plait_parquet::scan::Scan;
+use plait_parquet::scan::{Scan, freeze_scan};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -26,18 +26,22 @@ pub(crate) struct PyScan(Arc<Scan>);
 impl PyScan {
     /// Resolves the schema of the sources.
     #[new]
+    #[pyo3(signature = (options, schema, streams, bucket, validate=None))]
     fn open(
         py: Python<'_>,
         options: &str,
         schema: Option<&Bound<'_, PyAny>>,
         streams: Vec<Bound<'_, PyAny>>,
         bucket: Option<Py<PyAny>>,
+        validate: Option<&str>,
     ) -> PyResult<Self> {
         let raise = |error: Error| crate::errors::exception(py, &error);
+        let validate = capsule::validate(py, validate)?;
         let (context, stores) = reach(options, bucket).map_err(raise)?;
         let options = parse(options).map_err(raise)?;
         let schema = schema.map(capsule::schema).transpose()?;
-        let streams = streams.iter().map(capsule::reader).collect::<PyResult<Vec<_>>>()?;
+        let streams = streams.iter().map(|stream| capsule::reader(stream, validate));
+        let streams = streams.collect::<PyResult<Vec<_>>>()?;
         let open = move |context: &Context| Scan::open(options, schema, streams, &stores, context);
         enter(py, &context, None, open).map(Self)
     }
@@ -52,6 +56,12 @@ impl PyScan {
     #[getter]
     fn fingerprint(&self) -> Option<&str> {
         self.0.fingerprint()
+    }
+
+    /// The resolved schema for scans of some of the files, as JSON; `None` in mode `follow`.
+    #[getter]
+    fn frozen(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.0.frozen().map_err(|e| crate::errors::exception(py, &e))
     }
 
     /// The batches, which in mode `follow` may change their schema.
@@ -77,6 +87,23 @@ impl PyScan {
     fn report(&self, py: Python<'_>) -> PyResult<String> {
         json(py, &self.0.report())
     }
+}
+
+/// Decides the schema of a scan of files from summaries of them.
+pub(crate) fn freeze(
+    py: Python<'_>,
+    options: &str,
+    schema: Option<&Bound<'_, PyAny>>,
+    summaries: Vec<String>,
+) -> PyResult<(String, PySchema)> {
+    let raise = |error: Error| crate::errors::exception(py, &error);
+    let (context, stores) = reach(options, None).map_err(raise)?;
+    let options = parse(options).map_err(raise)?;
+    let schema = schema.map(capsule::schema).transpose()?;
+    let decide =
+        move |context: &Context| freeze_scan(options, schema, &summaries, &stores, context);
+    let frozen = enter(py, &context, None, decide)?;
+    Ok((frozen.text, PySchema(frozen.schema)))
 }
 
 fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {

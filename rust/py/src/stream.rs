@@ -20,13 +20,14 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::capsule::{self, Reader};
+use crate::turn::Turns;
 
 /// A lazy stream of record batches of one schema.
 #[pyclass(frozen, module = "plait", name = "Stream")]
 pub(crate) struct PyStream {
     schema: SchemaRef,
     /// None once it was taken or closed.
-    reader: Mutex<Option<Reader>>,
+    reader: Turns<Option<Reader>>,
     /// Rows that a merge leaves out.
     tally: Tally,
     watcher: Mutex<Watcher>,
@@ -49,7 +50,7 @@ impl PyStream {
     /// The same, of a merge that counts the rows it leaves out.
     pub(crate) fn counted(reader: Reader, tally: Tally) -> Self {
         let watcher = Mutex::default();
-        Self { schema: reader.schema(), reader: Mutex::new(Some(reader)), tally, watcher }
+        Self { schema: reader.schema(), reader: Turns::new(Some(reader)), tally, watcher }
     }
 
     /// Tells how the stream ended, the first time.
@@ -67,8 +68,10 @@ impl PyStream {
 impl PyStream {
     /// A stream of the batches of `source`.
     #[new]
-    fn open(source: &Bound<'_, PyAny>) -> PyResult<Self> {
-        capsule::reader(source).map(Self::new)
+    #[pyo3(signature = (source, validate=None))]
+    fn open(source: &Bound<'_, PyAny>, validate: Option<&str>) -> PyResult<Self> {
+        let validate = capsule::validate(source.py(), validate)?;
+        capsule::reader(source, validate).map(Self::new)
     }
 
     /// The schema of every batch.
@@ -90,18 +93,19 @@ impl PyStream {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<PyBatch>> {
-        let next = py.detach(|| {
-            let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some(open) = reader.as_mut() else { return Err(consumed()) };
-            let next = open.next();
-            // After an error or the end, sources are let go at once.
-            if !matches!(next, Some(Ok(_))) {
-                *reader = Some(Box::new(arrow_array::RecordBatchIterator::new(
-                    [],
-                    Arc::clone(&self.schema),
-                )));
-            }
-            Ok(next)
+        let next = py.detach(|| -> Result<_, Error> {
+            self.reader.with(|reader| {
+                let open = reader.as_mut().ok_or_else(consumed)?;
+                let next = open.next();
+                // After an error or the end, sources are let go at once.
+                if !matches!(next, Some(Ok(_))) {
+                    *reader = Some(Box::new(arrow_array::RecordBatchIterator::new(
+                        [],
+                        Arc::clone(&self.schema),
+                    )));
+                }
+                Ok::<_, Error>(next)
+            })?
         });
         match next.map_err(|e| crate::errors::exception(py, &e))? {
             Some(Ok(batch)) => {
@@ -130,9 +134,8 @@ impl PyStream {
 
     /// Lets the sources go; the rest of the stream is not read.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        let reader =
-            py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).take());
-        drop(reader);
+        let reader = py.detach(|| self.reader.with(Option::take));
+        drop(reader.map_err(|e| crate::errors::exception(py, &e))?);
         self.tell(py, "closed")
     }
 
@@ -143,9 +146,9 @@ impl PyStream {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema; // A producer may ignore it.
-        let reader =
-            py.detach(|| self.reader.lock().unwrap_or_else(PoisonError::into_inner).take());
-        let reader = reader.ok_or_else(|| crate::errors::exception(py, &consumed()))?;
+        let reader = py.detach(|| self.reader.with(Option::take));
+        let reader = reader.and_then(|reader| reader.ok_or_else(consumed));
+        let reader = reader.map_err(|e| crate::errors::exception(py, &e))?;
         // Foreign threads read it from here on, and must not wait for the interpreter to tell.
         self.tell(py, "handed on")?;
         capsule::stream_capsule(py, reader)

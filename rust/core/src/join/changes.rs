@@ -22,12 +22,13 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
+use arrow_buffer::BooleanBuffer;
 
 use super::block::Block;
 use super::emit::{Pairs, emit};
 use super::find::View;
 use super::fold::collect;
-use super::layout::{Layout, Side};
+use super::layout::{Layout, OutColumn, Side};
 use super::picked::Picked;
 use super::range::{Ranges, Stretch};
 use super::spec::How;
@@ -287,22 +288,67 @@ fn left_of(left: &View, keys: &[&[u8]], foreign: &[Option<&[u8]>]) -> Result<Pic
     Ok(left.find_any(&probes)?.live())
 }
 
-/// Which right rows changed as far as the result shows.
+/// Which right rows changed as far as the result shows. To a left join, a right row that is not there
+/// is the same as one whose columns are all null.
 fn changed(layout: &Layout, old: &Picked, new: &Picked) -> Result<Vec<usize>> {
-    let is_there = |i: usize| old.is_live(i) && new.is_live(i);
-    let both: Vec<usize> = (0..old.len()).filter(|i| is_there(*i)).collect();
-    let mut is_same = vec![true; both.len()];
-    let places = || both.iter().map(|i| Some(*i));
-    let (a, b) = (old.at(places()), new.at(places()));
-    for column in layout.columns.iter().filter(|column| column.side == Side::Right) {
+    let came = |i: &usize| !old.is_live(*i) && new.is_live(*i);
+    let went = |i: &usize| old.is_live(*i) && !new.is_live(*i);
+    let stayed = |i: &usize| old.is_live(*i) && new.is_live(*i);
+    let all = || 0..old.len();
+    let places = |of: &dyn Fn(&usize) -> bool| all().filter(of).collect::<Vec<usize>>();
+    let (came, went, stayed) = (places(&came), places(&went), places(&stayed));
+    let at = |picked: &Picked, places: &[usize]| picked.at(places.iter().map(|i| Some(*i)));
+    let columns = || layout.columns.iter().filter(|column| column.side == Side::Right);
+    let mut is_same = vec![true; old.len()];
+    let equal = equal(layout, &at(old, &stayed), &at(new, &stayed), columns())?;
+    stayed.iter().zip(equal.iter()).for_each(|(i, equal)| is_same[*i] = equal);
+    for (places, picked) in [(&came, new), (&went, old)] {
+        let is_null = match layout.spec.how {
+            How::Left => all_null(layout, &at(picked, places), columns())?,
+            How::Inner => BooleanBuffer::new_unset(places.len()),
+        };
+        places.iter().zip(is_null.iter()).for_each(|(i, null)| is_same[*i] = null);
+    }
+    Ok(all().filter(|i| !is_same[*i]).collect())
+}
+
+/// Which of two right rows, both there, show the same.
+fn equal<'a>(
+    layout: &Layout,
+    old: &Picked,
+    new: &Picked,
+    columns: impl Iterator<Item = &'a OutColumn>,
+) -> Result<BooleanBuffer> {
+    let mut equal = BooleanBuffer::new_set(old.len());
+    for column in columns {
+        if !equal.has_true() {
+            break;
+        }
         let place = layout.first(Side::Right) + column.place;
         let ty = column.field.data_type();
-        let equal = super::same::same(&a.column(place, ty)?, &b.column(place, ty)?)?;
-        is_same.iter_mut().zip(equal.iter()).for_each(|(all, this)| *all &= this);
+        equal = &equal & &super::same::same(&old.column(place, ty)?, &new.column(place, ty)?)?;
     }
-    let mut changed: Vec<bool> = (0..old.len()).map(|i| old.is_live(i) != new.is_live(i)).collect();
-    both.iter().zip(is_same).for_each(|(i, is_same)| changed[*i] = !is_same);
-    Ok((0..old.len()).filter(|i| changed[*i]).collect())
+    Ok(equal)
+}
+
+/// Which right rows show nothing but nulls.
+fn all_null<'a>(
+    layout: &Layout,
+    rows: &Picked,
+    columns: impl Iterator<Item = &'a OutColumn>,
+) -> Result<BooleanBuffer> {
+    let mut all = BooleanBuffer::new_set(rows.len());
+    for column in columns {
+        if !all.has_true() {
+            break;
+        }
+        let place = layout.first(Side::Right) + column.place;
+        all = match rows.column(place, column.field.data_type())?.logical_nulls() {
+            Some(nulls) => &all & &!nulls.inner(),
+            None => BooleanBuffer::new_unset(rows.len()),
+        };
+    }
+    Ok(all)
 }
 
 /// Rows of a block.

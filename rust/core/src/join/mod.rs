@@ -44,6 +44,8 @@ pub use fold::Folded;
 pub use joiner::{Call, Joined, Joiner};
 pub use layout::{Layout, OPERATION, Side};
 pub use spec::{How, NullKeys, Spec};
-pub use staged::{Instruction, StagedLeft, StagedRight};
+pub use staged::{
+    Added, Clock, Instruction, Keeper, Shown, StagedLeft, StagedRight, StateTable, changes_again,
+};
 pub use step::{Step, Tables, Trace, fold, step};
 pub use table::Table;

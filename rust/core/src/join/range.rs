@@ -32,7 +32,7 @@ use crate::Result;
 const SOURCES_MAX: usize = 32;
 
 /// Rows of prefixes.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Ranges {
     view: View,
     prefixes: BinaryArray,

@@ -16,7 +16,7 @@ use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 
 use super::drift;
-use super::plan::LayerPlan;
+use super::plan::{LayerPlan, in_layer};
 use super::stream::Reader;
 use crate::{Error, Kind, Result};
 
@@ -102,7 +102,7 @@ impl Feed {
                 None => self.reader = None,
                 Some(Err(e)) => {
                     self.reader = None;
-                    return Err(e);
+                    return Err(named(e, &self.plan.name));
                 }
                 Some(Ok(batch)) if batch.num_rows() == 0 => {
                     drift::columns(&batch, &self.plan.schema, &self.plan.name)
@@ -124,6 +124,20 @@ impl Feed {
             self.current = None;
         }
         Some(piece)
+    }
+}
+
+/// An error of a batch that says in which layer it is; files have names of their own.
+fn named(error: ArrowError, layer: &str) -> ArrowError {
+    match error {
+        ArrowError::ExternalError(inner) => match inner.downcast::<Error>() {
+            Ok(e) if e.kind() == Kind::CorruptSource && e.path().is_none() => {
+                in_layer(*e, layer).into_arrow()
+            }
+            Ok(e) => e.into_arrow(),
+            Err(inner) => ArrowError::ExternalError(inner),
+        },
+        error => error,
     }
 }
 

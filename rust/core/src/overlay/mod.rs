@@ -22,6 +22,7 @@
 //! Files (`plait_parquet::overlay`); joins by key, of which there are none.
 
 mod combine;
+mod declared;
 mod drift;
 mod feed;
 mod mask;

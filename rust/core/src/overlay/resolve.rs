@@ -9,8 +9,11 @@
 //!
 //! # Invariants
 //! A node is a struct of nodes only where its fields come from several layers, where a layer owns
-//! parts of it only, or where the validity of structs is made anew. Structs without fields, structs
-//! of extension types and everything else are taken whole.
+//! parts of it only, where their order is not the stored one, or where the validity of structs is made
+//! anew. Structs without fields, structs of extension types and everything else are taken whole.
+//! Fields have the order in which paths first name them, weakest layer first, whoever supplies them:
+//! another layer on top does not move them. A path to a struct, or to one above it, names all fields
+//! that its layer stores; of one layer, what is above comes first.
 //! A field stays non-nullable if it is so in its layer and its struct is never there without that
 //! layer, or if nothing above it is nullable in its layer.
 //!
@@ -22,6 +25,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
+use super::declared::{Declared, Named, owners_of};
 use super::path::{FieldPath, dotted};
 use super::plan::{LayerPlan, StructValidity, check_names, in_layer};
 use crate::{Error, Kind, Result};
@@ -90,40 +94,6 @@ impl Node {
     }
 }
 
-/// One name in the tree of declared paths.
-#[derive(Default)]
-struct Declared {
-    name: String,
-    /// The strongest layer that declares exactly this path.
-    owner: Option<usize>,
-    below: Vec<Declared>,
-    /// Places in `below`, by name.
-    places: HashMap<String, usize>,
-}
-
-impl Declared {
-    fn get(&self, name: &str) -> Option<&Self> {
-        self.places.get(name).and_then(|&place| self.below.get(place))
-    }
-
-    fn enter(&mut self, name: &str) -> &mut Self {
-        let place = *self.places.entry(name.to_owned()).or_insert(self.below.len());
-        if place == self.below.len() {
-            self.below.push(Self { name: name.to_owned(), ..Self::default() });
-        }
-        &mut self.below[place]
-    }
-
-    /// Adds the layers that supply something here or below, under `above`, to `found`.
-    fn suppliers(&self, above: Option<usize>, found: &mut Vec<usize>) {
-        let owner = above.max(self.owner);
-        if let Some(owner) = owner.filter(|owner| !found.contains(owner)) {
-            found.push(owner);
-        }
-        self.below.iter().for_each(|below| below.suppliers(owner, found));
-    }
-}
-
 /// A field that was made: how, from which layers.
 struct Made {
     field: FieldRef,
@@ -137,16 +107,7 @@ pub(super) fn resolve(
     owned: &[Vec<FieldPath>],
     validity: StructValidity,
 ) -> Result<(Vec<FieldRef>, Vec<Node>)> {
-    let mut root = Declared::default();
-    for (layer, paths) in owned.iter().enumerate() {
-        for path in paths {
-            let mut at = &mut root;
-            for name in path.names() {
-                at = at.enter(name);
-            }
-            at.owner = at.owner.max(Some(layer));
-        }
-    }
+    let root = Declared::tree(owned);
     for (layer, (plan, paths)) in plans.iter().zip(owned).enumerate() {
         for path in paths {
             let owners = path.names().iter().scan(&root, |at, name| {
@@ -161,7 +122,7 @@ pub(super) fn resolve(
     let mut maker = Maker { plans, by_fields: validity == StructValidity::AllChildren };
     let (mut fields, mut nodes) = (Vec::new(), Vec::new());
     for declared in &root.below {
-        let made = maker.make(std::slice::from_ref(&declared.name), Some(declared), None, None)?;
+        let made = maker.make(std::slice::from_ref(&declared.name), Some(declared), &[], None)?;
         fields.push(made.field);
         nodes.push(made.node);
     }
@@ -270,13 +231,14 @@ impl Maker<'_> {
         &mut self,
         path: &[String],
         declared: Option<&Declared>,
-        inherited: Option<usize>,
+        inherited: &[usize],
         above: Option<&Above<'_>>,
     ) -> Result<Made> {
-        let owner = inherited.max(declared.and_then(|declared| declared.owner));
+        let owners = owners_of(inherited, declared);
+        let owner = owners.last().copied();
         let mut layers: Vec<usize> = owner.into_iter().collect();
         if let Some(declared) = declared {
-            declared.suppliers(inherited, &mut layers);
+            declared.suppliers(inherited.last().copied(), &mut layers);
         }
         let mut found = Vec::with_capacity(layers.len());
         for &layer in &layers {
@@ -290,13 +252,15 @@ impl Maker<'_> {
         let are_structs = found.iter().all(|(_, field)| parts_of(field).is_some());
         match (found.as_slice(), owner) {
             ([(layer, field)], Some(owner))
-                if owner == *layer && !(self.by_fields && are_structs) =>
+                if owner == *layer
+                    && !(self.by_fields && are_structs)
+                    && self.is_in_order(path, declared, inherited, field) =>
             {
                 check_whole(field, path).map_err(|e| in_layer(e, &self.plans[*layer].name))?;
                 Ok(self.take(*layer, path, field, above))
             }
             ([(layer, field)], _) if !are_structs => Ok(self.take(*layer, path, field, above)),
-            _ if are_structs => self.combine(path, declared, owner, &found, above),
+            _ if are_structs => self.combine(path, declared, inherited, &found, above),
             _ => {
                 let whole = found.iter().find(|(_, field)| parts_of(field).is_none());
                 let got = whole.map(|(layer, field)| {
@@ -315,6 +279,70 @@ impl Maker<'_> {
                 .with_hint(format!("let one of the layers {} own all of it", names.join(", "))))
             }
         }
+    }
+
+    /// `names` of fields of the struct at `path`, in the order in which paths first name them.
+    fn in_order(
+        &self,
+        path: &[String],
+        declared: Option<&Declared>,
+        inherited: &[usize],
+        names: Vec<String>,
+    ) -> Vec<String> {
+        let mut first: HashMap<String, usize> = HashMap::new();
+        let mut see = |name: &str| {
+            let next = first.len();
+            first.entry(name.to_owned()).or_insert(next);
+        };
+        let mut named =
+            declared.map_or(&[][..], |declared| declared.named.as_slice()).iter().peekable();
+        for layer in 0..self.plans.len() {
+            let Some((_, field, _)) = self.locate(layer, path) else { continue };
+            let Some(fields) = parts_of(&field) else { continue };
+            if inherited.contains(&layer) {
+                fields.iter().for_each(|field| see(field.name()));
+            }
+            while named.next_if(|(of, _)| *of < layer).is_some() {}
+            while let Some((_, what)) = named.next_if(|(of, _)| *of == layer) {
+                match what {
+                    Named::Whole => fields.iter().for_each(|field| see(field.name())),
+                    Named::Field(place) => {
+                        let below = declared.and_then(|declared| declared.below.get(*place));
+                        if let Some(below) = below.filter(|b| fields.find(&b.name).is_some()) {
+                            see(&below.name);
+                        }
+                    }
+                }
+            }
+        }
+        let mut names = names;
+        names.sort_by_key(|name| first.get(name).copied().unwrap_or(usize::MAX));
+        names
+    }
+
+    /// Whether `field`, which one layer supplies whole, is stored in the order in which paths name its
+    /// fields, and all structs in it are.
+    fn is_in_order(
+        &self,
+        path: &[String],
+        declared: Option<&Declared>,
+        inherited: &[usize],
+        field: &Field,
+    ) -> bool {
+        let Some(fields) = parts_of(field) else { return true };
+        let owners = owners_of(inherited, declared);
+        // Nobody else names anything here.
+        if owners.len() == 1 && declared.is_none_or(|declared| declared.below.is_empty()) {
+            return true;
+        }
+        let stored: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+        self.in_order(path, declared, inherited, stored.clone()) == stored
+            && fields.iter().all(|field| {
+                let below = declared.and_then(|declared| declared.get(field.name()));
+                let mut path = path.to_vec();
+                path.push(field.name().clone());
+                self.is_in_order(&path, below, &owners, field)
+            })
     }
 
     fn not_there(&self, layer: usize, path: &[String]) -> Error {
@@ -363,16 +391,19 @@ impl Maker<'_> {
         &mut self,
         path: &[String],
         declared: Option<&Declared>,
-        owner: Option<usize>,
+        inherited: &[usize],
         found: &[(usize, FieldRef)],
         above: Option<&Above<'_>>,
     ) -> Result<Made> {
+        let owners = owners_of(inherited, declared);
+        let owner = owners.last().copied();
         for (layer, field) in found {
             if let Some(fields) = parts_of(field) {
                 check_names(fields, path).map_err(|e| in_layer(e, &self.plans[*layer].name))?;
             }
         }
         let names = field_names(declared, owner, found);
+        let names = self.in_order(path, declared, inherited, names);
         // Who supplies something below is needed by the fields below, so it is found first.
         let mut layers = Vec::new();
         for name in &names {
@@ -394,7 +425,7 @@ impl Maker<'_> {
             let below = declared.and_then(|declared| declared.get(&name));
             let mut path = path.to_vec();
             path.push(name);
-            let made = self.make(&path, below, owner, Some(&here))?;
+            let made = self.make(&path, below, &owners, Some(&here))?;
             fields.push(made.field);
             nodes.push(made.node);
             debug_assert!(
@@ -455,7 +486,7 @@ fn layers_below(
     }
 }
 
-/// Names in a combined struct: as its owner stores them, then what only others have.
+/// Names of the fields of a combined struct.
 fn field_names(
     declared: Option<&Declared>,
     owner: Option<usize>,

@@ -68,7 +68,10 @@ impl DropOptions {
         if self.keep_tombstones && self.delete_where.is_none() {
             return bad("`keep_tombstones` goes with `delete_where`", "name the column");
         }
-        Ok(())
+        self.drop_where.as_deref().map_or(Ok(()), |text| {
+            let (name, ..) = parse(text)?;
+            named(name, Nulls::First).map(|_| ())
+        })
     }
 }
 
@@ -138,8 +141,8 @@ impl<C: MarkColumn> Drops<C> {
             };
             let asked = named(name, nulls)?;
             let column = find(&asked)?;
-            let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
-            if !asked.columns().iter().all(|column| is_key(&column.path)) {
+            let is_key = |name: &str| order.columns().iter().any(|key| key.dotted() == name);
+            if !column.shape().columns().iter().all(|column| is_key(&column.name)) {
                 return Err(Error::new(
                     Kind::InvalidArgument,
                     "`drop_where` is about a key column",
@@ -175,6 +178,17 @@ pub struct Condition<C> {
 }
 
 impl<C> Condition<C> {
+    /// Whether the condition holds for some value from `min` to `max`, both keys of its column.
+    #[must_use]
+    pub fn can_hold(&self, min: &[u8], max: &[u8]) -> bool {
+        let value = self.value.as_slice();
+        match self.operator {
+            Operator::Less | Operator::LessOrEqual => self.operator.holds(min, value),
+            Operator::Greater | Operator::GreaterOrEqual => self.operator.holds(max, value),
+            Operator::Equal => min <= value && value <= max,
+        }
+    }
+
     /// For which of some rows the condition holds, by the keys of its column.
     #[must_use]
     pub fn holds(&self, keys: &Keys) -> Vec<bool> {
@@ -267,6 +281,17 @@ mod tests {
         assert_eq!(read("ts <"), None);
         let (_, operator, _) = parse("ts <= 5").unwrap();
         assert!(matches!(operator, Operator::LessOrEqual));
+    }
+
+    #[test]
+    fn a_condition_that_holds_for_a_value_can_hold_between_bounds_of_it() {
+        for operator in OPERATORS.map(|(_, operator)| operator) {
+            let condition = Condition { column: (), operator, value: vec![5] };
+            for (min, max) in (0..10_u8).flat_map(|a| (a..10).map(move |b| (a, b))) {
+                let holds = (min..=max).any(|key| operator.holds(&[key][..], &[5][..]));
+                assert_eq!(condition.can_hold(&[min], &[max]), holds, "{operator:?} {min} {max}");
+            }
+        }
     }
 
     #[test]

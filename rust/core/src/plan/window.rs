@@ -233,9 +233,8 @@ impl Windows {
             if self.is_done {
                 return Ok(Ask::Done);
             }
-            let staged = u64::from(self.merge.has_staged());
-            if self.pending() + staged == 0
-                && let Some(first_key) = self.merge.next_key()
+            if self.pending() == 0
+                && let Some(first_key) = self.first_key()
             {
                 self.begin_window(first_key)?;
             }
@@ -304,6 +303,15 @@ impl Windows {
         self.current.steps.rows() + self.runs.rows()
     }
 
+    /// Key of the first row of a window that has none yet: of the row that waits for others of its
+    /// key, which is the key that left last, or else of the row that leaves next.
+    fn first_key(&mut self) -> Option<Vec<u8>> {
+        match self.merge.has_staged() {
+            true => Some(self.merge.last_key()),
+            false => self.merge.next_key(),
+        }
+    }
+
     /// Adds the row that waited for others of its key.
     fn flush(&mut self) -> Result<()> {
         if self.merge.has_staged() && self.pending() >= self.rows_max {
@@ -362,6 +370,7 @@ impl Windows {
 
 #[cfg(test)]
 mod tests {
+    use super::super::OnDuplicate;
     use super::*;
     use crate::key::{KeyColumn, KeyType, Nulls};
     use proptest::prelude::*;
@@ -385,10 +394,22 @@ mod tests {
     }
 
     /// Runs two sources (even rows, odd rows) of sorted keys through the rule.
-    fn cut(keys: &[u128], mut rule: WindowRule, rows_max: u64) -> Vec<Window> {
+    fn cut(keys: &[u128], rule: WindowRule, rows_max: u64) -> Vec<Window> {
+        cut_dropping(keys, rule, rows_max, None)
+    }
+
+    fn cut_dropping(
+        keys: &[u128],
+        mut rule: WindowRule,
+        rows_max: u64,
+        drops: Option<OnDuplicate>,
+    ) -> Vec<Window> {
         rule.rows = keys.len() as u64;
         let mut windows = Windows::new(shape(), 2, rule, true);
         windows.set_rows_max(rows_max);
+        if let Some(on_duplicate) = drops {
+            windows.drop_rows(DropRule { on_duplicate, ..DropRule::default() });
+        }
         let mut next = [0, 1];
         let mut out = Vec::new();
         loop {
@@ -456,6 +477,41 @@ mod tests {
                 prop_assert_eq!(&w.last_key, &bytes(keys[row - 1]));
                 let aligned = 5 * align_columns;
                 prop_assert_eq!(&w.first_key[..aligned], &w.last_key[..aligned]);
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn windows_stay_aligned_where_rows_are_dropped(
+            given in prop::collection::vec(prop::collection::vec(1usize..5, 1..6), 1..10),
+            align_columns in 1usize..3, rows_max in 1u64..8, pick in 0usize..3,
+        ) {
+            let rule = [OnDuplicate::KeepAll, OnDuplicate::KeepFirst, OnDuplicate::KeepLast][pick];
+            let mut keys = Vec::new();
+            for (a, group) in given.iter().enumerate() {
+                for (b, copies) in group.iter().enumerate() {
+                    keys.extend(std::iter::repeat_n(key(a as u32, b as u32), *copies));
+                }
+            }
+            let window_rule = WindowRule { align_columns, ..WindowRule::default() };
+            let windows = cut_dropping(&keys, window_rule, rows_max, Some(rule));
+            let stays: usize = match rule {
+                OnDuplicate::KeepAll => keys.len(),
+                _ => given.iter().map(Vec::len).sum(),
+            };
+            let rows: u64 = windows.iter().map(|w| w.steps.rows()).sum();
+            prop_assert_eq!(rows, stays as u64);
+            // Row `i` of source `s` is row `2 * i + s` of all.
+            let prefix = |(s, row): (SourceId, u64)| {
+                bytes(keys[2 * row as usize + s.index()])[..5 * align_columns].to_vec()
+            };
+            for window in windows.iter().filter(|window| !window.steps.is_empty()) {
+                prop_assert!(window.steps.rows() <= rows_max);
+                let ends = [window.steps.first_row(), window.steps.last_row()];
+                let [first, last] = ends.map(|row| prefix(row.unwrap()));
+                prop_assert_eq!(first, last);
             }
         }
     }

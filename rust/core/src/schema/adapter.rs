@@ -27,7 +27,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::conflict::{self, Conflict};
 use super::convert::{Convert, Misfit, Rules, nulls_of};
-use super::freeze::{DEFAULT, Frozen, Origin};
+use super::freeze::{DEFAULT, Decision, Frozen, Origin};
 use super::policy::Allow;
 use crate::error::{Error, Kind, Result};
 
@@ -96,8 +96,9 @@ impl Frozen {
     /// The same without a check; `empty_lists`: lists that the source lacks are empty, not null.
     pub(super) fn template(&self, source: &Schema, empty_lists: bool) -> Result<Adapter> {
         let rules = Rules { policy: &self.policy, refuse_extra: false };
-        let mut ops = Vec::with_capacity(self.origins.len());
-        for (field, origin) in self.schema.fields().iter().zip(&self.origins) {
+        let origins = &self.decision.origins;
+        let mut ops = Vec::with_capacity(origins.len());
+        for (field, origin) in self.schema.fields().iter().zip(origins) {
             ops.push(match origin {
                 Origin::Nowhere if empty_lists && can_be_empty(field.data_type()) => Op::Empty,
                 Origin::Nowhere => Op::Null,
@@ -129,7 +130,19 @@ impl Frozen {
 
     /// Whether nothing of what is asked for gets lost.
     fn check(&self, source: &Schema) -> Result<()> {
-        let pruned = self.projection.prune(source.fields(), &self.policy)?;
+        let Decision { origins, picks, dropped, closed, .. } = &self.decision;
+        // A column that had no source when the schema was frozen is not read over.
+        let nowhere = |name: &str| {
+            let fields = self.schema.fields().iter().zip(origins);
+            let mut missing = fields.filter(|(_, origin)| **origin == Origin::Nowhere);
+            missing.any(|(field, _)| self.policy.key(field.name()) == self.policy.key(name))
+        };
+        let mut pruned: Vec<(String, FieldRef)> = Vec::new();
+        for field in source.fields() {
+            let key = self.key(field);
+            let found = picks.prune(field, &key, &self.policy)?;
+            pruned.extend(found.map(|field| (key, field)));
+        }
         let rules =
             Rules { policy: &self.policy, refuse_extra: self.policy.struct_field != Allow::Drop };
         let mut conflicts = Vec::new();
@@ -138,14 +151,14 @@ impl Frozen {
             conflicts.push(Conflict { column: column.to_owned(), why, sides });
         };
         let mut used = vec![false; pruned.len()];
-        for (field, origin) in self.schema.fields().iter().zip(&self.origins) {
+        for (field, origin) in self.schema.fields().iter().zip(origins) {
             let Origin::Source(key) = origin else { continue };
             let wants = || {
                 let not_null = if field.is_nullable() { "" } else { " not null" };
                 format!("{}{not_null}", field.data_type())
             };
             let matching: Vec<usize> = (0..pruned.len())
-                .filter(|i| pruned.get(*i).is_some_and(|f| self.key(f) == *key))
+                .filter(|i| pruned.get(*i).is_some_and(|(of, _)| of == key))
                 .collect();
             for at in &matching {
                 if let Some(used) = used.get_mut(*at) {
@@ -156,7 +169,7 @@ impl Frozen {
                 [] if field.is_nullable() || field.metadata().contains_key(DEFAULT) => {}
                 [] => conflict(field.name(), "absent".into(), wants(), conflict::MISSING),
                 [at] => {
-                    let Some(of) = pruned.get(*at) else { continue };
+                    let Some((_, of)) = pruned.get(*at) else { continue };
                     if let Err((path, says)) = rules.plan(of.data_type(), field.data_type()) {
                         let column = if path.is_empty() {
                             field.name().clone()
@@ -171,11 +184,9 @@ impl Frozen {
                 _ => conflict(field.name(), "two of them".into(), wants(), conflict::TWICE),
             }
         }
-        for (field, _) in pruned.iter().zip(used).filter(|(_, used)| !used) {
-            if self.closed
-                || !self.dropped.contains(&self.key(field))
-                    && self.projection.want(field.name()).is_none()
-            {
+        for ((key, field), _) in pruned.iter().zip(used).filter(|(_, used)| !used) {
+            let is_left_out = dropped.contains(key) || picks.column(key).is_some();
+            if *closed || !is_left_out || nowhere(field.name()) {
                 conflict(
                     field.name(),
                     field.data_type().to_string(),
@@ -189,6 +200,18 @@ impl Frozen {
 }
 
 impl Adapter {
+    /// Whether the source has nothing for the column at `path`: places in the frozen schema, from the
+    /// root to a member.
+    #[must_use]
+    pub fn lacks(&self, path: &[usize]) -> bool {
+        let op = path.split_first().and_then(|(first, rest)| Some((self.ops.get(*first)?, rest)));
+        match op {
+            Some((Op::Take { convert, .. }, rest)) => convert.lacks(rest),
+            Some((Op::Null | Op::Empty, _)) => true,
+            _ => false,
+        }
+    }
+
     /// The schema of the batches it takes.
     #[must_use]
     pub fn source(&self) -> &SchemaRef {

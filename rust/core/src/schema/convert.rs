@@ -59,6 +59,19 @@ pub(super) struct Part {
     never_null: bool,
 }
 
+impl Convert {
+    /// Whether there is nothing for the member at `path`.
+    pub(super) fn lacks(&self, path: &[usize]) -> bool {
+        let Some((first, rest)) = path.split_first() else { return false };
+        match self {
+            Self::Struct { parts, .. } => parts
+                .get(*first)
+                .is_some_and(|part| part.from.is_none() || part.convert.lacks(rest)),
+            _ => false,
+        }
+    }
+}
+
 /// A value that does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Misfit {

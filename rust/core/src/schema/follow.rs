@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::adapter::{Adapter, Value, can_be_empty};
-use super::freeze::{Frozen, Origin, Request, freeze};
+use super::freeze::{DEFAULT, Decision, Frozen, Origin, Request, freeze};
 use super::summary::Summary;
 use crate::error::{Error, Kind, Result};
 
@@ -60,10 +60,20 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Nothing is published yet.
+    /// Nothing is published yet. A named column that no source has had yet is null: a later source
+    /// may have it.
     #[must_use]
     pub fn new(request: Request, smooth: bool, refuse: bool, null_type: Option<DataType>) -> Self {
+        let request = Request { unknown_null: true, ..request };
         Self { request, smooth, refuse, null_type, published: None, memory: BTreeMap::new() }
+    }
+
+    /// The leaves of a source that its turn needs.
+    ///
+    /// # Errors
+    /// As [`freeze`].
+    pub fn leaves(&self, source: &Schema, name: &str) -> Result<Vec<usize>> {
+        Ok(freeze(&Summary::of(source, name, true), &self.request)?.leaves(source))
     }
 
     /// What is published.
@@ -82,13 +92,12 @@ impl Follow {
         name: &str,
         values: &[(String, Value)],
     ) -> Result<Turn> {
-        let request = Request { unknown_null: true, schema: None, ..self.request.clone() };
-        let alone = freeze(&Summary::of(source, name, true), &request)?;
+        let alone = freeze(&Summary::of(source, name, true), &self.request)?;
         let fields: Vec<FieldRef> = alone
             .schema
             .fields()
             .iter()
-            .zip(&alone.origins)
+            .zip(&alone.decision.origins)
             .map(|(field, origin)| match origin {
                 Origin::Nowhere => self.remembered(field),
                 _ => Arc::clone(field),
@@ -117,23 +126,19 @@ impl Follow {
                 after
             }
         };
-        for (field, origin) in alone.schema.fields().iter().zip(&alone.origins) {
+        for (field, origin) in alone.schema.fields().iter().zip(&alone.decision.origins) {
             if matches!(origin, Origin::Source(_)) {
                 self.memory.insert(self.request.policy.key(field.name()), Arc::clone(field));
             }
         }
         self.published = Some(Arc::clone(&schema));
-        let adapter = self.frozen(alone, schema).template(source, true)?.bind(values)?;
+        let adapter = self.frozen(alone, source, schema).template(source, true)?.bind(values)?;
         Ok(Turn { adapter, change })
     }
 
-    /// A missing column: as it was in an earlier source, else as given, else of the null type.
+    /// A missing column: as it was in an earlier source, else of the null type.
     fn remembered(&self, field: &Field) -> FieldRef {
         let key = self.request.policy.key(field.name());
-        let given = || {
-            let schema = self.request.schema.as_ref()?;
-            schema.fields().iter().find(|f| self.request.policy.key(f.name()) == key)
-        };
         let loose = |known: &FieldRef| {
             let stays = known.is_nullable() || can_be_empty(known.data_type());
             if stays {
@@ -142,7 +147,7 @@ impl Follow {
                 Arc::new(known.as_ref().clone().with_nullable(true))
             }
         };
-        match self.memory.get(&key).or_else(given) {
+        match self.memory.get(&key) {
             Some(known) => loose(known),
             None => match &self.null_type {
                 Some(ty) if field.data_type().is_null() => {
@@ -163,7 +168,7 @@ impl Follow {
         let known = |name: &str| published.fields().iter().any(|f| key(f) == name);
         let find = |name: &str| {
             let at = fields.iter().position(|f| key(f) == name)?;
-            Some((fields.get(at)?, alone.origins.get(at)?))
+            Some((fields.get(at)?, alone.decision.origins.get(at)?))
         };
         published.fields().iter().all(|old| match find(&key(old)) {
             Some((new, Origin::Source(_) | Origin::Static(_))) => {
@@ -174,7 +179,8 @@ impl Follow {
     }
 
     /// The decision of one source, with the published schema.
-    fn frozen(&self, alone: Frozen, schema: SchemaRef) -> Frozen {
+    fn frozen(&self, alone: Frozen, source: &Schema, schema: SchemaRef) -> Frozen {
+        let held = |key: &str| source.fields().iter().any(|field| alone.key(field) == key);
         let origins = schema
             .fields()
             .iter()
@@ -186,15 +192,20 @@ impl Follow {
                     .fields()
                     .iter()
                     .position(same)
-                    .and_then(|at| alone.origins.get(at))
+                    .and_then(|at| alone.decision.origins.get(at))
                 {
-                    Some(Origin::Source(_)) => Origin::Source(name),
-                    Some(other) => other.clone(),
+                    Some(Origin::Source(key))
+                        if !held(key) && !field.metadata().contains_key(DEFAULT) =>
+                    {
+                        Origin::Nowhere
+                    }
+                    Some(origin) => origin.clone(),
                     None => Origin::Nowhere,
                 }
             })
             .collect();
-        Frozen { schema, origins, by_id: false, ..alone }
+        let decision = Decision { origins, ..alone.decision };
+        Frozen { schema, decision, ..alone }
     }
 }
 

@@ -1,7 +1,7 @@
 //! From what sources say to the one schema that all batches have.
 //!
 //! ```text
-//! Summary ─ prune (what is asked for) ─ match (ids, else names) ─ unify ─ given schema ─ order
+//! Summary ─ match (ids, else names) ─ prune (what is asked for) ─ unify ─ given schema ─ order
 //!                                                                              │
 //! Frozen: schema, where every column comes from, fingerprint ◀─────────────────┘
 //! ```
@@ -14,21 +14,23 @@
 //! Linear in the distinct schemas.
 //!
 //! # Not here
-//! Types of one column (`unify`); making batches (`adapter`).
+//! Which field a name is (`pick`); types of one column (`unify`); making batches (`adapter`).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
 
 use super::conflict;
 use super::convert::Rules;
+use super::pick::{Level, Lookup, PickItem, Picks};
 use super::policy::{Allow, Policy};
-use super::projection::{Item, Projection, Want, complete};
-use super::same::{by_id, key_of, members};
+use super::projection::Projection;
+use super::same::{key_of, members};
 use super::summary::{Class, Summary};
-use super::unify::{Absent, Unifier, Variant, says};
+use super::unify::{Absent, GIVEN, Unifier, Variant, says};
 use crate::error::{Error, Kind, Result};
 
 /// Metadata of a given field: the value of the column where a source lacks it.
@@ -61,7 +63,7 @@ pub struct Static {
 }
 
 /// Where a column of the output comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Origin {
     /// A column of the sources, by the name (or field id) that it is looked for under.
     Source(String),
@@ -75,34 +77,58 @@ pub(super) enum Origin {
 #[derive(Clone, Debug)]
 pub struct Frozen {
     pub(super) schema: SchemaRef,
-    pub(super) origins: Vec<Origin>,
     pub(super) policy: Policy,
-    pub(super) projection: Projection,
+    pub(super) decision: Decision,
+}
+
+/// What was decided beside the schema: a value that can be written, sent and read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    pub(super) origins: Vec<Origin>,
+    pub(super) picks: Picks,
     pub(super) by_id: bool,
     /// Columns that the policy leaves out.
     pub(super) dropped: BTreeSet<String>,
-    /// Whether a column that this schema does not have is left out, or refused.
+    /// Whether a column that the schema does not have is left out, or refused.
     pub(super) closed: bool,
     pub(super) fingerprint: String,
 }
 
 impl Frozen {
+    /// What was frozen elsewhere, from its parts.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the schema is not the one that was decided on.
+    pub fn restore(schema: SchemaRef, policy: Policy, decision: Decision) -> Result<Self> {
+        let is_whole = decision.origins.len() == schema.fields().len();
+        if !is_whole || fingerprint(schema.fields()) != decision.fingerprint {
+            return Err(Error::new(Kind::Internal, "frozen schema is not the one that was sent"));
+        }
+        Ok(Self { schema, policy, decision })
+    }
+
     /// The schema of every batch: always this very object.
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
+    /// What was decided beside the schema, but for the policy.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
     /// 32 hexadecimal digits that name the schema, with nullability and metadata.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
-        &self.fingerprint
+        &self.decision.fingerprint
     }
 
     /// Leaves of a source, depth first, that its adapter needs.
     #[must_use]
     pub fn leaves(&self, source: &Schema) -> Vec<usize> {
-        self.projection.leaves(source)
+        self.decision.picks.leaves(source, &self.policy, |field| self.key(field))
     }
 
     /// For every column the place of the one in `source` that it is taken from.
@@ -116,7 +142,7 @@ impl Frozen {
             Origin::Source(key) => places.get(key).copied(),
             Origin::Static(_) | Origin::Nowhere => None,
         };
-        self.origins.iter().map(place).collect()
+        self.decision.origins.iter().map(place).collect()
     }
 
     /// The same for the fields of a struct, from a source's struct `from` to the schema's struct `to`.
@@ -126,7 +152,7 @@ impl Frozen {
     }
 
     pub(super) fn key(&self, field: &Field) -> String {
-        key_of(field, &self.policy, self.by_id)
+        key_of(field, &self.policy, self.decision.by_id)
     }
 }
 
@@ -168,32 +194,41 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
         ));
     }
     let policy = &request.policy;
-    let projection = projection(&classes, request)?;
     let names: Vec<String> = classes.iter().map(|class| class.first.clone()).collect();
-    let mut pruned = Vec::with_capacity(classes.len());
-    for (class, name) in classes.iter().zip(&names) {
-        let kept = projection.prune(&class.fields, policy);
-        pruned.push(kept.map_err(|e| e.with_path(name.as_str()))?);
-    }
-    let by_id = by_id(classes.iter().map(|class| &class.fields));
+    let level = Level::columns(
+        classes.iter().map(|class| &class.fields).enumerate().collect(),
+        request.schema.as_ref().map(|schema| schema.fields()),
+    );
+    let mut lookup = Lookup { policy, names: &names, conflicts: Vec::new() };
+    let is_static =
+        |name: &str| request.statics.iter().any(|s| policy.key(s.field.name()) == policy.key(name));
+    let picks = lookup.picks(&projection(&classes, request)?, &level, is_static)?;
+    let given = given(request, &picks, &level, &mut lookup)?;
     let mut unifier = Unifier::new(policy, &names);
-    let columns = columns(&pruned, by_id, &mut unifier);
-    let given = given(request, &projection)?;
+    unifier.conflicts = lookup.conflicts;
+    let by_id = level.is_by_id();
+    let columns = columns(&classes, by_id, &picks, &mut unifier)?;
+    let variants_of = |key: &str| {
+        let found = columns.iter().find(|(known, _)| known == key);
+        found.map_or_else(Vec::new, |(_, variants)| as_variants(variants))
+    };
     let mut dropped = BTreeSet::new();
     let mut found: BTreeMap<String, FieldRef> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
-    for field in &given {
-        let key = given_key(field, &columns, policy, by_id);
-        let variants = columns.iter().find(|(k, _)| *k == key).map(|(_, v)| v.as_slice());
-        let field = hold(field, variants.unwrap_or_default(), &classes, &mut unifier);
+    for (key, field) in &given {
+        let field = hold(field, &variants_of(key), &classes, &mut unifier);
         order.push(key.clone());
-        found.insert(key, field);
+        if found.insert(key.clone(), Arc::clone(&field)).is_some() {
+            let sides = ["one", "another"].map(|says| (0, says.to_owned()));
+            unifier.conflict_of(field.name(), sides, conflict::TWICE);
+        }
     }
     let has_given = request.schema.is_some();
     for (key, variants) in &columns {
         if found.contains_key(key) {
             continue;
         }
+        let variants = as_variants(variants);
         if has_given && (request.strict || policy.extra == Allow::Error) {
             if let Some(v) = variants.first() {
                 let sides = [
@@ -208,8 +243,8 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
             dropped.insert(key.clone());
             continue;
         }
-        let absent = absent(variants, &classes);
-        match unifier.field(variants, &absent, policy.missing) {
+        let absent = absent(&variants, &classes);
+        match unifier.field(&variants, &absent, policy.missing) {
             Some(field) => {
                 order.push(key.clone());
                 found.insert(key.clone(), field);
@@ -217,60 +252,83 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
             None => drop(dropped.insert(key.clone())),
         }
     }
+    if by_id {
+        // A given column that no source has takes a name, too.
+        let mut named: Vec<(String, Variant<'_>)> = given
+            .iter()
+            .filter(|(key, _)| variants_of(key).is_empty())
+            .map(|(_, field)| (field.name().clone(), Variant { class: GIVEN, field }))
+            .collect();
+        for (key, variants) in columns.iter().filter(|(key, _)| !dropped.contains(key)) {
+            let Some(first) = as_variants(variants).first().copied() else { continue };
+            let name = found.get(key).map_or(first.field.name(), |field| field.name());
+            named.push((name.clone(), first));
+        }
+        unifier.one_name_each(named);
+    }
     if !unifier.conflicts.is_empty() {
         return Err(conflict::error(&unifier.conflicts));
     }
-    let (fields, origins) = arrange(&projection, request, &classes, &order, &found)?;
+    let (fields, origins) = arrange(&picks, request, &classes, &order, &found)?;
     let fingerprint = fingerprint(&fields);
+    let closed = picks.is_open() && dropped.is_empty();
     Ok(Frozen {
         schema: Arc::new(Schema::new(fields)),
-        origins,
         policy: policy.clone(),
-        closed: projection.is_open() && dropped.is_empty(),
-        projection,
-        by_id,
-        dropped,
-        fingerprint,
+        decision: Decision { origins, picks, by_id, dropped, closed, fingerprint },
     })
 }
 
 fn projection(classes: &[&Class], request: &Request) -> Result<Projection> {
-    let Some(columns) = &request.columns else { return Ok(Projection::all(&request.policy)) };
+    let Some(columns) = &request.columns else { return Ok(Projection::all()) };
     let mut known: BTreeSet<String> = BTreeSet::new();
     for class in classes {
         known.extend(class.fields.iter().map(|field| request.policy.key(field.name())));
     }
+    let given = request.schema.iter().flat_map(|schema| schema.fields());
+    known.extend(given.map(|field| request.policy.key(field.name())));
     known.extend(request.statics.iter().map(|s| s.field.name().clone()));
     Projection::parse(columns, &request.policy, |name| known.contains(&request.policy.key(name)))
 }
 
-type Columns<'a> = Vec<(String, Vec<Variant<'a>>)>;
+/// Columns by key, each with what classes have of it.
+type Columns = Vec<(String, Vec<(usize, FieldRef)>)>;
 
-/// The columns of all classes in the order first seen, each with what the classes have of it.
-fn columns<'a>(pruned: &'a [Vec<FieldRef>], by_id: bool, unifier: &mut Unifier<'_>) -> Columns<'a> {
-    let mut columns: Columns<'a> = Vec::new();
+fn as_variants(fields: &[(usize, FieldRef)]) -> Vec<Variant<'_>> {
+    fields.iter().map(|(class, field)| Variant { class: *class, field }).collect()
+}
+
+/// What is asked for of the columns of all classes, in the order first seen.
+fn columns(
+    classes: &[&Class],
+    by_id: bool,
+    picks: &Picks,
+    unifier: &mut Unifier<'_>,
+) -> Result<Columns> {
+    let policy = unifier.policy;
+    let mut columns: Columns = Vec::new();
     let mut place: HashMap<String, usize> = HashMap::new();
-    for (class, fields) in pruned.iter().enumerate() {
-        for field in fields {
-            let key = key_of(field, unifier.policy, by_id);
+    for (class, of) in classes.iter().enumerate() {
+        for field in &of.fields {
+            let key = key_of(field, policy, by_id);
+            let pruned = picks.prune(field, &key, policy);
+            let pruned = pruned.map_err(|e| e.with_path(of.first.as_str()))?;
+            let Some(field) = pruned else { continue };
             let at = *place.entry(key.clone()).or_insert_with(|| {
                 columns.push((key, Vec::new()));
                 columns.len() - 1
             });
             if let Some((_, variants)) = columns.get_mut(at) {
-                if variants.last().is_some_and(|last| last.class == class) {
+                if variants.last().is_some_and(|(last, _)| *last == class) {
                     let sides = ["one", "another"].map(|says| (class, says.to_owned()));
                     unifier.conflict_of(field.name(), sides, conflict::TWICE);
                     continue;
                 }
-                variants.push(Variant { class, field });
+                variants.push((class, field));
             }
         }
     }
-    if by_id {
-        unifier.one_name_each(columns.iter().map(|(_, variants)| variants.as_slice()));
-    }
-    columns
+    Ok(columns)
 }
 
 fn absent(variants: &[Variant<'_>], classes: &[&Class]) -> Vec<Absent> {
@@ -281,22 +339,21 @@ fn absent(variants: &[Variant<'_>], classes: &[&Class]) -> Vec<Absent> {
         .collect()
 }
 
-/// Fields of the given schema that are asked for.
-fn given(request: &Request, projection: &Projection) -> Result<Vec<FieldRef>> {
-    match &request.schema {
-        Some(schema) => projection.prune(schema.fields(), &request.policy),
-        None => Ok(Vec::new()),
+/// Fields of the given schema that are asked for, by the keys that sources know them by.
+fn given(
+    request: &Request,
+    picks: &Picks,
+    columns: &Level<'_>,
+    lookup: &mut Lookup<'_>,
+) -> Result<Vec<(String, FieldRef)>> {
+    let mut given = Vec::new();
+    for field in request.schema.iter().flat_map(|schema| schema.fields()) {
+        let key = lookup.given_key(field, columns);
+        if let Some(field) = picks.prune(field, &key, &request.policy)? {
+            given.push((key, field));
+        }
     }
-}
-
-/// The key that sources know a given field by.
-fn given_key(field: &Field, columns: &Columns<'_>, policy: &Policy, by_id: bool) -> String {
-    let own = key_of(field, policy, by_id);
-    if !by_id || own.starts_with('#') {
-        return own;
-    }
-    let named = |v: &&Variant<'_>| policy.key(v.field.name()) == own;
-    columns.iter().find(|(_, v)| v.iter().any(|v| named(&v))).map_or(own, |(key, _)| key.clone())
+    Ok(given)
 }
 
 /// The given field, if all sources can be brought to it.
@@ -358,14 +415,13 @@ type Arranged = (Fields, Vec<Origin>);
 
 /// All columns in the order asked for.
 fn arrange(
-    projection: &Projection,
+    picks: &Picks,
     request: &Request,
     classes: &[&Class],
     order: &[String],
     found: &BTreeMap<String, FieldRef>,
 ) -> Result<Arranged> {
     let policy = &request.policy;
-    let name_of = |key: &str| found.get(key).map(|f| policy.key(f.name()));
     let fixed = |name: &str| {
         request.statics.iter().find(|s| policy.key(s.field.name()) == policy.key(name))
     };
@@ -377,12 +433,18 @@ fn arrange(
         fields.push(field);
         origins.push(origin);
     };
-    for item in &projection.items {
+    let is_named = |name: &str| {
+        picks.items.iter().any(|item| match item {
+            PickItem::Column(pick) => policy.key(&pick.name) == policy.key(name),
+            PickItem::Star => false,
+        })
+    };
+    for item in &picks.items {
         match item {
-            Item::Star => {
+            PickItem::Star => {
                 for key in order {
                     let Some(field) = found.get(key) else { continue };
-                    if projection.want(field.name()).is_some() {
+                    if picks.column(key).is_some() {
                         continue;
                     }
                     if fixed(field.name()).is_some_and(|s| s.shown) {
@@ -391,41 +453,32 @@ fn arrange(
                     push(Arc::clone(field), Origin::Source(key.clone()));
                 }
                 for column in request.statics.iter().filter(|s| s.shown) {
-                    if projection.want(column.field.name()).is_none() {
+                    if !is_named(column.field.name()) {
                         let name = column.field.name().clone();
                         push(Arc::clone(&column.field), Origin::Static(name));
                     }
                 }
             }
-            Item::Column(want) => {
-                let key = order.iter().find(|key| name_of(key) == Some(policy.key(&want.name)));
-                match (key.and_then(|key| Some((key, found.get(key)?))), fixed(&want.name)) {
-                    (Some(_), Some(s)) if s.shown => return Err(taken(&want.name)),
-                    (Some((key, field)), _) => {
-                        let field = complete(field, want, policy, &want.name, &mut unknown)?;
-                        push(Arc::new(field), Origin::Source(key.clone()));
+            PickItem::Column(pick) => {
+                let key = pick.column_key();
+                match (found.get(&key), fixed(&pick.name)) {
+                    (Some(_), Some(s)) if s.shown => return Err(taken(&pick.name)),
+                    (Some(field), _) => {
+                        let field = pick.complete(field, policy, &pick.name, &mut unknown)?;
+                        push(Arc::new(field), Origin::Source(key));
                     }
                     (None, Some(s)) => {
                         push(Arc::clone(&s.field), Origin::Static(s.field.name().clone()));
                     }
                     (None, None) => {
-                        unknown(&want.name)?;
-                        push(Arc::new(nothing(want)), Origin::Nowhere);
+                        unknown(&pick.name)?;
+                        push(Arc::new(pick.nothing()), Origin::Nowhere);
                     }
                 }
             }
         }
     }
     Ok((fields.into(), origins))
-}
-
-fn nothing(want: &Want) -> Field {
-    let ty = if want.members.is_empty() {
-        DataType::Null
-    } else {
-        DataType::Struct(want.members.iter().map(nothing).collect())
-    };
-    Field::new(&want.name, ty, true)
 }
 
 fn taken(name: &str) -> Error {

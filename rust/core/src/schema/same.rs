@@ -6,8 +6,9 @@
 //! ```
 //!
 //! # Invariants
-//! Ids speak only where every field has one and none has another's: writers that number nothing, or all
-//! alike, are matched by name. What decides and what adapts ask here, so they cannot disagree.
+//! Ids decide only where every field has one and none has another's: writers that number nothing, or all
+//! alike, are matched by name. A field of the target that has no id is matched by name even then. What
+//! decides and what adapts ask here, so they cannot disagree.
 //!
 //! # Not here
 //! Items of lists, keys and values of maps: they match by place (`unify`).
@@ -38,20 +39,51 @@ pub(super) fn by_id<'a>(sources: impl IntoIterator<Item = &'a Fields>) -> bool {
 
 /// What a field is looked for under.
 pub(super) fn key_of(field: &Field, policy: &Policy, by_id: bool) -> String {
-    match field.metadata().get(FIELD_ID).filter(|_| by_id) {
-        Some(id) => format!("#{id}"),
+    match id_of(field).filter(|_| by_id) {
+        Some(id) => key_of_id(id),
         None => policy.key(field.name()),
     }
 }
 
+/// The key of the field with this id.
+pub(super) fn key_of_id(id: &str) -> String {
+    format!("#{id}")
+}
+
+/// The id of a field.
+pub(super) fn id_of(field: &Field) -> Option<&str> {
+    field.metadata().get(FIELD_ID).map(String::as_str)
+}
+
+/// For every field of `to` the place of the same field in `from`.
+#[must_use]
+pub fn matched(from: &Fields, to: &Fields) -> Vec<Option<usize>> {
+    members(from, to, &Policy::default())
+}
+
 /// For every field of the struct `to` the place of the same field in the struct `from`.
 pub(super) fn members(from: &Fields, to: &Fields, policy: &Policy) -> Vec<Option<usize>> {
-    let by_id = by_id([from, to]);
-    let mut places = HashMap::with_capacity(from.len());
-    for (place, field) in from.iter().enumerate() {
-        places.entry(key_of(field, policy, by_id)).or_insert(place);
+    let mut seen = HashSet::new();
+    let are_distinct = to.iter().filter_map(|field| id_of(field)).all(|id| seen.insert(id));
+    let ids: HashMap<&str, usize> = if are_distinct && by_id([from]) {
+        from.iter().enumerate().filter_map(|(at, field)| Some((id_of(field)?, at))).collect()
+    } else {
+        HashMap::new()
+    };
+    let by_ids = !ids.is_empty();
+    let mut places: Vec<Option<usize>> =
+        to.iter().map(|field| ids.get(id_of(field)?).copied()).collect();
+    let taken: HashSet<usize> = places.iter().flatten().copied().collect();
+    let mut names: HashMap<String, usize> = HashMap::with_capacity(from.len());
+    for (at, field) in from.iter().enumerate().filter(|(at, _)| !taken.contains(at)) {
+        names.entry(policy.key(field.name())).or_insert(at);
     }
-    to.iter().map(|field| places.get(&key_of(field, policy, by_id)).copied()).collect()
+    for (place, field) in places.iter_mut().zip(to) {
+        if !by_ids || id_of(field).is_none() {
+            *place = names.get(&policy.key(field.name())).copied();
+        }
+    }
+    places
 }
 
 #[cfg(test)]
@@ -78,6 +110,8 @@ mod tests {
         let renamed = fields(&[("b", Some("1"))]);
         assert_eq!(members(&numbered, &renamed, &policy), [Some(0)]);
         assert_eq!(members(&numbered, &fields(&[("b", None)]), &policy), [Some(1)]);
+        let partly = fields(&[("b", Some("1")), ("a", None)]);
+        assert_eq!(members(&numbered, &partly, &policy), [Some(0), None], "`a` is `b` by now");
         let alike = fields(&[("b", Some("0")), ("a", Some("0"))]);
         assert_eq!(members(&numbered, &alike, &policy), [Some(1), Some(0)]);
     }

@@ -25,7 +25,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, TimeUnit};
 
 use super::conflict::{self, Conflict};
 use super::policy::{Allow, Policy};
-use super::same::{FIELD_ID, by_id, key_of};
+use super::same::{FIELD_ID, by_id, id_of, key_of};
 use super::summary::{MEANING, SAYS};
 use super::supertype::supertype;
 
@@ -36,6 +36,9 @@ pub(super) struct Variant<'a> {
     pub(super) class: usize,
     pub(super) field: &'a Field,
 }
+
+/// The class of the given schema, which is none of the sources'.
+pub(super) const GIVEN: usize = usize::MAX;
 
 /// A class that lacks a field its parent could have.
 #[derive(Clone, Copy)]
@@ -182,7 +185,9 @@ impl<'a> Unifier<'a> {
             }
         }
         if by_id {
-            self.one_name_each(order.iter().map(Vec::as_slice));
+            let firsts = order.iter().filter_map(|variants| variants.first());
+            let named = firsts.map(|v| (v.field.name().clone(), *v)).collect();
+            self.one_name_each(named);
         }
         let mut fields = Vec::with_capacity(order.len());
         for variants in order {
@@ -194,7 +199,21 @@ impl<'a> Unifier<'a> {
                 .collect();
             fields.extend(self.field(&variants, &absent, self.policy.struct_field));
         }
+        if !by_id {
+            self.remove_vague_ids(&mut fields, structs);
+        }
         fields.into()
+    }
+
+    /// Removes ids by which a source, looked at alone, would match another field than its name says.
+    fn remove_vague_ids(&self, fields: &mut [FieldRef], structs: &[(usize, &Fields)]) {
+        for field in fields {
+            let (name, id) = (self.policy.key(field.name()), id_of(field));
+            let is_other = |of: &FieldRef| id_of(of) == id && self.policy.key(of.name()) != name;
+            if id.is_some() && structs.iter().any(|(_, all)| all.iter().any(&is_other)) {
+                Arc::make_mut(field).metadata_mut().remove(FIELD_ID);
+            }
+        }
     }
 
     /// Items of lists, keys and values of maps: one field by its place, whatever its name.
@@ -326,18 +345,16 @@ impl<'a> Unifier<'a> {
         self.differ(a, b, if nested { conflict::SHAPES } else { conflict::TYPES });
     }
 
-    /// Tells columns that are different by their ids and one by their names.
-    pub(super) fn one_name_each<'v>(&mut self, columns: impl Iterator<Item = &'v [Variant<'v>]>) {
-        let mut known: HashMap<String, Variant<'v>> = HashMap::new();
-        for first in columns.filter_map(<[_]>::first) {
-            let Some(other) = known.insert(self.policy.key(first.field.name()), *first) else {
-                continue;
-            };
-            let sides = [other, *first].map(|v| {
-                let id = v.field.metadata().get(FIELD_ID).cloned().unwrap_or_default();
+    /// Refuses fields that are different by their ids and one by their names.
+    pub(super) fn one_name_each(&mut self, fields: Vec<(String, Variant<'_>)>) {
+        let mut known: HashMap<String, Variant<'_>> = HashMap::new();
+        for (name, first) in fields {
+            let Some(other) = known.insert(self.policy.key(&name), first) else { continue };
+            let sides = [other, first].map(|v| {
+                let id = id_of(v.field).unwrap_or_default();
                 (v.class, format!("field id {id}"))
             });
-            self.conflict_of(first.field.name(), sides, conflict::IDS);
+            self.conflict_of(&name, sides, conflict::IDS);
         }
     }
 
@@ -348,8 +365,11 @@ impl<'a> Unifier<'a> {
     }
 
     pub(super) fn conflict(&mut self, sides: [(usize, String); 2], why: &'static str) {
-        let sides =
-            sides.map(|(class, says)| (says, self.names.get(class).cloned().unwrap_or_default()));
+        let name = |class: usize| match self.names.get(class) {
+            Some(name) => name.clone(),
+            None => "the given schema".to_owned(),
+        };
+        let sides = sides.map(|(class, says)| (says, name(class)));
         self.conflicts.push(Conflict { column: self.path.join("."), why, sides });
     }
 

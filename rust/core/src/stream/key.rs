@@ -50,6 +50,11 @@ impl KeyColumns {
         Ok(Self { shape: KeyShape::try_new(columns)?, paths, types })
     }
 
+    /// Places of sort column `column`, from the root to the leaf.
+    pub(super) fn path(&self, column: usize) -> &[usize] {
+        self.paths.get(column).map_or(&[], Vec::as_slice)
+    }
+
     /// The arrays of the sort columns.
     pub(super) fn arrays(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         self.paths.iter().map(|path| leaf(columns, path)).collect()

@@ -24,7 +24,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::gather::{Part, Slots};
 use super::lane::{Held, Lane};
-use super::schema::unite;
+use super::schema::{check_keys, unite};
 use super::wanted::Wanted;
 use super::{Alone, Options, Source, Workers};
 use crate::key::render;
@@ -102,8 +102,16 @@ impl MergeStream {
                 .with_got("`batch_rows` 0"));
         }
         let schemas: Vec<SchemaRef> = sources.iter().map(|s| s.reader.schema()).collect();
-        let (schema, adapters) = unite(&schemas, options.unite)?;
-        let wanted = Wanted::find(options, &schema)?;
+        let united = unite(&schemas, options.unite)?;
+        let wanted = Wanted::find(options, &united)?;
+        let (schema, adapters) = (united.schema, united.adapters);
+        if !options.unite.missing_keys {
+            let lacks = |i: usize, column| {
+                adapters.get(i).is_some_and(|a| a.lacks(wanted.key.path(column)))
+            };
+            let name = |i: usize| sources.get(i).and_then(|source| source.path.clone());
+            check_keys(&options.order, sources.len(), lacks, name)?;
+        }
         let mut merge = Merge::new(&wanted.key.shape, sources.len(), !options.assume_sorted);
         if let Some(drops) = &wanted.drops {
             merge.drop_rows(drops.rule.clone(), 0);
@@ -406,7 +414,7 @@ impl Order {
                                 .with_column(wanted.key.names())
                                 .with_row(found.row)
                                 .with_got(format!("{} after {}", text(&found.after), text(&found.before)))
-                                .with_hint("sort the source first, check the direction and null placement in sort_by, or pass assume_sorted=True if its order is guaranteed elsewhere"),
+                                .with_hint("sort the source first, or check the direction and null placement in sort_by"),
                         )
                     })?;
                     if let Some(marks) = marks {

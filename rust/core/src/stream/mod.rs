@@ -33,7 +33,7 @@ mod wanted;
 use arrow_array::RecordBatchReader;
 
 pub use merge::{MergeStream, Tally};
-pub use schema::{MetadataConflicts, Unite};
+pub use schema::{MetadataConflicts, Unite, check_keys};
 
 pub use crate::workers::{Alone, Workers, share};
 

@@ -18,16 +18,17 @@ use std::sync::Arc;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{FieldRef, Metadata, Schema, SchemaRef};
 
-use crate::schema::{self, Allow, Policy, reconcile};
+use crate::key::{SortColumn, SortOrder};
+use crate::schema::{self, Allow, Frozen, Policy, reconcile};
 use crate::{Error, Kind, Result};
 
 /// What to do with a metadata entry on which sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetadataConflicts {
     /// Keep the first.
-    #[default]
     First,
     /// Keep none.
+    #[default]
     Drop,
     /// Refuse.
     Error,
@@ -40,13 +41,15 @@ pub struct Unite {
     pub widen: bool,
     /// Whether columns absent from some sources are filled with nulls.
     pub missing: bool,
+    /// Whether keys of sources without a sort column are null; otherwise such sources are refused.
+    pub missing_keys: bool,
     /// Metadata entries that differ.
     pub metadata: MetadataConflicts,
 }
 
 impl Default for Unite {
     fn default() -> Self {
-        Self { widen: true, missing: true, metadata: MetadataConflicts::First }
+        Self { widen: true, missing: true, missing_keys: false, metadata: MetadataConflicts::Drop }
     }
 }
 
@@ -66,12 +69,36 @@ impl Unite {
     }
 }
 
+/// One schema for all sources.
+pub(super) struct United {
+    pub(super) schema: SchemaRef,
+    /// The way of each source to it.
+    pub(super) adapters: Vec<Adapter>,
+    frozen: Frozen,
+    sources: Vec<SchemaRef>,
+}
+
+impl United {
+    /// `order` by the names of the schema, where sources call a column otherwise.
+    ///
+    /// # Errors
+    /// [`Kind::UnsupportedKey`] for a name that is several columns.
+    pub(super) fn renamed(&self, order: &SortOrder) -> Result<SortOrder> {
+        let mut columns = Vec::with_capacity(order.len());
+        for column in order.columns() {
+            let path = self.frozen.path(&self.sources, &column.path)?;
+            columns.push(SortColumn { path, ..column.clone() });
+        }
+        SortOrder::try_new(columns)
+    }
+}
+
 /// The schema that holds all of `schemas`, and for each the way to it.
 ///
 /// # Errors
 /// [`Kind::SchemaConflict`] with every conflict; [`Kind::DuplicateField`] when a schema names a column
 /// twice.
-pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<(SchemaRef, Vec<Adapter>)> {
+pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<United> {
     for (i, schema) in schemas.iter().enumerate() {
         check_names(schema).map_err(|e| e.with_got(format!("in source {i}")))?;
     }
@@ -80,9 +107,53 @@ pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<(SchemaRef, Vec
     let schema = Arc::new(frozen.schema().as_ref().clone().with_metadata(metadata));
     let way = |from: &SchemaRef| {
         let way = frozen.adapter(from)?;
-        Ok(Adapter { from: Arc::clone(from), to: Arc::clone(&schema), way })
+        let mut never_null = vec![false; from.fields().len()];
+        for (place, field) in frozen.places(from.fields()).into_iter().zip(schema.fields()) {
+            if let Some(never) = place.and_then(|at| never_null.get_mut(at)) {
+                *never = !field.is_nullable();
+            }
+        }
+        Ok(Adapter { from: Arc::clone(from), to: Arc::clone(&schema), way, never_null })
     };
-    Ok((Arc::clone(&schema), schemas.iter().map(way).collect::<Result<_>>()?))
+    let adapters = schemas.iter().map(way).collect::<Result<_>>()?;
+    Ok(United { schema, adapters, frozen, sources: schemas.to_vec() })
+}
+
+/// Refuses sources that lack a sort column: all their keys would be null.
+///
+/// `lacks` says whether source `i` lacks sort column `column`; `name` names the source.
+///
+/// # Errors
+/// [`Kind::UnknownColumn`] naming the column and every source without it.
+pub fn check_keys(
+    order: &SortOrder,
+    sources: usize,
+    lacks: impl Fn(usize, usize) -> bool,
+    name: impl Fn(usize) -> Option<String>,
+) -> Result<()> {
+    for (place, column) in order.columns().iter().enumerate() {
+        let found: Vec<usize> = (0..sources).filter(|i| lacks(*i, place)).collect();
+        let Some(first) = found.first() else { continue };
+        let what = match found.len() {
+            1 => "a source lacks a sort column".to_owned(),
+            n => format!("{n} sources lack a sort column"),
+        };
+        let error = Error::new(Kind::UnknownColumn, what)
+            .with_column(column.dotted())
+            .with_hint("its keys would all be null; if that is meant, say missing_keys=\"null\"");
+        let error = match name(*first) {
+            Some(path) => error.with_path(path),
+            None => error.in_source(*first),
+        };
+        if found.len() == 1 {
+            return Err(error);
+        }
+        let told =
+            |i: &usize| name(*i).map_or_else(|| format!("source {i}"), |path| format!("`{path}`"));
+        let all = found.iter().map(told).collect::<Vec<_>>();
+        return Err(error.with_got(all.join(", ")));
+    }
+    Ok(())
 }
 
 fn check_names(schema: &Schema) -> Result<()> {
@@ -104,6 +175,10 @@ fn metadata(schemas: &[SchemaRef], how: MetadataConflicts) -> Result<Metadata> {
             differing.insert(name.clone());
         }
     }
+    // What only some sources have is not said of the rows of the others.
+    let is_everywhere =
+        |name: &String| schemas.iter().all(|schema| schema.metadata().contains_key(name));
+    differing.extend(all.keys().filter(|name| !is_everywhere(name)).cloned());
     match how {
         MetadataConflicts::First => {}
         MetadataConflicts::Drop => all.retain(|name, _| !differing.contains(name)),
@@ -123,9 +198,16 @@ pub(super) struct Adapter {
     from: SchemaRef,
     to: SchemaRef,
     way: schema::Adapter,
+    /// Which columns are never null in the schema of all.
+    never_null: Vec<bool>,
 }
 
 impl Adapter {
+    /// Whether the source lacks the column at `path`, places from the root to the leaf.
+    pub(super) fn lacks(&self, path: &[usize]) -> bool {
+        self.way.lacks(path)
+    }
+
     /// The columns of `batch`, whose first row is row `first_row` of the source, as the schema of all
     /// has them.
     ///
@@ -134,10 +216,9 @@ impl Adapter {
     /// [`Kind::LossyCast`] when a value does not fit.
     pub(super) fn adapt(&self, batch: &RecordBatch, first_row: u64) -> Result<Vec<ArrayRef>> {
         self.check(&batch.schema())?;
-        for (field, column) in self.from.fields().iter().zip(batch.columns()) {
-            let never_null = |to: &arrow_schema::Field| !to.is_nullable();
-            let is_strict = self.to.field_with_name(field.name()).is_ok_and(never_null);
-            if is_strict && column.logical_null_count() > 0 {
+        let columns = self.from.fields().iter().zip(batch.columns());
+        for ((field, column), never_null) in columns.zip(&self.never_null) {
+            if *never_null && column.logical_null_count() > 0 {
                 return Err(Error::new(Kind::SchemaDrift, "nulls in a column that has none")
                     .with_column(field.name()));
             }

@@ -14,12 +14,13 @@
 //! What conditions mean and who stays (`crate::plan`).
 
 use arrow_array::ArrayRef;
-use arrow_schema::{DataType, Schema};
+use arrow_schema::DataType;
 
 use super::Options;
 use super::key::KeyColumns;
+use super::schema::United;
 use crate::Result;
-use crate::key::{KeyShape, Keys};
+use crate::key::{KeyShape, Keys, SortOrder};
 use crate::plan::{Condition, Drops, MarkColumn, Marks};
 
 /// The sort columns, and what says which rows are dropped.
@@ -50,11 +51,12 @@ impl Wanted {
     /// # Errors
     /// [`UnknownColumn`](crate::Kind::UnknownColumn),
     /// [`UnsupportedKey`](crate::Kind::UnsupportedKey), and what [`Drops::find`] refuses.
-    pub(super) fn find(options: &Options, schema: &Schema) -> Result<Self> {
+    pub(super) fn find(options: &Options, united: &United) -> Result<Self> {
         options.drops.check()?;
-        let key = KeyColumns::try_new(&options.order, schema)?;
-        let find = |named: &_| KeyColumns::try_new(named, schema);
-        let drops = Drops::find(&options.drops, &options.order, find)?;
+        let order = united.renamed(&options.order)?;
+        let find = |named: &SortOrder| KeyColumns::try_new(&united.renamed(named)?, &united.schema);
+        let key = find(&order)?;
+        let drops = Drops::find(&options.drops, &order, find)?;
         Ok(Self { key, drops })
     }
 

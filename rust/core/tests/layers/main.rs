@@ -10,6 +10,7 @@ use std::path::PathBuf;
 const LAYERS: &[(&str, &str)] = &[
     ("error", ""),
     ("run", ""),
+    ("validate", "error"),
     ("workers", "error"),
     ("interleave", "error run"),
     ("schema", "error"),

@@ -140,6 +140,18 @@ pub fn decode_page(
     Ok(contents)
 }
 
+/// How many rows begin in a page.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when its levels cannot be read.
+pub(crate) fn rows_of(page: &Page, shape: &PageShape) -> Result<usize> {
+    let parts = parts(page, shape)?;
+    let rep_max = u8::try_from(shape.descr.max_rep_level()).map_err(|_| too_deep())?;
+    let mut rep: Vec<u8> = Vec::new();
+    decode(&parts.rep, width_of(u32::from(rep_max)), parts.num_values, &mut rep)?;
+    Ok(rep.iter().filter(|rep| **rep == 0).count())
+}
+
 /// Takes a data page apart.
 ///
 /// # Errors

@@ -31,6 +31,7 @@ pub struct Dictionary {
     /// Where each value begins, and the end; empty for values of one width.
     starts: Vec<u32>,
     len: usize,
+    longest: usize,
 }
 
 impl Dictionary {
@@ -44,10 +45,14 @@ impl Dictionary {
                 .with_got(format!("{} bytes for {len} values", bytes.len()))
         };
         let mut starts = Vec::new();
+        let mut longest = 0;
         let end = match layout {
             // Values without bytes could be as many as anyone says.
             Layout::Fixed(0) if len > 1 => return Err(too_few()),
-            Layout::Fixed(width) => width.checked_mul(len).ok_or_else(too_few)?,
+            Layout::Fixed(width) => {
+                longest = width;
+                width.checked_mul(len).ok_or_else(too_few)?
+            }
             Layout::Prefixed => {
                 // Every value takes four bytes at least.
                 if len > bytes.len() / 4 {
@@ -57,7 +62,9 @@ impl Dictionary {
                 let mut at = 0;
                 for _ in 0..len {
                     starts.push(at as u32);
-                    at += layout.len_at(&bytes, at).ok_or_else(too_few)?;
+                    let value_len = layout.len_at(&bytes, at).ok_or_else(too_few)?;
+                    longest = longest.max(value_len);
+                    at += value_len;
                 }
                 starts.push(at as u32);
                 at
@@ -66,7 +73,7 @@ impl Dictionary {
         if end > bytes.len() {
             return Err(too_few());
         }
-        Ok(Self { layout, bytes: bytes.slice(..end), starts, len })
+        Ok(Self { layout, bytes: bytes.slice(..end), starts, len, longest })
     }
 
     /// Number of values.
@@ -79,6 +86,12 @@ impl Dictionary {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
+    }
+
+    /// Bytes of the longest value, prefix included: the most that an id can become.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// All values, as a plain page holds them.

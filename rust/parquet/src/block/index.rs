@@ -112,6 +112,11 @@ impl ChunkIndex {
             fits.then(|| counts.to_vec())
         };
         let def = counts(self.columns.definition_level_histogram(number), self.levels.1);
+        // What counts as a null in a leaf that repeats differs between writers.
+        let present = def.as_ref().and_then(|def| def.last());
+        if present.is_some_and(|n| usize::try_from(*n) != Ok(levels - nulls)) {
+            return None;
+        }
         Some(Known {
             levels,
             nulls,
@@ -124,7 +129,8 @@ impl ChunkIndex {
     }
 }
 
-fn bounds(columns: &ColumnIndexMetaData, number: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+/// The bounds that an index holds for page `number`; `None` for a page of nulls.
+pub(crate) fn bounds(columns: &ColumnIndexMetaData, number: usize) -> Option<(Vec<u8>, Vec<u8>)> {
     fn of<T: AsBytes>(
         index: &PrimitiveColumnIndex<T>,
         number: usize,

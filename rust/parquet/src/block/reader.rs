@@ -18,8 +18,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parquet::basic::Encoding;
 use parquet::column::page::Page;
-use parquet::data_type::DataType;
+use parquet::data_type::{AsBytes, DataType};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
@@ -140,7 +141,7 @@ impl BlockReader {
                 let leaf = leaf::open::<T>(source, output, row, cache, context)?;
                 let layout = Layout::of(&output.descr);
                 let def_max = u8::try_from(output.descr.max_def_level()).unwrap_or(u8::MAX);
-                Box::new(Spans::<T> { leaf, span: Span::default(), layout, def_max })
+                Box::new(Spans::<T> { leaf, span: Span::default(), left: 0, layout, def_max })
                     as Box<dyn Blocks>
             })),
         };
@@ -387,9 +388,15 @@ impl Paged {
         if needs_dictionary_page(&page, &self.shape)? && group.dictionary.page.is_none() {
             group.dictionary.page = group.pages.take_dictionary()?;
         }
+        let is_ours = matches!(stored.header.data_encoding(), None | Some(Encoding::PLAIN))
+            || stored.header.data_encoding().is_some_and(is_ids);
         let mut contents = guard(|| decode_page(&page, rows, &self.shape, &group.dictionary))
             .flatten()
             .map_err(place)?;
+        if let (Values::Plain(plain), false) = (&mut contents.values, is_ours) {
+            // The page accounts for its own bytes only.
+            *plain = self.context.account_for(std::mem::take(plain));
+        }
         // Ids were checked against the source's own dictionary; now they become the union's.
         if let (Values::Ids(ids, _), Some(united)) = (&mut contents.values, &self.united)
             && let Some(remap) = united.remaps.get(&(self.source, group.index))
@@ -466,15 +473,66 @@ trait Blocks: Send {
 
 struct Spans<T: DataType> {
     leaf: Box<dyn Leaf<T>>,
+    /// Rows that were read, of which `left` were not given yet.
     span: Span<T::T>,
+    left: usize,
     layout: Layout,
     def_max: u8,
 }
 
+/// Bytes of values that a block of rows that do not come in pages may have, or one row.
+const BLOCK_BYTES_MAX: usize = 1 << 20;
+
 impl<T: DataType> Blocks for Spans<T> {
     fn next(&mut self, rows_wanted: usize) -> Result<Block> {
-        self.span.clear();
-        let rows = self.leaf.read(rows_wanted.max(1), &mut self.span)?;
-        from_span::<T>(&self.span, rows, self.layout, self.def_max).map(Block::new)
+        if self.left == 0 {
+            self.span.clear();
+            self.left = self.leaf.read(rows_wanted.max(1), &mut self.span)?;
+        }
+        let (part, rows) = self.take(rows_wanted.max(1));
+        from_span::<T>(&part, rows, self.layout, self.def_max).map(Block::new)
+    }
+}
+
+impl<T: DataType> Spans<T> {
+    /// The next rows, at most `rows_max` of them. Values that share a page or a dictionary are
+    /// copied for each row.
+    fn take(&mut self, rows_max: usize) -> (Span<T::T>, usize) {
+        let (rep, def) = (&self.span.rep, &self.span.def);
+        let (mut levels, mut values, mut bytes, mut rows) = (0, 0, 0, 0);
+        while rows < self.left.min(rows_max) {
+            let (level, value) = (levels, values);
+            let mut row_bytes = 0_usize;
+            loop {
+                let has_value = def.get(levels).is_none_or(|def| *def == i16::from(self.def_max));
+                levels += 1;
+                if has_value {
+                    row_bytes += self.span.values.get(values).map_or(0, |v| v.as_bytes().len());
+                    values += 1;
+                }
+                if rep.get(levels).is_none_or(|rep| *rep == 0) {
+                    break;
+                }
+            }
+            if rows > 0 && bytes + row_bytes > BLOCK_BYTES_MAX {
+                (levels, values) = (level, value);
+                break;
+            }
+            (bytes, rows) = (bytes + row_bytes, rows + 1);
+        }
+        self.left -= rows;
+        if self.left == 0 {
+            return (std::mem::take(&mut self.span), rows);
+        }
+        let front = |from: &mut Vec<i16>| -> Vec<i16> {
+            let len = levels.min(from.len());
+            from.drain(..len).collect()
+        };
+        let part = Span {
+            rep: front(&mut self.span.rep),
+            def: front(&mut self.span.def),
+            values: self.span.values.drain(..values.min(self.span.values.len())).collect(),
+        };
+        (part, rows)
     }
 }

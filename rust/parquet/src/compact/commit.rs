@@ -1,33 +1,36 @@
 //! Commits a change of which files count: one manifest, put where there is none.
 //!
 //! ```text
-//! newest manifest n ─▶ do the replaced files count? ─▶ put n + 1 ─▶ committed
-//!        ▲                   no: somebody was faster       │ taken
-//!        └─────────────────────────────────────────────────┘
+//! newest manifest n ─▶ do the replaced files count? ─▶ put n + 1 ─▶ is all there? ─▶ committed
+//!        ▲             are all leases there?            │ taken         │ no
+//!        │             no: somebody was faster          │               ▼
+//!        └──────────────────────────────────────────────┘          taken back
 //! ```
 //!
 //! # Invariants
-//! Of two changes that replace the same file one counts. What a change adds is there when it is
-//! committed. An answer that is lost is asked for again: a manifest says who wrote it.
+//! Of two changes that replace the same file one counts. What a change adds has a lease in the
+//! manifest before, so that nobody has removed it, see `lease`; it is looked for before and after
+//! the manifest is put nevertheless: people remove files, too. An answer that is lost is asked for
+//! again: a manifest says who wrote it.
 //!
 //! # Cost
-//! A few requests, one more for each file that is added or replaced.
+//! A few requests, one more for each file that is replaced, two for each that is added.
 //!
 //! # Not here
 //! What a manifest says, and who reads it (`store::table`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::time::SystemTime;
 
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::lease::now_s;
 use crate::context::Context;
 use crate::events::Level;
 use crate::store::root::Root;
-use crate::store::table::{FOLDER, Made, Manifest, Replaced, place_order};
-use crate::store::{Completed, Stores, unconditional};
+use crate::store::table::{FOLDER, Lease, Made, Manifest, Replaced, place_order};
+use crate::store::{Completed, Stores, check_root, unconditional};
 use crate::target::{Published, Target};
 
 /// The object by which a store is asked whether it puts objects only where there is none.
@@ -41,18 +44,33 @@ pub struct CommitOptions {
     pub folder: String,
     /// Where files are that count from now on.
     pub add: Vec<String>,
+    /// A part of names: nothing is added if a file that counts has it, since another process made
+    /// the same files meanwhile.
+    pub unless: Option<String>,
     /// Files that count no more, by their path below the root; all of them must count now.
     pub replace: Vec<Gone>,
     /// Files that were replaced and removed, by their path below the root: they are forgotten.
     pub forget: Vec<String>,
+    /// A lease that goes on.
+    pub renew: Option<Renewal>,
+    /// The id of a lease that ends with this change.
+    pub end: Option<String>,
     /// Whether only to tell if the files to replace count.
     pub check: bool,
-    /// Whether to ask the store first if it can do this at all.
-    pub probe: bool,
     /// Bytes of memory to stay within.
     pub memory_limit: Option<u64>,
     /// Settings of object stores.
     pub storage_options: BTreeMap<String, String>,
+}
+
+/// A lease that goes on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renewal {
+    /// Its id.
+    pub id: String,
+    /// For so many seconds.
+    pub term_s: f64,
 }
 
 /// A file that is to count no more.
@@ -80,13 +98,11 @@ pub struct Commit {
 /// Commits a change in one step, or finds that others have replaced the same files.
 ///
 /// # Errors
-/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there, [`Kind::Unsupported`]
-/// for a store that cannot commit, and what a damaged manifest gives.
+/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there or its lease has ended,
+/// [`Kind::Unsupported`] for a store that cannot commit, and what a damaged manifest gives.
 pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) -> Result<Commit> {
     let root = Root::open(&options.folder, stores)?;
-    if options.probe {
-        probe(&root)?;
-    }
+    check_root(&root)?;
     let mut add = Vec::new();
     for location in &options.add {
         let name = root.name_of(location, stores)?;
@@ -95,46 +111,121 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
                 .with_path(location.as_str())
         })?);
     }
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let since = now.map_or(0.0, |now| now.as_secs_f64());
     let writer = Writer { root: &root, stores, context };
     loop {
         context.check_cancelled()?;
-        let mut manifest = Manifest::newest(&root)?;
+        let before = Manifest::newest(&root)?;
         let mut is_counting = true;
         for gone in &options.replace {
-            is_counting = is_counting && counts(&root, &manifest, &gone.name)?;
+            is_counting = is_counting && counts(&root, &before, &gone.name)?;
         }
-        let is_empty = add.is_empty() && options.replace.is_empty();
-        if options.check || is_empty || !is_counting {
+        let is_made = options
+            .unless
+            .as_ref()
+            .is_some_and(|part| before.files.iter().any(|made| made.path.contains(part)));
+        let ends = options.end.as_ref().is_some_and(|id| before.leases.iter().any(|l| l.id == *id));
+        let changes = !add.is_empty() || !options.replace.is_empty();
+        let is_idle = !changes && !ends && options.renew.is_none();
+        if options.check || is_idle || !is_counting || is_made {
             if !is_counting && !options.check {
                 context.tell(Level::Info, "compact", || "somebody else replaced a file".to_owned());
             }
-            return Ok(Commit { committed: false, counts: is_counting, manifest });
+            return Ok(Commit { committed: false, counts: is_counting, manifest: before });
         }
-        // Another compaction's orphan may have the name of ours, and `expire` may have come.
         for name in &add {
+            check_leased(&before, name, &root)?;
             if root.look(name)?.is_none() {
-                return Err(Error::new(Kind::SourceChanged, "an output was removed meanwhile")
-                    .with_path(root.location(name))
-                    .with_hint(
-                        "compact again; let expire keep what is younger than a compaction",
-                    ));
+                return Err(removed(&root.location(name)));
             }
         }
-        change(&mut manifest, &add, &options.replace, since);
+        let mut manifest = before.clone();
+        change(&mut manifest, &add, &options.replace, now_s());
         for name in &options.forget {
             // A file that is still there would come back.
             if root.look(name)?.is_none() {
                 manifest.replaced.retain(|replaced| replaced.path != *name);
             }
         }
-        if writer.put(&mut manifest)? {
+        if let Some(renewal) = &options.renew {
+            renew(&mut manifest, renewal, &root)?;
+        }
+        manifest.leases.retain(|lease| options.end.as_ref() != Some(&lease.id));
+        if !writer.put(&mut manifest)? {
+            continue;
+        }
+        for name in &add {
+            if root.look(name)?.is_none() {
+                let location = root.location(name);
+                return Err(take_back(&writer, &before, &add, &options.replace, &location)?);
+            }
+        }
+        if changes {
             context.tell(Level::Info, "compact", || {
                 let (number, made) = (manifest.number, add.len());
                 format!("manifest {number} counts: {made} for {} files", options.replace.len())
             });
-            return Ok(Commit { committed: true, counts: true, manifest });
+        }
+        return Ok(Commit { committed: true, counts: true, manifest });
+    }
+}
+
+/// Refuses a file that others may take for dead. One that counts already may be added again.
+fn check_leased(manifest: &Manifest, name: &str, root: &Root) -> Result<()> {
+    let is_counting = manifest.files.iter().any(|made| made.path == name);
+    let is_replaced = manifest.replaced.iter().any(|replaced| replaced.path == name);
+    if is_counting || (!is_replaced && manifest.lease_of(name).is_some()) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::SourceChanged, "the lease of an output has ended, nothing was committed")
+        .with_path(root.location(name))
+        .with_hint("whoever made it was taken for dead; compact again"))
+}
+
+fn removed(location: &str) -> Error {
+    Error::new(Kind::SourceChanged, "an output was removed meanwhile, nothing was committed")
+        .with_path(location)
+        .with_hint("something other than Plait removes files of the folder; compact again")
+}
+
+fn renew(manifest: &mut Manifest, renewal: &Renewal, root: &Root) -> Result<()> {
+    let lease: Option<&mut Lease> = manifest.leases.iter_mut().find(|l| l.id == renewal.id);
+    let lease = lease.ok_or_else(|| {
+        Error::new(Kind::SourceChanged, "a lease has ended before it was renewed")
+            .with_path(root.location(""))
+            .with_hint("whoever has it was taken for dead; compact again")
+    })?;
+    lease.until = now_s() + renewal.term_s;
+    Ok(())
+}
+
+/// Makes count again what counted before a change whose output at `location` is gone; the error to
+/// tell.
+fn take_back(
+    writer: &Writer<'_>,
+    before: &Manifest,
+    add: &[String],
+    replace: &[Gone],
+    location: &str,
+) -> Result<Error> {
+    let gone: BTreeSet<&String> = replace.iter().map(|gone| &gone.name).collect();
+    let is_ours = |manifest: &Manifest| {
+        let own = manifest.replaced.iter().filter(|r| gone.contains(&r.path));
+        let has = |name: &String| manifest.files.iter().any(|made| made.path == *name);
+        own.count() == gone.len() && add.iter().all(has)
+    };
+    loop {
+        writer.context.check_cancelled()?;
+        let mut manifest = Manifest::newest(writer.root)?;
+        if !is_ours(&manifest) {
+            let what = "an output that counts was removed, and so was what it was made of";
+            return Ok(Error::new(Kind::CorruptSource, what).with_path(location));
+        }
+        manifest.files.retain(|made| !add.contains(&made.path));
+        manifest.replaced.retain(|replaced| !gone.contains(&replaced.path));
+        let again = before.files.iter().filter(|made| gone.contains(&made.path));
+        manifest.files.extend(again.cloned());
+        if writer.put(&mut manifest)? {
+            return Ok(removed(location));
         }
     }
 }
@@ -166,8 +257,6 @@ fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64)
         since,
         footer: footer.clone(),
     }));
-    // Made again with the same bytes and under the same name: it counts, and must not be removed.
-    manifest.replaced.retain(|replaced| !add.contains(&replaced.path));
 }
 
 /// Puts manifests.
@@ -185,10 +274,12 @@ impl Writer<'_> {
             Error::new(Kind::CorruptSource, "there is no number after that of the newest manifest")
                 .with_path(self.root.location(&name(manifest.number)))
         })?;
+        // Whoever knows no leases must not go on.
+        manifest.version = Manifest::none().version;
         let text = serde_json::to_vec_pretty(manifest)
             .map_err(|e| Error::new(Kind::Internal, "cannot write a manifest").with_cause(e))?;
         let put = match self.root {
-            Root::Local(_) => return self.put_local(&Manifest::name(manifest.number), &text),
+            Root::Local(_) => Ok(self.put_local(&Manifest::name(manifest.number), &text)?),
             Root::Objects(place) => {
                 let place = place.below(&name(manifest.number));
                 place.bucket().put_new(place.key(), text.clone().into())
@@ -206,7 +297,7 @@ impl Writer<'_> {
         }
     }
 
-    fn put_local(&self, name: &str, text: &[u8]) -> Result<bool> {
+    fn put_local(&self, name: &str, text: &[u8]) -> Result<Completed> {
         let target = Target::open(&self.root.location(FOLDER), self.stores, self.context)?;
         let mut temp = target.create(name)?;
         temp.write_all(text).map_err(|e| {
@@ -215,16 +306,17 @@ impl Writer<'_> {
                 .with_cause(e)
         })?;
         temp.sync()?;
-        if temp.publish_new(&target, name)? == Published::Occupied {
-            return Ok(false);
+        if temp.publish_once(&target, name)? == Published::Occupied {
+            // Over NFS, our own link may have been made by a request whose answer was lost.
+            return Ok(Completed::Occupied);
         }
         target.sync()?;
-        Ok(true)
+        Ok(Completed::Yes)
     }
 }
 
 /// Asks an object store for what commits need: a store that ignores the condition says yes twice.
-fn probe(root: &Root) -> Result<()> {
+pub(super) fn probe(root: &Root) -> Result<()> {
     let Root::Objects(place) = root else { return Ok(()) };
     let place = place.below(&format!("{FOLDER}/{PROBE}"));
     for _ in 0..2 {

@@ -1,27 +1,36 @@
 //! Removes files that were replaced long ago, and outputs that never came to count.
 //!
+//! ```text
+//! list _plait/files ─▶ newest manifest n ─▶ put n + 1 without abandoned leases
+//!        ▲                                     │ taken          │ put: n was the newest
+//!        └─────────────────────────────────────┘                ▼
+//!                                             remove what is dead in n + 1 ─▶ forget it: n + 2
+//! ```
+//!
 //! # Invariants
-//! Files are removed first and forgotten then: a manifest that forgot files which are still there
-//! would bring them back. A file that counts is never removed, nor one that is not the one which
-//! was replaced.
+//! Only what is dead in a manifest that was put after the list is removed, and what is dead stays
+//! dead: see `lease`. Nothing is removed while a file that counts is missing. Files are removed first
+//! and forgotten then: a manifest that forgot files which are still there would bring them back. A
+//! file that is not the one which was replaced is kept.
 //!
 //! # Cost
-//! The footer of every file and a request to remove it, and a list of `_plait/files`.
+//! A list of `_plait/files`, two manifests, and for every file its footer and a request to remove it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use plait_core::run::SourceId;
-use plait_core::{Kind, Result};
+use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::commit::Writer;
+use super::lease::{end_abandoned, now_s, sweep};
 use super::survey::footer_text;
 use crate::context::Context;
 use crate::files::open_source;
 use crate::store::Stores;
 use crate::store::root::Root;
-use crate::store::table::{FOLDER, Manifest};
+use crate::store::table::{FOLDER, Manifest, Replaced};
 
 /// What may be removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -56,63 +65,54 @@ pub struct Expired {
 /// Removes what nobody needs.
 ///
 /// # Errors
-/// [`Kind::Storage`](plait_core::Kind::Storage) and what a damaged manifest gives.
+/// [`Kind::Storage`], [`Kind::SourceNotFound`] when a file that counts is missing, and what a
+/// damaged manifest gives.
 pub fn expire_in(options: &ExpireOptions, stores: &Stores, context: &Context) -> Result<Expired> {
     let root = Root::open(&options.folder, stores)?;
-    // Listed before the manifest is read: what is committed in between counts by then.
-    let made = root.names(&format!("{FOLDER}/files"), true)?;
-    let mut manifest = Manifest::newest(&root)?;
-    let now = SystemTime::now();
-    let is_old = |at: SystemTime| {
-        now.duration_since(at).is_ok_and(|age| age.as_secs_f64() >= options.retention_s)
-    };
-    let since = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0.0, |now| now.as_secs_f64());
-    let before = since - options.retention_s;
-    let counting = manifest.files.iter().map(|made| made.path.as_str());
-    let waiting = manifest.replaced.iter().map(|replaced| replaced.path.as_str());
-    let kept: BTreeSet<&str> = counting.chain(waiting).collect();
+    let writer = Writer { root: &root, stores, context };
     let mut done = Expired { folder: root.location(""), ..Expired::default() };
-    for name in made {
-        if kept.contains(name.as_str()) || !name.ends_with(".parquet") {
-            continue;
-        }
-        // What does not tell its age is left alone.
-        if let Some(found) = root.look(&name)?
-            && found.written_at.is_some_and(is_old)
-        {
-            done.bytes += found.bytes;
-            done.orphans.push(name);
-        }
-    }
-    for replaced in manifest.replaced.iter().filter(|replaced| replaced.since <= before) {
+    let (mut manifest, dead) = loop {
         context.check_cancelled()?;
-        if replaced.footer.is_empty() {
-            done.bytes += root.look(&replaced.path)?.map_or(0, |found| found.bytes);
-            done.replaced.push(replaced.path.clone());
-            continue;
+        // Listed before the manifest is read: whatever it has is known to that, or dead.
+        let made = root.names(&format!("{FOLDER}/files"), true)?;
+        let mut manifest = Manifest::newest(&root)?;
+        let has_ended = end_abandoned(&mut manifest, &root);
+        let dead = dead(&manifest, made, options, &root)?;
+        let is_idle = dead.replaced.is_empty() && dead.orphans.is_empty() && !has_ended;
+        if !options.yes || is_idle {
+            break (manifest, dead);
         }
-        let location = root.location(&replaced.path);
-        match open_source(&location, SourceId(0), stores, context) {
-            Ok(source) if footer_text(&source) == replaced.footer => {
-                done.bytes += source.store.len();
+        // Put, it was the newest: nobody has made anything of this count in the meantime.
+        if writer.put(&mut manifest)? {
+            sweep(&manifest, &root)?;
+            check_whole(&manifest, &root)?;
+            break (manifest, dead);
+        }
+    };
+    for replaced in &dead.replaced {
+        context.check_cancelled()?;
+        match examine(replaced, &root, stores, context)? {
+            Found::Gone(bytes) => {
+                if options.yes {
+                    root.remove(&replaced.path)?;
+                }
+                done.bytes += bytes;
                 done.replaced.push(replaced.path.clone());
             }
-            Err(e) if e.kind() == Kind::SourceNotFound => done.replaced.push(replaced.path.clone()),
-            Err(e) if e.kind() == Kind::Storage => return Err(e),
-            // Also what cannot be read: it is not what was replaced.
-            _ => done.kept.push(replaced.path.clone()),
+            Found::Another => done.kept.push(replaced.path.clone()),
+            Found::Changing => {}
         }
     }
-    if !options.yes {
-        return Ok(done);
-    }
-    for name in done.replaced.iter().chain(&done.orphans) {
+    for (name, bytes) in dead.orphans {
         context.check_cancelled()?;
-        root.remove(name)?;
+        if options.yes {
+            root.remove(&name)?;
+        }
+        done.bytes += bytes;
+        done.orphans.push(name);
     }
     let gone: BTreeSet<&String> = done.replaced.iter().chain(&done.kept).collect();
-    let writer = Writer { root: &root, stores, context };
-    while manifest.replaced.iter().any(|replaced| gone.contains(&replaced.path)) {
+    while options.yes && manifest.replaced.iter().any(|replaced| gone.contains(&replaced.path)) {
         context.check_cancelled()?;
         manifest.replaced.retain(|replaced| !gone.contains(&replaced.path));
         if writer.put(&mut manifest)? {
@@ -121,4 +121,91 @@ pub fn expire_in(options: &ExpireOptions, stores: &Stores, context: &Context) ->
         manifest = Manifest::newest(&root)?;
     }
     Ok(done)
+}
+
+/// What never counts again, and is old enough.
+struct Dead {
+    replaced: Vec<Replaced>,
+    /// With their bytes.
+    orphans: Vec<(String, u64)>,
+}
+
+fn dead(
+    manifest: &Manifest,
+    made: Vec<String>,
+    options: &ExpireOptions,
+    root: &Root,
+) -> Result<Dead> {
+    let now = SystemTime::now();
+    let is_old = |at: SystemTime| {
+        now.duration_since(at).is_ok_and(|age| age.as_secs_f64() >= options.retention_s)
+    };
+    let counting = manifest.files.iter().map(|made| made.path.as_str());
+    let waiting = manifest.replaced.iter().map(|replaced| replaced.path.as_str());
+    let kept: BTreeSet<&str> = counting.chain(waiting).collect();
+    let mut orphans = Vec::new();
+    for name in made {
+        let is_kept = kept.contains(name.as_str()) || manifest.lease_of(&name).is_some();
+        if is_kept || !name.ends_with(".parquet") {
+            continue;
+        }
+        // What does not tell its age is left alone.
+        if let Some(found) = root.look(&name)?
+            && found.written_at.is_some_and(is_old)
+        {
+            orphans.push((name, found.bytes));
+        }
+    }
+    let before = now_s() - options.retention_s;
+    let replaced = manifest.replaced.iter().filter(|replaced| replaced.since <= before);
+    Ok(Dead { replaced: replaced.cloned().collect(), orphans })
+}
+
+/// Refuses to remove the sources of a file that counts and is not there.
+fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
+    let made = root.names(&format!("{FOLDER}/files"), true)?;
+    let made: BTreeSet<&String> = made.iter().collect();
+    let missing = |of: &Manifest| {
+        of.files.iter().map(|file| file.path.clone()).find(|path| !made.contains(path))
+    };
+    let Some(path) = missing(manifest) else { return Ok(()) };
+    // It may have been replaced since, and removed.
+    let newest = Manifest::newest(root)?;
+    if newest.files.iter().all(|file| file.path != path) || root.look(&path)?.is_some() {
+        return Ok(());
+    }
+    Err(Error::new(Kind::SourceNotFound, "a file that counts is missing")
+        .with_path(root.location(&path))
+        .with_hint(
+            "nothing was removed; what it was made of may be there still, see the manifests",
+        ))
+}
+
+/// What is there in the place of a file that was replaced.
+enum Found {
+    /// That file, of so many bytes, or none.
+    Gone(u64),
+    /// A later file of its name.
+    Another,
+    /// One that changed while it was looked at: it is looked at again next time.
+    Changing,
+}
+
+fn examine(replaced: &Replaced, root: &Root, stores: &Stores, context: &Context) -> Result<Found> {
+    if replaced.footer.is_empty() {
+        return Ok(Found::Gone(root.look(&replaced.path)?.map_or(0, |found| found.bytes)));
+    }
+    match open_source(&root.location(&replaced.path), SourceId(0), stores, context) {
+        Ok(source) if footer_text(&source) == replaced.footer => {
+            Ok(Found::Gone(source.store.len()))
+        }
+        Ok(_) => Ok(Found::Another),
+        Err(e) => match e.kind() {
+            Kind::SourceNotFound => Ok(Found::Gone(0)),
+            // What cannot be read is not what was replaced.
+            Kind::CorruptSource | Kind::Unsupported | Kind::EncryptedSource => Ok(Found::Another),
+            Kind::SourceChanged => Ok(Found::Changing),
+            _ => Err(e),
+        },
+    }
 }

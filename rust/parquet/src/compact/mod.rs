@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! survey   list ─▶ scopes: folder, schema, order ─▶ policy ─▶ groups
+//! lease    manifest with the right to make files count ─▶ outputs are written
 //! commit   manifest n + 1, put where there is none ─▶ the group's files are replaced
 //! expire   what was replaced long ago is removed, then forgotten
 //! ```
@@ -15,11 +16,14 @@
 
 mod commit;
 mod expire;
+mod lease;
+mod retention;
 mod survey;
 
 pub use commit::{Commit, CommitOptions, commit_in};
 pub use expire::{ExpireOptions, Expired, expire_in};
+pub use lease::{Holder, LeaseOptions, take_in};
 pub use survey::{
     ChooseOptions, PolicyOption, Scope, Skipped, Survey, SurveyOptions, SurveyedFile,
-    SurveyedGroup, choose_in, survey_in,
+    SurveyedGroup, Why, choose_in, survey_in,
 };

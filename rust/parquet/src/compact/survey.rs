@@ -25,9 +25,11 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::retention;
 use crate::context::Context;
-use crate::files::open_sources;
-use crate::options::OnDuplicateOption;
+use crate::drops::Expiry;
+use crate::files::{is_of_the_file, open_each};
+use crate::options::{MergeOptions, OnDuplicateOption};
 use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
 use crate::schema::Unite;
@@ -66,6 +68,11 @@ pub struct SurveyOptions {
     pub version_by: Option<String>,
     /// Whether there are rows that delete their key.
     pub deletes: bool,
+    /// What merges of the groups are asked for: the columns that it names must be there, and rows
+    /// past their retention are a reason to write a file again.
+    pub merge: Option<MergeOptions>,
+    /// Locations of files to leave alone, and why.
+    pub leave: BTreeMap<String, String>,
     /// Bytes of memory to stay within.
     pub memory_limit: u64,
     /// Settings of object stores.
@@ -88,6 +95,8 @@ impl Default for SurveyOptions {
             on_duplicate: OnDuplicateOption::KeepAll,
             version_by: None,
             deletes: false,
+            merge: None,
+            leave: BTreeMap::new(),
             memory_limit: 512_000_000,
             storage_options: BTreeMap::new(),
         }
@@ -177,6 +186,20 @@ pub struct SurveyedGroup {
     pub depth_max: usize,
     /// Whether rows that delete must stay: there may be others to delete, in other files.
     pub keep_tombstones: bool,
+    /// Why these files.
+    pub why: Why,
+}
+
+/// Why files are a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The policy wants them merged.
+    Policy,
+    /// One file with rows past their retention, and others.
+    Expired,
+    /// All rows of all of them are past their retention: nothing is to be made of them.
+    AllExpired,
 }
 
 /// A file that is left alone.
@@ -189,8 +212,13 @@ pub struct Skipped {
 }
 
 impl Skipped {
-    fn new(source: &Source, why: &str) -> Self {
-        Self { path: source.path().to_owned(), why: why.to_owned() }
+    fn new(path: &str, why: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), why: why.into() }
+    }
+
+    /// A file that cannot be merged, as the error says.
+    fn of(path: &str, error: &Error) -> Self {
+        Self::new(path, error.why())
     }
 }
 
@@ -205,9 +233,33 @@ fn table_in(name: &str) -> Option<String> {
 /// # Errors
 /// Whatever is wrong with the folder or a file.
 pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) -> Result<Survey> {
+    if let Some(merge) = &options.merge {
+        merge.check_values()?;
+    }
     let root = Root::open(&options.folder, stores)?;
-    let manifest = Manifest::newest(&root)?;
-    if let Some(table) = table_around(&root)? {
+    loop {
+        let before = Manifest::newest(&root)?;
+        let error = match survey_once(&root, &before, options, stores, context) {
+            Ok(survey) => return Ok(survey),
+            Err(error) => error,
+        };
+        // What was listed may have been replaced and removed since: there is a later manifest then.
+        let is_gone = matches!(error.kind(), Kind::SourceNotFound | Kind::SourceChanged);
+        if !is_gone || Manifest::newest(&root)?.number == before.number {
+            return Err(error);
+        }
+        context.check_cancelled()?;
+    }
+}
+
+fn survey_once(
+    root: &Root,
+    manifest: &Manifest,
+    options: &SurveyOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Survey> {
+    if let Some(table) = table_around(root)? {
         return Err(Error::new(
             Kind::InvalidArgument,
             "the folder is part of one that is compacted",
@@ -218,7 +270,7 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     }
     // With a slash it is a folder, whatever its name ends in.
     let folder = format!("{}/", root.location("").trim_end_matches('/'));
-    let sources = match open_sources(&[folder], 0, None, stores, context) {
+    let opened = match open_each(&[folder], 0, None, stores, context) {
         Err(e) if e.kind() == Kind::SourceNotFound && e.path().is_none_or(|p| p.ends_with('/')) => {
             Vec::new()
         }
@@ -228,20 +280,20 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     let mut scopes: BTreeMap<(String, String, String), Vec<Named>> = BTreeMap::new();
     let mut ages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let mut named = Vec::new();
-    for (age, source) in (0..).zip(sources) {
-        match root.name_of(source.path(), stores)? {
-            Some(name) => named.push(Named { source, name, age }),
-            None => skipped.push(Skipped::new(&source, "it is not below the folder")),
+    for (age, (path, source)) in (0..).zip(opened) {
+        match root.name_of(&path, stores)? {
+            Some(name) => named.push((name, path, source, age)),
+            None => skipped.push(Skipped::new(&path, "it is not below the folder")),
         }
     }
-    let tables: BTreeSet<String> = named.iter().filter_map(|named| table_in(&named.name)).collect();
-    for Named { source, name, age } in named {
+    let tables: BTreeSet<String> = named.iter().filter_map(|(name, ..)| table_in(name)).collect();
+    for (name, path, source, age) in named {
         if tables.iter().any(|table| Path::new(&name).starts_with(table)) {
-            skipped.push(Skipped::new(&source, "it is in a folder that is compacted by itself"));
+            skipped.push(Skipped::new(&path, "it is in a folder that is compacted by itself"));
             continue;
         }
         if root.is_behind_link(&name) {
-            skipped.push(Skipped::new(&source, "it is behind a symbolic link"));
+            skipped.push(Skipped::new(&path, "it is behind a symbolic link"));
             continue;
         }
         let folder = name.rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -250,34 +302,101 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
             Some(rest) => rest.trim_start_matches('/'),
             None => folder,
         };
-        // Whatever its schema and order, it may hold the same keys.
+        // Whatever its schema and order, even if it cannot be read, it may hold the same keys.
         ages.entry(folder.to_owned()).or_default().push(age);
-        let order = match &options.sort_by {
-            Some(text) => Some(SortOrder::try_parse(text)?),
-            None => claimed(&source)?,
-        };
-        let Some(order) = order else {
-            let why = "it does not say how it is sorted; pass sort_by";
-            skipped.push(Skipped::new(&source, why));
+        if let Some(why) = options.leave.get(&path) {
+            skipped.push(Skipped::new(&path, why));
             continue;
-        };
-        let key = (folder.to_owned(), order.to_string(), schema_text(&source));
-        scopes.entry(key).or_default().push(Named { source, name, age });
+        }
+        let known = source.and_then(|source| {
+            let order = match &options.sort_by {
+                Some(text) => Some(SortOrder::try_parse(text)?),
+                None => claimed(&source)?,
+            };
+            Ok((source, order))
+        });
+        match known {
+            Ok((source, Some(order))) => {
+                let key = (folder.to_owned(), order.to_string(), schema_text(&source));
+                scopes.entry(key).or_default().push(Named { source, name, age });
+            }
+            Ok((_, None)) => {
+                let why = "it does not say how it is sorted; pass sort_by";
+                skipped.push(Skipped::new(&path, why));
+            }
+            Err(e) if is_of_the_file(&e) => skipped.push(Skipped::of(&path, &e)),
+            Err(e) => return Err(e),
+        }
     }
     let policy = options.policy();
-    let scopes = scopes.into_iter().map(|((folder, sort_by, _), named)| {
+    let (mut found, mut misfit) = (Vec::new(), None);
+    for ((folder, sort_by, _), named) in scopes {
+        let order = SortOrder::try_parse(&sort_by)?;
+        let (named, ranges) = match in_order(named, &order, context, &mut skipped)? {
+            Ok((named, _)) if named.is_empty() => continue,
+            Ok(found) => found,
+            Err(e) => {
+                misfit.get_or_insert(e);
+                continue;
+            }
+        };
         let is_stranger = |age: &u64| !named.iter().any(|other| other.age == *age);
         let of_folder = ages.get(&folder).into_iter().flatten();
         let strangers: Vec<u64> = of_folder.copied().filter(is_stranger).collect();
         let chooser = Chooser { policy: &policy, options, strangers: &strangers };
-        scope(&root, folder, sort_by, &named, &chooser, context)
-    });
-    Ok(Survey {
-        folder: root.location(""),
-        manifest: manifest.number,
-        scopes: scopes.collect::<Result<_>>()?,
-        skipped,
-    })
+        found.push(scope(root, folder, sort_by, &named, ranges, &chooser, context)?);
+    }
+    // An order that fits no file at all is a mistake in the call.
+    if let Some(e) = misfit.filter(|_| found.is_empty()) {
+        return Err(e);
+    }
+    skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(Survey { folder: root.location(""), manifest: manifest.number, scopes: found, skipped })
+}
+
+/// Files, and the first and last key of each with rows.
+type InOrder = (Vec<Named>, Vec<Option<KeyRange>>);
+
+/// Files whose keys can be compared, each with its first and last key; others are left alone.
+fn in_order(
+    named: Vec<Named>,
+    order: &SortOrder,
+    context: &Context,
+    skipped: &mut Vec<Skipped>,
+) -> Result<Result<InOrder>> {
+    let sources = numbered(&named);
+    let ranges = match key_ranges(&sources, order, &Unite::default(), context) {
+        // All of them have one schema, by which they cannot be merged.
+        Err(e) if is_of_the_schema(e.kind()) => {
+            skipped.extend(sources.iter().map(|source| Skipped::of(source.path(), &e)));
+            return Ok(Err(e));
+        }
+        outcome => outcome?,
+    };
+    let (mut kept, mut keys) = (Vec::new(), Vec::new());
+    for (named, range) in named.into_iter().zip(ranges) {
+        match range {
+            Ok(range) => {
+                kept.push(named);
+                keys.push(range);
+            }
+            Err(e) => skipped.push(Skipped::of(named.source.path(), &e)),
+        }
+    }
+    Ok(Ok((kept, keys)))
+}
+
+/// The sources, with ids in their order.
+fn numbered(named: &[Named]) -> Vec<Arc<Source>> {
+    let id = |i: usize| SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+    named.iter().enumerate().map(|(i, named)| Arc::new(named.source.with_id(id(i)))).collect()
+}
+
+fn is_of_the_schema(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::UnknownColumn | Kind::UnsupportedKey | Kind::SchemaConflict | Kind::Unsupported
+    )
 }
 
 /// A source, its name below the root, and its place among all by age.
@@ -307,8 +426,37 @@ impl Chooser<'_> {
             keep_tombstones: self.options.deletes && !self.is_last_word(files, &group.files),
             files: group.files,
             depth_max: group.depth_max,
+            why: Why::Policy,
         };
         choose(files, self.policy, keep).into_iter().map(group).collect()
+    }
+
+    /// Groups of files that no other group has and that have rows past their retention.
+    fn expired(
+        &self,
+        files: &[File],
+        chosen: &[SurveyedGroup],
+        all: &[Expiry],
+    ) -> Vec<SurveyedGroup> {
+        let taken: BTreeSet<usize> =
+            chosen.iter().flat_map(|group| &group.files).copied().collect();
+        let of = |wanted: Expiry| {
+            let places = all.iter().enumerate().filter(move |(_, expiry)| **expiry == wanted);
+            places.map(|(i, _)| i).filter(|i| !taken.contains(i)).collect::<Vec<usize>>()
+        };
+        let group = |files: Vec<usize>, keep_tombstones, why| SurveyedGroup {
+            files,
+            depth_max: 1,
+            keep_tombstones,
+            why,
+        };
+        let whole = of(Expiry::All);
+        let whole = (!whole.is_empty()).then(|| group(whole, false, Why::AllExpired));
+        let again = of(Expiry::Some).into_iter().map(|i| {
+            let keeps = self.options.deletes && !self.is_last_word(files, &[i]);
+            group(vec![i], keeps, Why::Expired)
+        });
+        whole.into_iter().chain(again).collect()
     }
 
     /// Whether a row that deletes has nothing left to delete outside of the group.
@@ -325,15 +473,10 @@ fn scope(
     folder: String,
     sort_by: String,
     named: &[Named],
+    ranges: Vec<Option<KeyRange>>,
     chooser: &Chooser<'_>,
     context: &Context,
 ) -> Result<Scope> {
-    let order = SortOrder::try_parse(&sort_by)?;
-    let numbered = named.iter().enumerate().map(|(i, named)| {
-        Arc::new(named.source.with_id(SourceId(u32::try_from(i).unwrap_or(u32::MAX))))
-    });
-    let sources: Vec<Arc<Source>> = numbered.collect();
-    let ranges = key_ranges(&sources, &order, &Unite::default(), context)?;
     let facts = |(named, range): (&Named, Option<KeyRange>)| {
         let (source, is_empty) = (&named.source, range.is_none());
         let (first, last) = range.unwrap_or_default();
@@ -358,13 +501,19 @@ fn scope(
         footer: footer_text(source),
     };
     let made = format!("{FOLDER}/files{}{folder}", if folder.is_empty() { "" } else { "/" });
+    let mut groups = chooser.groups(&facts);
+    if let Some(merge) = &chooser.options.merge {
+        let order = SortOrder::try_parse(&sort_by)?;
+        let expired = retention::expiry_of(&numbered(named), &order, merge, context)?;
+        groups.extend(chooser.expired(&facts, &groups, &expired));
+    }
     Ok(Scope {
         folder,
         sort_by,
         // With a slash it is a folder, whatever its name ends in.
         out: format!("{}/", root.location(&made)),
         files: named.iter().map(file).collect(),
-        groups: chooser.groups(&facts),
+        groups,
     })
 }
 

@@ -32,8 +32,6 @@ pub enum ValueOrder {
     Int64,
     /// Unsigned, 64 bits.
     UInt64,
-    /// Days, then nanoseconds.
-    Int96,
     /// IEEE 754 total order, 16 bits.
     Float16,
     /// IEEE 754 total order, 32 bits.
@@ -72,12 +70,13 @@ impl ValueOrder {
             converted == ConvertedType::DECIMAL || matches!(logical, Some(LogicalType::Decimal(_)));
         let unsigned = descr.sort_order() == SortOrder::UNSIGNED;
         match descr.physical_type() {
+            // The format leaves its order open, and readers of its bounds differ.
+            Physical::INT96 => Self::None,
             Physical::BOOLEAN => Self::Boolean,
             Physical::INT32 if unsigned => Self::UInt32,
             Physical::INT32 => Self::Int32,
             Physical::INT64 if unsigned => Self::UInt64,
             Physical::INT64 => Self::Int64,
-            Physical::INT96 => Self::Int96,
             Physical::FLOAT => Self::Float,
             Physical::DOUBLE => Self::Double,
             Physical::FIXED_LEN_BYTE_ARRAY if matches!(logical, Some(LogicalType::Float16)) => {
@@ -112,7 +111,6 @@ impl ValueOrder {
             Self::Bytes | Self::Boolean => a.cmp(b),
             Self::Decimal => compare_decimals(a, b),
             Self::None => Ordering::Equal,
-            Self::Int96 => int96(a).cmp(&int96(b)),
             Self::Int32
             | Self::UInt32
             | Self::Float
@@ -154,7 +152,7 @@ impl ValueOrder {
     fn lead(self, value: &[u8]) -> i64 {
         match self {
             Self::Bytes => (lead(value) ^ 1 << 63).cast_signed(),
-            Self::Boolean | Self::Decimal | Self::Int96 | Self::None => 0,
+            Self::Boolean | Self::Decimal | Self::None => 0,
             _ => self.number(value),
         }
     }
@@ -186,12 +184,6 @@ fn word<const N: usize>(value: &[u8]) -> u64 {
     let n = N.min(value.len());
     bytes[..n].copy_from_slice(&value[..n]);
     u64::from_le_bytes(bytes)
-}
-
-/// Days since noon of a long time ago, then nanoseconds of the day.
-fn int96(value: &[u8]) -> (i32, i64) {
-    let (nanos, days) = value.split_at_checked(8).unwrap_or_default();
-    (word::<4>(days) as i32, word::<8>(nanos).cast_signed())
 }
 
 /// Compares big-endian two's complement numbers of any length; nothing is less than something.
@@ -237,7 +229,7 @@ pub fn of_plain(order: ValueOrder, layout: Layout, bytes: &[u8]) -> (Option<Boun
         ValueOrder::Decimal if layout != Layout::Prefixed => {
             (byte_bounds(values(layout, bytes), 1 << 63).map(own), 0)
         }
-        ValueOrder::Boolean | ValueOrder::Int96 | ValueOrder::Decimal => {
+        ValueOrder::Boolean | ValueOrder::Decimal => {
             let mut bounds: Option<(&[u8], &[u8])> = None;
             for value in values(layout, bytes) {
                 let (min, max) = bounds.unwrap_or((value, value));

@@ -27,9 +27,11 @@ use parquet::file::properties::EnabledStatistics;
 use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
+use super::body::check_body;
 use super::bounds::{ValueOrder, of_plain};
 use super::buffer::{PageBuffer, unprefixed_len};
 use super::facts::Facts;
+use super::floats::FloatOrder;
 use super::ids::Ids;
 use super::index::IndexWriter;
 use super::pack::{Codec, Packers};
@@ -86,6 +88,8 @@ pub struct PageRules<'a> {
     pub cut: Cut,
     /// Of what bounds are written.
     pub statistics: EnabledStatistics,
+    /// The order of bounds of floats.
+    pub floats: FloatOrder,
 }
 
 /// A page's bytes.
@@ -232,7 +236,7 @@ impl<'a> ChunkWriter<'a> {
         }
         // The page is packed from where it lies.
         let mut page = std::mem::take(&mut self.page);
-        let (body, about) = self.body(&mut page);
+        let (body, about) = self.body(&mut page)?;
         let codec = self.choose(body)?;
         let packed = pack_body(body, about, codec, self.rules.is_v2, self.packers)?;
         page.clear();
@@ -261,20 +265,24 @@ impl<'a> ChunkWriter<'a> {
     }
 
     /// Takes the page to pack it elsewhere; [`write`](Self::write) it in order.
-    pub fn take_page(&mut self) -> Option<RawPage> {
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] for a page that could not be read back.
+    pub fn take_page(&mut self) -> Result<Option<RawPage>> {
         if self.page.rows() == 0 {
-            return None;
+            return Ok(None);
         }
         let mut page = std::mem::take(&mut self.page);
-        let (body, about) = self.body(&mut page);
+        let (body, about) = self.body(&mut page)?;
         let raw = RawPage { body: body.to_vec(), about };
         page.clear();
         self.page = page;
-        Some(raw)
+        Ok(Some(raw))
     }
 
-    /// The encoded page.
-    fn body<'p>(&mut self, page: &'p mut PageBuffer) -> (&'p [u8], About) {
+    /// The encoded page, which is what its header will say.
+    fn body<'p>(&mut self, page: &'p mut PageBuffer) -> Result<(&'p [u8], About)> {
+        self.check_ids(page)?;
         if let Some(observer) = &mut self.observer {
             match &self.ids {
                 Some(ids) if self.writes_ids => observer.ids(page.ids(), &ids.dictionary),
@@ -295,7 +303,31 @@ impl<'a> ChunkWriter<'a> {
             _ => (Encoding::PLAIN, None),
         };
         let (body, rep_len, def_len) = page.body(!self.rules.is_v2, values.as_deref());
-        (body, About { rep_len, def_len, encoding, facts })
+        let about = About { rep_len, def_len, encoding, facts };
+        let dictionary_len = self.ids.as_ref().map_or(0, |ids| ids.dictionary.len());
+        check_body(&self.descr, body, &about, self.rules.is_v2, dictionary_len)?;
+        Ok((body, about))
+    }
+
+    /// Ids are looked up for bounds, so they are compared with the dictionary before.
+    fn check_ids(&self, page: &PageBuffer) -> Result<()> {
+        let ids = page.ids();
+        let len = match &self.ids {
+            Some(ids) if self.writes_ids => ids.dictionary.len(),
+            _ => 0,
+        };
+        let most = ids.iter().max().map_or(0, |id| *id as usize + 1);
+        if most <= len && (!self.writes_ids || ids.len() == page.value_count()) {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Internal, "page of ids holds something else")
+            .with_column(self.descr.path().string())
+            .with_got(format!(
+                "{} ids up to {most} of {len} for {} values",
+                ids.len(),
+                page.value_count()
+            ))
+            .with_hint("nothing was published; please report this"))
     }
 
     fn page_facts(&self, page: &PageBuffer) -> Facts {
@@ -363,6 +395,10 @@ impl<'a> ChunkWriter<'a> {
         if self.observer.is_some() {
             return None;
         }
+        // The total order wants NaN counted.
+        if self.order.has_nan() && known.nans.is_none() && self.rules.floats == FloatOrder::Total {
+            return None;
+        }
         Facts::take_over(&self.descr, self.order, rows, known)
     }
 
@@ -397,7 +433,17 @@ impl<'a> ChunkWriter<'a> {
             self.unpacked += unpacked as u64;
             self.packed += stored.byte_len() as u64;
             self.verbatim.bytes += stored.byte_len() as u64;
-            self.count_page(PageType::DICTIONARY_PAGE, Encoding::PLAIN);
+            // Early writers call the encoding of a dictionary's plain values PLAIN_DICTIONARY.
+            let encoding = match stored.header.kind {
+                PageKind::Dictionary { encoding, .. } => encoding,
+                _ => {
+                    return Err(Error::new(
+                        Kind::Internal,
+                        "a dictionary is not a dictionary page",
+                    ));
+                }
+            };
+            self.count_page(PageType::DICTIONARY_PAGE, encoding);
             return self.sink.push_stored(&stored);
         }
         let values = ids.dictionary.bytes();
@@ -495,7 +541,7 @@ impl<'a> ChunkWriter<'a> {
         let statistics = statistics(
             &self.descr,
             sums.bounds.as_ref().map(|(bounds, is_exact)| (bounds, *is_exact)),
-            (sums.nulls, sums.nans.filter(|_| self.order.has_nan())),
+            (Some(sums.nulls), sums.nans.filter(|_| self.order.has_nan())),
             self.rules.cut,
         );
         let level = self.rules.statistics;

@@ -10,6 +10,7 @@
 use parquet::schema::types::ColumnDescPtr;
 
 use super::bounds::{Bounds, ValueOrder};
+use super::index::{add_up, widen};
 use crate::block::fold::occurrences;
 use crate::block::index::Known;
 
@@ -59,6 +60,29 @@ impl Facts {
         }
     }
 
+    /// Of these rows and those of `more`, which follow on the same page.
+    #[must_use]
+    pub fn with(self, order: ValueOrder, more: Self) -> Self {
+        let mut bounds = self.bounds.map(|bounds| (bounds, self.is_exact));
+        if let Some(wider) = &more.bounds {
+            widen(order, &mut bounds, wider, more.is_exact);
+        }
+        let sum = |a: Option<Vec<i64>>, b: Option<Vec<i64>>| {
+            add_up([a.as_deref(), b.as_deref()].into_iter())
+        };
+        Self {
+            rows: self.rows + more.rows,
+            levels: self.levels + more.levels,
+            nulls: self.nulls + more.nulls,
+            nans: self.nans.zip(more.nans).map(|(a, b)| a + b),
+            is_exact: bounds.as_ref().is_none_or(|(_, is_exact)| *is_exact),
+            bounds: bounds.map(|(bounds, _)| bounds),
+            bytes: self.bytes.zip(more.bytes).map(|(a, b)| a + b),
+            rep: sum(self.rep, more.rep),
+            def: sum(self.def, more.def),
+        }
+    }
+
     /// Of a page of `rows` rows whose source says `known`; `None` if that is not enough or cannot
     /// be, so that the page has to be looked into.
     #[must_use]
@@ -74,8 +98,6 @@ impl Facts {
             None if nulls < levels => return None,
             None => None,
             Some(_) if order == ValueOrder::None => None,
-            // What writers hold for the order of INT96 differs.
-            Some(_) if order == ValueOrder::Int96 => return None,
             Some((min, max)) => Some(order.admit(min, max)?),
         };
         let def = match def {
@@ -84,6 +106,10 @@ impl Facts {
             }
             def => def,
         };
+        if rep.as_ref().and_then(|rep| rep.first()).is_some_and(|n| usize::try_from(*n) != Ok(rows))
+        {
+            return None;
+        }
         let is_fixed = !matches!(order, ValueOrder::Bytes | ValueOrder::Decimal);
         let nans = if order.has_nan() { nans } else { Some(0) };
         Some(Self { rows, levels, nulls, nans, bounds, is_exact: is_fixed, bytes, rep, def })

@@ -89,22 +89,21 @@ impl IndexWriter {
         self.sums.rows += facts.rows as u64;
         self.sums.levels += facts.levels as u64;
         self.sums.nulls += facts.nulls as u64;
-        match &facts.bounds {
+        match &mut facts.bounds {
             None => self.is_bounded &= facts.nulls == facts.levels,
             Some(bounds) => {
+                widen(self.order, &mut self.sums.bounds, bounds, facts.is_exact);
+                // Readers halve by what the index holds: bounds that are cut may be in another order.
+                let (min, max) = self.cut.for_index(&self.descr, bounds);
+                *bounds = Bounds { min, max };
                 if let Some(last) = &self.last {
                     let min = self.order.compare(&last.min, &bounds.min);
                     let max = self.order.compare(&last.max, &bounds.max);
                     self.ascending &= min.is_le() && max.is_le();
                     self.descending &= min.is_ge() && max.is_ge();
                 }
-                widen(self.order, &mut self.sums.bounds, bounds, facts.is_exact);
                 self.last = Some(bounds.clone());
             }
-        }
-        if let Some(bounds) = &mut facts.bounds {
-            let (min, max) = self.cut.for_index(&self.descr, bounds);
-            *bounds = Bounds { min, max };
         }
         self.pages.push(Entry { offset, len, facts });
     }
@@ -158,7 +157,7 @@ fn signed(n: u64) -> i64 {
 }
 
 /// The sum of histograms, if all are there.
-fn add_up<'a>(mut all: impl Iterator<Item = Option<&'a [i64]>>) -> Option<Vec<i64>> {
+pub(super) fn add_up<'a>(mut all: impl Iterator<Item = Option<&'a [i64]>>) -> Option<Vec<i64>> {
     let mut sum = all.next()??.to_vec();
     for counts in all {
         sum.iter_mut().zip(counts?).for_each(|(sum, count)| *sum += count);
@@ -166,8 +165,13 @@ fn add_up<'a>(mut all: impl Iterator<Item = Option<&'a [i64]>>) -> Option<Vec<i6
     Some(sum)
 }
 
-/// Widens the bounds of a chunk to those of a page.
-fn widen(order: ValueOrder, chunk: &mut Option<(Bounds, bool)>, page: &Bounds, is_exact: bool) {
+/// Widens the bounds of a chunk to those of a page, or those of a page to those of a part of it.
+pub(super) fn widen(
+    order: ValueOrder,
+    chunk: &mut Option<(Bounds, bool)>,
+    page: &Bounds,
+    is_exact: bool,
+) {
     let Some((chunk, chunk_is_exact)) = chunk else {
         *chunk = Some((page.clone(), is_exact));
         return;

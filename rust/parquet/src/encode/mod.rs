@@ -16,15 +16,18 @@
 //! # Not here
 //! Delta and byte-stream-split pages: the parquet crate's writer makes them (`weave`).
 
+mod body;
 pub mod bounds;
 pub mod buffer;
 pub mod chunk;
 pub mod facts;
+pub mod floats;
 pub mod foreign;
 pub mod ids;
 pub mod index;
 pub mod pack;
 mod packed;
+pub mod recount;
 pub mod statistics;
 
 pub use buffer::PageBuffer;

@@ -87,6 +87,10 @@ pub(super) fn pack_body(
             rep_level_encoding: Encoding::RLE,
         }
     };
+    // Codecs reserve for the worst case, and the page may wait: it keeps what it needs.
+    if body.capacity() / 2 > body.len() {
+        body.shrink_to_fit();
+    }
     let compressed_len = len_u32(body.len())?;
     let header = PageHeader { uncompressed_len, compressed_len, crc: None, kind };
     Ok(PackedPage { header, body, encoding, facts })

@@ -9,6 +9,7 @@
 
 use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::data_type::{ByteArray, FixedLenByteArray, Int96};
+use parquet::file::properties::WriterProperties;
 use parquet::file::statistics::{Statistics, ValueStatistics};
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor};
 
@@ -24,6 +25,15 @@ pub struct Cut {
 }
 
 impl Cut {
+    /// As `properties` say.
+    #[must_use]
+    pub fn of(properties: &WriterProperties) -> Self {
+        Self {
+            footer_bytes: properties.statistics_truncate_length().unwrap_or(usize::MAX),
+            index_bytes: properties.column_index_truncate_length().unwrap_or(usize::MAX),
+        }
+    }
+
     /// Bounds of a page for the column index.
     #[must_use]
     pub fn for_index(self, descr: &ColumnDescriptor, bounds: &Bounds) -> (Vec<u8>, Vec<u8>) {
@@ -97,7 +107,7 @@ fn cut_max(value: &[u8], len: usize, is_text: bool) -> Option<Vec<u8>> {
 pub fn statistics(
     descr: &ColumnDescPtr,
     bounds: Option<(&Bounds, bool)>,
-    (nulls, nans): (u64, Option<u64>),
+    (nulls, nans): (Option<u64>, Option<u64>),
     limits: Cut,
 ) -> Statistics {
     let backwards = descr.sort_order().is_signed();
@@ -113,7 +123,7 @@ pub fn statistics(
             };
             let is_there = min.is_some() && max.is_some();
             Statistics::$variant(
-                ValueStatistics::new(min, max, None, Some(nulls), false)
+                ValueStatistics::new(min, max, None, nulls, false)
                     .with_nan_count(nans)
                     .with_backwards_compatible_min_max(backwards)
                     .with_min_is_exact(is_there && !min_cut)
@@ -140,6 +150,12 @@ pub fn statistics(
             })
         }
     }
+}
+
+/// The statistics of a chunk without bounds: a null count alone.
+#[must_use]
+pub fn without_bounds(descr: &ColumnDescPtr, found: &Statistics, limits: Cut) -> Statistics {
+    statistics(descr, None, (Some(found.null_count_opt().unwrap_or(0)), None), limits)
 }
 
 #[cfg(test)]

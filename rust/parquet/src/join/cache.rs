@@ -15,10 +15,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plait_core::join::Block;
 
+use crate::context::Context;
+
 /// Blocks by run and place.
 #[derive(Debug)]
 pub(super) struct Cache {
     bytes_max: usize,
+    context: Context,
     runs: AtomicU64,
     held: Mutex<Held>,
 }
@@ -35,8 +38,13 @@ struct Held {
 }
 
 impl Cache {
-    pub(super) fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, runs: AtomicU64::new(0), held: Mutex::default() }
+    /// A cache of `bytes_max` bytes; what reading takes is accounted for in `context`.
+    pub(super) fn new(bytes_max: usize, context: Context) -> Self {
+        Self { bytes_max, context, runs: AtomicU64::new(0), held: Mutex::default() }
+    }
+
+    pub(super) fn context(&self) -> &Context {
+        &self.context
     }
 
     /// A number for a run.

@@ -23,26 +23,30 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::SchemaRef;
 use bytes::{Buf, Bytes};
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection,
-    RowSelector,
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::bloom_filter::Sbbf;
 use parquet::file::metadata::{ColumnChunkMask, PageIndexPolicy};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::join::{Block, StateRun};
+use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::cache::Cache;
+use crate::arrow_file::{FileSchema, Located};
+use crate::leaf::LocationCache;
 use crate::page::{guard, unwrap_error};
+use crate::source::Source;
 use crate::store::{Store, Stores};
 
 /// Column of keys.
 const KEY: usize = 0;
 /// Writers cut bounds of this length and above.
 const CUT_BYTES: usize = 64;
+/// The share of the limit that page locations of one run may take.
+const LOCATIONS_SHARE: usize = 256;
 /// What is read at once of bytes whose end is not known.
 const READ_BYTES: u64 = 64 << 10;
 
@@ -53,6 +57,7 @@ pub(super) struct FileRun {
     path: PathBuf,
     store: Arc<dyn Store>,
     metadata: ArrowReaderMetadata,
+    located: Located,
     schema: SchemaRef,
     rows: u64,
     pages: Vec<Page>,
@@ -82,6 +87,7 @@ impl FileRun {
         let location = path.to_string_lossy().into_owned();
         let store = stores.open(&location)?;
         let in_file = |e: Error| e.with_path(location.clone());
+        let source = Arc::new(Source::open(SourceId(0), Arc::clone(&store))?);
         let reader = Bytewise(Arc::clone(&store));
         let options = ArrowReaderOptions::new()
             .with_page_index_policy(PageIndexPolicy::Required)
@@ -93,12 +99,20 @@ impl FileRun {
         let pages = pages(&metadata).map_err(in_file)?;
         let rows = pages.iter().map(|page| page.rows as u64).sum();
         let groups = metadata.metadata().num_row_groups();
+        let context = cache.context().clone();
+        let located = Located {
+            schema: FileSchema::of(&source)?,
+            source,
+            cache: Arc::new(LocationCache::new(&context, context.limit_bytes() / LOCATIONS_SHARE)),
+            context,
+        };
         let mut run = Self {
             number: cache.number(),
             name: name.to_owned(),
             path,
             store,
             metadata,
+            located,
             schema,
             rows,
             pages,
@@ -135,8 +149,7 @@ impl FileRun {
             if page.fence.len() < CUT_BYTES {
                 continue;
             }
-            let mask = ProjectionMask::leaves(self.metadata.parquet_schema(), [KEY]);
-            let batch = self.read(page.row_group, page.start, 1, Some(mask))?;
+            let batch = self.read(page.row_group, page.start, 1, Some(&[KEY]))?;
             let key = batch.columns().first().and_then(|keys| keys.as_binary_opt::<i32>());
             let key = key.filter(|keys| keys.len() == 1).map(|keys| keys.value(0).to_vec());
             let missing = || Error::new(Kind::CorruptSource, "a page of keys has none");
@@ -150,25 +163,11 @@ impl FileRun {
         row_group: usize,
         start: usize,
         rows: usize,
-        mask: Option<ProjectionMask>,
+        leaves: Option<&[usize]>,
     ) -> Result<RecordBatch> {
-        let selection =
-            RowSelection::from(vec![RowSelector::skip(start), RowSelector::select(rows)]);
-        let made = guard(|| {
-            let mut builder = self.builder();
-            if let Some(mask) = mask {
-                builder = builder.with_projection(mask);
-            }
-            let mut reader = builder
-                .with_row_groups(vec![row_group])
-                .with_row_selection(selection)
-                .with_batch_size(rows)
-                .build()
-                .map_err(unwrap_error)?;
-            reader.next().transpose().map_err(Error::from_arrow)
-        });
+        let read = self.located.read(row_group, start..start + rows, leaves)?;
         let short = || Error::new(Kind::CorruptSource, "a page has fewer rows than its index says");
-        let batch = made?.map_err(|e| e.with_path(self.store.path()))?.ok_or_else(short)?;
+        let batch = read.ok_or_else(|| short().with_path(self.store.path()))?;
         if batch.num_rows() == rows { Ok(batch) } else { Err(short().with_path(self.store.path())) }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! state/.lock                          held while the state is open
-//! state/left-0000000007-….parquet      runs: left, place, right
+//! state/left-0000000007-….parquet      runs: the name of a table in front
 //! state/manifest-0000000007.json       the greatest number counts
 //!
 //! step   run files: temp, sync, rename ─▶ folder sync ─▶ manifest: temp, sync, link ─▶ folder sync
@@ -14,7 +14,7 @@
 //! good is taken back, or it is told that nobody knows.
 //!
 //! # Cost
-//! Four files a step, each synced.
+//! A file for each table that a step adds to, and the manifest, each synced.
 //!
 //! # Not here
 //! Reading runs (`file`).
@@ -24,16 +24,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::arrow::ArrowWriter;
+use arrow_schema::Schema;
+use parquet::arrow::{ArrowSchemaConverter, ArrowWriter};
 use parquet::basic::Compression;
-use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::errors::ParquetError;
+use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 use plait_core::join::{Block, DELETED, KEY};
 use plait_core::{Error, Kind, Result};
 
 use super::cache::Cache;
 use super::file::FileRun;
-use super::manifest::Manifest;
+use super::manifest::{Manifest, Owner};
 use crate::context::Context;
 use crate::merge;
 use crate::options::{BloomFilter, IfExists, MergeOptions, OnDuplicateOption, StatisticsLevel};
@@ -57,6 +59,7 @@ pub(super) struct Merging {
 /// A folder that is open.
 pub(super) struct Folder {
     path: PathBuf,
+    owner: Owner,
     pub(super) cache: Arc<Cache>,
     pub(super) stores: Stores,
     _lock: Lock,
@@ -73,6 +76,7 @@ impl Folder {
     /// names.
     pub(super) fn open(
         location: &str,
+        owner: Owner,
         cache_bytes: usize,
         context: &Context,
     ) -> Result<(Self, Option<Manifest>)> {
@@ -91,8 +95,11 @@ impl Folder {
                 .with_path(location)
                 .with_hint("one process at a time has it; close the other join first")
         })?;
-        let cache = Arc::new(Cache::new(cache_bytes));
-        let folder = Self { path, cache, stores, _lock: lock };
+        let reading = Context::new(context.limit_bytes());
+        // Blocks are looked up here and there: what is behind a page is not read with it.
+        reading.set_read_ahead_bytes(0);
+        let cache = Arc::new(Cache::new(cache_bytes, reading));
+        let folder = Self { path, owner, cache, stores, _lock: lock };
         let manifest = folder.newest()?;
         folder.sweep(manifest.as_ref())?;
         Ok((folder, manifest))
@@ -124,16 +131,17 @@ impl Folder {
         let location = path.to_string_lossy();
         let store = self.stores.open(&location)?;
         let text = store.read(0..store.len())?;
-        let manifest = Manifest::parse(&text).map_err(|e| e.with_path(location.as_ref()))?;
+        let manifest =
+            Manifest::parse(&text, self.owner).map_err(|e| e.with_path(location.as_ref()))?;
         Ok(Some(manifest))
     }
 
     /// Removes runs and manifests that do not count.
     fn sweep(&self, manifest: Option<&Manifest>) -> Result<()> {
-        let named = manifest.iter().flat_map(|m| m.base.names().chain(m.last.names()));
-        let named: BTreeSet<&String> = named.collect();
+        let named: BTreeSet<&String> = manifest.iter().flat_map(|m| m.runs()).collect();
         for name in self.names()? {
-            let is_run = ["left-", "place-", "right-"].iter().any(|table| name.starts_with(table));
+            let table = name.split_once('-').map_or("", |(table, _)| table);
+            let is_run = self.owner.tables().contains(&table);
             let is_orphan = is_run && name.ends_with(".parquet") && !named.contains(&name);
             let is_old = match (Manifest::number_of(&name), manifest) {
                 (Some(number), Some(manifest)) => number < manifest.number,
@@ -380,8 +388,9 @@ pub fn write_batches(reader: super::Reader, location: &str, context: &Context) -
             .with_path(location)
             .with_hint("give a path that ends in `.parquet`"));
     };
-    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
     let failed = |e| refused(&target, &name, e);
+    let properties = WriterProperties::builder().set_compression(Compression::SNAPPY);
+    let properties = without_index_of_lists(properties, &reader.schema()).map_err(failed)?.build();
     let (temp, mut rows) = (target.create(&name)?, 0);
     let mut writer =
         ArrowWriter::try_new(temp, reader.schema(), Some(properties)).map_err(failed)?;
@@ -397,6 +406,20 @@ pub fn write_batches(reader: super::Reader, location: &str, context: &Context) -
     temp.publish(&target, &name).map(drop)?;
     target.sync()?;
     Ok(rows)
+}
+
+/// Asks for no column index of leaves that repeat. The writer takes a page for one without values if it
+/// has as many nulls as rows, which a page of lists may well have beside its values.
+fn without_index_of_lists(
+    mut properties: WriterPropertiesBuilder,
+    schema: &Schema,
+) -> Result<WriterPropertiesBuilder, ParquetError> {
+    let descr = ArrowSchemaConverter::new().convert(schema)?;
+    for leaf in descr.columns().iter().filter(|leaf| leaf.max_rep_level() > 0) {
+        let path = leaf.path().clone();
+        properties = properties.set_column_statistics_enabled(path, EnabledStatistics::Chunk);
+    }
+    Ok(properties)
 }
 
 /// Our error for one of the writer.

@@ -1,4 +1,5 @@
 //! What a folder of state holds: JSON that is put where there is none, one number after the other.
+//! A join has one, a side of a staged join another.
 //!
 //! # Invariants
 //! The manifest with the greatest number counts. `docs/formats/join.md` lists its members.
@@ -6,6 +7,7 @@
 //! # Not here
 //! The files (`folder`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_ipc::reader::StreamReader;
@@ -13,16 +15,46 @@ use arrow_ipc::writer::StreamWriter;
 use arrow_schema::{Schema, SchemaRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use plait_core::join::Clock;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::Counts;
 use super::options::JoinOptions;
 
-/// What the member `format` says.
-const FORMAT: &str = "plait.join";
 /// Version of the layout.
 const VERSION: u32 = 1;
+
+/// Whose state it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A join of both tables.
+    Join,
+    /// The left side of a staged join.
+    Left,
+    /// The right side.
+    Right,
+}
+
+impl Owner {
+    /// What the member `format` says.
+    fn format(self) -> &'static str {
+        match self {
+            Self::Join => "plait.join",
+            Self::Left => "plait.join.left",
+            Self::Right => "plait.join.right",
+        }
+    }
+
+    /// What its tables are called.
+    pub(super) fn tables(self) -> &'static [&'static str] {
+        match self {
+            Self::Join => &["left", "place", "right"],
+            Self::Left => &["left", "place", "result", "result_left", "result_right"],
+            Self::Right => &["right", "subscriber"],
+        }
+    }
+}
 
 /// A manifest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -45,34 +77,47 @@ pub(super) struct Manifest {
     /// Runs of the last step.
     pub(super) last: Files,
     pub(super) counts: Counts,
+    /// What a side of a staged join remembers beside its tables.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) clock: Option<StoredClock>,
 }
 
-/// Files of the three tables.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Files of each table, oldest first.
+pub(super) type Files = BTreeMap<String, Vec<String>>;
+
+/// See [`Clock`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Files {
-    pub(super) left: Vec<String>,
-    pub(super) place: Vec<String>,
-    pub(super) right: Vec<String>,
+pub(super) struct StoredClock {
+    epoch: i64,
+    version: i64,
+    rights: Vec<i64>,
 }
 
-impl Files {
-    /// All names.
-    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
-        self.left.iter().chain(&self.place).chain(&self.right)
+impl From<&Clock> for StoredClock {
+    fn from(clock: &Clock) -> Self {
+        Self { epoch: clock.epoch, version: clock.version, rights: clock.rights.clone() }
+    }
+}
+
+impl From<StoredClock> for Clock {
+    fn from(stored: StoredClock) -> Self {
+        let StoredClock { epoch, version, rights } = stored;
+        Self { epoch, version, rights, chance: 0 }
     }
 }
 
 impl Manifest {
+    /// One without a number and without files.
     pub(super) fn new(
+        owner: Owner,
         options: &JoinOptions,
         [left, right]: [&Schema; 2],
-        number: u64,
     ) -> Result<Self> {
         Ok(Self {
-            format: FORMAT.to_owned(),
+            format: owner.format().to_owned(),
             version: VERSION,
-            number,
+            number: 0,
             step: None,
             // Where a state lies, by how many threads it is used and what is made of joined rows are not
             // part of it.
@@ -87,7 +132,13 @@ impl Manifest {
             base: Files::default(),
             last: Files::default(),
             counts: Counts::default(),
+            clock: None,
         })
+    }
+
+    /// The names of all runs.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &String> {
+        self.base.values().chain(self.last.values()).flatten()
     }
 
     /// The name of manifest `number`.
@@ -105,7 +156,7 @@ impl Manifest {
             .map_err(|e| Error::new(Kind::Internal, "cannot write a manifest").with_cause(e))
     }
 
-    pub(super) fn parse(text: &[u8]) -> Result<Self> {
+    pub(super) fn parse(text: &[u8], owner: Owner) -> Result<Self> {
         #[derive(Deserialize)]
         struct Head {
             format: String,
@@ -115,7 +166,16 @@ impl Manifest {
             Error::new(Kind::CorruptSource, "cannot read the manifest of a join").with_cause(e)
         };
         let head: Head = serde_json::from_slice(text).map_err(damaged)?;
-        if head.format != FORMAT || head.version != VERSION {
+        if [Owner::Join, Owner::Left, Owner::Right]
+            .iter()
+            .any(|other| *other != owner && other.format() == head.format)
+        {
+            let what = "the state is not that of this kind of join, or of its other side";
+            return Err(Error::new(Kind::InvalidArgument, what)
+                .with_got(format!("`{}` instead of `{}`", head.format, owner.format()))
+                .with_hint("open it with what wrote it"));
+        }
+        if head.format != owner.format() || head.version != VERSION {
             let what = "the state of the join is of another version";
             return Err(Error::new(Kind::Unsupported, what)
                 .with_got(format!("`{}` version {}", head.format, head.version))

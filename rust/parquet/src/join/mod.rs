@@ -20,6 +20,7 @@ mod file;
 mod folder;
 mod manifest;
 mod options;
+mod staged;
 mod state;
 
 use std::path::Path;
@@ -27,14 +28,17 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
-use plait_core::join::{self, Call, Changes, Joiner, Layout, Side, Table, Trace, View};
+use plait_core::join::{
+    self, Call, Changes, Joiner, Layout, Side, StateTable, Table, Tables, Trace, View,
+};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 pub use folder::write_batches;
 pub use options::{HowOption, JoinOptions, NullKeyOption};
+pub use staged::{Left, Right};
 
-use self::manifest::Manifest;
+use self::manifest::{Manifest, Owner};
 use self::state::State;
 use crate::beside::Beside;
 use crate::context::Context;
@@ -112,7 +116,7 @@ impl Join {
         right: Option<SchemaRef>,
         context: &Context,
     ) -> Result<Self> {
-        let state = State::open(&options, context)?;
+        let state = State::open(&options, Owner::Join, context)?;
         let mut join = Self {
             options,
             given: [left, right].map(|given| given.map(|schema| without_operation(&schema))),
@@ -146,7 +150,7 @@ impl Join {
         if !location.contains("://") && !Path::new(&location).exists() {
             return Err(none());
         }
-        let mut state = State::open(options, context)?;
+        let mut state = State::open(options, Owner::Join, context)?;
         let Some(manifest) = state.take_manifest() else { return Err(none()) };
         let options = JoinOptions {
             state: options.state.clone(),
@@ -178,7 +182,7 @@ impl Join {
         }
         self.settle()?;
         let layout = self.layout()?;
-        self.state.resume(manifest, &layout)?;
+        self.state.resume(manifest, &tables_of(&layout))?;
         self.step = manifest.step;
         self.counts = manifest.counts.clone();
         Ok(())
@@ -283,17 +287,18 @@ impl Join {
             Ok(Some(folded))
         };
         let (left, right) = (fold(Side::Left, left)?, fold(Side::Right, right)?);
-        let next = self.state.merged(&layout, &mut counts, context)?;
-        let step = join::step(&layout, &next.base, left, right, &self.threads())?;
+        let tables = tables_of(&layout);
+        let next = self.state.merged(&tables, &mut counts, context)?;
+        let step = join::step(&layout, &named(&next.base), left, right, &self.threads())?;
         counts.stale += step.stale;
         counts.steps += 1;
         context.check_cancelled()?;
-        let after =
-            After { options: &self.options, layout: &layout, step: number, counts: &counts };
-        self.state.add(next, &step, &after, context)?;
+        let draft = self.draft(&layout, Some(number), &counts)?;
+        let join::Step { left, place, right, trace, .. } = step;
+        self.state.add(next, &tables, &[left, place, right], draft, context)?;
         self.step = Some(number);
         self.counts = counts;
-        Ok(self.changes(layout, Some(step.trace)))
+        Ok(self.changes(layout, Some(trace)))
     }
 
     /// The changes of a step that was applied: of the last one only.
@@ -308,7 +313,7 @@ impl Join {
     }
 
     fn changes(&self, layout: Arc<Layout>, trace: Option<Trace>) -> Reader {
-        let (base, last) = (self.state.base().clone(), self.state.last().clone());
+        let (base, last) = (named(self.state.base()), named(self.state.last()));
         let changes = Changes::new(layout, base, last, self.options.batch_rows);
         let changes = changes.with_workers(Arc::new(self.threads()));
         let changes = Box::new(match trace {
@@ -321,6 +326,13 @@ impl Join {
         }
     }
 
+    /// A manifest for what a step leaves behind.
+    fn draft(&self, layout: &Layout, step: Option<u64>, counts: &Counts) -> Result<Manifest> {
+        let schemas = [layout.given(Side::Left), layout.given(Side::Right)];
+        let draft = Manifest::new(Owner::Join, &self.options, [&schemas[0], &schemas[1]])?;
+        Ok(Manifest { step, counts: counts.clone(), ..draft })
+    }
+
     fn threads(&self) -> Beside {
         Beside::new(self.options.threads)
     }
@@ -330,7 +342,8 @@ impl Join {
     /// # Errors
     /// [`Kind::InvalidArgument`] before the columns are known.
     pub fn table(&self) -> Result<Reader> {
-        let table = Table::try_new(self.layout()?, self.state.all(), self.options.batch_rows)?;
+        let table =
+            Table::try_new(self.layout()?, named(&self.state.all()), self.options.batch_rows)?;
         let table = Box::new(table.with_workers(Arc::new(self.threads())));
         Ok(match &self.joiner {
             Some(joiner) => Box::new(joiner.table(table)),
@@ -345,9 +358,8 @@ impl Join {
     pub fn compact(&mut self, context: &Context) -> Result<()> {
         let (Some(layout), Some(step)) = (self.layout.clone(), self.step) else { return Ok(()) };
         let mut counts = self.counts.clone();
-        let after =
-            After { options: &self.options, layout: &layout, step, counts: &counts.clone() };
-        self.state.compact(&after, &mut counts, context)?;
+        let draft = self.draft(&layout, Some(step), &counts)?;
+        self.state.compact(&tables_of(&layout), draft, &mut counts, context)?;
         self.counts = counts;
         Ok(())
     }
@@ -358,19 +370,14 @@ impl Join {
     /// [`Kind::OutputExists`] when there is one; what writing gives.
     pub fn snapshot(&self, location: &str, context: &Context) -> Result<()> {
         let layout = self.layout()?;
-        let after = After {
-            options: &self.options,
-            layout: &layout,
-            step: self.step.unwrap_or_default(),
-            counts: &self.counts,
-        };
-        self.state.snapshot(location, self.step, &after, context)
+        let draft = self.draft(&layout, self.step, &self.counts)?;
+        self.state.snapshot(location, &tables_of(&layout), draft, context)
     }
 
     /// What the state holds.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let all = self.state.all();
+        let all = named(&self.state.all());
         let rows = |view: &View| view.runs.iter().map(|run| run.rows()).collect();
         let (cache_hits, cache_misses) = self.state.asked();
         Stats {
@@ -393,12 +400,22 @@ impl Join {
     }
 }
 
-/// What a step leaves behind, for manifests.
-pub(crate) struct After<'a> {
-    options: &'a JoinOptions,
-    layout: &'a Layout,
-    step: u64,
-    counts: &'a Counts,
+/// The tables of a join.
+fn tables_of(layout: &Layout) -> Vec<StateTable> {
+    // A deleted key must be remembered where its sequence number decides on later changes.
+    let has_sequence = |side| layout.given(side).column_with_name(join::SEQUENCE).is_some();
+    let table = |name, schema, keeps_deleted| StateTable { name, schema, keeps_deleted };
+    vec![
+        table("left", layout.left_blocks(), false),
+        table("place", layout.place_blocks(), has_sequence(Side::Left)),
+        table("right", layout.right_blocks(), has_sequence(Side::Right)),
+    ]
+}
+
+/// The tables of a join, by their names.
+fn named(views: &[View]) -> Tables {
+    let view = |place: usize| views.get(place).cloned().unwrap_or_default();
+    Tables { left: view(0), place: view(1), right: view(2) }
 }
 
 /// The columns of changes without what they do, which not every batch says.

@@ -1,4 +1,5 @@
-//! The three tables of a join, in memory or as files, and how they turn to the next step.
+//! The tables of a join, or of one side of a staged one, in memory or as files, and how they turn to the
+//! next step.
 //!
 //! ```text
 //! base ── last      step n: its changes are made of these two
@@ -10,19 +11,18 @@
 //! What is replaced is let go only after what replaces it counts.
 //!
 //! # Not here
-//! Files and manifests (`folder`, `file`).
+//! Files and manifests (`folder`, `file`); which tables there are (the callers).
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
-use plait_core::join::{self, Block, Layout, MemoryRun, Side, StateRun, Step, Tables, View};
+use plait_core::join::{self, Block, MemoryRun, StateRun, StateTable, View};
 use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
 use super::folder::{self, Folder, Refused, Run};
-use super::manifest::{Files, Manifest};
-use super::{After, Counts, JoinOptions};
+use super::manifest::{Files, Manifest, Owner};
+use super::{Counts, JoinOptions};
 use crate::beside::Beside;
 use crate::context::Context;
 
@@ -39,14 +39,14 @@ const FOLDER_BYTES_MIN: u64 = 2 * MERGE_BYTES_MIN;
 const UNKNOWN_HINT: &str =
     "close the join and open the state again: `step` says whether the step counts";
 
-/// Files of the three tables, oldest first.
-type FileTables = [Vec<Arc<FileRun>>; 3];
+/// Files of each table, oldest first.
+type FileTables = Vec<Vec<Arc<FileRun>>>;
 
 /// The state of a join.
 #[derive(Debug)]
 pub(super) struct State {
-    base: Tables,
-    last: Tables,
+    base: Vec<View>,
+    last: Vec<View>,
     memory_limit: u64,
     threads: Beside,
     disk: Option<Disk>,
@@ -65,12 +65,12 @@ struct Disk {
 
 /// The base of the next step.
 pub(super) struct Next {
-    pub(super) base: Tables,
+    pub(super) base: Vec<View>,
     files: FileTables,
 }
 
 impl State {
-    pub(super) fn open(options: &JoinOptions, context: &Context) -> Result<Self> {
+    pub(super) fn open(options: &JoinOptions, owner: Owner, context: &Context) -> Result<Self> {
         let memory_limit = options.memory_limit;
         let disk = match &options.state {
             None => None,
@@ -82,7 +82,7 @@ impl State {
             }
             Some(location) => {
                 let cache = usize::try_from(memory_limit / CACHE_SHARE).unwrap_or(usize::MAX);
-                let (folder, found) = Folder::open(location, cache, context)?;
+                let (folder, found) = Folder::open(location, owner, cache, context)?;
                 let number = found.as_ref().map_or(0, |found| found.number);
                 let (base, last) = Default::default();
                 Some(Disk { folder, number, base, last, found, is_unknown: false })
@@ -99,37 +99,40 @@ impl State {
     }
 
     /// Opens the runs of a manifest.
-    pub(super) fn resume(&mut self, manifest: &Manifest, layout: &Layout) -> Result<()> {
+    pub(super) fn resume(&mut self, manifest: &Manifest, tables: &[StateTable]) -> Result<()> {
         let Some(disk) = &mut self.disk else { return Ok(()) };
         let open = |files: &Files| -> Result<FileTables> {
-            let all = TableKind::ALL
-                .map(|kind| disk.folder.runs(kind.names(files), &kind.schema(layout)));
-            let [left, place, right] = all;
-            Ok([left?, place?, right?])
+            let runs = |table: &StateTable| {
+                let names = files.get(table.name).ok_or_else(|| {
+                    let what = format!("the manifest of a join has no table `{}`", table.name);
+                    Error::new(Kind::CorruptSource, what).with_path(disk.folder.location())
+                })?;
+                disk.folder.runs(names, &table.schema)
+            };
+            tables.iter().map(runs).collect()
         };
         (disk.base, disk.last) = (open(&manifest.base)?, open(&manifest.last)?);
         (self.base, self.last) = (views(&disk.base), views(&disk.last));
         Ok(())
     }
 
-    pub(super) fn base(&self) -> &Tables {
+    /// The tables before the last step.
+    pub(super) fn base(&self) -> &[View] {
         &self.base
     }
 
-    pub(super) fn last(&self) -> &Tables {
+    /// What the last step added.
+    pub(super) fn last(&self) -> &[View] {
         &self.last
     }
 
     /// The tables with the last step.
-    pub(super) fn all(&self) -> Tables {
-        let with = |base: &View, last: &View| {
-            last.runs.iter().fold(base.clone(), |view, run| view.with(Arc::clone(run)))
+    pub(super) fn all(&self) -> Vec<View> {
+        let with = |(i, base): (usize, &View)| {
+            let last = self.last.get(i).into_iter().flat_map(|last| &last.runs).cloned();
+            last.fold(base.clone(), |view, run| view.with(run))
         };
-        Tables {
-            left: with(&self.base.left, &self.last.left),
-            place: with(&self.base.place, &self.last.place),
-            right: with(&self.base.right, &self.last.right),
-        }
+        self.base.iter().enumerate().map(with).collect()
     }
 
     /// Bytes held on the heap.
@@ -146,7 +149,7 @@ impl State {
     /// All tables, with runs merged where that is due.
     pub(super) fn merged(
         &self,
-        layout: &Layout,
+        tables: &[StateTable],
         counts: &mut Counts,
         context: &Context,
     ) -> Result<Next> {
@@ -161,10 +164,14 @@ impl State {
                 Next { base: views(&files), files }
             }
         };
-        for kind in TableKind::ALL {
-            let rows: Vec<u64> = kind.of(&next.base).runs.iter().map(|run| run.rows()).collect();
+        next.base.resize(tables.len(), View::default());
+        if self.disk.is_some() {
+            next.files.resize(tables.len(), Vec::new());
+        }
+        for (place, table) in tables.iter().enumerate() {
+            let rows: Vec<u64> = next.base[place].runs.iter().map(|run| run.rows()).collect();
             if let Some(range) = join::due(&rows) {
-                self.merge_runs(kind, &mut next, range, layout, counts, context)?;
+                self.merge_runs((place, table), &mut next, range, counts, context)?;
             }
         }
         Ok(next)
@@ -173,36 +180,35 @@ impl State {
     /// Replaces the runs of `range` by one.
     fn merge_runs(
         &self,
-        kind: TableKind,
+        (place, table): (usize, &StateTable),
         next: &mut Next,
         range: Range<usize>,
-        layout: &Layout,
         counts: &mut Counts,
         context: &Context,
     ) -> Result<()> {
         context.check_cancelled()?;
-        let keep_deleted = range.start > 0 || kind.keeps_deleted(layout);
-        let schema = kind.schema(layout);
-        let view = kind.of_mut(&mut next.base);
+        let keep_deleted = range.start > 0 || table.keeps_deleted;
+        let schema = &table.schema;
+        let view = &mut next.base[place];
         let part = View { runs: view.runs.get(range.clone()).unwrap_or_default().to_vec() };
         counts.merges += 1;
         counts.rows_merged += part.rows();
         match &self.disk {
             None => {
-                let merged = join::compact(&part, &schema, keep_deleted, &self.threads)?;
+                let merged = join::compact(&part, schema, keep_deleted, &self.threads)?;
                 let merged = (merged.rows() > 0).then(|| merged.into_run());
                 view.runs.splice(range, merged);
             }
             Some(disk) => {
-                let files = &mut next.files[kind as usize];
+                let files = &mut next.files[place];
                 let old = files.get(range.clone()).unwrap_or_default();
                 let limit = (self.memory_limit / MERGE_SHARE).max(MERGE_BYTES_MIN);
                 let number = disk.number + 1;
                 let made = disk.folder.merge(
-                    kind.name(),
+                    table.name,
                     number,
                     old,
-                    &schema,
+                    schema,
                     folder::Merging { keep_deleted, memory_limit: limit },
                     context,
                 )?;
@@ -213,20 +219,16 @@ impl State {
         Ok(())
     }
 
-    /// Makes `next` the base, and the rows of `step` the last.
+    /// Makes `next` the base, and `blocks`, one of each table, the last.
     pub(super) fn add(
         &mut self,
         next: Next,
-        step: &Step,
-        after: &After<'_>,
+        tables: &[StateTable],
+        blocks: &[Block],
+        draft: Manifest,
         context: &Context,
     ) -> Result<()> {
-        let blocks = [&step.left, &step.place, &step.right];
-        let last = Tables {
-            left: run(step.left.clone()),
-            place: run(step.place.clone()),
-            right: run(step.right.clone()),
-        };
+        let last: Vec<View> = blocks.iter().map(|block| run(block.clone())).collect();
         self.check_memory(&next.base, &last)?;
         let Some(disk) = &mut self.disk else {
             (self.base, self.last) = (next.base, last);
@@ -235,10 +237,11 @@ impl State {
         let number = disk.number + 1;
         let mut files = FileTables::default();
         let done = (|| -> Result<(), Refused> {
-            for ((kind, block), files) in TableKind::ALL.into_iter().zip(blocks).zip(&mut files) {
-                files.extend(disk.folder.write(kind.name(), number, block, context)?);
+            for (table, block) in tables.iter().zip(blocks) {
+                let made = disk.folder.write(table.name, number, block, context)?;
+                files.push(made.into_iter().collect());
             }
-            disk.commit(&next.files, &files, after, Some(after.step), context)
+            disk.commit([&next.files, &files], tables, draft, context)
         })();
         if let Err(refused) = done {
             return Err(disk.refused(refused, &[&next.files, &files]));
@@ -248,26 +251,43 @@ impl State {
         Ok(())
     }
 
+    /// Makes `draft` count for the tables as they are.
+    pub(super) fn put(
+        &mut self,
+        tables: &[StateTable],
+        draft: Manifest,
+        context: &Context,
+    ) -> Result<()> {
+        let Some(disk) = &mut self.disk else { return Ok(()) };
+        disk.check_known()?;
+        if let Err(refused) = disk.commit([&disk.base, &disk.last], tables, draft, context) {
+            return Err(disk.refused(refused, &[]));
+        }
+        disk.number += 1;
+        Ok(())
+    }
+
     /// Merges all runs of the base.
     pub(super) fn compact(
         &mut self,
-        after: &After<'_>,
+        tables: &[StateTable],
+        draft: Manifest,
         counts: &mut Counts,
         context: &Context,
     ) -> Result<()> {
         self.disk.as_ref().map_or(Ok(()), Disk::check_known)?;
         let files = self.disk.as_ref().map(|disk| disk.base.clone()).unwrap_or_default();
         let mut next = Next { base: self.base.clone(), files };
-        for kind in TableKind::ALL {
-            let runs = kind.of(&next.base).runs.len();
+        for (place, table) in tables.iter().enumerate() {
+            let runs = next.base.get(place).map_or(0, |view| view.runs.len());
             if runs > 1 {
-                self.merge_runs(kind, &mut next, 0..runs, after.layout, counts, context)?;
+                self.merge_runs((place, table), &mut next, 0..runs, counts, context)?;
             }
         }
         if let Some(disk) = &mut self.disk {
             let last = disk.last.clone();
-            let after = After { counts, ..*after };
-            let done = disk.commit(&next.files, &last, &after, Some(after.step), context);
+            let draft = Manifest { counts: counts.clone(), ..draft };
+            let done = disk.commit([&next.files, &last], tables, draft, context);
             if let Err(refused) = done {
                 return Err(disk.refused(refused, &[&next.files]));
             }
@@ -281,30 +301,29 @@ impl State {
     pub(super) fn snapshot(
         &self,
         location: &str,
-        step: Option<u64>,
-        after: &After<'_>,
+        tables: &[StateTable],
+        draft: Manifest,
         context: &Context,
     ) -> Result<()> {
-        let schemas = [after.layout.given(Side::Left), after.layout.given(Side::Right)];
-        let mut manifest = Manifest::new(after.options, [&schemas[0], &schemas[1]], 1)?;
-        manifest.step = step;
-        manifest.counts = after.counts.clone();
+        let mut manifest = Manifest { number: 1, ..draft };
         let mut runs: Vec<(String, Run<'_>)> = Vec::new();
         if let Some(disk) = &self.disk {
-            (manifest.base, manifest.last) = (names(&disk.base), names(&disk.last));
+            manifest.base = names(tables, &disk.base);
+            manifest.last = names(tables, &disk.last);
             let all = disk.base.iter().chain(&disk.last).flatten();
             runs.extend(all.map(|run| (run.name().to_owned(), Run::File(run.path()))));
         } else {
-            for (tables, files) in
+            for (views, files) in
                 [(&self.base, &mut manifest.base), (&self.last, &mut manifest.last)]
             {
-                for kind in TableKind::ALL {
-                    for run in &kind.of(tables).runs {
-                        let name = folder::file_name(kind.name(), 1);
+                for (place, table) in tables.iter().enumerate() {
+                    let names = files.entry(table.name.to_owned()).or_default();
+                    for run in views.get(place).into_iter().flat_map(|view| &view.runs) {
+                        let name = folder::file_name(table.name, 1);
                         let blocks = (0..run.blocks()).map(|i| run.block(i));
                         let blocks = blocks.map(|block| block.map(|block| Block::clone(&block)));
                         runs.push((name.clone(), Run::Blocks(blocks.collect::<Result<_>>()?)));
-                        kind.names_mut(files).push(name);
+                        names.push(name);
                     }
                 }
             }
@@ -312,7 +331,7 @@ impl State {
         folder::copy_to(location, &manifest, &runs, context)
     }
 
-    fn check_memory(&self, base: &Tables, last: &Tables) -> Result<()> {
+    fn check_memory(&self, base: &[View], last: &[View]) -> Result<()> {
         let bytes = (bytes_of(base) + bytes_of(last)) as u64;
         let cache = if self.disk.is_some() { self.memory_limit / CACHE_SHARE } else { 0 };
         let limit = self.memory_limit - cache;
@@ -331,21 +350,16 @@ impl State {
 }
 
 impl Disk {
-    /// Makes these files the ones that count.
+    /// Makes these files, of the base and the last, the ones that count.
     fn commit(
         &self,
-        base: &FileTables,
-        last: &FileTables,
-        after: &After<'_>,
-        step: Option<u64>,
+        [base, last]: [&FileTables; 2],
+        tables: &[StateTable],
+        draft: Manifest,
         context: &Context,
     ) -> Result<(), Refused> {
-        let schemas = [after.layout.given(Side::Left), after.layout.given(Side::Right)];
-        let number = self.number + 1;
-        let mut manifest = Manifest::new(after.options, [&schemas[0], &schemas[1]], number)?;
-        manifest.step = step;
-        manifest.counts = after.counts.clone();
-        (manifest.base, manifest.last) = (names(base), names(last));
+        let (base, last) = (names(tables, base), names(tables, last));
+        let manifest = Manifest { number: self.number + 1, base, last, ..draft };
         self.folder.commit(&manifest, context)
     }
 
@@ -380,94 +394,25 @@ impl Disk {
     }
 }
 
-fn names(files: &FileTables) -> Files {
-    let [left, place, right] =
-        [0, 1, 2].map(|i: usize| files[i].iter().map(|run| run.name().to_owned()).collect());
-    Files { left, place, right }
+fn names(tables: &[StateTable], files: &FileTables) -> Files {
+    let runs = |place: usize| files.get(place).into_iter().flatten();
+    let names = |place| -> Vec<String> { runs(place).map(|run| run.name().to_owned()).collect() };
+    let named = |(place, table): (usize, &StateTable)| (table.name.to_owned(), names(place));
+    tables.iter().enumerate().map(named).collect()
 }
 
-fn views(files: &FileTables) -> Tables {
-    let [left, place, right] = [0, 1, 2].map(|i: usize| {
-        let runs = files[i].iter().map(|run| Arc::clone(run) as Arc<dyn StateRun>);
+fn views(files: &FileTables) -> Vec<View> {
+    let view = |runs: &Vec<Arc<FileRun>>| {
+        let runs = runs.iter().map(|run| Arc::clone(run) as Arc<dyn StateRun>);
         View { runs: runs.collect() }
-    });
-    Tables { left, place, right }
+    };
+    files.iter().map(view).collect()
 }
 
-fn bytes_of(tables: &Tables) -> usize {
-    tables.left.memory_size() + tables.place.memory_size() + tables.right.memory_size()
+fn bytes_of(tables: &[View]) -> usize {
+    tables.iter().map(View::memory_size).sum()
 }
 
 fn run(block: Block) -> View {
     View::default().with(MemoryRun::new(vec![block]).into_run())
-}
-
-/// The tables of the state.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TableKind {
-    Left,
-    Place,
-    Right,
-}
-
-impl TableKind {
-    const ALL: [Self; 3] = [Self::Left, Self::Place, Self::Right];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Left => "left",
-            Self::Place => "place",
-            Self::Right => "right",
-        }
-    }
-
-    fn names(self, files: &Files) -> &[String] {
-        match self {
-            Self::Left => &files.left,
-            Self::Place => &files.place,
-            Self::Right => &files.right,
-        }
-    }
-
-    fn names_mut(self, files: &mut Files) -> &mut Vec<String> {
-        match self {
-            Self::Left => &mut files.left,
-            Self::Place => &mut files.place,
-            Self::Right => &mut files.right,
-        }
-    }
-
-    fn of(self, tables: &Tables) -> &View {
-        match self {
-            Self::Left => &tables.left,
-            Self::Place => &tables.place,
-            Self::Right => &tables.right,
-        }
-    }
-
-    fn of_mut(self, tables: &mut Tables) -> &mut View {
-        match self {
-            Self::Left => &mut tables.left,
-            Self::Place => &mut tables.place,
-            Self::Right => &mut tables.right,
-        }
-    }
-
-    fn schema(self, layout: &Layout) -> SchemaRef {
-        match self {
-            Self::Left => layout.left_blocks(),
-            Self::Place => layout.place_blocks(),
-            Self::Right => layout.right_blocks(),
-        }
-    }
-
-    /// Whether a deleted key must be remembered: its sequence number decides on later changes.
-    fn keeps_deleted(self, layout: &Layout) -> bool {
-        let has_sequence = |side| layout.given(side).column_with_name(join::SEQUENCE).is_some();
-        match self {
-            Self::Left => false,
-            Self::Place => has_sequence(Side::Left),
-            Self::Right => has_sequence(Side::Right),
-        }
-    }
 }

@@ -80,6 +80,9 @@ impl KeyLeaves {
     }
 }
 
+/// Bytes of a value of a key, on average: batches of longer ones have fewer rows.
+const KEY_BYTES: usize = 256;
+
 /// Reads the keys of one source forward from some row.
 pub struct KeyReader {
     source: Arc<Source>,
@@ -160,7 +163,13 @@ impl KeyReader {
         }
         let (row_group, in_group) = self.source.row_group_of(self.row);
         let left = self.source.row_group_rows(row_group) - in_group;
-        let rows = rows_max.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut rows = rows_max.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let bytes_max = rows_max.saturating_mul(KEY_BYTES);
+        for column in &mut self.columns {
+            if let KeyColumn::Paged(paged) = column {
+                rows = paged.rows_within(rows, bytes_max)?;
+            }
+        }
         let keys =
             self.read(rows).map_err(|e| e.with_path(self.source.path()).with_row(self.row))?;
         self.row += rows as u64;

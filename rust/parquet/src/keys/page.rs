@@ -140,6 +140,36 @@ impl OpenPage {
         Ok(Self { rows, levels, values })
     }
 
+    /// How many of the next `rows` rows are here and have at most `bytes_max` bytes of values, or
+    /// one row.
+    pub(super) fn rows_within(
+        &self,
+        rows: usize,
+        bytes_max: usize,
+        layout: Layout,
+        dictionary: &ChunkDictionary,
+    ) -> usize {
+        let rows = rows.min(self.rows);
+        let fit = match &self.values {
+            Vals::Ids(_) => {
+                let longest = dictionary.values.as_ref().map_or(0, |values| values.longest());
+                bytes_max.checked_div(longest).unwrap_or(rows)
+            }
+            Vals::Plain(bytes, at) if bytes.len() - at <= bytes_max => rows,
+            Vals::Plain(bytes, at) => {
+                let (mut end, mut fit) = (*at, 0);
+                while fit < rows
+                    && let Some(len) = layout.len_at(bytes, end)
+                    && end + len - at <= bytes_max
+                {
+                    (end, fit) = (end + len, fit + 1);
+                }
+                fit
+            }
+        };
+        rows.min(fit.max(1))
+    }
+
     /// Passes over `rows` rows, which are there.
     pub(super) fn skip(&mut self, rows: usize, layout: Layout) -> Result<()> {
         self.each(rows, |values, has_value, rows| match has_value {

@@ -87,18 +87,36 @@ impl Paged {
     pub(super) fn fill(&mut self, rows: usize, cells: &mut Cells) -> Result<()> {
         let mut left = rows;
         while left > 0 {
-            let taken = self.fill_some(left, cells).map_err(|e| {
-                e.with_path(self.source.path())
-                    .with_column(self.shape.descr.path().string())
-                    .with_row(self.row)
-            })?;
+            let taken = self.fill_some(left, cells).map_err(|e| self.place(e))?;
             self.row += taken as u64;
             left -= taken;
         }
         Ok(())
     }
 
-    fn fill_some(&mut self, rows: usize, cells: &mut Cells) -> Result<usize> {
+    /// How many of the next `rows` rows, which lie in one row group, have at most about
+    /// `bytes_max` bytes of values, or one row. Rows behind the page that is open are not counted on.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub(super) fn rows_within(&mut self, rows: usize, bytes_max: usize) -> Result<usize> {
+        if !matches!(self.takes, Takes::Bytes) {
+            return Ok(rows);
+        }
+        self.open_page().map_err(|e| self.place(e))?;
+        let layout = self.shape.layout;
+        let Some(Group { page: Some(page), dictionary, .. }) = &self.group else { return Ok(rows) };
+        Ok(page.rows_within(rows, bytes_max, layout, dictionary))
+    }
+
+    fn place(&self, e: Error) -> Error {
+        e.with_path(self.source.path())
+            .with_column(self.shape.descr.path().string())
+            .with_row(self.row)
+    }
+
+    /// Opens the page of the next row, unless it is open.
+    fn open_page(&mut self) -> Result<()> {
         if self.group.as_ref().is_none_or(|group| self.row >= group.end) {
             self.group = None;
             self.group = Some(self.open_group()?);
@@ -115,6 +133,13 @@ impl Paged {
                 group.is_kept = true;
             }
         }
+        Ok(())
+    }
+
+    fn fill_some(&mut self, rows: usize, cells: &mut Cells) -> Result<usize> {
+        self.open_page()?;
+        let (shape, takes) = (&self.shape, &self.takes);
+        let Some(group) = &mut self.group else { return Err(ends_early()) };
         let Group { page: Some(page), dictionary, ranks, .. } = group else {
             return Err(ends_early());
         };

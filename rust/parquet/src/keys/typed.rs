@@ -25,11 +25,16 @@ struct Typed<T: DataType> {
 impl<T: DataType> Typed<T> {
     fn fill(&mut self, rows: usize) -> Result<()> {
         self.span.clear();
-        let read = self.leaf.read(rows, &mut self.span)?;
-        if read == rows {
-            return Ok(());
+        let mut left = rows;
+        while left > 0 {
+            let read = self.leaf.read(left, &mut self.span)?;
+            if read == 0 {
+                let what = "key column ends before its row group";
+                return Err(Error::new(Kind::CorruptSource, what));
+            }
+            left -= read;
         }
-        Err(Error::new(Kind::CorruptSource, "key column ends before its row group"))
+        Ok(())
     }
 }
 

@@ -9,16 +9,20 @@
 
 use std::sync::Arc;
 
+use parquet::basic::Type as Physical;
 use parquet::column::reader::ColumnReaderImpl;
-use parquet::data_type::DataType;
+use parquet::data_type::{AsBytes, DataType};
 use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
 use super::{Leaf, LocationCache, Span};
 use crate::context::Context;
-use crate::page::{Pages, guard, unwrap_error};
+use crate::page::{Locations, Pages, guard, unwrap_error};
 use crate::schema::LevelMap;
 use crate::source::Source;
+
+/// Byte strings of this many bytes end a read at the end of their page: they keep it in memory.
+const SPAN_BYTES_MAX: usize = 1 << 20;
 
 /// Reads one leaf of one source from some row on.
 pub(super) struct PagedLeaf<T: DataType> {
@@ -28,6 +32,8 @@ pub(super) struct PagedLeaf<T: DataType> {
     row: u64,
     group_end: u64,
     reader: Option<ColumnReaderImpl<T>>,
+    /// Where the pages of the row group lie.
+    locations: Arc<Locations>,
     levels: LevelMap,
     cache: Arc<LocationCache>,
     context: Context,
@@ -49,6 +55,7 @@ impl<T: DataType> PagedLeaf<T> {
             row,
             group_end: row,
             reader: None,
+            locations: Arc::default(),
             levels,
             cache: Arc::clone(cache),
             context: context.clone(),
@@ -65,6 +72,7 @@ impl<T: DataType> PagedLeaf<T> {
     fn open_group(&mut self) -> Result<()> {
         let (row_group, in_group) = self.source.row_group_of(self.row);
         let locations = self.cache.find(&self.source, row_group, self.leaf, &self.context)?;
+        self.locations = Arc::clone(&locations);
         let (pages, skip) =
             Pages::open(&self.source, row_group, self.leaf, in_group, &self.context, locations)?;
         let mut reader = ColumnReaderImpl::<T>::new(Arc::clone(&self.descr), Box::new(pages));
@@ -79,6 +87,19 @@ impl<T: DataType> PagedLeaf<T> {
         self.group_end =
             self.source.row_group_start(row_group) + self.source.row_group_rows(row_group);
         Ok(())
+    }
+
+    /// Rows that are left in the page of the next row, where values keep their page from being let
+    /// go of.
+    fn rows_in_page(&self) -> usize {
+        if T::get_physical_type() != Physical::BYTE_ARRAY || !self.locations.are_row_aligned() {
+            return usize::MAX;
+        }
+        let (row_group, in_group) = self.source.row_group_of(self.row);
+        debug_assert!(row_group < self.source.num_row_groups(), "a row behind the last is read");
+        let (page, skip) = self.locations.page_of(in_group);
+        let rows = self.locations.pages.get(page).map(|page| page.rows - skip);
+        rows.and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX)
     }
 
     fn ends_early(&self) -> Error {
@@ -96,7 +117,7 @@ impl<T: DataType> PagedLeaf<T> {
             self.open_group()?;
         }
         let in_group = usize::try_from(self.group_end - self.row).unwrap_or(usize::MAX);
-        let wanted = rows.min(in_group);
+        let wanted = rows.min(in_group).min(self.rows_in_page());
         let (def_before, rep_before) = (span.def.len(), span.rep.len());
         let values_before = span.values.len();
         let Some(reader) = &mut self.reader else { return Ok(0) };
@@ -143,12 +164,17 @@ impl<T: DataType> PagedLeaf<T> {
 
 impl<T: DataType> Leaf<T> for PagedLeaf<T> {
     fn read(&mut self, rows: usize, span: &mut Span<T::T>) -> Result<usize> {
-        let mut total = 0;
-        while total < rows {
+        let (mut total, mut bytes) = (0, 0_usize);
+        while total < rows && bytes < SPAN_BYTES_MAX {
+            let before = span.values.len();
             match self.read_some(rows - total, span) {
                 Ok(0) => break,
                 Ok(n) => total += n,
                 Err(e) => return Err(self.name(e)),
+            }
+            if T::get_physical_type() == Physical::BYTE_ARRAY {
+                let new = span.values.get(before..).unwrap_or_default();
+                bytes += new.iter().map(|value| value.as_bytes().len()).sum::<usize>();
             }
         }
         Ok(total)

@@ -290,6 +290,19 @@ fn check_bounds(
     Err(Stopped { is_stale: trusts_footers, ..error.into() })
 }
 
+/// How many rows an output should have at most.
+fn target_rows(prepared: &Prepared<'_>, options: &MergeOptions) -> Option<u64> {
+    let plan = &prepared.frame.plan;
+    let share = |outputs: u64| {
+        let rows = plan.rows.div_ceil(outputs.max(1));
+        // Keys out of footers are some rows apart: outputs are larger where nothing had to stay
+        // together.
+        if plan.trusts_footers { rows + rows / 16 } else { rows }
+    };
+    let equal = options.outputs.filter(|_| plan.rows > 0).map(share);
+    options.target_rows.or(equal)
+}
+
 fn report(
     prepared: &Prepared<'_>,
     output: &Finished,
@@ -307,7 +320,7 @@ fn report(
         key_min,
         key_max,
         sha256: None,
-        oversized: options.target_rows.is_some_and(|n| output.rows > n)
+        oversized: target_rows(prepared, options).is_some_and(|n| output.rows > n)
             || options.target_file_size.is_some_and(|n| output.bytes > n + n / 4),
         span: None,
         tiers: BTreeMap::new(),

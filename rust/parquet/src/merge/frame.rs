@@ -52,7 +52,7 @@ impl<'a> Frame<'a> {
         context: &Context,
     ) -> Result<Self> {
         let order = SortOrder::try_parse(&plan.sort_by)?;
-        let schema = Carried::read(&plan.schema)?;
+        let schema = Carried::read(&plan.schema, &plan.renamed)?;
         let sources = match sources {
             Some(sources) => sources.iter().cloned().map(Some).collect(),
             None => open_planned(plan, tasks, stores, context)?,
@@ -97,7 +97,10 @@ impl<'a> Frame<'a> {
     pub(super) fn output_name(&self, index: u64) -> String {
         match self.target.file_name() {
             Some(name) => name.to_owned(),
-            None => format!("part-{index:05}-{}.parquet", self.plan.task),
+            None => match &self.plan.lease {
+                Some(lease) => format!("part-{index:05}-{}-{lease}.parquet", self.plan.task),
+                None => format!("part-{index:05}-{}.parquet", self.plan.task),
+            },
         }
     }
 }

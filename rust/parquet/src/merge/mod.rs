@@ -17,7 +17,7 @@
 //! The order of rows (`plait_core::plan`); where outputs are cut (`plan`).
 
 mod cascade;
-mod drops;
+mod clash;
 mod execute;
 mod frame;
 mod free;
@@ -36,10 +36,20 @@ use plait_core::{Error, Result};
 use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::plan;
+use crate::properties::parse_codec;
 use crate::report::{MergeReport, Metrics, Times};
 use crate::store::Stores;
 
 pub use execute::{ExecuteOptions, execute_in};
+
+/// Checks options that are to be used later, for what is wrong with them whatever the sources.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`](plait_core::Kind::InvalidArgument).
+pub fn check_in(options: &MergeOptions, _stores: &Stores, _context: &Context) -> Result<()> {
+    options.compression.as_deref().map(parse_codec).transpose()?;
+    options.check_values()
+}
 
 /// Merges as `options` say.
 ///

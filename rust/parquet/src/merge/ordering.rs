@@ -24,11 +24,12 @@ use plait_core::plan::{Ask, Disorder, Dropped, Window, WindowRule, Windows};
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::drops::{MarkReader, clashing};
+use super::clash::clashing;
 use super::prepare::Prepared;
 use super::sizes::{Sizes, Written};
 use crate::chunk;
 use crate::context::{Charge, Context};
+use crate::drops::MarkReader;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::{find_disorder, unsorted};

@@ -7,6 +7,7 @@
 //! # Not here
 //! Which rows a task has (`plan`).
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -16,10 +17,10 @@ use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, Region, sweep};
 use plait_core::run::SourceId;
 
-use super::drops::{self, FileDrops};
 use super::frame::Frame;
 use crate::budget::Budget;
 use crate::context::Context;
+use crate::drops::{self, FileDrops};
 use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, OutputLeaf};
@@ -27,7 +28,7 @@ use crate::options::{MergeOptions, VerifyOrder};
 use crate::order::{SORT_ORDER_ENTRY, key_leaves, sorting_columns, unsorted};
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::pool::Pool;
-use crate::properties::properties;
+use crate::properties::{properties, type_defined_floats};
 use crate::ranks::RankBook;
 use crate::schema::Reconciled;
 use crate::source::Source;
@@ -53,6 +54,10 @@ pub(super) struct Prepared<'a> {
     pub(super) cache: Arc<LocationCache>,
     /// Number of the output, if what is made is published.
     pub(super) output: Option<u64>,
+    /// Whether footers say in which order the rows are.
+    pub(super) declares_order: bool,
+    /// Leaves of floats whose bounds go by the type-defined order.
+    pub(super) type_defined: Arc<BTreeSet<usize>>,
     /// Filters and value sets that are asked for, by leaf.
     pub(super) asks: Arc<Vec<Ask>>,
 }
@@ -93,7 +98,7 @@ impl Prepared<'_> {
             ("plait.merge_level", self.frame.plan.merge_level.to_string()),
             ("plait.task", self.frame.plan.task.clone()),
         ];
-        if !self.order().is_empty() {
+        if self.declares_order {
             entries.push((SORT_ORDER_ENTRY, self.order().to_string()));
         }
         entries
@@ -178,17 +183,17 @@ fn prepare_parts<'a>(
     let Parts { sources, find, known, cache, output } = parts;
     let reconciled = frame.schema.reconcile(&sources, &options.unite())?;
     let leaves = output_leaves(&reconciled);
-    let mut keys = key_leaves(&frame.order, &reconciled.descr, &leaves)?;
+    let mut keys = key_leaves(&frame.order, &reconciled, &leaves)?;
     let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
     let budget = Budget::new(limit, sources.len(), keys.leaves.len(), frame.threads);
     context.set_read_ahead_bytes(budget.read_ahead_bytes);
-    let properties = properties(
-        options,
-        &frame.plan.encodings,
-        &leaves,
-        sorting_columns(&frame.order, &keys),
-        reconciled.metadata.clone(),
-    )?;
+    let declares_order = options.checks_every_key() && !frame.order.is_empty();
+    let sorting = match declares_order {
+        true => sorting_columns(&frame.order, &keys),
+        false => Vec::new(),
+    };
+    let metadata = reconciled.metadata.clone();
+    let properties = properties(options, &frame.plan.encodings, &leaves, sorting, metadata)?;
     let asks = Arc::new(asks(options, &leaves, &sources)?);
     keys.keep_dictionaries(context.limit_bytes() / 8);
     let rows = find(&keys, &cache, &sources)?;
@@ -206,6 +211,7 @@ fn prepare_parts<'a>(
     }
     let drops = drops::find(options, &frame.order, &reconciled, &leaves)?;
     let first_keys = first_keys(&bounds, &mut keys)?;
+    let type_defined = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
     Ok(Prepared {
         frame,
         sources,
@@ -220,6 +226,8 @@ fn prepare_parts<'a>(
         budget,
         cache,
         output,
+        declares_order,
+        type_defined,
         asks,
     })
 }

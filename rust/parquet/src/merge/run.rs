@@ -191,6 +191,7 @@ fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> L
         asked_dictionary: options.dictionary,
         checks_pages: options.verify_pages == VerifyPages::Unpack,
         page_version: options.data_page_version,
+        type_defined: Arc::clone(&prepared.type_defined),
         asks: Arc::clone(&prepared.asks),
     }
 }
@@ -210,8 +211,10 @@ impl Writer<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
         let temp = self.prepared.create_output()?;
-        let output = Output::create(temp, schema, &self.prepared.properties)?;
-        Ok(output.with_zones(ZoneMap::new(&self.prepared.asks)))
+        let output = Output::create(temp, schema, &self.prepared.properties)?
+            .with_type_defined(&self.prepared.type_defined)
+            .with_zones(ZoneMap::new(&self.prepared.asks));
+        Ok(if self.prepared.declares_order { output.with_keys() } else { output })
     }
 
     /// Writes `batch`, whose chunks `take` gives leaf by leaf.
@@ -277,7 +280,7 @@ impl Writer<'_> {
         })?;
         let (row_group, _) = source.row_group_of(run.start);
         let (before, rows) = (output.bytes(), window.steps.rows());
-        if !output.copy(self.loom, &self.prepared.leaves, window, source, row_group)? {
+        if !output.copy(self.loom, &self.prepared.leaves, window, source, row_group, waiting)? {
             let (loom, leaves) = (self.loom, &self.prepared.leaves);
             return self.weave(output, std::slice::from_ref(window), |leaf| {
                 weave(loom, &leaves[leaf], &[&window.steps], waiting, None)

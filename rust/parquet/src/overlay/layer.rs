@@ -6,7 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! All files of a layer have one schema. Decoders run under `page::guard`; damage is `CorruptSource`
+//! All files of a layer have one schema; what they store in several ways (a decimal as INT32 or as bytes)
+//! is adapted as in a merge. Decoders run under `page::guard`; damage is `CorruptSource`
 //! with the file's name.
 //!
 //! # Cost
@@ -17,29 +18,25 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
-use bytes::Bytes;
-use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{
-    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReader,
-    ParquetRecordBatchReaderBuilder,
-};
 use parquet::basic::{ConvertedType, LogicalType};
-use parquet::errors::ParquetError;
-use parquet::file::reader::{ChunkReader, Length};
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use plait_core::{Error, Kind, Result};
 
+use crate::arrow_file::{Batches, FileSchema, Request};
 use crate::context::Context;
 use crate::files::open_sources;
-use crate::page::{Kept, guard, unwrap_error};
+use crate::schema::{LeafAdapter, LevelMap, Unite, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
 
 /// Rows that are decoded at once.
 const BATCH_ROWS: usize = 8192;
 
-/// What is read where a page header is looked for.
-const HEADER_BYTES: u64 = 64 << 10;
+/// Bytes that are decoded at once.
+const BATCH_BYTES: (usize, usize) = (256 << 10, 16 << 20);
+
+/// How much of a chunk is read at once.
+const WINDOW_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 
 /// A row group among the rows of its layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +49,18 @@ pub(super) struct Span {
     pub(super) row_group: usize,
 }
 
+/// How each file of a layer gives each leaf.
+type Adapters = Vec<Arc<[LeafAdapter]>>;
+
 /// A layer of files.
 pub(super) struct FileLayer {
     pub(super) name: String,
     pub(super) files: Vec<Arc<Source>>,
     pub(super) schema: SchemaRef,
+    /// The Parquet schema that all files are brought to.
+    pub(super) descr: Arc<SchemaDescriptor>,
+    /// How each file gives each leaf.
+    adapters: Adapters,
     pub(super) spans: Vec<Span>,
 }
 
@@ -98,7 +102,24 @@ impl FileLayer {
         }
         let schema = schema
             .ok_or_else(|| named(Error::new(Kind::InvalidArgument, "a layer has no files")))?;
-        Ok(Self { name: name.to_owned(), files, schema, spans })
+        let (descr, adapters) = stored(&files).map_err(named)?;
+        Ok(Self { name: name.to_owned(), files, schema, descr, adapters, spans })
+    }
+
+    /// How file `file` gives leaf `leaf` of the layer.
+    pub(super) fn adapter(&self, file: usize, leaf: usize) -> Option<LeafAdapter> {
+        self.adapters.get(file)?.get(leaf).cloned()
+    }
+
+    /// Whether file `file` stores leaf `leaf` as the layer has it.
+    pub(super) fn has_as_is(&self, file: usize, leaf: usize) -> bool {
+        let is_verbatim = self
+            .adapters
+            .get(file)
+            .and_then(|of| of.get(leaf))
+            .is_some_and(LeafAdapter::is_verbatim);
+        let source = self.files.get(file);
+        is_verbatim && source.is_some_and(|source| *source.leaf(leaf) == *self.descr.column(leaf))
     }
 
     pub(super) fn rows(&self) -> u64 {
@@ -146,7 +167,6 @@ impl FileLayer {
             mask,
             pieces: self.pieces(range).into_iter(),
             open: None,
-            kept: Kept::default(),
             context: context.clone(),
         };
         reader.schema = match reader.files_schema()? {
@@ -155,6 +175,28 @@ impl FileLayer {
         };
         Ok(reader)
     }
+}
+
+/// The Parquet schema that `files` are brought to, and how each one is.
+fn stored(files: &[Arc<Source>]) -> Result<(Arc<SchemaDescriptor>, Adapters)> {
+    let none = || Error::new(Kind::InvalidArgument, "a layer has no files");
+    let first = files.first().ok_or_else(none)?.meta.file_metadata().schema_descr_ptr();
+    let fields = |source: &Source| {
+        source.meta.file_metadata().schema_descr().root_schema().get_fields().to_vec()
+    };
+    if files.iter().all(|source| fields(source) == first.root_schema().get_fields()) {
+        let same = |leaf| LeafAdapter::Same { leaf, levels: LevelMap::Identity };
+        let same: Arc<[LeafAdapter]> = (0..first.num_columns()).map(same).collect();
+        return Ok((first, vec![same; files.len()]));
+    }
+    let footers: Vec<_> =
+        files.iter().map(|source| (source.path(), source.meta.file_metadata())).collect();
+    let made = reconcile(&footers, &Unite::default())?;
+    // Columns of one Arrow schema are as many leaves, in the same order.
+    if made.descr.num_columns() != first.num_columns() {
+        return Err(Error::new(Kind::Internal, "leaves of a layer do not add up"));
+    }
+    Ok((made.descr, made.leaves))
 }
 
 fn differing(first: &Schema, found: &Schema) -> String {
@@ -166,11 +208,7 @@ fn differing(first: &Schema, found: &Schema) -> String {
 }
 
 fn arrow_schema(source: &Source) -> Result<SchemaRef> {
-    let meta = source.meta.file_metadata();
-    let converted = guard(|| {
-        parquet::arrow::parquet_to_arrow_schema(meta.schema_descr(), meta.key_value_metadata())
-    })?;
-    converted.map(Arc::new).map_err(unwrap_error)
+    Ok(Arc::clone(FileSchema::of(source)?.schema()))
 }
 
 /// Which columns a reader gives.
@@ -188,8 +226,7 @@ pub(super) struct FileReader {
     schema: SchemaRef,
     mask: Columns,
     pieces: std::vec::IntoIter<(usize, u64, u64)>,
-    open: Option<(usize, ParquetRecordBatchReader)>,
-    kept: Kept,
+    open: Option<Batches>,
     context: Context,
 }
 
@@ -197,68 +234,54 @@ impl FileReader {
     /// Opens the first piece; its schema is that of all.
     fn files_schema(&mut self) -> Result<Option<SchemaRef>> {
         self.advance()?;
-        Ok(self.open.as_ref().map(|(_, reader)| reader.schema()))
+        Ok(self.open.as_ref().map(|batches| Arc::clone(batches.schema())))
     }
 
     /// The schema of a reader without rows.
     fn projected(&self) -> Result<SchemaRef> {
         let source = self.layer.files.first();
         let source = source.ok_or_else(|| Error::new(Kind::Internal, "a layer has no files"))?;
-        Ok(self.builder(source, 0, 0)?.schema())
+        Ok(Arc::clone(self.batches(source, 0..0)?.schema()))
     }
 
-    fn builder(
-        &self,
-        source: &Arc<Source>,
-        start: u64,
-        rows: u64,
-    ) -> Result<ParquetRecordBatchReader> {
-        let in_file = |e: ParquetError| unwrap_error(e).with_path(source.path());
-        let build = || {
-            let metadata =
-                ArrowReaderMetadata::try_new(Arc::clone(&source.meta), ArrowReaderOptions::new())?;
-            let descr = metadata.parquet_schema();
-            let mask = match &self.mask {
-                Columns::Roots(roots) => ProjectionMask::roots(descr, roots.iter().copied()),
-                Columns::Leaves(leaves) => ProjectionMask::leaves(descr, with_maps(descr, leaves)),
-            };
-            let (first, skip) = source.row_group_of(start);
-            let (last, _) = source.row_group_of((start + rows).saturating_sub(1).max(start));
-            let groups = if rows == 0 { Vec::new() } else { (first..=last).collect() };
-            let to_usize = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
-            ParquetRecordBatchReaderBuilder::new_with_metadata(
-                FileBytes(Arc::clone(source), self.kept.clone()),
-                metadata,
-            )
-            .with_projection(mask)
-            .with_row_groups(groups)
-            .with_offset(to_usize(skip))
-            .with_limit(to_usize(rows))
-            .with_batch_size(BATCH_ROWS)
-            .build()
+    fn batches(&self, source: &Arc<Source>, rows: Range<u64>) -> Result<Batches> {
+        let descr = source.meta.file_metadata().schema_descr();
+        let leaves: Vec<usize> = match &self.mask {
+            Columns::Roots(roots) => {
+                let of_root = |leaf: &usize| roots.contains(&descr.get_column_root_idx(*leaf));
+                (0..descr.num_columns()).filter(of_root).collect()
+            }
+            Columns::Leaves(leaves) => with_maps(descr, leaves),
         };
-        guard(build).map_err(|e| e.with_path(source.path()))?.map_err(in_file)
+        let limit = self.context.limit_bytes();
+        let window = limit / 16 / leaves.len().max(1);
+        let request = Request {
+            leaves,
+            rows,
+            batch_rows: BATCH_ROWS,
+            batch_bytes: (limit / 16).clamp(BATCH_BYTES.0, BATCH_BYTES.1),
+            window_bytes: window.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1) as u64,
+        };
+        let schema = FileSchema::of(source)?;
+        Batches::open(source, &schema, request, &self.context)
     }
 
     fn advance(&mut self) -> Result<bool> {
         let Some((file, start, rows)) = self.pieces.next() else { return Ok(false) };
         let source = self.layer.files.get(file);
         let source = source.ok_or_else(|| Error::new(Kind::Internal, "a layer lost a file"))?;
-        self.open = Some((file, self.builder(source, start, rows)?));
+        self.open = Some(self.batches(source, start..start + rows)?);
         Ok(true)
     }
 
     fn step(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             self.context.check_cancelled()?;
-            if let Some((file, reader)) = &mut self.open {
-                let path = self.layer.files.get(*file).map_or("", |source| source.path());
-                let next = guard(|| reader.next()).map_err(|e| e.with_path(path))?;
-                match next {
-                    Some(Ok(batch)) => return Ok(Some(batch)),
-                    Some(Err(e)) => return Err(self.kept.explain(e).with_path(path)),
-                    None => self.open = None,
+            if let Some(batches) = &mut self.open {
+                if let Some(batch) = batches.next()? {
+                    return Ok(Some(batch));
                 }
+                self.open = None;
             }
             if !self.advance()? {
                 return Ok(None);
@@ -314,27 +337,4 @@ fn map_depth(root: &TypePtr, path: &[String]) -> Option<usize> {
         node = next;
     }
     None
-}
-
-/// A file as the parquet crate reads it.
-struct FileBytes(Arc<Source>, Kept);
-
-impl Length for FileBytes {
-    fn len(&self) -> u64 {
-        self.0.store.len()
-    }
-}
-
-impl ChunkReader for FileBytes {
-    type T = std::io::Cursor<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let end = self.0.store.len().min(start.saturating_add(HEADER_BYTES));
-        self.0.store.read(start..end).map(std::io::Cursor::new).map_err(|e| self.1.keep(e))
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        let range = start..start.saturating_add(length as u64);
-        self.0.store.read(range).map_err(|e| self.1.keep(e))
-    }
 }

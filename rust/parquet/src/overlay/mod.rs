@@ -38,8 +38,8 @@ use serde::Serialize;
 
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::{MEMORY_LIMIT_MIN, MergeOptions, Tier};
-use crate::properties::{encodings, properties};
+use crate::options::{MergeOptions, Tier, check_memory_limit};
+use crate::properties::{encodings, properties, type_defined_floats};
 use crate::report::Copied;
 use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
@@ -122,10 +122,7 @@ fn attempt(
     context: &Context,
 ) -> Result<OverlayReport> {
     let started = Instant::now();
-    if options.memory_limit < MEMORY_LIMIT_MIN {
-        return Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
-            .with_got(format!("{} bytes", options.memory_limit)));
-    }
+    check_memory_limit(options.memory_limit)?;
     let prepared = prepare(options, stores, context)?;
     let mut times = OverlayTimes::default();
     let mut check = || -> Result<()> {
@@ -262,8 +259,10 @@ fn write(
     let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
+    let floats = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
     let loom = Loom {
         asks: Arc::default(),
+        type_defined: Arc::clone(&floats),
         properties: properties(
             &merge,
             &encodings(&merge, &sources, &leaves)?,
@@ -287,7 +286,8 @@ fn write(
         page_version: None,
     };
     let waiting = Arc::new(Waiting::new(&target.scratch(), limit / 16, 0, context));
-    let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?;
+    let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?
+        .with_type_defined(&floats);
     let mut writer = write::Writer {
         plan,
         layers,
@@ -334,12 +334,9 @@ fn output_leaves(prepared: &Prepared, sources: usize) -> Vec<OutputLeaf> {
         let place = prepared.plan.layers[layer].place;
         let mut id = 0;
         for (other, layer) in prepared.layers.iter().enumerate() {
-            for _ in &layer.files {
-                adapters[id].push(if other == place {
-                    LeafAdapter::Same { leaf: of, levels: LevelMap::Identity }
-                } else {
-                    absent()
-                });
+            for file in 0..layer.files.len() {
+                let own = layer.adapter(file, of).filter(|_| other == place);
+                adapters[id].push(own.unwrap_or_else(absent));
                 id += 1;
             }
         }
@@ -355,19 +352,28 @@ fn output_leaves(prepared: &Prepared, sources: usize) -> Vec<OutputLeaf> {
         .collect()
 }
 
-/// Entries of the footer: the first layer's word counts; what describes one file as a whole is left
-/// out where several supply columns.
+/// Entries of the footer: the first layer's word counts. What describes one file as a whole is left
+/// out where there are several, and so is that on which the files of a layer differ.
 fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
     let schema = &prepared.plan.schema;
     let is_mixed = prepared.plan.layers.iter().filter(|plan| plan.supplies()).count() > 1;
+    let entries_of = |source: &Arc<Source>| {
+        source.meta.file_metadata().key_value_metadata().cloned().unwrap_or_default()
+    };
     let mut kept: Vec<KeyValue> = Vec::new();
     for plan in &prepared.plan.layers {
-        let source = prepared.layers[plan.place].files.first();
-        let entries = source.and_then(|source| source.meta.file_metadata().key_value_metadata());
-        for entry in entries.into_iter().flatten() {
+        let files = &prepared.layers[plan.place].files;
+        let (first, others) = match files.split_first() {
+            Some((first, others)) => {
+                (entries_of(first), others.iter().map(entries_of).collect::<Vec<_>>())
+            }
+            None => continue,
+        };
+        for entry in &first {
             let is_stale = entry.key == ARROW_SCHEMA_META_KEY
                 || entry.key.starts_with("plait.")
-                || (is_mixed && describes_one_file(&entry.key));
+                || ((is_mixed || !others.is_empty()) && describes_one_file(&entry.key))
+                || !others.iter().all(|entries| entries.contains(entry));
             if !is_stale && kept.iter().all(|known| known.key != entry.key) {
                 kept.push(entry.clone());
             }

@@ -106,8 +106,8 @@ pub(super) fn shape(plan: &Plan, layers: &[Arc<FileLayer>]) -> Result<Shape> {
     }
     for (place, leaf) in leaves.iter_mut().enumerate() {
         let (layer, source_leaf) = leaf.from;
-        let source = layers[plan.layers[layer].place].files.first();
-        leaf.is_same = source.is_some_and(|s| *s.leaf(source_leaf) == *descr.column(place));
+        let stored = &layers[plan.layers[layer].place].descr;
+        leaf.is_same = *stored.column(source_leaf) == *descr.column(place);
     }
     Ok(Shape { schema, descr, roots, leaves, structs })
 }
@@ -156,8 +156,7 @@ fn root_type(
         None => plan.layers.get(layer).map(|plan| plan.index),
         Some(node) => first_place(node, plan),
     };
-    let file = source.files.first().ok_or_else(lost)?;
-    let fields = file.meta.file_metadata().schema_descr().root_schema().get_fields();
+    let fields = source.descr.root_schema().get_fields();
     let place = place.ok_or_else(lost)?;
     Ok((place, fields.get(place).cloned().ok_or_else(lost)?))
 }
@@ -171,8 +170,7 @@ fn first_place(node: &Node, plan: &Plan) -> Option<usize> {
 
 /// Leaves of the field at `places` of a file: the first, and how many.
 fn leaf_range(file: &FileLayer, places: &[usize]) -> Result<(usize, usize)> {
-    let source = file.files.first().ok_or_else(lost)?;
-    let mut level = source.meta.file_metadata().schema_descr().root_schema();
+    let mut level = file.descr.root_schema();
     let mut first = 0;
     for place in places {
         let fields = match level.is_group() {
@@ -282,9 +280,7 @@ fn combined(
 /// The leaf that is cheapest to read below the struct at `places`.
 pub(super) fn witness_leaf(file: &FileLayer, places: &[usize]) -> Result<usize> {
     let (first, count) = leaf_range(file, places)?;
-    let repeats = |leaf: usize| {
-        file.files.first().is_some_and(|source| source.leaf(leaf).max_rep_level() > 0)
-    };
+    let repeats = |leaf: usize| file.descr.column(leaf).max_rep_level() > 0;
     let leaves = first..first + count;
     leaves.min_by_key(|&leaf| (repeats(leaf), file.leaf_bytes(leaf))).ok_or_else(lost)
 }

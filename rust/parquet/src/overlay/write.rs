@@ -21,7 +21,10 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatchReader};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer};
 use arrow_schema::Schema;
-use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
+use parquet::arrow::arrow_writer::{
+    ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
+};
+use parquet::column::writer::ColumnCloseResult;
 use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
 use plait_core::run::Runs;
 use plait_core::steps::Steps;
@@ -29,13 +32,14 @@ use plait_core::{Error, Kind, Result};
 
 use super::layer::{Columns, FileLayer};
 use super::shape::{Root, Shape, witness_leaf};
+use crate::check::is_true;
 use crate::chunk;
 use crate::context::Context;
 use crate::leaf::OutputLeaf;
 use crate::options::Tier;
 use crate::page::{guard, unwrap_error};
 use crate::report::Copied;
-use crate::sink::{Group, Output, append};
+use crate::sink::{Group, Output, append, complete};
 use crate::spill::Waiting;
 use crate::weave::{Loom, weave};
 
@@ -106,8 +110,13 @@ impl Writer<'_> {
                 self.copy(group, leaf, start, rows)?;
                 continue;
             }
-            let chunk =
+            let mut chunk =
                 encoded.ok_or_else(|| Error::new(Kind::Internal, "a leaf was not encoded"))?;
+            let close = chunk.close_mut();
+            let descr = close.metadata.column_descr_ptr();
+            close.column_index =
+                close.column_index.take().filter(|columns| is_true(&descr, columns));
+            *close = self.loom.float_order(leaf).settle(close.clone())?;
             let bytes = chunk.close().bytes_written;
             chunk.append_to_row_group(group).map_err(unwrap_error)?;
             self.count("value", rows, bytes);
@@ -121,15 +130,21 @@ impl Writer<'_> {
         let leaf = &self.leaves[place];
         let layer = Arc::clone(self.layer(out.from.0));
         let in_layer = |e: Error| e.with_prefix(&format!("layer `{}`", layer.name));
-        let span =
-            layer.span(start, rows).filter(|_| out.is_same && self.tiers.contains(&Tier::Chunk));
+        let span = layer.span(start, rows).filter(|span| {
+            out.is_same
+                && self.tiers.contains(&Tier::Chunk)
+                && layer.has_as_is(span.file, out.from.1)
+        });
         if let Some(span) = span {
             let source = &layer.files[span.file];
             let shared = (&*self.loom.cache, self.context);
-            let opened =
-                chunk::open(source, span.row_group, leaf, false, shared).map_err(in_layer)?;
+            let opened = chunk::open(source, span.row_group, leaf, false, self.waiting, shared)
+                .map_err(in_layer)?;
             if let Some((reader, close)) = opened {
+                let close =
+                    complete(self.loom, leaf, (source, span.row_group), close).map_err(in_layer)?;
                 let bytes = close.bytes_written;
+                let close = self.loom.float_order(place).settle(close)?;
                 group.append_column(&reader, close).map_err(unwrap_error)?;
                 self.count("chunk", rows, bytes);
                 return Ok(());
@@ -145,7 +160,7 @@ impl Writer<'_> {
         for chunk in chunks {
             let bytes = chunk.close.metadata.compressed_size().max(0).unsigned_abs();
             let (kept, is_united) = (chunk.verbatim, chunk.is_united);
-            append(group, chunk)?;
+            append(group, chunk, self.loom.float_order(place))?;
             self.count("page", kept.rows, kept.bytes);
             let rest = if is_united { "dict" } else { "value" };
             let (rows, bytes) = (rows.saturating_sub(kept.rows), bytes.saturating_sub(kept.bytes));
@@ -249,7 +264,14 @@ impl Writer<'_> {
             };
             guard(write)?.map_err(unwrap_error)?;
         }
-        writers.into_iter().map(|writer| writer.close().map_err(unwrap_error)).collect()
+        let close = |writer: ArrowColumnWriter| {
+            let mut chunk = writer.close()?;
+            if !tells_null_pages(chunk.close()) {
+                chunk.close_mut().column_index = None;
+            }
+            Ok(chunk)
+        };
+        writers.into_iter().map(|writer| close(writer).map_err(unwrap_error)).collect()
     }
 
     /// The overlay of one column of some rows.
@@ -282,6 +304,20 @@ impl Writer<'_> {
         options.batch_rows = None;
         Overlay::try_new(Plan::try_new(&specs, options)?, readers)
     }
+}
+
+/// Whether pages without values are told from others. Arrow's writer takes a page for one without values
+/// if it has as many nulls as rows, which a page of lists may well have beside its values.
+fn tells_null_pages(close: &ColumnCloseResult) -> bool {
+    let Some(index) = &close.column_index else { return true };
+    let pages = usize::try_from(index.num_pages()).unwrap_or(usize::MAX);
+    let has_values = |page: usize| {
+        let levels = index.definition_level_histogram(page);
+        levels.is_none_or(|levels| levels.last().is_some_and(|values| *values > 0))
+    };
+    let descr = close.metadata.column_descr();
+    descr.max_rep_level() == 0
+        || !(0..pages).any(|page| index.is_null_page(page) && has_values(page))
 }
 
 fn by_fields(plan: &Plan) -> bool {

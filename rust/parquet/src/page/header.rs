@@ -120,6 +120,45 @@ impl PageHeader {
             PageKind::Dictionary { .. } | PageKind::Index => None,
         }
     }
+
+    /// How many values the page says it has, nulls included.
+    #[must_use]
+    pub fn num_values(&self) -> u32 {
+        match self.kind {
+            PageKind::Data { num_values, .. }
+            | PageKind::DataV2 { num_values, .. }
+            | PageKind::Dictionary { num_values, .. } => num_values,
+            PageKind::Index => 0,
+        }
+    }
+
+    /// Where values begin in the unpacked body of a data page whose leaf has these greatest levels;
+    /// `None` where levels are in the old bit packing or end early.
+    #[must_use]
+    pub fn values_start(&self, body: &[u8], rep_max: i16, def_max: i16) -> Option<usize> {
+        match self.kind {
+            PageKind::DataV2 { def_levels_len, rep_levels_len, .. } => {
+                Some(def_levels_len as usize + rep_levels_len as usize)
+            }
+            PageKind::Data { def_level_encoding, rep_level_encoding, .. } => {
+                let mut at = 0_usize;
+                for (max, encoding) in
+                    [(rep_max, rep_level_encoding), (def_max, def_level_encoding)]
+                {
+                    if max == 0 {
+                        continue;
+                    }
+                    if encoding != Encoding::RLE {
+                        return None;
+                    }
+                    let len = u32::from_le_bytes(*body.get(at..)?.first_chunk()?);
+                    at = at.checked_add(4)?.checked_add(len as usize)?;
+                }
+                Some(at)
+            }
+            PageKind::Dictionary { .. } | PageKind::Index => None,
+        }
+    }
 }
 
 fn malformed(reason: &str) -> Error {

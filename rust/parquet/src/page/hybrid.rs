@@ -102,6 +102,31 @@ pub fn decode<T: Word>(mut data: &[u8], width: u32, count: usize, out: &mut Vec<
     Ok(())
 }
 
+/// How many values of `width` bits the runs in `data` hold, all bytes used: `count` if they hold that
+/// many and at most the padding of the last packed group more. Values are not looked at.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when a run is cut.
+pub fn count_values(mut data: &[u8], width: u32, count: usize) -> Result<usize> {
+    let mut values = 0_usize;
+    while !data.is_empty() {
+        let (is_packed, times) = run_header(&mut data)?;
+        if is_packed {
+            let bytes = times.saturating_mul(width as usize);
+            data = data.get(bytes..).ok_or_else(too_few)?;
+            let padding = if data.is_empty() { GROUP - 1 } else { 0 };
+            values = values.saturating_add(times.saturating_mul(GROUP));
+            if values > count && values - count <= padding {
+                values = count;
+            }
+        } else {
+            run_value(&mut data, width)?;
+            values = values.saturating_add(times);
+        }
+    }
+    Ok(values)
+}
+
 /// The value of the one run that all of `count` values are, if they are.
 #[must_use]
 pub fn single_run(mut data: &[u8], width: u32, count: usize) -> Option<u32> {

@@ -27,6 +27,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
 use super::levels::{LevelCount, count_hybrid, count_v1};
+use super::unpack::check_fits;
 use super::{PAGE_BYTES_MAX, codec, guard, thrift, unwrap_error};
 use crate::context::Context;
 use crate::source::Source;
@@ -276,6 +277,7 @@ impl Find<'_> {
         }
         let is_v1 = matches!(header.kind, PageKind::Data { .. });
         let unpacked_len = if is_v1 { header.uncompressed_len as usize } else { 0 };
+        check_fits(unpacked_len.max(levels_len as usize), context)?;
         let _charge = context.charge(levels_len as usize + unpacked_len);
         let stored = ahead.bytes(body, u64::from(levels_len))?;
         let codec = self.chunk.compression();

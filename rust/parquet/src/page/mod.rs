@@ -15,6 +15,7 @@
 //! Levels and values (`leaf`); footers (`source`).
 
 pub mod codec;
+mod expand;
 pub mod header;
 pub mod hybrid;
 pub mod hybrid_reader;
@@ -27,9 +28,11 @@ mod stored;
 #[path = "tests/files.rs"]
 pub(crate) mod testing;
 pub(crate) mod thrift;
+pub(crate) mod unpack;
 mod write;
 
 pub(crate) use kept::Kept;
+pub(crate) use stored::stored_into_page;
 
 use std::any::Any;
 use std::cell::Cell;

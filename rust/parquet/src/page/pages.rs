@@ -21,18 +21,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parquet::basic::{Compression, Encoding};
+use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::ParquetError;
 use plait_core::{Error, Kind, Result};
 
-use super::codec::{self, check_reach, decompress_into, page_too_large};
+use super::codec;
 use super::header::{PageHeader, PageKind, Parsed};
 use super::locate::{Locations, PageLoc, count_rows};
 pub use super::stored::{Held, Stored};
 use super::stored::{check_count, check_flat, into_page};
-use super::{PAGE_BYTES_MAX, guard, wrap_error};
-use crate::context::{Charge, Context};
+use super::unpack::{Unpacker, check_fits};
+use super::{guard, wrap_error};
+use crate::context::Context;
 use crate::source::Source;
 use crate::store::Store;
 
@@ -45,7 +46,7 @@ pub struct Pages {
     context: Context,
     locations: Arc<Locations>,
     column: String,
-    codec: Compression,
+    unpacker: Unpacker,
     level_max: i16,
     row_aligned: bool,
     dictionary: Dictionary,
@@ -84,18 +85,6 @@ impl Window {
     }
 }
 
-/// A buffer that is accounted for until its last slice is dropped.
-struct Charged<T> {
-    buffer: T,
-    _charge: Charge,
-}
-
-impl<T: AsRef<[u8]>> AsRef<[u8]> for Charged<T> {
-    fn as_ref(&self) -> &[u8] {
-        self.buffer.as_ref()
-    }
-}
-
 impl Pages {
     /// Opens a column chunk at the page that holds `row`, counted in the row group. Also gives the
     /// number of rows to skip in the pages that follow before `row` comes.
@@ -117,7 +106,7 @@ impl Pages {
             store: Arc::clone(&source.store),
             context: context.clone(),
             column: chunk.column_path().string(),
-            codec: chunk.compression(),
+            unpacker: Unpacker::new(chunk, context),
             level_max: chunk.column_descr().max_rep_level(),
             row_aligned: locations.are_row_aligned(),
             dictionary: if has_dictionary { Dictionary::Ahead } else { Dictionary::Gone },
@@ -201,7 +190,7 @@ impl Pages {
         let page = stored.is_data.then_some(&stored.place);
         let body = self.body(stored).map_err(|e| self.place(e, stored.place.offset))?;
         guard(|| {
-            let buf = self.unpack_body(&stored.header, &body)?;
+            let buf = self.unpacker.unpack(&stored.header, &body)?;
             if let Some(page) = page.filter(|_| self.level_max > 0) {
                 self.check_repeated(&stored.header, page, &buf)?;
             }
@@ -378,9 +367,7 @@ impl Pages {
             return Err(corrupt("page is longer than its place")
                 .with_got(format!("{} bytes", header.compressed_len)));
         }
-        if header.uncompressed_len as usize > PAGE_BYTES_MAX {
-            return Err(page_too_large(header.uncompressed_len as usize));
-        }
+        self.unpacker.check_size(&header)?;
         let is_data = page.is_some();
         match (&page, &header.kind) {
             (None, PageKind::Dictionary { .. }) => {}
@@ -399,38 +386,6 @@ impl Pages {
             row_aligned: true,
         });
         Ok(Stored { place, number: self.next, header, header_len, held, is_data })
-    }
-
-    /// The unpacked body, levels of version 2 in front.
-    fn unpack_body(&self, header: &PageHeader, body: &Bytes) -> Result<Bytes> {
-        let (levels_len, packed) = match header.kind {
-            PageKind::DataV2 { def_levels_len, rep_levels_len, is_compressed, .. } => {
-                (def_levels_len as usize + rep_levels_len as usize, is_compressed)
-            }
-            _ => (0, true),
-        };
-        let unpacked_len = header.uncompressed_len as usize;
-        if !packed || self.codec == Compression::UNCOMPRESSED {
-            if body.len() != unpacked_len {
-                return Err(Error::new(
-                    Kind::CorruptSource,
-                    "page has another length than it says",
-                )
-                .with_got(format!("{} bytes instead of {unpacked_len}", body.len())));
-            }
-            return Ok(body.clone());
-        }
-        // The header's check made sure that levels fit both lengths.
-        let (levels, values) = body.split_at_checked(levels_len).unwrap_or_default();
-        // A length that no packing reaches is refused before memory is taken for it.
-        check_reach(self.codec, values.len(), unpacked_len - levels.len())?;
-        let Some(mut buffer) = self.context.buffer(unpacked_len) else {
-            return Err(Error::new(Kind::MemoryLimit, "not enough memory for one page")
-                .with_got(format!("{unpacked_len} bytes")));
-        };
-        buffer.bytes_mut().extend_from_slice(levels);
-        decompress_into(self.codec, values, unpacked_len - levels.len(), buffer.bytes_mut())?;
-        Ok(Bytes::from_owner(buffer))
     }
 
     /// Checks that a data page of a leaf that repeats has as many rows as its place says, and
@@ -452,7 +407,7 @@ impl Pages {
         let body = self.body(stored).map_err(|e| self.place(e, stored.place.offset))?;
         let count = guard(|| {
             count_rows(&stored.header, &body, self.level_max, |len| {
-                codec::decompress_section(self.codec, &body, len)
+                codec::decompress_section(self.unpacker.codec(), &body, len)
             })
         });
         count
@@ -470,6 +425,7 @@ impl Pages {
 /// read into buffers that are used again: taking new ones from the system costs as much as reading.
 fn read_charged(store: &dyn Store, range: Range<u64>, context: &Context) -> Result<Bytes> {
     let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+    check_fits(len, context)?;
     // The store says what is wrong with a range that ends behind the file.
     if store.is_local() && range.end <= store.len() {
         let Some(mut buffer) = context.buffer(len) else {
@@ -481,9 +437,11 @@ fn read_charged(store: &dyn Store, range: Range<u64>, context: &Context) -> Resu
         store.read_into(range.start, buffer.bytes_mut())?;
         return Ok(Bytes::from_owner(buffer));
     }
+    // Accounted for before it is there.
     let charge = context.charge(len);
-    let buffer = store.read(range)?;
-    Ok(Bytes::from_owner(Charged { buffer, _charge: charge }))
+    let bytes = store.read(range)?;
+    drop(charge);
+    Ok(context.account_for(bytes))
 }
 
 impl Iterator for Pages {

@@ -86,6 +86,11 @@ pub(super) fn check_flat(header: &PageHeader, page: &PageLoc) -> Result<()> {
         .with_got(format!("{values} values, {rows} rows instead of {}", page.rows)))
 }
 
+/// A page of the parquet crate, of its header and its unpacked body.
+pub(crate) fn stored_into_page(header: PageHeader, buf: Bytes) -> Result<Page> {
+    into_page(header, buf, None)
+}
+
 pub(super) fn into_page(header: PageHeader, buf: Bytes, page: Option<&PageLoc>) -> Result<Page> {
     Ok(match header.kind {
         PageKind::Data { num_values, encoding, def_level_encoding, rep_level_encoding } => {

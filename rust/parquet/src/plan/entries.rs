@@ -13,8 +13,9 @@ use plait_core::key::{SortOrder, decode, prefix_len};
 use serde::Deserialize;
 
 use crate::keys::KeyLeaves;
-use crate::order::claimed;
+use crate::order::claims;
 use crate::schema::{LeafAdapter, key_type};
+use crate::sink::KEYS_VERSION;
 use crate::source::Source;
 
 #[derive(Deserialize)]
@@ -52,7 +53,7 @@ pub(super) fn told_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) ->
         return None;
     }
     let range: KeyRange = serde_json::from_str(entry(source, "plait.key_range")?).ok()?;
-    if range.version != 1 {
+    if range.version != KEYS_VERSION {
         return None;
     }
     let key = |text: &str| cut_key(keys, text);
@@ -60,7 +61,7 @@ pub(super) fn told_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) ->
     let mut knots = vec![(0, first)];
     if let Some(index) = entry(source, "plait.key_index") {
         let index: KeyIndex = serde_json::from_str(index).ok()?;
-        if index.version != 1 || index.rows.len() != index.keys.len() {
+        if index.version != KEYS_VERSION || index.rows.len() != index.keys.len() {
             return None;
         }
         for (row, text) in index.rows.iter().zip(&index.keys) {
@@ -84,9 +85,7 @@ pub(super) fn told_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) ->
 /// Whether the footer's keys are keys of the merge: the same columns of the same types, perhaps
 /// with more behind them.
 fn is_same_key(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
-    let Ok(Some(own)) = claimed(source) else { return false };
-    let is_prefix = own.columns().get(..order.len()) == Some(order.columns());
-    is_prefix
+    claims(source, order, keys)
         && keys.leaves.iter().zip(keys.shape.columns()).all(|(leaf, column)| {
             let Ok(LeafAdapter::Same { leaf, .. }) = leaf.adapter(source.id) else { return false };
             key_type(&source.leaf(*leaf)).is_ok_and(|ty| ty == column.ty)

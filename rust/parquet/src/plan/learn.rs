@@ -32,7 +32,7 @@ use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
-use crate::store::{Noted, Store, Stores};
+use crate::store::{ForeignTable, Noted, Store, Stores, tables_of};
 
 /// Key columns of a file that are stored in so many bytes come whole: cuts are looked for in them.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
@@ -69,6 +69,18 @@ pub struct ListOptions {
 /// As [`Stores::list`].
 pub fn list_in(options: &ListOptions, stores: &Stores, _context: &Context) -> Result<Vec<String>> {
     stores.list(&options.sources)
+}
+
+/// The tables of other formats that patterns name, or name a part of; in the order of the patterns.
+///
+/// # Errors
+/// As [`tables_of`].
+pub fn tables_in(
+    options: &ListOptions,
+    stores: &Stores,
+    _context: &Context,
+) -> Result<Vec<Option<ForeignTable>>> {
+    tables_of(&options.sources, stores)
 }
 
 /// What planning will read of each of the files; `None` of those that cannot be opened.
@@ -121,7 +133,7 @@ fn read_keys(
     }
     let footer = [(source.path(), source.meta.file_metadata())];
     let reconciled = reconcile(&footer, &Unite::default())?;
-    let keys = key_leaves(order, &reconciled.descr, &output_leaves(&reconciled))?;
+    let keys = key_leaves(order, &reconciled, &output_leaves(&reconciled))?;
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
     // Sorted or not: whoever plans tells.
     known_keys(source, (order, &keys), (trusts_footers, true), &cache, context)?;

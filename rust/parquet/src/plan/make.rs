@@ -14,7 +14,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use super::bounds::{key_texts, known_keys};
+use super::bounds::{cut_texts, key_texts, known_keys};
 use super::cuts::{Cut, Rule, cuts};
 use super::entries::merge_level;
 use super::estimate::expect;
@@ -23,15 +23,16 @@ use super::memory::memory_need;
 use super::schema::Carried;
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
 use crate::context::Context;
+use crate::drops;
 use crate::events::Level;
 use crate::files::{open_sources, output_leaves, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
-use crate::options::{IfExists, MergeOptions};
-use crate::order::{from_sources, key_leaves};
+use crate::options::{IfExists, MergeOptions, MissingOption};
+use crate::order::{check_present, from_sources, key_leaves, renamed};
 use crate::properties::{encodings, parse_codec};
 use crate::report::{ConflictReport, Overlap};
-use crate::schema::{LeafAdapter, reconcile};
+use crate::schema::{LeafAdapter, MetadataConflict, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -73,28 +74,40 @@ pub fn make_from(
     sources: Arc<Vec<Arc<Source>>>,
     context: &Context,
 ) -> Result<Made> {
-    let order = match &options.sort_by {
-        Some(text) => SortOrder::try_parse(text)?,
-        None => from_sources(&sources)?,
-    };
+    let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &options.unite())?;
+    // Outputs and tasks know the columns by the names of the output alone.
+    let order = match &asked {
+        Some(order) => renamed(order, &reconciled)?,
+        None => from_sources(&sources, &reconciled)?,
+    };
     let leaves = output_leaves(&reconciled);
-    let mut keys = key_leaves(&order, &reconciled.descr, &leaves)?;
+    let mut keys = key_leaves(&order, &reconciled, &leaves)?;
     // Nothing else needs memory yet.
     keys.keep_dictionaries(context.limit_bytes() / 2);
     check_columns(options, &keys)?;
+    if matches!(options.missing_keys, MissingOption::Error) {
+        check_present(&order, &keys, &sources)?;
+    }
     if let Some(codec) = &options.compression {
         parse_codec(codec)?;
     }
+    // What is dropped is found when a task is executed; that it can be, now.
+    drops::find(options, &order, &reconciled, &leaves)?;
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
     let reading = Reading { keys: &keys, cache: &cache, context };
     let known = each(&readers(&sources, options.threads, context), sources.len(), |i| {
         context.check_cancelled()?;
         let how = (options.trust_footers, options.assume_sorted);
         let known = |source| known_keys(source, (&order, &keys), how, &cache, context);
-        Some(&sources[i]).filter(|source| source.rows() > 0).map(known).transpose()
+        let known = Some(&sources[i]).filter(|source| source.rows() > 0).map(known).transpose();
+        match known {
+            Err(e) if e.kind() == Kind::UnsortedSource => Ok(Err(e)),
+            outcome => outcome.map(Ok),
+        }
     })?;
+    let known = all_sorted(known)?;
     let mut lanes = Vec::new();
     let mut planned: Vec<PlanSource> = Vec::new();
     for (source, known) in sources.iter().zip(known) {
@@ -134,12 +147,16 @@ pub fn make_from(
     for (task, expected) in tasks.iter_mut().zip(expected) {
         (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
         task.bytes = stored_bytes(task, &sources);
+        task.key_low = cut_texts(&keys, cut_columns, task.low.as_ref());
+        task.key_high = cut_texts(&keys, cut_columns, task.high.as_ref());
     }
     let mut plan = Plan {
         format: Plan::format(),
         version: VERSION,
         task: String::new(),
+        lease: None,
         outputs: tasks.len() as u64,
+        rows: planned.iter().map(|source| source.rows).sum(),
         sort_by: order.to_string(),
         options: MergeOptions {
             sources: Vec::new(),
@@ -149,6 +166,7 @@ pub fn make_from(
             ..options.clone()
         },
         schema: Carried::write(&reconciled)?,
+        renamed: reconciled.renamed.clone(),
         encodings: encodings(options, &sources, &leaves)?,
         merge_level: 1 + planned.iter().map(|source| source.merge_level).max().unwrap_or(0),
         trusts_footers: planned.iter().any(|source| source.keys_from == KeysFrom::Footer),
@@ -158,14 +176,32 @@ pub fn make_from(
         metadata_conflicts: reconciled
             .metadata_conflicts
             .iter()
-            .map(|c| ConflictReport { key: c.key.clone(), kept: c.kept, files: c.paths.to_vec() })
+            .map(|c| ConflictReport {
+                key: c.key.clone(),
+                kept: c.kept,
+                why: c.why.to_owned(),
+                files: c.paths.to_vec(),
+            })
             .collect(),
         memory: memory_need(&sources, &leaves, &keys.leaves, (depth, options.memory_limit)),
-        warnings: warnings(&sources),
+        warnings: warnings(&sources, &reconciled.metadata_conflicts),
     };
     plan.task = name(&plan, &sources);
     let total_bytes = total_bytes(&sources, &keys);
     Ok(Made { plan, sources, total_bytes })
+}
+
+/// What is known of sources, if none is out of order; else the error that names all that are.
+fn all_sorted<T>(known: Vec<Result<T>>) -> Result<Vec<T>> {
+    let (mut sorted, mut unsorted) = (Vec::with_capacity(known.len()), Vec::new());
+    for known in known {
+        match known {
+            Ok(known) => sorted.push(known),
+            Err(e) => unsorted.push(e),
+        }
+    }
+    let what = format!("{} sources are not sorted", unsorted.len());
+    Error::every(&what, unsorted).map_or(Ok(sorted), Err)
 }
 
 fn check_columns(options: &MergeOptions, keys: &KeyLeaves) -> Result<()> {
@@ -253,6 +289,8 @@ fn tasks(lanes: &[Lane], cuts: &[Cut]) -> Vec<PlanTask> {
             index: index as u64,
             low: key(low),
             high: key(high),
+            key_low: Vec::new(),
+            key_high: Vec::new(),
             slices,
             rows,
             rows_exact: exact,
@@ -335,7 +373,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 /// What will be done to the schema that the caller may not expect.
-fn warnings(sources: &[Arc<Source>]) -> Vec<String> {
+fn warnings(sources: &[Arc<Source>], conflicts: &[MetadataConflict]) -> Vec<String> {
     let mut columns = std::collections::BTreeSet::new();
     for column in sources.iter().flat_map(|s| s.meta.file_metadata().schema_descr().columns()) {
         if matches!(column.logical_type_ref(), Some(parquet::basic::LogicalType::_Unknown { .. })) {
@@ -347,5 +385,12 @@ fn warnings(sources: &[Arc<Source>]) -> Vec<String> {
             "the logical type of `{column}` is newer than this version of Plait and was left out; values are unchanged"
         )
     };
-    columns.into_iter().map(text).collect()
+    let entries = conflicts.iter().map(|c| {
+        let done = if c.kept { "is in the output" } else { "was left out" };
+        let [first, other] = &c.paths;
+        let files =
+            if first == other { format!("`{first}`") } else { format!("`{first}`, `{other}`") };
+        format!("the footer entry `{}` {done}: it {} ({files})", c.key, c.why)
+    });
+    columns.into_iter().map(text).chain(entries).collect()
 }

@@ -37,7 +37,7 @@ pub(crate) use bounds::{KeyRange, key_ranges, key_texts};
 pub(crate) use entries::{entry, merge_level};
 pub(crate) use find::find_rows;
 pub(crate) use lane::Reading;
-pub use learn::{LearnOptions, ListOptions, learn_in, list_in};
+pub use learn::{LearnOptions, ListOptions, learn_in, list_in, tables_in};
 pub use make::{Made, make, make_from, plan_in};
 pub(crate) use memory::{LEAVES_AT_ONCE, PAGES_SHARE, largest_lane, sources_at_once};
 pub(crate) use schema::Carried;

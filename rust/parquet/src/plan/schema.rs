@@ -19,7 +19,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::value::KeyBase64;
 use crate::page::unwrap_error;
-use crate::schema::{Reconciled, Unite, reconcile};
+use crate::schema::{Reconciled, Renamed, Unite, reconcile};
 use crate::source::Source;
 use crate::store::Store;
 
@@ -27,7 +27,10 @@ use crate::store::Store;
 const NAME: &str = " the plan";
 
 /// A schema that was carried.
-pub(crate) struct Carried(FileMetaData);
+pub(crate) struct Carried {
+    own: FileMetaData,
+    renamed: Vec<Renamed>,
+}
 
 impl Carried {
     /// The schema and metadata of `reconciled` as bytes.
@@ -48,11 +51,11 @@ impl Carried {
         writer.into_inner().map(KeyBase64).map_err(unwrap_error)
     }
 
-    /// Reads what [`write`](Self::write) wrote.
+    /// Reads what [`write`](Self::write) wrote, beside the other names of its columns.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] for anything else.
-    pub(crate) fn read(bytes: &KeyBase64) -> Result<Self> {
+    pub(crate) fn read(bytes: &KeyBase64, renamed: &[Renamed]) -> Result<Self> {
         let held = Arc::new(Held(Bytes::from(bytes.0.clone())));
         let source = Source::open(SourceId(0), held).map_err(|e| {
             Error::new(Kind::InvalidArgument, "cannot read the schema of the plan")
@@ -61,14 +64,15 @@ impl Carried {
         })?;
         let own = source.meta.file_metadata();
         // A file without rows would not keep a column nullable.
-        Ok(Self(FileMetaData::new(
+        let own = FileMetaData::new(
             own.version(),
             1,
             own.created_by().map(str::to_owned),
             own.key_value_metadata().cloned(),
             own.schema_descr_ptr(),
             own.column_orders().cloned(),
-        )))
+        );
+        Ok(Self { own, renamed: renamed.to_vec() })
     }
 
     /// Adapts `sources` to the schema.
@@ -76,7 +80,7 @@ impl Carried {
     /// # Errors
     /// Sources that would change it.
     pub(crate) fn reconcile(&self, sources: &[Arc<Source>], how: &Unite) -> Result<Reconciled> {
-        let own = &self.0;
+        let own = &self.own;
         let is_own = |found: &Reconciled| found.schema == own.schema_descr().root_schema_ptr();
         let footers = || sources.iter().map(|s| (s.path(), s.meta.file_metadata()));
         // Mostly the sources of a task have all that there is. Logical types that are not known are
@@ -100,6 +104,7 @@ impl Carried {
         }
         reconciled.metadata = own.key_value_metadata().cloned().unwrap_or_default();
         reconciled.metadata_conflicts.clear();
+        reconciled.renamed.clone_from(&self.renamed);
         Ok(reconciled)
     }
 }

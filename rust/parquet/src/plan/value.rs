@@ -17,6 +17,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::options::MergeOptions;
 use crate::properties::Encodings;
 use crate::report::{ConflictReport, Overlap};
+use crate::schema::Renamed;
+use crate::store::table::is_id;
 
 /// What `format` says.
 const FORMAT: &str = "plait.plan";
@@ -34,14 +36,23 @@ pub struct Plan {
     pub version: u32,
     /// Names the plan; part of the names of outputs.
     pub task: String,
+    /// Ends the names of outputs, if they lie where only names of a lease may come to count.
+    #[serde(default)]
+    pub lease: Option<String>,
     /// Outputs of the whole plan; `tasks` may be some of them.
     pub outputs: u64,
+    /// Rows of all sources of the whole plan; 0 in plans that do not say so.
+    #[serde(default)]
+    pub rows: u64,
     /// The order, as text that parses back.
     pub sort_by: String,
     /// What was asked for, without sources, output and settings of stores.
     pub options: MergeOptions,
     /// The footer of an output without rows, base64: schema and metadata.
     pub schema: KeyBase64,
+    /// What sources call columns that the outputs call otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub renamed: Vec<Renamed>,
     /// How outputs are encoded where the options leave it open.
     pub encodings: Encodings,
     /// `plait.merge_level` of the outputs.
@@ -112,6 +123,12 @@ pub struct PlanTask {
     pub low: Option<KeyBase64>,
     /// All keys of it are below; absent = no bound.
     pub high: Option<KeyBase64>,
+    /// `low` as text, column by column; empty without.
+    #[serde(default)]
+    pub key_low: Vec<Option<String>>,
+    /// `high` as text.
+    #[serde(default)]
+    pub key_high: Vec<Option<String>>,
     /// Rows of sources, in source order.
     pub slices: Vec<Slice>,
     /// Its rows.
@@ -237,6 +254,10 @@ impl Plan {
         if !self.task.bytes().all(|b| b.is_ascii_hexdigit()) || self.task.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "the plan's name is not hexadecimal")
                 .with_got(format!("`{}`", self.task)));
+        }
+        if let Some(lease) = self.lease.as_ref().filter(|lease| !is_id(lease)) {
+            let what = "the plan's lease is not 16 hexadecimal digits";
+            return Err(Error::new(Kind::InvalidArgument, what).with_got(format!("`{lease}`")));
         }
         let mut ends: Vec<(u64, u64)> = vec![(0, 0); self.sources.len()];
         let mut last: Option<&PlanTask> = None;

@@ -19,7 +19,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::file::{self, FileReader};
 use super::size::split;
-use super::{Scan, SourceStream, leaves_of};
+use super::{Scan, SourceStream};
 
 /// The state of following.
 pub(super) struct FollowBatches {
@@ -124,15 +124,10 @@ impl FollowBatches {
         let rows = match &entry.path {
             Some(path) => {
                 let (source, metadata, _) = file::open(path, &scan.stores)?;
-                let request = plait_core::schema::Request {
-                    policy: scan.options.policy()?,
-                    columns: scan.options.columns.clone(),
-                    ..Default::default()
-                };
-                let leaves = leaves_of(&request, metadata.schema())?;
+                let leaves = self.follow.leaves(metadata.schema(), path)?;
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX).max(1);
                 let rows = scan.rows_max.min(left);
-                Rows::File(FileReader::new(scan, &source, metadata, &leaves, rows)?)
+                Rows::File(FileReader::new(scan, &source, &metadata, &leaves, rows)?)
             }
             None => Rows::Stream { stream: scan.take_stream(entry)?, ahead: None },
         };

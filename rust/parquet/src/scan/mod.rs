@@ -18,6 +18,7 @@
 
 mod file;
 mod follow;
+mod frozen;
 mod options;
 mod read;
 mod size;
@@ -30,9 +31,7 @@ use std::time::Instant;
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::{Schema, SchemaRef};
-use plait_core::schema::{
-    Adapter, Change, Class, Follow, Frozen, Projection, Request, Summary, Value, freeze,
-};
+use plait_core::schema::{Adapter, Change, Class, Follow, Frozen, Request, Summary, Value};
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
@@ -40,8 +39,9 @@ use crate::context::Context;
 use crate::store::Stores;
 use file::Footer;
 use follow::FollowBatches;
+pub use frozen::{FrozenScan, SentSummary, freeze_scan, summarize};
 use options::Shares;
-pub use options::{Named, ScanOptions};
+pub use options::{FileValues, Named, ScanOptions};
 use read::ResolvedBatches;
 use statics::Statics;
 
@@ -53,6 +53,8 @@ struct Entry {
     name: String,
     /// The file's path, or none for a stream.
     path: Option<String>,
+    /// The folder that was named to find it; none if the file itself was.
+    folder: Option<String>,
     /// The number of the stream among those passed.
     stream: usize,
 }
@@ -166,7 +168,7 @@ impl Scan {
     /// source alone.
     ///
     /// # Errors
-    /// As [`Stores::list`], [`freeze`] and opening files.
+    /// As [`Stores::list`], `plait_core::schema::freeze` and opening files.
     pub fn open(
         options: ScanOptions,
         given: Option<SchemaRef>,
@@ -175,23 +177,33 @@ impl Scan {
         context: &Context,
     ) -> Result<Arc<Self>> {
         let started = Instant::now();
+        options.check_effects(given.is_some() || options.frozen.is_some())?;
+        let mut scan = Self::undecided(options, streams, stores, context)?;
+        let request = scan.request(given)?;
+        scan.plan = if scan.options.is_follow()? {
+            scan.begin_following(request)?
+        } else {
+            scan.resolve(&request, context)?
+        };
+        scan.resolve_seconds = started.elapsed().as_secs_f64();
+        Ok(Arc::new(scan))
+    }
+
+    /// Finds the sources; nothing is decided yet.
+    fn undecided(
+        options: ScanOptions,
+        streams: Vec<SourceStream>,
+        stores: &Stores,
+        context: &Context,
+    ) -> Result<Self> {
         let entries = entries(&options, stores)?;
         if entries.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there are no sources")
                 .with_hint("name at least one file, folder, glob or stream"));
         }
-        let paths: Vec<Option<String>> = entries.iter().map(|e| e.path.clone()).collect();
-        let statics = Statics::new(&options, &paths)?;
-        let request = Request {
-            policy: options.policy()?,
-            columns: options.columns.clone(),
-            schema: given,
-            strict: options.strict,
-            unknown_null: options.unknown_null()?,
-            statics: statics.columns.clone(),
-        };
+        let statics = Statics::new(&options, &entries)?;
         let (rows_max, shares) = (options.rows_max()?, options.shares()?);
-        let mut scan = Self {
+        Ok(Self {
             entries,
             streams: Mutex::new(streams.into_iter().map(Some).collect()),
             statics,
@@ -203,20 +215,38 @@ impl Scan {
             options,
             counts: Counts::default(),
             resolve_seconds: 0.0,
-        };
-        scan.plan = if scan.options.is_follow()? {
-            scan.begin_following(request)?
-        } else {
-            scan.resolve(&request, context)?
-        };
-        scan.resolve_seconds = started.elapsed().as_secs_f64();
-        Ok(Arc::new(scan))
+        })
+    }
+
+    fn request(&self, given: Option<SchemaRef>) -> Result<Request> {
+        Ok(Request {
+            policy: self.options.policy()?,
+            columns: self.options.columns.clone(),
+            schema: given,
+            strict: self.options.strict,
+            unknown_null: self.options.unknown_null()?,
+            statics: self.statics.columns.clone(),
+        })
     }
 
     fn resolve(&self, request: &Request, context: &Context) -> Result<Plan> {
         let (known, shapes) = self.footers(context)?;
+        let summary = self.summary(&known, &shapes);
+        let frozen = match &self.options.frozen {
+            Some(text) => {
+                let frozen = frozen::read(text, request.policy.clone())?;
+                frozen::check(&frozen, &summary)?;
+                frozen
+            }
+            None => frozen::decide(&summary, request)?,
+        };
+        Ok(Plan::Resolved { frozen: Box::new(frozen), known, shapes })
+    }
+
+    /// What all sources say of their columns.
+    fn summary(&self, known: &[Known], shapes: &[Shape]) -> Summary {
         let mut summary = Summary::default();
-        for (entry, known) in self.entries.iter().zip(&known) {
+        for (entry, known) in self.entries.iter().zip(known) {
             let Some(shape) = shapes.get(known.class) else { continue };
             summary.add(Class {
                 fields: shape.schema.fields().clone(),
@@ -225,17 +255,7 @@ impl Scan {
                 has_rows: known.footer.as_ref().is_none_or(|footer| footer.rows > 0),
             });
         }
-        let frozen = Box::new(freeze(&summary, request)?);
-        for (class, shape) in shapes.iter().enumerate() {
-            // Without rows there is nothing to adapt.
-            let with_rows =
-                |k: &&Known| k.class == class && k.footer.as_ref().is_none_or(|f| f.rows > 0);
-            if let Some(at) = known.iter().position(|k| with_rows(&k)) {
-                let name = self.entries.get(at).map(|entry| entry.name.clone()).unwrap_or_default();
-                frozen.adapter_template(&shape.schema).map_err(|e| e.with_path(name))?;
-            }
-        }
-        Ok(Plan::Resolved { frozen, known, shapes })
+        summary
     }
 
     /// Reads all footers, on all threads.
@@ -339,6 +359,18 @@ impl Scan {
         }
     }
 
+    /// The resolved schema and what was decided beside it, for scans of some of the files; none in mode
+    /// `follow`.
+    ///
+    /// # Errors
+    /// A schema that cannot be written.
+    pub fn frozen(&self) -> Result<Option<String>> {
+        match &self.plan {
+            Plan::Resolved { frozen, .. } => frozen::write(frozen).map(Some),
+            Plan::Follow { .. } | Plan::Undecided => Ok(None),
+        }
+    }
+
     /// The batches, from the first row on. Streams can be read once.
     ///
     /// # Errors
@@ -362,7 +394,7 @@ impl Scan {
     fn follow(&self, request: &Request) -> Result<Follow> {
         let null_type = self.options.null_type.as_deref().map(options::type_named).transpose()?;
         let refuse = self.options.refuses_changes()?;
-        Ok(Follow::new(request.clone(), self.options.smooth, refuse, null_type))
+        Ok(Follow::new(request.clone(), self.options.is_smooth(), refuse, null_type))
     }
 
     /// Reads the first batch, which has the schema; it is held, and given first.
@@ -440,21 +472,6 @@ impl Scan {
     }
 }
 
-/// The leaves of a source that a projection needs, without a resolved schema.
-fn leaves_of(request: &Request, schema: &Schema) -> Result<Vec<usize>> {
-    let Some(columns) = &request.columns else {
-        return Ok(Projection::all(&request.policy).leaves(schema));
-    };
-    let known = |name: &str| {
-        let key = |name: &str| match request.policy.case {
-            plait_core::schema::Case::Exact => name.to_owned(),
-            plait_core::schema::Case::Insensitive => name.to_lowercase(),
-        };
-        schema.fields().iter().any(|f| key(f.name()) == key(name))
-    };
-    Ok(Projection::parse(columns, &request.policy, known)?.leaves(schema))
-}
-
 fn consumed(entry: &Entry) -> Error {
     Error::new(Kind::InvalidArgument, "stream was read before")
         .with_path(entry.name.as_str())
@@ -466,8 +483,11 @@ fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Entry>> {
     let mut patterns: Vec<String> = Vec::new();
     let flush = |patterns: &mut Vec<String>, entries: &mut Vec<Entry>| -> Result<()> {
         if !patterns.is_empty() {
-            for path in stores.list(patterns)? {
-                entries.push(Entry { name: path.clone(), path: Some(path), stream: 0 });
+            for (folder, paths) in stores.list_each(patterns)? {
+                for path in paths {
+                    let (name, folder) = (path.clone(), folder.clone());
+                    entries.push(Entry { name, path: Some(path), folder, stream: 0 });
+                }
             }
             patterns.clear();
         }
@@ -481,6 +501,7 @@ fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Entry>> {
                 entries.push(Entry {
                     name: format!("<stream {stream}>"),
                     path: None,
+                    folder: None,
                     stream: *stream,
                 });
             }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow_schema::{DataType, TimeUnit};
+use arrow_schema::{DataType, Field, TimeUnit};
 use plait_core::schema::{Case, Policy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
@@ -18,6 +18,34 @@ pub enum Named {
     Files(String),
     /// The stream of this number among those passed.
     Stream(usize),
+}
+
+/// A column of one value a file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FileValues {
+    /// Its name.
+    pub name: String,
+    /// Its type, as Arrow writes it.
+    pub data_type: String,
+    /// Values by location of the file, as text; absent is null.
+    pub values: BTreeMap<String, Option<String>>,
+}
+
+impl FileValues {
+    /// The column.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for a type that is none.
+    pub(super) fn field(&self) -> Result<Field> {
+        let data_type = self.data_type.parse::<DataType>().map_err(|e| {
+            Error::new(Kind::InvalidArgument, "no such type")
+                .with_column(self.name.as_str())
+                .with_got(format!("`{}`", self.data_type))
+                .with_cause(e)
+        })?;
+        Ok(Field::new(&self.name, data_type, true))
+    }
 }
 
 /// Options of a scan.
@@ -35,7 +63,7 @@ pub struct ScanOptions {
     /// `exact` or `insensitive`.
     #[serde(default)]
     pub case: Option<String>,
-    /// `error` or `null`: a column that no source has.
+    /// `error` or `null`: a column that no source has. Following takes it as null.
     #[serde(default)]
     pub missing: Option<String>,
     /// Refuse columns that the given schema does not name.
@@ -53,15 +81,21 @@ pub struct ScanOptions {
     /// Declared types of partition columns.
     #[serde(default)]
     pub partition_types: BTreeMap<String, String>,
-    /// The folder above partitions; by default the deepest that holds all files.
+    /// Columns of one value a file that something else than its path tells, such as a table's log.
+    #[serde(default)]
+    pub file_values: Vec<FileValues>,
+    /// The folder above `dir0`; by default the one that was named.
     #[serde(default)]
     pub root: Option<String>,
+    /// What was decided for all files, where these are some of them: see `scan::freeze_scan`.
+    #[serde(default)]
+    pub frozen: Option<String>,
     /// `resolve` or `follow`.
     #[serde(default)]
     pub mode: Option<String>,
     /// Follow: keep the published schema while it carries the data.
-    #[serde(default = "yes")]
-    pub smooth: bool,
+    #[serde(default)]
+    pub smooth: Option<bool>,
     /// Follow: `report` or `error`.
     #[serde(default)]
     pub on_change: Option<String>,
@@ -86,10 +120,6 @@ pub struct ScanOptions {
     /// Settings of object stores, read before the scan is made.
     #[serde(default)]
     pub storage_options: BTreeMap<String, String>,
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// Bounds of `batch_rows` and `batch_bytes`.
@@ -167,6 +197,60 @@ impl ScanOptions {
 
     pub(super) fn refuses_changes(&self) -> Result<bool> {
         Ok(self.choice("on_change", &self.on_change, &["report", "error"])? == "error")
+    }
+
+    pub(super) fn is_smooth(&self) -> bool {
+        self.smooth.unwrap_or(true)
+    }
+
+    /// Refuses options that would have no effect: of the other mode, or without the option that
+    /// they add to. `given`: a schema is given.
+    pub(super) fn check_effects(&self, given: bool) -> Result<()> {
+        let refuse = |name: &str, what: &str, hint: &str| {
+            Err(Error::new(Kind::InvalidArgument, format!("`{name}` has no effect {what}"))
+                .with_hint(hint.to_owned()))
+        };
+        if self.is_follow()? {
+            if self.missing.as_deref() == Some("error") {
+                let hint = "a later source may have the column: until then it is null";
+                return refuse("missing", "in mode \"follow\" as \"error\"", hint);
+            }
+            if !self.policy.is_empty() && !given {
+                let hint = "it says how sources adapt to a `schema`: give one";
+                return refuse("policy", "in mode \"follow\" without `schema`", hint);
+            }
+        } else {
+            let set = [
+                ("smooth", self.smooth.is_some()),
+                ("on_change", self.on_change.is_some()),
+                ("null_type", self.null_type.is_some()),
+            ];
+            if let Some((name, _)) = set.into_iter().find(|(_, set)| *set) {
+                return refuse(name, "in mode \"resolve\"", "it is an option of mode \"follow\"");
+            }
+        }
+        if !given {
+            let hint = "it is about columns that a given schema does not name: give one";
+            if self.strict {
+                return refuse("strict", "without `schema`", hint);
+            }
+            if self.policy.contains_key("extra") {
+                return refuse("policy[\"extra\"]", "without `schema`", hint);
+            }
+        }
+        let folders = self.partitions()?;
+        if folders == "none" && !self.partition_types.is_empty() {
+            let hint = "give partitions=\"hive\" or \"dirs\"";
+            return refuse("partition_types", "without `partitions`", hint);
+        }
+        if folders != "dirs" && self.root.is_some() {
+            return refuse(
+                "root",
+                "here",
+                "it is the folder above `dir0`: give partitions=\"dirs\"",
+            );
+        }
+        Ok(())
     }
 
     pub(super) fn partitions(&self) -> Result<&str> {

@@ -242,9 +242,10 @@ fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
             .with_path(path)
             .with_hint("scan files that nobody writes to, or scan again"));
         }
+        let metadata = metadata.in_units_of(&source, frozen.schema());
         let leaves = frozen.leaves(metadata.schema());
         let rows = usize::try_from(lane.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
-        let reader = FileReader::new(scan, &source, metadata, &leaves, rows)?;
+        let reader = FileReader::new(scan, &source, &metadata, &leaves, rows)?;
         let shape = shapes
             .get(known.class)
             .ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;

@@ -6,9 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! The type of a partition column follows from all values at once: int64 if all are whole numbers as
-//! one would write them (`06` is text), date32 if all are dates, else text. A value that does not fit a
-//! declared type is an error.
+//! `dir0` is the folder below the one that was named, or below `root`: which files there are changes
+//! nothing. The type of a partition column follows from all values at once: int64 if all are whole
+//! numbers as one would write them (`06` is text), date32 if all are dates, else text. A value that
+//! does not fit a declared type is an error.
 //!
 //! # Not here
 //! Making the columns (`plait_core::schema`).
@@ -23,7 +24,9 @@ use arrow_schema::{DataType, Field};
 use plait_core::schema::{Static, Value, constant};
 use plait_core::{Error, Kind, Result};
 
+use super::Entry;
 use super::options::{ScanOptions, type_named};
+use crate::store::table;
 
 /// What hive writers call a null.
 const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -40,14 +43,30 @@ pub(super) struct Statics {
 }
 
 impl Statics {
-    /// Of sources with these paths; streams have none.
-    pub(super) fn new(options: &ScanOptions, paths: &[Option<String>]) -> Result<Self> {
+    /// Of these sources.
+    pub(super) fn new(options: &ScanOptions, entries: &[Entry]) -> Result<Self> {
+        let paths: Vec<Option<String>> = entries.iter().map(|entry| entry.path.clone()).collect();
+        let paths = paths.as_slice();
         let mut columns = Vec::new();
-        let partitions = match options.partitions()? {
+        let mut partitions = match options.partitions()? {
             "hive" => hive(options, paths)?,
-            "dirs" => dirs(options, paths)?,
+            "dirs" => dirs(options, entries)?,
             _ => Vec::new(),
         };
+        let found = |name: &&String| partitions.iter().any(|(field, _)| field.name() == *name);
+        if let Some(name) = options.partition_types.keys().find(|name| !found(name)) {
+            let names: Vec<&str> = partitions.iter().map(|(f, _)| f.name().as_str()).collect();
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                "`partition_types` names no partition column",
+            )
+            .with_column(name)
+            .with_hint(format!("the partition columns are: {}", names.join(", "))));
+        }
+        for told in &options.file_values {
+            let text = |path: &Option<String>| told.values.get(path.as_ref()?).cloned().flatten();
+            partitions.push((Arc::new(told.field()?), paths.iter().map(text).collect()));
+        }
         for (field, _) in &partitions {
             columns.push(Static { field: Arc::clone(field), shown: true });
         }
@@ -177,46 +196,54 @@ fn hive(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
     columns.map(|(name, texts)| typed(options, name, texts)).collect()
 }
 
-fn dirs(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
-    let folders: Vec<Option<Vec<&str>>> = paths
-        .iter()
-        .map(|path| {
-            let mut parts: Vec<&str> = path.as_ref()?.split('/').collect();
-            parts.pop();
-            Some(parts)
-        })
-        .collect();
-    let depth = match &options.root {
-        Some(root) => {
-            let root: Vec<&str> = root.trim_end_matches('/').split('/').collect();
-            for (parts, path) in folders.iter().zip(paths) {
-                if let (Some(parts), Some(path)) = (parts, path)
-                    && !parts.starts_with(&root)
-                {
-                    return Err(Error::new(Kind::InvalidArgument, "file is not below `root`")
-                        .with_path(path.as_str())
-                        .with_got(format!("`{}`", root.join("/"))));
-                }
-            }
-            root.len()
-        }
-        None => {
-            let mut known = folders.iter().flatten();
-            let first = known.next().cloned().unwrap_or_default();
-            known.fold(first.len(), |depth, parts| {
-                depth.min(first.iter().zip(parts).take_while(|(a, b)| a == b).count())
-            })
-        }
-    };
-    let deepest = folders.iter().flatten().map(Vec::len).max().unwrap_or(0);
-    (depth..deepest)
+fn dirs(options: &ScanOptions, entries: &[Entry]) -> Result<Partitions> {
+    let mut below: Vec<Option<Vec<&str>>> = Vec::with_capacity(entries.len());
+    for entry in entries {
+        let Some(path) = entry.path.as_deref() else {
+            below.push(None);
+            continue;
+        };
+        let Some(folder) = options.root.as_deref().or(entry.folder.as_deref()) else {
+            let what = "`partitions` \"dirs\" counts from a folder, and files are named";
+            return Err(Error::new(Kind::InvalidArgument, what)
+                .with_path(path)
+                .with_hint("name the folder instead, or pass it as `root`"));
+        };
+        let mut parts = steps(path);
+        parts.pop();
+        let Some(rest) = parts.strip_prefix(steps(folder).as_slice()) else {
+            return Err(Error::new(Kind::InvalidArgument, "file is not below `root`")
+                .with_path(path)
+                .with_got(format!("`{folder}`")));
+        };
+        below.push(Some(without_outputs(rest)));
+    }
+    let deepest = below.iter().flatten().map(Vec::len).max().unwrap_or(0);
+    (0..deepest)
         .map(|at| {
             let text = |parts: &Option<Vec<&str>>| {
                 parts.as_ref().and_then(|p| p.get(at)).map(|s| (*s).to_owned())
             };
-            typed(options, format!("dir{}", at - depth), folders.iter().map(text).collect())
+            typed(options, format!("dir{at}"), below.iter().map(text).collect())
         })
         .collect()
+}
+
+/// The same folders without those in which compactions keep their outputs, which have the folders of
+/// their sources below.
+fn without_outputs<'a>(folders: &[&'a str]) -> Vec<&'a str> {
+    let made = [table::FOLDER, "files"];
+    match folders.windows(2).position(|pair| pair == made) {
+        Some(at) => [&folders[..at], &folders[at + 2..]].concat(),
+        None => folders.to_vec(),
+    }
+}
+
+/// The names on a path, from the root if it begins there.
+fn steps(path: &str) -> Vec<&str> {
+    let root = path.starts_with('/').then_some("/");
+    let names = path.split('/').filter(|name| !matches!(*name, "" | "."));
+    root.into_iter().chain(names).collect()
 }
 
 fn typed(

@@ -1,10 +1,12 @@
 //! Which key-value metadata of the files still holds for their merge?
 //!
 //! ```text
-//! every value equal        kept            value differs       first, drop or error, as asked
-//! describes the schema     kept if the schema is still the same, else dropped
-//! describes the content    kept if equal in every source, else dropped
-//! presence is the value    (a flag of Spark) absent somewhere: differs
+//! equal in every file      kept            differs, or absent somewhere   drop, first or error, as asked
+//! describes the schema     kept if the schema is still the same, else dropped; may be absent
+//! bounds of one file       kept if equal in every file, else dropped
+//! describes one file       dropped
+//! computed anew            bounds of `geo`, the range index of `pandas` (`described`)
+//! meaning of dates         as the first file has it, and said
 //! plait.*, ARROW:schema    not carried here
 //! ```
 //!
@@ -14,6 +16,7 @@
 //! # Not here
 //! The Arrow hint (`hints`); Plait's own keys (`sink`).
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use parquet::arrow::ARROW_SCHEMA_META_KEY;
@@ -22,29 +25,70 @@ use parquet::file::metadata::{FileMetaData, KeyValue};
 use plait_core::schema::conflict::Conflict;
 use plait_core::stream::MetadataConflicts;
 
+use super::described::{geo, pandas};
 use super::reconcile::path;
 
-/// Readers take columns and types from these: a stale one hides columns or fails.
-const OF_THE_SCHEMA: [&str; 6] = [
-    "pandas",
-    "org.apache.spark.sql.parquet.row.metadata",
-    "parquet.avro.schema",
-    "avro.schema",
-    "iceberg.schema",
-    "parquet.proto.descriptor",
+/// What an entry says something of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum About {
+    /// Columns and types: a stale one hides columns or fails.
+    Schema,
+    /// Bounds and filters, by which readers skip files: those of one file would hide rows of another.
+    Bounds,
+    /// Something else of one file: how often it was merged, how its rows and row groups lie.
+    File,
+    /// What dates and times mean to their readers.
+    Dates,
+    /// Geometry columns and their bounds.
+    Geo,
+    /// Nobody knows.
+    Unknown,
+}
+
+/// The entries that are known. docs/guide/merge.md lists them.
+const KNOWN: [(&str, About); 29] = [
+    ("pandas", About::Schema),
+    ("org.apache.spark.sql.parquet.row.metadata", About::Schema),
+    ("parquet.avro.schema", About::Schema),
+    ("avro.schema", About::Schema),
+    ("iceberg.schema", About::Schema),
+    ("parquet.proto.descriptor", About::Schema),
+    ("huggingface", About::Schema),
+    ("gdal:schema", About::Schema),
+    ("geo", About::Geo),
+    // Hudi reads keys and the filter when it looks for the file that has a record.
+    ("hoodie_min_record_key", About::Bounds),
+    ("hoodie_max_record_key", About::Bounds),
+    ("hoodie_bloom_filter_type_code", About::Bounds),
+    ("org.apache.hudi.bloomfilter", About::Bounds),
+    ("com.uber.hoodie.bloomfilter", About::Bounds),
+    // Quickwit skips files by row keys and zone maps; how they are sorted and cut is the file's own.
+    ("qh.row_keys", About::File),
+    ("qh.row_keys_json", About::File),
+    ("qh.zonemap_regexes", About::File),
+    ("qh.num_merge_ops", About::File),
+    ("qh.sort_fields", About::File),
+    ("qh.rg_partition_prefix_len", About::File),
+    // Iceberg: which rows of which files a delete file deletes.
+    ("delete-type", About::File),
+    ("delete-field-ids", About::File),
+    ("org.apache.spark.legacyDateTime", About::Dates),
+    ("org.apache.spark.legacyINT96", About::Dates),
+    ("org.apache.spark.timeZone", About::Dates),
+    ("org.apache.spark.version", About::Dates),
+    ("writer.time.zone", About::Dates),
+    ("writer.date.proleptic", About::Dates),
+    ("writer.zone.conversion.legacy", About::Dates),
 ];
 
-/// Readers skip files by these: bounds and filters of one source would hide rows of another.
-const OF_THE_CONTENT: [&str; 4] =
-    ["geo", "hoodie_min_record_key", "hoodie_max_record_key", "org.apache.hudi.bloomfilter"];
-
-/// Readers ask only whether these are there: dates in the old calendar.
-const FLAGS: [&str; 2] = ["org.apache.spark.legacyDateTime", "org.apache.spark.legacyINT96"];
+fn about(key: &str) -> About {
+    KNOWN.iter().find(|(known, _)| *known == key).map_or(About::Unknown, |(_, about)| *about)
+}
 
 /// Whether an entry of file metadata says something of the schema or content of its file as a whole.
 #[must_use]
 pub fn describes_one_file(key: &str) -> bool {
-    OF_THE_SCHEMA.contains(&key) || OF_THE_CONTENT.contains(&key)
+    !matches!(about(key), About::Dates | About::Unknown)
 }
 
 /// A key of file metadata that was not simply carried.
@@ -56,8 +100,19 @@ pub struct MetadataConflict {
     pub why: &'static str,
     /// The first file with the key, and the one that differs from it.
     pub paths: [String; 2],
-    /// Whether the first value was kept.
+    /// Whether the output has the entry.
     pub kept: bool,
+}
+
+/// What becomes of an entry that is not the same in every file.
+struct Verdict<'a> {
+    why: &'static str,
+    /// The source that differs.
+    other: usize,
+    value: Option<Cow<'a, str>>,
+    is_kept: bool,
+    /// Whether [`MetadataConflicts`] decides.
+    is_asked: bool,
 }
 
 /// The metadata of the output, without the Arrow hint. `unchanged`: whether the output has the
@@ -84,53 +139,100 @@ pub(super) fn merge(
             if ours || seen.insert(key, ()).is_some() {
                 continue;
             }
-            let value = maps.get(first).and_then(|map| map.get(key)).copied().flatten();
-            let whole = OF_THE_CONTENT.contains(&key) || FLAGS.contains(&key);
-            let differs = maps.iter().position(|map| match map.get(key) {
-                Some(other) => *other != value,
-                None => whole,
-            });
-            let stale = maps
-                .iter()
-                .zip(unchanged)
-                .position(|(map, same)| map.contains_key(key) && !same)
-                .filter(|_| OF_THE_SCHEMA.contains(&key));
-            let (why, other, mut keep) = match (stale, differs) {
-                (Some(other), _) => ("describes a schema that changed", other, false),
-                (None, Some(other)) if OF_THE_CONTENT.contains(&key) => {
-                    ("describes the content of one file", other, false)
-                }
-                (None, Some(other)) if FLAGS.contains(&key) => {
-                    // Kept as the first source has it, and that may be: not at all.
-                    ("is not in every file", other, first == 0)
-                }
-                (None, Some(other)) => ("has different values", other, true),
-                (None, None) => {
-                    kept.push(KeyValue { key: key.to_owned(), value: value.map(str::to_owned) });
-                    continue;
-                }
+            let values: Vec<_> = maps.iter().map(|map| map.get(key).copied()).collect();
+            let Some(verdict) = judge(key, first, &values, unchanged) else {
+                kept.push(KeyValue { key: key.to_owned(), value: pair.value.clone() });
+                continue;
             };
-            let paths = [path(sources, first), path(sources, other)];
-            let chosen = stale.is_none() && !OF_THE_CONTENT.contains(&key);
-            match policy {
-                MetadataConflicts::Drop => keep = false,
-                MetadataConflicts::Error if chosen => lines.push(Conflict {
-                    column: key.to_owned(),
-                    why: "is a metadata key that differs",
-                    sides: [first, other].map(|source| {
-                        let value = maps.get(source).and_then(|map| map.get(key));
-                        (quote(value.copied()), path(sources, source))
+            let Verdict { why, other, value, mut is_kept, is_asked } = verdict;
+            if is_asked {
+                match policy {
+                    MetadataConflicts::First => {}
+                    MetadataConflicts::Drop => is_kept = false,
+                    MetadataConflicts::Error => lines.push(Conflict {
+                        column: key.to_owned(),
+                        why: "is a metadata key that differs",
+                        sides: [first, other].map(|source| {
+                            let value = values.get(source).copied().flatten();
+                            (quote(value), path(sources, source))
+                        }),
                     }),
-                }),
-                MetadataConflicts::Error | MetadataConflicts::First => {}
+                }
             }
-            if keep {
-                kept.push(KeyValue { key: key.to_owned(), value: value.map(str::to_owned) });
+            if is_kept {
+                let value = value.map(Cow::into_owned);
+                kept.push(KeyValue { key: key.to_owned(), value });
             }
-            conflicts.push(MetadataConflict { key: key.to_owned(), why, paths, kept: keep });
+            let paths = [path(sources, first), path(sources, other)];
+            conflicts.push(MetadataConflict { key: key.to_owned(), why, paths, kept: is_kept });
         }
     }
     (kept, conflicts)
+}
+
+/// What becomes of `key`, which `first` is the first to have; `None` if it is simply carried.
+/// `values` has the value of every source, if there is one.
+fn judge<'a>(
+    key: &str,
+    first: usize,
+    values: &[Option<Option<&'a str>>],
+    unchanged: &[bool],
+) -> Option<Verdict<'a>> {
+    let about = about(key);
+    let value = values.get(first).copied().flatten().flatten();
+    let verdict = |why, other, is_kept| Verdict {
+        why,
+        other,
+        value: value.map(Cow::Borrowed),
+        is_kept,
+        is_asked: false,
+    };
+    let differs = values.iter().position(|other| match other {
+        Some(other) => *other != value,
+        None => !matches!(about, About::Schema),
+    });
+    match about {
+        About::File => Some(verdict("describes one file", differs.unwrap_or(first), false)),
+        About::Bounds => {
+            differs.map(|other| verdict("describes the content of one file", other, false))
+        }
+        About::Dates => differs.map(|other| {
+            // As the first source has it, and that may be: not at all.
+            verdict("says what dates and times mean, and is not the same", other, first == 0)
+        }),
+        About::Geo => differs.map(|other| match geo(values) {
+            Some(value) => Verdict {
+                value: Some(Cow::Owned(value)),
+                ..verdict("was computed anew", other, true)
+            },
+            None => verdict("describes the content of one file", other, false),
+        }),
+        About::Schema => {
+            let mut pairs = values.iter().zip(unchanged);
+            if let Some(other) = pairs.position(|(value, same)| value.is_some() && !same) {
+                return Some(verdict("describes a schema that changed", other, false));
+            }
+            let plain: Vec<Option<Cow<'a, str>>> = match key {
+                "pandas" => values.iter().map(|value| value.flatten().map(pandas)).collect(),
+                _ => values.iter().map(|value| value.flatten().map(Cow::Borrowed)).collect(),
+            };
+            let own = plain.get(first).cloned().flatten();
+            let differs = plain.iter().position(|other| other.is_some() && *other != own);
+            if let Some(other) = differs {
+                let verdict = verdict("has different values", other, true);
+                return Some(Verdict { value: own, is_asked: true, ..verdict });
+            }
+            let is_new = own.as_deref() != value;
+            is_new.then(|| Verdict { value: own, ..verdict("was computed anew", first, true) })
+        }
+        About::Unknown => differs.map(|other| {
+            let why = match values.get(other) {
+                Some(Some(_)) => "has different values",
+                _ => "is not in every file",
+            };
+            Verdict { is_asked: true, ..verdict(why, other, true) }
+        }),
+    }
 }
 
 /// A value as messages show it: not more than a line of it.

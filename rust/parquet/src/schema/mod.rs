@@ -18,11 +18,13 @@
 //! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf readers).
 
 mod adapt;
+mod described;
 mod hints;
 mod key;
 mod leaf;
 mod metadata;
 mod reconcile;
+mod renamed;
 mod summary;
 mod tree;
 
@@ -36,6 +38,7 @@ pub use key::{key_leaf, key_type};
 pub use metadata::{MetadataConflict, describes_one_file};
 pub use plait_core::stream::Unite;
 pub use reconcile::reconcile;
+pub use renamed::Renamed;
 
 /// One schema for all sources.
 #[derive(Clone, Debug)]
@@ -47,6 +50,8 @@ pub struct Reconciled {
     /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of equal
     /// schemas share their adapters.
     pub leaves: Vec<Arc<[LeafAdapter]>>,
+    /// What sources call leaves that the output calls otherwise.
+    pub renamed: Vec<Renamed>,
     /// File metadata for the output: what the sources agree on, and the Arrow hint. No key starts
     /// with `plait.`.
     pub metadata: Vec<KeyValue>,

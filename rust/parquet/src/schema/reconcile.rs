@@ -27,7 +27,7 @@ use plait_core::{Error, Kind, Result};
 use super::adapt::{LeafAdapter, adapters};
 use super::summary::{Part, columns, fields};
 use super::tree::{Builder, without_unknown};
-use super::{Reconciled, hints, metadata};
+use super::{Reconciled, hints, metadata, renamed};
 
 /// Sources whose nodes are equal, and shown alike.
 pub(super) struct Class<'a> {
@@ -74,6 +74,7 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Result<Recon
         .enumerate()
         .map(|(i, class)| Ok(adapters(&root, i, class.descr)?.into()))
         .collect::<Result<_>>()?;
+    let renamed = renamed::find(classes.iter().map(|class| class.descr).zip(&adapted), &descr);
     let unchanged: Vec<bool> = classes.iter().map(|c| equal(c.descr, &descr)).collect();
     let unchanged: Vec<bool> =
         class_of.iter().map(|c| unchanged.get(*c).copied().unwrap_or(false)).collect();
@@ -89,6 +90,7 @@ pub fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Result<Recon
         schema,
         descr,
         leaves: class_of.iter().map(share).collect(),
+        renamed,
         metadata,
         metadata_conflicts,
     })

@@ -9,6 +9,7 @@
 //!
 //! # Invariants
 //! Of a folder with a manifest, the files that count are listed, in the places of those they replaced.
+//! Folders that are tables of other formats are refused, and so are globs that lead into one.
 //! Items stay in the order given; only what one item names is sorted. Names that start with `.`
 //! or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
 //!
@@ -23,28 +24,60 @@ use plait_core::{Error, Kind, Result};
 
 use super::local::storage_error;
 use super::root::below;
-use super::{Location, Place, Stores, not_found, table};
+use super::{Location, Place, Stores, foreign, not_found, table};
 
 /// Folders inside folders, at most; more means a loop of symbolic links.
 const DEPTH_MAX: usize = 64;
 
 /// As [`Stores::list`].
 pub(super) fn list(stores: &Stores, patterns: &[String]) -> Result<Vec<String>> {
-    let mut found = Vec::new();
+    Ok(list_each(stores, patterns)?.concat())
+}
+
+/// As [`Stores::list_each`].
+pub(super) fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
+    let mut all = Vec::with_capacity(patterns.len());
     for pattern in patterns {
-        let before = found.len();
+        let mut found = Vec::new();
         match stores.locate(pattern)? {
             Location::Object(place) => list_objects(&place, pattern, &mut found)?,
             Location::Local(path) => list_local(&path, pattern, &mut found)?,
         }
-        if found.len() == before {
+        if found.is_empty() {
             return Err(Error::new(Kind::SourceNotFound, "nothing matches")
                 .with_path(pattern.as_str())
                 .with_hint("folders are searched for names that end in .parquet"));
         }
+        all.push(found);
     }
-    check_distinct(stores, &found)?;
-    Ok(found)
+    check_distinct(stores, &all.concat())?;
+    Ok(all)
+}
+
+/// The folder that `pattern` names, spelled as the files it lists are; none for a pattern that is a file.
+///
+/// # Errors
+/// As [`Stores::locate`].
+pub(super) fn folder_of(
+    stores: &Stores,
+    pattern: &str,
+    found: &[String],
+) -> Result<Option<String>> {
+    let (whole, wildcards): (_, &[char]) = match stores.locate(pattern)? {
+        Location::Local(path) => (utf8(&path)?.to_owned(), &['*', '?', '['][..]),
+        Location::Object(place) => (place.location(), &['*'][..]),
+    };
+    if matches!(found, [only] if *only == whole || only == pattern) {
+        return Ok(None);
+    }
+    let is_below = |path: &String| path.starts_with(whole.trim_end_matches('/'));
+    match whole.find(wildcards).filter(|_| !found.iter().all(is_below)) {
+        Some(at) => {
+            let above = whole[..at].rfind('/').map_or("", |slash| &whole[..slash.max(1)]);
+            Ok(Some(above.to_owned()))
+        }
+        None => Ok(Some(whole)),
+    }
 }
 
 fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result<()> {
@@ -60,8 +93,10 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
         return Ok(());
     }
     let (mut names, mut tables) = (Vec::new(), BTreeSet::new());
-    for name in place.bucket().list(key, true)? {
-        let Some(rest) = below(&name, key) else { continue };
+    let all = place.bucket().list(key, true)?;
+    let below_it: Vec<&str> = all.iter().filter_map(|name| below(name, key)).collect();
+    foreign::check_objects(place, below_it.iter().copied(), |_| true)?;
+    for rest in below_it {
         if rest.ends_with(".parquet") && !rest.split('/').any(is_hidden) {
             names.push(rest.to_owned());
         }
@@ -88,11 +123,17 @@ fn list_glob_objects(
         ..Default::default()
     };
     let last = place.key().rsplit('/').next().unwrap_or_default();
-    let mut keys = place.bucket().list(folder, true)?;
-    keys.retain(|key| {
+    let all = place.bucket().list(folder, true)?;
+    let matches = |key: &&String| {
         let name = key.rsplit('/').next().unwrap_or_default();
         glob.matches_with(key, options) && (is_hidden(last) || !is_hidden(name))
-    });
+    };
+    let mut keys: Vec<String> = all.iter().filter(matches).cloned().collect();
+    let folder = place.with_key(folder.to_owned());
+    let reached: Vec<&str> = keys.iter().filter_map(|key| below(key, folder.key())).collect();
+    let leads_into = |root: &str| reached.iter().any(|name| below(name, root).is_some());
+    let below_it = all.iter().filter_map(|name| below(name, folder.key()));
+    foreign::check_objects(&folder, below_it, leads_into)?;
     keys.sort();
     found.extend(keys.into_iter().map(|key| place.with_key(key).location()));
     Ok(())
@@ -104,7 +145,10 @@ fn bad_glob(pattern: &str) -> Error {
 
 fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
     match std::fs::metadata(path) {
-        Ok(metadata) if metadata.is_dir() => list_table(path, found),
+        Ok(metadata) if metadata.is_dir() => match foreign::local(path) {
+            Some(table) => Err(table.refused()),
+            None => list_table(path, found),
+        },
         Ok(_) => push(path, found),
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(storage_error(e, pattern)),
         Err(_) if pattern.contains(['*', '?', '[']) => list_glob(path, pattern, found),
@@ -114,20 +158,26 @@ fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()>
 
 /// Files of a folder; those that count, if it is a table or a part of one.
 fn list_table(folder: &Path, found: &mut Vec<String>) -> Result<()> {
-    let Some(root) = table::root_of(folder) else { return list_folder(folder, 0, found) };
     let mut all = Vec::new();
     list_folder(folder, 0, &mut all)?;
+    // Looked for after the list: the first compaction of the folder may have come meanwhile.
+    let Some(root) = table::root_of(folder) else {
+        found.append(&mut all);
+        return Ok(());
+    };
     let all = all.into_iter().map(PathBuf::from).collect();
     table::visible(&root, folder, all)?.iter().try_for_each(|path| push(path, found))
 }
 
 /// Files of a folder in another; those that count, if it is a table of its own.
 fn list_part(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
-    if !folder.join(table::FOLDER).is_dir() {
-        return list_folder(folder, depth, found);
-    }
+    foreign::check_folder(folder)?;
     let mut all = Vec::new();
     list_folder(folder, depth, &mut all)?;
+    if !folder.join(table::FOLDER).is_dir() {
+        found.append(&mut all);
+        return Ok(());
+    }
     let all = all.into_iter().map(PathBuf::from).collect();
     table::visible(folder, folder, all)?.iter().try_for_each(|path| push(path, found))
 }
@@ -141,11 +191,20 @@ fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<(
     }
     let mut entries = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(|e| storage_error(e, &name))? {
-        entries.push(entry.map_err(|e| storage_error(e, &name))?.path());
+        let entry = entry.map_err(|e| storage_error(e, &name))?;
+        let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+        entries.push((entry.path(), is_link));
     }
-    entries.retain(|path| path.file_name().is_some_and(|n| !is_hidden(&n.to_string_lossy())));
+    entries.retain(|(path, _)| path.file_name().is_some_and(|n| !is_hidden(&n.to_string_lossy())));
     entries.sort();
-    for path in entries {
+    for (path, is_link) in entries {
+        // What is behind it may be in a table.
+        if is_link
+            && let Ok(whole) = std::fs::canonicalize(&path)
+            && let Some(table) = whole.parent().and_then(foreign::local)
+        {
+            return Err(table.refused());
+        }
         // Through links, as one would expect of a folder of links.
         match std::fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => list_part(&path, depth + 1, found)?,
@@ -173,8 +232,12 @@ fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> 
         paths.retain(|path| path.file_name().is_some_and(|n| !is_hidden(&n.to_string_lossy())));
     }
     paths.sort();
+    let mut checked = foreign::Checked::default();
     for path in paths {
-        if path.is_dir() {
+        let is_folder = path.is_dir();
+        let whole = path.as_path();
+        checked.check(if is_folder { whole } else { whole.parent().unwrap_or(whole) })?;
+        if is_folder {
             list_folder(&path, 0, found)?;
         } else {
             push(&path, found)?;

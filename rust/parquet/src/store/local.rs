@@ -193,7 +193,7 @@ pub(super) fn storage_error(e: io::Error, location: &str) -> Error {
     match e.kind() {
         io::ErrorKind::NotFound => not_found(location),
         io::ErrorKind::PermissionDenied => {
-            Error::new(Kind::Storage, "no permission to read the source").with_path(location)
+            Error::new(Kind::Storage, super::DENIED).with_path(location)
         }
         _ => {
             Error::new(Kind::Storage, "reading the source failed").with_path(location).with_cause(e)

@@ -23,6 +23,7 @@
 mod bucket;
 mod coalesce;
 mod driver;
+mod foreign;
 mod known;
 mod list;
 mod local;
@@ -45,6 +46,7 @@ use url::Url;
 
 use crate::context::Context;
 pub use bucket::{Bucket, Completed, Meta, Place, Upload, unconditional};
+pub use foreign::{ForeignTable, check_root, tables_of};
 pub(crate) use known::Noted;
 pub use known::{Known, KnownFile};
 pub(crate) use local::{read_exact_at, write_all_at};
@@ -198,9 +200,20 @@ impl Stores {
     ///
     /// # Errors
     /// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two
-    /// items name the same file.
+    /// items name the same file, [`Kind::ForeignTable`] for a folder whose files a log counts.
     pub fn list(&self, patterns: &[String]) -> Result<Vec<String>> {
         list::list(self, patterns)
+    }
+
+    /// The same for each pattern by itself, with the folder that it names, if it does not name a file.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub fn list_each(&self, patterns: &[String]) -> Result<Vec<(Option<String>, Vec<String>)>> {
+        let listed = list::list_each(self, patterns)?.into_iter().zip(patterns);
+        listed
+            .map(|(found, pattern)| Ok((list::folder_of(self, pattern, &found)?, found)))
+            .collect()
     }
 
     /// What `location` means.
@@ -302,6 +315,14 @@ fn short_read(range: &Range<u64>, path: &str) -> Error {
 
 /// What an error says when credentials are missing or do not suffice.
 const REFUSED: &str = "the object store refused access";
+
+/// What an error says when a local file may not be read.
+const DENIED: &str = "no permission to read the source";
+
+/// Whether storage that works refused to give one file.
+pub(crate) fn is_denied(error: &Error) -> bool {
+    error.kind() == Kind::Storage && matches!(error.what(), REFUSED | DENIED)
+}
 
 /// The error for a location where nothing is.
 fn not_found(location: &str) -> Error {

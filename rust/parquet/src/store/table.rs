@@ -10,7 +10,8 @@
 //!
 //! # Invariants
 //! The manifest with the greatest number counts. A number is given once: manifests are put where there
-//! is none. Files that nobody replaced count, whenever they came.
+//! is none. Files that nobody replaced count, whenever they came. A folder is listed before its
+//! manifest is read: what is not in the list was removed, and a manifest from before that replaced it.
 //!
 //! # Not here
 //! Writing manifests (`compact`); their members (`docs/formats/manifest.md`).
@@ -27,8 +28,8 @@ use super::{Place, REFUSED};
 /// The folder of manifests and of files that compactions made, below the root.
 pub const FOLDER: &str = "_plait";
 
-/// Version of the layout.
-const VERSION: u32 = 1;
+/// Version of the layout: that of manifests with leases. Before, there was version 1 without them.
+const VERSION: u32 = 2;
 
 /// What a manifest says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -36,7 +37,7 @@ const VERSION: u32 = 1;
 pub struct Manifest {
     /// `plait.manifest`.
     pub format: String,
-    /// 1.
+    /// 2; 1 was without leases.
     pub version: u32,
     /// Its number; 0 before there is one.
     pub number: u64,
@@ -44,6 +45,21 @@ pub struct Manifest {
     pub files: Vec<Made>,
     /// Files that do not count any more.
     pub replaced: Vec<Replaced>,
+    /// Whoever is making files that are to count.
+    #[serde(default)]
+    pub leases: Vec<Lease>,
+}
+
+/// The right to make files count whose names bear its id. Such a file is nobody's to remove.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lease {
+    /// What names bear; given once.
+    pub id: String,
+    /// After this, in seconds since 1970, anybody may end it.
+    pub until: f64,
+    /// Where its lock tells whether its process lives; empty if there is none.
+    pub machine: String,
 }
 
 /// A file that a compaction made.
@@ -144,8 +160,20 @@ impl Manifest {
         if self.format != Self::none().format {
             return Some(format!("format `{}`", self.format));
         }
+        let mut ids = BTreeSet::new();
+        let bad = self.leases.iter().find(|lease| !is_id(&lease.id) || !ids.insert(&lease.id));
+        if let Some(lease) = bad {
+            return Some(format!("the lease `{}`", lease.id));
+        }
         let strange = made.into_iter().find(|name| !is_made(name));
         strange.map(|name| format!("`{name}` outside of {FOLDER}/files"))
+    }
+
+    /// The lease whose id the file `name` bears, if it has not ended.
+    #[must_use]
+    pub fn lease_of(&self, name: &str) -> Option<&Lease> {
+        let stem = name.rsplit('/').next()?.strip_suffix(".parquet")?;
+        self.leases.iter().find(|lease| stem.split('-').any(|part| part == lease.id))
     }
 
     /// The file in whose place `name` is read.
@@ -164,13 +192,19 @@ impl Manifest {
             Error::new(Kind::CorruptSource, "cannot read the manifest").with_cause(e)
         };
         let head: Head = serde_json::from_slice(text).map_err(damaged)?;
-        if head.version != VERSION {
+        if !(1..=VERSION).contains(&head.version) {
             return Err(Error::new(Kind::Unsupported, "the manifest is of another version")
                 .with_got(format!("version {}", head.version))
                 .with_hint("use the version of Plait that wrote it, or a later one"));
         }
         serde_json::from_slice(text).map_err(damaged)
     }
+}
+
+/// Whether `id` can be that of a lease: 16 hexadecimal digits.
+#[must_use]
+pub fn is_id(id: &str) -> bool {
+    id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Orders files as they are read: folders by name, and in them files by name, or by the name of the

@@ -36,6 +36,8 @@ pub struct StreamOptions {
     pub widen: WidenOption,
     /// `null` or `error`.
     pub missing: MissingOption,
+    /// `error` or `null`: sources without a sort column.
+    pub missing_keys: MissingOption,
     /// `first`, `drop` or `error`.
     pub metadata_conflicts: MetadataConflictsOption,
     /// Which of several rows with one key stay.
@@ -62,7 +64,7 @@ impl StreamOptions {
             order: SortOrder::try_parse(&self.sort_by)?,
             batch_rows: self.batch_rows,
             assume_sorted: self.assume_sorted,
-            unite: unite(self.widen, self.missing, self.metadata_conflicts),
+            unite: unite(self.widen, (self.missing, self.missing_keys), self.metadata_conflicts),
             drops: DropOptions {
                 on_duplicate: self.on_duplicate.into(),
                 version_by: self.version_by.clone(),

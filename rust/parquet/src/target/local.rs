@@ -133,10 +133,10 @@ pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
         let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
         let file = create(&path).map_err(failed)?;
-        // A file system without locks still works; its stale temp files are then left alone.
-        let _ = file.try_lock();
-        // Another run's sweep may have come between the two: then the name is gone.
-        if path.exists() {
+        // Another run's sweep may have come between the two: it has the lock and will remove the
+        // file, or did. A file system without locks works; its stale temp files are left alone.
+        let is_swept = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+        if !is_swept && path.exists() {
             return Ok(LocalFile {
                 file,
                 path,
@@ -171,20 +171,50 @@ impl LocalFile {
 
     /// Gives the file a visible name that nobody has, in one step.
     pub(super) fn publish_new(mut self, path: &Path) -> Result<Published> {
+        match self.link(path)? {
+            Linked::Yes => Ok(Published::Yes),
+            Linked::Occupied => Ok(Published::Occupied),
+            // A file system without links: the rename replaces what is there.
+            Linked::Never(_) => self.publish(path).map(|()| Published::Yes),
+        }
+    }
+
+    /// The same, for a name that must never be given twice.
+    pub(super) fn publish_once(mut self, path: &Path) -> Result<Published> {
+        match self.link(path)? {
+            Linked::Yes => Ok(Published::Yes),
+            Linked::Occupied => Ok(Published::Occupied),
+            Linked::Never(e) => {
+                let what = "this file system cannot name a file only where there is none";
+                Err(Error::new(Kind::Unsupported, what)
+                    .with_path(path.display().to_string())
+                    .with_hint(
+                        "it has no hard links; without them two compactions could both count",
+                    )
+                    .with_cause(e))
+            }
+        }
+    }
+
+    fn link(&mut self, path: &Path) -> Result<Linked> {
+        use io::ErrorKind as K;
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
         self.context.fault("rename").map_err(failed)?;
         match fs::hard_link(&self.path, path) {
             Ok(()) => {
                 self.is_published = fs::remove_file(&self.path).is_ok();
-                Ok(Published::Yes)
+                Ok(Linked::Yes)
             }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(Published::Occupied),
-            // A file system without links: the rename replaces what is there.
-            Err(_) => {
-                fs::rename(&self.path, path).map_err(failed)?;
-                self.is_published = true;
-                Ok(Published::Yes)
+            Err(e) if e.kind() == K::AlreadyExists => Ok(Linked::Occupied),
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    K::NotFound | K::StorageFull | K::QuotaExceeded | K::ReadOnlyFilesystem
+                ) =>
+            {
+                Err(failed(e))
             }
+            Err(e) => Ok(Linked::Never(e)),
         }
     }
 
@@ -196,6 +226,13 @@ impl LocalFile {
         self.is_published = true;
         Ok(())
     }
+}
+
+/// How a link ended.
+enum Linked {
+    Yes,
+    Occupied,
+    Never(io::Error),
 }
 
 impl io::Write for LocalFile {
@@ -276,12 +313,91 @@ impl Lock {
     /// [`Kind::Storage`] when the file of the lock cannot be made.
     pub fn take(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(".lock");
-        let file =
-            OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = file.map_err(|e| storage("cannot lock the folder", &path, e))?;
+        let file = open_lock(&path).map_err(|e| storage("cannot lock the folder", &path, e))?;
         match file.try_lock() {
             Err(TryLockError::WouldBlock) => Ok(None),
             Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(file))),
         }
     }
+}
+
+fn open_lock(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// A file that says by its lock that the process which made it lives. Dropped, it is removed.
+pub struct Sign {
+    path: PathBuf,
+    _file: File,
+}
+
+/// What a [`Sign`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alive {
+    /// Its process lives.
+    Yes,
+    /// It does not.
+    No,
+    /// The sign is absent, or the file system has no locks.
+    Unknown,
+}
+
+impl Sign {
+    /// Puts up the sign at `path`; `None` on a file system without locks.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when the file cannot be made.
+    pub fn put(path: &Path) -> Result<Option<Self>> {
+        let failed = |e: io::Error| storage("cannot make the file of a lock", path, e);
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).map_err(failed)?;
+        }
+        loop {
+            let file = open_lock(path).map_err(failed)?;
+            match file.try_lock() {
+                // Somebody may have swept the file between the two steps, or look at it right now.
+                Ok(()) if path.exists() => {
+                    return Ok(Some(Self { path: path.to_owned(), _file: file }));
+                }
+                Ok(()) | Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(_)) => {
+                    let _ = fs::remove_file(path);
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Reads the sign at `path`.
+    #[must_use]
+    pub fn look(path: &Path) -> Alive {
+        let Ok(file) = open_write(path) else { return Alive::Unknown };
+        match file.try_lock() {
+            Ok(()) => Alive::No,
+            Err(TryLockError::WouldBlock) => Alive::Yes,
+            Err(TryLockError::Error(_)) => Alive::Unknown,
+        }
+    }
+
+    /// Removes the sign at `path` if its process does not live.
+    pub fn sweep(path: &Path) {
+        if let Ok(file) = open_write(path)
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+impl Drop for Sign {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The kernel whose locks these are, until it is started again; empty where it does not say so.
+#[must_use]
+pub fn machine() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }

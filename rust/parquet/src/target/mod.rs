@@ -24,7 +24,7 @@ use plait_core::{Error, Kind, Result};
 
 use crate::context::Context;
 use crate::store::{Location, Stores};
-pub use local::Lock;
+pub use local::{Alive, Lock, Sign, machine};
 pub(crate) use local::{storage, unnamed_file};
 
 /// A folder that outputs are published to.
@@ -42,6 +42,30 @@ enum Place {
     Objects(object::Prefix),
 }
 
+/// Endings of files that hold something else than Parquet.
+const OTHER_ENDINGS: [&str; 28] = [
+    "arrow", "arrows", "avro", "bz2", "csv", "duckdb", "feather", "gz", "h5", "hdf5", "ipc",
+    "json", "jsonl", "ndjson", "npy", "npz", "orc", "parq", "pq", "sqlite", "tar", "tsv", "txt",
+    "xls", "xlsx", "xz", "zip", "zst",
+];
+
+/// A folder that is not there yet must not look like a file: whoever names one wants a file.
+fn check_ending(out: &str) -> Result<()> {
+    let name = out.rsplit('/').next().unwrap_or_default();
+    let ending = name.rsplit_once('.').map_or("", |(_, ending)| ending).to_ascii_lowercase();
+    let is_other = OTHER_ENDINGS.contains(&ending.as_str());
+    if !is_other && (ending != "parquet" || name.ends_with(".parquet")) {
+        return Ok(());
+    }
+    let what = match is_other {
+        true => "the output ends like a file of another format",
+        false => "the output ends almost like a Parquet file",
+    };
+    Err(Error::new(Kind::InvalidArgument, what).with_path(out).with_hint(
+        "end the path in `.parquet` for one file, or in `/` for a folder with such a name",
+    ))
+}
+
 impl Target {
     /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`, and not
     /// in a slash behind it. A local
@@ -54,7 +78,12 @@ impl Target {
         if out.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "output path is empty"));
         }
-        let (place, file_name) = match stores.locate(out)? {
+        let location = stores.locate(out)?;
+        let is_folder = matches!(&location, Location::Local(path) if path.is_dir());
+        if !is_folder {
+            check_ending(out)?;
+        }
+        let (place, file_name) = match location {
             Location::Local(path) => {
                 let (folder, name) = local::Folder::open(&path, out.ends_with('/'), context)?;
                 (Place::Local(folder), name)
@@ -192,6 +221,15 @@ pub enum Published {
 }
 
 impl TempFile {
+    /// Where it is until it has its name.
+    #[must_use]
+    pub fn location(&self) -> String {
+        match &self.made {
+            Made::Local(file) => file.path().display().to_string(),
+            Made::Object(output, _) => output.location(),
+        }
+    }
+
     /// Bytes written so far.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -225,6 +263,17 @@ impl TempFile {
     pub fn publish_new(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
             Made::Local(file) => file.publish_new(Path::new(&target.location(name))),
+            Made::Object(output, _) => output.complete(),
+        }
+    }
+
+    /// The same, and [`Kind::Unsupported`] where that may replace a file.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn publish_once(self, target: &Target, name: &str) -> Result<Published> {
+        match self.made {
+            Made::Local(file) => file.publish_once(Path::new(&target.location(name))),
             Made::Object(output, _) => output.complete(),
         }
     }

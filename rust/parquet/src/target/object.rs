@@ -89,6 +89,11 @@ pub(super) struct ObjectOutput {
 }
 
 impl ObjectOutput {
+    /// The object's address.
+    pub(super) fn location(&self) -> String {
+        self.location.clone()
+    }
+
     fn send(&mut self) -> Result<()> {
         let part = std::mem::take(&mut self.part);
         let charge = std::mem::replace(&mut self.charge, self.context.charge(0));

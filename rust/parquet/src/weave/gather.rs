@@ -23,7 +23,7 @@ use plait_core::steps::{Step, Steps, Taken};
 use plait_core::{Error, Kind, Result};
 
 use super::lane::{Form, Lane, Rows};
-use super::{LeafLoom, Loom, PageOut};
+use super::{BATCH_BYTES_MAX, LeafLoom, Loom, PageOut};
 use crate::block::decode::is_ids;
 use crate::block::reader::{OwnDictionary, United};
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
@@ -31,7 +31,7 @@ use crate::context::Charge;
 use crate::encode::buffer::Cursor;
 use crate::encode::facts::Facts;
 use crate::page::PageLoc;
-use crate::page::header::PageKind;
+use crate::page::header::{PageHeader, PageKind};
 use crate::page::pages::Stored;
 
 /// Pages below this share of a full page are not worth ending another one for.
@@ -149,17 +149,23 @@ impl Lanes {
             (Some(old), Some(new)) => Arc::ptr_eq(old, new),
             _ => false,
         };
-        if is_same {
-            if let Some(united) = united {
-                self.lanes.iter_mut().for_each(|lane| lane.restore(&united.dictionary));
-            }
-            return;
+        if is_same && let Some(united) = united.filter(|_| writes_ids) {
+            self.lanes.iter_mut().for_each(|lane| lane.restore(&united.dictionary));
         }
         self.united = united.cloned();
         for (lane, rows) in self.lanes.iter_mut().zip(&mut self.rows) {
-            // Plain values, and ids that have their dictionary with them, are what they were.
-            if lane.left > 0 && !writes_ids && lane.form != Form::Ids {
-                lane.reader = None;
+            // Ids mean something in a chunk of their dictionary. Everything else is a value, also
+            // ids that have their dictionary with them, and a page of ids has no room for values:
+            // the page is read again, so that it ends the pages of ids where it is met.
+            let stays = match lane.form {
+                Form::Ids => is_same && writes_ids,
+                _ => !writes_ids,
+            };
+            if lane.left == 0 && is_same {
+                continue;
+            }
+            if lane.left > 0 && stays {
+                lane.reader = lane.reader.take().filter(|_| is_same);
                 continue;
             }
             rows.0 -= lane.left as u64;
@@ -176,6 +182,12 @@ impl Lanes {
                 lane.close();
             }
         }
+    }
+
+    /// Accounts for the lanes and `more` bytes, of the page that is made.
+    fn account(&mut self, more: usize) {
+        let own = self.held + self.memory_size();
+        self.charge.set(own + more);
     }
 
     fn memory_size(&self) -> usize {
@@ -285,9 +297,11 @@ impl Gather<'_> {
             }
             let lane = &mut self.lanes.lanes[source];
             let rows = left.min(lane.left).min(out.rows_left().max(1)).min(self.loom.batch_rows);
+            let rows = lane.rows_within(rows, BATCH_BYTES_MAX, self.loom.layout);
             lane.take(out.page(), rows, self.loom.layout);
             left -= rows;
             if out.is_full() {
+                self.lanes.account(out.memory_size());
                 out.flush()?;
             }
         }
@@ -365,8 +379,11 @@ impl Gather<'_> {
                 };
                 let unpacked_max = SPLICE_TIMES_MAX * out.bytes_max();
                 let fits = stored.header.uncompressed_len as usize <= unpacked_max;
-                if keeps && fits_version && fits {
-                    let facts = self.facts(&stored, &mut reader, out)?;
+                let facts = match keeps && fits_version && fits {
+                    true => self.facts(&stored, &mut reader, out)?,
+                    false => None,
+                };
+                if let Some(facts) = facts {
                     let rows = facts.rows;
                     out.flush()?;
                     out.splice(&stored, facts)?;
@@ -390,27 +407,31 @@ impl Gather<'_> {
         let writes_ids = out.writes_ids();
         self.lanes.lanes[source].load(block, skip, self.loom.layout, writes_ids);
         self.keep(source, Some(reader));
-        let held = self.lanes.held + self.lanes.memory_size();
-        self.lanes.charge.set(held + out.memory_size());
+        self.lanes.account(out.memory_size());
         Ok(0)
     }
 
-    /// What is known of a page that stays as it is.
+    /// What is known of a page that stays as it is; `None` if its header says something else, so that
+    /// it cannot stay.
     fn facts(
         &self,
         stored: &Stored,
         reader: &mut BlockReader,
         out: &mut impl PageOut,
-    ) -> Result<Facts> {
+    ) -> Result<Option<Facts>> {
         if !self.loom.loom.checks_pages
             && let Some(known) = reader.known(stored)?
             && let Ok(rows) = usize::try_from(stored.place.rows)
             && let Some(facts) = out.take_over(rows, known)
         {
-            return Ok(facts);
+            return Ok(fits(&stored.header, facts.levels, facts.nulls).then_some(facts));
         }
         let page = reader.decode(stored)?;
-        out.facts_of(&page)
+        let levels = if page.rep.is_empty() { page.rows } else { page.rep.len() };
+        match fits(&stored.header, levels, levels.saturating_sub(page.value_count)) {
+            true => out.facts_of(&page).map(Some),
+            false => Ok(None),
+        }
     }
 
     fn keep(&mut self, source: usize, reader: Option<BlockReader>) {
@@ -422,6 +443,18 @@ impl Gather<'_> {
         // The last page of the window needs no reader, and its read-ahead no memory.
         lane.reader = reader.filter(|_| row < end);
         self.lanes.held += lane.memory_size();
+    }
+}
+
+/// Whether a page's header counts its levels and nulls as they are. Writers differ in what they call
+/// a null of a list.
+fn fits(header: &PageHeader, levels: usize, nulls: usize) -> bool {
+    match header.kind {
+        PageKind::Data { num_values, .. } => num_values as usize == levels,
+        PageKind::DataV2 { num_values, num_nulls, .. } => {
+            (num_values as usize, num_nulls as usize) == (levels, nulls)
+        }
+        PageKind::Dictionary { .. } | PageKind::Index => false,
     }
 }
 

@@ -64,8 +64,11 @@ pub(super) struct Lane {
     value: usize,
     byte: usize,
     plain: Bytes,
+    /// Bytes of `plain` that no page accounts for: they were looked up here.
+    looked_up: usize,
     ids: Vec<u32>,
     def: Vec<u8>,
+    def_max: u8,
     dictionary: Option<Arc<Dictionary>>,
     block: Option<Block>,
 }
@@ -82,8 +85,10 @@ impl Lane {
         };
         self.value = block.values_before(skip);
         self.def = std::mem::take(&mut block.def);
+        self.def_max = block.def_max;
         self.ids = Vec::new();
         self.dictionary = None;
+        self.looked_up = 0;
         match std::mem::replace(&mut block.values, Values::Plain(Bytes::new())) {
             Values::Ids(ids, _) if writes_ids => {
                 (self.form, self.ids) = (Form::Ids, ids);
@@ -93,6 +98,7 @@ impl Lane {
                     if width <= LOOKUP_BYTES_MAX && ids.len() <= LOOKUP_ROWS_MAX =>
                 {
                     self.plain = dictionary.look_up(&ids).into();
+                    self.looked_up = self.plain.len();
                     self.form = Form::Fixed;
                 }
                 _ => {
@@ -151,7 +157,7 @@ impl Lane {
     /// Bytes held on the heap, without what pages account for.
     pub(super) fn memory_size(&self) -> usize {
         let block = self.block.as_ref().map_or(0, Block::memory_size);
-        4 * self.ids.capacity() + self.def.capacity() + block
+        4 * self.ids.capacity() + self.def.capacity() + self.looked_up + block
     }
 
     /// Bytes of the unpacked page and of a dictionary that are kept from being let go of.
@@ -247,6 +253,46 @@ impl Lane {
         self.row += 1;
         self.left -= 1;
         true
+    }
+
+    /// How many of the next `rows` rows, which are here, become at most `bytes_max` bytes of
+    /// values, or one row: ids say nothing of how long their values are.
+    pub(super) fn rows_within(&self, rows: usize, bytes_max: usize, layout: Layout) -> usize {
+        let most = match (self.form, &self.dictionary) {
+            (Form::Fixed | Form::Prefixed, _) => self.plain.len() - self.byte,
+            (Form::Lookup, Some(dictionary)) => {
+                let levels = match &self.block {
+                    Some(block) => block.levels(self.row..self.row + rows).len(),
+                    None => rows,
+                };
+                levels.saturating_mul(dictionary.longest())
+            }
+            _ => 0,
+        };
+        if most <= bytes_max {
+            return rows;
+        }
+        let (mut value, mut byte, mut bytes) = (self.value, self.byte, 0_usize);
+        for row in 0..rows {
+            let values = match (self.rows, &self.block) {
+                (Rows::Repeated, Some(block)) => block.values(self.row + row).len(),
+                (Rows::Nullable, _) => usize::from(self.def[self.row + row] == self.def_max),
+                _ => 1,
+            };
+            for _ in 0..values {
+                let len = match (self.form, &self.dictionary) {
+                    (Form::Lookup, Some(dictionary)) => {
+                        dictionary.plain(self.ids[value] as usize).len()
+                    }
+                    _ => layout.len_at(&self.plain, byte).unwrap_or(0),
+                };
+                (value, byte, bytes) = (value + 1, byte + len, bytes.saturating_add(len));
+            }
+            if bytes > bytes_max {
+                return row.max(1);
+            }
+        }
+        rows
     }
 
     /// Moves the next `rows` rows, which are here, whatever they are.

@@ -25,6 +25,7 @@ mod gather;
 mod lane;
 mod output;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use parquet::basic::{Compression, Encoding, Type as Physical};
@@ -39,6 +40,7 @@ use crate::block::{BlockReader, Contents, Layout};
 use crate::context::Context;
 use crate::encode::chunk::PageRules;
 use crate::encode::facts::Facts;
+use crate::encode::floats::FloatOrder;
 use crate::encode::ids::Ids;
 use crate::encode::pack::Packers;
 use crate::encode::statistics::Cut;
@@ -57,7 +59,7 @@ pub use dictionaries::UnionCache;
 pub use output::{PageTask, Share};
 
 /// Values of one batch should not exceed this many bytes: rows of large values go in fewer.
-const BATCH_BYTES_MAX: u64 = 1 << 20;
+const BATCH_BYTES_MAX: usize = 1 << 20;
 
 /// Rows of a batch where they do not come in pages.
 const BATCH_ROWS_MAX: usize = 1024;
@@ -89,8 +91,18 @@ pub struct Loom {
     pub checks_pages: bool,
     /// Page version that the caller asked for.
     pub page_version: Option<u8>,
+    /// Leaves of floats whose bounds go by the type-defined order.
+    pub type_defined: Arc<BTreeSet<usize>>,
     /// Filters and value sets that are asked for, by leaf.
     pub asks: Arc<Vec<Ask>>,
+}
+
+impl Loom {
+    /// How the footer orders the floats of `leaf`.
+    #[must_use]
+    pub fn float_order(&self, leaf: usize) -> FloatOrder {
+        FloatOrder::of(&self.type_defined, leaf)
+    }
 }
 
 /// Copy tiers of weaving.
@@ -297,11 +309,9 @@ fn rules<'a>(loom: &'a Loom, output: &OutputLeaf, codec: Compression) -> PageRul
         is_v2: properties.writer_version() == WriterVersion::PARQUET_2_0,
         codec,
         level,
-        cut: Cut {
-            footer_bytes: properties.statistics_truncate_length().unwrap_or(usize::MAX),
-            index_bytes: properties.column_index_truncate_length().unwrap_or(usize::MAX),
-        },
+        cut: Cut::of(properties),
         statistics: properties.statistics_enabled(output.descr.path()),
+        floats: loom.float_order(output.index),
     }
 }
 
@@ -318,7 +328,7 @@ fn batch_rows(loom: &Loom, output: &OutputLeaf) -> usize {
             row_bytes_max = row_bytes_max.max(bytes / rows);
         }
     }
-    usize::try_from(BATCH_BYTES_MAX / row_bytes_max).unwrap_or(1).clamp(1, BATCH_ROWS_MAX)
+    usize::try_from(BATCH_BYTES_MAX as u64 / row_bytes_max).unwrap_or(1).clamp(1, BATCH_ROWS_MAX)
 }
 
 /// A source by its index.

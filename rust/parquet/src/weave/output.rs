@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_column_writer};
 use parquet::data_type::DataType;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
+use parquet::schema::types::ColumnDescPtr;
 use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
@@ -21,12 +22,15 @@ use super::gather::{Lanes, gather};
 use super::{LeafLoom, PageOut};
 use crate::block::index::Known;
 use crate::block::{Contents, Layout};
+use crate::check::is_true;
 use crate::context::Context;
+use crate::encode::bounds::ValueOrder;
 use crate::encode::chunk::{ChunkWriter, PackedPage, PageRules, RawPage, Verbatim, pack};
 use crate::encode::facts::Facts;
 use crate::encode::foreign::{FromPlain, write_page};
 use crate::encode::ids::Ids;
 use crate::encode::pack::{Codec, Packers};
+use crate::encode::statistics::{Cut, without_bounds};
 use crate::encode::{Chunk, PageBuffer};
 use crate::leaf::{OutputLeaf, with_physical};
 use crate::page::pages::Stored;
@@ -81,7 +85,7 @@ struct Ours<'a> {
 impl Ours<'_> {
     /// Gives the page under construction to whoever comes first.
     fn offer(&mut self, share: &dyn Share) -> Result<()> {
-        let Some(raw) = self.writer.take_page() else { return Ok(()) };
+        let Some(raw) = self.writer.take_page()? else { return Ok(()) };
         let waiting = Arc::new(Waiting {
             bytes: raw.memory_size(),
             codec: self.writer.codec(&raw)?,
@@ -290,12 +294,28 @@ where
         (close, observer.map(Observer::finish).unwrap_or_default())
     };
     close.bloom_filter = seen.filter;
-    if !is_right(&close, output) {
-        close.column_index = None;
+    if ValueOrder::of(descr) == ValueOrder::None {
+        close = without_order(close, descr, Cut::of(properties))?;
     }
+    close.column_index = close.column_index.filter(|columns| is_true(&output.descr, columns));
     let bytes = sink.into_inner().map_err(|e| encode_error(e, output))?;
     let verbatim = Verbatim::default();
     Ok(Chunk { bytes, close, verbatim, is_united: false, values: seen.values })
+}
+
+/// Leaves out bounds of values that have no order: the parquet crate writes some.
+fn without_order(
+    mut close: ColumnCloseResult,
+    descr: &ColumnDescPtr,
+    cut: Cut,
+) -> Result<ColumnCloseResult> {
+    close.column_index = None;
+    if let Some(found) = close.metadata.statistics() {
+        let statistics = without_bounds(descr, found, cut);
+        let builder = close.metadata.into_builder().set_statistics(statistics);
+        close.metadata = builder.build().map_err(unwrap_error)?;
+    }
+    Ok(close)
 }
 
 struct Foreign<'a, T: DataType> {
@@ -382,22 +402,6 @@ where
 
 fn takes_no_pages() -> Error {
     Error::new(Kind::Internal, "the parquet crate's writer takes no stored pages")
-}
-
-/// Whether pages called null in the column index are: the parquet crate compares nulls with rows,
-/// which takes a page of repeated values for null when the numbers happen to agree. A reader would
-/// skip its values.
-fn is_right(close: &ColumnCloseResult, output: &OutputLeaf) -> bool {
-    let Some(index) = &close.column_index else { return true };
-    if output.descr.max_rep_level() == 0 {
-        return true;
-    }
-    let value_level = usize::try_from(output.descr.max_def_level()).unwrap_or(0);
-    (0..usize::try_from(index.num_pages()).unwrap_or(0)).all(|page| {
-        let levels = index.definition_level_histogram(page);
-        let values = levels.and_then(|levels| levels.get(value_level)).copied();
-        !index.is_null_page(page) || values == Some(0)
-    })
 }
 
 fn encode_error(error: parquet::errors::ParquetError, output: &OutputLeaf) -> Error {

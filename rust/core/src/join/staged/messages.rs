@@ -1,9 +1,16 @@
 //! What the two sides tell each other: Arrow batches.
 //!
 //! ```text
-//! subscription   _fk  _pk  _version  _hash  _instruction
-//! response            _pk  _version  _hash  _right_version  _found  columns of the right row
+//! subscription   _fk  _pk  _left_epoch  _version  _hash  _instruction
+//! response            _pk  _left_epoch  _version  _hash  _right_epoch  _right_version  _found
+//!                     columns of the right row
+//! greeting            response without `_pk`: only who speaks
+//! notice              response with version 0: only which epoch of the left side the right one knows
 //! ```
+//!
+//! # Invariants
+//! A subscription tells the epoch of the right row that the left side shows for its version, 0 for none.
+//! Versions and epochs begin at 1.
 //!
 //! # Not here
 //! When they are sent (`left`, `right`).
@@ -14,7 +21,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, UInt8Type};
 use arrow_array::{
     Array, ArrayRef, BinaryArray, BooleanArray, FixedSizeBinaryArray, Int64Array, RecordBatch,
-    UInt8Array,
+    UInt8Array, new_null_array,
 };
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -57,44 +64,66 @@ impl Instruction {
     }
 }
 
+/// Columns of messages that no column of the right table may be called.
+const RESERVED: [&str; 7] =
+    ["_pk", "_left_epoch", "_version", "_hash", "_right_epoch", "_right_version", "_found"];
+
+/// The columns of the right table travel beside those of messages.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for one that has the name of one of these.
+pub(super) fn check_names(right: &[FieldRef]) -> Result<()> {
+    let Some(taken) = right.iter().find(|field| RESERVED.contains(&field.name().as_str())) else {
+        return Ok(());
+    };
+    let what = "a column of the right table has a name that messages of a staged join use";
+    Err(Error::new(Kind::InvalidArgument, what)
+        .with_column(taken.name())
+        .with_hint("rename the column"))
+}
+
+/// A subscription.
+pub(super) struct Subscription<'a> {
+    pub(super) foreign: &'a [u8],
+    pub(super) key: &'a [u8],
+    pub(super) version: i64,
+    pub(super) hash: [u8; 16],
+    pub(super) instruction: Instruction,
+}
+
 /// Subscriptions, column by column.
 #[derive(Default)]
 pub(super) struct Subscriptions {
-    pub(super) foreign: Vec<Option<Vec<u8>>>,
-    pub(super) key: Vec<Vec<u8>>,
-    pub(super) version: Vec<i64>,
-    pub(super) hash: Vec<[u8; 16]>,
-    pub(super) instruction: Vec<u8>,
+    foreign: Vec<Vec<u8>>,
+    key: Vec<Vec<u8>>,
+    version: Vec<i64>,
+    hash: Vec<[u8; 16]>,
+    instruction: Vec<u8>,
 }
 
 impl Subscriptions {
-    pub(super) fn push(
-        &mut self,
-        foreign: Option<&[u8]>,
-        key: &[u8],
-        version: i64,
-        hash: [u8; 16],
-        instruction: Instruction,
-    ) {
-        self.foreign.push(foreign.map(<[u8]>::to_vec));
-        self.key.push(key.to_vec());
-        self.version.push(version);
-        self.hash.push(hash);
-        self.instruction.push(instruction as u8);
+    pub(super) fn push(&mut self, one: &Subscription<'_>) {
+        self.foreign.push(one.foreign.to_vec());
+        self.key.push(one.key.to_vec());
+        self.version.push(one.version);
+        self.hash.push(one.hash);
+        self.instruction.push(one.instruction as u8);
     }
 
-    pub(super) fn finish(self) -> Result<RecordBatch> {
+    /// The message of a left side in this epoch.
+    pub(super) fn finish(self, epoch: i64) -> Result<RecordBatch> {
         let schema = Schema::new(vec![
-            Field::new("_fk", DataType::Binary, true),
+            Field::new("_fk", DataType::Binary, false),
             Field::new("_pk", DataType::Binary, false),
+            Field::new("_left_epoch", DataType::Int64, false),
             Field::new("_version", DataType::Int64, false),
             Field::new("_hash", DataType::FixedSizeBinary(HASH_BYTES), false),
             Field::new("_instruction", DataType::UInt8, false),
         ]);
-        let foreign = self.foreign.iter().map(Option::as_deref);
         let columns: Vec<ArrayRef> = vec![
-            Arc::new(foreign.collect::<BinaryArray>()),
+            Arc::new(BinaryArray::from_iter_values(&self.foreign)),
             Arc::new(BinaryArray::from_iter_values(&self.key)),
+            Arc::new(Int64Array::from(vec![epoch; self.key.len()])),
             Arc::new(Int64Array::from(self.version)),
             hashes(&self.hash)?,
             Arc::new(UInt8Array::from(self.instruction)),
@@ -106,14 +135,38 @@ impl Subscriptions {
 /// The schema of responses with these columns of the right table.
 pub(super) fn response_schema(right: &[FieldRef]) -> SchemaRef {
     let mut fields = vec![
-        Arc::new(Field::new("_pk", DataType::Binary, false)),
+        Arc::new(Field::new("_pk", DataType::Binary, true)),
+        Arc::new(Field::new("_left_epoch", DataType::Int64, false)),
         Arc::new(Field::new("_version", DataType::Int64, false)),
         Arc::new(Field::new("_hash", DataType::FixedSizeBinary(HASH_BYTES), false)),
+        Arc::new(Field::new("_right_epoch", DataType::Int64, false)),
         Arc::new(Field::new("_right_version", DataType::Int64, false)),
         Arc::new(Field::new("_found", DataType::Boolean, false)),
     ];
     fields.extend(right.iter().map(|f| Arc::new(f.as_ref().clone().with_nullable(true))));
     Arc::new(Schema::new(fields))
+}
+
+/// Responses of a right side in `epoch` that tell of no right row: greetings have no key.
+pub(super) fn empty_responses(
+    right: &[FieldRef],
+    keys: &[Option<&[u8]>],
+    left_epochs: &[i64],
+    epoch: i64,
+) -> Result<RecordBatch> {
+    let len = keys.len();
+    let zeros = || -> ArrayRef { Arc::new(Int64Array::from(vec![0; len])) };
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(keys.iter().copied().collect::<BinaryArray>()),
+        Arc::new(Int64Array::from(left_epochs.to_vec())),
+        zeros(),
+        hashes(&vec![[0; 16]; len])?,
+        Arc::new(Int64Array::from(vec![epoch; len])),
+        zeros(),
+        Arc::new(BooleanArray::from(vec![false; len])),
+    ];
+    columns.extend(right.iter().map(|field| new_null_array(field.data_type(), len)));
+    RecordBatch::try_new(response_schema(right), columns).map_err(Error::from_arrow)
 }
 
 pub(super) fn hashes(all: &[[u8; 16]]) -> Result<ArrayRef> {
@@ -126,31 +179,49 @@ fn missing(name: &str) -> Error {
     Error::new(Kind::InvalidArgument, "a message of a join lacks a column").with_column(name)
 }
 
+/// A column that has a value in every row.
+fn whole<'a, T: Array>(name: &str, column: Option<&'a T>) -> Result<&'a T> {
+    let column = column.ok_or_else(|| missing(name))?;
+    if column.null_count() == 0 {
+        return Ok(column);
+    }
+    let row = (0..column.len()).find(|row| column.is_null(*row)).unwrap_or(0);
+    let what = "a message of a join lacks a value";
+    Err(Error::new(Kind::InvalidArgument, what)
+        .with_column(name)
+        .with_row(row as u64)
+        .with_got("null"))
+}
+
+/// Byte strings, null where greetings have none.
+pub(super) fn keys_of(batch: &RecordBatch) -> Result<&BinaryArray> {
+    let column = batch.column_by_name("_pk").and_then(|column| column.as_binary_opt::<i32>());
+    column.ok_or_else(|| missing("_pk"))
+}
+
 pub(super) fn binary<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a BinaryArray> {
-    let column = batch.column_by_name(name).and_then(|column| column.as_binary_opt::<i32>());
-    column.ok_or_else(|| missing(name))
+    whole(name, batch.column_by_name(name).and_then(|column| column.as_binary_opt::<i32>()))
 }
 
 pub(super) fn numbers<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int64Array> {
     let column = batch.column_by_name(name);
-    column.and_then(|column| column.as_primitive_opt::<Int64Type>()).ok_or_else(|| missing(name))
+    whole(name, column.and_then(|column| column.as_primitive_opt::<Int64Type>()))
 }
 
 pub(super) fn hash_of(batch: &RecordBatch) -> Result<&FixedSizeBinaryArray> {
     let column = batch.column_by_name("_hash").and_then(|c| c.as_fixed_size_binary_opt());
-    column.filter(|c| c.value_length() == HASH_BYTES).ok_or_else(|| missing("_hash"))
+    whole("_hash", column.filter(|c| c.value_length() == HASH_BYTES))
 }
 
 pub(super) fn instructions(batch: &RecordBatch) -> Result<Vec<Instruction>> {
     let column = batch.column_by_name("_instruction");
     let column = column.and_then(|column| column.as_primitive_opt::<UInt8Type>());
-    let column = column.ok_or_else(|| missing("_instruction"))?;
+    let column = whole("_instruction", column)?;
     column.values().iter().map(|number| Instruction::of(*number)).collect()
 }
 
 pub(super) fn found(batch: &RecordBatch) -> Result<&BooleanArray> {
-    let column = batch.column_by_name("_found").and_then(|column| column.as_boolean_opt());
-    column.ok_or_else(|| missing("_found"))
+    whole("_found", batch.column_by_name("_found").and_then(|column| column.as_boolean_opt()))
 }
 
 /// xxh3-128 of each row: of the key bytes of its columns; of columns without order, of their text.

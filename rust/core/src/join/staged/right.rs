@@ -1,10 +1,11 @@
 //! The right side: answers subscriptions, and tells subscribers of changes.
 //!
 //! # Invariants
-//! The newest subscription of a foreign key and left key counts. Versions of right rows grow.
+//! The newest subscription of a foreign key and left key counts, by epoch and version. Versions of right
+//! rows grow. The first message of an epoch greets all left sides.
 //!
 //! # Not here
-//! The left side (`left`).
+//! The left side (`left`, `resolve`).
 
 use std::sync::Arc;
 
@@ -15,12 +16,14 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
 
+use super::keeper::{Added, Clock, Keeper, StateTable, block_of, nothing, view_of};
+use super::left::check_layout;
 use super::messages::{
-    HASH_BYTES, Instruction, binary, hash_of, instructions, numbers, response_schema,
+    HASH_BYTES, Instruction, binary, empty_responses, hash_of, instructions, numbers,
+    response_schema,
 };
-use crate::join::block::{Block, schema_of};
-use crate::join::compact::{compact, due};
-use crate::join::find::{MemoryRun, StateRun, View};
+use crate::join::block::schema_of;
+use crate::join::find::View;
 use crate::join::fold::{collect, fold_side};
 use crate::join::layout::{Layout, Side};
 use crate::join::picked::Picked;
@@ -28,112 +31,227 @@ use crate::join::range::Ranges;
 use crate::workers::Alone;
 use crate::{Error, Result};
 
-/// Place in blocks of the version.
+/// Places in blocks of subscribers.
+const LEFT_EPOCH: usize = 2;
+const LEFT_VERSION: usize = 3;
+const HASH: usize = 4;
+/// Places in blocks of rows: the version, the first right column.
 const VERSION: usize = 2;
-const HASH: usize = 3;
-/// Place in blocks of rows of the first right column.
 const COLUMNS: usize = 3;
+
+/// Places of tables.
+const SUBSCRIBERS: usize = 0;
+const ROWS: usize = 1;
 
 /// The right side of a staged join.
 #[derive(Clone, Debug)]
 pub struct StagedRight {
     layout: Arc<Layout>,
-    version: i64,
-    /// By foreign key, then left key: version and hash of the left row.
-    subscribers: View,
-    /// By key: version and columns.
-    rows: View,
+    pub(super) clock: Clock,
+    pub(super) tables: Vec<View>,
+    /// Whether left sides do not know of this epoch yet.
+    owes_greeting: bool,
+}
+
+/// Subscriptions, column by column.
+struct Heard<'a> {
+    /// Foreign key and left key as one.
+    whole: BinaryArray,
+    foreign: &'a BinaryArray,
+    key: &'a BinaryArray,
+    epoch: &'a Int64Array,
+    version: &'a Int64Array,
+    instruction: Vec<Instruction>,
+}
+
+/// The newest subscription of a key among those that came.
+struct Newest {
+    row: usize,
+    /// Whether subscriptions of two epochs of the left side met.
+    is_mixed: bool,
+}
+
+impl Heard<'_> {
+    fn of(batch: &RecordBatch) -> Result<Heard<'_>> {
+        let (foreign, key) = (binary(batch, "_fk")?, binary(batch, "_pk")?);
+        Ok(Heard {
+            whole: collect((0..key.len()).map(|i| [foreign.value(i), key.value(i)]))?,
+            foreign,
+            key,
+            epoch: numbers(batch, "_left_epoch")?,
+            version: numbers(batch, "_version")?,
+            instruction: instructions(batch)?,
+        })
+    }
+
+    fn at(&self, i: usize) -> (i64, i64) {
+        (self.epoch.value(i), self.version.value(i))
+    }
+
+    fn newest(&self) -> Vec<Newest> {
+        let mut order: Vec<usize> = (0..self.key.len()).collect();
+        order.sort_unstable_by_key(|i| (self.whole.value(*i), self.at(*i), *i));
+        let mut newest: Vec<Newest> = Vec::with_capacity(order.len());
+        for row in order {
+            match newest.last_mut() {
+                Some(last) if self.whole.value(last.row) == self.whole.value(row) => {
+                    last.is_mixed |= self.epoch.value(last.row) != self.epoch.value(row);
+                    last.row = row;
+                }
+                _ => newest.push(Newest { row, is_mixed: false }),
+            }
+        }
+        newest
+    }
+
+    fn forgets(&self, i: usize) -> bool {
+        use Instruction::{DeleteKeyAndPropagate, DeleteKeyNoPropagate};
+        matches!(self.instruction[i], DeleteKeyAndPropagate | DeleteKeyNoPropagate)
+    }
 }
 
 impl StagedRight {
-    /// A side without rows.
+    /// A side with these tables, those of [`Self::tables_of`], in order; all empty at first.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`](crate::Kind::Unsupported) when changes have sequence numbers.
-    pub fn try_new(layout: Arc<Layout>) -> Result<Self> {
-        super::left::StagedLeft::try_new(Arc::clone(&layout))?;
-        Ok(Self { layout, version: 0, subscribers: View::default(), rows: View::default() })
+    /// As [`StagedLeft::try_new`](super::StagedLeft::try_new).
+    pub fn try_new(layout: Arc<Layout>, clock: Clock, tables: Vec<View>) -> Result<Self> {
+        check_layout(&layout)?;
+        Ok(Self { layout, clock, tables, owes_greeting: true })
     }
 
-    /// Takes subscriptions of the left side, and gives responses.
+    /// The tables of a right side.
+    #[must_use]
+    pub fn tables_of(layout: &Layout) -> Vec<StateTable> {
+        let table = |name, schema| StateTable { name, schema, keeps_deleted: true };
+        vec![
+            // By foreign key, then left key: epoch, version and hash of the left row.
+            table("subscriber", subscriber_schema()),
+            // By key: version and columns.
+            table("right", row_schema(layout)),
+        ]
+    }
+
+    /// The clock.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Whether left sides have to hear of something though nothing changed.
+    #[must_use]
+    pub fn is_owing(&self) -> bool {
+        self.owes_greeting
+    }
+
+    fn table(&self, place: usize) -> View {
+        self.tables.get(place).cloned().unwrap_or_default()
+    }
+
+    /// Takes subscriptions of left sides, and gives responses.
     ///
     /// # Errors
-    /// [`Kind::InvalidArgument`](crate::Kind::InvalidArgument) for what is no batch of subscriptions.
-    pub fn receive(&mut self, subscriptions: &RecordBatch) -> Result<RecordBatch> {
-        let (foreign, key) = (binary(subscriptions, "_fk")?, binary(subscriptions, "_pk")?);
-        let (version, hash) = (numbers(subscriptions, "_version")?, hash_of(subscriptions)?);
-        let instruction = instructions(subscriptions)?;
-        let whole = (0..key.len()).map(|i| [foreign.value(i), key.value(i)]);
-        let whole = collect(whole)?;
-        let mut order: Vec<usize> = (0..key.len()).collect();
-        order.sort_unstable_by_key(|i| (whole.value(*i), version.value(*i), *i));
-        let mut last: Vec<usize> = Vec::with_capacity(order.len());
-        for i in order {
-            match last.last_mut() {
-                Some(before) if whole.value(*before) == whole.value(i) => *before = i,
-                _ => last.push(i),
+    /// [`Kind::InvalidArgument`](crate::Kind::InvalidArgument) for what is no batch of subscriptions, and
+    /// what reading and writing give: then nothing changed.
+    pub fn receive(
+        &mut self,
+        keeper: &mut dyn Keeper,
+        subscriptions: &RecordBatch,
+    ) -> Result<RecordBatch> {
+        let heard = Heard::of(subscriptions)?;
+        let hash = hash_of(subscriptions)?;
+        let newest = heard.newest();
+        let probes: Vec<&[u8]> = newest.iter().map(|one| heard.whole.value(one.row)).collect();
+        let found = self.table(SUBSCRIBERS).find(&probes)?;
+        let number = |place| found.column(place, &DataType::Int64);
+        let (stored_epoch, stored) = (number(LEFT_EPOCH)?, number(LEFT_VERSION)?);
+        let (stored_epoch, stored) =
+            (stored_epoch.as_primitive::<Int64Type>(), stored.as_primitive::<Int64Type>());
+        let (mut rows, mut mixed, mut notices) = (Vec::new(), Vec::new(), Vec::new());
+        for (place, one) in newest.iter().enumerate() {
+            let before = (stored_epoch.value(place), stored.value(place));
+            let is_known = found.is_found(place);
+            let is_mixed = one.is_mixed || (is_known && before.0 != heard.epoch.value(one.row));
+            if !is_known || before <= heard.at(one.row) {
+                rows.push(one.row);
+                mixed.push(is_mixed);
+            } else if is_mixed {
+                notices.push((one.row, before.0));
             }
         }
-        let probes: Vec<&[u8]> = last.iter().map(|i| whole.value(*i)).collect();
-        let known = self.subscribers.find(&probes)?;
-        let stored = known.column(VERSION, &DataType::Int64)?;
-        let stored = stored.as_primitive::<Int64Type>();
-        let is_new = |place: &usize| {
-            !known.is_found(*place) || stored.value(*place) <= version.value(last[*place])
-        };
-        let rows: Vec<usize> = (0..last.len()).filter(is_new).map(|place| last[place]).collect();
-        let keys = collect(rows.iter().map(|i| [whole.value(*i), &[]]))?;
-        let forgets = |i: &usize| {
-            use Instruction::{DeleteKeyAndPropagate, DeleteKeyNoPropagate};
-            matches!(instruction[*i], DeleteKeyAndPropagate | DeleteKeyNoPropagate)
-        };
-        let deleted = BooleanArray::from(rows.iter().map(forgets).collect::<Vec<_>>());
         let wanted: UInt32Array = rows.iter().map(|i| u32::try_from(*i).ok()).collect();
         let take = |array: &dyn Array| {
             arrow_select::take::take(array, &wanted, None).map_err(Error::from_arrow)
         };
-        let block =
-            blocks_of(subscriber_schema(), &keys, &deleted, vec![take(version)?, take(hash)?])?;
-        add(&mut self.subscribers, block)?;
+        let columns = vec![take(heard.epoch)?, take(heard.version)?, take(hash)?];
+        let keys = collect(rows.iter().map(|i| [heard.whole.value(*i), &[]]))?;
+        let forgets = rows.iter().map(|i| heard.forgets(*i)).collect::<Vec<_>>();
+        let block = block_of(subscriber_schema(), &keys, &BooleanArray::from(forgets), columns)?;
 
-        let foreign: Vec<Option<&[u8]>> = rows.iter().map(|i| Some(foreign.value(*i))).collect();
-        let right = self.rows.find_any(&foreign)?;
-        let answers = |place: &usize| match instruction[rows[*place]] {
+        let foreign: Vec<Option<&[u8]>> =
+            rows.iter().map(|i| Some(heard.foreign.value(*i))).collect();
+        let right = self.table(ROWS).find_any(&foreign)?;
+        let answers = |place: &usize| match heard.instruction[rows[*place]] {
             Instruction::DeleteKeyNoPropagate => false,
             Instruction::DeleteKeyAndPropagate => true,
             Instruction::PropagateNullIfNoFkValAvailable => true,
             Instruction::PropagateOnlyIfFkValAvailable => right.is_live(*place),
         };
         let places: Vec<usize> = (0..rows.len()).filter(answers).collect();
+        // An answer tells which epoch counts; where there is none, a left side whose clock went back would
+        // not learn that its subscription was passed over.
+        let silent = (0..rows.len()).filter(|place| mixed[*place] && !answers(place));
+        notices.extend(silent.map(|place| (rows[place], heard.epoch.value(rows[place]))));
         // Who is forgotten hears that there is nothing.
         let right = right.at(places.iter().map(|place| Some(*place)));
-        let told: Vec<bool> = places.iter().map(|place| !forgets(&rows[*place])).collect();
+        let told: Vec<bool> = places.iter().map(|place| !heard.forgets(rows[*place])).collect();
         let wanted: UInt32Array =
             places.iter().map(|place| u32::try_from(rows[*place]).ok()).collect();
         let take = |array: &dyn Array| {
             arrow_select::take::take(array, &wanted, None).map_err(Error::from_arrow)
         };
-        self.responses(take(key)?, take(version)?, take(hash)?, right, &told)
+        let subscribers = [take(heard.key)?, take(heard.epoch)?, take(heard.version)?, take(hash)?];
+        let answered = self.responses(subscribers, right, &told)?;
+        let keys: Vec<Option<&[u8]>> =
+            notices.iter().map(|(row, _)| Some(heard.key.value(*row))).collect();
+        let epochs: Vec<i64> = notices.iter().map(|(_, epoch)| *epoch).collect();
+        let noticed = empty_responses(&self.layout.right, &keys, &epochs, self.clock.epoch)?;
+        let all = self.greeted(vec![answered, noticed])?;
+        if !rows.is_empty() {
+            let blocks = vec![block, nothing(row_schema(&self.layout))?];
+            self.tables = keeper.add(&self.tables, Added { clock: &self.clock, blocks })?;
+        }
+        self.owes_greeting = false;
+        Ok(all)
     }
 
-    /// Takes changes of the right table, and gives responses for all who subscribed to them.
+    /// Takes changes of the right table, and gives responses for all who subscribed to them; without
+    /// changes, what left sides have to hear in any case.
     ///
     /// # Errors
-    /// As [`fold`](crate::join::fold).
-    pub fn apply(&mut self, changes: &RecordBatch) -> Result<RecordBatch> {
+    /// As [`fold`](crate::join::fold), and what reading and writing give: then nothing changed.
+    pub fn apply(
+        &mut self,
+        keeper: &mut dyn Keeper,
+        changes: Option<&RecordBatch>,
+    ) -> Result<RecordBatch> {
+        let Some(changes) = changes else {
+            let all = self.greeted(Vec::new())?;
+            self.owes_greeting = false;
+            return Ok(all);
+        };
         let folded = fold_side(&self.layout, Side::Right, changes)?;
-        let version = self.version + 1;
+        let version = self.clock.version.saturating_add(1);
+        let clock = Clock { version, ..self.clock.clone() };
         let deleted = folded.deleted_array();
         let mut columns: Vec<ArrayRef> =
             vec![Arc::new(Int64Array::from(vec![version; folded.len()]))];
         columns.extend(folded.taken(&Alone)?);
-        let rows = blocks_of(self.row_schema(), &folded.keys, &deleted, columns)?;
+        let rows = block_of(row_schema(&self.layout), &folded.keys, &deleted, columns)?;
         let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
-        let right = View::default().with(Arc::clone(&rows)).find(&probes)?;
-        add(&mut self.rows, rows)?;
-        self.version = version;
+        let right = view_of(&rows).find(&probes)?;
 
-        let mut ranges = Ranges::new(self.subscribers.clone(), folded.keys.clone());
+        let mut ranges = Ranges::new(self.table(SUBSCRIBERS), folded.keys.clone());
         let mut all = Vec::new();
         while let Some(stretch) = ranges.next(usize::MAX)? {
             let picked = stretch.picked;
@@ -143,22 +261,38 @@ impl StagedRight {
                 keys.push(picked.key(i).and_then(|key| key.get(len..)).unwrap_or_default());
             }
             let keys: ArrayRef = Arc::new(BinaryArray::from_iter_values(keys));
-            let version = picked.column(VERSION, &DataType::Int64)?;
-            let hash = picked.column(HASH, &DataType::FixedSizeBinary(HASH_BYTES))?;
+            let subscribers = [
+                keys,
+                picked.column(LEFT_EPOCH, &DataType::Int64)?,
+                picked.column(LEFT_VERSION, &DataType::Int64)?,
+                picked.column(HASH, &DataType::FixedSizeBinary(HASH_BYTES))?,
+            ];
             let right = right.at(stretch.prefixes.iter().map(|prefix| Some(*prefix as usize)));
             let told = vec![true; picked.len()];
-            all.push(self.responses(keys, version, hash, right, &told)?);
+            all.push(self.responses(subscribers, right, &told)?);
         }
-        let schema = response_schema(&self.layout.right);
-        arrow_select::concat::concat_batches(&schema, &all).map_err(Error::from_arrow)
+        let all = self.greeted(all)?;
+        let blocks = vec![nothing(subscriber_schema())?, rows];
+        self.tables = keeper.add(&self.tables, Added { clock: &clock, blocks })?;
+        self.clock = clock;
+        self.owes_greeting = false;
+        Ok(all)
     }
 
-    /// Responses with right rows; `told` says where a row may be told at all.
+    /// These responses as one, behind a greeting if left sides do not know of the epoch.
+    fn greeted(&self, responses: Vec<RecordBatch>) -> Result<RecordBatch> {
+        let (fields, epoch) = (&self.layout.right, self.clock.epoch);
+        let greeting = self.owes_greeting.then(|| empty_responses(fields, &[None], &[0], epoch));
+        let all: Vec<RecordBatch> = greeting.transpose()?.into_iter().chain(responses).collect();
+        arrow_select::concat::concat_batches(&response_schema(fields), &all)
+            .map_err(Error::from_arrow)
+    }
+
+    /// Responses with right rows, to subscribers: key, epoch, version, hash; `told` says where a row may
+    /// be told at all.
     fn responses(
         &self,
-        keys: ArrayRef,
-        version: ArrayRef,
-        hash: ArrayRef,
+        [key, left_epoch, version, hash]: [ArrayRef; 4],
         right: Picked,
         told: &[bool],
     ) -> Result<RecordBatch> {
@@ -170,9 +304,11 @@ impl StagedRight {
             told.iter().enumerate().map(|(i, told)| *told && right.is_live(i)).collect();
         let shown = right.at(is_found.iter().enumerate().map(|(i, found)| found.then_some(i)));
         let mut columns: Vec<ArrayRef> = vec![
-            keys,
+            key,
+            left_epoch,
             version,
             hash,
+            Arc::new(Int64Array::from(vec![self.clock.epoch; told.len()])),
             Arc::new(right_version),
             Arc::new(BooleanArray::from(is_found)),
         ];
@@ -182,69 +318,19 @@ impl StagedRight {
         RecordBatch::try_new(response_schema(&self.layout.right), columns)
             .map_err(Error::from_arrow)
     }
-
-    fn row_schema(&self) -> SchemaRef {
-        let version = Arc::new(Field::new("_version", DataType::Int64, false));
-        let fields: Vec<FieldRef> =
-            [version].into_iter().chain(self.layout.right.iter().cloned()).collect();
-        schema_of(false, false, &fields)
-    }
 }
 
-fn subscriber_schema() -> SchemaRef {
-    let fields: [FieldRef; 2] = [
-        Arc::new(Field::new("_version", DataType::Int64, false)),
-        Arc::new(Field::new("_hash", DataType::FixedSizeBinary(HASH_BYTES), false)),
-    ];
+fn row_schema(layout: &Layout) -> SchemaRef {
+    let version = Arc::new(Field::new("_version", DataType::Int64, true));
+    let fields: Vec<FieldRef> = [version].into_iter().chain(layout.right.iter().cloned()).collect();
     schema_of(false, false, &fields)
 }
 
-/// A run of sorted rows.
-pub(super) fn blocks_of(
-    schema: SchemaRef,
-    keys: &BinaryArray,
-    deleted: &BooleanArray,
-    columns: Vec<ArrayRef>,
-) -> Result<Arc<dyn StateRun>> {
-    let mut arrays: Vec<ArrayRef> = vec![Arc::new(keys.clone()), Arc::new(deleted.clone())];
-    arrays.extend(columns);
-    let batch = RecordBatch::try_new(schema, arrays).map_err(Error::from_arrow)?;
-    Ok(MemoryRun::new(vec![Block::try_new(batch)?]).into_run())
-}
-
-/// Adds a run, and merges where that is due; deleted keys keep their versions.
-pub(super) fn add(view: &mut View, run: Arc<dyn StateRun>) -> Result<()> {
-    *view = view.with(run);
-    let rows: Vec<u64> = view.runs.iter().map(|run| run.rows()).collect();
-    if let Some(range) = due(&rows) {
-        let part = View { runs: view.runs.get(range.clone()).unwrap_or_default().to_vec() };
-        let Some(first) = part.runs.first() else { return Ok(()) };
-        let schema = first.block(0)?.batch().schema();
-        let merged = compact(&part, &schema, true, &Alone)?.into_run();
-        view.runs.splice(range, [merged]);
-    }
-    Ok(())
-}
-
-#[cfg(test)]
-impl StagedRight {
-    pub(super) fn dump(&self) -> String {
-        format!("{} {}", self.version, dump(&[&self.subscribers, &self.rows]))
-    }
-}
-
-/// The newest rows of some views, as text.
-#[cfg(test)]
-pub(super) fn dump(views: &[&View]) -> String {
-    let mut text = String::new();
-    for view in views {
-        let Some(run) = view.runs.first() else { continue };
-        let schema = run.block(0).unwrap().batch().schema();
-        let whole = compact(view, &schema, true, &Alone).unwrap();
-        for i in 0..whole.blocks() {
-            let block = whole.block(i).unwrap();
-            text += &format!("{:?}", block.batch().columns());
-        }
-    }
-    text
+fn subscriber_schema() -> SchemaRef {
+    let fields: [FieldRef; 3] = [
+        Arc::new(Field::new("_left_epoch", DataType::Int64, true)),
+        Arc::new(Field::new("_version", DataType::Int64, true)),
+        Arc::new(Field::new("_hash", DataType::FixedSizeBinary(HASH_BYTES), true)),
+    ];
+    schema_of(false, false, &fields)
 }

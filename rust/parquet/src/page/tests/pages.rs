@@ -1,5 +1,6 @@
 //! Tests of `pages`: against the parquet crate's own reader, and under damage.
 
+use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterVersion};
 use parquet::file::serialized_reader::SerializedPageReader;
 use plait_core::run::SourceId;

@@ -320,7 +320,12 @@ fn policies_turn_drift_into_conflicts() {
         footer("required int32 x; required int32 y;", &[("k", "1")]),
         footer("required int64 x;", &[("k", "2")]),
     ];
-    let strict = Unite { widen: false, missing: false, metadata: MetadataConflicts::Error };
+    let strict = Unite {
+        widen: false,
+        missing: false,
+        metadata: MetadataConflicts::Error,
+        ..Unite::default()
+    };
     let message = merge_with(&footers, &strict).unwrap_err().to_string();
     for part in [
         "`x` would have to be widened: INT32 in `a.parquet`, INT64 in `b.parquet`",
@@ -348,9 +353,20 @@ fn metadata_is_kept_where_it_still_holds() {
         ("plait.merge_level", "3"),
         ("geo", "bounds 1"),
         ("pandas", "{x}"),
+        ("qh.num_merge_ops", "1"),
+        ("hoodie_min_record_key", "a"),
+        ("org.apache.spark.version", "4.0.0"),
     ];
-    let two =
-        [("differs", "b"), ("same", "1"), ("geo", "bounds 2"), ("pandas", "{x}"), ("late", "")];
+    let two = [
+        ("differs", "b"),
+        ("same", "1"),
+        ("geo", "bounds 2"),
+        ("pandas", "{x}"),
+        ("qh.num_merge_ops", "1"),
+        ("hoodie_min_record_key", "b"),
+        ("org.apache.spark.version", "4.1.0"),
+        ("late", ""),
+    ];
     let values = |merged: &Reconciled| -> BTreeMap<String, String> {
         let pairs = merged.metadata.iter();
         pairs.map(|p| (p.key.clone(), p.value.clone().unwrap())).collect()
@@ -360,16 +376,30 @@ fn metadata_is_kept_where_it_still_holds() {
     };
     let footers = [footer(x, &one), footer(x, &two)];
     let merged = merge_with(&footers, &Unite::default()).unwrap();
-    let kept =
-        [("same", "1"), ("differs", "a"), ("only here", "1"), ("pandas", "{x}"), ("late", "")];
-    assert_eq!(values(&merged), map(&kept));
+    let known = [("same", "1"), ("pandas", "{x}"), ("org.apache.spark.version", "4.0.0")];
+    assert_eq!(values(&merged), map(&known));
     let listed: Vec<_> =
         merged.metadata_conflicts.iter().map(|c| (c.key.as_str(), c.kept)).collect();
-    assert_eq!(listed, [("differs", true), ("geo", false)]);
+    let expected = [
+        ("differs", false),
+        ("only here", false),
+        ("geo", false),
+        ("qh.num_merge_ops", false),
+        ("hoodie_min_record_key", false),
+        ("org.apache.spark.version", true),
+        ("late", false),
+    ];
+    assert_eq!(listed, expected);
 
-    let drop = Unite { metadata: MetadataConflicts::Drop, ..Unite::default() };
-    let merged = merge_with(&footers, &drop).unwrap();
-    assert!(!values(&merged).contains_key("differs"));
+    let first = Unite { metadata: MetadataConflicts::First, ..Unite::default() };
+    let merged = merge_with(&footers, &first).unwrap();
+    let others = [("differs", "a"), ("only here", "1"), ("late", "")];
+    assert_eq!(values(&merged), map(&[&known[..], &others[..]].concat()));
+
+    let alone = merge_with(&footers[..1], &Unite::default()).unwrap();
+    let kept = values(&alone);
+    assert_eq!(kept.get("hoodie_min_record_key").map(String::as_str), Some("a"));
+    assert!(!kept.contains_key("qh.num_merge_ops"), "it is merged once more");
 
     let wider = [footer(x, &one), footer("required int64 x;", &[("pandas", "{x}")])];
     let merged = merge_with(&wider, &Unite::default()).unwrap();

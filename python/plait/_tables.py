@@ -1,0 +1,113 @@
+"""Tables among sources: the files that a table's log says count, not all that lie in its folder.
+
+    call(sources) ──▶ the engine refuses a folder of a table ──▶ its log ──▶ call(files that count)
+
+Invariants: the engine finds tables, and never reads past a log; where the log cannot be read, or
+says what files alone do not, the table is refused by name. A file that is named is that file.
+Not here: the logs (`plait.table.live`); compactions (`plait.table`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from plait import _native, _stores
+from plait.errors import ForeignTable
+
+if TYPE_CHECKING:
+    from plait.table.live import Live
+
+# A path, or the number of a stream among the sources.
+Named = str | int
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Expanded:
+    """Sources with files in place of tables, and the tables."""
+
+    sources: list[Named]
+    tables: tuple[Live, ...]
+
+
+def with_tables(
+    call: Callable[[list[Any]], T],
+    sources: Sequence[Named],
+    storage_options: object,
+    *,
+    columns: Literal["all", "of_files"] = "all",
+) -> T:
+    """Calls with sources; if they have tables among them, with the files that count.
+
+    Args:
+        call: Takes the sources.
+        sources: Paths, and numbers of streams.
+        storage_options: Settings of object stores.
+        columns: Whether the rows need all columns of a table, or those that files have will do.
+    """
+    try:
+        return call(list(sources))
+    except ForeignTable as found:
+        expanded = expand(sources, storage_options, found)
+        if columns == "all":
+            for table in expanded.tables:
+                table.check_whole()
+        return call(expanded.sources)
+
+
+def look_up(sources: list[Named], storage_options: object = None) -> list[Named]:
+    """The sources as they are, once the engine has found files for all folders among them."""
+    # A file that is named is found when it is opened.
+    folders = [s for s in sources if isinstance(s, str) and not s.endswith(".parquet")]
+    for folder in folders:
+        listed([folder], storage_options)
+    return sources
+
+
+def listed(paths: Sequence[str], storage_options: object = None) -> list[str]:
+    """The files that paths name, as the engine lists them."""
+    from plait._api import _reach  # noqa: PLC0415 - it imports this module
+
+    options: dict[str, Any] = {"sources": list(paths)}
+    bucket = _reach(options, storage_options)
+    found: list[str] = json.loads(_native.list_sources(json.dumps(options), None, bucket))
+    return found
+
+
+def expand(sources: Sequence[Named], storage_options: object, found: ForeignTable) -> Expanded:
+    """The sources with the files that count in place of tables.
+
+    Args:
+        sources: Paths, and numbers of streams.
+        storage_options: Settings of object stores.
+        found: What the engine says, for what is no table as a whole: a folder of tables, a glob.
+
+    Raises:
+        ForeignTable: The log cannot be read, or a table is not a source but in one.
+        Unsupported: The table has what its files alone do not say.
+    """
+    from plait._api import _settings  # noqa: PLC0415 - it imports this module
+    from plait.table.live import live  # noqa: PLC0415 - what few need is imported by few
+
+    if _stores.is_store(storage_options):
+        raise found
+    settings = _settings(storage_options)
+    paths = [source for source in sources if isinstance(source, str)]
+    options = json.dumps({"sources": paths, "storage_options": settings})
+    told = dict(zip(paths, json.loads(_native.tables_of(options)), strict=True))
+    files: list[Named] = []
+    tables = []
+    for source in sources:
+        table = told.get(source) if isinstance(source, str) else None
+        if table is None:
+            files.append(source)
+            continue
+        read = live(table["format"], table["root"], str(source), settings, found)
+        tables.append(read)
+        files += read.files
+    if not tables:
+        raise found
+    return Expanded(files, tuple(tables))

@@ -1,0 +1,253 @@
+"""What counts in a table as it is now: files, partition values, schema, from the table's own log.
+
+    events/_delta_log         deltalake    files of the newest version, values of partition columns
+    events/metadata/*.json    PyIceberg    files of the snapshot that `version-hint.text` names
+
+Invariant: what files alone do not say (deleted rows, mapped or evolved columns) is refused by name.
+Not here: finding tables (the engine), compacting them (`delta`, `iceberg`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote
+
+from plait.errors import ForeignTable, SourceNotFound, Unsupported
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IcebergTable
+
+__all__ = ["Live", "live"]
+
+# Features that change nothing of how rows are read from files that count.
+_DELTA_READER_FEATURES = {
+    "deletionVectors",  # files that have one are refused
+    "timestampNtz",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+_READER_VERSION_MAX = 3
+# Types of partition columns, as Arrow writes them.
+_DELTA_TYPES = {
+    "string": "Utf8",
+    "long": "Int64",
+    "integer": "Int32",
+    "short": "Int16",
+    "byte": "Int8",
+    "float": "Float32",
+    "double": "Float64",
+    "boolean": "Boolean",
+    "date": "Date32",
+    "timestamp_ntz": "Timestamp(Microsecond, None)",
+    "timestamp": 'Timestamp(Microsecond, Some("+00:00"))',
+}
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+
+
+@dataclass(frozen=True)
+class Live:
+    """The files of a table, or of a part of it, that count.
+
+    Attributes:
+        name: The table's folder.
+        format: `"Delta"` or `"Iceberg"`.
+        files: Their locations, oldest first.
+        partitions: Columns that the log has and files do not: name, type, text by file.
+        schema: The table's columns with their field ids, where names of files do not say it.
+        lost: What of the table its files alone do not say, in words; `""` if nothing.
+    """
+
+    name: str
+    format: str
+    files: list[str]
+    partitions: tuple[tuple[str, str, dict[str, str | None]], ...] = ()
+    schema: Any = field(default=None, compare=False)
+    lost: str = ""
+
+    def check_whole(self) -> None:
+        """Refuses a table whose rows are more than what files say."""
+        if self.lost:
+            raise _refused(
+                self.format,
+                self.name,
+                self.lost,
+                hint="read it with plait.scan, or name a folder of one partition",
+            )
+
+
+def live(
+    format_: str, root: str, source: str, settings: dict[str, str], found: ForeignTable
+) -> Live:
+    """The files that count of a table, or of the folder `source` in it.
+
+    Args:
+        format_: `"Delta"`, `"Iceberg"` or `"Hudi"`.
+        root: The table's folder, or its URL.
+        source: What the caller named: the table or a folder in it.
+        settings: Settings of object stores.
+        found: What is raised where the log cannot be read.
+
+    Raises:
+        ForeignTable: The library that reads the log is absent, or no file says which metadata
+            counts.
+        Unsupported: The table has what its files alone do not say.
+        SourceNotFound: No file counts.
+    """
+    part = _part(root, source)
+    if format_ == "Delta":
+        table = _delta(root, part, settings)
+    elif format_ == "Iceberg":
+        table = _iceberg(root, part, settings)
+    else:
+        raise found
+    if not table.files:
+        raise SourceNotFound.of(
+            f"no file of the {format_} table counts", got=f"`{source}`", hint="it has no rows"
+        )
+    return table
+
+
+def _part(root: str, source: str) -> str:
+    """The folder `source` below the folder `root`: `""` is all of it."""
+    if "://" not in source or source.startswith("file://"):
+        whole = os.path.realpath(
+            unquote(source.removeprefix("file://")) if "://" in source else source
+        )
+        return Path(whole).relative_to(os.path.realpath(root)).as_posix().removeprefix(".")
+    return unquote(source.rstrip("/")).removeprefix(unquote(root.rstrip("/"))).strip("/")
+
+
+def _is_in(path: str, part: str) -> bool:
+    return not part or path.startswith(f"{part}/")
+
+
+# -- Delta -----------------------------------------------------------------------------------------
+
+
+def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
+    from plait.table.delta import Delta, _live, _logged, _with_vectors  # noqa: PLC0415
+
+    try:
+        import deltalake as _  # noqa: F401, PLC0415 - an extra
+    except ImportError as cause:
+        raise _unread("Delta", root, "pip install 'plait[delta]'") from cause
+    table = Delta(root, settings or None, guard=True)._load()  # noqa: SLF001 - the same log
+    protocol, metadata = table.protocol(), table.metadata()
+    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
+    if mode != "none":
+        raise _refused("Delta", root, "maps column names", got=f"mode `{mode}`")
+    unknown = sorted({*(protocol.reader_features or ())} - _DELTA_READER_FEATURES)
+    if unknown or protocol.min_reader_version > _READER_VERSION_MAX:
+        got = f"`{unknown[0]}`" if unknown else f"reader version {protocol.min_reader_version}"
+        raise _refused("Delta", root, "uses a feature whose rules are not kept", got=got)
+    rows = sorted(_live(table), key=lambda row: (row["modification_time"], row["path"]))
+    rows = [row for row in rows if _is_in(unquote(row["path"]), part)]
+    deleted = [row["path"] for row in rows if unquote(row["path"]) in _with_vectors(table)]
+    if deleted:
+        raise _refused(
+            "Delta",
+            root,
+            "has rows that are deleted by a deletion vector",
+            got=f"`{unquote(deleted[0])}`",
+            hint="purge them first, such as with REORG TABLE ... APPLY (PURGE)",
+        )
+    files = [_location(root, unquote(row["path"])) for row in rows]
+    types = {f.name: f.type for f in table.schema().fields}
+    partitions = []
+    for column in metadata.partition_columns:
+        kind = _arrow_type(str(getattr(types[column], "type", types[column])))
+        if kind is None:
+            raise _refused(
+                "Delta",
+                root,
+                "has a partition column whose type is not read",
+                got=f"`{column}` of {types[column]}",
+            )
+        values = [_logged(row.get(f"partition.{column}")) for row in rows]
+        partitions.append((column, kind, dict(zip(files, values, strict=True))))
+    # A folder that names a partition says what its rows have in these columns.
+    said = {folder.partition("=")[0] for folder in part.split("/") if "=" in folder}
+    unsaid = [f"`{column}`" for column in metadata.partition_columns if column not in said]
+    lost = f"is partitioned by columns that its files do not have: {', '.join(unsaid)}"
+    return Live(root, "Delta", files, tuple(partitions), lost=lost if unsaid else "")
+
+
+def _arrow_type(name: str) -> str | None:
+    """A type of Delta as Arrow writes it."""
+    decimal = _DECIMAL.fullmatch(name)
+    return f"Decimal128({decimal[1]}, {decimal[2]})" if decimal else _DELTA_TYPES.get(name)
+
+
+def _location(root: str, path: str) -> str:
+    if "://" in path or path.startswith("/"):
+        return path
+    if "://" in root:
+        return f"{root.rstrip('/')}/{quote(path, safe='/=')}"
+    return str(Path(root, path))
+
+
+# -- Iceberg ---------------------------------------------------------------------------------------
+
+
+def _iceberg(root: str, part: str, settings: dict[str, str]) -> Live:
+    try:
+        from pyiceberg.table import StaticTable  # noqa: PLC0415 - an extra
+
+        from plait.table.iceberg import check_table, planned  # noqa: PLC0415
+    except ImportError as cause:
+        raise _unread("Iceberg", root, "pip install 'plait[iceberg]'") from cause
+    if part:
+        raise _refused(
+            "Iceberg", root, "has partitions that folders do not tell", got=f"the folder `{part}`"
+        )
+    if "://" in root or not Path(root, "metadata", "version-hint.text").is_file():
+        error = ForeignTable.of(
+            f"the folder `{root}` is a table of Iceberg: its catalog knows which metadata counts",
+            hint="name the files that the catalog plans: "
+            "[task.file.file_path for task in table.scan().plan_files()]",
+        )
+        error.path = root
+        raise error
+    table = StaticTable.from_metadata(root, settings)
+    check_table(root, table)
+    files = [task.file.file_path.removeprefix("file://") for task in planned(root, table)]
+    return Live(root, "Iceberg", files, schema=_columns(table), lost=_evolved(table))
+
+
+def _columns(table: IcebergTable) -> Any:  # noqa: ANN401 - a schema of PyArrow
+    """The columns of the table with their ids."""
+    from pyiceberg.io.pyarrow import schema_to_pyarrow  # noqa: PLC0415 - an extra
+
+    return schema_to_pyarrow(table.schema(), include_field_ids=True)
+
+
+def _evolved(table: IcebergTable) -> str:
+    """Columns that files may have by another name, or that the table has no more."""
+    now = table.schema()
+    for schema in table.schemas().values():
+        for column in schema.fields:
+            if now.find_column_name(column.field_id) != column.name:
+                return f"has renamed or dropped the column `{column.name}` that its files may have"
+    return ""
+
+
+def _refused(format_: str, name: str, what: str, *, got: str = "", hint: str = "") -> Unsupported:
+    error = Unsupported.of(
+        f"the {format_} table `{name}` {what}",
+        got=got,
+        hint=hint or "read it with the engine that wrote it",
+    )
+    error.path = name
+    return error
+
+
+def _unread(format_: str, root: str, install: str) -> ForeignTable:
+    error = ForeignTable.of(
+        f"the folder `{root}` is a table of {format_}: its log says which files count", hint=install
+    )
+    error.path = root
+    return error

@@ -1,0 +1,176 @@
+//! Some rows of one row group, of pages that an index finds: nothing else is read.
+//!
+//! # Cost
+//! The pages of the rows that are wanted, one of each leaf at a time.
+//!
+//! # Not here
+//! Files that are read from end to end (`pages`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::{
+    ParquetRecordBatchReader, RowGroups, RowSelection, RowSelector,
+};
+use parquet::column::page::{Page, PageIterator, PageMetadata, PageReader};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use plait_core::Result;
+
+use super::{FileSchema, levels};
+use crate::context::Context;
+use crate::leaf::LocationCache;
+use crate::page::{Kept, Pages, guard, unwrap_error};
+use crate::source::Source;
+
+/// Where rows are looked up.
+#[derive(Clone)]
+pub(crate) struct Located {
+    pub(crate) source: Arc<Source>,
+    pub(crate) schema: FileSchema,
+    pub(crate) cache: Arc<LocationCache>,
+    pub(crate) context: Context,
+}
+
+impl Located {
+    /// The rows `rows` of a row group: of `leaves`, or of all.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file. Fewer rows are no error.
+    pub(crate) fn read(
+        &self,
+        row_group: usize,
+        rows: Range<usize>,
+        leaves: Option<&[usize]>,
+    ) -> Result<Option<RecordBatch>> {
+        self.read_rows(row_group, rows, leaves).map_err(|e| e.with_path(self.source.path()))
+    }
+
+    fn read_rows(
+        &self,
+        row_group: usize,
+        rows: Range<usize>,
+        leaves: Option<&[usize]>,
+    ) -> Result<Option<RecordBatch>> {
+        let descr = self.source.meta.file_metadata().schema_descr();
+        let mask = match leaves {
+            Some(leaves) => ProjectionMask::leaves(descr, leaves.iter().copied()),
+            None => ProjectionMask::all(),
+        };
+        let levels = levels(&self.source, mask, self.schema.schema().fields())?;
+        let kept = Kept::default();
+        let group = Group { of: self.clone(), row_group, kept: kept.clone() };
+        let selection = RowSelection::from(vec![
+            RowSelector::skip(rows.start),
+            RowSelector::select(rows.len()),
+        ]);
+        let mut reader = guard(|| {
+            ParquetRecordBatchReader::try_new_with_row_groups(
+                &levels,
+                &group,
+                rows.len().max(1),
+                Some(selection),
+            )
+        })?
+        .map_err(unwrap_error)?;
+        let next = guard(|| reader.next().transpose())?;
+        next.map_err(|e| kept.explain(e))
+    }
+}
+
+/// One row group.
+struct Group {
+    of: Located,
+    row_group: usize,
+    kept: Kept,
+}
+
+impl RowGroups for Group {
+    fn num_rows(&self) -> usize {
+        usize::try_from(self.of.source.row_group_rows(self.row_group)).unwrap_or(usize::MAX)
+    }
+
+    fn column_chunks(&self, leaf: usize) -> Result<Box<dyn PageIterator>, ParquetError> {
+        let Located { source, cache, context, .. } = &self.of;
+        let opened = cache
+            .find(source, self.row_group, leaf, context)
+            .and_then(|locations| Pages::open(source, self.row_group, leaf, 0, context, locations));
+        // The error of the reader that is built is not one of Arrow: it keeps its class.
+        let (pages, _) = opened.map_err(crate::page::wrap_error)?;
+        Ok(Box::new(Chunk(Some(Guarded { pages, kept: self.kept.clone() }))))
+    }
+
+    fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
+        Box::new(self.of.source.meta.row_groups().get(self.row_group).into_iter())
+    }
+
+    fn metadata(&self) -> &ParquetMetaData {
+        &self.of.source.meta
+    }
+}
+
+/// The one chunk of a leaf.
+struct Chunk(Option<Guarded>);
+
+impl Iterator for Chunk {
+    type Item = Result<Box<dyn PageReader>, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.take().map(|pages| Ok(Box::new(pages) as Box<dyn PageReader>))
+    }
+}
+
+impl PageIterator for Chunk {}
+
+/// Pages whose errors are kept, since Arrow's reader passes on their text only.
+struct Guarded {
+    pages: Pages,
+    kept: Kept,
+}
+
+impl Guarded {
+    fn keep<T>(&self, outcome: Result<T, ParquetError>) -> Result<T, ParquetError> {
+        outcome.map_err(|e| self.kept.keep(unwrap_error(e)))
+    }
+}
+
+impl Iterator for Guarded {
+    type Item = Result<Page, ParquetError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.get_next_page().transpose()
+    }
+}
+
+impl PageReader for Guarded {
+    fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
+        let page = self.pages.get_next_page();
+        self.keep(page)
+    }
+
+    fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
+        let next = self.pages.peek_next_page();
+        self.keep(next)
+    }
+
+    fn skip_next_page(&mut self) -> Result<(), ParquetError> {
+        let skipped = self.pages.skip_next_page();
+        self.keep(skipped)
+    }
+
+    fn supports_deferred_dictionary(&self) -> bool {
+        self.pages.supports_deferred_dictionary()
+    }
+
+    fn take_deferred_dictionary(&mut self) -> Result<Option<Page>, ParquetError> {
+        let page = self.pages.take_deferred_dictionary();
+        self.keep(page)
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool, ParquetError> {
+        let is_at = self.pages.at_record_boundary();
+        self.keep(is_at)
+    }
+}

@@ -1,0 +1,163 @@
+//! Notes the headers of pages while their bytes are written.
+//!
+//! ```text
+//! PAR1 │ header │ body … │ header │ body … │ bloom filters │ header …
+//!        noted    passed   noted                             noted: a row group begins
+//! ```
+//!
+//! # Invariants
+//! Bytes are passed on unchanged. Headers are looked for from the start of a row group on, one behind
+//! the other, until one does not parse: what follows a row group is no page, and is not noted.
+//!
+//! # Not here
+//! What headers must agree with (`check`).
+
+use std::io::{self, Write};
+
+use plait_core::Result;
+
+use super::WrittenPage;
+use crate::page::header::{PageHeader, Parsed};
+use crate::page::unwrap_error;
+
+/// A writer that notes the pages it writes.
+pub struct Walk<W> {
+    /// None once it was taken.
+    inner: Option<W>,
+    at: u64,
+    state: State,
+    pages: Vec<WrittenPage>,
+    /// The end of the file, if it is held back.
+    tail: Option<Vec<u8>>,
+}
+
+enum State {
+    /// Nothing is looked for.
+    Passing,
+    /// Pages begin at this offset.
+    Ahead(u64),
+    /// A header, of which this much is here.
+    Header(Vec<u8>),
+    /// A body of which this much is to come.
+    Body(u64),
+}
+
+impl<W: Write> Walk<W> {
+    /// Begins at the start of a file.
+    pub fn new(inner: W) -> Self {
+        Self { inner: Some(inner), at: 0, state: State::Passing, pages: Vec::new(), tail: None }
+    }
+
+    /// Looks for pages from `offset` on, which is not written yet.
+    pub fn expect_pages(&mut self, offset: u64) {
+        self.state = State::Ahead(offset);
+    }
+
+    /// The pages so far.
+    #[must_use]
+    pub fn pages(&self) -> &[WrittenPage] {
+        &self.pages
+    }
+
+    /// Holds back what is written from now on, until it is released.
+    pub fn hold(&mut self) {
+        self.tail = Some(Vec::new());
+    }
+
+    /// Writes what was held back, as `change` leaves it.
+    ///
+    /// # Errors
+    /// Those of `change`, and of writing.
+    pub fn release(&mut self, change: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        let Some(mut tail) = self.tail.take() else { return Ok(()) };
+        change(&mut tail)?;
+        self.write_all(&tail).map_err(|e| unwrap_error(e.into()))
+    }
+
+    /// What was written to; writing is an error from now on.
+    pub fn take(&mut self) -> Option<W> {
+        self.inner.take()
+    }
+
+    fn note(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let n = match &mut self.state {
+                State::Passing => bytes.len(),
+                State::Ahead(offset) if *offset > self.at => {
+                    let ahead = usize::try_from(*offset - self.at).unwrap_or(usize::MAX);
+                    ahead.min(bytes.len())
+                }
+                State::Ahead(_) => {
+                    self.state = State::Header(Vec::new());
+                    0
+                }
+                State::Body(0) => {
+                    self.state = State::Header(Vec::new());
+                    0
+                }
+                State::Body(left) => {
+                    let n = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
+                    *left -= n as u64;
+                    n
+                }
+                State::Header(_) => self.header(bytes),
+            };
+            self.at += n as u64;
+            bytes = bytes.get(n..).unwrap_or_default();
+        }
+    }
+
+    /// Reads on in a header; how many of `bytes` belong to it.
+    fn header(&mut self, bytes: &[u8]) -> usize {
+        let State::Header(held) = &mut self.state else { return 0 };
+        let before = held.len();
+        // Most headers come whole.
+        let parsed = match before {
+            0 => PageHeader::parse(bytes),
+            _ => {
+                held.extend_from_slice(bytes);
+                PageHeader::parse(held)
+            }
+        };
+        match parsed {
+            Ok(Parsed::Header { header, len }) => {
+                let offset = self.at - before as u64;
+                let body = u64::from(header.compressed_len);
+                let len_all = len as u64 + body;
+                self.pages.push(WrittenPage { offset, len: len_all, kind: header.kind });
+                self.state = State::Body(body);
+                len - before
+            }
+            Ok(Parsed::MoreBytes) => {
+                if before == 0 {
+                    held.extend_from_slice(bytes);
+                }
+                bytes.len()
+            }
+            Err(_) => {
+                self.state = State::Passing;
+                bytes.len()
+            }
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::Error::other("an output is written after it was finished")
+}
+
+impl<W: Write> Write for Walk<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if let Some(tail) = &mut self.tail {
+            tail.extend_from_slice(bytes);
+            return Ok(bytes.len());
+        }
+        let n = self.inner.as_mut().ok_or_else(gone)?.write(bytes)?;
+        self.note(bytes.get(..n).unwrap_or_default());
+        Ok(n)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.as_mut().ok_or_else(gone)?.flush()
+    }
+}

@@ -1,0 +1,148 @@
+//! Keeps files that are to count out of the reach of `expire`, until they count.
+//!
+//! ```text
+//! take      a manifest names the lease ─▶ files whose names bear its id are written
+//! commit    names files of leases that the manifest before it names, and of no others
+//! end       a manifest without the lease: what of its files does not count by then never will
+//! ```
+//!
+//! # Invariants
+//! An id is given once, and its lease is named by a manifest before a file bears it. So a file in
+//! `_plait/files` that a manifest neither names nor has a lease for is dead, in that manifest and in
+//! all later ones: nothing that `expire` removes can come to count. This rests on the order of
+//! manifests alone. Clocks and locks decide only when a lease that nobody ends may be ended by
+//! others; a wrong decision costs a compaction its work, and no row.
+//!
+//! # Cost
+//! A manifest to take a lease. The last commit under a lease ends it.
+//!
+//! # Not here
+//! What may be removed (`expire`); the check of a commit (`commit`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::SystemTime;
+
+use plait_core::{Error, Kind, Result};
+use serde::{Deserialize, Serialize};
+
+use super::commit::{Writer, probe};
+use crate::context::Context;
+use crate::store::Stores;
+use crate::store::root::Root;
+use crate::store::table::{FOLDER, Lease, Manifest, is_id};
+use crate::target::{Alive, Sign, machine};
+
+/// The folder of locks, below [`FOLDER`].
+const LEASES: &str = "leases";
+
+/// Which lease to take.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LeaseOptions {
+    /// The folder.
+    pub folder: String,
+    /// 16 random hexadecimal digits.
+    pub id: String,
+    /// Seconds after which others may end it, unless it is renewed.
+    pub term_s: f64,
+    /// Who has it.
+    pub holder: Holder,
+    /// Bytes of memory to stay within.
+    pub memory_limit: Option<u64>,
+    /// Settings of object stores.
+    pub storage_options: BTreeMap<String, String>,
+}
+
+/// Who has a lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Holder {
+    /// This process: where there are locks, the lease goes with it.
+    #[default]
+    Process,
+    /// Several, one after the other: it has its term only.
+    Many,
+}
+
+/// Takes a lease; the sign that its process lives, if there are locks, is the caller's to keep.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for an id that is none or is taken, [`Kind::Unsupported`] where commits
+/// are impossible, [`Kind::Storage`], and what a damaged manifest gives.
+pub fn take_in(options: &LeaseOptions, stores: &Stores, context: &Context) -> Result<Option<Sign>> {
+    let bad = |what: &str| {
+        Err(Error::new(Kind::InvalidArgument, what).with_got(format!("`{}`", options.id)))
+    };
+    if !is_id(&options.id) {
+        return bad("the id of a lease is not 16 hexadecimal digits");
+    }
+    let root = Root::open(&options.folder, stores)?;
+    // A store that cannot commit is found out before anything is merged.
+    probe(&root)?;
+    let sign = match (&root, options.holder) {
+        (Root::Local(path), Holder::Process) => Sign::put(&sign_of(path, &options.id))?,
+        _ => None,
+    };
+    let lease = Lease {
+        id: options.id.clone(),
+        until: 0.0,
+        machine: if sign.is_some() { machine() } else { String::new() },
+    };
+    let writer = Writer { root: &root, stores, context };
+    loop {
+        context.check_cancelled()?;
+        let mut manifest = Manifest::newest(&root)?;
+        if manifest.leases.iter().any(|other| other.id == lease.id) {
+            return bad("there is a lease of this id");
+        }
+        end_abandoned(&mut manifest, &root);
+        let until = now_s() + options.term_s;
+        manifest.leases.push(Lease { until, ..lease.clone() });
+        if writer.put(&mut manifest)? {
+            return Ok(sign);
+        }
+    }
+}
+
+/// Takes leases out of `manifest` that nobody has any more; whether there were some.
+pub(super) fn end_abandoned(manifest: &mut Manifest, root: &Root) -> bool {
+    let (before, now) = (manifest.leases.len(), now_s());
+    let here = machine();
+    manifest.leases.retain(|lease| {
+        let is_dead = || match root {
+            // Locks of other machines may be unknown to this one.
+            Root::Local(path) if !here.is_empty() && lease.machine == here => {
+                Sign::look(&sign_of(path, &lease.id)) == Alive::No
+            }
+            _ => false,
+        };
+        lease.until >= now && !is_dead()
+    });
+    manifest.leases.len() < before
+}
+
+/// Removes signs of leases that have ended, and of those that never began.
+///
+/// # Errors
+/// [`Kind::Storage`].
+pub(super) fn sweep(manifest: &Manifest, root: &Root) -> Result<()> {
+    let Root::Local(path) = root else { return Ok(()) };
+    for name in root.names(&format!("{FOLDER}/{LEASES}"), false)? {
+        let id = name.rsplit('/').next().unwrap_or_default();
+        if is_id(id) && !manifest.leases.iter().any(|lease| lease.id == id) {
+            Sign::sweep(&path.join(&name));
+        }
+    }
+    Ok(())
+}
+
+fn sign_of(root: &Path, id: &str) -> std::path::PathBuf {
+    root.join(FOLDER).join(LEASES).join(id)
+}
+
+/// Seconds since 1970.
+pub(super) fn now_s() -> f64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0.0, |now| now.as_secs_f64())
+}

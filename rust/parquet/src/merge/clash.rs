@@ -1,0 +1,40 @@
+//! The error for two rows of one key, where there must be one.
+//!
+//! # Not here
+//! Who finds them (`plait_core::plan`).
+
+use plait_core::key::render;
+use plait_core::plan::Clash;
+use plait_core::{Error, Kind, Result};
+
+use super::prepare::Prepared;
+use crate::context::Context;
+use crate::keys::key_at;
+
+/// The error for two rows of one key.
+///
+/// # Errors
+/// Whatever keeps the key from being read again.
+pub(super) fn clashing(prepared: &Prepared, clash: Clash, context: &Context) -> Result<Error> {
+    let (keys, cache) = (&prepared.keys, &prepared.cache);
+    let (id, row) = clash.after;
+    let source = |id: plait_core::run::SourceId| {
+        prepared
+            .sources
+            .get(id.index())
+            .ok_or_else(|| Error::new(Kind::Internal, "the plan names a source that is not there"))
+    };
+    let after = source(id)?;
+    let before = source(clash.before.0)?;
+    let key = keys.tell(&key_at(after, keys, row, cache, context)?)?;
+    Ok(Error::new(Kind::DuplicateKey, "two rows have the same key")
+        .with_path(after.path())
+        .with_row(row)
+        .with_got(format!(
+            "{} as in row {} of {}",
+            render(&keys.shape, &key),
+            clash.before.1,
+            before.path()
+        ))
+        .with_hint("on_duplicate=\"keep_last\", \"keep_first\" or \"keep_all\" says what to do"))
+}

@@ -1,0 +1,143 @@
+"""Footer entries that describe one source do not survive as statements about its merge."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+
+def write(path, keys, **entries):
+    table = pa.table({"k": keys}).replace_schema_metadata(entries)
+    pq.write_table(table, path)
+    return path
+
+
+def entries(path) -> dict[str, str]:
+    found = pq.read_metadata(path).metadata or {}
+    names = {name.decode(): value.decode() for name, value in found.items()}
+    return {
+        name: value
+        for name, value in names.items()
+        if not name.startswith("plait.") and name != "ARROW:schema"
+    }
+
+
+# Entries by which readers skip a file, or take its rows for something else.
+OF_ONE_FILE = {
+    "qh.row_keys": ("AA==", "BB=="),
+    "qh.zonemap_regexes": ('{"k": "^1$"}', '{"k": "^2$"}'),
+    "qh.num_merge_ops": ("1", "1"),
+    "qh.sort_fields": ("k|timestamp/V2", "k|timestamp/V2"),
+    "hoodie_min_record_key": ("1", "2"),
+    "hoodie_max_record_key": ("3", "4"),
+    "org.apache.hudi.bloomfilter": ("AAA=", "BBB="),
+    "delete-type": ("position", "position"),
+    "geo": ("not json", "not json either"),
+}
+
+
+@pytest.mark.parametrize("policy", ["first", "drop", "error"])
+@pytest.mark.parametrize("tiers", [("chunk", "page", "dict"), ()])
+def test_entries_that_describe_one_file_are_left_out_with_a_warning(tmp_path, policy, tiers):
+    sources = [
+        write(
+            tmp_path / f"{i}.parquet",
+            [i + 1, i + 3],
+            team="storage",
+            **{name: values[i] for name, values in OF_ONE_FILE.items()},
+        )
+        for i in range(2)
+    ]
+    out = tmp_path / "out.parquet"
+    report = plait.merge(sources, out, sort_by="k", metadata_conflicts=policy, copy_tiers=tiers)
+    assert entries(out) == {"team": "storage"}
+    assert {conflict.key for conflict in report.metadata_conflicts} == set(OF_ONE_FILE)
+    for name in OF_ONE_FILE:
+        assert any(f"`{name}` was left out" in warning for warning in report.warnings)
+    assert plait.plan(sources, sort_by="k", metadata_conflicts=policy).metadata_conflicts == (
+        report.metadata_conflicts
+    )
+
+
+def test_entries_that_differ_or_are_not_everywhere_are_dropped_unless_asked_for(tmp_path):
+    one = write(tmp_path / "one.parquet", [1], who="one", only="here", same="s")
+    two = write(tmp_path / "two.parquet", [2], who="two", same="s")
+    report = plait.merge([one, two], tmp_path / "out.parquet", sort_by="k")
+    assert entries(tmp_path / "out.parquet") == {"same": "s"}
+    assert [(c.key, c.kept, c.why) for c in report.metadata_conflicts] == [
+        ("who", False, "has different values"),
+        ("only", False, "is not in every file"),
+    ]
+    assert len(report.warnings) == 2
+    plait.merge([one, two], tmp_path / "first.parquet", sort_by="k", metadata_conflicts="first")
+    assert entries(tmp_path / "first.parquet") == {"same": "s", "who": "one", "only": "here"}
+    with pytest.raises(plait.SchemaConflict, match="who"):
+        plait.merge([one, two], tmp_path / "no", sort_by="k", metadata_conflicts="error")
+    alone = plait.merge(one, tmp_path / "alone.parquet", sort_by="k")
+    assert entries(tmp_path / "alone.parquet") == {"who": "one", "only": "here", "same": "s"}
+    assert alone.warnings == ()
+
+
+def test_a_pandas_index_of_row_numbers_is_that_of_the_output(tmp_path):
+    frames = [
+        pd.DataFrame({"k": [1, 4]}, index=pd.RangeIndex(10, 12)),
+        pd.DataFrame({"k": [2, 3]}, index=pd.RangeIndex(20, 22)),
+    ]
+    for i, frame in enumerate(frames):
+        frame.to_parquet(tmp_path / f"{i}.parquet")
+    out = tmp_path / "out.parquet"
+    plait.merge([tmp_path / "0.parquet", tmp_path / "1.parquet"], out, sort_by="k")
+    assert json.loads(entries(out)["pandas"])["index_columns"] == []
+    assert list(pd.read_parquet(out).index) == [0, 1, 2, 3]
+    # Two of four rows: an index of the right length, of rows that are others.
+    report = plait.merge(tmp_path / "0.parquet", tmp_path / "split", sort_by="k", target_rows=1)
+    for output in report.outputs:
+        assert list(pd.read_parquet(output.path).index) == [0]
+    named = pd.DataFrame({"k": [1, 2]}, index=pd.Index(["a", "b"], name="name"))
+    named.to_parquet(tmp_path / "named.parquet")
+    plait.merge(tmp_path / "named.parquet", tmp_path / "n.parquet", sort_by="k")
+    assert list(pd.read_parquet(tmp_path / "n.parquet").index) == ["a", "b"]
+
+
+def geo(bbox, kinds, **more):
+    column = {"encoding": "WKB", "geometry_types": kinds, **({"bbox": bbox} if bbox else {})}
+    return json.dumps({"version": "1.1.0", "primary_column": "k", "columns": {"k": column | more}})
+
+
+def test_bounding_boxes_of_geometries_hold_those_of_all_sources(tmp_path):
+    def merged(*texts):
+        sources = [write(tmp_path / f"{i}.parquet", [i], geo=text) for i, text in enumerate(texts)]
+        out = tmp_path / "out.parquet"
+        out.unlink(missing_ok=True)
+        report = plait.merge(sources, out, sort_by="k")
+        found = entries(out).get("geo")
+        return found and json.loads(found)["columns"]["k"], report.warnings
+
+    column, warnings = merged(
+        geo([0, 0, 1, 1], ["Point"]), geo([5, -3, 6, 0], ["Polygon"]), geo([2, 2, 2, 9], ["Point"])
+    )
+    assert column["bbox"] == [0, -3, 6, 9]
+    assert column["geometry_types"] == ["Point", "Polygon"]
+    assert len(warnings) == 1 and "computed anew" in warnings[0]
+    column, _ = merged(geo([170, 0, -170, 1], ["Point"]), geo([5, 0, 6, 0], ["Point"]))
+    assert "bbox" not in column, "a box over the antimeridian is not the least and the greatest"
+    assert merged(geo(None, []), geo(None, [], crs=None))[0] is None, "another system"
+    same = geo([0, 0, 1, 1], ["Point"])
+    assert merged(same, same)[1] == ()
+
+
+def test_layers_of_several_files_do_not_pass_on_entries_of_one(tmp_path):
+    for i in range(2):
+        table = pa.table({"i": [2 * i, 2 * i + 1], "a": [i, i]})
+        facts = {"hoodie_min_record_key": str(i), "who": str(i), "same": "s"}
+        pq.write_table(table.replace_schema_metadata(facts), tmp_path / f"{i}.parquet")
+    out = tmp_path / "out.parquet"
+    files = [str(tmp_path / "0.parquet"), str(tmp_path / "1.parquet")]
+    plait.overlay_files([plait.Layer(files)], out, index="i")
+    assert entries(out) == {"same": "s"}

@@ -1,0 +1,148 @@
+"""Pictures of plans and reports: what is drawn is what the plan and the report say, row by row."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+
+def write(path, keys) -> None:
+    pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), path)
+
+
+@pytest.fixture
+def thirds(tmp_path):
+    """288,000 rows in two files that overlap, keys of uneven distance, for three equal outputs."""
+    first = list(range(200_000))
+    second = list(range(150_000, 150_000 + 88_000 * 50, 50))
+    write(tmp_path / "first.parquet", first)
+    write(tmp_path / "second.parquet", second)
+    return [tmp_path / "first.parquet", tmp_path / "second.parquet"]
+
+
+def check_tiles(bars, rows: list[int]) -> None:
+    """Outputs stand side by side, each as wide as it has rows."""
+    assert [bar.rows for bar in bars] == rows
+    at = 0.0
+    for bar, count in zip(bars, rows, strict=True):
+        assert bar.start == pytest.approx(at) and bar.end - bar.start == pytest.approx(count)
+        at += count
+
+
+def rectangles(svg: str) -> list[tuple[float, float]]:
+    found = re.findall(r'<rect x="([\d.]+)" y="\d+" width="([\d.]+)"', svg)
+    return [(float(x), float(width)) for x, width in found]
+
+
+def test_equal_outputs_are_drawn_equal_and_share_no_row(thirds, tmp_path):
+    planned = plait.plan(thirds, sort_by="k", outputs=3)
+    rows = [task.rows for task in planned.tasks]
+    assert rows == [96_000] * 3
+    picture = planned._picture()
+    check_tiles(picture.placed.outputs, rows)
+    assert {depth for _, _, depth in picture.placed.output_depth} == {1}
+    drawn = rectangles(planned._repr_html_())[2:]
+    assert [width for _, width in drawn] == pytest.approx([640 / 3] * 3, abs=0.2)
+    assert [x for x, _ in drawn] == pytest.approx([0, 640 / 3, 1280 / 3], abs=0.2)
+    lines = [line for line in str(planned).splitlines() if "part-0000" in line]
+    assert [line.count("═") + line.count("╞") + line.count("╡") for line in lines] == [20] * 3
+
+    report = planned.execute(tmp_path / "out")
+    check_tiles(report._picture().placed.outputs, [output.rows for output in report.outputs])
+    assert {
+        depth for start, end, depth in report._picture().placed.output_depth if end > start
+    } == {1}
+
+
+def test_sources_lie_where_their_rows_go(thirds):
+    placed = plait.plan(thirds, sort_by="k", outputs=3)._picture().placed
+    first, second = placed.sources
+    # All of the first file's rows, and those of the second whose keys are not above its last.
+    shared = len(range(150_000, 200_000, 50))
+    assert (first.start, first.end) == (0, pytest.approx(200_000 + shared, rel=0.01))
+    assert (second.start, second.end) == (pytest.approx(150_000, rel=0.01), 288_000)
+    deep = [(start, end) for start, end, depth in placed.source_depth if depth == 2]
+    assert deep[0][0] == pytest.approx(150_000, rel=0.01)
+    assert deep[-1][1] == pytest.approx(first.end)
+
+
+def test_names_and_keys_are_the_real_ones(thirds, tmp_path):
+    planned = plait.plan(thirds, sort_by="k", outputs=3)
+    report = planned.execute(tmp_path / "out")
+    names = [output.path.rsplit("/", 1)[1] for output in report.outputs]
+    assert [bar.name for bar in planned._picture().placed.outputs] == names
+    for drawn in (str(planned), planned._repr_html_(), report._repr_html_()):
+        for name in ("first.parquet", "second.parquet", *names):
+            assert name in drawn
+    marks = {mark.key: mark.row for mark in planned._picture().placed.marks}
+    cuts = [output.key_min[0] for output in report.outputs][1:]
+    assert [marks[cut] for cut in cuts] == pytest.approx([96_000, 192_000])
+    assert marks["0"] == 0 and "4549950" in marks
+    assert "4549950" in str(planned) and ">4549950</text>" in report._repr_html_()
+    alone = plait.plan(thirds, tmp_path / "one.parquet", sort_by="k")
+    assert "one.parquet" in str(alone)
+
+
+def test_files_that_share_one_key_alone_are_two_deep(tmp_path):
+    write(tmp_path / "a.parquet", [1, 2, 5])
+    write(tmp_path / "b.parquet", [5, 8, 9])
+    planned = plait.plan([tmp_path / "a.parquet", tmp_path / "b.parquet"], sort_by="k")
+    assert planned.overlap.depth_max == 2
+    depths = planned._picture().placed.source_depth
+    assert max(depth for start, end, depth in depths if end > start) == 2
+    assert "at most 2" in str(planned)
+
+
+def test_random_plans_are_drawn_as_they_are(tmp_path):
+    for seed in range(30):
+        draw = random.Random(seed)
+        paths = []
+        for i in range(draw.randrange(1, 6)):
+            start = draw.randrange(500)
+            keys = sorted(start + draw.randrange(400) for _ in range(draw.randrange(1, 300)))
+            paths.append(tmp_path / f"{seed}-{i}.parquet")
+            write(paths[-1], keys)
+        planned = plait.plan(paths, sort_by="k", outputs=draw.randrange(1, 5))
+        placed = planned._picture().placed
+        check_tiles(placed.outputs, [task.rows for task in planned.tasks])
+        assert {depth for _, _, depth in placed.output_depth} <= {1}, seed
+        assert max(depth for _, _, depth in placed.source_depth) == planned.overlap.depth_max, seed
+        assert all(bar.start < bar.end for bar in placed.sources), seed
+        ends = [mark.row for mark in placed.marks]
+        assert all(a <= b for a, b in pairwise(ends)), seed
+        # No file is narrower than its rows, for others lie between them.
+        assert all(bar.end - bar.start >= bar.rows * 0.4 for bar in placed.sources), seed
+
+
+def test_the_drawn_figure_has_bars_names_and_keys(thirds, tmp_path):
+    pytest.importorskip("matplotlib")
+    planned = plait.plan(thirds, sort_by="k", outputs=3)
+    figure = planned.plot(tmp_path / "plan.png")
+    before, depth, after, outputs = figure.axes
+    assert [patch.get_width() for patch in after.patches] == pytest.approx([96_000] * 3)
+    assert [patch.get_x() for patch in after.patches] == pytest.approx([0, 96_000, 192_000])
+    assert [text.get_text() for text in before.get_yticklabels()] == [
+        "first.parquet",
+        "second.parquet",
+    ]
+    assert all(text.get_text().startswith("part-0000") for text in after.get_yticklabels())
+    assert max(depth.patches[0].get_data().values) == 2
+    assert set(outputs.patches[0].get_data().values) == {1}
+    ticks = [text.get_text() for text in outputs.get_xticklabels()]
+    assert ticks[0] == "0\n0" and ticks[-1].endswith("\n4549950")
+
+
+def test_plans_without_keys_and_without_rows_are_drawn_too(tmp_path):
+    write(tmp_path / "a.parquet", [3, 1])
+    write(tmp_path / "b.parquet", [])
+    empty_order = plait.plan(tmp_path / "?.parquet", sort_by=[])
+    assert empty_order._repr_html_().count("<rect") == 1
+    nothing = plait.plan([tmp_path / "b.parquet"], sort_by="k")
+    assert "0 rows" in str(nothing) and nothing._repr_html_()
