@@ -509,6 +509,7 @@ impl<'a> ChunkWriter<'a> {
         };
         self.data_offset.get_or_insert(offset);
         self.count_page(page_type, encoding);
+        let facts = self.rules.floats.bounded(facts);
         self.index.add(offset, i32::try_from(len).map_err(|_| too_large(len))?, facts);
         self.packed += len as u64;
         self.unpacked += unpacked;

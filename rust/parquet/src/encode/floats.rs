@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! IEEE 754 total order   -0 < +0; NaN counted, and bounds only where there is nothing else
-//! type-defined order     a zero bounds both zeros: min -0, max +0; NaN are never bounds
+//! type-defined order     a zero bounds both zeros: min -0, max +0; no bounds where NaN are counted
 //! ```
 //!
 //! # Invariants
 //! A column has one order in a file. It is the total order if every chunk that may be copied says
 //! how many NaN it has and was written with that order; otherwise all chunks, those made here too,
-//! go by the type-defined one.
+//! go by the type-defined one. Bounds of that order leave NaN out, and Spark, to which NaN is the
+//! greatest value, prunes by them all the same. So what is known to have NaN has no bounds there; what
+//! is copied and not counted keeps the bounds of its source.
 //!
 //! # Source
 //! Parquet format, `ColumnOrder`, `Statistics.nan_count`.
@@ -23,6 +25,7 @@ use parquet::schema::types::ColumnDescriptor;
 use plait_core::Result;
 
 use super::bounds::{Bounds, ValueOrder};
+use super::facts::Facts;
 use super::statistics::{Cut, statistics};
 use crate::block::index::bounds;
 use crate::page::unwrap_error;
@@ -45,6 +48,13 @@ impl FloatOrder {
             true => Self::TypeDefined,
             false => Self::Total,
         }
+    }
+
+    /// What is said of a page: no bounds where they would hide NaN.
+    #[must_use]
+    pub fn bounded(self, facts: Facts) -> Facts {
+        let hides_nans = self == Self::TypeDefined && facts.nans.is_some_and(|nans| nans > 0);
+        Facts { bounds: facts.bounds.filter(|_| !hides_nans), ..facts }
     }
 
     /// What is said of a chunk of any column, in this order if it is one of floats.
@@ -70,7 +80,8 @@ fn to_type_defined(mut close: ColumnCloseResult) -> Result<ColumnCloseResult> {
     if let Some(known) = close.metadata.statistics().filter(|known| !known.is_min_max_deprecated())
         && let (Some(min), Some(max)) = (known.min_bytes_opt(), known.max_bytes_opt())
     {
-        let admitted = order.admit(min.to_vec(), max.to_vec());
+        let has_nan = known.nan_count_opt().is_some_and(|nans| nans > 0);
+        let admitted = order.admit(min.to_vec(), max.to_vec()).filter(|_| !has_nan);
         let is_exact = known.min_is_exact()
             && known.max_is_exact()
             && admitted.as_ref().is_some_and(|bounds| bounds.min == min && bounds.max == max);
@@ -99,6 +110,9 @@ fn rebuild(
     let mut last: Option<Bounds> = None;
     for page in 0..usize::try_from(columns.num_pages()).unwrap_or(0) {
         let Some(nulls) = columns.null_count(page) else { return Ok(None) };
+        if columns.nan_count(page).is_some_and(|nans| nans > 0) {
+            return Ok(None);
+        }
         let is_null = columns.is_null_page(page);
         let bounds = match bounds(columns, page).filter(|_| !is_null) {
             Some((min, max)) => order.admit(min, max),

@@ -115,6 +115,8 @@ impl IndexWriter {
     pub fn close(self) -> Result<(Option<ColumnIndexMetaData>, OffsetIndexMetaData, Sums)> {
         let mut sums = self.sums;
         let all = || self.pages.iter().map(|page| &page.facts);
+        // Bounds of some pages are no bounds of all.
+        sums.bounds = sums.bounds.filter(|_| self.is_bounded);
         sums.nans = all().map(|facts| facts.nans).sum();
         sums.bytes = all().map(|facts| facts.bytes).sum::<Option<i64>>();
         sums.bytes = sums.bytes.filter(|_| !self.pages.is_empty());
