@@ -35,7 +35,8 @@ pub(super) const VERSION: usize = 2;
 pub(super) const HASH: usize = 3;
 const FOREIGN: usize = 4;
 pub(super) const LEFT_EPOCH: usize = 3;
-pub(super) const RIGHT_VERSION: usize = 4;
+pub(super) const RIGHT_EPOCH: usize = 4;
+pub(super) const RIGHT_VERSION: usize = 5;
 
 /// Rows that one call subscribes to again.
 const AGAIN_ROWS: usize = 1 << 18;
@@ -234,13 +235,7 @@ impl StagedLeft {
                 let version = number(&version, i);
                 let mut bytes = [0; 16];
                 bytes.copy_from_slice(hash.as_fixed_size_binary().value(i));
-                out.push(&Subscription {
-                    foreign,
-                    key,
-                    version,
-                    hash: bytes,
-                    instruction,
-                });
+                out.push(&Subscription { foreign, key, version, hash: bytes, instruction });
             }
         }
         Ok(())
@@ -273,7 +268,7 @@ fn place_schema() -> SchemaRef {
 }
 
 pub(super) fn result_schema() -> SchemaRef {
-    let fields = [number("_version"), number("_left_epoch"), number("_right_version")];
+    let fields = ["_version", "_left_epoch", "_right_epoch", "_right_version"].map(number);
     schema_of(false, false, &fields)
 }
 

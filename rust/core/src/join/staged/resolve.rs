@@ -1,9 +1,10 @@
 //! The left side: which responses count, and what they change in the result.
 //!
 //! ```text
-//! response  to another epoch of this side   passed over; to a later one: a new epoch, all keys owed
-//!           of a right side not heard of    counts once more; then a new epoch, all keys owed
-//!           to the current version          counts, unless one of a newer right row has counted
+//! response  to another epoch of this side    passed over; to a later one: a new epoch, all keys owed
+//!           to the current version           counts, unless one of a newer right row has counted
+//!           to it, of another right epoch    passed over: a new epoch, all keys owed
+//!           of a right side not heard of     as these; and all keys owed
 //! ```
 //!
 //! # Not here
@@ -19,8 +20,8 @@ use arrow_schema::{ArrowError, DataType, SchemaRef};
 
 use super::keeper::{Added, Clock, Keeper, block_of, nothing, view_of};
 use super::left::{
-    HASH, LEFT_EPOCH, RESULT, RESULT_LEFT, RESULT_RIGHT, RIGHT_VERSION, ROWS, StagedLeft, VERSION,
-    result_schema, right_schema,
+    HASH, LEFT_EPOCH, RESULT, RESULT_LEFT, RESULT_RIGHT, RIGHT_EPOCH, RIGHT_VERSION, ROWS,
+    StagedLeft, VERSION, result_schema, right_schema,
 };
 use super::messages::{HASH_BYTES, found, hash_of, keys_of, numbers};
 use crate::join::block::Block;
@@ -57,16 +58,24 @@ impl<'a> Responses<'a> {
     }
 
     /// Of each key the newest answer to this epoch: of the newest version, then of the newest right row.
-    fn newest(&self, epoch: i64) -> Vec<usize> {
+    /// And whether two right sides answered to one version.
+    fn newest(&self, epoch: i64) -> (Vec<usize>, bool) {
         let is_ours = |i: &usize| self.keys.is_valid(*i) && self.left_epoch.value(*i) == epoch;
         let mut order: Vec<usize> = (0..self.keys.len()).filter(is_ours).collect();
         let at = |i: usize| (self.version.value(i), self.right_version.value(i));
         order.sort_unstable_by_key(|i| (self.keys.value(*i), at(*i), *i));
-        let is_last = |place: usize| {
-            let next = order.get(place + 1).map(|i| self.keys.value(*i));
-            next != Some(self.keys.value(order[place]))
-        };
-        (0..order.len()).filter(|place| is_last(*place)).map(|place| order[place]).collect()
+        let (mut last, mut is_odd) = (Vec::<usize>::with_capacity(order.len()), false);
+        for i in order {
+            match last.last_mut() {
+                Some(before) if self.keys.value(*before) == self.keys.value(i) => {
+                    is_odd |= self.version.value(*before) == self.version.value(i)
+                        && self.right_epoch.value(*before) != self.right_epoch.value(i);
+                    *before = i;
+                }
+                _ => last.push(i),
+            }
+        }
+        (last, is_odd)
     }
 }
 
@@ -82,8 +91,9 @@ impl StagedLeft {
         responses: &RecordBatch,
     ) -> Result<Option<RecordBatch>> {
         let responses = Responses::of(responses)?;
-        let rows = self.counting(&responses, &responses.newest(self.clock.epoch))?;
-        let clock = self.heard(&responses);
+        let (last, is_odd) = responses.newest(self.clock.epoch);
+        let (rows, is_odd_now) = self.counting(&responses, &last)?;
+        let clock = self.heard(&responses, is_odd || is_odd_now);
         let owes = clock != self.clock;
         if rows.is_empty() && !owes {
             return Ok(None);
@@ -99,10 +109,11 @@ impl StagedLeft {
         Ok(changes)
     }
 
-    /// The clock after these responses. This side begins a new epoch where one tells of a right side not
-    /// heard of before: then only the right sides that live now answer to it. It also does where a right
-    /// side knows a greater epoch of this side, for what it sends would be passed over.
-    fn heard(&self, responses: &Responses<'_>) -> Clock {
+    /// The clock after these responses. This side begins a new epoch where two right sides answered to
+    /// one version (`is_odd`), of which only one can be alive: that one alone answers to the new epoch.
+    /// It also does where a right side knows a greater epoch of this side, and passes over what this one
+    /// sends.
+    fn heard(&self, responses: &Responses<'_>, is_odd: bool) -> Clock {
         let mut clock = self.clock.clone();
         let known = responses.left_epoch.values().iter().copied().max().unwrap_or(0);
         for epoch in responses.right_epoch.values() {
@@ -110,14 +121,15 @@ impl StagedLeft {
                 clock.rights.push(*epoch);
             }
         }
-        if known > clock.epoch || clock.rights.len() > self.clock.rights.len() {
+        if known > clock.epoch || is_odd {
             clock.epoch = clock.after(known.max(clock.epoch));
         }
         clock
     }
 
-    /// Which of the responses `last` count.
-    fn counting(&self, responses: &Responses<'_>, last: &[usize]) -> Result<Vec<usize>> {
+    /// Which of the responses `last` count; and whether the result shows the answer of another right side
+    /// to one of these versions.
+    fn counting(&self, responses: &Responses<'_>, last: &[usize]) -> Result<(Vec<usize>, bool)> {
         let probes: Vec<&[u8]> = last.iter().map(|i| responses.keys.value(*i)).collect();
         let places = self.table(super::left::PLACE).find(&probes)?;
         let shown = self.table(RESULT).find(&probes)?;
@@ -129,12 +141,13 @@ impl StagedLeft {
             number(&places, VERSION)?,
             number(&shown, VERSION)?,
             number(&shown, LEFT_EPOCH)?,
+            number(&shown, RIGHT_EPOCH)?,
             number(&shown, RIGHT_VERSION)?,
         ];
-        let [current, shown_version, shown_epoch, shown_right] =
+        let [current, shown_version, shown_epoch, shown_side, shown_right] =
             all.each_ref().map(|array| array.as_primitive::<Int64Type>());
         let hash = hash_of(responses.batch)?;
-        let mut rows = Vec::with_capacity(last.len());
+        let (mut rows, mut is_odd) = (Vec::with_capacity(last.len()), false);
         for (place, i) in last.iter().enumerate() {
             let asked = (responses.left_epoch.value(*i), responses.version.value(*i));
             let is_current = places.is_found(place)
@@ -142,12 +155,14 @@ impl StagedLeft {
                 && stored_hash.as_fixed_size_binary().value(place) == hash.value(*i);
             let is_same = shown.is_found(place)
                 && (shown_epoch.value(place), shown_version.value(place)) == asked;
+            let is_other = is_same && responses.right_epoch.value(*i) != shown_side.value(place);
             let is_older = is_same && responses.right_version.value(*i) < shown_right.value(place);
-            if is_current && !is_older {
+            is_odd |= is_current && is_other;
+            if is_current && !is_other && !is_older {
                 rows.push(*i);
             }
         }
-        Ok(rows)
+        Ok((rows, is_odd))
     }
 
     /// The rows that responses put in the result, as blocks of all tables.
@@ -174,8 +189,8 @@ impl StagedLeft {
         let of = |numbers: &Int64Array| -> ArrayRef {
             Arc::new(rows.iter().map(|i| numbers.value(*i)).collect::<Int64Array>())
         };
-        let versions =
-            vec![of(responses.version), of(responses.left_epoch), of(responses.right_version)];
+        let Responses { version, left_epoch, right_epoch, right_version, .. } = responses;
+        let versions = [version, left_epoch, right_epoch, right_version].map(|all| of(all));
         let columns = layout.left.iter().enumerate();
         let columns = columns.map(|(place, f)| left.column(2 + place, f.data_type()));
         let tables = Self::tables_of(layout);
@@ -183,7 +198,7 @@ impl StagedLeft {
         for table in tables.into_iter().take(RESULT) {
             blocks.push(nothing(table.schema)?);
         }
-        blocks.push(block_of(result_schema(), &keys, &hidden, versions)?);
+        blocks.push(block_of(result_schema(), &keys, &hidden, versions.to_vec())?);
         let columns = columns.collect::<Result<_>>()?;
         blocks.push(block_of(layout.left_blocks(), &keys, &hidden, columns)?);
         blocks.push(block_of(right_schema(layout), &keys, &absent, taken)?);
