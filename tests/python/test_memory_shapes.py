@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 LIMIT = 64_000_000
-# What a process may grow by, beyond the limit and what it says to hold: the allocator keeps some of
+# What a process may grow by beyond the limit and what it says to hold: the allocator keeps some of
 # what is freed, and a batch that the caller holds is not the engine's.
-SLACK = 80_000_000
+SLACK = 50_000_000
 
 DOORS = """
 import ctypes, json, sys
@@ -51,6 +51,9 @@ calls = {
     "verify": verify,
 }
 libc = ctypes.CDLL("libc.so.6")
+# Large blocks go back when they are freed: how many the allocator keeps differs from run to run.
+M_MMAP_THRESHOLD = -3
+assert libc.mallopt(M_MMAP_THRESHOLD, 100_000) == 1
 
 def resident():
     status = Path("/proc/self/status").read_text()
@@ -174,7 +177,7 @@ def test_every_door_stays_near_its_limit_whatever_values_become(
     print(shape, {door: [f"{n / 1e6:.0f}" for n in each[1:]] for door, each in found.items()})
     assert {door: each[0] for door, each in found.items()} == dict.fromkeys(found, rows)
     # Streams have no limit of their own: two batches of 16 MB a source, and two that leave.
-    limits = {"streams": 3 * LIMIT}
+    limits = {"streams": 2 * LIMIT}
     grown = {door: each[2] - max(limits.get(door, LIMIT), each[1]) for door, each in found.items()}
     assert max(grown.values()) < SLACK, grown
 
