@@ -5,8 +5,8 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput};
 use plait_core::Result;
-use plait_parquet::block::dictionary::Union;
-use plait_parquet::block::{Dictionary, Layout};
+use plait_parquet::Union;
+use plait_parquet::{Dictionary, Layout};
 
 const SOURCES: u32 = 16;
 const VALUES: u32 = 10_000;

@@ -14,7 +14,7 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use plait_parquet::merge::merge;
+use plait_parquet::merge;
 use plait_parquet::{Context, MergeOptions};
 
 const SOURCES: u64 = 8;

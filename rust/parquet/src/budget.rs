@@ -22,7 +22,7 @@ const ENOUGH_BYTES: usize = 80 << 20;
 
 /// Sizes for one merge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub(crate) struct Budget {
     /// Rows per batch of keys of one source.
     pub key_rows: usize,
     /// Most rows of one window.
@@ -42,7 +42,12 @@ pub struct Budget {
 impl Budget {
     /// Shares `limit_bytes` among `sources` sources, `key_columns` columns and `threads` threads.
     #[must_use]
-    pub fn new(limit_bytes: usize, sources: usize, key_columns: usize, threads: usize) -> Self {
+    pub(crate) fn new(
+        limit_bytes: usize,
+        sources: usize,
+        key_columns: usize,
+        threads: usize,
+    ) -> Self {
         let sources = sources.max(1);
         // A key of a few text columns takes about 100 bytes.
         let key_rows = limit_bytes / 4 / sources / 100;
@@ -60,7 +65,7 @@ impl Budget {
 
     /// Bytes of page locations kept within `memory_limit`.
     #[must_use]
-    pub fn locations_bytes(memory_limit: u64) -> usize {
+    pub(crate) fn locations_bytes(memory_limit: u64) -> usize {
         usize::try_from(memory_limit).unwrap_or(usize::MAX) / 16
     }
 }

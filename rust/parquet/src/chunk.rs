@@ -50,7 +50,7 @@ use crate::source::Source;
 use crate::spill::{Pieces, SpillBuffer, Waiting};
 
 /// A column chunk of a source, ready to be spliced into an output.
-pub struct SourceChunk {
+pub(crate) struct SourceChunk {
     source: Arc<Source>,
     /// Offsets and lengths of all pages, the dictionary first.
     parts: Vec<(u64, u32)>,
@@ -63,7 +63,7 @@ pub struct SourceChunk {
 
 /// Whether row group `row_group` of `source` has the shape and the encoding of the output.
 #[must_use]
-pub fn can_copy(
+pub(crate) fn can_copy(
     source: &Source,
     row_group: usize,
     leaves: &[OutputLeaf],
@@ -92,7 +92,7 @@ pub fn can_copy(
 ///
 /// # Errors
 /// Whatever is wrong with the source.
-pub fn open(
+pub(crate) fn open(
     source: &Arc<Source>,
     row_group: usize,
     leaf: &OutputLeaf,
@@ -251,7 +251,10 @@ fn checked<'a>(close: &'a ColumnCloseResult, pages: &'a [WrittenPage]) -> Checke
 ///
 /// # Errors
 /// Whatever the parquet crate has against the footer.
-pub fn trim(mut close: ColumnCloseResult, wanted: EnabledStatistics) -> Result<ColumnCloseResult> {
+pub(crate) fn trim(
+    mut close: ColumnCloseResult,
+    wanted: EnabledStatistics,
+) -> Result<ColumnCloseResult> {
     if wanted != EnabledStatistics::Page {
         close.column_index = None;
     }
@@ -331,7 +334,7 @@ impl ChunkReader for WholeFile<'_> {
 }
 
 /// The bytes of a chunk that is copied.
-pub enum CopiedChunk {
+pub(crate) enum CopiedChunk {
     /// In the local file they come from.
     InPlace(SourceChunk),
     /// Fetched, from this offset of their object on.
@@ -375,7 +378,7 @@ impl ChunkReader for CopiedChunk {
 }
 
 /// Reads a chunk from its start.
-pub enum CopiedReader {
+pub(crate) enum CopiedReader {
     /// Page by page, each checked.
     InPlace(PartsReader),
     /// From where it waits; it was checked when it was fetched.
@@ -392,7 +395,7 @@ impl Read for CopiedReader {
 }
 
 /// Reads the pages of a chunk one after the other, each checked.
-pub struct PartsReader {
+pub(crate) struct PartsReader {
     source: Arc<Source>,
     parts: std::vec::IntoIter<(u64, u32)>,
     column: String,

@@ -72,7 +72,7 @@ struct Idle {
 }
 
 /// Called before every operation on storage with its name; an error makes the operation fail.
-pub type Faults = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
+pub(crate) type Faults = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
 /// How far a call has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -149,18 +149,10 @@ pub struct ChunkReport {
 /// Longest metadata value that is shown whole.
 const METADATA_CHARS_MAX: usize = 200;
 
-/// Inspects one file.
-///
-/// # Errors
-/// A file that cannot be read.
-pub fn inspect(options: &InspectOptions, context: &Context) -> Result<InspectReport> {
-    inspect_in(options, &Stores::try_new(&options.storage_options, context)?, context)
-}
-
 /// Inspects one file of `stores`.
 ///
 /// # Errors
-/// As [`inspect`].
+/// A file that cannot be read.
 pub fn inspect_in(
     options: &InspectOptions,
     stores: &Stores,

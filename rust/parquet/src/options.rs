@@ -165,7 +165,7 @@ impl Default for BloomFilter {
 
 /// Whether an option for column `name` is one for the leaf `path`: the leaf itself, or what it is in.
 #[must_use]
-pub fn covers(name: &str, path: &str) -> bool {
+pub(crate) fn covers(name: &str, path: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
@@ -429,7 +429,7 @@ impl MergeOptions {
 }
 
 /// Below this the engine cannot hold a page of each of a few sources.
-pub const MEMORY_LIMIT_MIN: u64 = 16_000_000;
+pub(crate) const MEMORY_LIMIT_MIN: u64 = 16_000_000;
 
 /// Refuses a limit within which no call works.
 pub(crate) fn check_memory_limit(bytes: u64) -> Result<()> {

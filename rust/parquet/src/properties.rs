@@ -72,7 +72,7 @@ pub struct ColumnEncoding {
 ///
 /// # Errors
 /// [`Kind::Storage`].
-pub fn encodings(
+pub(crate) fn encodings(
     options: &MergeOptions,
     sources: &[Arc<Source>],
     leaves: &[OutputLeaf],
@@ -104,7 +104,7 @@ pub fn encodings(
 ///
 /// # Errors
 /// [`Kind::Internal`] for a leaf that is in no adapter.
-pub fn type_defined_floats(
+pub(crate) fn type_defined_floats(
     sources: &[Arc<Source>],
     leaves: &[OutputLeaf],
     copy_tiers: &[Tier],
@@ -143,7 +143,7 @@ pub fn type_defined_floats(
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] for a codec or an encoding that is not known.
-pub fn properties(
+pub(crate) fn properties(
     options: &MergeOptions,
     encodings: &Encodings,
     leaves: &[OutputLeaf],
@@ -322,7 +322,7 @@ fn codec_text(codec: Compression) -> String {
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] listing what there is.
-pub fn parse_codec(text: &str) -> Result<Compression> {
+pub(crate) fn parse_codec(text: &str) -> Result<Compression> {
     let refuse = || {
         Error::new(Kind::InvalidArgument, "compression is not known")
             .with_got(format!("`{text}`"))

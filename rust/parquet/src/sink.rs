@@ -47,17 +47,17 @@ use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
 
 /// Version of `plait.key_range` and `plait.key_index`. Entries of version 1 may be of rows whose
 /// order nobody checked.
-pub const KEYS_VERSION: u32 = 2;
+pub(crate) const KEYS_VERSION: u32 = 2;
 
 /// Rows between two entries of `plait.key_index`.
-pub const KEY_INDEX_ROWS: u64 = 64 << 10;
+pub(crate) const KEY_INDEX_ROWS: u64 = 64 << 10;
 
 /// Buffer before the file: pages are larger, headers and footers are not.
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 
 /// What weaving moved, summed over leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Woven {
+pub(crate) struct Woven {
     /// Rows and bytes of pages taken as they are stored.
     pub page: Verbatim,
     /// Of the others, those in chunks of ids.
@@ -79,7 +79,7 @@ impl Woven {
 }
 
 /// An output that is being written.
-pub struct Output {
+pub(crate) struct Output {
     writer: SerializedFileWriter<Walk<BufWriter<TempFile>>>,
     rows: u64,
     first_key: Option<Vec<u8>>,
@@ -93,7 +93,7 @@ pub struct Output {
 }
 
 /// An output that is written and synced, and waits for its name.
-pub struct Finished {
+pub(crate) struct Finished {
     /// The file.
     pub temp: TempFile,
     /// Its rows.
@@ -111,7 +111,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn create(
+    pub(crate) fn create(
         temp: TempFile,
         schema: &TypePtr,
         properties: &WriterPropertiesPtr,
@@ -135,40 +135,40 @@ impl Output {
 
     /// Declares the type-defined order for these leaves, which are floats.
     #[must_use]
-    pub fn with_type_defined(mut self, leaves: &Arc<BTreeSet<usize>>) -> Self {
+    pub(crate) fn with_type_defined(mut self, leaves: &Arc<BTreeSet<usize>>) -> Self {
         self.type_defined = Arc::clone(leaves);
         self
     }
 
     /// Lists values of columns in the footer.
     #[must_use]
-    pub fn with_zones(mut self, zones: ZoneMap) -> Self {
+    pub(crate) fn with_zones(mut self, zones: ZoneMap) -> Self {
         self.zones = zones;
         self
     }
 
     /// Lists keys in the footer: every one is compared with the one before it.
     #[must_use]
-    pub fn with_keys(mut self) -> Self {
+    pub(crate) fn with_keys(mut self) -> Self {
         self.declares_keys = true;
         self
     }
 
     /// Rows so far.
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
     /// Bytes so far.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.writer.bytes_written() as u64
     }
 
     /// Encoded bytes before compression so far.
     #[must_use]
-    pub fn encoded_bytes(&self) -> u64 {
+    pub(crate) fn encoded_bytes(&self) -> u64 {
         self.encoded_bytes
     }
 
@@ -177,7 +177,7 @@ impl Output {
     ///
     /// # Errors
     /// Those of `take`, and whatever is wrong with the storage.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         windows: &[Window],
         leaves: usize,
@@ -221,7 +221,7 @@ impl Output {
     ///
     /// # Errors
     /// Whatever is wrong with the source or the storage.
-    pub fn copy(
+    pub(crate) fn copy(
         &mut self,
         loom: &Loom,
         leaves: &[OutputLeaf],
@@ -264,7 +264,7 @@ impl Output {
     ///
     /// # Errors
     /// Those of `fill`, and whatever is wrong with the storage.
-    pub fn write_group(
+    pub(crate) fn write_group(
         &mut self,
         rows: u64,
         fill: impl FnOnce(&mut Group<'_>) -> Result<()>,
@@ -277,7 +277,7 @@ impl Output {
 
     /// What makes encoders of Arrow columns for this output.
     #[must_use]
-    pub fn arrow_writers(&self, schema: SchemaRef) -> ArrowRowGroupWriterFactory {
+    pub(crate) fn arrow_writers(&self, schema: SchemaRef) -> ArrowRowGroupWriterFactory {
         ArrowRowGroupWriterFactory::new(&self.writer, schema)
     }
 
@@ -299,7 +299,7 @@ impl Output {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn finish(mut self, entries: &[(&str, String)]) -> Result<Finished> {
+    pub(crate) fn finish(mut self, entries: &[(&str, String)]) -> Result<Finished> {
         let key_range = self.first_key.take().map(|first| (first, self.last_key.clone()));
         let mut add = |key: &str, value: String| {
             self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
@@ -377,7 +377,7 @@ fn begin(writer: &mut SerializedFileWriter<Walk<BufWriter<TempFile>>>) -> Result
 }
 
 /// A row group that is being written.
-pub type Group<'a> = SerializedRowGroupWriter<'a, Walk<BufWriter<TempFile>>>;
+pub(crate) type Group<'a> = SerializedRowGroupWriter<'a, Walk<BufWriter<TempFile>>>;
 
 /// Appends a woven chunk, whose floats are in `order`.
 ///
@@ -390,7 +390,7 @@ pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk, order: FloatOrder) -> 
 
 /// Encoded bytes of each leaf in all sources.
 #[must_use]
-pub fn sizes(loom: &Loom, leaves: &[OutputLeaf]) -> Vec<u64> {
+pub(crate) fn sizes(loom: &Loom, leaves: &[OutputLeaf]) -> Vec<u64> {
     let size = |leaf: &OutputLeaf| -> u64 {
         let of = |source: &Arc<Source>| {
             let index = leaf.adapter(source.id).ok()?.leaf()?;

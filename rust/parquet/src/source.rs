@@ -42,7 +42,7 @@ const TRAILER_BYTES: u64 = 8;
 const SCHEMA_DEPTH_MAX: usize = 256;
 
 /// An opened Parquet file.
-pub struct Source {
+pub(crate) struct Source {
     /// Its index among the sources of the call.
     pub id: SourceId,
     /// Its bytes.
@@ -62,7 +62,7 @@ impl Source {
     /// # Errors
     /// [`Kind::CorruptSource`] when the footer contradicts the format, the file or itself,
     /// [`Kind::EncryptedSource`], [`Kind::Unsupported`] when columns lie in other files.
-    pub fn open(id: SourceId, store: Arc<dyn Store>) -> Result<Self> {
+    pub(crate) fn open(id: SourceId, store: Arc<dyn Store>) -> Result<Self> {
         let in_file = |e: Error| e.with_path(store.path());
         let (footer, footer_start) = read_footer(&*store).map_err(in_file)?;
         check_footer(&footer).map_err(in_file)?;
@@ -88,26 +88,26 @@ impl Source {
 
     /// The location of the file.
     #[must_use]
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         self.store.path()
     }
 
     /// Number of rows.
     #[must_use]
-    pub fn rows(&self) -> u64 {
+    pub(crate) fn rows(&self) -> u64 {
         self.row_starts.last().copied().unwrap_or(0)
     }
 
     /// Number of row groups.
     #[must_use]
-    pub fn num_row_groups(&self) -> usize {
+    pub(crate) fn num_row_groups(&self) -> usize {
         self.meta.num_row_groups()
     }
 
     /// The row group that holds `row`, and the row's place in it; behind the last row, the number
     /// of row groups and 0.
     #[must_use]
-    pub fn row_group_of(&self, row: u64) -> (usize, u64) {
+    pub(crate) fn row_group_of(&self, row: u64) -> (usize, u64) {
         if row >= self.rows() {
             return (self.num_row_groups(), 0);
         }
@@ -117,19 +117,19 @@ impl Source {
 
     /// Number of rows in a row group, 0 behind the last.
     #[must_use]
-    pub fn row_group_rows(&self, row_group: usize) -> u64 {
+    pub(crate) fn row_group_rows(&self, row_group: usize) -> u64 {
         self.row_group_start(row_group + 1) - self.row_group_start(row_group)
     }
 
     /// First row of a row group, the number of rows behind the last.
     #[must_use]
-    pub fn row_group_start(&self, row_group: usize) -> u64 {
+    pub(crate) fn row_group_start(&self, row_group: usize) -> u64 {
         self.row_starts.get(row_group).copied().unwrap_or_else(|| self.rows())
     }
 
     /// Number of leaf columns.
     #[must_use]
-    pub fn num_leaves(&self) -> usize {
+    pub(crate) fn num_leaves(&self) -> usize {
         self.meta.file_metadata().schema_descr().num_columns()
     }
 
@@ -138,7 +138,7 @@ impl Source {
     /// # Panics
     /// When `leaf` is not less than [`num_leaves`](Self::num_leaves).
     #[must_use]
-    pub fn leaf(&self, leaf: usize) -> ColumnDescPtr {
+    pub(crate) fn leaf(&self, leaf: usize) -> ColumnDescPtr {
         self.meta.file_metadata().schema_descr().column(leaf)
     }
 
@@ -146,7 +146,7 @@ impl Source {
     ///
     /// # Errors
     /// [`Kind::Internal`] when there is no such chunk.
-    pub fn chunk(&self, row_group: usize, leaf: usize) -> Result<&ColumnChunkMetaData> {
+    pub(crate) fn chunk(&self, row_group: usize, leaf: usize) -> Result<&ColumnChunkMetaData> {
         let chunks = self.meta.row_groups().get(row_group).map(|g| g.columns());
         chunks.and_then(|chunks| chunks.get(leaf)).ok_or_else(|| {
             Error::new(Kind::Internal, "no such column chunk")
@@ -159,7 +159,7 @@ impl Source {
     ///
     /// # Errors
     /// What reading gives.
-    pub fn column_index(&self, row_group: usize, leaf: usize) -> Result<Option<Bytes>> {
+    pub(crate) fn column_index(&self, row_group: usize, leaf: usize) -> Result<Option<Bytes>> {
         let chunk = self.chunk(row_group, leaf)?;
         let (Some(offset), Some(len)) = (chunk.column_index_offset(), chunk.column_index_length())
         else {
@@ -178,7 +178,7 @@ impl Source {
     ///
     /// # Errors
     /// [`Kind::Internal`] when there is no such chunk.
-    pub fn chunk_range(&self, row_group: usize, leaf: usize) -> Result<Range<u64>> {
+    pub(crate) fn chunk_range(&self, row_group: usize, leaf: usize) -> Result<Range<u64>> {
         chunk_range(self.chunk(row_group, leaf)?)
     }
 }

@@ -38,7 +38,7 @@ use crate::target::{storage, unnamed_file};
 const READ_BYTES: usize = 1 << 20;
 
 /// Where chunks wait: memory up to a limit, and one file.
-pub struct Waiting {
+pub(crate) struct Waiting {
     dir: PathBuf,
     bytes_max: usize,
     enough_bytes: usize,
@@ -51,7 +51,12 @@ impl Waiting {
     /// Keeps about `bytes_max` bytes in memory, and more as long as all buffers of the call stay
     /// below `enough_bytes`; the rest is kept in a file in `dir`.
     #[must_use]
-    pub fn new(dir: &Path, bytes_max: usize, enough_bytes: usize, context: &Context) -> Self {
+    pub(crate) fn new(
+        dir: &Path,
+        bytes_max: usize,
+        enough_bytes: usize,
+        context: &Context,
+    ) -> Self {
         Self {
             dir: dir.to_owned(),
             bytes_max,
@@ -107,7 +112,7 @@ enum Piece {
 }
 
 /// Written once from the front, then read once from the front.
-pub struct SpillBuffer {
+pub(crate) struct SpillBuffer {
     waiting: Arc<Waiting>,
     pieces: VecDeque<Piece>,
     /// Bytes of the pieces in memory, and of all.
@@ -119,7 +124,7 @@ pub struct SpillBuffer {
 impl SpillBuffer {
     /// An empty buffer among those of `waiting`.
     #[must_use]
-    pub fn new(waiting: &Arc<Waiting>) -> Self {
+    pub(crate) fn new(waiting: &Arc<Waiting>) -> Self {
         Self {
             waiting: Arc::clone(waiting),
             pieces: VecDeque::new(),
@@ -131,7 +136,7 @@ impl SpillBuffer {
 
     /// Bytes pushed so far.
     #[must_use]
-    pub fn byte_len(&self) -> u64 {
+    pub(crate) fn byte_len(&self) -> u64 {
         self.byte_len
     }
 
@@ -139,7 +144,7 @@ impl SpillBuffer {
     ///
     /// # Errors
     /// [`Storage`](plait_core::Kind::Storage) when the file cannot be written.
-    pub fn push(&mut self, bytes: Bytes) -> Result<()> {
+    pub(crate) fn push(&mut self, bytes: Bytes) -> Result<()> {
         let len = bytes.len();
         self.byte_len += len as u64;
         self.memory_len += len;
@@ -157,7 +162,7 @@ impl SpillBuffer {
     ///
     /// # Errors
     /// As [`push`](Self::push).
-    pub fn push_stored(&mut self, stored: &Stored) -> Result<()> {
+    pub(crate) fn push_stored(&mut self, stored: &Stored) -> Result<()> {
         match stored.held() {
             Held::Here(bytes) => self.push(bytes.clone()),
             Held::InPlace(store) => {
@@ -232,7 +237,7 @@ impl Length for SpillBuffer {
 }
 
 /// What was pushed, piece by piece.
-pub struct Pieces {
+pub(crate) struct Pieces {
     pieces: VecDeque<Piece>,
     /// What was read of a piece that is not in memory, and how much of it left.
     buffer: Vec<u8>,

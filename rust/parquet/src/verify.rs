@@ -113,18 +113,10 @@ pub struct Against {
     pub columns_differ: Vec<String>,
 }
 
-/// Verifies `options.files`.
-///
-/// # Errors
-/// A file that cannot be read, schemas that cannot be compared, a sort order that is not known.
-pub fn verify(options: &VerifyOptions, context: &Context) -> Result<VerifyReport> {
-    verify_in(options, &Stores::try_new(&options.storage_options, context)?, context)
-}
-
 /// Verifies files of `stores`.
 ///
 /// # Errors
-/// As [`verify`].
+/// A file that cannot be read, schemas that cannot be compared, a sort order that is not known.
 pub fn verify_in(
     options: &VerifyOptions,
     stores: &Stores,

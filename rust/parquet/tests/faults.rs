@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use plait_core::{Kind, Result};
-use plait_parquet::merge::merge;
-use plait_parquet::options::Verify;
+use plait_parquet::Verify;
+use plait_parquet::merge;
 use plait_parquet::{Context, MergeOptions, MergeReport};
 use support::{Folder, names, read_keys, write};
 

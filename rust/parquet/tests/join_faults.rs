@@ -20,7 +20,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator, StringArray};
 use plait_core::{Error, Kind, Result};
 use plait_parquet::Context;
-use plait_parquet::join::{HowOption, Join, JoinOptions, Reader};
+use plait_parquet::{HowOption, Join, JoinOptions, Reader};
 use support::{Folder, names};
 
 /// More operations than any step here has.

@@ -10,11 +10,11 @@ use std::sync::{Arc, Mutex};
 
 use plait_core::Kind;
 use plait_parquet::Context;
-use plait_parquet::options::Tier;
-use plait_parquet::overlay::options::{
+use plait_parquet::Tier;
+use plait_parquet::overlay_files;
+use plait_parquet::{
     Check, LayerOptions, MarkOption, OverlayFilesOptions, OverlayOptions, PathOption,
 };
-use plait_parquet::overlay::overlay_files;
 use support::{Folder, names, read_keys, write};
 
 /// More operations than any overlay here has.

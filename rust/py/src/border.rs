@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plait_core::{Error, Kind, Result};
-use plait_parquet::context::Context;
-use plait_parquet::store::Stores;
+use plait_parquet::Context;
+use plait_parquet::Stores;
 use pyo3::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

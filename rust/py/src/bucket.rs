@@ -20,8 +20,8 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
-use plait_parquet::context::Charge;
-use plait_parquet::store::{Bucket, Completed, Meta, Upload, unconditional};
+use plait_parquet::Charge;
+use plait_parquet::{Bucket, Completed, Meta, Upload, unconditional};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

@@ -22,7 +22,7 @@ use std::thread;
 use std::time::Duration;
 
 use plait_core::{Error, Kind, Result};
-use plait_parquet::context::{Context, Progress};
+use plait_parquet::{Context, Progress};
 use pyo3::prelude::*;
 
 /// How long Ctrl-C waits at most before it is seen.

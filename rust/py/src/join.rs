@@ -15,8 +15,8 @@ use arrow_schema::{ArrowError, Field, FieldRef, Schema, SchemaRef};
 use plait_core::join::Call;
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
-use plait_parquet::context::Context;
-use plait_parquet::join::{Join, JoinOptions};
+use plait_parquet::Context;
+use plait_parquet::{Join, JoinOptions};
 use pyo3::prelude::*;
 
 use crate::border::parse;
@@ -193,7 +193,7 @@ fn call(joiner: Py<PyAny>, validate: Validate) -> Call {
         Python::attach(|py| {
             let made = python(|| joiner.call1(py, (PyBatch(rows.clone()),))).map_err(external)?;
             let made = capsule::reader(made.bind(py), validate).map_err(external)?;
-            plait_parquet::join::whole(made).map_err(Error::into_arrow)
+            plait_parquet::whole(made).map_err(Error::into_arrow)
         })
     })
 }

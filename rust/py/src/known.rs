@@ -6,9 +6,9 @@
 use std::sync::Arc;
 
 use plait_core::Error;
-use plait_parquet::context::Context;
-use plait_parquet::plan::{LearnOptions, learn_in};
-use plait_parquet::store::{Known, Stores};
+use plait_parquet::Context;
+use plait_parquet::{Known, Stores};
+use plait_parquet::{LearnOptions, learn_in};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

@@ -6,9 +6,9 @@
 use std::sync::{Mutex, PoisonError};
 
 use plait_core::Error;
-use plait_parquet::compact::{LeaseOptions, take_in};
-use plait_parquet::context::Context;
-use plait_parquet::target::Sign;
+use plait_parquet::Context;
+use plait_parquet::Sign;
+use plait_parquet::{LeaseOptions, take_in};
 use pyo3::prelude::*;
 
 use crate::border::{parse, reach};

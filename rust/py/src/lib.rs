@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plait.merge(...)            python/plait: names, sizes, defaults, dataclasses
-//!   └─ one JSON text ──▶ _native.merge ── enter ──▶ plait_parquet::merge
+//!   └─ one JSON text ──▶ _native.merge ── enter ──▶ plait_parquet::merge_in
 //!   ◀─ one JSON text ──                  ◀─ Error ── plait.errors.<Kind>
 //! ```
 //!
@@ -18,6 +18,7 @@
 
 mod border;
 mod bucket;
+mod calls;
 #[expect(unsafe_code, reason = "the C data interface is made of raw pointers")]
 mod capsule;
 mod enter;
@@ -39,38 +40,7 @@ mod turn;
 mod _native {
     use pyo3::prelude::*;
 
-    use crate::border::run;
-    use crate::known::remember;
     use plait_core::validate::Validate;
-    use plait_parquet::{inspect, merge, verify};
-
-    /// Merges sorted files; options and report are JSON.
-    #[pyfunction]
-    #[pyo3(name = "merge", signature = (options, progress=None, bucket=None))]
-    fn merge_files(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), merge::merge_in)
-    }
-
-    /// Plans a merge; options and plan are JSON.
-    #[pyfunction]
-    #[pyo3(name = "plan", signature = (options, progress=None, bucket=None, known=None))]
-    fn plan_merge(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-        known: Option<Py<PyKnown>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), |options, stores, context| {
-            remember(known, stores);
-            plait_parquet::plan::plan_in(options, stores, context)
-        })
-    }
 
     /// What planning will read of files; options are JSON.
     #[pyfunction]
@@ -79,30 +49,6 @@ mod _native {
         options: &str,
     ) -> PyResult<Vec<Option<Bound<'py, pyo3::types::PyBytes>>>> {
         crate::known::learn(py, options)
-    }
-
-    /// Locations of the files that patterns name; options are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn list_sources(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::plan::list_in)
-    }
-
-    /// What files say of their columns, for one frozen schema; options and summary are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn summarize_scan(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::scan::summarize)
     }
 
     /// The frozen schema of all files that were summed up, as JSON and as a schema.
@@ -116,129 +62,11 @@ mod _native {
         crate::scan::freeze(py, options, schema, summaries)
     }
 
-    /// Tables of other formats that patterns name, or name a part of; options are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn tables_of(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::plan::tables_in)
-    }
-
-    /// Chooses files of a folder by a policy; options and survey are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None, known=None))]
-    fn survey(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-        known: Option<Py<PyKnown>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), |options, stores, context| {
-            remember(known, stores);
-            plait_parquet::compact::survey_in(options, stores, context)
-        })
-    }
-
-    /// Commits a change of a folder; options and outcome are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn commit(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::compact::commit_in)
-    }
-
-    /// Removes what was replaced in a folder; options and outcome are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn expire(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::compact::expire_in)
-    }
-
-    /// Checks options of merges that are to be made; options are JSON.
-    #[pyfunction]
-    fn check(py: Python<'_>, options: &str) -> PyResult<String> {
-        run(py, options, (None, None), merge::check_in)
-    }
-
-    /// Chooses among files that need not exist; options and groups are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn choose(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::compact::choose_in)
-    }
-
     /// Reads a plan from JSON, checks it, and gives it back.
     #[pyfunction]
     fn read_plan(py: Python<'_>, plan: &str) -> PyResult<String> {
-        let plan = plait_parquet::plan::Plan::from_json(plan);
+        let plan = plait_parquet::Plan::from_json(plan);
         plan.and_then(|plan| plan.to_json()).map_err(|e| crate::errors::exception(py, &e))
-    }
-
-    /// Executes tasks of a plan; options, the plan among them, and report are JSON.
-    #[pyfunction]
-    #[pyo3(name = "execute", signature = (options, progress=None, bucket=None))]
-    fn execute_plan(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), merge::execute_in)
-    }
-
-    /// Checks that files are sorted, disjoint and complete; options and report are JSON.
-    #[pyfunction]
-    #[pyo3(name = "verify", signature = (options, progress=None, bucket=None))]
-    fn verify_files(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), verify::verify_in)
-    }
-
-    /// Describes one file; options and report are JSON.
-    #[pyfunction]
-    #[pyo3(name = "inspect", signature = (options, progress=None, bucket=None))]
-    fn inspect_file(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), inspect::inspect_in)
-    }
-
-    /// Overlays files; options and report are JSON.
-    #[pyfunction]
-    #[pyo3(signature = (options, progress=None, bucket=None))]
-    fn overlay_files(
-        py: Python<'_>,
-        options: &str,
-        progress: Option<Py<PyAny>>,
-        bucket: Option<Py<PyAny>>,
-    ) -> PyResult<String> {
-        run(py, options, (progress, bucket), plait_parquet::overlay::overlay_files_in)
     }
 
     /// Overlays layers of Arrow data; options are JSON.
@@ -271,10 +99,9 @@ mod _native {
     #[pyfunction]
     fn write_parquet(py: Python<'_>, source: &Bound<'_, PyAny>, path: &str) -> PyResult<u64> {
         let reader = crate::capsule::reader(source, Validate::default())?;
-        let context = plait_parquet::context::Context::new(0);
-        let write = |context: &plait_parquet::context::Context| {
-            plait_parquet::join::write_batches(reader, path, context)
-        };
+        let context = plait_parquet::Context::new(0);
+        let write =
+            |context: &plait_parquet::Context| plait_parquet::write_batches(reader, path, context);
         crate::enter::enter(py, &context, None, write)
     }
 
@@ -324,8 +151,8 @@ mod _native {
     use crate::stream::{PyBatch, PySchema, PyStream};
 
     #[pymodule_init]
-    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
         crate::panics::install();
-        Ok(())
+        crate::calls::register(module)
     }
 }

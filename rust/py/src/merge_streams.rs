@@ -15,8 +15,8 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::stream::{MergeStream, Source, Workers};
 use plait_core::validate::Validate;
-use plait_parquet::beside::Beside;
-use plait_parquet::stream::{StreamOptions, open};
+use plait_parquet::Beside;
+use plait_parquet::{StreamOptions, open};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 

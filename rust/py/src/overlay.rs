@@ -10,7 +10,7 @@ use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use plait_core::overlay::{LayerSpec, Overlay, Plan, settle};
 use plait_core::validate::{Validate, Validator};
 use plait_core::{Error, Kind};
-use plait_parquet::overlay::options::OverlayOptions;
+use plait_parquet::OverlayOptions;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 

@@ -20,7 +20,7 @@ static PLACE: Mutex<Option<String>> = Mutex::new(None);
 pub(crate) fn install() {
     let previous = panic::take_hook();
     panic::set_hook(Box::new(move |info| {
-        if plait_parquet::page::guarding() {
+        if plait_parquet::guarding() {
             return;
         }
         let place = info.location().map(ToString::to_string);

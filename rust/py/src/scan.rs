@@ -8,8 +8,8 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::{Error, Kind};
-use plait_parquet::context::Context;
-use plait_parquet::scan::{Scan, freeze_scan};
+use plait_parquet::Context;
+use plait_parquet::{Scan, freeze_scan};
 use pyo3::prelude::*;
 use serde::Serialize;
 

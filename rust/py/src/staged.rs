@@ -9,8 +9,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
-use plait_parquet::context::Context;
-use plait_parquet::join::{JoinOptions, Left, Right};
+use plait_parquet::Context;
+use plait_parquet::{JoinOptions, Left, Right};
 use pyo3::prelude::*;
 
 use crate::border::parse;
@@ -52,7 +52,7 @@ fn ask<S: Send, T: Send>(
 /// The rows of what has record batches, as one.
 fn whole(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<RecordBatch> {
     let reader = capsule::reader(object, validate)?;
-    plait_parquet::join::whole(reader).map_err(|e| crate::errors::exception(object.py(), &e))
+    plait_parquet::whole(reader).map_err(|e| crate::errors::exception(object.py(), &e))
 }
 
 fn lock<T>(side: &Mutex<Option<T>>) -> MutexGuard<'_, Option<T>> {

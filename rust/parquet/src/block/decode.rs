@@ -31,7 +31,7 @@ use crate::schema::LevelMap;
 
 /// How the pages of a leaf of one source become blocks of the output.
 #[derive(Clone, Debug)]
-pub struct PageShape {
+pub(crate) struct PageShape {
     /// The source's leaf.
     pub descr: ColumnDescPtr,
     /// How its values lie.
@@ -44,7 +44,7 @@ pub struct PageShape {
 
 /// The dictionary of a chunk.
 #[derive(Clone, Debug, Default)]
-pub struct ChunkDictionary {
+pub(crate) struct ChunkDictionary {
     /// How many ids there are.
     pub len: usize,
     /// The values that blocks refer to.
@@ -87,7 +87,7 @@ impl Parts {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when the page ends inside its levels.
-pub fn needs_dictionary_page(page: &Page, shape: &PageShape) -> Result<bool> {
+pub(crate) fn needs_dictionary_page(page: &Page, shape: &PageShape) -> Result<bool> {
     let parts = parts(page, shape)?;
     Ok(is_ids(parts.encoding) && !parts.is_ours(shape))
 }
@@ -96,7 +96,7 @@ pub fn needs_dictionary_page(page: &Page, shape: &PageShape) -> Result<bool> {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when levels, values and counts do not fit each other.
-pub fn decode_page(
+pub(crate) fn decode_page(
     page: &Page,
     rows: usize,
     shape: &PageShape,
@@ -353,7 +353,7 @@ fn foreign<T: DataType>(
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when a value of fixed length has another one.
-pub fn from_span<T: DataType>(
+pub(crate) fn from_span<T: DataType>(
     span: &Span<T::T>,
     rows: usize,
     layout: Layout,

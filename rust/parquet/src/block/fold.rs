@@ -6,21 +6,21 @@
 
 /// How often `wanted` occurs: in sums of bytes, which lie side by side in a register.
 #[must_use]
-pub fn occurrences(all: &[u8], wanted: u8) -> usize {
+pub(crate) fn occurrences(all: &[u8], wanted: u8) -> usize {
     let part = |part: &[u8]| part.iter().map(|level| u8::from(*level == wanted)).sum::<u8>();
     all.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(part(chunk))).sum()
 }
 
 /// The greatest, 0 without any.
 #[must_use]
-pub fn greatest<T: Copy + Default + Ord>(all: &[T]) -> T {
+pub(crate) fn greatest<T: Copy + Default + Ord>(all: &[T]) -> T {
     // Not `Iterator::max`: which of two equal ones it is makes a difference there.
     all.iter().fold(T::default(), |max, one| if *one > max { *one } else { max })
 }
 
 /// Packs booleans, a byte each, into bits, lowest first.
 #[must_use]
-pub fn pack_booleans(flags: &[u8]) -> Vec<u8> {
+pub(crate) fn pack_booleans(flags: &[u8]) -> Vec<u8> {
     /// Moves bit 0 of byte i to bit 56 + i.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     const LOW: u64 = 0x0101_0101_0101_0101;
@@ -39,7 +39,7 @@ pub fn pack_booleans(flags: &[u8]) -> Vec<u8> {
 
 /// The first `count` of `bits` as bytes; there are as many.
 #[must_use]
-pub fn unpack_booleans(bits: &[u8], count: usize) -> Vec<u8> {
+pub(crate) fn unpack_booleans(bits: &[u8], count: usize) -> Vec<u8> {
     let mut flags = vec![0; count.div_ceil(8) * 8];
     for (flags, byte) in flags.as_chunks_mut::<8>().0.iter_mut().zip(bits) {
         *flags = std::array::from_fn(|i| byte >> i & 1);

@@ -25,7 +25,7 @@ use crate::source::Source;
 
 /// What is known of a page that was not unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Known {
+pub(crate) struct Known {
     /// Values and nulls.
     pub levels: usize,
     /// Levels without a value.
@@ -43,7 +43,7 @@ pub struct Known {
 }
 
 /// The indexes of one chunk of a source.
-pub struct ChunkIndex {
+pub(crate) struct ChunkIndex {
     columns: ColumnIndexMetaData,
     locations: Arc<Locations>,
     repeats: bool,
@@ -56,7 +56,7 @@ impl ChunkIndex {
     ///
     /// # Errors
     /// What reading gives.
-    pub fn open(
+    pub(crate) fn open(
         source: &Source,
         row_group: usize,
         leaf: usize,
@@ -87,7 +87,7 @@ impl ChunkIndex {
 
     /// What is known of page `number`, whose header is `header`.
     #[must_use]
-    pub fn page(&self, number: usize, header: &PageHeader) -> Option<Known> {
+    pub(crate) fn page(&self, number: usize, header: &PageHeader) -> Option<Known> {
         let levels = match header.kind {
             PageKind::Data { num_values, .. } | PageKind::DataV2 { num_values, .. } => num_values,
             _ => return None,

@@ -21,7 +21,7 @@ use crate::source::Source;
 use crate::store::Store;
 
 /// Dictionaries by the chunk they are of.
-pub struct KeptDictionaries {
+pub(crate) struct KeptDictionaries {
     held: Mutex<VecDeque<Held>>,
     bytes_max: usize,
 }
@@ -43,13 +43,13 @@ impl Held {
 impl KeptDictionaries {
     /// Keeps at most `bytes_max` bytes, or one dictionary.
     #[must_use]
-    pub fn new(bytes_max: usize) -> Self {
+    pub(crate) fn new(bytes_max: usize) -> Self {
         Self { held: Mutex::default(), bytes_max }
     }
 
     /// The dictionary of a row group and leaf of `source`, if it is kept.
     #[must_use]
-    pub fn get(&self, source: &Source, place: (usize, usize)) -> Option<ChunkDictionary> {
+    pub(crate) fn get(&self, source: &Source, place: (usize, usize)) -> Option<ChunkDictionary> {
         let mut held = self.lock();
         let is_it = |held: &Held| held.place == place && Arc::ptr_eq(&held.store, &source.store);
         let at = held.iter().position(is_it)?;
@@ -60,7 +60,12 @@ impl KeptDictionaries {
     }
 
     /// Keeps the dictionary of a row group and leaf of `source`, which is not kept yet.
-    pub fn keep(&self, source: &Source, place: (usize, usize), dictionary: &ChunkDictionary) {
+    pub(crate) fn keep(
+        &self,
+        source: &Source,
+        place: (usize, usize),
+        dictionary: &ChunkDictionary,
+    ) {
         let mut held = self.lock();
         let (store, dictionary) = (Arc::clone(&source.store), dictionary.clone());
         held.push_front(Held { store, place, dictionary });

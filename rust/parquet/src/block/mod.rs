@@ -21,12 +21,12 @@
 //! # Not here
 //! Reading pages (`page`); the order of rows (`weave`).
 
-pub mod decode;
-pub mod dictionary;
-pub mod fold;
-pub mod index;
-pub mod kept;
-pub mod reader;
+pub(crate) mod decode;
+pub(crate) mod dictionary;
+pub(crate) mod fold;
+pub(crate) mod index;
+pub(crate) mod kept;
+pub(crate) mod reader;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ use parquet::basic::Type as Physical;
 use parquet::schema::types::ColumnDescriptor;
 
 pub use dictionary::Dictionary;
-pub use reader::BlockReader;
+pub(crate) use reader::BlockReader;
 
 /// How plain values lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +80,7 @@ impl Layout {
 
 /// Values of a block.
 #[derive(Clone, Debug)]
-pub enum Values {
+pub(crate) enum Values {
     /// As a plain page holds them.
     Plain(Bytes),
     /// Ids of values of a dictionary.
@@ -89,7 +89,7 @@ pub enum Values {
 
 /// What a page holds, before rows are found in it.
 #[derive(Clone, Debug)]
-pub struct Contents {
+pub(crate) struct Contents {
     /// Number of rows.
     pub rows: usize,
     /// Repetition levels; empty if the leaf cannot repeat.
@@ -106,7 +106,7 @@ pub struct Contents {
 
 /// Rows of one page, or of a part of one.
 #[derive(Clone, Debug)]
-pub struct Block {
+pub(crate) struct Block {
     /// Number of rows.
     pub rows: usize,
     /// Repetition levels; empty if the leaf cannot repeat.
@@ -129,7 +129,7 @@ pub struct Block {
 impl Block {
     /// Finds the rows of a page.
     #[must_use]
-    pub fn new(contents: Contents) -> Self {
+    pub(crate) fn new(contents: Contents) -> Self {
         let Contents { mut rows, rep, def, def_max, values, value_count } = contents;
         let mut level_starts = Vec::new();
         if !rep.is_empty() {
@@ -156,7 +156,7 @@ impl Block {
     /// The levels of `rows`.
     #[inline]
     #[must_use]
-    pub fn levels(&self, rows: Range<usize>) -> Range<usize> {
+    pub(crate) fn levels(&self, rows: Range<usize>) -> Range<usize> {
         match self.level_starts.is_empty() {
             true => rows,
             false => self.level_starts[rows.start] as usize..self.level_starts[rows.end] as usize,
@@ -166,7 +166,7 @@ impl Block {
     /// The values of a row of a leaf that repeats, by index.
     #[inline]
     #[must_use]
-    pub fn values(&self, row: usize) -> Range<usize> {
+    pub(crate) fn values(&self, row: usize) -> Range<usize> {
         match self.value_starts.is_empty() {
             true => self.levels(row..row + 1),
             false => self.value_starts[row] as usize..self.value_starts[row + 1] as usize,
@@ -175,7 +175,7 @@ impl Block {
 
     /// How many values the first `rows` rows have.
     #[must_use]
-    pub fn values_before(&self, rows: usize) -> usize {
+    pub(crate) fn values_before(&self, rows: usize) -> usize {
         if !self.value_starts.is_empty() {
             return self.value_starts[rows] as usize;
         }
@@ -187,7 +187,7 @@ impl Block {
 
     /// Bytes held on the heap, without what others share (unpacked pages, dictionaries).
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         let ids = match &self.values {
             Values::Ids(ids, _) => 4 * ids.capacity(),
             Values::Plain(_) => 0,

@@ -38,7 +38,7 @@ use crate::schema::LeafAdapter;
 use crate::source::Source;
 
 /// One dictionary for the chunks of all sources, and how their ids change.
-pub struct United {
+pub(crate) struct United {
     /// All values.
     pub dictionary: Arc<Dictionary>,
     /// By source and row group.
@@ -50,7 +50,7 @@ pub struct United {
 impl United {
     /// Bytes held on the heap.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         let remaps: usize = self.remaps.values().map(Remap::memory_size).sum();
         self.dictionary.memory_size() + remaps
     }
@@ -58,7 +58,7 @@ impl United {
 
 /// The dictionary of a chunk.
 #[derive(Clone)]
-pub struct OwnDictionary {
+pub(crate) struct OwnDictionary {
     /// Source and row group of the chunk.
     pub place: (SourceId, usize),
     /// Its values.
@@ -66,10 +66,10 @@ pub struct OwnDictionary {
 }
 
 /// A block, and how many of its rows come before the one that was asked for.
-pub type Skipping = (Block, usize);
+pub(crate) type Skipping = (Block, usize);
 
 /// Reads one leaf of one source in the shape of the output.
-pub struct BlockReader {
+pub(crate) struct BlockReader {
     source: Arc<Source>,
     row: u64,
     from: From,
@@ -109,7 +109,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`leaf::open`].
-    pub fn open(
+    pub(crate) fn open(
         source: &Arc<Source>,
         output: &OutputLeaf,
         row: u64,
@@ -153,7 +153,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// Whatever is wrong with the source, with file and column.
-    pub fn next(&mut self, rows_wanted: usize) -> Result<Option<Skipping>> {
+    pub(crate) fn next(&mut self, rows_wanted: usize) -> Result<Option<Skipping>> {
         if self.row >= self.source.rows() {
             return Ok(None);
         }
@@ -175,7 +175,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub fn skip(&mut self, rows: usize) -> Result<()> {
+    pub(crate) fn skip(&mut self, rows: usize) -> Result<()> {
         match &mut self.from {
             From::Paged(paged) => {
                 self.row += rows as u64;
@@ -203,7 +203,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub fn peek(&mut self) -> Result<Option<PageLoc>> {
+    pub(crate) fn peek(&mut self) -> Result<Option<PageLoc>> {
         let From::Paged(paged) = &mut self.from else { return Ok(None) };
         if self.row >= self.source.rows() {
             return Ok(None);
@@ -217,7 +217,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next); [`Kind::Internal`] without a page to take.
-    pub fn take(&mut self, may_stay: bool) -> Result<Stored> {
+    pub(crate) fn take(&mut self, may_stay: bool) -> Result<Stored> {
         let no_page = || Error::new(Kind::Internal, "there is no page to take");
         let From::Paged(paged) = &mut self.from else { return Err(no_page()) };
         let group = paged.group(&self.source, self.row)?;
@@ -234,7 +234,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub fn decode(&mut self, stored: &Stored) -> Result<Contents> {
+    pub(crate) fn decode(&mut self, stored: &Stored) -> Result<Contents> {
         let From::Paged(paged) = &mut self.from else {
             return Err(Error::new(Kind::Internal, "a page of another reader is decoded"));
         };
@@ -247,7 +247,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub fn known(&mut self, stored: &Stored) -> Result<Option<Known>> {
+    pub(crate) fn known(&mut self, stored: &Stored) -> Result<Option<Known>> {
         let From::Paged(paged) = &mut self.from else { return Ok(None) };
         let first_row = self.row.saturating_sub(stored.place.rows);
         paged.known(stored, &self.source).map_err(|e| paged.name(e, &self.source, first_row))
@@ -255,7 +255,7 @@ impl BlockReader {
 
     /// Whether ids of the row group that is read are those of the united dictionary.
     #[must_use]
-    pub fn keeps_ids(&self) -> bool {
+    pub(crate) fn keeps_ids(&self) -> bool {
         let From::Paged(paged) = &self.from else { return false };
         let (Some(united), Some(group)) = (&paged.united, &paged.group) else { return false };
         united.remaps.get(&(self.source.id, group.index)).is_some_and(Remap::is_identity)
@@ -263,20 +263,13 @@ impl BlockReader {
 
     /// The source's own dictionary, if it was read for the row group that is read.
     #[must_use]
-    pub fn own_dictionary(&self) -> Option<OwnDictionary> {
+    pub(crate) fn own_dictionary(&self) -> Option<OwnDictionary> {
         let From::Paged(paged) = &self.from else { return None };
         let group = paged.group.as_ref()?;
         let place = (self.source.id, group.index);
         let is_own = paged.united.as_ref().is_none_or(|u| !u.remaps.contains_key(&place));
         let values = group.dictionary.values.as_ref().filter(|_| is_own)?;
         Some(OwnDictionary { place, values: Arc::clone(values) })
-    }
-
-    /// The row group that is read, and the source's leaf.
-    #[must_use]
-    pub fn place(&self) -> Option<(usize, usize)> {
-        let From::Paged(paged) = &self.from else { return None };
-        paged.group.as_ref().map(|group| (group.index, paged.leaf))
     }
 }
 
@@ -413,7 +406,7 @@ impl Paged {
 ///
 /// # Errors
 /// Whatever is wrong with the page.
-pub fn first_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictionary> {
+pub(crate) fn first_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictionary> {
     if pages.are_local() {
         pages.leave_dictionary();
         return Ok(ChunkDictionary::default());
@@ -426,7 +419,7 @@ pub fn first_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictio
 ///
 /// # Errors
 /// Whatever is wrong with the page.
-pub fn take_dictionary(
+pub(crate) fn take_dictionary(
     stored: &Stored,
     pages: &mut Pages,
     dictionary: &mut ChunkDictionary,
@@ -445,7 +438,7 @@ pub fn take_dictionary(
 ///
 /// # Errors
 /// Whatever is wrong with the page.
-pub fn read_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictionary> {
+pub(crate) fn read_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDictionary> {
     let Some(page) = pages.take_dictionary()? else {
         return Ok(ChunkDictionary::default());
     };
@@ -456,7 +449,11 @@ pub fn read_dictionary(pages: &mut Pages, layout: Layout) -> Result<ChunkDiction
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when it has fewer values than it says.
-pub fn into_dictionary(pages: &Pages, page: Page, layout: Layout) -> Result<ChunkDictionary> {
+pub(crate) fn into_dictionary(
+    pages: &Pages,
+    page: Page,
+    layout: Layout,
+) -> Result<ChunkDictionary> {
     let Page::DictionaryPage { buf, num_values, .. } = &page else {
         return Ok(ChunkDictionary::default());
     };

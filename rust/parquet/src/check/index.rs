@@ -94,7 +94,7 @@ pub(super) fn check_columns(
 /// takes a page of repeated values for null when the numbers happen to agree, and orders bounds
 /// before it cuts them.
 #[must_use]
-pub fn is_true(descr: &ColumnDescriptor, columns: &ColumnIndexMetaData) -> bool {
+pub(crate) fn is_true(descr: &ColumnDescriptor, columns: &ColumnIndexMetaData) -> bool {
     let value_level = usize::try_from(descr.max_def_level()).unwrap_or(0);
     let pages = usize::try_from(columns.num_pages()).unwrap_or(0);
     let nulls = (0..pages).all(|page| {

@@ -31,13 +31,13 @@ use plait_core::{Error, Kind, Result};
 use crate::block::decode::is_ids;
 use crate::page::header::PageKind;
 
-pub use index::is_true;
-pub use orders::declare_type_defined;
-pub use walk::Walk;
+pub(crate) use index::is_true;
+pub(crate) use orders::declare_type_defined;
+pub(crate) use walk::Walk;
 
 /// A page as its header describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WrittenPage {
+pub(crate) struct WrittenPage {
     /// Offset of its header.
     pub offset: u64,
     /// Length of header and body.
@@ -48,7 +48,7 @@ pub struct WrittenPage {
 
 /// Two places of a file that contradict each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Contradiction {
+pub(crate) struct Contradiction {
     what: &'static str,
     got: String,
 }
@@ -60,7 +60,7 @@ impl Contradiction {
 
     /// As an error.
     #[must_use]
-    pub fn into_error(self, kind: Kind) -> Error {
+    pub(crate) fn into_error(self, kind: Kind) -> Error {
         Error::new(kind, self.what).with_got(self.got)
     }
 }
@@ -76,7 +76,7 @@ fn expect(
 
 /// A column chunk: its pages, and what is said of them.
 #[derive(Clone, Copy)]
-pub struct CheckedChunk<'a> {
+pub(crate) struct CheckedChunk<'a> {
     /// Its pages, in order, the dictionary first.
     pub pages: &'a [WrittenPage],
     /// What the footer says.
@@ -92,7 +92,7 @@ pub struct CheckedChunk<'a> {
 impl WrittenPage {
     /// Values and nulls of a data page.
     #[must_use]
-    pub fn num_values(&self) -> u64 {
+    pub(crate) fn num_values(&self) -> u64 {
         match self.kind {
             PageKind::Data { num_values, .. } | PageKind::DataV2 { num_values, .. } => {
                 u64::from(num_values)
@@ -103,7 +103,7 @@ impl WrittenPage {
 
     /// Its rows, if the header tells: `is_flat` if every value is a row.
     #[must_use]
-    pub fn num_rows(&self, is_flat: bool) -> Option<u64> {
+    pub(crate) fn num_rows(&self, is_flat: bool) -> Option<u64> {
         match self.kind {
             PageKind::DataV2 { num_rows, .. } => Some(u64::from(num_rows)),
             _ => is_flat.then(|| self.num_values()),
@@ -135,7 +135,7 @@ impl WrittenPage {
 
 /// What pages say of their encodings, as a footer lists it.
 #[must_use]
-pub fn encoding_stats(pages: &[WrittenPage]) -> Vec<PageEncodingStats> {
+pub(crate) fn encoding_stats(pages: &[WrittenPage]) -> Vec<PageEncodingStats> {
     let mut stats: Vec<PageEncodingStats> = Vec::new();
     for page in pages {
         let (page_type, Some(encoding)) = (page.page_type(), page.encoding()) else { continue };
@@ -153,7 +153,7 @@ impl CheckedChunk<'_> {
     ///
     /// # Errors
     /// The first contradiction.
-    pub fn check(&self) -> Result<(), Contradiction> {
+    pub(crate) fn check(&self) -> Result<(), Contradiction> {
         self.check_places()?;
         self.check_dictionary()?;
         self.check_counts()?;
@@ -285,7 +285,7 @@ impl CheckedChunk<'_> {
 ///
 /// # Errors
 /// [`Kind::Internal`] with row group and column where they contradict each other.
-pub fn check_file(pages: &[WrittenPage], metadata: &ParquetMetaData) -> Result<()> {
+pub(crate) fn check_file(pages: &[WrittenPage], metadata: &ParquetMetaData) -> Result<()> {
     let index = metadata.page_index();
     let mut rows = 0;
     let mut end = 0;

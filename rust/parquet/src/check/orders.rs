@@ -28,7 +28,7 @@ const TRAILER_BYTES: usize = 8;
 ///
 /// # Errors
 /// [`Kind::Internal`] if these are not the columns of a footer.
-pub fn declare_type_defined(tail: &mut [u8], leaves: &BTreeSet<usize>) -> Result<()> {
+pub(crate) fn declare_type_defined(tail: &mut [u8], leaves: &BTreeSet<usize>) -> Result<()> {
     let broken = || Error::new(Kind::Internal, "a footer has no column orders to change");
     let end = tail.len().checked_sub(TRAILER_BYTES).ok_or_else(broken)?;
     let len = tail.get(end..end + 4).and_then(|len| len.try_into().ok());

@@ -21,7 +21,7 @@ use crate::page::header::{PageHeader, Parsed};
 use crate::page::unwrap_error;
 
 /// A writer that notes the pages it writes.
-pub struct Walk<W> {
+pub(crate) struct Walk<W> {
     /// None once it was taken.
     inner: Option<W>,
     at: u64,
@@ -44,23 +44,23 @@ enum State {
 
 impl<W: Write> Walk<W> {
     /// Begins at the start of a file.
-    pub fn new(inner: W) -> Self {
+    pub(crate) fn new(inner: W) -> Self {
         Self { inner: Some(inner), at: 0, state: State::Passing, pages: Vec::new(), tail: None }
     }
 
     /// Looks for pages from `offset` on, which is not written yet.
-    pub fn expect_pages(&mut self, offset: u64) {
+    pub(crate) fn expect_pages(&mut self, offset: u64) {
         self.state = State::Ahead(offset);
     }
 
     /// The pages so far.
     #[must_use]
-    pub fn pages(&self) -> &[WrittenPage] {
+    pub(crate) fn pages(&self) -> &[WrittenPage] {
         &self.pages
     }
 
     /// Holds back what is written from now on, until it is released.
-    pub fn hold(&mut self) {
+    pub(crate) fn hold(&mut self) {
         self.tail = Some(Vec::new());
     }
 
@@ -68,14 +68,14 @@ impl<W: Write> Walk<W> {
     ///
     /// # Errors
     /// Those of `change`, and of writing.
-    pub fn release(&mut self, change: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn release(&mut self, change: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
         let Some(mut tail) = self.tail.take() else { return Ok(()) };
         change(&mut tail)?;
         self.write_all(&tail).map_err(|e| unwrap_error(e.into()))
     }
 
     /// What was written to; writing is an error from now on.
-    pub fn take(&mut self) -> Option<W> {
+    pub(crate) fn take(&mut self) -> Option<W> {
         self.inner.take()
     }
 

@@ -20,10 +20,7 @@ mod lease;
 mod retention;
 mod survey;
 
-pub use commit::{Commit, CommitOptions, commit_in};
-pub use expire::{ExpireOptions, Expired, expire_in};
-pub use lease::{Holder, LeaseOptions, take_in};
-pub use survey::{
-    ChooseOptions, PolicyOption, Scope, Skipped, Survey, SurveyOptions, SurveyedFile,
-    SurveyedGroup, Why, choose_in, survey_in,
-};
+pub use commit::commit_in;
+pub use expire::expire_in;
+pub use lease::{LeaseOptions, take_in};
+pub use survey::{choose_in, survey_in};

@@ -21,7 +21,7 @@ use crate::block::{Dictionary, Layout};
 
 /// How values of a column compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueOrder {
+pub(crate) enum ValueOrder {
     /// One byte, 0 or 1.
     Boolean,
     /// Signed, 32 bits.
@@ -48,7 +48,7 @@ pub enum ValueOrder {
 
 /// Smallest and greatest of some values, and the NaN among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     /// The smallest value, without prefix.
     pub min: Vec<u8>,
     /// The greatest value, without prefix.
@@ -58,7 +58,7 @@ pub struct Bounds {
 impl ValueOrder {
     /// The order of a column's values.
     #[must_use]
-    pub fn of(descr: &ColumnDescriptor) -> Self {
+    pub(crate) fn of(descr: &ColumnDescriptor) -> Self {
         let logical = descr.logical_type_ref();
         let converted = descr.converted_type();
         let has_no_order = converted == ConvertedType::INTERVAL
@@ -89,13 +89,13 @@ impl ValueOrder {
 
     /// Whether NaN are counted.
     #[must_use]
-    pub fn has_nan(self) -> bool {
+    pub(crate) fn has_nan(self) -> bool {
         matches!(self, Self::Float16 | Self::Float | Self::Double)
     }
 
     /// Whether `value` is NaN.
     #[must_use]
-    pub fn is_nan(self, value: &[u8]) -> bool {
+    pub(crate) fn is_nan(self, value: &[u8]) -> bool {
         match self {
             Self::Float16 => word::<2>(value) & 0x7FFF > 0x7C00,
             Self::Float => f32::from_bits(word::<4>(value) as u32).is_nan(),
@@ -106,7 +106,7 @@ impl ValueOrder {
 
     /// Compares two values without prefix.
     #[must_use]
-    pub fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
+    pub(crate) fn compare(self, a: &[u8], b: &[u8]) -> Ordering {
         match self {
             Self::Bytes | Self::Boolean => a.cmp(b),
             Self::Decimal => compare_decimals(a, b),
@@ -124,7 +124,7 @@ impl ValueOrder {
     /// Bounds that a source's index holds, for an index of ours: zeros of floats get the sign that
     /// lets them bound both. `None` if they are none.
     #[must_use]
-    pub fn admit(self, mut min: Vec<u8>, mut max: Vec<u8>) -> Option<Bounds> {
+    pub(crate) fn admit(self, mut min: Vec<u8>, mut max: Vec<u8>) -> Option<Bounds> {
         if self.has_nan() {
             if self.is_nan(&min) || self.is_nan(&max) {
                 return None;
@@ -210,7 +210,7 @@ fn compare_decimals(a: &[u8], b: &[u8]) -> Ordering {
 
 /// Bounds and NaN of plain values; no bounds when there are none or no order.
 #[must_use]
-pub fn of_plain(order: ValueOrder, layout: Layout, bytes: &[u8]) -> (Option<Bounds>, u64) {
+pub(crate) fn of_plain(order: ValueOrder, layout: Layout, bytes: &[u8]) -> (Option<Bounds>, u64) {
     let own = |(min, max): (&[u8], &[u8])| Bounds { min: min.to_vec(), max: max.to_vec() };
     if bytes.is_empty() && layout != Layout::Prefixed {
         return (None, 0);
@@ -385,7 +385,7 @@ fn floats_with_nan<const N: usize>(values: &[[u8; N]], order: ValueOrder) -> (Op
 
 /// The order of a dictionary's values.
 #[derive(Debug)]
-pub struct Ranks {
+pub(crate) struct Ranks {
     order: ValueOrder,
     /// Place of each id among the values, smallest first, NaN last.
     rank: Vec<u32>,
@@ -396,7 +396,7 @@ pub struct Ranks {
 impl Ranks {
     /// Ranks the values of `dictionary`.
     #[must_use]
-    pub fn new(order: ValueOrder, dictionary: &Dictionary) -> Self {
+    pub(crate) fn new(order: ValueOrder, dictionary: &Dictionary) -> Self {
         if order == ValueOrder::None {
             return Self { order, rank: Vec::new(), by_rank: Vec::new(), nans: 0 };
         }
@@ -422,7 +422,7 @@ impl Ranks {
 
     /// Bounds and NaN of the values that `ids` stand for.
     #[must_use]
-    pub fn bounds(
+    pub(crate) fn bounds(
         &self,
         dictionary: &Dictionary,
         ids: impl Iterator<Item = u32> + Clone,
@@ -457,7 +457,7 @@ impl Ranks {
 
     /// Bytes that the ranks of `dictionary` hold on the heap.
     #[must_use]
-    pub fn memory_size_of(dictionary: &Dictionary) -> usize {
+    pub(crate) fn memory_size_of(dictionary: &Dictionary) -> usize {
         2 * size_of::<u32>() * dictionary.len()
     }
 }

@@ -24,7 +24,7 @@ const HEAD: usize = 64;
 const SLACK: usize = 64;
 
 /// Where the loops that copy rows write: room that was made before, and how much of it is used.
-pub struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     rows: usize,
     rows_max: usize,
     levels: usize,
@@ -42,34 +42,34 @@ impl Cursor<'_> {
     /// How many more rows there is room for.
     #[inline(always)]
     #[must_use]
-    pub fn rows_left(&self) -> usize {
+    pub(crate) fn rows_left(&self) -> usize {
         self.rows_max - self.rows
     }
 
     /// Bytes of plain values there is room for.
     #[inline(always)]
     #[must_use]
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.bytes.len() - SLACK - self.byte
     }
 
     /// Levels there is room for.
     #[inline(always)]
     #[must_use]
-    pub fn level_room(&self) -> usize {
+    pub(crate) fn level_room(&self) -> usize {
         self.rep.len() - SLACK - self.levels
     }
 
     /// The greatest definition level.
     #[inline(always)]
     #[must_use]
-    pub fn def_max(&self) -> u8 {
+    pub(crate) fn def_max(&self) -> u8 {
         self.def_max
     }
 
     /// Adds rows of one level and one value each, while all levels are the greatest.
     #[inline(always)]
-    pub fn add_flat(&mut self, rows: usize) {
+    pub(crate) fn add_flat(&mut self, rows: usize) {
         self.rows += rows;
         self.levels += rows;
         self.values += rows;
@@ -77,14 +77,14 @@ impl Cursor<'_> {
 
     /// As [`add_flat`](Self::add_flat), where levels are written out.
     #[inline(always)]
-    pub fn add_levels(&mut self, rows: usize) {
+    pub(crate) fn add_levels(&mut self, rows: usize) {
         self.def[self.levels..self.levels + rows].fill(self.def_max);
         self.add_flat(rows);
     }
 
     /// Adds rows of one level each; how many have a value.
     #[inline(always)]
-    pub fn add_nullable(&mut self, def: &[u8]) -> usize {
+    pub(crate) fn add_nullable(&mut self, def: &[u8]) -> usize {
         let values = if let [level] = def {
             self.def[self.levels] = *level;
             usize::from(*level == self.def_max)
@@ -100,7 +100,13 @@ impl Cursor<'_> {
 
     /// Adds a row of the levels `range`; `def` is empty if all are the greatest.
     #[inline(always)]
-    pub fn add_repeated(&mut self, rep: &[u8], def: &[u8], range: Range<usize>, values: usize) {
+    pub(crate) fn add_repeated(
+        &mut self,
+        rep: &[u8],
+        def: &[u8],
+        range: Range<usize>,
+        values: usize,
+    ) {
         let len = range.len();
         copy_short(&mut self.rep[self.levels..], &rep[range.start..], len);
         if !self.def.is_empty() {
@@ -117,28 +123,28 @@ impl Cursor<'_> {
 
     /// Appends an id.
     #[inline(always)]
-    pub fn put_id(&mut self, id: u32) {
+    pub(crate) fn put_id(&mut self, id: u32) {
         self.ids[self.id] = id;
         self.id += 1;
     }
 
     /// Appends ids.
     #[inline(always)]
-    pub fn put_ids(&mut self, ids: &[u32]) {
+    pub(crate) fn put_ids(&mut self, ids: &[u32]) {
         self.ids[self.id..self.id + ids.len()].copy_from_slice(ids);
         self.id += ids.len();
     }
 
     /// Appends bytes of values.
     #[inline(always)]
-    pub fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.byte..self.byte + bytes.len()].copy_from_slice(bytes);
         self.byte += bytes.len();
     }
 
     /// Appends the first `len` of `bytes`.
     #[inline(always)]
-    pub fn put_short(&mut self, bytes: &[u8], len: usize) {
+    pub(crate) fn put_short(&mut self, bytes: &[u8], len: usize) {
         copy_short(&mut self.bytes[self.byte..], bytes, len);
         self.byte += len;
     }
@@ -207,7 +213,7 @@ impl<T: Copy + Default> Filled<T> {
 
 /// Rows on their way into a page.
 #[derive(Debug, Default)]
-pub struct PageBuffer {
+pub(crate) struct PageBuffer {
     rows: usize,
     levels: usize,
     rep: Filled<u8>,
@@ -223,55 +229,55 @@ pub struct PageBuffer {
 impl PageBuffer {
     /// An empty page of a leaf with these greatest levels.
     #[must_use]
-    pub fn new(rep_max: u8, def_max: u8) -> Self {
+    pub(crate) fn new(rep_max: u8, def_max: u8) -> Self {
         let values = Filled { buffer: vec![0; HEAD], len: HEAD };
         Self { values, rep_max, def_max, ..Self::default() }
     }
 
     /// Rows so far.
     #[must_use]
-    pub fn rows(&self) -> usize {
+    pub(crate) fn rows(&self) -> usize {
         self.rows
     }
 
     /// Levels so far: values and nulls.
     #[must_use]
-    pub fn levels(&self) -> usize {
+    pub(crate) fn levels(&self) -> usize {
         self.levels
     }
 
     /// Repetition levels; empty if the leaf cannot repeat.
     #[must_use]
-    pub fn rep(&self) -> &[u8] {
+    pub(crate) fn rep(&self) -> &[u8] {
         self.rep.as_slice()
     }
 
     /// Definition levels; empty if all are the greatest.
     #[must_use]
-    pub fn def(&self) -> &[u8] {
+    pub(crate) fn def(&self) -> &[u8] {
         self.def.as_slice()
     }
 
     /// Values so far.
     #[must_use]
-    pub fn value_count(&self) -> usize {
+    pub(crate) fn value_count(&self) -> usize {
         self.value_count
     }
 
     /// The plain values; none when the page holds ids.
     #[must_use]
-    pub fn values(&self) -> &[u8] {
+    pub(crate) fn values(&self) -> &[u8] {
         &self.values.as_slice()[HEAD..]
     }
 
     /// The ids; none when the page holds plain values.
     #[must_use]
-    pub fn ids(&self) -> &[u32] {
+    pub(crate) fn ids(&self) -> &[u32] {
         self.ids.as_slice()
     }
 
     /// Forgets all rows.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.rows = 0;
         self.levels = 0;
         self.rep.len = 0;
@@ -283,14 +289,14 @@ impl PageBuffer {
 
     /// Bytes held on the heap.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         let levels = self.rep.memory_size() + self.def.memory_size();
         levels + self.values.memory_size() + self.ids.memory_size()
     }
 
     /// Adds rows that are one level and one value each. Their values follow.
     #[inline]
-    pub fn add_flat_rows(&mut self, rows: usize) {
+    pub(crate) fn add_flat_rows(&mut self, rows: usize) {
         self.rows += rows;
         self.levels += rows;
         self.value_count += rows;
@@ -301,7 +307,7 @@ impl PageBuffer {
 
     /// Adds rows with these levels; `def` is empty if all are the greatest. Gives the number of
     /// their values, which follow.
-    pub fn add_rows(&mut self, rows: usize, rep: &[u8], def: &[u8]) -> usize {
+    pub(crate) fn add_rows(&mut self, rows: usize, rep: &[u8], def: &[u8]) -> usize {
         let levels = if rep.is_empty() { rows } else { rep.len() };
         self.rep.extend(rep);
         let mut values = levels;
@@ -329,13 +335,13 @@ impl PageBuffer {
 
     /// Whether definition levels are written out.
     #[must_use]
-    pub fn has_def(&self) -> bool {
+    pub(crate) fn has_def(&self) -> bool {
         self.def.len > 0
     }
 
     /// Calls `fill` with room for `rows` rows of one level each (or `levels` levels of a leaf that
     /// repeats), `ids` ids and `bytes` bytes of plain values.
-    pub fn fill<R>(
+    pub(crate) fn fill<R>(
         &mut self,
         (rows, levels): (usize, usize),
         ids: usize,
@@ -378,19 +384,19 @@ impl PageBuffer {
     }
 
     /// Appends values.
-    pub fn push(&mut self, values: &[u8]) {
+    pub(crate) fn push(&mut self, values: &[u8]) {
         self.values.extend(values);
     }
 
     /// Appends ids.
-    pub fn push_ids(&mut self, ids: &[u32]) {
+    pub(crate) fn push_ids(&mut self, ids: &[u32]) {
         self.ids.extend(ids);
     }
 
     /// The body of a page: repetition levels, definition levels (each with its length in front if
     /// `prefixed`) and `values`, or the values held where `None`. Also gives the lengths of the
     /// levels.
-    pub fn body(&mut self, prefixed: bool, values: Option<&[u8]>) -> (&[u8], usize, usize) {
+    pub(crate) fn body(&mut self, prefixed: bool, values: Option<&[u8]>) -> (&[u8], usize, usize) {
         let mut head = Vec::new();
         if self.rep_max > 0 {
             section(&mut head, prefixed, |out| {
@@ -436,7 +442,7 @@ fn section(out: &mut Vec<u8>, prefixed: bool, write: impl FnOnce(&mut Vec<u8>)) 
 
 /// Bytes of values of this layout without prefixes.
 #[must_use]
-pub fn unprefixed_len(layout: Layout, bytes: usize, count: usize) -> usize {
+pub(crate) fn unprefixed_len(layout: Layout, bytes: usize, count: usize) -> usize {
     match layout {
         Layout::Prefixed => bytes - 4 * count,
         Layout::Fixed(_) => bytes,

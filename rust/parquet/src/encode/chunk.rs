@@ -36,7 +36,7 @@ use super::ids::Ids;
 use super::index::IndexWriter;
 use super::pack::{Codec, Packers};
 use super::packed::{About, len_u32, pack_body, too_large};
-pub use super::packed::{PackedPage, RawPage, pack};
+pub(crate) use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
 use crate::block::fold::pack_booleans;
 use crate::block::index::Known;
@@ -49,7 +49,7 @@ use crate::spill::SpillBuffer;
 use crate::zone::{Observer, Seen, ValueSet};
 
 /// An encoded column chunk that waits for its place in the row group.
-pub struct Chunk {
+pub(crate) struct Chunk {
     /// The bytes, from the first page on.
     pub bytes: SpillBuffer,
     /// What the footer needs to know.
@@ -64,7 +64,7 @@ pub struct Chunk {
 
 /// What was copied without being encoded again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Verbatim {
+pub(crate) struct Verbatim {
     /// Stored bytes, headers included.
     pub bytes: u64,
     /// Rows.
@@ -73,7 +73,7 @@ pub struct Verbatim {
 
 /// How pages are made.
 #[derive(Clone, Copy, Debug)]
-pub struct PageRules<'a> {
+pub(crate) struct PageRules<'a> {
     /// Most rows of a page.
     pub rows_max: usize,
     /// Bytes of values after which a page ends.
@@ -101,7 +101,7 @@ enum Parts<'a> {
 }
 
 /// Writes one chunk.
-pub struct ChunkWriter<'a> {
+pub(crate) struct ChunkWriter<'a> {
     descr: ColumnDescPtr,
     layout: Layout,
     order: ValueOrder,
@@ -128,7 +128,7 @@ pub struct ChunkWriter<'a> {
 impl<'a> ChunkWriter<'a> {
     /// A chunk of the leaf `descr`; with `ids`, pages refer to its dictionary until one cannot.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         descr: &ColumnDescPtr,
         rules: PageRules<'a>,
         packers: &'a Packers,
@@ -161,38 +161,38 @@ impl<'a> ChunkWriter<'a> {
 
     /// Has `observer` see every value.
     #[must_use]
-    pub fn with_observer(mut self, observer: Option<Observer>) -> Self {
+    pub(crate) fn with_observer(mut self, observer: Option<Observer>) -> Self {
         self.observer = observer;
         self
     }
 
     /// Whether no page was written yet.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.data_offset.is_none()
     }
 
     /// Whether the chunk has a dictionary for pages that are taken as they are.
     #[must_use]
-    pub fn has_dictionary(&self) -> bool {
+    pub(crate) fn has_dictionary(&self) -> bool {
         self.ids.is_some()
     }
 
     /// Whether pages hold ids at this point.
     #[must_use]
-    pub fn writes_ids(&self) -> bool {
+    pub(crate) fn writes_ids(&self) -> bool {
         self.writes_ids
     }
 
     /// How many more rows the page may have.
     #[must_use]
-    pub fn rows_left(&self) -> usize {
+    pub(crate) fn rows_left(&self) -> usize {
         self.rules.rows_max.saturating_sub(self.page.rows())
     }
 
     /// Whether the page has all its rows or bytes.
     #[must_use]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.page.rows() >= self.rules.rows_max || self.bytes() >= self.rules.bytes_max
     }
 
@@ -209,17 +209,17 @@ impl<'a> ChunkWriter<'a> {
 
     /// Bytes of the page under construction; dictionary and waiting pages account for themselves.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         self.page.memory_size()
     }
 
     /// Makes plain pages; the dictionary is for pages that are taken as they are.
-    pub fn keep_dictionary(&mut self) {
+    pub(crate) fn keep_dictionary(&mut self) {
         self.writes_ids = false;
     }
 
     /// Ends pages of ids: what follows is plain. The page must be empty.
-    pub fn fall_back(&mut self) {
+    pub(crate) fn fall_back(&mut self) {
         self.writes_ids = false;
         if self.is_empty() {
             self.ids = None; // nothing refers to the dictionary
@@ -230,7 +230,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
-    pub fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         if self.page.rows() == 0 {
             return Ok(());
         }
@@ -248,7 +248,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// As [`Packers::choose`].
-    pub fn codec(&mut self, raw: &RawPage) -> Result<Codec> {
+    pub(crate) fn codec(&mut self, raw: &RawPage) -> Result<Codec> {
         self.choose(&raw.body)
     }
 
@@ -268,7 +268,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// [`Kind::Internal`] for a page that could not be read back.
-    pub fn take_page(&mut self) -> Result<Option<RawPage>> {
+    pub(crate) fn take_page(&mut self) -> Result<Option<RawPage>> {
         if self.page.rows() == 0 {
             return Ok(None);
         }
@@ -357,7 +357,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// [`Kind::Internal`] for ids without a dictionary.
-    pub fn facts_of(&mut self, page: &Contents) -> Result<Facts> {
+    pub(crate) fn facts_of(&mut self, page: &Contents) -> Result<Facts> {
         let of_values = match &page.values {
             Values::Plain(bytes) => {
                 let (bounds, nans) = of_plain(self.order, self.layout, bytes);
@@ -391,7 +391,7 @@ impl<'a> ChunkWriter<'a> {
     /// The same, from what the index of its source says; `None` if that is not enough, or if
     /// somebody wants to see the values.
     #[must_use]
-    pub fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
+    pub(crate) fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
         if self.observer.is_some() {
             return None;
         }
@@ -407,7 +407,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
-    pub fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()> {
+    pub(crate) fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()> {
         let Some(encoding) = stored.header.data_encoding() else {
             return Err(Error::new(Kind::Internal, "only data pages are taken as they are"));
         };
@@ -473,7 +473,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
-    pub fn write(&mut self, packed: PackedPage) -> Result<()> {
+    pub(crate) fn write(&mut self, packed: PackedPage) -> Result<()> {
         let mut head = Vec::new();
         packed.header.write(&mut head);
         let unpacked = u64::from(packed.header.uncompressed_len) + head.len() as u64;
@@ -532,7 +532,7 @@ impl<'a> ChunkWriter<'a> {
     ///
     /// # Errors
     /// [`Kind::Storage`] where chunks wait.
-    pub fn close(mut self) -> Result<Chunk> {
+    pub(crate) fn close(mut self) -> Result<Chunk> {
         self.flush()?;
         let signed = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
         let histogram = |counts: Option<Vec<i64>>| counts.map(LevelHistogram::from);

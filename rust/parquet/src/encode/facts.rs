@@ -16,7 +16,7 @@ use crate::block::index::Known;
 
 /// What is known of the rows of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
+pub(crate) struct Facts {
     /// Rows.
     pub rows: usize,
     /// Values and nulls.
@@ -40,7 +40,7 @@ pub struct Facts {
 impl Facts {
     /// Of counts, levels (empty if all are the greatest), and bounds, NaN and bytes of values.
     #[must_use]
-    pub fn count(
+    pub(crate) fn count(
         descr: &ColumnDescPtr,
         (rows, levels, values): (usize, usize, usize),
         (rep, def): (&[u8], &[u8]),
@@ -62,7 +62,7 @@ impl Facts {
 
     /// Of these rows and those of `more`, which follow on the same page.
     #[must_use]
-    pub fn with(self, order: ValueOrder, more: Self) -> Self {
+    pub(crate) fn with(self, order: ValueOrder, more: Self) -> Self {
         let mut bounds = self.bounds.map(|bounds| (bounds, self.is_exact));
         if let Some(wider) = &more.bounds {
             widen(order, &mut bounds, wider, more.is_exact);
@@ -86,7 +86,7 @@ impl Facts {
     /// Of a page of `rows` rows whose source says `known`; `None` if that is not enough or cannot
     /// be, so that the page has to be looked into.
     #[must_use]
-    pub fn take_over(
+    pub(crate) fn take_over(
         descr: &ColumnDescPtr,
         order: ValueOrder,
         rows: usize,

@@ -32,7 +32,7 @@ use crate::page::unwrap_error;
 
 /// How the footer orders the floats of a column.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FloatOrder {
+pub(crate) enum FloatOrder {
     /// IEEE 754 total order; NaN are counted.
     #[default]
     Total,
@@ -43,7 +43,7 @@ pub enum FloatOrder {
 impl FloatOrder {
     /// The order of `leaf`, if the leaves `type_defined` go by the type-defined one.
     #[must_use]
-    pub fn of(type_defined: &BTreeSet<usize>, leaf: usize) -> Self {
+    pub(crate) fn of(type_defined: &BTreeSet<usize>, leaf: usize) -> Self {
         match type_defined.contains(&leaf) {
             true => Self::TypeDefined,
             false => Self::Total,
@@ -52,7 +52,7 @@ impl FloatOrder {
 
     /// What is said of a page: no bounds where they would hide NaN.
     #[must_use]
-    pub fn bounded(self, facts: Facts) -> Facts {
+    pub(crate) fn bounded(self, facts: Facts) -> Facts {
         let hides_nans = self == Self::TypeDefined && facts.nans.is_some_and(|nans| nans > 0);
         Facts { bounds: facts.bounds.filter(|_| !hides_nans), ..facts }
     }
@@ -61,7 +61,7 @@ impl FloatOrder {
     ///
     /// # Errors
     /// Whatever the parquet crate has against the outcome.
-    pub fn settle(self, close: ColumnCloseResult) -> Result<ColumnCloseResult> {
+    pub(crate) fn settle(self, close: ColumnCloseResult) -> Result<ColumnCloseResult> {
         match self {
             Self::Total => Ok(close),
             Self::TypeDefined => to_type_defined(close),

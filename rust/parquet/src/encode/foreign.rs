@@ -17,7 +17,7 @@ use crate::block::Layout;
 use crate::page::unwrap_error;
 
 /// A value read from where it lies in a plain page, without prefix.
-pub trait FromPlain: Sized {
+pub(crate) trait FromPlain: Sized {
     /// The value; missing bytes are zeros.
     fn from_plain(bytes: &[u8]) -> Self;
 }
@@ -69,7 +69,7 @@ impl FromPlain for FixedLenByteArray {
 ///
 /// # Errors
 /// What the writer's sink says.
-pub fn write_page<T: DataType>(
+pub(crate) fn write_page<T: DataType>(
     page: &mut PageBuffer,
     layout: Layout,
     levels: (bool, bool),

@@ -26,7 +26,7 @@ use crate::page::pages::Stored;
 const RANKED_FROM: usize = 4;
 
 /// A dictionary that pages refer to by id.
-pub struct Ids {
+pub(crate) struct Ids {
     /// The values.
     pub dictionary: Arc<Dictionary>,
     /// The page of a source that they are, to be written as it is.
@@ -39,13 +39,13 @@ pub struct Ids {
 impl Ids {
     /// Those of `dictionary`.
     #[must_use]
-    pub fn new(dictionary: Arc<Dictionary>, stored: Option<Stored>) -> Self {
+    pub(crate) fn new(dictionary: Arc<Dictionary>, stored: Option<Stored>) -> Self {
         Self { dictionary, stored, looked: AtomicUsize::new(0), ranks: OnceLock::new() }
     }
 
     /// Bytes that are held on the heap in the end, without the dictionary.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         Ranks::memory_size_of(&self.dictionary)
     }
 

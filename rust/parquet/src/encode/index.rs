@@ -27,7 +27,7 @@ use super::statistics::Cut;
 use crate::page::unwrap_error;
 
 /// Collects what is said of pages.
-pub struct IndexWriter {
+pub(crate) struct IndexWriter {
     descr: ColumnDescPtr,
     order: ValueOrder,
     cut: Cut,
@@ -48,7 +48,7 @@ struct Entry {
 
 /// What pages add up to.
 #[derive(Clone, Debug, Default)]
-pub struct Sums {
+pub(crate) struct Sums {
     /// Rows.
     pub rows: u64,
     /// Values and nulls.
@@ -70,7 +70,7 @@ pub struct Sums {
 impl IndexWriter {
     /// Indexes of a chunk of the leaf `descr`.
     #[must_use]
-    pub fn new(descr: &ColumnDescPtr, order: ValueOrder, cut: Cut) -> Self {
+    pub(crate) fn new(descr: &ColumnDescPtr, order: ValueOrder, cut: Cut) -> Self {
         Self {
             descr: ColumnDescPtr::clone(descr),
             order,
@@ -85,7 +85,7 @@ impl IndexWriter {
     }
 
     /// Adds a page of `len` bytes at `offset`.
-    pub fn add(&mut self, offset: u64, len: i32, mut facts: Facts) {
+    pub(crate) fn add(&mut self, offset: u64, len: i32, mut facts: Facts) {
         self.sums.rows += facts.rows as u64;
         self.sums.levels += facts.levels as u64;
         self.sums.nulls += facts.nulls as u64;
@@ -112,7 +112,7 @@ impl IndexWriter {
     ///
     /// # Errors
     /// Whatever the parquet crate has against the indexes.
-    pub fn close(self) -> Result<(Option<ColumnIndexMetaData>, OffsetIndexMetaData, Sums)> {
+    pub(crate) fn close(self) -> Result<(Option<ColumnIndexMetaData>, OffsetIndexMetaData, Sums)> {
         let mut sums = self.sums;
         let all = || self.pages.iter().map(|page| &page.facts);
         // Bounds of some pages are no bounds of all.

@@ -17,18 +17,18 @@
 //! Delta and byte-stream-split pages: the parquet crate's writer makes them (`weave`).
 
 mod body;
-pub mod bounds;
-pub mod buffer;
-pub mod chunk;
-pub mod facts;
-pub mod floats;
-pub mod foreign;
-pub mod ids;
-pub mod index;
-pub mod pack;
+pub(crate) mod bounds;
+pub(crate) mod buffer;
+pub(crate) mod chunk;
+pub(crate) mod facts;
+pub(crate) mod floats;
+pub(crate) mod foreign;
+pub(crate) mod ids;
+pub(crate) mod index;
+pub(crate) mod pack;
 mod packed;
-pub mod recount;
-pub mod statistics;
+pub(crate) mod recount;
+pub(crate) mod statistics;
 
-pub use buffer::PageBuffer;
-pub use chunk::{Chunk, ChunkWriter};
+pub(crate) use buffer::PageBuffer;
+pub(crate) use chunk::Chunk;

@@ -22,7 +22,7 @@ use parquet::basic::Compression;
 use plait_core::{Error, Kind, Result};
 
 /// Level for ZSTD where nobody asked for one: the library's default, what most writers use.
-pub const ZSTD_LEVEL: i32 = 3;
+pub(crate) const ZSTD_LEVEL: i32 = 3;
 
 /// Levels that are tried, fastest first. The first gives up on what hardly shrinks, such as numbers
 /// of full precision: packing these is seven times as fast then, and unpacking twenty times.
@@ -40,7 +40,7 @@ const SLACK: f64 = 1.04;
 
 /// A codec with its level, of which ZSTD has more than the parquet crate's type knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Codec {
+pub(crate) enum Codec {
     /// ZSTD with this level.
     Zstd(i32),
     /// Another one.
@@ -58,14 +58,14 @@ impl From<Compression> for Codec {
 
 /// Contexts for packing that wait for their next use.
 #[derive(Default)]
-pub struct Packers(Mutex<Vec<zstd::bulk::Compressor<'static>>>);
+pub(crate) struct Packers(Mutex<Vec<zstd::bulk::Compressor<'static>>>);
 
 impl Packers {
     /// Packs `body`, appending to `out`.
     ///
     /// # Errors
     /// [`Kind::Internal`] when the codec fails, [`Kind::Unsupported`] for codecs that are only read.
-    pub fn pack(&self, codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
+    pub(crate) fn pack(&self, codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match codec {
             Codec::Zstd(level) => self.zstd(level, body, out),
             Codec::Other(other) => pack_others(other, body, out),
@@ -77,7 +77,12 @@ impl Packers {
     ///
     /// # Errors
     /// As [`pack`](Self::pack).
-    pub fn choose(&self, codec: Codec, chosen: &OnceLock<i32>, body: &[u8]) -> Result<Codec> {
+    pub(crate) fn choose(
+        &self,
+        codec: Codec,
+        chosen: &OnceLock<i32>,
+        body: &[u8],
+    ) -> Result<Codec> {
         let Codec::Zstd(_) = codec else { return Ok(codec) };
         Ok(match chosen.get() {
             Some(level) => Codec::Zstd(*level),

@@ -11,7 +11,7 @@ use super::pack::{Codec, Packers};
 use crate::page::header::{PageHeader, PageKind};
 
 /// A page before it is packed.
-pub struct RawPage {
+pub(crate) struct RawPage {
     pub(super) body: Vec<u8>,
     pub(super) about: About,
 }
@@ -27,13 +27,13 @@ pub(super) struct About {
 impl RawPage {
     /// Bytes held on the heap.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         self.body.capacity()
     }
 }
 
 /// A page that is packed.
-pub struct PackedPage {
+pub(crate) struct PackedPage {
     pub(super) header: PageHeader,
     pub(super) body: Vec<u8>,
     pub(super) encoding: Encoding,
@@ -44,7 +44,12 @@ pub struct PackedPage {
 ///
 /// # Errors
 /// As [`Packers::pack`]; [`Kind::Unsupported`] for a page of over two gigabytes.
-pub fn pack(raw: RawPage, codec: Codec, is_v2: bool, packers: &Packers) -> Result<PackedPage> {
+pub(crate) fn pack(
+    raw: RawPage,
+    codec: Codec,
+    is_v2: bool,
+    packers: &Packers,
+) -> Result<PackedPage> {
     pack_body(&raw.body, raw.about, codec, is_v2, packers)
 }
 

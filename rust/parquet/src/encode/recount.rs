@@ -40,7 +40,7 @@ use crate::source::Source;
 ///
 /// # Errors
 /// A chunk that is not there.
-pub fn is_told(source: &Source, row_group: usize, leaf: usize) -> Result<bool> {
+pub(crate) fn is_told(source: &Source, row_group: usize, leaf: usize) -> Result<bool> {
     let chunk = source.chunk(row_group, leaf)?;
     let Some(statistics) = chunk.statistics() else { return Ok(false) };
     let Some(nulls) = statistics.null_count_opt() else { return Ok(false) };
@@ -67,7 +67,7 @@ pub fn is_told(source: &Source, row_group: usize, leaf: usize) -> Result<bool> {
 ///
 /// # Errors
 /// Whatever is wrong with the source.
-pub fn recount(
+pub(crate) fn recount(
     close: ColumnCloseResult,
     (source, row_group): (&Arc<Source>, usize),
     leaf: &OutputLeaf,

@@ -17,7 +17,7 @@ use super::bounds::{Bounds, ValueOrder};
 
 /// Longest bounds that are stored.
 #[derive(Clone, Copy, Debug)]
-pub struct Cut {
+pub(crate) struct Cut {
     /// In the footer.
     pub footer_bytes: usize,
     /// In the column index.
@@ -27,7 +27,7 @@ pub struct Cut {
 impl Cut {
     /// As `properties` say.
     #[must_use]
-    pub fn of(properties: &WriterProperties) -> Self {
+    pub(crate) fn of(properties: &WriterProperties) -> Self {
         Self {
             footer_bytes: properties.statistics_truncate_length().unwrap_or(usize::MAX),
             index_bytes: properties.column_index_truncate_length().unwrap_or(usize::MAX),
@@ -36,7 +36,7 @@ impl Cut {
 
     /// Bounds of a page for the column index.
     #[must_use]
-    pub fn for_index(self, descr: &ColumnDescriptor, bounds: &Bounds) -> (Vec<u8>, Vec<u8>) {
+    pub(crate) fn for_index(self, descr: &ColumnDescriptor, bounds: &Bounds) -> (Vec<u8>, Vec<u8>) {
         let (min, max) = cut(descr, bounds, self.index_bytes);
         (min.0, max.0)
     }
@@ -104,7 +104,7 @@ fn cut_max(value: &[u8], len: usize, is_text: bool) -> Option<Vec<u8>> {
 
 /// The statistics of a chunk; of its bounds, whether they are exact.
 #[must_use]
-pub fn statistics(
+pub(crate) fn statistics(
     descr: &ColumnDescPtr,
     bounds: Option<(&Bounds, bool)>,
     (nulls, nans): (Option<u64>, Option<u64>),
@@ -154,7 +154,7 @@ pub fn statistics(
 
 /// The statistics of a chunk without bounds: a null count alone.
 #[must_use]
-pub fn without_bounds(descr: &ColumnDescPtr, found: &Statistics, limits: Cut) -> Statistics {
+pub(crate) fn without_bounds(descr: &ColumnDescPtr, found: &Statistics, limits: Cut) -> Statistics {
     statistics(descr, None, (Some(found.null_count_opt().unwrap_or(0)), None), limits)
 }
 

@@ -35,7 +35,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 pub use folder::write_batches;
-pub use options::{HowOption, JoinOptions, NullKeyOption};
+pub use options::{HowOption, JoinOptions};
 pub use staged::{Left, Right};
 
 use self::manifest::{Manifest, Owner};

@@ -40,7 +40,7 @@ use crate::source::Source;
 
 /// The key columns of the output.
 #[derive(Clone)]
-pub struct KeyLeaves {
+pub(crate) struct KeyLeaves {
     /// Types and directions, as files and messages tell them.
     pub shape: KeyShape,
     /// The leaves, in key order.
@@ -53,18 +53,18 @@ pub struct KeyLeaves {
 
 impl KeyLeaves {
     /// Keeps dictionaries between look-ups, at most `bytes_max` bytes of them or one.
-    pub fn keep_dictionaries(&mut self, bytes_max: usize) {
+    pub(crate) fn keep_dictionaries(&mut self, bytes_max: usize) {
         self.kept = Some(Arc::new(KeptDictionaries::new(bytes_max)));
     }
 
     /// Lets go of them.
-    pub fn forget_dictionaries(&mut self) {
+    pub(crate) fn forget_dictionaries(&mut self) {
         self.kept = None;
     }
 
     /// The shape of the keys that are read.
     #[must_use]
-    pub fn read_shape(&self) -> &KeyShape {
+    pub(crate) fn read_shape(&self) -> &KeyShape {
         self.ranks.as_ref().map_or(&self.shape, |book| book.ranks().shape())
     }
 
@@ -72,7 +72,7 @@ impl KeyLeaves {
     ///
     /// # Errors
     /// A key of another shape.
-    pub fn tell(&self, key: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn tell(&self, key: &[u8]) -> Result<Vec<u8>> {
         match &self.ranks {
             None => Ok(key.to_vec()),
             Some(book) => book.ranks().translate(key),
@@ -84,7 +84,7 @@ impl KeyLeaves {
 const KEY_BYTES: usize = 256;
 
 /// Reads the keys of one source forward from some row.
-pub struct KeyReader {
+pub(crate) struct KeyReader {
     source: Arc<Source>,
     keys: KeyLeaves,
     columns: Vec<KeyColumn>,
@@ -105,7 +105,7 @@ impl KeyReader {
     ///
     /// # Errors
     /// As [`leaf::open`](crate::leaf::open).
-    pub fn open(
+    pub(crate) fn open(
         source: &Arc<Source>,
         keys: &KeyLeaves,
         row: u64,
@@ -148,7 +148,7 @@ impl KeyReader {
 
     /// The row that is read next.
     #[must_use]
-    pub fn row(&self) -> u64 {
+    pub(crate) fn row(&self) -> u64 {
         self.row
     }
 
@@ -157,7 +157,7 @@ impl KeyReader {
     ///
     /// # Errors
     /// Whatever is wrong with the source, with file and column.
-    pub fn next(&mut self, rows_max: usize) -> Result<Option<(Keys, bool)>> {
+    pub(crate) fn next(&mut self, rows_max: usize) -> Result<Option<(Keys, bool)>> {
         if self.row >= self.source.rows() {
             return Ok(None);
         }
@@ -262,7 +262,7 @@ impl KeyColumn {
 ///
 /// # Errors
 /// As [`KeyReader::next`]; a row behind the end is [`Kind::Internal`].
-pub fn key_at(
+pub(crate) fn key_at(
     source: &Arc<Source>,
     keys: &KeyLeaves,
     row: u64,

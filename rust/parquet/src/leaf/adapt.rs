@@ -27,7 +27,7 @@ use crate::source::Source;
 
 /// A leaf of the output and how each source gives it.
 #[derive(Clone)]
-pub struct OutputLeaf {
+pub(crate) struct OutputLeaf {
     /// The output's descriptor.
     pub descr: ColumnDescPtr,
     /// Its index among the output's leaves.
@@ -41,7 +41,7 @@ impl OutputLeaf {
     ///
     /// # Errors
     /// [`Kind::Internal`] for a source that was not reconciled.
-    pub fn adapter(&self, source: SourceId) -> Result<&LeafAdapter> {
+    pub(crate) fn adapter(&self, source: SourceId) -> Result<&LeafAdapter> {
         let adapters = self.adapters.get(source.index());
         adapters.and_then(|leaves| leaves.get(self.index)).ok_or_else(|| {
             Error::new(Kind::Internal, "source has no adapter for an output leaf")
@@ -54,7 +54,7 @@ impl OutputLeaf {
 ///
 /// # Errors
 /// [`Kind::Internal`] when the adapter does not make values of `T`.
-pub fn open<T: DataType>(
+pub(crate) fn open<T: DataType>(
     source: &Arc<Source>,
     output: &OutputLeaf,
     row: u64,

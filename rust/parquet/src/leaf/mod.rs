@@ -34,7 +34,7 @@ use crate::page::Locations;
 use crate::source::Source;
 use crate::store::Store;
 
-pub use adapt::{OutputLeaf, open};
+pub(crate) use adapt::{OutputLeaf, open};
 
 /// Calls `$body` with `$t` as the parquet data type of a physical type.
 macro_rules! with_physical {
@@ -81,7 +81,7 @@ pub(crate) use with_physical;
 
 /// Rows of one leaf.
 #[derive(Debug)]
-pub struct Span<V> {
+pub(crate) struct Span<V> {
     /// Repetition levels.
     pub rep: Vec<i16>,
     /// Definition levels.
@@ -98,21 +98,15 @@ impl<V> Default for Span<V> {
 
 impl<V> Span<V> {
     /// Forgets all rows and keeps the allocations.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.rep.clear();
         self.def.clear();
         self.values.clear();
     }
-
-    /// Bytes held on the heap, without what values point to (pages account for that).
-    #[must_use]
-    pub fn memory_size(&self) -> usize {
-        2 * (self.rep.capacity() + self.def.capacity()) + self.values.capacity() * size_of::<V>()
-    }
 }
 
 /// A leaf that is read forward, in the shape of the output.
-pub trait Leaf<T: DataType>: Send {
+pub(crate) trait Leaf<T: DataType>: Send {
     /// Appends up to `rows` rows to `span` and returns how many; 0 only at the end.
     ///
     /// # Errors
@@ -122,7 +116,7 @@ pub trait Leaf<T: DataType>: Send {
 
 /// Page locations of the chunks read lately: a chunk is opened once per output row group, and by
 /// several outputs.
-pub struct LocationCache {
+pub(crate) struct LocationCache {
     found: Mutex<Found>,
     bytes_max: usize,
 }
@@ -139,7 +133,7 @@ type Kept = (Arc<dyn Store>, Arc<Locations>);
 impl LocationCache {
     /// A cache of at most `bytes_max` bytes.
     #[must_use]
-    pub fn new(context: &Context, bytes_max: usize) -> Self {
+    pub(crate) fn new(context: &Context, bytes_max: usize) -> Self {
         let charge = context.charge(0);
         Self { found: Mutex::new(Found { chunks: BTreeMap::new(), charge }), bytes_max }
     }
@@ -148,7 +142,7 @@ impl LocationCache {
     ///
     /// # Errors
     /// Whatever is wrong with the chunk's index and page headers.
-    pub fn find(
+    pub(crate) fn find(
         &self,
         source: &Source,
         row_group: usize,

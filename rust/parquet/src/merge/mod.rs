@@ -40,7 +40,7 @@ use crate::properties::parse_codec;
 use crate::report::{MergeReport, Metrics, Times};
 use crate::store::Stores;
 
-pub use execute::{ExecuteOptions, execute_in};
+pub use execute::execute_in;
 
 /// Checks options that are to be used later, for what is wrong with them whatever the sources.
 ///

@@ -20,7 +20,7 @@
 //! Which layer supplies what (`plait_core::overlay`).
 
 mod layer;
-pub mod options;
+pub(crate) mod options;
 mod shape;
 mod write;
 

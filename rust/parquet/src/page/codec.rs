@@ -30,7 +30,11 @@ use super::PAGE_BYTES_MAX;
 /// # Errors
 /// [`Kind::CorruptSource`] when the bytes do not unpack to that length, [`Kind::MemoryLimit`] when
 /// it is above [`PAGE_BYTES_MAX`], [`Kind::Unsupported`] for LZO.
-pub fn decompress(codec: Compression, compressed: &[u8], uncompressed_len: usize) -> Result<Bytes> {
+pub(crate) fn decompress(
+    codec: Compression,
+    compressed: &[u8],
+    uncompressed_len: usize,
+) -> Result<Bytes> {
     let mut out = Vec::new();
     decompress_into(codec, compressed, uncompressed_len, &mut out)?;
     Ok(out.into())
@@ -40,7 +44,7 @@ pub fn decompress(codec: Compression, compressed: &[u8], uncompressed_len: usize
 ///
 /// # Errors
 /// As [`decompress`]; `out` is then of no use.
-pub fn decompress_into(
+pub(crate) fn decompress_into(
     codec: Compression,
     compressed: &[u8],
     uncompressed_len: usize,
@@ -90,7 +94,7 @@ pub fn decompress_into(
 ///
 /// # Errors
 /// As [`decompress`], as far as it is unpacked.
-pub fn decompress_section(
+pub(crate) fn decompress_section(
     codec: Compression,
     compressed: &[u8],
     uncompressed_len: usize,
@@ -118,7 +122,7 @@ pub fn decompress_section(
 ///
 /// # Errors
 /// As [`decompress`].
-pub fn check_reach(codec: Compression, from: usize, uncompressed_len: usize) -> Result<()> {
+pub(crate) fn check_reach(codec: Compression, from: usize, uncompressed_len: usize) -> Result<()> {
     if uncompressed_len > PAGE_BYTES_MAX {
         return Err(page_too_large(uncompressed_len));
     }

@@ -20,11 +20,11 @@ use plait_core::{Error, Kind, Result};
 use super::thrift::{Reader, Stop, TYPE_STRUCT};
 
 /// The longest header that is read; only statistics of huge values come near.
-pub const HEADER_BYTES_MAX: usize = 16 << 20;
+pub(crate) const HEADER_BYTES_MAX: usize = 16 << 20;
 
 /// The header of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PageHeader {
+pub(crate) struct PageHeader {
     /// Length of the unpacked body.
     pub uncompressed_len: u32,
     /// Length of the body as stored.
@@ -37,7 +37,7 @@ pub struct PageHeader {
 
 /// The kinds of pages, with what only they say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PageKind {
+pub(crate) enum PageKind {
     /// Levels and values, packed together.
     Data {
         /// Values, nulls included.
@@ -82,7 +82,7 @@ pub enum PageKind {
 /// What parsing found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Parsed {
+pub(crate) enum Parsed {
     /// A header and its length.
     Header {
         /// The header.
@@ -100,7 +100,7 @@ impl PageHeader {
     /// # Errors
     /// [`Kind::CorruptSource`] when no header starts like this, [`Kind::Unsupported`] for page
     /// types and encodings that are not known.
-    pub fn parse(bytes: &[u8]) -> Result<Parsed> {
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Parsed> {
         let mut reader = Reader::new(bytes);
         let raw = match Raw::read(&mut reader) {
             Ok(raw) => raw,
@@ -114,7 +114,7 @@ impl PageHeader {
 impl PageHeader {
     /// The encoding of the values of a data page.
     #[must_use]
-    pub fn data_encoding(&self) -> Option<Encoding> {
+    pub(crate) fn data_encoding(&self) -> Option<Encoding> {
         match self.kind {
             PageKind::Data { encoding, .. } | PageKind::DataV2 { encoding, .. } => Some(encoding),
             PageKind::Dictionary { .. } | PageKind::Index => None,
@@ -123,7 +123,7 @@ impl PageHeader {
 
     /// How many values the page says it has, nulls included.
     #[must_use]
-    pub fn num_values(&self) -> u32 {
+    pub(crate) fn num_values(&self) -> u32 {
         match self.kind {
             PageKind::Data { num_values, .. }
             | PageKind::DataV2 { num_values, .. }
@@ -135,7 +135,7 @@ impl PageHeader {
     /// Where values begin in the unpacked body of a data page whose leaf has these greatest levels;
     /// `None` where levels are in the old bit packing or end early.
     #[must_use]
-    pub fn values_start(&self, body: &[u8], rep_max: i16, def_max: i16) -> Option<usize> {
+    pub(crate) fn values_start(&self, body: &[u8], rep_max: i16, def_max: i16) -> Option<usize> {
         match self.kind {
             PageKind::DataV2 { def_levels_len, rep_levels_len, .. } => {
                 Some(def_levels_len as usize + rep_levels_len as usize)

@@ -21,7 +21,7 @@ use plait_core::{Error, Kind, Result};
 pub(super) const GROUP: usize = 8;
 
 /// A value that levels or ids are held in.
-pub trait Word: Copy + Eq + Default {
+pub(crate) trait Word: Copy + Eq + Default {
     /// The low bits of `value`.
     fn cut(value: u32) -> Self;
     /// The value.
@@ -57,7 +57,7 @@ impl Word for u32 {
 /// assert_eq!([0, 1, 2, 255, 256].map(width_of), [0, 1, 2, 8, 9]);
 /// ```
 #[must_use]
-pub fn width_of(max: u32) -> u32 {
+pub(crate) fn width_of(max: u32) -> u32 {
     u32::BITS - max.leading_zeros()
 }
 
@@ -75,7 +75,12 @@ pub fn width_of(max: u32) -> u32 {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when the bytes end before that, or `width` is over 32.
-pub fn decode<T: Word>(mut data: &[u8], width: u32, count: usize, out: &mut Vec<T>) -> Result<()> {
+pub(crate) fn decode<T: Word>(
+    mut data: &[u8],
+    width: u32,
+    count: usize,
+    out: &mut Vec<T>,
+) -> Result<()> {
     if width > 32 {
         return Err(Error::new(Kind::CorruptSource, "ids are wider than 32 bits")
             .with_got(width.to_string()));
@@ -107,7 +112,7 @@ pub fn decode<T: Word>(mut data: &[u8], width: u32, count: usize, out: &mut Vec<
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when a run is cut.
-pub fn count_values(mut data: &[u8], width: u32, count: usize) -> Result<usize> {
+pub(crate) fn count_values(mut data: &[u8], width: u32, count: usize) -> Result<usize> {
     let mut values = 0_usize;
     while !data.is_empty() {
         let (is_packed, times) = run_header(&mut data)?;
@@ -129,7 +134,7 @@ pub fn count_values(mut data: &[u8], width: u32, count: usize) -> Result<usize> 
 
 /// The value of the one run that all of `count` values are, if they are.
 #[must_use]
-pub fn single_run(mut data: &[u8], width: u32, count: usize) -> Option<u32> {
+pub(crate) fn single_run(mut data: &[u8], width: u32, count: usize) -> Option<u32> {
     if width > 32 {
         return None;
     }
@@ -191,7 +196,7 @@ pub(super) fn unpack<T: Word>(bits: &[u8], width: u32, values: usize, out: &mut 
 }
 
 /// Appends `values`, each below 2^`width`, to `out`: runs of eight and more as runs.
-pub fn encode<T: Word>(values: &[T], width: u32, out: &mut Vec<u8>) {
+pub(crate) fn encode<T: Word>(values: &[T], width: u32, out: &mut Vec<u8>) {
     let (mut packed_from, mut at) = (0, 0);
     while at < values.len() {
         let run = run_len(&values[at..]);
@@ -208,7 +213,7 @@ pub fn encode<T: Word>(values: &[T], width: u32, out: &mut Vec<u8>) {
 }
 
 /// Appends `times` times `value`.
-pub fn encode_run(value: u32, times: usize, width: u32, out: &mut Vec<u8>) {
+pub(crate) fn encode_run(value: u32, times: usize, width: u32, out: &mut Vec<u8>) {
     // A run's length is a 32-bit number with the last bit taken.
     let longest = (u32::MAX >> 1) as usize;
     let mut left = times;

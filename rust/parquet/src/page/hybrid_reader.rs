@@ -24,7 +24,7 @@ use super::hybrid::{GROUP, run_header, run_value, too_few, unpack};
 const HELD: usize = 32 * GROUP;
 
 /// Reads levels or ids of one page forward.
-pub struct HybridReader {
+pub(crate) struct HybridReader {
     data: Bytes,
     width: u32,
     run: Run,
@@ -44,7 +44,7 @@ enum Run {
 
 /// The values that come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part<'a> {
+pub(crate) enum Part<'a> {
     /// One value, so many times.
     Same(u32, usize),
     /// These.
@@ -54,17 +54,11 @@ pub enum Part<'a> {
 impl Part<'_> {
     /// Number of values.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Self::Same(_, times) => *times,
             Self::Many(values) => values.len(),
         }
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 }
 
@@ -73,7 +67,7 @@ impl HybridReader {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when `width` is over 32.
-    pub fn try_new(data: Bytes, width: u32) -> Result<Self> {
+    pub(crate) fn try_new(data: Bytes, width: u32) -> Result<Self> {
         if width > 32 {
             return Err(Error::new(Kind::CorruptSource, "ids are wider than 32 bits")
                 .with_got(width.to_string()));
@@ -96,7 +90,7 @@ impl HybridReader {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when there are none.
-    pub fn next(&mut self, max: usize) -> Result<Part<'_>> {
+    pub(crate) fn next(&mut self, max: usize) -> Result<Part<'_>> {
         if max == 0 {
             return Ok(Part::Many(&[]));
         }
@@ -130,7 +124,7 @@ impl HybridReader {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when there are fewer.
-    pub fn skip(&mut self, count: usize) -> Result<()> {
+    pub(crate) fn skip(&mut self, count: usize) -> Result<()> {
         let mut left = count;
         while left > 0 {
             left -= self.next(left)?.len();

@@ -20,7 +20,7 @@ use plait_core::{Error, Kind, Result};
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LevelCount {
+pub(crate) struct LevelCount {
     /// Levels in all.
     pub levels: u64,
     /// Levels that are 0: rows that start here.
@@ -56,7 +56,7 @@ impl LevelCount {
 
 /// Bits that hold levels up to `level_max`.
 #[must_use]
-pub fn bit_width(level_max: i16) -> u32 {
+pub(crate) fn bit_width(level_max: i16) -> u32 {
     16 - level_max.max(0).leading_zeros()
 }
 
@@ -64,7 +64,7 @@ pub fn bit_width(level_max: i16) -> u32 {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when there are fewer levels than `num_values`.
-pub fn count_v1(
+pub(crate) fn count_v1(
     body: &[u8],
     encoding: Encoding,
     level_max: i16,
@@ -87,7 +87,7 @@ pub fn count_v1(
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when there are fewer levels than `num_values`.
-pub fn count_hybrid(mut data: &[u8], level_max: i16, num_values: u32) -> Result<LevelCount> {
+pub(crate) fn count_hybrid(mut data: &[u8], level_max: i16, num_values: u32) -> Result<LevelCount> {
     let width = bit_width(level_max);
     let value_bytes = width.div_ceil(8) as usize;
     let (mut count, wanted) = (LevelCount::default(), u64::from(num_values));
@@ -132,7 +132,7 @@ pub fn count_hybrid(mut data: &[u8], level_max: i16, num_values: u32) -> Result<
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when there are fewer levels than `num_values`.
-pub fn count_bit_packed(data: &[u8], level_max: i16, num_values: u32) -> Result<LevelCount> {
+pub(crate) fn count_bit_packed(data: &[u8], level_max: i16, num_values: u32) -> Result<LevelCount> {
     let width = bit_width(level_max);
     if u64::from(num_values) * u64::from(width) > data.len() as u64 * 8 {
         return Err(too_few());

@@ -40,7 +40,7 @@ const INDEX_BYTES_MAX: u64 = 256 << 20;
 
 /// The pages of one column chunk.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Locations {
+pub(crate) struct Locations {
     /// Offset and length, header included, of the dictionary page.
     pub dictionary: Option<(u64, u32)>,
     /// The data pages, in order; pages without values are left out.
@@ -51,7 +51,7 @@ pub struct Locations {
 
 /// One data page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PageLoc {
+pub(crate) struct PageLoc {
     /// Offset of its header in the file.
     pub offset: u64,
     /// Length, header included.
@@ -75,7 +75,12 @@ impl Locations {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when headers or rows contradict the footer, and what reading gives.
-    pub fn find(source: &Source, row_group: usize, leaf: usize, context: &Context) -> Result<Self> {
+    pub(crate) fn find(
+        source: &Source,
+        row_group: usize,
+        leaf: usize,
+        context: &Context,
+    ) -> Result<Self> {
         let chunk = source.chunk(row_group, leaf)?;
         let find = Find {
             store: &*source.store,
@@ -97,14 +102,14 @@ impl Locations {
 
     /// Whether every page begins with the start of a row.
     #[must_use]
-    pub fn are_row_aligned(&self) -> bool {
+    pub(crate) fn are_row_aligned(&self) -> bool {
         self.pages.iter().all(|page| page.row_aligned)
     }
 
     /// The last page from which `row` can be read, and how many rows before it that page yields;
     /// the number of pages and 0 when there is no such row.
     #[must_use]
-    pub fn page_of(&self, row: u64) -> (usize, u64) {
+    pub(crate) fn page_of(&self, row: u64) -> (usize, u64) {
         let holder = self.pages.partition_point(|page| page.first_row + page.rows <= row);
         if holder == self.pages.len() {
             return (holder, 0);
@@ -112,13 +117,6 @@ impl Locations {
         let mut before = self.pages.iter().enumerate().take(holder + 1).rev();
         let start = before.find(|(_, page)| page.row_aligned);
         start.map_or((0, row), |(index, page)| (index, row - page.first_row))
-    }
-
-    /// Bytes held on the heap.
-    #[must_use]
-    pub fn memory_size(&self) -> usize {
-        self.pages.capacity() * size_of::<PageLoc>()
-            + self.unencoded_bytes.capacity() * size_of::<i64>()
     }
 }
 

@@ -14,15 +14,15 @@
 //! # Not here
 //! Levels and values (`leaf`); footers (`source`).
 
-pub mod codec;
+pub(crate) mod codec;
 mod expand;
-pub mod header;
-pub mod hybrid;
-pub mod hybrid_reader;
+pub(crate) mod header;
+pub(crate) mod hybrid;
+pub(crate) mod hybrid_reader;
 mod kept;
-pub mod levels;
-pub mod locate;
-pub mod pages;
+pub(crate) mod levels;
+pub(crate) mod locate;
+pub(crate) mod pages;
 mod stored;
 #[cfg(test)]
 #[path = "tests/files.rs"]
@@ -42,11 +42,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use parquet::errors::ParquetError;
 use plait_core::{Error, Kind, Result};
 
-pub use locate::{Locations, PageLoc};
-pub use pages::Pages;
+pub(crate) use locate::{Locations, PageLoc};
+pub(crate) use pages::Pages;
 
 /// The most bytes of one page, packed or unpacked.
-pub const PAGE_BYTES_MAX: usize = 512 << 20;
+pub(crate) const PAGE_BYTES_MAX: usize = 512 << 20;
 
 thread_local! {
     static GUARDS: Cell<u32> = const { Cell::new(0) };
@@ -65,7 +65,7 @@ thread_local! {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when it did panic.
-pub fn guard<T>(f: impl FnOnce() -> T) -> Result<T> {
+pub(crate) fn guard<T>(f: impl FnOnce() -> T) -> Result<T> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -95,7 +95,7 @@ fn panic_message(payload: &(dyn Any + Send)) -> &str {
 
 /// Our error inside an error of the parquet crate, or the one that says the same.
 #[must_use]
-pub fn unwrap_error(e: ParquetError) -> Error {
+pub(crate) fn unwrap_error(e: ParquetError) -> Error {
     match e {
         ParquetError::External(inner) => match inner.downcast::<Error>() {
             Ok(ours) => *ours,
@@ -133,7 +133,7 @@ fn unwrap_io_error(e: io::Error) -> Error {
 
 /// Our error as one of the parquet crate; [`unwrap_error`] gives it back.
 #[must_use]
-pub fn wrap_error(e: Error) -> ParquetError {
+pub(crate) fn wrap_error(e: Error) -> ParquetError {
     ParquetError::External(Box::new(e))
 }
 

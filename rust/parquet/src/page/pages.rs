@@ -29,7 +29,7 @@ use plait_core::{Error, Kind, Result};
 use super::codec;
 use super::header::{PageHeader, PageKind, Parsed};
 use super::locate::{Locations, PageLoc, count_rows};
-pub use super::stored::{Held, Stored};
+pub(crate) use super::stored::{Held, Stored};
 use super::stored::{check_count, check_flat, into_page};
 use super::unpack::{Unpacker, check_fits};
 use super::{guard, wrap_error};
@@ -41,7 +41,7 @@ use crate::store::Store;
 const LOCAL_READ_BYTES: usize = 128 << 10;
 
 /// Reads the pages of one column chunk.
-pub struct Pages {
+pub(crate) struct Pages {
     store: Arc<dyn Store>,
     context: Context,
     locations: Arc<Locations>,
@@ -91,7 +91,7 @@ impl Pages {
     ///
     /// # Errors
     /// [`Kind::Internal`] when there is no such chunk.
-    pub fn open(
+    pub(crate) fn open(
         source: &Source,
         row_group: usize,
         leaf: usize,
@@ -120,19 +120,19 @@ impl Pages {
 
     /// Where all pages of the chunk lie.
     #[must_use]
-    pub fn locations(&self) -> &Arc<Locations> {
+    pub(crate) fn locations(&self) -> &Arc<Locations> {
         &self.locations
     }
 
     /// Whether they lie in a local file, where reading twice costs little.
     #[must_use]
-    pub fn are_local(&self) -> bool {
+    pub(crate) fn are_local(&self) -> bool {
         self.store.is_local()
     }
 
     /// The page that comes next.
     #[must_use]
-    pub fn peek(&self) -> Option<PageLoc> {
+    pub(crate) fn peek(&self) -> Option<PageLoc> {
         self.locations.pages.get(self.next).copied()
     }
 
@@ -141,7 +141,7 @@ impl Pages {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] for a header that contradicts the page's place.
-    pub fn next_stored(&mut self) -> Result<Option<Stored>> {
+    pub(crate) fn next_stored(&mut self) -> Result<Option<Stored>> {
         let Some(page) = self.peek() else { return Ok(None) };
         self.context.check_cancelled()?;
         let from = (&*self.store, &self.context, &*self.locations);
@@ -158,7 +158,7 @@ impl Pages {
     ///
     /// # Errors
     /// As [`next_stored`](Self::next_stored).
-    pub fn next_in_place(&mut self) -> Result<Option<Stored>> {
+    pub(crate) fn next_in_place(&mut self) -> Result<Option<Stored>> {
         let Some(page) = self.peek() else { return Ok(None) };
         let is_here = self.window.holds(page.offset, page.len as usize).is_some();
         if self.level_max > 0 || page.len <= HEADER_READ_BYTES || is_here || !self.store.is_local()
@@ -186,7 +186,7 @@ impl Pages {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when it cannot be unpacked to what its header says.
-    pub fn unpack_stored(&self, stored: &Stored) -> Result<Page> {
+    pub(crate) fn unpack_stored(&self, stored: &Stored) -> Result<Page> {
         let page = stored.is_data.then_some(&stored.place);
         let body = self.body(stored).map_err(|e| self.place(e, stored.place.offset))?;
         guard(|| {
@@ -216,7 +216,7 @@ impl Pages {
     ///
     /// # Errors
     /// As [`unpack_stored`](Self::unpack_stored).
-    pub fn take_dictionary(&mut self) -> Result<Option<Page>> {
+    pub(crate) fn take_dictionary(&mut self) -> Result<Option<Page>> {
         match self.dictionary {
             Dictionary::Gone => Ok(None),
             Dictionary::Ahead => self.dictionary_page(self.next),
@@ -231,14 +231,14 @@ impl Pages {
     }
 
     /// Leaves the dictionary where it is until it is taken.
-    pub fn leave_dictionary(&mut self) {
+    pub(crate) fn leave_dictionary(&mut self) {
         if self.dictionary == Dictionary::Ahead {
             self.dictionary = Dictionary::Skipped;
         }
     }
 
     /// Lets the dictionary be taken once more, if reading is cheap; whether it may.
-    pub fn give_back_dictionary(&mut self) -> bool {
+    pub(crate) fn give_back_dictionary(&mut self) -> bool {
         let may = self.dictionary == Dictionary::Gone && self.store.is_local();
         if may && !self.was_given_back {
             (self.dictionary, self.was_given_back) = (Dictionary::Skipped, true);
@@ -249,7 +249,7 @@ impl Pages {
 
     /// Says where an error in the dictionary is.
     #[must_use]
-    pub fn place_dictionary(&self, e: Error) -> Error {
+    pub(crate) fn place_dictionary(&self, e: Error) -> Error {
         let offset = self.locations.dictionary.map_or(0, |(offset, _)| offset);
         self.place(e, offset)
     }
@@ -272,7 +272,7 @@ impl Pages {
     ///
     /// # Errors
     /// As [`next_stored`](Self::next_stored).
-    pub fn stored_dictionary(&mut self) -> Result<Option<Stored>> {
+    pub(crate) fn stored_dictionary(&mut self) -> Result<Option<Stored>> {
         self.stored_dictionary_and(usize::MAX)
     }
 
@@ -393,7 +393,7 @@ impl Pages {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`].
-    pub fn check_rows(&self, stored: &Stored) -> Result<()> {
+    pub(crate) fn check_rows(&self, stored: &Stored) -> Result<()> {
         let has_section = matches!(
             stored.header.kind,
             PageKind::Data { rep_level_encoding: Encoding::RLE, .. } | PageKind::DataV2 { .. }

@@ -16,7 +16,7 @@ use crate::store::Store;
 
 /// A page as it is stored, header included.
 #[derive(Clone)]
-pub struct Stored {
+pub(crate) struct Stored {
     /// Where it lies and which rows it has.
     pub place: PageLoc,
     /// Its number among the data pages of the chunk.
@@ -30,7 +30,7 @@ pub struct Stored {
 
 /// Where the bytes of a stored page are.
 #[derive(Clone)]
-pub enum Held {
+pub(crate) enum Held {
     /// Here, header and body.
     Here(Bytes),
     /// Where they lie in the source.
@@ -40,19 +40,19 @@ pub enum Held {
 impl Stored {
     /// Where header and body are.
     #[must_use]
-    pub fn held(&self) -> &Held {
+    pub(crate) fn held(&self) -> &Held {
         &self.held
     }
 
     /// Bytes of header and body.
     #[must_use]
-    pub fn byte_len(&self) -> usize {
+    pub(crate) fn byte_len(&self) -> usize {
         self.header_len + self.header.compressed_len as usize
     }
 
     /// Bytes of the header.
     #[must_use]
-    pub fn header_len(&self) -> usize {
+    pub(crate) fn header_len(&self) -> usize {
         self.header_len
     }
 }

@@ -21,7 +21,7 @@ const TYPE_I32: u8 = 5;
 
 impl PageHeader {
     /// Appends the header to `out`.
-    pub fn write(&self, out: &mut Vec<u8>) {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let mut fields = Fields { out, last: 0 };
         let page_type = match self.kind {
             PageKind::Data { .. } => 0,

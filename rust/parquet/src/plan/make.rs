@@ -37,7 +37,7 @@ use crate::source::Source;
 use crate::store::Stores;
 
 /// A plan and the sources it was made of, still open.
-pub struct Made {
+pub(crate) struct Made {
     /// The plan.
     pub plan: Plan,
     /// Its sources.
@@ -50,7 +50,7 @@ pub struct Made {
 ///
 /// # Errors
 /// As `merge`, but for those of writing.
-pub fn make(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Made> {
+pub(crate) fn make(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Made> {
     options.check()?;
     let sources = Arc::new(open_sources(&options.sources, 0, options.threads, stores, context)?);
     make_from(options, sources, context)
@@ -69,7 +69,7 @@ pub fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Re
 ///
 /// # Errors
 /// As [`make`].
-pub fn make_from(
+pub(crate) fn make_from(
     options: &MergeOptions,
     sources: Arc<Vec<Arc<Source>>>,
     context: &Context,

@@ -24,7 +24,7 @@ use crate::store::table::is_id;
 const FORMAT: &str = "plait.plan";
 
 /// Version of the layout.
-pub const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 1;
 
 /// A merge as a value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -41,7 +41,7 @@ use crate::schema::{LeafAdapter, LevelMap};
 use crate::source::Source;
 
 /// The ranks of the key columns of one merge.
-pub struct RankBook {
+pub(crate) struct RankBook {
     ranks: Ranks,
     /// By key column: the rank of each id.
     tables: Vec<Tables>,
@@ -59,7 +59,7 @@ impl RankBook {
     /// # Errors
     /// [`Kind::Storage`] and [`Kind::Cancelled`]. What is wrong with a file is found when it is
     /// read.
-    pub fn find_for(
+    pub(crate) fn find_for(
         shape: &KeyShape,
         leaves: &[OutputLeaf],
         sources: (&[Arc<Source>], &[Range<u64>]),
@@ -80,13 +80,18 @@ impl RankBook {
 
     /// What stands behind the ranks.
     #[must_use]
-    pub fn ranks(&self) -> &Ranks {
+    pub(crate) fn ranks(&self) -> &Ranks {
         &self.ranks
     }
 
     /// The rank of each id of a chunk, if it had a dictionary.
     #[must_use]
-    pub fn table(&self, column: usize, source: SourceId, row_group: usize) -> Option<Arc<[u32]>> {
+    pub(crate) fn table(
+        &self,
+        column: usize,
+        source: SourceId,
+        row_group: usize,
+    ) -> Option<Arc<[u32]>> {
         self.tables.get(column)?.get(&(source, row_group)).cloned()
     }
 
@@ -94,7 +99,7 @@ impl RankBook {
     ///
     /// # Errors
     /// That it has none: [`is_broken`](Self::is_broken) from now on.
-    pub fn find(&self, column: usize, value: &[u8]) -> Result<u64> {
+    pub(crate) fn find(&self, column: usize, value: &[u8]) -> Result<u64> {
         self.ranks.find(column, value).ok_or_else(|| self.give_up())
     }
 
@@ -103,7 +108,7 @@ impl RankBook {
     ///
     /// # Errors
     /// That one has no rank: [`is_broken`](Self::is_broken) from now on.
-    pub fn settle(
+    pub(crate) fn settle(
         &self,
         column: usize,
         rows: usize,
@@ -146,7 +151,7 @@ impl RankBook {
 
     /// Whether a value was met that has no rank: the merge must start again without ranks.
     #[must_use]
-    pub fn is_broken(&self) -> bool {
+    pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Relaxed)
     }
 

@@ -39,14 +39,14 @@ use crate::context::Context;
 use crate::store::Stores;
 use file::Footer;
 use follow::FollowBatches;
-pub use frozen::{FrozenScan, SentSummary, freeze_scan, summarize};
+pub use frozen::{freeze_scan, summarize};
 use options::Shares;
-pub use options::{FileValues, Named, ScanOptions};
+pub(crate) use options::{Named, ScanOptions};
 use read::ResolvedBatches;
 use statics::Statics;
 
 /// A stream that is a source.
-pub type SourceStream = Box<dyn RecordBatchReader + Send>;
+pub(crate) type SourceStream = Box<dyn RecordBatchReader + Send>;
 
 /// One source of a scan.
 struct Entry {

@@ -27,7 +27,7 @@ use super::tree::Node;
 
 /// How a decimal's digits are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecimalForm {
+pub(crate) enum DecimalForm {
     /// As INT32.
     Int32,
     /// As INT64.
@@ -43,7 +43,7 @@ pub enum DecimalForm {
 
 /// A cast of values that loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cast {
+pub(crate) enum Cast {
     /// INT32 to INT64, with its sign.
     I32ToI64,
     /// INT32 bits that are unsigned, to INT64.
@@ -80,7 +80,7 @@ pub enum Cast {
 
 /// The output's definition level for every definition level of a source's leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LevelMap {
+pub(crate) enum LevelMap {
     /// Levels stay as they are.
     Identity,
     /// Level `v` becomes the `v`-th entry.
@@ -90,7 +90,7 @@ pub enum LevelMap {
 impl LevelMap {
     /// The output's level for level `def`.
     #[must_use]
-    pub fn apply(&self, def: i16) -> i16 {
+    pub(crate) fn apply(&self, def: i16) -> i16 {
         match self {
             Self::Identity => def,
             Self::Def(levels) => {
@@ -101,14 +101,14 @@ impl LevelMap {
 
     /// Whether no level changes.
     #[must_use]
-    pub fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         *self == Self::Identity
     }
 }
 
 /// How to make an output leaf from a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeafAdapter {
+pub(crate) enum LeafAdapter {
     /// The same physical type and the same values.
     Same {
         /// The source's leaf.
@@ -142,7 +142,7 @@ pub enum LeafAdapter {
 impl LeafAdapter {
     /// The source's leaf to read, for levels at least.
     #[must_use]
-    pub fn leaf(&self) -> Option<usize> {
+    pub(crate) fn leaf(&self) -> Option<usize> {
         match self {
             Self::Same { leaf, .. } | Self::Cast { leaf, .. } => Some(*leaf),
             Self::Missing { sibling, .. } => *sibling,
@@ -151,7 +151,7 @@ impl LeafAdapter {
 
     /// Whether the source's pages can be copied as they are.
     #[must_use]
-    pub fn is_verbatim(&self) -> bool {
+    pub(crate) fn is_verbatim(&self) -> bool {
         matches!(self, Self::Same { levels: LevelMap::Identity, .. })
     }
 }

@@ -18,7 +18,7 @@ use super::leaf::LeafType;
 /// # Errors
 /// [`Kind::UnknownColumn`] with the nearest names when there is none; [`Kind::UnsupportedKey`] when it
 /// is a group, repeated, or not the only one of its name.
-pub fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usize> {
+pub(crate) fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usize> {
     let name = path.join(".");
     let refuse = |what: &str| Error::new(Kind::UnsupportedKey, what).with_column(&name);
     let parts = |column: &ColumnDescriptor| column.path().parts().to_vec();
@@ -87,7 +87,7 @@ const NAMES_MAX: usize = 12;
 ///
 /// # Errors
 /// [`Kind::UnsupportedKey`] when its values have no order, naming the type.
-pub fn key_type(column: &ColumnDescriptor) -> Result<KeyType> {
+pub(crate) fn key_type(column: &ColumnDescriptor) -> Result<KeyType> {
     let leaf = LeafType::of(column.self_type());
     leaf.as_ref().and_then(LeafType::key_type).ok_or_else(|| {
         Error::new(Kind::UnsupportedKey, "type of a sort column has no order")

@@ -87,13 +87,13 @@ fn about(key: &str) -> About {
 
 /// Whether an entry of file metadata says something of the schema or content of its file as a whole.
 #[must_use]
-pub fn describes_one_file(key: &str) -> bool {
+pub(crate) fn describes_one_file(key: &str) -> bool {
     !matches!(about(key), About::Dates | About::Unknown)
 }
 
 /// A key of file metadata that was not simply carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetadataConflict {
+pub(crate) struct MetadataConflict {
     /// The key.
     pub key: String,
     /// Why.

@@ -33,16 +33,16 @@ use std::sync::Arc;
 use parquet::file::metadata::KeyValue;
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
 
-pub use adapt::{Cast, DecimalForm, LeafAdapter, LevelMap};
-pub use key::{key_leaf, key_type};
-pub use metadata::{MetadataConflict, describes_one_file};
-pub use plait_core::stream::Unite;
-pub use reconcile::reconcile;
-pub use renamed::Renamed;
+pub(crate) use adapt::{Cast, DecimalForm, LeafAdapter, LevelMap};
+pub(crate) use key::{key_leaf, key_type};
+pub(crate) use metadata::{MetadataConflict, describes_one_file};
+pub(crate) use plait_core::stream::Unite;
+pub(crate) use reconcile::reconcile;
+pub(crate) use renamed::Renamed;
 
 /// One schema for all sources.
 #[derive(Clone, Debug)]
-pub struct Reconciled {
+pub(crate) struct Reconciled {
     /// Root of the output schema.
     pub schema: TypePtr,
     /// The same, with its leaves.

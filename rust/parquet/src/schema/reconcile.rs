@@ -47,7 +47,7 @@ pub(super) struct Class<'a> {
 ///
 /// # Errors
 /// [`Kind::SchemaConflict`] naming all conflicts; [`Kind::InvalidArgument`] without sources.
-pub fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Result<Reconciled> {
+pub(crate) fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Result<Reconciled> {
     let (classes, class_of, seen) = classify(sources);
     let mut summary = Summary::default();
     for class in &classes {

@@ -64,7 +64,7 @@ impl Reconciled {
     ///
     /// # Errors
     /// [`Kind::UnsupportedKey`] for what sources call several leaves.
-    pub fn path(&self, path: &[String]) -> Result<Vec<String>> {
+    pub(crate) fn path(&self, path: &[String]) -> Result<Vec<String>> {
         let mut found = self.renamed.iter().filter(|renamed| renamed.from == path);
         match (found.next(), found.next()) {
             (None, _) => Ok(path.to_vec()),

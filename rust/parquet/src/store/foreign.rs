@@ -54,7 +54,7 @@ impl ForeignTable {
 ///
 /// # Errors
 /// As [`Stores::locate`], [`Kind::Storage`].
-pub fn tables_of(patterns: &[String], stores: &Stores) -> Result<Vec<Option<ForeignTable>>> {
+pub(crate) fn tables_of(patterns: &[String], stores: &Stores) -> Result<Vec<Option<ForeignTable>>> {
     let table = |pattern: &String| match stores.locate(pattern)? {
         Location::Local(path) if path.is_dir() => Ok(local(&path)),
         Location::Local(_) => Ok(None),
@@ -68,7 +68,7 @@ pub fn tables_of(patterns: &[String], stores: &Stores) -> Result<Vec<Option<Fore
 ///
 /// # Errors
 /// [`Kind::ForeignTable`], [`Kind::Storage`].
-pub fn check_root(root: &Root) -> Result<()> {
+pub(crate) fn check_root(root: &Root) -> Result<()> {
     let table = match root {
         Root::Local(path) => local(path),
         Root::Objects(_) => {

@@ -72,7 +72,7 @@ impl Known {
 }
 
 /// What is known of one version of a file.
-pub struct KnownFile {
+pub(crate) struct KnownFile {
     facts: Facts,
     /// Offset and bytes, ascending, none touches another.
     pieces: Vec<(u64, Bytes)>,
@@ -96,7 +96,7 @@ impl KnownFile {
     ///
     /// # Errors
     /// [`Kind::Internal`] when the facts are no JSON.
-    pub fn to_bytes(&self) -> Result<Vec<u8>> {
+    pub(crate) fn to_bytes(&self) -> Result<Vec<u8>> {
         let facts = serde_json::to_vec(&self.facts)
             .map_err(|e| Error::new(Kind::Internal, "cannot write what was read").with_cause(e))?;
         let sum: usize = self.pieces.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -111,7 +111,7 @@ impl KnownFile {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`].
-    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let bad = || Error::new(Kind::InvalidArgument, "this is not what was read of a file");
         let (len, rest) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
         let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| bad())?;

@@ -29,9 +29,9 @@ mod list;
 mod local;
 mod object;
 mod remote;
-pub mod root;
+pub(crate) mod root;
 mod settings;
-pub mod table;
+pub(crate) mod table;
 mod wire;
 
 use std::collections::BTreeMap;
@@ -45,12 +45,13 @@ use plait_core::{Error, Kind, Result};
 use url::Url;
 
 use crate::context::Context;
-pub use bucket::{Bucket, Completed, Meta, Place, Upload, unconditional};
-pub use foreign::{ForeignTable, check_root, tables_of};
+pub(crate) use bucket::Place;
+pub use bucket::{Bucket, Completed, Meta, Upload, unconditional};
+pub(crate) use foreign::{ForeignTable, check_root, tables_of};
+pub use known::Known;
 pub(crate) use known::Noted;
-pub use known::{Known, KnownFile};
 pub(crate) use local::{read_exact_at, write_all_at};
-pub use wire::Traffic;
+pub(crate) use wire::Traffic;
 
 /// One immutable source of bytes.
 pub trait Store: Send + Sync {
@@ -269,16 +270,8 @@ impl Stores {
 ///
 /// # Errors
 /// As [`Stores::open`].
-pub fn open(location: &str) -> Result<Arc<dyn Store>> {
+pub(crate) fn open(location: &str) -> Result<Arc<dyn Store>> {
     Stores::try_new(&BTreeMap::new(), &Context::new(DEFAULT_LIMIT_BYTES))?.open(location)
-}
-
-/// The files and objects that `patterns` name, with the settings of the environment.
-///
-/// # Errors
-/// As [`Stores::list`].
-pub fn list_all(patterns: &[String]) -> Result<Vec<String>> {
-    Stores::try_new(&BTreeMap::new(), &Context::new(DEFAULT_LIMIT_BYTES))?.list(patterns)
 }
 
 /// What the limit of a call without one is.

@@ -26,7 +26,7 @@ use super::root::{Root, below, is_name};
 use super::{Place, REFUSED};
 
 /// The folder of manifests and of files that compactions made, below the root.
-pub const FOLDER: &str = "_plait";
+pub(crate) const FOLDER: &str = "_plait";
 
 /// Version of the layout: that of manifests with leases. Before, there was version 1 without them.
 const VERSION: u32 = 2;
@@ -203,14 +203,14 @@ impl Manifest {
 
 /// Whether `id` can be that of a lease: 16 hexadecimal digits.
 #[must_use]
-pub fn is_id(id: &str) -> bool {
+pub(crate) fn is_id(id: &str) -> bool {
     id.len() == 16 && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// Orders files as they are read: folders by name, and in them files by name, or by the name of the
 /// file in whose place they are read.
 #[must_use]
-pub fn place_order<'a>(a: &'a str, b: &'a str) -> std::cmp::Ordering {
+pub(crate) fn place_order<'a>(a: &'a str, b: &'a str) -> std::cmp::Ordering {
     a.split('/').cmp(b.split('/'))
 }
 
@@ -230,7 +230,7 @@ pub(super) fn root_of(folder: &Path) -> Option<PathBuf> {
 ///
 /// # Errors
 /// [`Kind::Storage`].
-pub fn table_around(root: &Root) -> Result<Option<String>> {
+pub(crate) fn table_around(root: &Root) -> Result<Option<String>> {
     match root {
         Root::Local(path) => {
             let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());

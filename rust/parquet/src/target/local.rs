@@ -304,14 +304,16 @@ pub(crate) fn storage(what: &str, path: &Path, error: io::Error) -> Error {
 }
 
 /// A folder that one process has to itself, until this is dropped or the process ends.
-pub struct Lock(#[expect(dead_code, reason = "the lock lives as long as its file is open")] File);
+pub(crate) struct Lock(
+    #[expect(dead_code, reason = "the lock lives as long as its file is open")] File,
+);
 
 impl Lock {
     /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to all.
     ///
     /// # Errors
     /// [`Kind::Storage`] when the file of the lock cannot be made.
-    pub fn take(dir: &Path) -> Result<Option<Self>> {
+    pub(crate) fn take(dir: &Path) -> Result<Option<Self>> {
         let path = dir.join(".lock");
         let file = open_lock(&path).map_err(|e| storage("cannot lock the folder", &path, e))?;
         match file.try_lock() {
@@ -397,7 +399,7 @@ impl Drop for Sign {
 
 /// The kernel whose locks these are, until it is started again; empty where it does not say so.
 #[must_use]
-pub fn machine() -> String {
+pub(crate) fn machine() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }

@@ -24,11 +24,11 @@ use plait_core::{Error, Kind, Result};
 
 use crate::context::Context;
 use crate::store::{Location, Stores};
-pub use local::{Alive, Lock, Sign, machine};
-pub(crate) use local::{storage, unnamed_file};
+pub use local::Sign;
+pub(crate) use local::{Alive, Lock, machine, storage, unnamed_file};
 
 /// A folder that outputs are published to.
-pub struct Target {
+pub(crate) struct Target {
     place: Place,
     /// Set when the caller named one output file.
     file_name: Option<String>,
@@ -74,7 +74,7 @@ impl Target {
     /// # Errors
     /// [`Kind::Storage`] when the folder cannot be made or written, [`Kind::InvalidArgument`] for a
     /// location that makes no sense.
-    pub fn open(out: &str, stores: &Stores, context: &Context) -> Result<Self> {
+    pub(crate) fn open(out: &str, stores: &Stores, context: &Context) -> Result<Self> {
         if out.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "output path is empty"));
         }
@@ -98,14 +98,14 @@ impl Target {
 
     /// The same, with outputs that can be read again before they are published.
     #[must_use]
-    pub fn with_copies(mut self, keeps_copies: bool) -> Self {
+    pub(crate) fn with_copies(mut self, keeps_copies: bool) -> Self {
         self.keeps_copies = keeps_copies;
         self
     }
 
     /// A local folder for what does not fit into memory.
     #[must_use]
-    pub fn scratch(&self) -> PathBuf {
+    pub(crate) fn scratch(&self) -> PathBuf {
         match &self.place {
             Place::Local(folder) => folder.dir().to_owned(),
             Place::Objects(_) => std::env::temp_dir(),
@@ -114,13 +114,13 @@ impl Target {
 
     /// The name of the one output file, if the caller chose it.
     #[must_use]
-    pub fn file_name(&self) -> Option<&str> {
+    pub(crate) fn file_name(&self) -> Option<&str> {
         self.file_name.as_deref()
     }
 
     /// Where an output called `name` is.
     #[must_use]
-    pub fn location(&self, name: &str) -> String {
+    pub(crate) fn location(&self, name: &str) -> String {
         match &self.place {
             Place::Local(folder) => folder.dir().join(name).display().to_string(),
             Place::Objects(prefix) => prefix.location(name),
@@ -131,7 +131,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Kind::Storage`] when it cannot be looked up.
-    pub fn exists(&self, name: &str) -> Result<bool> {
+    pub(crate) fn exists(&self, name: &str) -> Result<bool> {
         match &self.place {
             Place::Local(folder) => Ok(folder.dir().join(name).exists()),
             Place::Objects(prefix) => prefix.exists(name),
@@ -142,7 +142,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Kind::Storage`] when the folder cannot be listed.
-    pub fn visible(&self) -> Result<Vec<String>> {
+    pub(crate) fn visible(&self) -> Result<Vec<String>> {
         let mut names = match &self.place {
             Place::Local(folder) => folder.visible()?,
             Place::Objects(prefix) => prefix.names()?,
@@ -156,7 +156,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn create(&self, name: &str) -> Result<TempFile> {
+    pub(crate) fn create(&self, name: &str) -> Result<TempFile> {
         let made = match &self.place {
             Place::Local(folder) => Made::Local(folder.create()?),
             Place::Objects(prefix) => {
@@ -171,7 +171,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn create_scratch(&self) -> Result<TempFile> {
+    pub(crate) fn create_scratch(&self) -> Result<TempFile> {
         Ok(TempFile { made: Made::Local(self.create_copy()?), bytes: 0 })
     }
 
@@ -183,7 +183,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         match &self.place {
             Place::Local(folder) => folder.sync(),
             Place::Objects(_) => Ok(()),
@@ -191,7 +191,7 @@ impl Target {
     }
 
     /// Removes the folders again that this target made, if they are empty.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         if let Place::Local(folder) = &self.place {
             folder.abandon();
         }
@@ -199,7 +199,7 @@ impl Target {
 }
 
 /// One output while it is written; removed when dropped unpublished.
-pub struct TempFile {
+pub(crate) struct TempFile {
     made: Made,
     bytes: u64,
 }
@@ -213,7 +213,7 @@ enum Made {
 /// How publishing ended.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Published {
+pub(crate) enum Published {
     /// The file has its name.
     Yes,
     /// Another file has it; nothing was changed.
@@ -223,7 +223,7 @@ pub enum Published {
 impl TempFile {
     /// Where it is until it has its name.
     #[must_use]
-    pub fn location(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         match &self.made {
             Made::Local(file) => file.path().display().to_string(),
             Made::Object(output, _) => output.location(),
@@ -232,13 +232,13 @@ impl TempFile {
 
     /// Bytes written so far.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// A local file with the same bytes, if there is one: see [`Target::with_copies`].
     #[must_use]
-    pub fn local_path(&self) -> Option<&Path> {
+    pub(crate) fn local_path(&self) -> Option<&Path> {
         match &self.made {
             Made::Local(file) => Some(file.path()),
             Made::Object(_, copy) => copy.as_ref().map(local::LocalFile::path),
@@ -249,7 +249,7 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn sync(&mut self) -> Result<()> {
+    pub(crate) fn sync(&mut self) -> Result<()> {
         match &mut self.made {
             Made::Local(file) => file.sync(),
             Made::Object(output, _) => output.settle(),
@@ -260,7 +260,7 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn publish_new(self, target: &Target, name: &str) -> Result<Published> {
+    pub(crate) fn publish_new(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
             Made::Local(file) => file.publish_new(Path::new(&target.location(name))),
             Made::Object(output, _) => output.complete(),
@@ -271,7 +271,7 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn publish_once(self, target: &Target, name: &str) -> Result<Published> {
+    pub(crate) fn publish_once(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
             Made::Local(file) => file.publish_once(Path::new(&target.location(name))),
             Made::Object(output, _) => output.complete(),
@@ -283,7 +283,7 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn publish(self, target: &Target, name: &str) -> Result<Published> {
+    pub(crate) fn publish(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
             Made::Local(file) => {
                 file.publish(Path::new(&target.location(name)))?;

@@ -23,7 +23,7 @@ const CARRIED_SHARE: usize = 48;
 
 /// Lanes between batches, by leaf.
 #[derive(Default)]
-pub struct Carried(Mutex<Waiting>);
+pub(crate) struct Carried(Mutex<Waiting>);
 
 #[derive(Default)]
 struct Waiting {

@@ -64,7 +64,7 @@ pub(super) enum United {
 
 /// The last union of every leaf: windows in a row often take from the same chunks.
 #[derive(Default)]
-pub struct UnionCache(Mutex<BTreeMap<usize, Cached>>);
+pub(crate) struct UnionCache(Mutex<BTreeMap<usize, Cached>>);
 
 struct Cached {
     chunks: Vec<(SourceId, usize)>,

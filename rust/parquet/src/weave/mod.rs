@@ -54,9 +54,9 @@ use crate::zone::{Ask, Observer};
 
 use gather::Lanes;
 
-pub use carried::Carried;
-pub use dictionaries::UnionCache;
-pub use output::{PageTask, Share};
+pub(crate) use carried::Carried;
+pub(crate) use dictionaries::UnionCache;
+pub(crate) use output::{PageTask, Share};
 
 /// Values of one batch should not exceed this many bytes: rows of large values go in fewer.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -66,7 +66,7 @@ const BATCH_ROWS_MAX: usize = 1024;
 
 /// What weaving needs besides the steps.
 #[derive(Clone)]
-pub struct Loom {
+pub(crate) struct Loom {
     /// All sources, by id.
     pub sources: Arc<Vec<Arc<Source>>>,
     /// Properties of the output.
@@ -100,14 +100,14 @@ pub struct Loom {
 impl Loom {
     /// How the footer orders the floats of `leaf`.
     #[must_use]
-    pub fn float_order(&self, leaf: usize) -> FloatOrder {
+    pub(crate) fn float_order(&self, leaf: usize) -> FloatOrder {
         FloatOrder::of(&self.type_defined, leaf)
     }
 }
 
 /// Copy tiers of weaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tiers {
+pub(crate) struct Tiers {
     /// Pages as they are stored.
     pub page: bool,
     /// Ids of united dictionaries.
@@ -194,7 +194,7 @@ enum Make {
 ///
 /// # Errors
 /// Whatever is wrong with a source or with the storage for waiting chunks.
-pub fn weave(
+pub(crate) fn weave(
     loom: &Loom,
     output: &OutputLeaf,
     windows: &[&Steps],

@@ -39,10 +39,10 @@ use crate::spill::SpillBuffer;
 use crate::zone::Observer;
 
 /// A page that anybody may pack.
-pub type PageTask = Arc<dyn Fn() + Send + Sync>;
+pub(crate) type PageTask = Arc<dyn Fn() + Send + Sync>;
 
 /// Threads that help with pages of one leaf.
-pub trait Share: Sync {
+pub(crate) trait Share: Sync {
     /// Whether a thread is idle at this moment.
     fn is_idle(&self) -> bool;
     /// How many pages may wait.

@@ -26,8 +26,8 @@ use parquet::basic::Type as Physical;
 use plait_core::{Error, Kind, Result};
 use serde_json::{Value, json};
 
-pub use observer::{Observer, Seen};
-pub use values::{ValueKind, ValueSet};
+pub(crate) use observer::{Observer, Seen};
+pub(crate) use values::{ValueKind, ValueSet};
 
 use crate::block::{BlockReader, Layout};
 use crate::context::Context;
@@ -36,14 +36,14 @@ use crate::options::{BloomFilter, MergeOptions, covers};
 use crate::source::Source;
 
 /// The footer entry.
-pub const ZONE_MAP_ENTRY: &str = "plait.zone_map";
+pub(crate) const ZONE_MAP_ENTRY: &str = "plait.zone_map";
 
 /// Version of the entry that is written and read.
 const VERSION: u64 = 1;
 
 /// What is asked of one leaf.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub(crate) struct Ask {
     /// Its path with dots.
     pub path: String,
     /// Its type.
@@ -59,7 +59,7 @@ pub struct Ask {
 impl Ask {
     /// Whether nothing is asked.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bloom.is_none() && self.values.is_none()
     }
 }
@@ -69,7 +69,7 @@ impl Ask {
 /// # Errors
 /// [`Kind::UnknownColumn`] for a column that is not there, [`Kind::InvalidArgument`] for one of which
 /// there can be no such thing.
-pub fn asks(
+pub(crate) fn asks(
     options: &MergeOptions,
     leaves: &[OutputLeaf],
     sources: &[Arc<Source>],
@@ -136,7 +136,7 @@ fn check_names(options: &MergeOptions, leaves: &[OutputLeaf]) -> Result<()> {
 ///
 /// # Errors
 /// Whatever is wrong with the source.
-pub fn observe(
+pub(crate) fn observe(
     ask: &Ask,
     (source, row_group): (&Arc<Source>, usize),
     leaf: &OutputLeaf,
@@ -169,12 +169,12 @@ const BLOCK_ROWS: usize = 1024;
 
 /// The values of an output, by leaf.
 #[derive(Default)]
-pub struct ZoneMap(BTreeMap<usize, (String, ValueSet)>);
+pub(crate) struct ZoneMap(BTreeMap<usize, (String, ValueSet)>);
 
 impl ZoneMap {
     /// Of an output without rows.
     #[must_use]
-    pub fn new(asks: &[Ask]) -> Self {
+    pub(crate) fn new(asks: &[Ask]) -> Self {
         let of = |(leaf, ask): (usize, &Ask)| {
             Some((leaf, (ask.path.clone(), ValueSet::new(ask.values?))))
         };
@@ -185,7 +185,7 @@ impl ZoneMap {
     ///
     /// # Errors
     /// [`Kind::Internal`] if nobody looked.
-    pub fn add(&mut self, leaf: usize, seen: Option<&ValueSet>) -> Result<()> {
+    pub(crate) fn add(&mut self, leaf: usize, seen: Option<&ValueSet>) -> Result<()> {
         match (self.0.get_mut(&leaf), seen) {
             (None, _) => Ok(()),
             (Some((_, values)), Some(seen)) => {
@@ -201,7 +201,7 @@ impl ZoneMap {
 
     /// The footer entry of an output of `rows` rows; `None` if nothing was asked.
     #[must_use]
-    pub fn entry(&self, rows: u64) -> Option<String> {
+    pub(crate) fn entry(&self, rows: u64) -> Option<String> {
         let columns: BTreeMap<&str, Value> =
             self.0.values().map(|(path, values)| (path.as_str(), values.to_json())).collect();
         (!columns.is_empty())
@@ -212,7 +212,7 @@ impl ZoneMap {
 /// The columns of the zone map of a file. `None` where there is none, or where it need not be that of
 /// the rows: tools copy entries, so it counts only in files that Plait wrote, and with their rows.
 #[must_use]
-pub fn of_file(source: &Source) -> Option<Value> {
+pub(crate) fn of_file(source: &Source) -> Option<Value> {
     let file = source.meta.file_metadata();
     file.created_by().filter(|by| by.starts_with("plait "))?;
     let mut entries = file.key_value_metadata().into_iter().flatten();

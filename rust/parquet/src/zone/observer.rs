@@ -27,7 +27,7 @@ use crate::context::{Charge, Context};
 const FILTER_BYTES_MAX: u64 = 32 << 20;
 
 /// Watches a chunk.
-pub struct Observer {
+pub(crate) struct Observer {
     layout: Layout,
     /// Floats have two zeros, which readers take for equal.
     has_two_zeros: bool,
@@ -42,7 +42,7 @@ pub struct Observer {
 
 /// What was seen of a chunk.
 #[derive(Default)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// Its bloom filter.
     pub filter: Option<Sbbf>,
     /// Its values.
@@ -54,7 +54,12 @@ impl Observer {
     ///
     /// # Errors
     /// [`Kind::Internal`] for a rate that was not checked.
-    pub fn new(ask: &Ask, layout: Layout, rows: u64, context: &Context) -> Result<Option<Self>> {
+    pub(crate) fn new(
+        ask: &Ask,
+        layout: Layout,
+        rows: u64,
+        context: &Context,
+    ) -> Result<Option<Self>> {
         if ask.is_empty() {
             return Ok(None);
         }
@@ -83,7 +88,7 @@ impl Observer {
     }
 
     /// Values as a plain page holds them.
-    pub fn plain(&mut self, bytes: &[u8]) {
+    pub(crate) fn plain(&mut self, bytes: &[u8]) {
         let mut at = 0;
         let mut last: Option<&[u8]> = None;
         while let Some(len) = self.layout.len_at(bytes, at).filter(|len| *len > 0) {
@@ -98,7 +103,7 @@ impl Observer {
     }
 
     /// Values by their ids in `dictionary`.
-    pub fn ids(&mut self, ids: &[u32], dictionary: &Arc<Dictionary>) {
+    pub(crate) fn ids(&mut self, ids: &[u32], dictionary: &Arc<Dictionary>) {
         if self.dictionary.as_ref().is_none_or(|held| !Arc::ptr_eq(held, dictionary)) {
             self.settle();
             self.dictionary = Some(Arc::clone(dictionary));
@@ -112,14 +117,14 @@ impl Observer {
     }
 
     /// How many levels have no value.
-    pub fn nulls(&mut self, count: usize) {
+    pub(crate) fn nulls(&mut self, count: usize) {
         if let Some(values) = self.values.as_mut().filter(|_| count > 0) {
             values.add_null();
         }
     }
 
     /// Rows that were read from a source.
-    pub fn block(&mut self, block: &Block) {
+    pub(crate) fn block(&mut self, block: &Block) {
         match &block.values {
             Values::Plain(bytes) => self.plain(bytes),
             Values::Ids(ids, dictionary) => self.ids(ids, dictionary),
@@ -141,7 +146,7 @@ impl Observer {
 
     /// What was seen.
     #[must_use]
-    pub fn finish(mut self) -> Seen {
+    pub(crate) fn finish(mut self) -> Seen {
         self.settle();
         if let (Some(filter), Some(fpp)) = (&mut self.filter, self.fold_fpp) {
             filter.fold_to_target_fpp(fpp);

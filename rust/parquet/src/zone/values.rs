@@ -32,7 +32,7 @@ const PREFIX_MAX: usize = 64;
 
 /// What values are, for readers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ValueKind {
+pub(crate) enum ValueKind {
     /// UTF-8.
     Text,
     /// Any bytes.
@@ -50,7 +50,7 @@ pub enum ValueKind {
 impl ValueKind {
     /// What the values of a leaf are; `None` if sets of them are not made.
     #[must_use]
-    pub fn of(descr: &ColumnDescriptor) -> Option<Self> {
+    pub(crate) fn of(descr: &ColumnDescriptor) -> Option<Self> {
         let (logical, converted) = (descr.logical_type_ref(), descr.converted_type());
         match descr.physical_type() {
             Physical::BOOLEAN => Some(Self::Bool),
@@ -125,7 +125,7 @@ impl ValueKind {
 
 /// The values of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ValueSet {
+pub(crate) struct ValueSet {
     kind: ValueKind,
     values: BTreeSet<Vec<u8>>,
     /// How much of each value is kept; `None` = all.
@@ -137,12 +137,12 @@ pub struct ValueSet {
 impl ValueSet {
     /// No values.
     #[must_use]
-    pub fn new(kind: ValueKind) -> Self {
+    pub(crate) fn new(kind: ValueKind) -> Self {
         Self { kind, values: BTreeSet::new(), length: None, is_lost: false, has_nulls: false }
     }
 
     /// Adds a value, without length in front.
-    pub fn add(&mut self, value: &[u8]) {
+    pub(crate) fn add(&mut self, value: &[u8]) {
         if self.is_lost {
             return;
         }
@@ -157,12 +157,12 @@ impl ValueSet {
     }
 
     /// Notes that a value is missing.
-    pub fn add_null(&mut self) {
+    pub(crate) fn add_null(&mut self) {
         self.has_nulls = true;
     }
 
     /// Adds the values of another set.
-    pub fn add_all(&mut self, other: &Self) {
+    pub(crate) fn add_all(&mut self, other: &Self) {
         self.has_nulls |= other.has_nulls;
         if other.is_lost {
             self.lose();
@@ -201,7 +201,7 @@ impl ValueSet {
 
     /// The set as a member of `plait.zone_map`.
     #[must_use]
-    pub fn to_json(&self) -> Value {
+    pub(crate) fn to_json(&self) -> Value {
         let mut shown = json!({ "type": self.kind.name(), "nulls": self.has_nulls });
         let values: Option<Vec<Value>> = self.values.iter().map(|v| self.kind.show(v)).collect();
         // Text that is not UTF-8 has no place in JSON.
