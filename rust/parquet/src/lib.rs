@@ -4,7 +4,7 @@
 //! store ─▶ source ─▶ page ─▶ leaf ─┬─▶ keys ─▶ plait_core::plan ─▶ Runs ─┐
 //!                                  └──────────▶ weave (value tier) ◀──────┤
 //!                                               chunk (whole row groups) ◀┘
-//!                                                  └─▶ sink ─▶ target (temp, sync, rename)
+//!                                                  └─▶ sink ─▶ output (temp, sync, rename)
 //! ```
 //!
 //! # Invariants
@@ -34,6 +34,7 @@ mod leaf;
 mod merge;
 mod options;
 mod order;
+mod output;
 mod overlay;
 mod page;
 mod plan;
@@ -49,7 +50,7 @@ mod source;
 mod spill;
 mod store;
 mod stream;
-mod target;
+
 mod verify;
 mod weave;
 mod zone;
@@ -63,6 +64,7 @@ pub use inspect::inspect_in;
 pub use join::{HowOption, Join, JoinOptions, Left, Reader, Right, whole, write_batches};
 pub use merge::{check_in, execute_in, merge, merge_in};
 pub use options::{MergeOptions, Tier, Verify};
+pub use output::Sign;
 pub use overlay::options::{
     Check, LayerOptions, MarkOption, OverlayFilesOptions, OverlayOptions, PathOption,
 };
@@ -73,5 +75,4 @@ pub use report::MergeReport;
 pub use scan::{Scan, freeze_scan, summarize};
 pub use store::{Bucket, Completed, Known, Meta, Stores, Upload, unconditional};
 pub use stream::{StreamOptions, open};
-pub use target::Sign;
 pub use verify::verify_in;

@@ -11,7 +11,7 @@
 //! removed. A file whose pages are not what its footer and its indexes say is not finished.
 //!
 //! # Not here
-//! Weaving (`weave`); names and renames (`target`).
+//! Weaving (`weave`); names and renames (`output`).
 
 use std::collections::BTreeSet;
 use std::io::BufWriter;
@@ -38,10 +38,10 @@ use crate::encode::floats::FloatOrder;
 use crate::encode::recount::{is_told, recount};
 use crate::encode::statistics::Cut;
 use crate::leaf::OutputLeaf;
+use crate::output::TempFile;
 use crate::page::unwrap_error;
 use crate::source::Source;
 use crate::spill::Waiting;
-use crate::target::TempFile;
 use crate::weave::Loom;
 use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
 

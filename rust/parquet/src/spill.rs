@@ -29,10 +29,10 @@ use plait_core::Result;
 
 use crate::context::{Charge, Context};
 use crate::events::Level;
+use crate::output::{storage, unnamed_file};
 use crate::page::pages::{Held, Stored};
 use crate::page::unwrap_error;
 use crate::store::{Store, read_exact_at, write_all_at};
-use crate::target::{storage, unnamed_file};
 
 /// How much is read from the file at once.
 const READ_BYTES: usize = 1 << 20;

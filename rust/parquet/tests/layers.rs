@@ -20,10 +20,10 @@ const LAYERS: &[(&str, &str)] = &[
     ("schema", ""),
     ("store", "context events"),
     ("options", ""),
-    ("target", "context store"),
+    ("output", "context store"),
     ("source", "page store"),
     ("page", "context source store"),
-    ("spill", "context events page store target"),
+    ("spill", "context events page store output"),
     ("leaf", "context page schema source store"),
     ("files", "beside context leaf schema source store"),
     ("properties", "leaf options page schema source"),
@@ -41,24 +41,24 @@ const LAYERS: &[(&str, &str)] = &[
     ("chunk", "check context leaf options page properties schema source spill"),
     ("weave", "block check context encode leaf page properties schema source spill zone"),
     ("queue", "encode weave"),
-    ("sink", "check chunk encode leaf page source spill target weave zone"),
+    ("sink", "check chunk encode leaf page source spill output weave zone"),
     (
         "overlay",
-        "arrow_file check chunk context files leaf options page properties report schema sink source spill store target weave",
+        "arrow_file check chunk context files leaf options page properties report schema sink source spill store output weave",
     ),
     (
         "plan",
         "beside chunk context drops events files keys leaf options order page properties report schema sink source store",
     ),
-    ("compact", "context drops events files leaf options order plan schema source store target"),
+    ("compact", "context drops events files leaf options order plan schema source store output"),
     ("content", "context files leaf schema sink source store"),
     ("inspect", "context files keys leaf order page plan schema source store zone"),
     ("verify", "content context files keys leaf options order plan schema source store"),
     (
         "merge",
-        "budget chunk content context drops encode events files keys leaf options order page plan pool properties queue ranks report schema sink source spill store target weave zone",
+        "budget chunk content context drops encode events files keys leaf options order page plan pool properties queue ranks report schema sink source spill store output weave zone",
     ),
-    ("join", "arrow_file beside context leaf merge options page source store target"),
+    ("join", "arrow_file beside context leaf merge options page source store output"),
 ];
 
 /// Arrows that point back. A footer is Thrift, as page headers are, and its decoder is guarded as
@@ -72,7 +72,7 @@ const REJECTED: &[(&str, &str)] = &[
     ("fragment", "run or region"),
     ("job", "task"),
     ("sorter", "merge"),
-    ("destination", "sink or target"),
+    ("destination", "sink or output"),
 ];
 
 /// Said of schema trees and processes, never where rows are ordered and copied.
@@ -94,9 +94,9 @@ fn imports_point_one_way() {
 }
 
 #[test]
-fn only_the_store_and_the_target_open_files() {
+fn only_the_store_and_the_output_open_files() {
     for (path, text) in check::own_code(&root().join("rust/parquet/src")) {
-        let may = path.starts_with("store") || path.starts_with("target");
+        let may = path.starts_with("store") || path.starts_with("output");
         for door in ["File::open", "File::create", "OpenOptions", "fs::write", "fs::rename"] {
             assert!(may || !text.contains(door), "{}: {door}", path.display());
         }

@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 use super::lease::now_s;
 use crate::context::Context;
 use crate::events::Level;
+use crate::output::{Published, Target};
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Lease, Made, Manifest, Replaced, place_order};
 use crate::store::{Completed, Stores, check_root, unconditional};
-use crate::target::{Published, Target};
 
 /// The object by which a store is asked whether it puts objects only where there is none.
 const PROBE: &str = "conditional-put";

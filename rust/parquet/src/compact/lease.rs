@@ -28,10 +28,10 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::{Writer, probe};
 use crate::context::Context;
+use crate::output::{Alive, Sign, machine};
 use crate::store::Stores;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Lease, Manifest, is_id};
-use crate::target::{Alive, Sign, machine};
 
 /// The folder of locks, below [`FOLDER`].
 const LEASES: &str = "leases";

@@ -39,8 +39,8 @@ use super::manifest::{Manifest, Owner};
 use crate::context::Context;
 use crate::merge;
 use crate::options::{BloomFilter, IfExists, MergeOptions, OnDuplicateOption, StatisticsLevel};
+use crate::output::{Lock, Published, Target};
 use crate::store::{Location, Stores};
-use crate::target::{Lock, Published, Target};
 
 /// Rows of a page, so of a block.
 const PAGE_ROWS: usize = 4096;

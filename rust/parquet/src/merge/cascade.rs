@@ -27,11 +27,11 @@ use super::prepare::{Prepared, prepare_group};
 use super::{Stopped, run};
 use crate::context::Context;
 use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
+use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, PAGES_SHARE, sources_at_once};
 use crate::report::Times;
 use crate::source::Source;
 use crate::store;
-use crate::target::TempFile;
 
 /// Pages of temp files are not smaller: their headers and indexes would be most of them.
 const PAGE_BYTES_MIN: u64 = 8 << 10;

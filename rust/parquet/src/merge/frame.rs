@@ -19,11 +19,11 @@ use crate::context::Context;
 use crate::files::open_source;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
+use crate::output::Target;
 use crate::plan::{Carried, Plan, PlanTask};
 use crate::pool::Pool;
 use crate::source::Source;
 use crate::store::Stores;
-use crate::target::Target;
 
 /// What tasks share.
 pub(super) struct Frame<'a> {

@@ -11,9 +11,9 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use crate::options::{IfExists, MergeOptions};
+use crate::output::Target;
 use crate::source::Source;
 use crate::store::{Location, Stores};
-use crate::target::Target;
 
 /// Refuses to add to a folder or replace a file that another merge or another tool wrote.
 pub(super) fn check_free<'a>(

@@ -26,13 +26,13 @@ use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, VerifyOrder};
 use crate::order::{SORT_ORDER_ENTRY, key_leaves, sorting_columns, unsorted};
+use crate::output::{Target, TempFile};
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::pool::Pool;
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::RankBook;
 use crate::schema::Reconciled;
 use crate::source::Source;
-use crate::target::{Target, TempFile};
 use crate::zone::{Ask, asks};
 
 /// What a merge works on.

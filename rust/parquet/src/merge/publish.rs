@@ -16,9 +16,9 @@ use super::frame::Frame;
 use super::free::is_ours;
 use crate::context::Context;
 use crate::options::{MergeOptions, Verify};
+use crate::output::{Published, TempFile};
 use crate::plan::{Plan, PlanSource};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
-use crate::target::{Published, TempFile};
 
 pub(super) fn publish(
     frame: &Frame<'_>,

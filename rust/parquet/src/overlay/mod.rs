@@ -4,7 +4,7 @@
 //! footers ─▶ plan ─▶ index columns equal? ─▶ row groups ─┬─ chunk   bytes as they are
 //!            (core)  (decoded, nothing else)             ├─ page    pages as they are
 //!                                                        └─ value   decoded, overlaid, encoded
-//!                                    sink ─▶ target: temp file ─ sync ─ rename
+//!                                    sink ─▶ output: temp file ─ sync ─ rename
 //! ```
 //!
 //! # Invariants
@@ -39,6 +39,7 @@ use serde::Serialize;
 use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, Tier, check_memory_limit};
+use crate::output::{Published, Target};
 use crate::properties::{encodings, properties, type_defined_floats};
 use crate::report::Copied;
 use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
@@ -46,7 +47,6 @@ use crate::sink::Output;
 use crate::source::Source;
 use crate::spill::Waiting;
 use crate::store::Stores;
-use crate::target::{Published, Target};
 use crate::weave::{Loom, Tiers};
 
 use layer::{Columns, FileLayer};

@@ -18,7 +18,7 @@
 //! store or after the [`Stores`] of the call are gone, and a forked process starts its own.
 //!
 //! # Not here
-//! What the bytes mean (`source`, `page`); names of outputs and when they appear (`target`).
+//! What the bytes mean (`source`, `page`); names of outputs and when they appear (`output`).
 
 mod bucket;
 mod coalesce;

@@ -11,7 +11,7 @@
 //! that a manifest gives.
 //!
 //! # Not here
-//! Which files count (`table`); writing outputs (`target`).
+//! Which files count (`table`); writing outputs (`output`).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
