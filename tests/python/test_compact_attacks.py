@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -394,3 +395,53 @@ def test_folders_that_cannot_be_written_are_storage_errors(folder):
 def test_numbers_that_make_no_sense_are_refused(folder, call, option, value):
     with pytest.raises(plait.InvalidArgument):
         call(folder, **{**({"sort_by": "k"} if call is plait.compact else {}), option: value})
+
+
+@pytest.mark.parametrize("outer", ["above", "below"])
+@pytest.mark.parametrize("moment", ["its lease", "its outputs"])
+def test_a_folder_and_one_below_it_are_compacted_at_once(tmp_path, monkeypatch, outer, moment):
+    """The other one is compacted when the first has chosen its files, or has its lease."""
+    above = tmp_path / "events"
+    below = above / "day=1"
+    for part in range(3):
+        write(below / f"{part}.parquet", part, part + 10)
+        write(above / "day=2" / f"{part}.parquet", part, part + 20)
+    both = {"above": above, "below": below}
+    before = {name: keys(path) for name, path in both.items()}
+    inner = both["below" if outer == "above" else "above"]
+    owner, name = {"its lease": (_lease, "take"), "its outputs": (plait.Plan, "execute")}[moment]
+    original, hooked = getattr(owner, name), []
+
+    def hook(*arguments, **options):
+        if not hooked:
+            hooked.append(None)
+            with suppress(plait.InvalidArgument, plait.SourceChanged):
+                plait.compact(inner, **HOW)
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, hook)
+    with suppress(plait.SourceChanged):
+        plait.compact(both[outer], **HOW)
+    assert hooked
+    assert {name: keys(path) for name, path in both.items()} == before
+    for _ in range(2):
+        for path in both.values():
+            with suppress(plait.InvalidArgument):
+                plait.compact(path, **HOW)
+            plait.expire(path, retention=0, yes=True)
+            assert {name: keys(path) for name, path in both.items()} == before
+
+
+def test_a_folder_with_a_lease_that_a_killed_compaction_left_is_left_alone(tmp_path):
+    above, below = tmp_path / "events", tmp_path / "events" / "day=1"
+    for part in range(3):
+        write(below / f"{part}.parquet", part, part + 10)
+        write(above / "day=2" / f"{part}.parquet", part, part + 20)
+    take(str(below), new_id(), 1000, "many", None)
+    before = keys(above), keys(below)
+    report = plait.compact(above, **HOW)
+    assert [len(group.sources) for group in report.groups] == [3]
+    plait.expire(above, retention=0, yes=True)
+    assert (keys(above), keys(below)) == before
+    assert len(plait.compact(below, **HOW).groups) == 1
+    assert (keys(above), keys(below)) == before

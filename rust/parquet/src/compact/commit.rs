@@ -25,12 +25,14 @@ use std::io::Write;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::lease::now_s;
+use super::lease::{end_abandoned, now_s};
 use crate::context::Context;
 use crate::events::Level;
 use crate::output::{Published, Target};
 use crate::store::root::Root;
-use crate::store::table::{FOLDER, Lease, Made, Manifest, Replaced, place_order};
+use crate::store::table::{
+    FOLDER, Lease, Made, Manifest, Replaced, any_in_table_below, place_order, table_around,
+};
 use crate::store::{Completed, Stores, check_root, unconditional};
 
 /// The object by which a store is asked whether it puts objects only where there is none.
@@ -115,7 +117,9 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
     loop {
         context.check_cancelled()?;
         let before = Manifest::newest(&root)?;
-        let mut is_counting = true;
+        // A folder in between that got manifests of its own since is compacted by itself.
+        let names = options.replace.iter().map(|gone| gone.name.as_str());
+        let mut is_counting = !any_in_table_below(&root, names)?;
         for gone in &options.replace {
             is_counting = is_counting && counts(&root, &before, &gone.name)?;
         }
@@ -132,6 +136,7 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
             }
             return Ok(Commit { committed: false, counts: is_counting, manifest: before });
         }
+        check_above(&root, &options.replace)?;
         for name in &add {
             check_leased(&before, name, &root)?;
             if root.look(name)?.is_none() {
@@ -167,6 +172,29 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
         }
         return Ok(Commit { committed: true, counts: true, manifest });
     }
+}
+
+/// Refuses to replace files that a compaction of a folder above replaced, or may be about to.
+///
+/// Each side writes its lease before it looks for that of the other, so one of two sees the other.
+fn check_above(root: &Root, replace: &[Gone]) -> Result<()> {
+    if replace.is_empty() {
+        return Ok(());
+    }
+    let Some((above, part)) = table_around(root)? else { return Ok(()) };
+    let mut manifest = Manifest::newest(&above)?;
+    end_abandoned(&mut manifest, &above);
+    let is_there = |gone: &Gone| {
+        let name = format!("{part}/{}", gone.name);
+        manifest.replaced.iter().any(|replaced| replaced.path == name)
+    };
+    if manifest.leases.is_empty() && !replace.iter().any(is_there) {
+        return Ok(());
+    }
+    Err(Error::new(Kind::SourceChanged, "a folder above is compacted, nothing was committed")
+        .with_path(root.location(""))
+        .with_got(format!("a manifest in `{}`", above.location("")))
+        .with_hint("compact one of the two folders only, or one after the other"))
 }
 
 /// Refuses a file that others may take for dead. One that counts already may be added again.

@@ -36,7 +36,7 @@ use crate::schema::Unite;
 use crate::source::Source;
 use crate::store::Stores;
 use crate::store::root::Root;
-use crate::store::table::{FOLDER, Manifest, table_around};
+use crate::store::table::{FOLDER, Manifest, table_around, tables_below};
 
 /// How files are chosen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -222,12 +222,6 @@ impl Skipped {
     }
 }
 
-/// The folder that must have a manifest of its own for `name` to count.
-fn table_in(name: &str) -> Option<String> {
-    let at = name.find(&format!("/{FOLDER}/files/"))?;
-    name.get(..at).map(str::to_owned)
-}
-
 /// Looks at a folder and chooses.
 ///
 /// # Errors
@@ -259,13 +253,16 @@ fn survey_once(
     stores: &Stores,
     context: &Context,
 ) -> Result<Survey> {
-    if let Some(table) = table_around(root)? {
+    // A folder with manifests is left alone by compactions of those above it.
+    if manifest.number == 0
+        && let Some((table, _)) = table_around(root)?
+    {
         return Err(Error::new(
             Kind::InvalidArgument,
             "the folder is part of one that is compacted",
         )
         .with_path(options.folder.as_str())
-        .with_got(format!("a manifest in `{table}`"))
+        .with_got(format!("a manifest in `{}`", table.location("")))
         .with_hint("compact that one: its files are merged folder by folder"));
     }
     // With a slash it is a folder, whatever its name ends in.
@@ -286,7 +283,7 @@ fn survey_once(
             None => skipped.push(Skipped::new(&path, "it is not below the folder")),
         }
     }
-    let tables: BTreeSet<String> = named.iter().filter_map(|(name, ..)| table_in(name)).collect();
+    let tables = tables_below(root)?;
     for (name, path, source, age) in named {
         if tables.iter().any(|table| Path::new(&name).starts_with(table)) {
             skipped.push(Skipped::new(&path, "it is in a folder that is compacted by itself"));

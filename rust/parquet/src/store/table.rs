@@ -226,33 +226,72 @@ pub(super) fn root_of(folder: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The table, if any, that `root` is a folder of without being it.
+/// The nearest table above `root`, and the name of `root` below it.
 ///
 /// # Errors
 /// [`Kind::Storage`].
-pub(crate) fn table_around(root: &Root) -> Result<Option<String>> {
+pub(crate) fn table_around(root: &Root) -> Result<Option<(Root, String)>> {
     match root {
         Root::Local(path) => {
             let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
             let above = whole.ancestors().skip(1).find(|folder| folder.join(FOLDER).is_dir());
-            Ok(above.map(|folder| folder.to_string_lossy().into_owned()))
+            Ok(above.map(|folder| {
+                let name = whole.strip_prefix(folder).unwrap_or(&whole).to_string_lossy();
+                (Root::Local(folder.to_owned()), name.into_owned())
+            }))
         }
         Root::Objects(place) => {
             let mut at = place.key();
             while !at.is_empty() {
                 at = at.rsplit_once('/').map_or("", |(above, _)| above);
-                let root = Root::Objects(place.with_key(at.to_owned()));
-                let names = match root.names(FOLDER, false) {
+                let around = Root::Objects(place.with_key(at.to_owned()));
+                match has_manifests(&around, FOLDER) {
                     Err(e) if e.what() == REFUSED => break,
-                    names => names?,
-                };
-                if names.iter().any(|name| Manifest::number_of(name).is_some()) {
-                    return Ok(Some(root.location("")));
+                    Err(e) => return Err(e),
+                    Ok(false) => {}
+                    Ok(true) => {
+                        let name = below(place.key(), at).unwrap_or_default().to_owned();
+                        return Ok(Some((around, name)));
+                    }
                 }
             }
             Ok(None)
         }
     }
+}
+
+fn has_manifests(root: &Root, folder: &str) -> Result<bool> {
+    let names = root.names(folder, false)?;
+    Ok(names.iter().any(|name| root_above(&format!("/{name}")).is_some()))
+}
+
+/// The folders below `root` that have manifests of their own.
+///
+/// # Errors
+/// [`Kind::Storage`].
+pub(crate) fn tables_below(root: &Root) -> Result<BTreeSet<String>> {
+    let names = root.names("", true)?;
+    Ok(names.iter().filter_map(|name| root_above(name)).map(str::to_owned).collect())
+}
+
+/// Whether a folder between `root` and one of its files `names` has manifests of its own.
+///
+/// # Errors
+/// [`Kind::Storage`].
+pub(crate) fn any_in_table_below<'a>(
+    root: &Root,
+    names: impl Iterator<Item = &'a str>,
+) -> Result<bool> {
+    let sources = names.filter(|name| below(name, FOLDER).is_none());
+    let folders: BTreeSet<&str> = sources
+        .flat_map(|name| name.match_indices('/').filter_map(move |(at, _)| name.get(..at)))
+        .collect();
+    for folder in folders {
+        if has_manifests(root, &format!("{folder}/{FOLDER}"))? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Of the files `found` in `folder` those that count, in the order in which they are read.
