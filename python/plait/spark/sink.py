@@ -51,6 +51,8 @@ OPTIONS = (
     *("path", "sort_by", "compression", "row_group_rows", "query", "checkpointlocation"),
     "storage_options",
 )
+# What a batch has no use for: it counts once, and nobody commits it again.
+_OF_STREAMS = ("query", "checkpointlocation")
 
 _ROW_GROUP_ROWS = 131_072
 _BATCH_ROWS = 8_192
@@ -100,11 +102,13 @@ class Runs:
     def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> Runs:
         """The options as Spark gives them."""
         given = {name.lower(): value for name, value in options.items()}
-        unknown = [name for name in given if name not in OPTIONS]
+        known = [name for name in OPTIONS if is_streaming or name not in _OF_STREAMS]
+        unknown = [name for name in given if name not in known]
         if unknown:
-            raise InvalidArgument.of(
-                "there is no such option", got=f"`{unknown[0]}`", hint="give " + ", ".join(OPTIONS)
-            )
+            what = "there is no such option"
+            if unknown[0] in _OF_STREAMS:
+                what = "a batch has no such option, only a stream has"
+            raise InvalidArgument.of(what, got=f"`{unknown[0]}`", hint="give " + ", ".join(known))
         if "path" not in given or "sort_by" not in given:
             missing = "path" if "path" not in given else "sort_by"
             raise InvalidArgument.of(
