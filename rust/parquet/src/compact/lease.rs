@@ -27,6 +27,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::commit::{Writer, probe};
+use super::survey::check_not_part;
 use crate::context::Context;
 use crate::output::{Alive, Sign, machine};
 use crate::store::Stores;
@@ -78,6 +79,10 @@ pub fn take_in(options: &LeaseOptions, stores: &Stores, context: &Context) -> Re
         return bad("the id of a lease is not 16 hexadecimal digits");
     }
     let root = Root::open(&options.folder, stores)?;
+    if options.holder == Holder::Process {
+        // Since the survey, a compaction of a folder above may have begun.
+        check_not_part(&root, &Manifest::newest(&root)?)?;
+    }
     // A store that cannot commit is found out before anything is merged.
     probe(&root)?;
     let sign = match (&root, options.holder) {

@@ -246,6 +246,22 @@ pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) ->
     }
 }
 
+/// Refuses a folder of which one above has manifests, unless it has some itself: then compactions of the
+/// one above leave it alone.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`].
+pub(super) fn check_not_part(root: &Root, manifest: &Manifest) -> Result<()> {
+    if manifest.number > 0 {
+        return Ok(());
+    }
+    let Some((above, _)) = table_around(root)? else { return Ok(()) };
+    Err(Error::new(Kind::InvalidArgument, "the folder is part of one that is compacted")
+        .with_path(root.location(""))
+        .with_got(format!("a manifest in `{}`", above.location("")))
+        .with_hint("compact that one: its files are merged folder by folder"))
+}
+
 fn survey_once(
     root: &Root,
     manifest: &Manifest,
@@ -253,18 +269,7 @@ fn survey_once(
     stores: &Stores,
     context: &Context,
 ) -> Result<Survey> {
-    // A folder with manifests is left alone by compactions of those above it.
-    if manifest.number == 0
-        && let Some((table, _)) = table_around(root)?
-    {
-        return Err(Error::new(
-            Kind::InvalidArgument,
-            "the folder is part of one that is compacted",
-        )
-        .with_path(options.folder.as_str())
-        .with_got(format!("a manifest in `{}`", table.location("")))
-        .with_hint("compact that one: its files are merged folder by folder"));
-    }
+    check_not_part(root, manifest)?;
     // With a slash it is a folder, whatever its name ends in.
     let folder = format!("{}/", root.location("").trim_end_matches('/'));
     let opened = match open_each(&[folder], 0, None, stores, context) {
