@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from pathlib import Path
 
 from tools import TOOLS
@@ -10,32 +11,40 @@ from tools import TOOLS
 PREFACE = """\
 # Benchmarks
 
-Made by `benches/python/merge_peers.py`, which `make bench` calls; the numbers of a table were measured
-in one go on one machine. Your files and machine differ: run it there. `benches/README.md` says how.
+`make bench` runs `benches/python/merge_peers.py`, which writes this page. All numbers of a table
+were measured in one session on one machine. Your files and your machine differ, so run the
+benchmark there; see `benches/README.md`.
 
-- The same sorted files, the same number of threads, row groups of as many rows, one output file. Files
-  are in the page cache before the first run.
-- The peers and floors write zstd level 3. Plait chooses compression as it does for users: the codec of
-  the sources, at levels of its own choice. *output MB* shows what that costs or saves.
-- One process a run, tools in turn. Medians of the rounds; wall and CPU time of the merge alone, without
-  starting Python; peak RSS of the whole process. In brackets: times the best peer, which is the one with
-  the least wall time among those that merged correctly.
-- Plait runs with its default `memory_limit` of 512 MB and checks every key.
-- *others*: processors that everything else on the machine kept busy during the worst of these runs. Runs
-  above {others_max} are tried again, a few times. Above 0.3 or so, trust CPU seconds more than wall time.
-- *checked* is what `plait verify` found: `order and rows` means sorted, and value for value the rows
-  of the sources. Where a tool changes the type of a column, values cannot be compared.
-- Floors, in italics, merge nothing. They say what reading and writing the same bytes costs without any
-  order; `cp` what moving them costs.
-- What the tools do:
+- **Setup.** All tools read the same sorted files and write one output file, with the same number of
+  threads and the same number of rows per row group. The files are in the page cache before the
+  first run.
+- **Compression.** Peers and floors write zstd level 3. Plait uses its defaults: the codec of the
+  sources, with a level that it chooses. *output MB* shows what that costs or saves.
+- **Runs.** Every run is a new process, and the tools take turns. The tables show medians of the
+  rounds. Wall and CPU time cover the merge alone, without the start of Python. Peak RSS covers the
+  whole process.
+- **Ratios** in parentheses are relative to the best peer: the one with the least wall time among
+  those that merged correctly.
+- **Plait** runs with its default `memory_limit` of 512 MB and checks every key.
+- ***others*** is the number of processors that other processes kept busy during the worst run. A
+  run above {others_max} is repeated a few times. Above about 0.3, trust CPU seconds more than wall time.
+- ***checked*** is the result of `plait verify`. `order and rows` means that the output is sorted
+  and that its rows equal those of the sources, value by value. Where a tool changes the type of a
+  column, its values cannot be compared.
+- **Floors**, in italics, do not merge. They show the cost of reading and writing the same data
+  without any order; `cp` shows the cost of copying the files.
+
+What the tools do:
+
 {does}
 """
 
 MEMORY_PREFACE = """\
 ## Memory
 
-Plait with its default options, where memory is hard to bound. *accounted* is the most that Plait counted
-against `memory_limit`; the rest of the peak RSS is Python, code, and what the allocator keeps.
+Plait with its default options, on workloads whose memory is hard to bound. *accounted* is the peak
+that Plait charged to `memory_limit`. The rest of the peak RSS is Python, code, and memory that the
+allocator retains.
 """
 
 STAGES = ("plan_s", "order_s", "weave_s", "write_s")
@@ -71,13 +80,21 @@ def times(value: float, base: float | None) -> str:
     return f" ({value / base:.2f}×)" if base else ""
 
 
+def wrapped(line: str) -> str:
+    """A paragraph in lines of at most 100 columns."""
+    # A value stays beside its label: a line that begins with `1. ` would start a list.
+    joined = line.replace(": ", ":\N{NO-BREAK SPACE}")
+    filled = textwrap.fill(joined, 100, break_long_words=False, break_on_hyphens=False)
+    return filled.replace("\N{NO-BREAK SPACE}", " ")
+
+
 # -- the page --------------------------------------------------------------------------------------
 
 
 def text(results: list[dict], others_max: float, chart: str | None) -> str:
     """The page; `chart` is its picture, as a link."""
     shown = [tool for tool in TOOLS if any(tool in result["runs"] for result in results)]
-    does = "\n".join(f"  - {tool} {TOOLS[tool].does}" for tool in shown)
+    does = "\n".join(f"- {tool} {TOOLS[tool].does}" for tool in shown)
     lines = [PREFACE.format(does=does, others_max=others_max)]
     settings: dict[str, list[str]] = {}
     for result in results:
@@ -88,7 +105,7 @@ def text(results: list[dict], others_max: float, chart: str | None) -> str:
         )
         settings.setdefault(line, []).append(result["name"])
     for line, names in settings.items():
-        lines += [f"{', '.join(names)}: {line}", ""]
+        lines += [wrapped(f"{', '.join(names)}: {line}"), ""]
     if chart:
         lines += [f"![Wall time and peak RSS of every tool on every workload]({chart})", ""]
     for result in results:
@@ -155,7 +172,7 @@ def plait_lines(result: dict, ours: dict, base: dict, best: str | None) -> list[
             f"{moved['bytes'] / 1e6:,.1f} MB"
             for tier, moved in copied.items()
         )
-        lines += ["", f"Plait copied by tier: {'; '.join(shares)}."]
+        lines += ["", wrapped(f"Plait copied by tier: {'; '.join(shares)}.")]
     elif runs[0]["copied"]:
         lines += ["", "Plait copied by tier: nothing."]
     return lines

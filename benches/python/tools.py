@@ -273,14 +273,14 @@ TOOLS = {
     "datafusion": Tool(
         partial(datafusion_merge, tuned=False),
         "datafusion",
-        "merges, because it is told that every file is sorted",
+        "merges, because it is configured with the sort order of every file",
     ),
     "datafusion-tuned": Tool(
         partial(datafusion_merge, tuned=True),
         "datafusion",
-        "also leaves out dictionaries where they did not pay in the sources",
+        "also disables dictionaries for columns where they did not pay off in the sources",
     ),
-    "polars-merge": Tool(polars_merge, "polars", "merges two by two with `merge_sorted`"),
+    "polars-merge": Tool(polars_merge, "polars", "merges pairwise with `merge_sorted`"),
     "polars-sort": Tool(polars_sort, "polars", "sorts"),
     "chdb": Tool(chdb_sort, "chdb", "(ClickHouse) sorts"),
     "pyarrow": Tool(pyarrow_sort, "pyarrow", "sorts"),
@@ -293,7 +293,7 @@ TOOLS = {
     "floor-tuned": Tool(
         partial(decode_and_encode, tuned=True),
         "pyarrow",
-        "does so with dictionaries, from page to page, only where they paid in the sources",
+        "does the same, and keeps dictionary encoding where it paid off in the sources",
         is_floor=True,
     ),
     "cp": Tool(copy_bytes, "", "copies the bytes", is_floor=True),
