@@ -121,9 +121,11 @@ class InFolder:
 
     def read(self, spark, **options):
         """Compacted files and fresh runs, merged while they are read; `None` before the first."""
-        if any(self.root.glob("_plait/manifest-*.json")):
-            return spark.read.format("plait").options(**options).load(str(self.root))
-        return None
+        try:
+            plait.scan(self.root)
+        except plait.SourceNotFound:
+            return None
+        return spark.read.format("plait").options(**options).load(str(self.root))
 
     def tidy(self) -> str:
         """Removes what was replaced; nobody reads it any more."""

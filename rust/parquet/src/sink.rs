@@ -29,7 +29,7 @@ use parquet::schema::types::TypePtr;
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
 
-use crate::check::{Walk, check_file, declare_type_defined};
+use crate::check::{Walk, check_file, declare_type_defined, drop_bounds, partly_bounded};
 use crate::chunk;
 use crate::encode::Chunk;
 use crate::encode::bounds::ValueOrder;
@@ -327,7 +327,11 @@ impl Output {
         }
         let metadata = self.writer.finish().map_err(unwrap_error)?;
         let walk = self.writer.inner_mut();
-        walk.release(|tail| declare_type_defined(tail, &self.type_defined))?;
+        let partly_bounded = partly_bounded(&metadata, &self.type_defined);
+        walk.release(|tail| {
+            drop_bounds(tail, &partly_bounded)?;
+            declare_type_defined(tail, &self.type_defined)
+        })?;
         let outcome = check_file(walk.pages(), &metadata);
         let Some(buffer) = walk.take() else {
             return Err(Error::new(Kind::Internal, "an output is finished twice"));

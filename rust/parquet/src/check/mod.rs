@@ -20,6 +20,7 @@
 
 mod index;
 mod orders;
+mod unbounded;
 mod walk;
 
 use parquet::basic::{Encoding, PageType};
@@ -33,6 +34,7 @@ use crate::page::header::PageKind;
 
 pub(crate) use index::is_true;
 pub(crate) use orders::declare_type_defined;
+pub(crate) use unbounded::{drop_bounds, partly_bounded};
 pub(crate) use walk::Walk;
 
 /// A page as its header describes it.

@@ -12,6 +12,7 @@
 //! Which order holds (`encode::floats`).
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use plait_core::{Error, Kind, Result};
 
@@ -29,12 +30,8 @@ const TRAILER_BYTES: usize = 8;
 /// # Errors
 /// [`Kind::Internal`] if these are not the columns of a footer.
 pub(crate) fn declare_type_defined(tail: &mut [u8], leaves: &BTreeSet<usize>) -> Result<()> {
-    let broken = || Error::new(Kind::Internal, "a footer has no column orders to change");
-    let end = tail.len().checked_sub(TRAILER_BYTES).ok_or_else(broken)?;
-    let len = tail.get(end..end + 4).and_then(|len| len.try_into().ok());
-    let len = len.map(u32::from_le_bytes).and_then(|len| usize::try_from(len).ok());
-    let start = len.and_then(|len| end.checked_sub(len)).ok_or_else(broken)?;
-    let footer = tail.get_mut(start..end).ok_or_else(broken)?;
+    let place = footer_in(tail)?;
+    let footer = tail.get_mut(place).ok_or_else(broken)?;
     let places = places(footer).map_err(|_| broken())?;
     for leaf in leaves {
         let byte = places.get(*leaf).and_then(|place| footer.get_mut(*place));
@@ -44,6 +41,21 @@ pub(crate) fn declare_type_defined(tail: &mut [u8], leaves: &BTreeSet<usize>) ->
         }
     }
     Ok(())
+}
+
+fn broken() -> Error {
+    Error::new(Kind::Internal, "a footer has no column orders to change")
+}
+
+/// Where the footer is in the last bytes of a file.
+///
+/// # Errors
+/// [`Kind::Internal`].
+pub(super) fn footer_in(tail: &[u8]) -> Result<Range<usize>> {
+    let end = tail.len().checked_sub(TRAILER_BYTES).ok_or_else(broken)?;
+    let len = tail.get(end..end + 4).and_then(|len| len.try_into().ok());
+    let len = len.map(u32::from_le_bytes).and_then(|len| usize::try_from(len).ok());
+    Ok(len.and_then(|len| end.checked_sub(len)).ok_or_else(broken)?..end)
 }
 
 /// Where the order of each column is named.

@@ -68,7 +68,10 @@ impl<W: Write> Walk<W> {
     ///
     /// # Errors
     /// Those of `change`, and of writing.
-    pub(crate) fn release(&mut self, change: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+    pub(crate) fn release(
+        &mut self,
+        change: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
         let Some(mut tail) = self.tail.take() else { return Ok(()) };
         change(&mut tail)?;
         self.write_all(&tail).map_err(|e| unwrap_error(e.into()))
