@@ -36,7 +36,8 @@ pytestmark = [
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
-LINKING = [ROOT / "CONTRIBUTING.md", *PAGES, *sorted((ROOT / "docs").glob("*.md"))]
+OTHERS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in PAGES]
+LINKING = [ROOT / "CONTRIBUTING.md", *PAGES, *OTHERS]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = {"python", "console", "text", "sh"}
 

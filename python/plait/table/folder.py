@@ -3,7 +3,7 @@
 in place    events/a.parquet, b.parquet ──▶ events/_plait/files/part-….parquet, b and a replaced
 into        whichever files             ──▶ out/_plait/files/part-….parquet, nothing replaced
 
-Not here: manifests (`rust/parquet/src/compact.rs`, `docs/formats/manifest.md`).
+Not here: manifests (`rust/parquet/src/compact`, `docs/formats/manifest.md`).
 """
 
 from __future__ import annotations

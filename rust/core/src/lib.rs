@@ -12,8 +12,8 @@
 //! ```
 //!
 //! # Invariants
-//! No files, threads, clocks, environment, Python or Parquet: the core asks (`Step::Need`), the
-//! shell fetches. Imports follow the arrows (checked by `tests/layers.rs`).
+//! No files, threads, clocks, environment, Python or Parquet: the core asks (`Ask::Keys`), the
+//! shell fetches. Imports follow the arrows (checked by `tests/layers`).
 //!
 //! # Not here
 //! Reading and writing Parquet (`plait_parquet`).

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! # Invariants
-//! A file is leaf columns made of levels and values; only `scan` builds Arrow arrays. Memory follows the
-//! limit, never the data. Nothing is visible before it is whole.
+//! A file is leaf columns made of levels and values; only `arrow_file` builds Arrow arrays. Memory
+//! follows the limit, never the data. Nothing is visible before it is whole.
 //!
 //! # Not here
 //! Order and cuts (`plait_core`); Python (`plait-py`).

@@ -110,7 +110,15 @@ fn one_word_for_one_thing() {
         let own = check::own_code(&root().join(folder));
         texts.extend(own.into_iter().map(|(path, text)| (Path::new(folder).join(path), text)));
     }
-    for folder in ["python/plait", "python/plait/cli", "docs", "docs/guide", "docs/formats", ""] {
+    for folder in [
+        "python/plait",
+        "python/plait/cli",
+        "docs",
+        "docs/decisions",
+        "docs/guide",
+        "docs/formats",
+        "",
+    ] {
         for entry in fs::read_dir(root().join(folder)).unwrap() {
             let path = entry.unwrap().path();
             if path.extension().is_some_and(|e| e == "py" || e == "md") {

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! # Invariants
-//! No logic and no loop over rows here. Every call goes through [`enter`], which alone starts a
-//! thread, and joins it before it returns: nothing survives a call, so forks are harmless.
+//! No logic and no loop over rows here. Calls that read or write files go through [`enter`], which
+//! alone starts a thread, and joins it before it returns: nothing survives a call, so forks are
+//! harmless.
 //!
 //! # Cost
 //! One thread and two small JSON texts a call.

@@ -14,7 +14,7 @@
 //! One pass. One decompression context a thread for ZSTD.
 //!
 //! # Not here
-//! Packing (the parquet crate's writer does it).
+//! Packing (`encode::pack`).
 
 use std::cell::RefCell;
 use std::io::{self, Cursor, Read};
