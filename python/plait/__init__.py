@@ -6,10 +6,15 @@ print(report)
 
 from plait import errors
 from plait._api import inspect, merge, verify
+from plait._compact import CompactReport, ExpireReport, compact, expire
+from plait._interleave import interleave
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
+from plait._overlay import Layer, OverlayReport, overlay, overlay_files
+from plait._plan import Plan, PlanSource, Task, execute_task, plan
+from plait._prune import prune
+from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._streams import merge_streams
-from plait.compact import CompactReport, ExpireReport, compact, expire
 from plait.errors import (
     Cancelled,
     CorruptSource,
@@ -44,13 +49,8 @@ from plait.errors import (
     UnsupportedKey,
     VerificationFailed,
 )
-from plait.interleave import interleave
 from plait.join import ForeignKeyJoin, JoinStats
-from plait.overlay import Layer, OverlayReport, overlay, overlay_files
-from plait.plan import Plan, PlanSource, Task, execute_task, plan
-from plait.prune import prune
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
-from plait.scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait.staged import StagedLeft, StagedRight
 
 __version__ = _version()

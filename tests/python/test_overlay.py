@@ -73,7 +73,7 @@ def test_recorded_cases_hold(case, batch_rows):
 def test_more_lists_of_paths_than_streams_are_refused_below_the_door(monkeypatch):
     """Case O29, recorded where streams and lists of paths are two arguments, as they are at the border."""
     [case] = [case for case in CASES if case not in SAYABLE]
-    door = sys.modules["plait.overlay"]
+    door = sys.modules["plait._overlay"]
     native = door._native.overlay
 
     def with_spare_paths(streams, options, validate):

@@ -10,10 +10,10 @@ from typing import Any
 import plait
 from plait import sizes
 from plait._checks import CHOICES
+from plait._compact import CHOICES as COMPACT_CHOICES
+from plait._overlay import CHOICES as OVERLAY_CHOICES
+from plait._scan import CHOICES as SCAN_CHOICES
 from plait.cli import _join
-from plait.compact import CHOICES as COMPACT_CHOICES
-from plait.overlay import CHOICES as OVERLAY_CHOICES
-from plait.scan import CHOICES as SCAN_CHOICES
 
 _EXIT_CODES = """\
 exit codes:

@@ -26,10 +26,10 @@ from typing import IO, Any
 from plait import _native
 from plait._api import _call
 from plait._lease import end, take
+from plait._plan import plan
 from plait._tables import listed as _listed
 from plait._tables import with_tables
 from plait.errors import SourceChanged, StorageError
-from plait.plan import plan
 from plait.spark.objects import Objects, is_url
 
 FOLDER = "_plait"

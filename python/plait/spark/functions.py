@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
 
+from plait._overlay import Layer, overlay
 from plait._streams import merge_streams
 from plait.errors import SchemaConflict
 from plait.order import SortBy
-from plait.overlay import Layer, overlay
 from plait.sizes import Size
 from plait.spark.ranges import BATCH_ROWS_MAX
 from plait.spark.spill import Runs

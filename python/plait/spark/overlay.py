@@ -23,9 +23,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as sf
 
+from plait._overlay import Layer, StructValidity
+from plait._overlay import overlay as _overlay
 from plait.errors import InvalidArgument, RowMismatch, SchemaDrift, SourceFailed, UnknownColumn
-from plait.overlay import Layer, StructValidity
-from plait.overlay import overlay as _overlay
 from plait.spark.folder import listed
 from plait.spark.functions import to_spark
 from plait.spark.ranges import open_file, read_rows, reading, rows_within

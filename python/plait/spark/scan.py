@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from plait import _native
 from plait._checks import _flag, _mapping
+from plait._scan import Constant, Scan, _choice, _names
 from plait.errors import InvalidArgument, PlaitError, Unsupported
-from plait.scan import Constant, Scan, _choice, _names
 from plait.sizes import Size
 from plait.spark.types import Lossy, spark_schema
 from plait.spark.worker import memory_limit as _memory_limit

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from plait._plan import execute_task
 from plait.errors import PlaitError, StorageError
-from plait.plan import execute_task
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -17,11 +17,11 @@ from typing import Any
 
 from plait import _native
 from plait._api import _call, _settings
+from plait._compact import Skipped, _refuse_tables
 from plait._lease import Lease
-from plait.compact import Skipped, _refuse_tables
+from plait._plan import leased, plan_knowing
 from plait.errors import InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
 from plait.order import sort_text
-from plait.plan import leased, plan_knowing
 from plait.table.change import Change, Committed, Conflicted, Outcome
 from plait.table.run import How
 from plait.table.survey import Found, Group, TableFile, learn_nothing

@@ -16,9 +16,7 @@ from typing import Any, Literal, Protocol, SupportsIndex
 from plait import _native, _stores
 from plait._api import _call, _settings
 from plait._checks import POLICY_CHECKS, _choice, _flag
-from plait._report import _PrintedReport
-from plait._text import Page
-from plait.compact import (
+from plait._compact import (
     CHOICES,
     OF_A_FILE,
     CompactedGroup,
@@ -26,9 +24,11 @@ from plait.compact import (
     Skipped,
     left_alone,
 )
+from plait._plan import checked_options
+from plait._report import _PrintedReport
+from plait._text import Page
 from plait.errors import InternalError, InvalidArgument, PlaitError, StorageError, _by_file
 from plait.order import sort_text
-from plait.plan import checked_options
 from plait.report import OutputReport
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.survey import Found, Group, Learn, learn_nothing

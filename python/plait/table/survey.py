@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plait import _native
-from plait.compact import OF_A_FILE, Skipped, left_alone
+from plait._compact import OF_A_FILE, Skipped, left_alone
+from plait._plan import Plan, plan_knowing
 from plait.errors import PlaitError, UnknownColumn, UnsupportedKey
-from plait.plan import Plan, plan_knowing
 
 __all__ = [
     "Found",

@@ -1,7 +1,7 @@
 //! What a scan is asked, as it comes through every door.
 //!
 //! # Not here
-//! Defaults and documentation for users (`python/plait/scan.py`).
+//! Defaults and documentation for users (`python/plait/_scan.py`).
 
 use std::collections::BTreeMap;
 

@@ -26,6 +26,7 @@ from plait._checks import (
 )
 from plait._lease import Lease
 from plait._observe import watched
+from plait._plan import checked_options, leased, plan
 from plait._report import _files, _PrintedReport, _Report
 from plait._text import Page, Table, human_bytes
 from plait.errors import (
@@ -41,7 +42,6 @@ from plait.errors import (
     _by_file,
 )
 from plait.order import SortBy, sort_text
-from plait.plan import checked_options, leased, plan
 from plait.sizes import Size
 
 __all__ = ["CompactReport", "CompactedGroup", "ExpireReport", "Skipped", "compact", "expire"]
