@@ -36,7 +36,7 @@ const WINDOW_ROWS_MAX: u64 = 1 << 18;
 const SPAN_ROWS: usize = 1024;
 
 /// Rows to hash: sources in the shape of the output's leaves.
-pub(crate) struct Rows<'a> {
+pub(crate) struct HashedRows<'a> {
     pub(crate) sources: &'a [Arc<Source>],
     /// The rows of each source.
     pub(crate) rows: &'a [Range<u64>],
@@ -72,7 +72,7 @@ pub(crate) fn whole(sources: &[Arc<Source>]) -> Vec<Range<u64>> {
 ///
 /// # Errors
 /// Whatever is wrong with a source.
-pub(crate) fn hash(rows: &Rows<'_>, context: &Context) -> Result<ContentHash> {
+pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHash> {
     let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; rows.leaves.len()] };
     let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
     let window = (context.limit_bytes() as u64 / 128).clamp(1024, WINDOW_ROWS_MAX);
@@ -162,7 +162,7 @@ const MIX: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 /// # Errors
 /// [`Kind::VerificationFailed`] naming the columns that differ.
 pub(crate) fn compare_outputs(
-    rows_in: Rows<'_>,
+    rows_in: HashedRows<'_>,
     outputs: &[Finished],
     context: &Context,
 ) -> Result<u128> {
@@ -182,7 +182,7 @@ pub(crate) fn compare_outputs(
         let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
         let reconciled = reconcile(&footers, &Unite::default())?;
         let leaves = output_leaves(&reconciled);
-        hash(&Rows { sources: &sources, rows: &whole(&sources), leaves: &leaves }, context)?
+        hash(&HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves }, context)?
     };
     if hash_in == hash_out {
         return Ok(hash_in.total);

@@ -39,7 +39,7 @@ use crate::events::{Events, Level};
 /// assert!(context.check_cancelled().is_err());
 /// ```
 #[derive(Clone)]
-pub struct Context(Arc<Shared>);
+pub struct Context(Arc<ContextState>);
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +47,7 @@ impl fmt::Debug for Context {
     }
 }
 
-struct Shared {
+struct ContextState {
     limit_bytes: usize,
     read_ahead_bytes: AtomicUsize,
     cancelled: AtomicBool,
@@ -105,7 +105,7 @@ impl Context {
     }
 
     fn build(limit_bytes: usize, faults: Option<Faults>) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(ContextState {
             limit_bytes,
             read_ahead_bytes: AtomicUsize::new(256 << 10),
             cancelled: AtomicBool::new(false),

@@ -46,11 +46,11 @@ pub struct Event {
 pub struct Events {
     /// The least level that is listened to; 0 when nobody listens.
     level: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingEvents>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingEvents {
     events: Vec<Event>,
     lost: usize,
 }
@@ -92,7 +92,7 @@ impl Events {
             return Vec::new();
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let Waiting { mut events, lost } = std::mem::take(&mut *waiting);
+        let WaitingEvents { mut events, lost } = std::mem::take(&mut *waiting);
         if lost > 0 {
             let text = format!("{lost} more events came faster than they were taken");
             events.push(Event { level: Level::Info, part: "events", text });

@@ -64,7 +64,7 @@ pub(crate) fn run<W: Work>(
     let ahead_bytes = sizes.iter().sum::<u64>() / AHEAD_PART;
     let queue = Queue {
         work,
-        state: Mutex::new(State::default()),
+        state: Mutex::new(QueueState::default()),
         changed: Condvar::new(),
         order,
         heavy,
@@ -113,7 +113,7 @@ impl<W: Work> Drop for StopOnDrop<'_, W> {
 /// What is to be done, and what is.
 pub(crate) struct Queue<'a, W: Work> {
     work: &'a W,
-    state: Mutex<State<W::Batch>>,
+    state: Mutex<QueueState<W::Batch>>,
     changed: Condvar,
     /// Leaves in the order in which they start, and how many of them are heavy.
     order: Vec<usize>,
@@ -126,7 +126,7 @@ pub(crate) struct Queue<'a, W: Work> {
     idle: AtomicUsize,
 }
 
-struct State<B> {
+struct QueueState<B> {
     stopped: bool,
     /// Whether a batch is to be put in order, and whether one is at the moment.
     asked: bool,
@@ -134,14 +134,14 @@ struct State<B> {
     /// Leaves that are woven at the moment.
     running: usize,
     /// The batch that is taken, and the one behind it.
-    batches: VecDeque<Result<Option<Entry<B>>>>,
+    batches: VecDeque<Result<Option<QueuedBatch<B>>>>,
     /// Pages that anybody may pack.
     pages: VecDeque<PageTask>,
     /// How long leaves took the last time.
     spent: BTreeMap<usize, Duration>,
 }
 
-impl<B> Default for State<B> {
+impl<B> Default for QueueState<B> {
     fn default() -> Self {
         Self {
             stopped: false,
@@ -156,7 +156,7 @@ impl<B> Default for State<B> {
 }
 
 /// A batch, and how far it is woven.
-struct Entry<B> {
+struct QueuedBatch<B> {
     batch: Arc<B>,
     /// Which leaves have started.
     has_started: Vec<bool>,
@@ -173,11 +173,14 @@ enum Task<B> {
 }
 
 impl<W: Work> Queue<'_, W> {
-    fn lock(&self) -> MutexGuard<'_, State<W::Batch>> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<W::Batch>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'a>(&self, state: MutexGuard<'a, State<W::Batch>>) -> MutexGuard<'a, State<W::Batch>> {
+    fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, QueueState<W::Batch>>,
+    ) -> MutexGuard<'a, QueueState<W::Batch>> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -257,7 +260,7 @@ impl<W: Work> Queue<'_, W> {
         }
     }
 
-    fn next(&self, state: &mut State<W::Batch>) -> Option<Task<W::Batch>> {
+    fn next(&self, state: &mut QueueState<W::Batch>) -> Option<Task<W::Batch>> {
         if let Some(page) = state.pages.pop_front() {
             return Some(Task::Page(page));
         }
@@ -288,7 +291,7 @@ impl<W: Work> Queue<'_, W> {
     /// chunks wait for those before them, or small ones.
     fn candidates(
         &self,
-        entry: &Entry<W::Batch>,
+        entry: &QueuedBatch<W::Batch>,
         spent: &BTreeMap<usize, Duration>,
     ) -> impl Iterator<Item = usize> {
         let waits = |leaf: &&usize| entry.has_started.get(**leaf).is_some_and(|has| !has);
@@ -311,7 +314,7 @@ impl<W: Work> Queue<'_, W> {
             batch.map(|batch| {
                 let leaves = if self.work.is_woven(&batch) { self.order.len() } else { 0 };
                 let is_not: Vec<bool> = vec![false; leaves];
-                Entry {
+                QueuedBatch {
                     batch: Arc::new(batch),
                     has_started: is_not.clone(),
                     taken: 0,

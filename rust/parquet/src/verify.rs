@@ -167,7 +167,7 @@ pub fn verify_in(
         check_disjoint(&sources, &keys, ranges, &mut report);
     }
     let rows = content::whole(&sources);
-    let part = |sources, rows| content::Rows { sources, rows, leaves: &leaves };
+    let part = |sources, rows| content::HashedRows { sources, rows, leaves: &leaves };
     let hash = content::hash(&part(&sources[..files], &rows[..files]), context)?;
     report.content_hash = Some(hash.text());
     if options.against.is_some() {

@@ -35,13 +35,13 @@ const VALUE_BYTES: u64 = 8;
 
 /// The load of one reader.
 pub(super) struct Load {
-    state: Mutex<State>,
+    state: Mutex<LoadState>,
     rows: u64,
     bytes_max: u64,
     limit_bytes: u64,
 }
 
-struct State {
+struct LoadState {
     leaves: Vec<LeafLoad>,
     is_over: bool,
 }
@@ -61,14 +61,17 @@ impl Load {
     /// For batches of `rows` rows and `bytes_max` bytes.
     pub(super) fn new(leaves: usize, rows: usize, bytes_max: usize, limit_bytes: usize) -> Self {
         Self {
-            state: Mutex::new(State { leaves: vec![LeafLoad::default(); leaves], is_over: false }),
+            state: Mutex::new(LoadState {
+                leaves: vec![LeafLoad::default(); leaves],
+                is_over: false,
+            }),
             rows: rows as u64,
             bytes_max: bytes_max as u64,
             limit_bytes: limit_bytes as u64,
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LoadState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

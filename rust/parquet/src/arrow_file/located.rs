@@ -61,7 +61,7 @@ impl Located {
         };
         let levels = levels(&self.source, mask, self.schema.schema().fields())?;
         let kept = Kept::default();
-        let group = Group { of: self.clone(), row_group, kept: kept.clone() };
+        let group = LocatedGroup { of: self.clone(), row_group, kept: kept.clone() };
         let selection = RowSelection::from(vec![
             RowSelector::skip(rows.start),
             RowSelector::select(rows.len()),
@@ -81,13 +81,13 @@ impl Located {
 }
 
 /// One row group.
-struct Group {
+struct LocatedGroup {
     of: Located,
     row_group: usize,
     kept: Kept,
 }
 
-impl RowGroups for Group {
+impl RowGroups for LocatedGroup {
     fn num_rows(&self) -> usize {
         usize::try_from(self.of.source.row_group_rows(self.row_group)).unwrap_or(usize::MAX)
     }
@@ -99,7 +99,7 @@ impl RowGroups for Group {
             .and_then(|locations| Pages::open(source, self.row_group, leaf, 0, context, locations));
         // The error of the reader that is built is not one of Arrow: it keeps its class.
         let (pages, _) = opened.map_err(crate::page::wrap_error)?;
-        Ok(Box::new(Chunk(Some(Guarded { pages, kept: self.kept.clone() }))))
+        Ok(Box::new(OneChunk(Some(Guarded { pages, kept: self.kept.clone() }))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -112,9 +112,9 @@ impl RowGroups for Group {
 }
 
 /// The one chunk of a leaf.
-struct Chunk(Option<Guarded>);
+struct OneChunk(Option<Guarded>);
 
-impl Iterator for Chunk {
+impl Iterator for OneChunk {
     type Item = Result<Box<dyn PageReader>, ParquetError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -122,7 +122,7 @@ impl Iterator for Chunk {
     }
 }
 
-impl PageIterator for Chunk {}
+impl PageIterator for OneChunk {}
 
 /// Pages whose errors are kept, since Arrow's reader passes on their text only.
 struct Guarded {

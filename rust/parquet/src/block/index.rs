@@ -25,7 +25,7 @@ use crate::source::Source;
 
 /// What is known of a page that was not unpacked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct KnownPage {
     /// Values and nulls.
     pub levels: usize,
     /// Levels without a value.
@@ -87,7 +87,7 @@ impl ChunkIndex {
 
     /// What is known of page `number`, whose header is `header`.
     #[must_use]
-    pub(crate) fn page(&self, number: usize, header: &PageHeader) -> Option<Known> {
+    pub(crate) fn page(&self, number: usize, header: &PageHeader) -> Option<KnownPage> {
         let levels = match header.kind {
             PageKind::Data { num_values, .. } | PageKind::DataV2 { num_values, .. } => num_values,
             _ => return None,
@@ -117,7 +117,7 @@ impl ChunkIndex {
         if present.is_some_and(|n| usize::try_from(*n) != Ok(levels - nulls)) {
             return None;
         }
-        Some(Known {
+        Some(KnownPage {
             levels,
             nulls,
             nans: self.columns.nan_count(number).and_then(|n| u64::try_from(n).ok()),

@@ -22,11 +22,11 @@ use crate::store::Store;
 
 /// Dictionaries by the chunk they are of.
 pub(crate) struct KeptDictionaries {
-    held: Mutex<VecDeque<Held>>,
+    held: Mutex<VecDeque<HeldDictionary>>,
     bytes_max: usize,
 }
 
-struct Held {
+struct HeldDictionary {
     /// Of the file, which is told by it.
     store: Arc<dyn Store>,
     /// Row group and leaf.
@@ -34,7 +34,7 @@ struct Held {
     dictionary: ChunkDictionary,
 }
 
-impl Held {
+impl HeldDictionary {
     fn bytes(&self) -> usize {
         self.dictionary.values.as_ref().map_or(0, |values| values.memory_size())
     }
@@ -51,7 +51,8 @@ impl KeptDictionaries {
     #[must_use]
     pub(crate) fn get(&self, source: &Source, place: (usize, usize)) -> Option<ChunkDictionary> {
         let mut held = self.lock();
-        let is_it = |held: &Held| held.place == place && Arc::ptr_eq(&held.store, &source.store);
+        let is_it =
+            |held: &HeldDictionary| held.place == place && Arc::ptr_eq(&held.store, &source.store);
         let at = held.iter().position(is_it)?;
         let found = held.remove(at)?;
         let dictionary = found.dictionary.clone();
@@ -68,14 +69,14 @@ impl KeptDictionaries {
     ) {
         let mut held = self.lock();
         let (store, dictionary) = (Arc::clone(&source.store), dictionary.clone());
-        held.push_front(Held { store, place, dictionary });
-        let mut bytes: usize = held.iter().map(Held::bytes).sum();
+        held.push_front(HeldDictionary { store, place, dictionary });
+        let mut bytes: usize = held.iter().map(HeldDictionary::bytes).sum();
         while bytes > self.bytes_max && held.len() > 1 {
-            bytes -= held.pop_back().as_ref().map_or(0, Held::bytes);
+            bytes -= held.pop_back().as_ref().map_or(0, HeldDictionary::bytes);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Held>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<HeldDictionary>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -28,7 +28,7 @@ use super::decode::{
     ChunkDictionary, PageShape, decode_page, from_span, is_ids, needs_dictionary_page,
 };
 use super::dictionary::Remap;
-use super::index::{ChunkIndex, Known};
+use super::index::{ChunkIndex, KnownPage};
 use super::{Block, Contents, Dictionary, Layout, Values};
 use crate::context::{Charge, Context};
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
@@ -79,22 +79,22 @@ pub(crate) struct BlockReader {
 const SKIPPED_ROWS_MAX: usize = 4096;
 
 enum From {
-    Paged(Box<Paged>),
+    PagedChunk(Box<PagedChunk>),
     Spans(Box<dyn Blocks>),
 }
 
-struct Paged {
+struct PagedChunk {
     source: SourceId,
     leaf: usize,
     shape: PageShape,
     cache: Arc<LocationCache>,
     context: Context,
     united: Option<Arc<United>>,
-    group: Option<Group>,
+    group: Option<OpenGroup>,
 }
 
 /// The row group that is read.
-struct Group {
+struct OpenGroup {
     index: usize,
     end: u64,
     pages: Pages,
@@ -122,7 +122,7 @@ impl BlockReader {
                 if is_aligned(source, *leaf, row, cache, context)? =>
             {
                 let descr = source.leaf(*leaf);
-                From::Paged(Box::new(Paged {
+                From::PagedChunk(Box::new(PagedChunk {
                     source: source.id,
                     leaf: *leaf,
                     shape: PageShape {
@@ -159,7 +159,7 @@ impl BlockReader {
         }
         let (block, skip) = match &mut self.from {
             From::Spans(spans) => (spans.next(rows_wanted)?, 0),
-            From::Paged(paged) => {
+            From::PagedChunk(paged) => {
                 let outcome = paged.next(&self.source, self.row);
                 outcome.map_err(|e| paged.name(e, &self.source, self.row))?
             }
@@ -177,7 +177,7 @@ impl BlockReader {
     /// As [`next`](Self::next).
     pub(crate) fn skip(&mut self, rows: usize) -> Result<()> {
         match &mut self.from {
-            From::Paged(paged) => {
+            From::PagedChunk(paged) => {
                 self.row += rows as u64;
                 // A row group that is left is opened where the next row lies.
                 if let Some(group) = paged.group.as_mut().filter(|group| self.row < group.end) {
@@ -204,7 +204,7 @@ impl BlockReader {
     /// # Errors
     /// As [`next`](Self::next).
     pub(crate) fn peek(&mut self) -> Result<Option<PageLoc>> {
-        let From::Paged(paged) = &mut self.from else { return Ok(None) };
+        let From::PagedChunk(paged) = &mut self.from else { return Ok(None) };
         if self.row >= self.source.rows() {
             return Ok(None);
         }
@@ -219,7 +219,7 @@ impl BlockReader {
     /// As [`next`](Self::next); [`Kind::Internal`] without a page to take.
     pub(crate) fn take(&mut self, may_stay: bool) -> Result<Stored> {
         let no_page = || Error::new(Kind::Internal, "there is no page to take");
-        let From::Paged(paged) = &mut self.from else { return Err(no_page()) };
+        let From::PagedChunk(paged) = &mut self.from else { return Err(no_page()) };
         let group = paged.group(&self.source, self.row)?;
         let taken = match may_stay {
             true => group.pages.next_in_place()?,
@@ -235,7 +235,7 @@ impl BlockReader {
     /// # Errors
     /// As [`next`](Self::next).
     pub(crate) fn decode(&mut self, stored: &Stored) -> Result<Contents> {
-        let From::Paged(paged) = &mut self.from else {
+        let From::PagedChunk(paged) = &mut self.from else {
             return Err(Error::new(Kind::Internal, "a page of another reader is decoded"));
         };
         let first_row = self.row.saturating_sub(stored.place.rows);
@@ -247,8 +247,8 @@ impl BlockReader {
     ///
     /// # Errors
     /// As [`next`](Self::next).
-    pub(crate) fn known(&mut self, stored: &Stored) -> Result<Option<Known>> {
-        let From::Paged(paged) = &mut self.from else { return Ok(None) };
+    pub(crate) fn known(&mut self, stored: &Stored) -> Result<Option<KnownPage>> {
+        let From::PagedChunk(paged) = &mut self.from else { return Ok(None) };
         let first_row = self.row.saturating_sub(stored.place.rows);
         paged.known(stored, &self.source).map_err(|e| paged.name(e, &self.source, first_row))
     }
@@ -256,7 +256,7 @@ impl BlockReader {
     /// Whether ids of the row group that is read are those of the united dictionary.
     #[must_use]
     pub(crate) fn keeps_ids(&self) -> bool {
-        let From::Paged(paged) = &self.from else { return false };
+        let From::PagedChunk(paged) = &self.from else { return false };
         let (Some(united), Some(group)) = (&paged.united, &paged.group) else { return false };
         united.remaps.get(&(self.source.id, group.index)).is_some_and(Remap::is_identity)
     }
@@ -264,7 +264,7 @@ impl BlockReader {
     /// The source's own dictionary, if it was read for the row group that is read.
     #[must_use]
     pub(crate) fn own_dictionary(&self) -> Option<OwnDictionary> {
-        let From::Paged(paged) = &self.from else { return None };
+        let From::PagedChunk(paged) = &self.from else { return None };
         let group = paged.group.as_ref()?;
         let place = (self.source.id, group.index);
         let is_own = paged.united.as_ref().is_none_or(|u| !u.remaps.contains_key(&place));
@@ -303,13 +303,13 @@ fn is_aligned(
     Ok(true)
 }
 
-impl Paged {
+impl PagedChunk {
     fn name(&self, e: Error, source: &Source, row: u64) -> Error {
         let column = self.shape.descr.path().string();
         e.with_path(source.path()).with_column(column).with_row(row)
     }
 
-    fn group(&mut self, source: &Source, row: u64) -> Result<&mut Group> {
+    fn group(&mut self, source: &Source, row: u64) -> Result<&mut OpenGroup> {
         if self.group.as_ref().is_none_or(|group| row >= group.end) {
             self.group = None;
             self.group = Some(self.open(source, row)?);
@@ -317,7 +317,7 @@ impl Paged {
         self.group.as_mut().ok_or_else(|| Error::new(Kind::Internal, "no row group is open"))
     }
 
-    fn open(&self, source: &Source, row: u64) -> Result<Group> {
+    fn open(&self, source: &Source, row: u64) -> Result<OpenGroup> {
         let (index, in_group) = source.row_group_of(row);
         let locations = self.cache.find(source, index, self.leaf, &self.context)?;
         let (mut pages, skip) =
@@ -334,7 +334,7 @@ impl Paged {
             }
             None => first_dictionary(&mut pages, self.shape.layout)?,
         };
-        Ok(Group {
+        Ok(OpenGroup {
             index,
             end: source.row_group_start(index) + source.row_group_rows(index),
             pages,
@@ -359,7 +359,7 @@ impl Paged {
         }
     }
 
-    fn known(&mut self, stored: &Stored, source: &Source) -> Result<Option<Known>> {
+    fn known(&mut self, stored: &Stored, source: &Source) -> Result<Option<KnownPage>> {
         let Some(group) = &mut self.group else { return Ok(None) };
         group.pages.check_rows(stored)?;
         if group.known.is_none() {

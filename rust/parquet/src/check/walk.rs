@@ -25,13 +25,13 @@ pub(crate) struct Walk<W> {
     /// None once it was taken.
     inner: Option<W>,
     at: u64,
-    state: State,
+    state: WalkState,
     pages: Vec<WrittenPage>,
     /// The end of the file, if it is held back.
     tail: Option<Vec<u8>>,
 }
 
-enum State {
+enum WalkState {
     /// Nothing is looked for.
     Passing,
     /// Pages begin at this offset.
@@ -45,12 +45,12 @@ enum State {
 impl<W: Write> Walk<W> {
     /// Begins at the start of a file.
     pub(crate) fn new(inner: W) -> Self {
-        Self { inner: Some(inner), at: 0, state: State::Passing, pages: Vec::new(), tail: None }
+        Self { inner: Some(inner), at: 0, state: WalkState::Passing, pages: Vec::new(), tail: None }
     }
 
     /// Looks for pages from `offset` on, which is not written yet.
     pub(crate) fn expect_pages(&mut self, offset: u64) {
-        self.state = State::Ahead(offset);
+        self.state = WalkState::Ahead(offset);
     }
 
     /// The pages so far.
@@ -85,25 +85,25 @@ impl<W: Write> Walk<W> {
     fn note(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             let n = match &mut self.state {
-                State::Passing => bytes.len(),
-                State::Ahead(offset) if *offset > self.at => {
+                WalkState::Passing => bytes.len(),
+                WalkState::Ahead(offset) if *offset > self.at => {
                     let ahead = usize::try_from(*offset - self.at).unwrap_or(usize::MAX);
                     ahead.min(bytes.len())
                 }
-                State::Ahead(_) => {
-                    self.state = State::Header(Vec::new());
+                WalkState::Ahead(_) => {
+                    self.state = WalkState::Header(Vec::new());
                     0
                 }
-                State::Body(0) => {
-                    self.state = State::Header(Vec::new());
+                WalkState::Body(0) => {
+                    self.state = WalkState::Header(Vec::new());
                     0
                 }
-                State::Body(left) => {
+                WalkState::Body(left) => {
                     let n = usize::try_from(*left).unwrap_or(usize::MAX).min(bytes.len());
                     *left -= n as u64;
                     n
                 }
-                State::Header(_) => self.header(bytes),
+                WalkState::Header(_) => self.header(bytes),
             };
             self.at += n as u64;
             bytes = bytes.get(n..).unwrap_or_default();
@@ -112,7 +112,7 @@ impl<W: Write> Walk<W> {
 
     /// Reads on in a header; how many of `bytes` belong to it.
     fn header(&mut self, bytes: &[u8]) -> usize {
-        let State::Header(held) = &mut self.state else { return 0 };
+        let WalkState::Header(held) = &mut self.state else { return 0 };
         let before = held.len();
         // Most headers come whole.
         let parsed = match before {
@@ -128,7 +128,7 @@ impl<W: Write> Walk<W> {
                 let body = u64::from(header.compressed_len);
                 let len_all = len as u64 + body;
                 self.pages.push(WrittenPage { offset, len: len_all, kind: header.kind });
-                self.state = State::Body(body);
+                self.state = WalkState::Body(body);
                 len - before
             }
             Ok(Parsed::MoreBytes) => {
@@ -138,7 +138,7 @@ impl<W: Write> Walk<W> {
                 bytes.len()
             }
             Err(_) => {
-                self.state = State::Passing;
+                self.state = WalkState::Passing;
                 bytes.len()
             }
         }

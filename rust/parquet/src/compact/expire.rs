@@ -92,15 +92,15 @@ pub fn expire_in(options: &ExpireOptions, stores: &Stores, context: &Context) ->
     for replaced in &dead.replaced {
         context.check_cancelled()?;
         match examine(replaced, &root, stores, context)? {
-            Found::Gone(bytes) => {
+            ReplacedFile::Gone(bytes) => {
                 if options.yes {
                     root.remove(&replaced.path)?;
                 }
                 done.bytes += bytes;
                 done.replaced.push(replaced.path.clone());
             }
-            Found::Another => done.kept.push(replaced.path.clone()),
-            Found::Changing => {}
+            ReplacedFile::Another => done.kept.push(replaced.path.clone()),
+            ReplacedFile::Changing => {}
         }
     }
     for (name, bytes) in dead.orphans {
@@ -182,7 +182,7 @@ fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
 }
 
 /// What is there in the place of a file that was replaced.
-enum Found {
+enum ReplacedFile {
     /// That file, of so many bytes, or none.
     Gone(u64),
     /// A later file of its name.
@@ -191,20 +191,27 @@ enum Found {
     Changing,
 }
 
-fn examine(replaced: &Replaced, root: &Root, stores: &Stores, context: &Context) -> Result<Found> {
+fn examine(
+    replaced: &Replaced,
+    root: &Root,
+    stores: &Stores,
+    context: &Context,
+) -> Result<ReplacedFile> {
     if replaced.footer.is_empty() {
-        return Ok(Found::Gone(root.look(&replaced.path)?.map_or(0, |found| found.bytes)));
+        return Ok(ReplacedFile::Gone(root.look(&replaced.path)?.map_or(0, |found| found.bytes)));
     }
     match open_source(&root.location(&replaced.path), SourceId(0), stores, context) {
         Ok(source) if footer_text(&source) == replaced.footer => {
-            Ok(Found::Gone(source.store.len()))
+            Ok(ReplacedFile::Gone(source.store.len()))
         }
-        Ok(_) => Ok(Found::Another),
+        Ok(_) => Ok(ReplacedFile::Another),
         Err(e) => match e.kind() {
-            Kind::SourceNotFound => Ok(Found::Gone(0)),
+            Kind::SourceNotFound => Ok(ReplacedFile::Gone(0)),
             // What cannot be read is not what was replaced.
-            Kind::CorruptSource | Kind::Unsupported | Kind::EncryptedSource => Ok(Found::Another),
-            Kind::SourceChanged => Ok(Found::Changing),
+            Kind::CorruptSource | Kind::Unsupported | Kind::EncryptedSource => {
+                Ok(ReplacedFile::Another)
+            }
+            Kind::SourceChanged => Ok(ReplacedFile::Changing),
             _ => Err(e),
         },
     }

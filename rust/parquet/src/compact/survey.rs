@@ -279,7 +279,7 @@ fn survey_once(
         outcome => outcome?,
     };
     let mut skipped = Vec::new();
-    let mut scopes: BTreeMap<(String, String, String), Vec<Named>> = BTreeMap::new();
+    let mut scopes: BTreeMap<(String, String, String), Vec<NamedSource>> = BTreeMap::new();
     let mut ages: BTreeMap<String, Vec<u64>> = BTreeMap::new();
     let mut named = Vec::new();
     for (age, (path, source)) in (0..).zip(opened) {
@@ -320,7 +320,7 @@ fn survey_once(
         match known {
             Ok((source, Some(order))) => {
                 let key = (folder.to_owned(), order.to_string(), schema_text(&source));
-                scopes.entry(key).or_default().push(Named { source, name, age });
+                scopes.entry(key).or_default().push(NamedSource { source, name, age });
             }
             Ok((_, None)) => {
                 let why = "it does not say how it is sorted; pass sort_by";
@@ -357,11 +357,11 @@ fn survey_once(
 }
 
 /// Files, and the first and last key of each with rows.
-type InOrder = (Vec<Named>, Vec<Option<KeyRange>>);
+type InOrder = (Vec<NamedSource>, Vec<Option<KeyRange>>);
 
 /// Files whose keys can be compared, each with its first and last key; others are left alone.
 fn in_order(
-    named: Vec<Named>,
+    named: Vec<NamedSource>,
     order: &SortOrder,
     context: &Context,
     skipped: &mut Vec<Skipped>,
@@ -389,7 +389,7 @@ fn in_order(
 }
 
 /// The sources, with ids in their order.
-fn numbered(named: &[Named]) -> Vec<Arc<Source>> {
+fn numbered(named: &[NamedSource]) -> Vec<Arc<Source>> {
     let id = |i: usize| SourceId(u32::try_from(i).unwrap_or(u32::MAX));
     named.iter().enumerate().map(|(i, named)| Arc::new(named.source.with_id(id(i)))).collect()
 }
@@ -402,7 +402,7 @@ fn is_of_the_schema(kind: Kind) -> bool {
 }
 
 /// A source, its name below the root, and its place among all by age.
-struct Named {
+struct NamedSource {
     source: Arc<Source>,
     name: String,
     age: u64,
@@ -474,12 +474,12 @@ fn scope(
     root: &Root,
     folder: String,
     sort_by: String,
-    named: &[Named],
+    named: &[NamedSource],
     ranges: Vec<Option<KeyRange>>,
     chooser: &Chooser<'_>,
     context: &Context,
 ) -> Result<Scope> {
-    let facts = |(named, range): (&Named, Option<KeyRange>)| {
+    let facts = |(named, range): (&NamedSource, Option<KeyRange>)| {
         let (source, is_empty) = (&named.source, range.is_none());
         let (first, last) = range.unwrap_or_default();
         File {
@@ -494,7 +494,7 @@ fn scope(
         }
     };
     let facts: Vec<File> = named.iter().zip(ranges).map(facts).collect();
-    let file = |Named { source, name, .. }: &Named| SurveyedFile {
+    let file = |NamedSource { source, name, .. }: &NamedSource| SurveyedFile {
         path: source.path().to_owned(),
         name: name.clone(),
         rows: source.rows(),

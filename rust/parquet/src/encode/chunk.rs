@@ -39,7 +39,7 @@ use super::packed::{About, len_u32, pack_body, too_large};
 pub(crate) use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
 use crate::block::fold::pack_booleans;
-use crate::block::index::Known;
+use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout, Values};
 use crate::page::header::{PageHeader, PageKind};
 use crate::page::hybrid::{encode, width_of};
@@ -93,7 +93,7 @@ pub(crate) struct PageRules<'a> {
 }
 
 /// A page's bytes.
-enum Parts<'a> {
+enum PageBytes<'a> {
     /// As a source stores them.
     Stored(&'a Stored),
     /// Header and body.
@@ -391,7 +391,7 @@ impl<'a> ChunkWriter<'a> {
     /// The same, from what the index of its source says; `None` if that is not enough, or if
     /// somebody wants to see the values.
     #[must_use]
-    pub(crate) fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
+    pub(crate) fn take_over(&self, rows: usize, known: KnownPage) -> Option<Facts> {
         if self.observer.is_some() {
             return None;
         }
@@ -418,7 +418,7 @@ impl<'a> ChunkWriter<'a> {
         let unpacked = u64::from(stored.header.uncompressed_len) + stored.header_len() as u64;
         self.verbatim.bytes += stored.byte_len() as u64;
         self.verbatim.rows += facts.rows as u64;
-        self.append(Parts::Stored(stored), unpacked, (page_type, encoding), facts)
+        self.append(PageBytes::Stored(stored), unpacked, (page_type, encoding), facts)
     }
 
     fn write_dictionary(&mut self) -> Result<()> {
@@ -481,13 +481,13 @@ impl<'a> ChunkWriter<'a> {
             PageKind::DataV2 { .. } => PageType::DATA_PAGE_V2,
             _ => PageType::DATA_PAGE,
         };
-        let parts = Parts::Packed(head.into(), packed.body.into());
+        let parts = PageBytes::Packed(head.into(), packed.body.into());
         self.append(parts, unpacked, (page_type, packed.encoding), packed.facts)
     }
 
     fn append(
         &mut self,
-        parts: Parts<'_>,
+        parts: PageBytes<'_>,
         unpacked: u64,
         (page_type, encoding): (PageType, Encoding),
         facts: Facts,
@@ -496,11 +496,11 @@ impl<'a> ChunkWriter<'a> {
         self.write_dictionary()?;
         let offset = self.sink.byte_len();
         let len = match parts {
-            Parts::Stored(stored) => {
+            PageBytes::Stored(stored) => {
                 self.sink.push_stored(stored)?;
                 stored.byte_len()
             }
-            Parts::Packed(head, body) => {
+            PageBytes::Packed(head, body) => {
                 let len = head.len() + body.len();
                 self.sink.push(head)?;
                 self.sink.push(body)?;

@@ -12,7 +12,7 @@ use parquet::schema::types::ColumnDescPtr;
 use super::bounds::{Bounds, ValueOrder};
 use super::index::{add_up, widen};
 use crate::block::fold::occurrences;
-use crate::block::index::Known;
+use crate::block::index::KnownPage;
 
 /// What is known of the rows of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,9 +90,9 @@ impl Facts {
         descr: &ColumnDescPtr,
         order: ValueOrder,
         rows: usize,
-        known: Known,
+        known: KnownPage,
     ) -> Option<Self> {
-        let Known { levels, nulls, nans, bounds, bytes, rep, def } = known;
+        let KnownPage { levels, nulls, nans, bounds, bytes, rep, def } = known;
         let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
         let bounds = match bounds {
             None if nulls < levels => return None,

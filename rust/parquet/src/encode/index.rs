@@ -31,7 +31,7 @@ pub(crate) struct IndexWriter {
     descr: ColumnDescPtr,
     order: ValueOrder,
     cut: Cut,
-    pages: Vec<Entry>,
+    pages: Vec<IndexedPage>,
     last: Option<Bounds>,
     ascending: bool,
     descending: bool,
@@ -40,7 +40,7 @@ pub(crate) struct IndexWriter {
     sums: Sums,
 }
 
-struct Entry {
+struct IndexedPage {
     offset: u64,
     len: i32,
     facts: Facts,
@@ -105,7 +105,7 @@ impl IndexWriter {
                 self.last = Some(bounds.clone());
             }
         }
-        self.pages.push(Entry { offset, len, facts });
+        self.pages.push(IndexedPage { offset, len, facts });
     }
 
     /// Column index (none if it cannot be), offset index, and what the footer needs.
@@ -128,7 +128,7 @@ impl IndexWriter {
         let has_def = sums.def.is_some();
         let mut offsets = OffsetIndexBuilder::new();
         let mut columns = ColumnIndexBuilder::new(self.descr.physical_type());
-        for Entry { offset, len, facts } in self.pages {
+        for IndexedPage { offset, len, facts } in self.pages {
             offsets.append_row_count(signed(facts.rows as u64));
             offsets.append_offset_and_size(signed(offset), len);
             offsets.append_unencoded_byte_array_data_bytes(facts.bytes.filter(|_| counts_bytes));

@@ -23,11 +23,11 @@ pub(super) struct Cache {
     bytes_max: usize,
     context: Context,
     runs: AtomicU64,
-    held: Mutex<Held>,
+    held: Mutex<CachedBlocks>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct CachedBlocks {
     blocks: HashMap<(u64, usize), (Arc<Block>, usize, u64)>,
     /// By when they were asked for.
     order: BTreeMap<u64, (u64, usize)>,
@@ -52,7 +52,7 @@ impl Cache {
         self.runs.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, CachedBlocks> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

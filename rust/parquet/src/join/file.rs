@@ -60,14 +60,14 @@ pub(super) struct FileRun {
     located: Located,
     schema: SchemaRef,
     rows: u64,
-    pages: Vec<Page>,
+    pages: Vec<KeyPage>,
     filters: Vec<OnceLock<Option<Sbbf>>>,
     cache: Arc<Cache>,
     is_obsolete: AtomicBool,
 }
 
 /// A page of keys.
-struct Page {
+struct KeyPage {
     row_group: usize,
     start: usize,
     rows: usize,
@@ -219,7 +219,7 @@ impl StateRun for FileRun {
 
     fn memory_size(&self) -> usize {
         let fences: usize =
-            self.pages.iter().map(|page| page.fence.len() + size_of::<Page>()).sum();
+            self.pages.iter().map(|page| page.fence.len() + size_of::<KeyPage>()).sum();
         let made = self.filters.iter().filter_map(|filter| filter.get().and_then(Option::as_ref));
         let filters: usize = made.map(|filter| filter.num_blocks() * 32).sum();
         fences + filters
@@ -260,7 +260,7 @@ fn check_columns(metadata: &ArrowReaderMetadata, schema: &SchemaRef) -> Result<(
 }
 
 /// The pages of keys, with the smallest key of each.
-fn pages(metadata: &ArrowReaderMetadata) -> Result<Vec<Page>> {
+fn pages(metadata: &ArrowReaderMetadata) -> Result<Vec<KeyPage>> {
     let damaged =
         || Error::new(Kind::CorruptSource, "a file of the state has no index of its keys");
     let file = metadata.metadata();
@@ -286,7 +286,7 @@ fn pages(metadata: &ArrowReaderMetadata) -> Result<Vec<Page>> {
         for (place, window) in starts.windows(2).enumerate() {
             let fence = index.min_value(place).ok_or_else(damaged)?.to_vec();
             let (start, end) = (window[0], window[1]);
-            pages.push(Page { row_group: group, start, rows: end - start, fence });
+            pages.push(KeyPage { row_group: group, start, rows: end - start, fence });
         }
     }
     Ok(pages)

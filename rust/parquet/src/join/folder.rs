@@ -35,7 +35,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::cache::Cache;
 use super::file::FileRun;
-use super::manifest::{Manifest, Owner};
+use super::manifest::{JoinManifest, Owner};
 use crate::context::Context;
 use crate::merge;
 use crate::options::{BloomFilter, IfExists, MergeOptions, OnDuplicateOption, StatisticsLevel};
@@ -57,7 +57,7 @@ pub(super) struct Merging {
 }
 
 /// A folder that is open.
-pub(super) struct Folder {
+pub(super) struct JoinFolder {
     path: PathBuf,
     owner: Owner,
     pub(super) cache: Arc<Cache>,
@@ -65,13 +65,13 @@ pub(super) struct Folder {
     _lock: Lock,
 }
 
-impl std::fmt::Debug for Folder {
+impl std::fmt::Debug for JoinFolder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Folder").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
-impl Folder {
+impl JoinFolder {
     /// Opens the state in `location`, makes the folder if it is missing, and sweeps what no manifest
     /// names.
     pub(super) fn open(
@@ -79,7 +79,7 @@ impl Folder {
         owner: Owner,
         cache_bytes: usize,
         context: &Context,
-    ) -> Result<(Self, Option<Manifest>)> {
+    ) -> Result<(Self, Option<JoinManifest>)> {
         let stores = Stores::try_new(&std::collections::BTreeMap::new(), context)?;
         let Location::Local(path) = stores.locate(location)? else {
             return Err(Error::new(
@@ -122,28 +122,29 @@ impl Folder {
         entries.map(name).collect()
     }
 
-    fn newest(&self) -> Result<Option<Manifest>> {
+    fn newest(&self) -> Result<Option<JoinManifest>> {
         let numbers = self.names()?;
-        let Some(number) = numbers.iter().filter_map(|name| Manifest::number_of(name)).max() else {
+        let Some(number) = numbers.iter().filter_map(|name| JoinManifest::number_of(name)).max()
+        else {
             return Ok(None);
         };
-        let path = self.path.join(Manifest::name(number));
+        let path = self.path.join(JoinManifest::name(number));
         let location = path.to_string_lossy();
         let store = self.stores.open(&location)?;
         let text = store.read(0..store.len())?;
         let manifest =
-            Manifest::parse(&text, self.owner).map_err(|e| e.with_path(location.as_ref()))?;
+            JoinManifest::parse(&text, self.owner).map_err(|e| e.with_path(location.as_ref()))?;
         Ok(Some(manifest))
     }
 
     /// Removes runs and manifests that do not count.
-    fn sweep(&self, manifest: Option<&Manifest>) -> Result<()> {
+    fn sweep(&self, manifest: Option<&JoinManifest>) -> Result<()> {
         let named: BTreeSet<&String> = manifest.iter().flat_map(|m| m.runs()).collect();
         for name in self.names()? {
             let table = name.split_once('-').map_or("", |(table, _)| table);
             let is_run = self.owner.tables().contains(&table);
             let is_orphan = is_run && name.ends_with(".parquet") && !named.contains(&name);
-            let is_old = match (Manifest::number_of(&name), manifest) {
+            let is_old = match (JoinManifest::number_of(&name), manifest) {
                 (Some(number), Some(manifest)) => number < manifest.number,
                 _ => false,
             };
@@ -240,11 +241,11 @@ impl Folder {
     ///
     /// # Errors
     /// What writing gives, and whether the manifest may count in spite of it.
-    pub(super) fn commit(&self, manifest: &Manifest, context: &Context) -> Result<(), Refused> {
+    pub(super) fn commit(&self, manifest: &JoinManifest, context: &Context) -> Result<(), Refused> {
         put(&self.target(context)?, manifest, &self.path)?;
         // The one before is needed no more.
         if let Some(before) = manifest.number.checked_sub(1) {
-            let _ = std::fs::remove_file(self.path.join(Manifest::name(before)));
+            let _ = std::fs::remove_file(self.path.join(JoinManifest::name(before)));
         }
         Ok(())
     }
@@ -253,7 +254,7 @@ impl Folder {
 /// Writes a copy of a state to an empty folder: `runs` are files to link or blocks to write.
 pub(super) fn copy_to(
     location: &str,
-    manifest: &Manifest,
+    manifest: &JoinManifest,
     runs: &[(String, Run<'_>)],
     context: &Context,
 ) -> Result<()> {
@@ -265,7 +266,10 @@ pub(super) fn copy_to(
     };
     let target = Target::open(location, &stores, context)?;
     let taken = std::fs::read_dir(&path).into_iter().flatten().flatten();
-    if taken.into_iter().any(|e| Manifest::number_of(&e.file_name().to_string_lossy()).is_some()) {
+    if taken
+        .into_iter()
+        .any(|e| JoinManifest::number_of(&e.file_name().to_string_lossy()).is_some())
+    {
         return Err(Error::new(Kind::OutputExists, "the folder holds the state of a join already")
             .with_path(location)
             .with_hint("give an empty folder"));
@@ -317,10 +321,10 @@ impl From<Error> for Refused {
     }
 }
 
-fn put(target: &Target, manifest: &Manifest, folder: &Path) -> Result<(), Refused> {
+fn put(target: &Target, manifest: &JoinManifest, folder: &Path) -> Result<(), Refused> {
     // Runs have their names before the manifest has its own.
     target.sync()?;
-    let name = Manifest::name(manifest.number);
+    let name = JoinManifest::name(manifest.number);
     let mut temp = target.create(&name)?;
     temp.write_all(&manifest.to_bytes()?).map_err(|e| unwritten(target, &name, e))?;
     temp.sync()?;

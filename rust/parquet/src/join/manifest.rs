@@ -59,7 +59,7 @@ impl Owner {
 /// A manifest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Manifest {
+pub(super) struct JoinManifest {
     pub(super) format: String,
     pub(super) version: u32,
     /// Its number.
@@ -107,7 +107,7 @@ impl From<StoredClock> for Clock {
     }
 }
 
-impl Manifest {
+impl JoinManifest {
     /// One without a number and without files.
     pub(super) fn new(
         owner: Owner,
@@ -158,14 +158,14 @@ impl Manifest {
 
     pub(super) fn parse(text: &[u8], owner: Owner) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Head {
+        struct JoinHead {
             format: String,
             version: u32,
         }
         let damaged = |e: serde_json::Error| {
             Error::new(Kind::CorruptSource, "cannot read the manifest of a join").with_cause(e)
         };
-        let head: Head = serde_json::from_slice(text).map_err(damaged)?;
+        let head: JoinHead = serde_json::from_slice(text).map_err(damaged)?;
         if [Owner::Join, Owner::Left, Owner::Right]
             .iter()
             .any(|other| *other != owner && other.format() == head.format)

@@ -38,7 +38,7 @@ pub use folder::write_batches;
 pub use options::{HowOption, JoinOptions};
 pub use staged::{Left, Right};
 
-use self::manifest::{Manifest, Owner};
+use self::manifest::{JoinManifest, Owner};
 use self::state::State;
 use crate::beside::Beside;
 use crate::context::Context;
@@ -168,7 +168,7 @@ impl Join {
     }
 
     /// Takes up what a manifest says.
-    fn resume(&mut self, manifest: &Manifest) -> Result<()> {
+    fn resume(&mut self, manifest: &JoinManifest) -> Result<()> {
         for (given, (stored, name)) in
             self.given.iter_mut().zip(manifest.schemas()?.into_iter().zip(["left", "right"]))
         {
@@ -327,10 +327,10 @@ impl Join {
     }
 
     /// A manifest for what a step leaves behind.
-    fn draft(&self, layout: &Layout, step: Option<u64>, counts: &Counts) -> Result<Manifest> {
+    fn draft(&self, layout: &Layout, step: Option<u64>, counts: &Counts) -> Result<JoinManifest> {
         let schemas = [layout.given(Side::Left), layout.given(Side::Right)];
-        let draft = Manifest::new(Owner::Join, &self.options, [&schemas[0], &schemas[1]])?;
-        Ok(Manifest { step, counts: counts.clone(), ..draft })
+        let draft = JoinManifest::new(Owner::Join, &self.options, [&schemas[0], &schemas[1]])?;
+        Ok(JoinManifest { step, counts: counts.clone(), ..draft })
     }
 
     fn threads(&self) -> Beside {

@@ -23,7 +23,7 @@ use plait_core::join::{
 };
 use plait_core::{Error, Kind, Result};
 
-use super::manifest::{Manifest, Owner};
+use super::manifest::{JoinManifest, Owner};
 use super::state::State;
 use super::{Counts, JoinOptions, Reader, same_columns, without_operation};
 use crate::context::Context;
@@ -33,7 +33,7 @@ const CHANCE_BITS: u32 = 20;
 
 /// What both sides keep.
 #[derive(Debug)]
-struct Kept {
+struct KeptTables {
     owner: Owner,
     options: JoinOptions,
     layout: Arc<Layout>,
@@ -45,7 +45,7 @@ struct Kept {
 
 /// Whoever keeps the tables of one call.
 struct Keeping<'a> {
-    kept: &'a mut Kept,
+    kept: &'a mut KeptTables,
     context: &'a Context,
 }
 
@@ -64,7 +64,7 @@ impl Keeper for Keeping<'_> {
     }
 }
 
-impl Kept {
+impl KeptTables {
     /// The state of `owner` in the folder of the options, or none: then with these columns of changes.
     /// Gives the clock of a new epoch, too.
     fn open(
@@ -123,12 +123,12 @@ impl Kept {
         Ok((kept, clock))
     }
 
-    fn draft(&self, step: Option<u64>, counts: &Counts, clock: &Clock) -> Result<Manifest> {
+    fn draft(&self, step: Option<u64>, counts: &Counts, clock: &Clock) -> Result<JoinManifest> {
         let schemas = [self.layout.given(Side::Left), self.layout.given(Side::Right)];
         let memory_limit = JoinOptions::default().memory_limit;
         let options = JoinOptions { memory_limit, ..self.options.clone() };
-        let draft = Manifest::new(self.owner, &options, [&schemas[0], &schemas[1]])?;
-        Ok(Manifest { step, counts: counts.clone(), clock: Some(clock.into()), ..draft })
+        let draft = JoinManifest::new(self.owner, &options, [&schemas[0], &schemas[1]])?;
+        Ok(JoinManifest { step, counts: counts.clone(), clock: Some(clock.into()), ..draft })
     }
 
     fn snapshot(&self, location: &str, clock: &Clock, context: &Context) -> Result<()> {
@@ -201,7 +201,7 @@ fn check_columns(given: &[SchemaRef; 2], stored: &[SchemaRef; 2]) -> Result<()> 
 #[derive(Debug)]
 pub struct Left {
     side: StagedLeft,
-    kept: Kept,
+    kept: KeptTables,
 }
 
 impl Left {
@@ -216,7 +216,7 @@ impl Left {
         given: Option<[SchemaRef; 2]>,
         context: &Context,
     ) -> Result<Self> {
-        let (kept, clock) = Kept::open(Owner::Left, options, given, context)?;
+        let (kept, clock) = KeptTables::open(Owner::Left, options, given, context)?;
         let side = StagedLeft::try_new(Arc::clone(&kept.layout), clock, kept.state.all())?;
         Ok(Self { side, kept })
     }
@@ -292,7 +292,7 @@ impl Left {
 #[derive(Debug)]
 pub struct Right {
     side: StagedRight,
-    kept: Kept,
+    kept: KeptTables,
 }
 
 impl Right {
@@ -305,7 +305,7 @@ impl Right {
         given: Option<[SchemaRef; 2]>,
         context: &Context,
     ) -> Result<Self> {
-        let (kept, clock) = Kept::open(Owner::Right, options, given, context)?;
+        let (kept, clock) = KeptTables::open(Owner::Right, options, given, context)?;
         let side = StagedRight::try_new(Arc::clone(&kept.layout), clock, kept.state.all())?;
         Ok(Self { side, kept })
     }

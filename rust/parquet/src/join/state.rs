@@ -20,8 +20,8 @@ use plait_core::join::{self, Block, MemoryRun, StateRun, StateTable, View};
 use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
-use super::folder::{self, Folder, Refused, Run};
-use super::manifest::{Files, Manifest, Owner};
+use super::folder::{self, JoinFolder, Refused, Run};
+use super::manifest::{Files, JoinManifest, Owner};
 use super::{Counts, JoinOptions};
 use crate::beside::Beside;
 use crate::context::Context;
@@ -54,11 +54,11 @@ pub(super) struct State {
 
 #[derive(Debug)]
 struct Disk {
-    folder: Folder,
+    folder: JoinFolder,
     number: u64,
     base: FileTables,
     last: FileTables,
-    found: Option<Manifest>,
+    found: Option<JoinManifest>,
     /// Whether a manifest was put that may count or not: then only opening the state again tells.
     is_unknown: bool,
 }
@@ -82,7 +82,7 @@ impl State {
             }
             Some(location) => {
                 let cache = usize::try_from(memory_limit / CACHE_SHARE).unwrap_or(usize::MAX);
-                let (folder, found) = Folder::open(location, owner, cache, context)?;
+                let (folder, found) = JoinFolder::open(location, owner, cache, context)?;
                 let number = found.as_ref().map_or(0, |found| found.number);
                 let (base, last) = Default::default();
                 Some(Disk { folder, number, base, last, found, is_unknown: false })
@@ -94,12 +94,12 @@ impl State {
     }
 
     /// What the folder held when it was opened.
-    pub(super) fn take_manifest(&mut self) -> Option<Manifest> {
+    pub(super) fn take_manifest(&mut self) -> Option<JoinManifest> {
         self.disk.as_mut()?.found.take()
     }
 
     /// Opens the runs of a manifest.
-    pub(super) fn resume(&mut self, manifest: &Manifest, tables: &[StateTable]) -> Result<()> {
+    pub(super) fn resume(&mut self, manifest: &JoinManifest, tables: &[StateTable]) -> Result<()> {
         let Some(disk) = &mut self.disk else { return Ok(()) };
         let open = |files: &Files| -> Result<FileTables> {
             let runs = |table: &StateTable| {
@@ -225,7 +225,7 @@ impl State {
         next: Next,
         tables: &[StateTable],
         blocks: &[Block],
-        draft: Manifest,
+        draft: JoinManifest,
         context: &Context,
     ) -> Result<()> {
         let last: Vec<View> = blocks.iter().map(|block| run(block.clone())).collect();
@@ -255,7 +255,7 @@ impl State {
     pub(super) fn put(
         &mut self,
         tables: &[StateTable],
-        draft: Manifest,
+        draft: JoinManifest,
         context: &Context,
     ) -> Result<()> {
         let Some(disk) = &mut self.disk else { return Ok(()) };
@@ -271,7 +271,7 @@ impl State {
     pub(super) fn compact(
         &mut self,
         tables: &[StateTable],
-        draft: Manifest,
+        draft: JoinManifest,
         counts: &mut Counts,
         context: &Context,
     ) -> Result<()> {
@@ -286,7 +286,7 @@ impl State {
         }
         if let Some(disk) = &mut self.disk {
             let last = disk.last.clone();
-            let draft = Manifest { counts: counts.clone(), ..draft };
+            let draft = JoinManifest { counts: counts.clone(), ..draft };
             let done = disk.commit([&next.files, &last], tables, draft, context);
             if let Err(refused) = done {
                 return Err(disk.refused(refused, &[&next.files]));
@@ -302,10 +302,10 @@ impl State {
         &self,
         location: &str,
         tables: &[StateTable],
-        draft: Manifest,
+        draft: JoinManifest,
         context: &Context,
     ) -> Result<()> {
-        let mut manifest = Manifest { number: 1, ..draft };
+        let mut manifest = JoinManifest { number: 1, ..draft };
         let mut runs: Vec<(String, Run<'_>)> = Vec::new();
         if let Some(disk) = &self.disk {
             manifest.base = names(tables, &disk.base);
@@ -355,11 +355,11 @@ impl Disk {
         &self,
         [base, last]: [&FileTables; 2],
         tables: &[StateTable],
-        draft: Manifest,
+        draft: JoinManifest,
         context: &Context,
     ) -> Result<(), Refused> {
         let (base, last) = (names(tables, base), names(tables, last));
-        let manifest = Manifest { number: self.number + 1, base, last, ..draft };
+        let manifest = JoinManifest { number: self.number + 1, base, last, ..draft };
         self.folder.commit(&manifest, context)
     }
 

@@ -36,11 +36,11 @@ pub(super) struct Paged {
     cache: Arc<LocationCache>,
     kept: Option<Arc<KeptDictionaries>>,
     context: Context,
-    group: Option<Group>,
+    group: Option<KeyGroup>,
 }
 
 /// The row group that is read.
-struct Group {
+struct KeyGroup {
     index: usize,
     end: u64,
     /// Whether its dictionary is among those that stay.
@@ -105,7 +105,9 @@ impl Paged {
         }
         self.open_page().map_err(|e| self.place(e))?;
         let layout = self.shape.layout;
-        let Some(Group { page: Some(page), dictionary, .. }) = &self.group else { return Ok(rows) };
+        let Some(KeyGroup { page: Some(page), dictionary, .. }) = &self.group else {
+            return Ok(rows);
+        };
         Ok(page.rows_within(rows, bytes_max, layout, dictionary))
     }
 
@@ -140,7 +142,7 @@ impl Paged {
         self.open_page()?;
         let (shape, takes) = (&self.shape, &self.takes);
         let Some(group) = &mut self.group else { return Err(ends_early()) };
-        let Group { page: Some(page), dictionary, ranks, .. } = group else {
+        let KeyGroup { page: Some(page), dictionary, ranks, .. } = group else {
             return Err(ends_early());
         };
         let rows = rows.min(page.rows);
@@ -149,7 +151,7 @@ impl Paged {
         Ok(rows)
     }
 
-    fn open_group(&self) -> Result<Group> {
+    fn open_group(&self) -> Result<KeyGroup> {
         let (index, in_group) = self.source.row_group_of(self.row);
         let locations = self.cache.find(&self.source, index, self.leaf, &self.context)?;
         let (mut pages, skip) =
@@ -166,7 +168,7 @@ impl Paged {
         } else {
             first_dictionary(&mut pages, self.shape.layout)?
         };
-        Ok(Group {
+        Ok(KeyGroup {
             index,
             is_kept: known.is_some(),
             end: self.source.row_group_start(index) + self.source.row_group_rows(index),
@@ -184,7 +186,7 @@ fn ends_early() -> Error {
         .with_hint("the file is damaged; write it again from its origin")
 }
 
-impl Group {
+impl KeyGroup {
     /// Opens the page that comes next, at the first row that is wanted.
     fn open_page(&mut self, shape: &PageShape, takes: &Takes) -> Result<OpenPage> {
         loop {

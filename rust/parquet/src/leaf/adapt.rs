@@ -94,7 +94,7 @@ pub(crate) fn open<T: DataType>(
             }
         }
         LeafAdapter::Missing { sibling, rep_keep, def_cap, levels } => {
-            let sibling: Option<Box<dyn Levels>> = match sibling {
+            let sibling: Option<Box<dyn ReadLevels>> = match sibling {
                 None => None,
                 Some(leaf) => {
                     let physical = source.leaf(*leaf).physical_type();
@@ -141,7 +141,7 @@ impl<S: DataType, T: DataType> Leaf<T> for CastLeaf<S, T> {
 }
 
 /// Levels of a leaf whatever its type.
-trait Levels: Send {
+trait ReadLevels: Send {
     /// Reads up to `rows` rows of levels; both slices have one entry per level.
     fn read(&mut self, rows: usize) -> Result<(usize, &[i16], &[i16])>;
 }
@@ -151,7 +151,7 @@ struct LevelsOf<S: DataType> {
     span: Span<S::T>,
 }
 
-impl<S: DataType> Levels for LevelsOf<S> {
+impl<S: DataType> ReadLevels for LevelsOf<S> {
     fn read(&mut self, rows: usize) -> Result<(usize, &[i16], &[i16])> {
         self.span.clear();
         let read = self.inner.read(rows, &mut self.span)?;
@@ -164,7 +164,7 @@ impl<S: DataType> Levels for LevelsOf<S> {
 }
 
 struct MissingLeaf {
-    sibling: Option<Box<dyn Levels>>,
+    sibling: Option<Box<dyn ReadLevels>>,
     rep_keep: i16,
     def_cap: i16,
     levels: LevelMap,

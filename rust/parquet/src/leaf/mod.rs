@@ -117,11 +117,11 @@ pub(crate) trait Leaf<T: DataType>: Send {
 /// Page locations of the chunks read lately: a chunk is opened once per output row group, and by
 /// several outputs.
 pub(crate) struct LocationCache {
-    found: Mutex<Found>,
+    found: Mutex<CachedLocations>,
     bytes_max: usize,
 }
 
-struct Found {
+struct CachedLocations {
     /// By file, row group, leaf. A file is told by where its store is in memory.
     chunks: BTreeMap<(usize, usize, usize), Kept>,
     charge: Charge,
@@ -135,7 +135,7 @@ impl LocationCache {
     #[must_use]
     pub(crate) fn new(context: &Context, bytes_max: usize) -> Self {
         let charge = context.charge(0);
-        Self { found: Mutex::new(Found { chunks: BTreeMap::new(), charge }), bytes_max }
+        Self { found: Mutex::new(CachedLocations { chunks: BTreeMap::new(), charge }), bytes_max }
     }
 
     /// Locations of the pages of one column chunk.
@@ -168,7 +168,7 @@ impl LocationCache {
         Ok(locations)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Found> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, CachedLocations> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -23,7 +23,7 @@ use super::cascade;
 use super::frame::Frame;
 use super::prepare::{Prepared, prepare};
 use super::publish::publish;
-use super::run::{self, Made};
+use super::run::{self, RunOutputs};
 use super::{Stopped, timed};
 use crate::content;
 use crate::context::Context;
@@ -118,7 +118,7 @@ pub(super) struct What<'a> {
 
 /// What became of a task.
 pub(super) struct Done {
-    pub(super) made: Made,
+    pub(super) made: RunOutputs,
     /// Reports of its outputs; without paths.
     pub(super) outputs: Vec<OutputReport>,
     /// Rows of sources of the plan.
@@ -243,7 +243,7 @@ fn run_prepared(
         Some(Verify::Content) => {
             let comparing = Instant::now();
             context.enter_stage(3);
-            let rows = content::Rows {
+            let rows = content::HashedRows {
                 sources: &prepared.sources,
                 rows: &prepared.rows,
                 leaves: &prepared.leaves,

@@ -20,7 +20,7 @@ use crate::files::open_source;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
-use crate::plan::{Carried, Plan, PlanTask};
+use crate::plan::{CarriedSchema, Plan, PlanTask};
 use crate::pool::Pool;
 use crate::source::Source;
 use crate::store::Stores;
@@ -29,7 +29,7 @@ use crate::store::Stores;
 pub(super) struct Frame<'a> {
     pub(super) plan: &'a Plan,
     pub(super) order: SortOrder,
-    pub(super) schema: Carried,
+    pub(super) schema: CarriedSchema,
     /// By index in the plan; only those that are needed are open.
     sources: Vec<Option<Arc<Source>>>,
     /// Threads that weave; none when one is asked for. They end with the merge.
@@ -52,7 +52,7 @@ impl<'a> Frame<'a> {
         context: &Context,
     ) -> Result<Self> {
         let order = SortOrder::try_parse(&plan.sort_by)?;
-        let schema = Carried::read(&plan.schema, &plan.renamed)?;
+        let schema = CarriedSchema::read(&plan.schema, &plan.renamed)?;
         let sources = match sources {
             Some(sources) => sources.iter().cloned().map(Some).collect(),
             None => open_planned(plan, tasks, stores, context)?,

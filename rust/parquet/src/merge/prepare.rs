@@ -137,7 +137,7 @@ pub(super) fn prepare<'a>(
     };
     let sources = Arc::new(sources);
     let (cache, output) = (Arc::clone(&frame.cache), Some(task.index));
-    let parts = Parts { sources, find: &find, known: &known, cache, output };
+    let parts = MergeParts { sources, find: &find, known: &known, cache, output };
     prepare_parts(frame, parts, options, context, with_ranks)
 }
 
@@ -155,7 +155,7 @@ pub(super) fn prepare_group<'a>(
     // Of its own: temp files must go when they are merged.
     let bytes_max = Budget::locations_bytes(options.memory_limit);
     let cache = Arc::new(LocationCache::new(context, bytes_max));
-    let parts = Parts { sources, find: &find, known: &|_, _| None, cache, output };
+    let parts = MergeParts { sources, find: &find, known: &|_, _| None, cache, output };
     prepare_parts(frame, parts, options, context, with_ranks)
 }
 
@@ -163,7 +163,7 @@ type Find<'a> =
     &'a dyn Fn(&KeyLeaves, &Arc<LocationCache>, &[Arc<Source>]) -> Result<Vec<Range<u64>>>;
 
 /// What is merged.
-struct Parts<'a> {
+struct MergeParts<'a> {
     sources: Arc<Vec<Arc<Source>>>,
     /// Finds the rows of each source.
     find: Find<'a>,
@@ -175,12 +175,12 @@ struct Parts<'a> {
 
 fn prepare_parts<'a>(
     frame: &'a Frame<'a>,
-    parts: Parts<'_>,
+    parts: MergeParts<'_>,
     options: &MergeOptions,
     context: &Context,
     with_ranks: bool,
 ) -> Result<Prepared<'a>> {
-    let Parts { sources, find, known, cache, output } = parts;
+    let MergeParts { sources, find, known, cache, output } = parts;
     let reconciled = frame.schema.reconcile(&sources, &options.unite())?;
     let leaves = output_leaves(&reconciled);
     let mut keys = key_leaves(&frame.order, &reconciled, &leaves)?;

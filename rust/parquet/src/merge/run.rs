@@ -38,7 +38,7 @@ use crate::zone::ZoneMap;
 
 /// What a run made.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct RunOutputs {
     pub(super) dropped: Dropped,
     pub(super) outputs: Vec<Finished>,
     /// Whole row groups.
@@ -54,15 +54,15 @@ pub(super) fn run(
     options: &MergeOptions,
     context: &Context,
     times: &mut Times,
-) -> Result<Made> {
+) -> Result<RunOutputs> {
     let loom = loom(prepared, options, context);
-    let mut writer = Writer {
+    let mut writer = RunWriter {
         prepared,
         options,
         context,
         loom: &loom,
         output: None,
-        made: Made::default(),
+        made: RunOutputs::default(),
         seconds: 0.0,
     };
     let weaver = Weaver {
@@ -89,7 +89,7 @@ pub(super) fn run(
 }
 
 /// Everything on this thread, in the order that threads keep to as well.
-fn run_alone(weaver: &Weaver<'_>, writer: &mut Writer<'_>) -> Result<()> {
+fn run_alone(weaver: &Weaver<'_>, writer: &mut RunWriter<'_>) -> Result<()> {
     let mut now = weaver.order()?;
     while let Some(batch) = now {
         let next = weaver.order()?;
@@ -103,7 +103,7 @@ fn run_alone(weaver: &Weaver<'_>, writer: &mut Writer<'_>) -> Result<()> {
 /// Writes what threads put in order and weave.
 fn run_beside(
     weaver: &Weaver<'_>,
-    writer: &mut Writer<'_>,
+    writer: &mut RunWriter<'_>,
     queue: &Queue<'_, Weaver<'_>>,
 ) -> Result<()> {
     queue.ask();
@@ -196,18 +196,18 @@ fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> L
     }
 }
 
-struct Writer<'a> {
+struct RunWriter<'a> {
     prepared: &'a Prepared<'a>,
     options: &'a MergeOptions,
     context: &'a Context,
     loom: &'a Loom,
     output: Option<Output>,
-    made: Made,
+    made: RunOutputs,
     /// Time spent here.
     seconds: f64,
 }
 
-impl Writer<'_> {
+impl RunWriter<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
         let temp = self.prepared.create_output()?;
@@ -297,7 +297,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Made> {
+    fn finish(mut self) -> Result<RunOutputs> {
         let plan = self.prepared.frame.plan;
         // Of several outputs, those whose rows were all dropped are not missed.
         let is_wanted = plan.outputs == 1 || plan.sources.iter().all(|source| source.rows == 0);

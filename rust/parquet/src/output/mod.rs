@@ -29,7 +29,7 @@ pub(crate) use local::{Alive, Lock, machine, storage, unnamed_file};
 
 /// A folder that outputs are published to.
 pub(crate) struct Target {
-    place: Place,
+    place: OutputPlace,
     /// Set when the caller named one output file.
     file_name: Option<String>,
     /// Whether outputs are read again before they are published.
@@ -37,7 +37,7 @@ pub(crate) struct Target {
     context: Context,
 }
 
-enum Place {
+enum OutputPlace {
     Local(local::Folder),
     Objects(object::Prefix),
 }
@@ -86,11 +86,11 @@ impl Target {
         let (place, file_name) = match location {
             Location::Local(path) => {
                 let (folder, name) = local::Folder::open(&path, out.ends_with('/'), context)?;
-                (Place::Local(folder), name)
+                (OutputPlace::Local(folder), name)
             }
             Location::Object(place) => {
                 let (prefix, name) = object::Prefix::open(place, out.ends_with('/'));
-                (Place::Objects(prefix), name)
+                (OutputPlace::Objects(prefix), name)
             }
         };
         Ok(Self { place, file_name, keeps_copies: false, context: context.clone() })
@@ -107,8 +107,8 @@ impl Target {
     #[must_use]
     pub(crate) fn scratch(&self) -> PathBuf {
         match &self.place {
-            Place::Local(folder) => folder.dir().to_owned(),
-            Place::Objects(_) => std::env::temp_dir(),
+            OutputPlace::Local(folder) => folder.dir().to_owned(),
+            OutputPlace::Objects(_) => std::env::temp_dir(),
         }
     }
 
@@ -122,8 +122,8 @@ impl Target {
     #[must_use]
     pub(crate) fn location(&self, name: &str) -> String {
         match &self.place {
-            Place::Local(folder) => folder.dir().join(name).display().to_string(),
-            Place::Objects(prefix) => prefix.location(name),
+            OutputPlace::Local(folder) => folder.dir().join(name).display().to_string(),
+            OutputPlace::Objects(prefix) => prefix.location(name),
         }
     }
 
@@ -133,8 +133,8 @@ impl Target {
     /// [`Kind::Storage`] when it cannot be looked up.
     pub(crate) fn exists(&self, name: &str) -> Result<bool> {
         match &self.place {
-            Place::Local(folder) => Ok(folder.dir().join(name).exists()),
-            Place::Objects(prefix) => prefix.exists(name),
+            OutputPlace::Local(folder) => Ok(folder.dir().join(name).exists()),
+            OutputPlace::Objects(prefix) => prefix.exists(name),
         }
     }
 
@@ -144,8 +144,8 @@ impl Target {
     /// [`Kind::Storage`] when the folder cannot be listed.
     pub(crate) fn visible(&self) -> Result<Vec<String>> {
         let mut names = match &self.place {
-            Place::Local(folder) => folder.visible()?,
-            Place::Objects(prefix) => prefix.names()?,
+            OutputPlace::Local(folder) => folder.visible()?,
+            OutputPlace::Objects(prefix) => prefix.names()?,
         };
         names.retain(|name| name.ends_with(".parquet") && !name.starts_with(['.', '_']));
         names.sort();
@@ -158,10 +158,10 @@ impl Target {
     /// [`Kind::Storage`].
     pub(crate) fn create(&self, name: &str) -> Result<TempFile> {
         let made = match &self.place {
-            Place::Local(folder) => Made::Local(folder.create()?),
-            Place::Objects(prefix) => {
+            OutputPlace::Local(folder) => OutputFile::Local(folder.create()?),
+            OutputPlace::Objects(prefix) => {
                 let copy = self.keeps_copies.then(|| self.create_copy()).transpose()?;
-                Made::Object(prefix.create(name, &self.context)?, copy)
+                OutputFile::Object(prefix.create(name, &self.context)?, copy)
             }
         };
         Ok(TempFile { made, bytes: 0 })
@@ -172,7 +172,7 @@ impl Target {
     /// # Errors
     /// [`Kind::Storage`].
     pub(crate) fn create_scratch(&self) -> Result<TempFile> {
-        Ok(TempFile { made: Made::Local(self.create_copy()?), bytes: 0 })
+        Ok(TempFile { made: OutputFile::Local(self.create_copy()?), bytes: 0 })
     }
 
     fn create_copy(&self) -> Result<local::LocalFile> {
@@ -185,14 +185,14 @@ impl Target {
     /// [`Kind::Storage`].
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.place {
-            Place::Local(folder) => folder.sync(),
-            Place::Objects(_) => Ok(()),
+            OutputPlace::Local(folder) => folder.sync(),
+            OutputPlace::Objects(_) => Ok(()),
         }
     }
 
     /// Removes the folders again that this target made, if they are empty.
     pub(crate) fn abandon(&self) {
-        if let Place::Local(folder) = &self.place {
+        if let OutputPlace::Local(folder) = &self.place {
             folder.abandon();
         }
     }
@@ -200,11 +200,11 @@ impl Target {
 
 /// One output while it is written; removed when dropped unpublished.
 pub(crate) struct TempFile {
-    made: Made,
+    made: OutputFile,
     bytes: u64,
 }
 
-enum Made {
+enum OutputFile {
     Local(local::LocalFile),
     /// An upload, and its copy if it will be read again.
     Object(object::ObjectOutput, Option<local::LocalFile>),
@@ -225,8 +225,8 @@ impl TempFile {
     #[must_use]
     pub(crate) fn location(&self) -> String {
         match &self.made {
-            Made::Local(file) => file.path().display().to_string(),
-            Made::Object(output, _) => output.location(),
+            OutputFile::Local(file) => file.path().display().to_string(),
+            OutputFile::Object(output, _) => output.location(),
         }
     }
 
@@ -240,8 +240,8 @@ impl TempFile {
     #[must_use]
     pub(crate) fn local_path(&self) -> Option<&Path> {
         match &self.made {
-            Made::Local(file) => Some(file.path()),
-            Made::Object(_, copy) => copy.as_ref().map(local::LocalFile::path),
+            OutputFile::Local(file) => Some(file.path()),
+            OutputFile::Object(_, copy) => copy.as_ref().map(local::LocalFile::path),
         }
     }
 
@@ -251,8 +251,8 @@ impl TempFile {
     /// [`Kind::Storage`].
     pub(crate) fn sync(&mut self) -> Result<()> {
         match &mut self.made {
-            Made::Local(file) => file.sync(),
-            Made::Object(output, _) => output.settle(),
+            OutputFile::Local(file) => file.sync(),
+            OutputFile::Object(output, _) => output.settle(),
         }
     }
 
@@ -262,8 +262,8 @@ impl TempFile {
     /// [`Kind::Storage`].
     pub(crate) fn publish_new(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
-            Made::Local(file) => file.publish_new(Path::new(&target.location(name))),
-            Made::Object(output, _) => output.complete(),
+            OutputFile::Local(file) => file.publish_new(Path::new(&target.location(name))),
+            OutputFile::Object(output, _) => output.complete(),
         }
     }
 
@@ -273,8 +273,8 @@ impl TempFile {
     /// [`Kind::Storage`].
     pub(crate) fn publish_once(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
-            Made::Local(file) => file.publish_once(Path::new(&target.location(name))),
-            Made::Object(output, _) => output.complete(),
+            OutputFile::Local(file) => file.publish_once(Path::new(&target.location(name))),
+            OutputFile::Object(output, _) => output.complete(),
         }
     }
 
@@ -285,11 +285,11 @@ impl TempFile {
     /// [`Kind::Storage`].
     pub(crate) fn publish(self, target: &Target, name: &str) -> Result<Published> {
         match self.made {
-            Made::Local(file) => {
+            OutputFile::Local(file) => {
                 file.publish(Path::new(&target.location(name)))?;
                 Ok(Published::Yes)
             }
-            Made::Object(output, _) => output.complete(),
+            OutputFile::Object(output, _) => output.complete(),
         }
     }
 }
@@ -297,8 +297,8 @@ impl TempFile {
 impl Write for TempFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = match &mut self.made {
-            Made::Local(file) => file.write(bytes)?,
-            Made::Object(output, copy) => {
+            OutputFile::Local(file) => file.write(bytes)?,
+            OutputFile::Object(output, copy) => {
                 if let Some(copy) = copy {
                     copy.write_all(bytes)?;
                 }
@@ -311,8 +311,8 @@ impl Write for TempFile {
 
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.made {
-            Made::Local(file) => file.flush(),
-            Made::Object(_, copy) => copy.as_mut().map_or(Ok(()), Write::flush),
+            OutputFile::Local(file) => file.flush(),
+            OutputFile::Object(_, copy) => copy.as_mut().map_or(Ok(()), Write::flush),
         }
     }
 }

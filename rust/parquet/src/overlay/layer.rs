@@ -40,7 +40,7 @@ const WINDOW_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 
 /// A row group among the rows of its layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Span {
+pub(super) struct GroupSpan {
     /// First row.
     pub(super) start: u64,
     pub(super) rows: u64,
@@ -61,7 +61,7 @@ pub(super) struct FileLayer {
     pub(super) descr: Arc<SchemaDescriptor>,
     /// How each file gives each leaf.
     adapters: Adapters,
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<GroupSpan>,
 }
 
 impl FileLayer {
@@ -95,7 +95,7 @@ impl FileLayer {
             for row_group in 0..source.num_row_groups() {
                 let rows = source.row_group_rows(row_group);
                 if rows > 0 {
-                    spans.push(Span { start, rows, file, row_group });
+                    spans.push(GroupSpan { start, rows, file, row_group });
                 }
                 start += rows;
             }
@@ -127,7 +127,7 @@ impl FileLayer {
     }
 
     /// The row group that is exactly the rows `start..start + rows`.
-    pub(super) fn span(&self, start: u64, rows: u64) -> Option<&Span> {
+    pub(super) fn span(&self, start: u64, rows: u64) -> Option<&GroupSpan> {
         let place = self.spans.binary_search_by_key(&start, |span| span.start).ok()?;
         self.spans.get(place).filter(|span| span.rows == rows)
     }
@@ -160,8 +160,8 @@ impl FileLayer {
         mask: Columns,
         range: Range<u64>,
         context: &Context,
-    ) -> Result<FileReader> {
-        let mut reader = FileReader {
+    ) -> Result<LayerReader> {
+        let mut reader = LayerReader {
             layer: Arc::clone(self),
             schema: Arc::new(Schema::empty()),
             mask,
@@ -221,7 +221,7 @@ pub(super) enum Columns {
 }
 
 /// Batches of some rows of a layer.
-pub(super) struct FileReader {
+pub(super) struct LayerReader {
     layer: Arc<FileLayer>,
     schema: SchemaRef,
     mask: Columns,
@@ -230,7 +230,7 @@ pub(super) struct FileReader {
     context: Context,
 }
 
-impl FileReader {
+impl LayerReader {
     /// Opens the first piece; its schema is that of all.
     fn files_schema(&mut self) -> Result<Option<SchemaRef>> {
         self.advance()?;
@@ -290,7 +290,7 @@ impl FileReader {
     }
 }
 
-impl Iterator for FileReader {
+impl Iterator for LayerReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -298,7 +298,7 @@ impl Iterator for FileReader {
     }
 }
 
-impl RecordBatchReader for FileReader {
+impl RecordBatchReader for LayerReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -108,7 +108,7 @@ pub fn overlay_files_in(
 }
 
 /// What is known before the first row is read.
-struct Prepared {
+struct PreparedOverlay {
     layers: Vec<Arc<FileLayer>>,
     paths: Vec<Vec<FieldPath>>,
     precedence: Vec<i64>,
@@ -164,12 +164,16 @@ fn attempt(
     })
 }
 
-fn rows_of(prepared: &Prepared) -> u64 {
+fn rows_of(prepared: &PreparedOverlay) -> u64 {
     let first = prepared.plan.layers.first().map(|plan| plan.place);
     first.and_then(|place| prepared.layers.get(place)).map_or(0, |layer| layer.rows())
 }
 
-fn prepare(options: &OverlayFilesOptions, stores: &Stores, context: &Context) -> Result<Prepared> {
+fn prepare(
+    options: &OverlayFilesOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<PreparedOverlay> {
     let mut layers: Vec<Arc<FileLayer>> = Vec::new();
     let mut specs = Vec::new();
     let mut first_id = 0;
@@ -201,11 +205,11 @@ fn prepare(options: &OverlayFilesOptions, stores: &Stores, context: &Context) ->
     }
     let shape = shape::shape(&plan, &layers)?;
     let precedence = specs.iter().map(|spec| spec.precedence).collect();
-    Ok(Prepared { layers, paths, precedence, plan, shape })
+    Ok(PreparedOverlay { layers, paths, precedence, plan, shape })
 }
 
 /// Compares the index columns of all layers that the plan reads.
-fn check_rows(prepared: &Prepared, context: &Context) -> Result<()> {
+fn check_rows(prepared: &PreparedOverlay, context: &Context) -> Result<()> {
     let mut specs = Vec::new();
     let mut readers: Vec<Box<dyn RecordBatchReader + Send>> = Vec::new();
     for plan in &prepared.plan.layers {
@@ -247,12 +251,12 @@ fn free_name(target: &Target, options: &OverlayFilesOptions) -> Result<String> {
 
 /// Writes all row groups; what was copied how.
 fn write(
-    prepared: &Prepared,
+    prepared: &PreparedOverlay,
     options: &OverlayFilesOptions,
     (target, name): (&Target, &str),
     context: &Context,
 ) -> Result<(Output, BTreeMap<&'static str, Copied>)> {
-    let Prepared { layers, plan, shape, .. } = prepared;
+    let PreparedOverlay { layers, plan, shape, .. } = prepared;
     let sources: Arc<Vec<Arc<Source>>> =
         Arc::new(layers.iter().flat_map(|layer| layer.files.iter().cloned()).collect());
     let leaves = output_leaves(prepared, sources.len());
@@ -288,7 +292,7 @@ fn write(
     let waiting = Arc::new(Waiting::new(&target.scratch(), limit / 16, 0, context));
     let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?
         .with_type_defined(&floats);
-    let mut writer = write::Writer {
+    let mut writer = write::OverlayWriter {
         plan,
         layers,
         paths: &prepared.paths,
@@ -309,7 +313,7 @@ fn write(
 }
 
 /// The layer that supplies most bytes: its row groups are those of the output.
-fn lead(prepared: &Prepared) -> &Arc<FileLayer> {
+fn lead(prepared: &PreparedOverlay) -> &Arc<FileLayer> {
     let mut bytes = vec![0_u64; prepared.layers.len()];
     for leaf in &prepared.shape.leaves {
         let place = prepared.plan.layers[leaf.from.0].place;
@@ -320,7 +324,7 @@ fn lead(prepared: &Prepared) -> &Arc<FileLayer> {
 }
 
 /// The output's leaves; each is in the files of one layer.
-fn output_leaves(prepared: &Prepared, sources: usize) -> Vec<OutputLeaf> {
+fn output_leaves(prepared: &PreparedOverlay, sources: usize) -> Vec<OutputLeaf> {
     let absent = || LeafAdapter::Missing {
         sibling: None,
         rep_keep: 0,
@@ -354,7 +358,7 @@ fn output_leaves(prepared: &Prepared, sources: usize) -> Vec<OutputLeaf> {
 
 /// Entries of the footer: the first layer's word counts. What describes one file as a whole is left
 /// out where there are several, and so is that on which the files of a layer differ.
-fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
+fn metadata(prepared: &PreparedOverlay, sources: &[Arc<Source>]) -> Vec<KeyValue> {
     let schema = &prepared.plan.schema;
     let is_mixed = prepared.plan.layers.iter().filter(|plan| plan.supplies()).count() > 1;
     let entries_of = |source: &Arc<Source>| {
@@ -394,7 +398,7 @@ fn metadata(prepared: &Prepared, sources: &[Arc<Source>]) -> Vec<KeyValue> {
 }
 
 fn publish(
-    prepared: &Prepared,
+    prepared: &PreparedOverlay,
     output: Output,
     target: &Target,
     name: &str,

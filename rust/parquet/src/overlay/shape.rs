@@ -34,7 +34,7 @@ pub(super) struct OutLeaf {
 }
 
 /// A column of the output.
-pub(super) struct Root {
+pub(super) struct OutputColumn {
     /// Its leaves in the output.
     pub(super) leaves: std::ops::Range<usize>,
     /// Whether several layers supply it.
@@ -47,7 +47,7 @@ pub(super) struct Root {
 pub(super) struct Shape {
     pub(super) schema: TypePtr,
     pub(super) descr: Arc<SchemaDescriptor>,
-    pub(super) roots: Vec<Root>,
+    pub(super) roots: Vec<OutputColumn>,
     pub(super) leaves: Vec<OutLeaf>,
     /// Every combined struct: layers that supply something below, each with its struct.
     pub(super) structs: Vec<Vec<(usize, usize)>>,
@@ -88,7 +88,7 @@ pub(super) fn shape(plan: &Plan, layers: &[Arc<FileLayer>]) -> Result<Shape> {
                 }
             }
         }
-        roots.push(Root {
+        roots.push(OutputColumn {
             leaves: first..leaves.len(),
             is_combined: only.is_none(),
             structs: first_struct..structs.len(),

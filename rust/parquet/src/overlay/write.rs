@@ -31,7 +31,7 @@ use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
 use super::layer::{Columns, FileLayer};
-use super::shape::{Root, Shape, witness_leaf};
+use super::shape::{OutputColumn, Shape, witness_leaf};
 use crate::check::is_true;
 use crate::chunk;
 use crate::context::Context;
@@ -44,7 +44,7 @@ use crate::spill::Waiting;
 use crate::weave::{Loom, weave};
 
 /// What is needed to write row groups.
-pub(super) struct Writer<'a> {
+pub(super) struct OverlayWriter<'a> {
     pub(super) plan: &'a Plan,
     /// In the order in which they were given.
     pub(super) layers: &'a [Arc<FileLayer>],
@@ -60,7 +60,7 @@ pub(super) struct Writer<'a> {
     pub(super) copied: BTreeMap<&'static str, Copied>,
 }
 
-impl Writer<'_> {
+impl OverlayWriter<'_> {
     fn layer(&self, layer: usize) -> &Arc<FileLayer> {
         &self.layers[self.plan.layers[layer].place]
     }
@@ -91,7 +91,7 @@ impl Writer<'_> {
         &mut self,
         group: &mut Group<'_>,
         factory: &ArrowRowGroupWriterFactory,
-        (place, root): (usize, &Root),
+        (place, root): (usize, &OutputColumn),
         start: u64,
         rows: u64,
     ) -> Result<()> {
@@ -171,7 +171,7 @@ impl Writer<'_> {
 
     /// Which leaves of a combined column may be copied: those whose structs are there exactly where
     /// their own layer has them.
-    fn witness(&self, root: &Root, start: u64, rows: u64) -> Result<Vec<bool>> {
+    fn witness(&self, root: &OutputColumn, start: u64, rows: u64) -> Result<Vec<bool>> {
         let leaves = &self.shape.leaves[root.leaves.clone()];
         if leaves.iter().all(|leaf| !leaf.is_same) || by_fields(self.plan) {
             return Ok(vec![false; leaves.len()]);
@@ -247,7 +247,7 @@ impl Writer<'_> {
         &self,
         factory: &ArrowRowGroupWriterFactory,
         place: usize,
-        root: &Root,
+        root: &OutputColumn,
         start: u64,
         rows: u64,
     ) -> Result<Vec<ArrowColumnChunk>> {

@@ -172,14 +172,14 @@ struct Raw {
     uncompressed_len: Option<i32>,
     compressed_len: Option<i32>,
     crc: Option<i32>,
-    data: Option<Part>,
-    dictionary: Option<Part>,
-    data_v2: Option<Part>,
+    data: Option<NestedNumbers>,
+    dictionary: Option<NestedNumbers>,
+    data_v2: Option<NestedNumbers>,
 }
 
 /// The numbers and the flag of a nested struct, by field id.
 #[derive(Default)]
-struct Part {
+struct NestedNumbers {
     numbers: [Option<i32>; 7],
     flag: Option<bool>,
 }
@@ -193,9 +193,9 @@ impl Raw {
                 (2, 5) => raw.uncompressed_len = Some(reader.i32()?),
                 (3, 5) => raw.compressed_len = Some(reader.i32()?),
                 (4, 5) => raw.crc = Some(reader.i32()?),
-                (5, TYPE_STRUCT) => raw.data = Some(Part::read(reader)?),
-                (7, TYPE_STRUCT) => raw.dictionary = Some(Part::read(reader)?),
-                (8, TYPE_STRUCT) => raw.data_v2 = Some(Part::read(reader)?),
+                (5, TYPE_STRUCT) => raw.data = Some(NestedNumbers::read(reader)?),
+                (7, TYPE_STRUCT) => raw.dictionary = Some(NestedNumbers::read(reader)?),
+                (8, TYPE_STRUCT) => raw.data_v2 = Some(NestedNumbers::read(reader)?),
                 (1..=5 | 7 | 8, _) => return Err(Stop::Malformed("field of a wrong type")),
                 _ => reader.skip(kind)?,
             }
@@ -256,7 +256,7 @@ impl Raw {
     }
 }
 
-impl Part {
+impl NestedNumbers {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Stop> {
         let (mut part, mut last) = (Self::default(), 0);
         while let Some((id, kind)) = reader.field(&mut last)? {

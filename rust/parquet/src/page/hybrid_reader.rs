@@ -27,7 +27,7 @@ const HELD: usize = 32 * GROUP;
 pub(crate) struct HybridReader {
     data: Bytes,
     width: u32,
-    run: Run,
+    run: RunLeft,
     /// Unpacked values, of which the first `at` were given out.
     held: Vec<u32>,
     at: usize,
@@ -35,7 +35,7 @@ pub(crate) struct HybridReader {
 
 /// What is left of the run that is read.
 #[derive(Clone, Copy)]
-enum Run {
+enum RunLeft {
     /// So many times this value.
     Same(u32, usize),
     /// So many packed values, at the start of the data.
@@ -72,7 +72,7 @@ impl HybridReader {
             return Err(Error::new(Kind::CorruptSource, "ids are wider than 32 bits")
                 .with_got(width.to_string()));
         }
-        Ok(Self { data, width, run: Run::Packed(0), held: Vec::new(), at: 0 })
+        Ok(Self { data, width, run: RunLeft::Packed(0), held: Vec::new(), at: 0 })
     }
 
     /// Up to `max` of the values that come next, at least one of them unless `max` is 0.
@@ -101,12 +101,12 @@ impl HybridReader {
                 return Ok(Part::Many(&self.held[from..self.at]));
             }
             match &mut self.run {
-                Run::Same(value, left) if *left > 0 => {
+                RunLeft::Same(value, left) if *left > 0 => {
                     let times = max.min(*left);
                     *left -= times;
                     return Ok(Part::Same(*value, times));
                 }
-                Run::Packed(left) if *left > 0 => {
+                RunLeft::Packed(left) if *left > 0 => {
                     let values = HELD.min(*left);
                     *left -= values;
                     self.held.clear();
@@ -140,17 +140,17 @@ impl HybridReader {
             let values = times.saturating_mul(GROUP);
             match rest.len().saturating_mul(8).checked_div(self.width as usize) {
                 // The last group may be cut behind its last value.
-                Some(there) => Run::Packed(values.min(there)),
-                None => Run::Same(0, values),
+                Some(there) => RunLeft::Packed(values.min(there)),
+                None => RunLeft::Same(0, values),
             }
         } else {
-            Run::Same(run_value(&mut rest, self.width)?, times)
+            RunLeft::Same(run_value(&mut rest, self.width)?, times)
         };
         let header = self.data.len() - rest.len();
         let _taken = self.data.split_to(header);
         match self.run {
             // Empty runs are allowed, but must lead on to others.
-            Run::Same(_, 0) | Run::Packed(0) if self.data.is_empty() => Err(too_few()),
+            RunLeft::Same(_, 0) | RunLeft::Packed(0) if self.data.is_empty() => Err(too_few()),
             _ => Ok(()),
         }
     }

@@ -49,15 +49,15 @@ pub(crate) struct Pages {
     unpacker: Unpacker,
     level_max: i16,
     row_aligned: bool,
-    dictionary: Dictionary,
+    dictionary: DictionaryPage,
     was_given_back: bool,
     next: usize,
-    window: Window,
+    window: ReadAhead,
 }
 
 /// What became of the dictionary page.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Dictionary {
+enum DictionaryPage {
     /// It leaves next.
     Ahead,
     /// It was skipped and can be asked for.
@@ -71,12 +71,12 @@ const HEADER_READ_BYTES: u32 = 256;
 
 /// Bytes read ahead.
 #[derive(Default)]
-struct Window {
+struct ReadAhead {
     start: u64,
     bytes: Bytes,
 }
 
-impl Window {
+impl ReadAhead {
     /// Where in the window the bytes `offset..offset + len` of the file are, if all are here.
     fn holds(&self, offset: u64, len: usize) -> Option<(usize, usize)> {
         let start = usize::try_from(offset.checked_sub(self.start)?).ok()?;
@@ -109,10 +109,10 @@ impl Pages {
             unpacker: Unpacker::new(chunk, context),
             level_max: chunk.column_descr().max_rep_level(),
             row_aligned: locations.are_row_aligned(),
-            dictionary: if has_dictionary { Dictionary::Ahead } else { Dictionary::Gone },
+            dictionary: if has_dictionary { DictionaryPage::Ahead } else { DictionaryPage::Gone },
             was_given_back: false,
             next,
-            window: Window::default(),
+            window: ReadAhead::default(),
             locations,
         };
         Ok((pages, rows_to_skip))
@@ -218,9 +218,9 @@ impl Pages {
     /// As [`unpack_stored`](Self::unpack_stored).
     pub(crate) fn take_dictionary(&mut self) -> Result<Option<Page>> {
         match self.dictionary {
-            Dictionary::Gone => Ok(None),
-            Dictionary::Ahead => self.dictionary_page(self.next),
-            Dictionary::Skipped => {
+            DictionaryPage::Gone => Ok(None),
+            DictionaryPage::Ahead => self.dictionary_page(self.next),
+            DictionaryPage::Skipped => {
                 // A window of its own: the other one lies behind, at the page that asks.
                 let window = std::mem::take(&mut self.window);
                 let page = self.dictionary_page(usize::MAX);
@@ -232,16 +232,16 @@ impl Pages {
 
     /// Leaves the dictionary where it is until it is taken.
     pub(crate) fn leave_dictionary(&mut self) {
-        if self.dictionary == Dictionary::Ahead {
-            self.dictionary = Dictionary::Skipped;
+        if self.dictionary == DictionaryPage::Ahead {
+            self.dictionary = DictionaryPage::Skipped;
         }
     }
 
     /// Lets the dictionary be taken once more, if reading is cheap; whether it may.
     pub(crate) fn give_back_dictionary(&mut self) -> bool {
-        let may = self.dictionary == Dictionary::Gone && self.store.is_local();
+        let may = self.dictionary == DictionaryPage::Gone && self.store.is_local();
         if may && !self.was_given_back {
-            (self.dictionary, self.was_given_back) = (Dictionary::Skipped, true);
+            (self.dictionary, self.was_given_back) = (DictionaryPage::Skipped, true);
             return true;
         }
         false
@@ -259,7 +259,7 @@ impl Pages {
     }
 
     fn next_page(&mut self) -> Result<Option<Page>> {
-        if self.dictionary == Dictionary::Ahead {
+        if self.dictionary == DictionaryPage::Ahead {
             return self.take_dictionary();
         }
         match self.next_stored()? {
@@ -285,7 +285,7 @@ impl Pages {
     }
 
     fn stored_dictionary_and(&mut self, ahead: usize) -> Result<Option<Stored>> {
-        self.dictionary = Dictionary::Gone;
+        self.dictionary = DictionaryPage::Gone;
         let Some((offset, len)) = self.locations.dictionary else { return Ok(None) };
         self.context.check_cancelled()?;
         let from = (&*self.store, &self.context, &*self.locations);
@@ -298,14 +298,14 @@ impl Pages {
     /// The stored bytes of the page at `(offset, len)`, from the window or from one read that also
     /// fetches the pages from `next` on as far as the read-ahead goes.
     fn take(
-        window: &mut Window,
+        window: &mut ReadAhead,
         (store, context, locations): (&dyn Store, &Context, &Locations),
         (offset, len): (u64, u32),
         next: usize,
     ) -> Result<Bytes> {
         let len = len as usize;
         if window.holds(offset, len).is_none() {
-            *window = Window::default(); // free before the next is read
+            *window = ReadAhead::default(); // free before the next is read
             let mut end = offset + len as u64;
             let ahead = match store.is_local() {
                 true => context.read_ahead_bytes().min(LOCAL_READ_BYTES),
@@ -321,12 +321,12 @@ impl Pages {
             }
             let bytes = read_charged(store, offset..end, context)?;
             context.consumed(end - offset);
-            *window = Window { start: offset, bytes };
+            *window = ReadAhead { start: offset, bytes };
         }
         let (start, end) = window.holds(offset, len).unwrap_or_default();
         let page = window.bytes.slice(start..end);
         if end == window.bytes.len() {
-            *window = Window::default();
+            *window = ReadAhead::default();
         }
         Ok(page)
     }
@@ -458,7 +458,7 @@ impl PageReader for Pages {
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>, ParquetError> {
-        if self.dictionary == Dictionary::Ahead {
+        if self.dictionary == DictionaryPage::Ahead {
             return Ok(Some(PageMetadata { num_rows: None, num_levels: None, is_dict: true }));
         }
         Ok(self.locations.pages.get(self.next).map(|page| {
@@ -473,8 +473,8 @@ impl PageReader for Pages {
     }
 
     fn skip_next_page(&mut self) -> Result<(), ParquetError> {
-        if self.dictionary == Dictionary::Ahead {
-            self.dictionary = Dictionary::Skipped;
+        if self.dictionary == DictionaryPage::Ahead {
+            self.dictionary = DictionaryPage::Skipped;
         } else if self.next < self.locations.pages.len() {
             self.next += 1;
         }
@@ -486,7 +486,7 @@ impl PageReader for Pages {
     }
 
     fn take_deferred_dictionary(&mut self) -> Result<Option<Page>, ParquetError> {
-        if self.dictionary != Dictionary::Skipped {
+        if self.dictionary != DictionaryPage::Skipped {
             return Ok(None);
         }
         self.take_dictionary().map_err(wrap_error)

@@ -28,7 +28,7 @@ use plait_core::key::{prefix_len, successor};
 use plait_core::{Error, Kind, Result};
 use std::collections::BTreeSet;
 
-use super::lane::{Count, Lane, Reading};
+use super::lane::{Count, Reading, SourceKeys};
 use super::tail::largest_cut_keys;
 use crate::sink::KEY_INDEX_ROWS;
 
@@ -57,14 +57,14 @@ pub(super) enum Rule {
 
 /// A cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(super) struct OutputCut {
     /// Rows with smaller keys lie before it; absent when all keys are equal.
     pub(super) key: Option<Vec<u8>>,
     /// How many rows of each lane lie before it.
     pub(super) rows: Vec<Count>,
 }
 
-impl Cut {
+impl OutputCut {
     /// Rows before it: the middle of what they may be.
     fn middle(&self) -> u64 {
         self.rows.iter().map(|(least, most)| least + (most - least) / 2).sum()
@@ -73,11 +73,11 @@ impl Cut {
 
 /// Finds all cuts.
 pub(super) fn cuts(
-    lanes: &mut [Lane],
+    lanes: &mut [SourceKeys],
     rule: Rule,
     cut_columns: usize,
     reading: Reading<'_>,
-) -> Result<Vec<Cut>> {
+) -> Result<Vec<OutputCut>> {
     let rows = lanes.iter().map(|lane| lane.source.rows()).sum();
     if reading.keys.leaves.is_empty() {
         return Ok(cuts_anywhere(lanes, rule, rows));
@@ -86,7 +86,7 @@ pub(super) fn cuts(
         return Ok(Vec::new()); // all cut keys are one
     }
     let floor = vec![0; lanes.len()];
-    let mut search = Search { lanes, cut_columns, reading, rows, floor, told: None };
+    let mut search = CutSearch { lanes, cut_columns, reading, rows, floor, told: None };
     match rule {
         Rule::One => Ok(Vec::new()),
         Rule::Rows(target) => search.by_rows(target.max(1)),
@@ -95,7 +95,7 @@ pub(super) fn cuts(
 }
 
 /// All rows are equal: any of them may start an output.
-fn cuts_anywhere(lanes: &[Lane], rule: Rule, rows: u64) -> Vec<Cut> {
+fn cuts_anywhere(lanes: &[SourceKeys], rule: Rule, rows: u64) -> Vec<OutputCut> {
     let mut outputs_left = match rule {
         Rule::One => 1,
         Rule::Outputs(outputs) => outputs.min(rows),
@@ -109,12 +109,12 @@ fn cuts_anywhere(lanes: &[Lane], rule: Rule, rows: u64) -> Vec<Cut> {
         };
         outputs_left -= 1;
         let mut left = done;
-        let place = |lane: &Lane| {
+        let place = |lane: &SourceKeys| {
             let taken = left.min(lane.source.rows());
             left -= taken;
             (taken, taken)
         };
-        cuts.push(Cut { key: None, rows: lanes.iter().map(place).collect() });
+        cuts.push(OutputCut { key: None, rows: lanes.iter().map(place).collect() });
     }
     cuts
 }
@@ -126,8 +126,8 @@ enum Side {
     Above,
 }
 
-struct Search<'a> {
-    lanes: &'a mut [Lane],
+struct CutSearch<'a> {
+    lanes: &'a mut [SourceKeys],
     cut_columns: usize,
     reading: Reading<'a>,
     rows: u64,
@@ -137,8 +137,8 @@ struct Search<'a> {
     told: Option<Vec<Vec<u8>>>,
 }
 
-impl Search<'_> {
-    fn by_rows(&mut self, target: u64) -> Result<Vec<Cut>> {
+impl CutSearch<'_> {
+    fn by_rows(&mut self, target: u64) -> Result<Vec<OutputCut>> {
         let (mut cuts, mut done) = (Vec::new(), 0_u64);
         while done.saturating_add(target) < self.rows {
             self.reading.context.check_cancelled()?;
@@ -149,7 +149,7 @@ impl Search<'_> {
         Ok(cuts)
     }
 
-    fn by_outputs(&mut self, outputs: u64) -> Result<Vec<Cut>> {
+    fn by_outputs(&mut self, outputs: u64) -> Result<Vec<OutputCut>> {
         let count = usize::try_from(outputs.min(self.rows)).unwrap_or(usize::MAX);
         if count <= 1 {
             return Ok(Vec::new());
@@ -166,7 +166,7 @@ impl Search<'_> {
             let target = (self.rows - done).div_ceil(left as u64).max(1);
             let mut cut = self.after(done, target)?;
             // The outputs behind need a cut key each.
-            let is_late = |bound: Option<&Vec<u8>>, cut: &Option<Cut>| {
+            let is_late = |bound: Option<&Vec<u8>>, cut: &Option<OutputCut>| {
                 bound.is_some_and(|bound| {
                     cut.as_ref().is_none_or(|cut| cut.key.as_ref().is_none_or(|key| key > bound))
                 })
@@ -187,7 +187,7 @@ impl Search<'_> {
     }
 
     /// Goes on behind `cut`; rows before it.
-    fn take(&mut self, cut: &Cut) -> u64 {
+    fn take(&mut self, cut: &OutputCut) -> u64 {
         if let Some(key) = &cut.key {
             self.lanes.iter_mut().for_each(|lane| lane.forget_below(key));
         }
@@ -196,7 +196,7 @@ impl Search<'_> {
     }
 
     /// The cut after `target` more rows than `done`, unless all rows lie before it.
-    fn after(&mut self, done: u64, target: u64) -> Result<Option<Cut>> {
+    fn after(&mut self, done: u64, target: u64) -> Result<Option<OutputCut>> {
         let rank = done.saturating_add(target);
         if rank >= self.rows {
             return Ok(None);
@@ -219,7 +219,7 @@ impl Search<'_> {
     }
 
     /// The cut at `key`, exactly; `None` if all rows lie before it.
-    fn settle(&mut self, key: Vec<u8>) -> Result<Option<Cut>> {
+    fn settle(&mut self, key: Vec<u8>) -> Result<Option<OutputCut>> {
         for _ in 0..ROUNDS_MAX {
             if !self.narrow(&key, false)? {
                 break;
@@ -228,7 +228,7 @@ impl Search<'_> {
         let rows: Vec<Count> =
             self.lanes.iter().map(|lane| lane.below(&key, false)).map(|(n, _)| (n, n)).collect();
         let before: u64 = rows.iter().map(|(n, _)| n).sum();
-        Ok((before < self.rows).then_some(Cut { key: Some(key), rows }))
+        Ok((before < self.rows).then_some(OutputCut { key: Some(key), rows }))
     }
 
     /// Looks up keys where it is least known how many lie below `key`; whether there were any.
@@ -341,7 +341,7 @@ impl Search<'_> {
     }
 
     /// A cut near `rank` out of footers, if it is close enough.
-    fn told_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<Cut>> {
+    fn told_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<OutputCut>> {
         if self.told.is_none() {
             let told = self.told_prefixes()?;
             self.told = Some(told.into_iter().collect());
@@ -349,7 +349,7 @@ impl Search<'_> {
         let told = self.told.as_deref().unwrap_or_default();
         let cut = |key: &Vec<u8>| {
             let rows = self.lanes.iter().map(|lane| lane.below(key, false)).collect();
-            Cut { key: Some(key.clone()), rows }
+            OutputCut { key: Some(key.clone()), rows }
         };
         let at = told.partition_point(|key| cut(key).middle() < rank);
         let near = [at.checked_sub(1), Some(at)].into_iter().flatten();
@@ -358,7 +358,7 @@ impl Search<'_> {
             .map(cut)
             .min_by_key(|cut| cut.middle().abs_diff(rank));
         let slack = target / SLACK_SHARE;
-        let is_close = |cut: &Cut| {
+        let is_close = |cut: &OutputCut| {
             // Rows may be anywhere between two knots: errors of many sources cancel each other.
             let gaps = cut.rows.iter().map(|(least, most)| (most - least) as f64);
             let deviation = gaps.map(|gap| gap * gap / 12.0).sum::<f64>().sqrt();

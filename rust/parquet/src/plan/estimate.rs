@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::lane::Lane;
+use super::lane::SourceKeys;
 use crate::chunk::can_copy;
 use crate::leaf::OutputLeaf;
 use crate::options::{MergeOptions, Tier};
@@ -48,7 +48,7 @@ struct Able {
 
 /// What to expect of tasks between `cuts`; `rows` are theirs.
 pub(super) fn expect(
-    lanes: &[Lane],
+    lanes: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     rows: &[u64],
     leaves: &[OutputLeaf],
@@ -104,7 +104,7 @@ fn able(source: &Arc<Source>, leaves: &[OutputLeaf], options: &MergeOptions) -> 
 
 /// Finds the stretches of keys that only one source has, and how many share the others.
 fn sweep(
-    lanes: &[Lane],
+    lanes: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     alone: &mut [BTreeMap<usize, Vec<u64>>],
     depths: &mut [u64],

@@ -37,7 +37,7 @@ pub(crate) struct Reading<'a> {
 }
 
 /// A source and what is known of its keys.
-pub(super) struct Lane {
+pub(super) struct SourceKeys {
     pub(super) source: Arc<Source>,
     /// Whether knots are from the footer, and as close as they get without reading.
     pub(super) is_indexed: bool,
@@ -47,7 +47,7 @@ pub(super) struct Lane {
 /// How many rows: at least, at most.
 pub(super) type Count = (u64, u64);
 
-impl Lane {
+impl SourceKeys {
     /// Rows with keys below `key`, or not above it.
     pub(super) fn below(&self, key: &[u8], or_equal: bool) -> Count {
         let is_below =

@@ -15,12 +15,12 @@ use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
 use super::bounds::{cut_texts, key_texts, known_keys};
-use super::cuts::{Cut, Rule, cuts};
+use super::cuts::{OutputCut, Rule, cuts};
 use super::entries::merge_level;
 use super::estimate::expect;
-use super::lane::{Count, Lane, Reading};
+use super::lane::{Count, Reading, SourceKeys};
 use super::memory::memory_need;
-use super::schema::Carried;
+use super::schema::CarriedSchema;
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
 use crate::context::Context;
 use crate::drops;
@@ -37,7 +37,7 @@ use crate::source::Source;
 use crate::store::Stores;
 
 /// A plan and the sources it was made of, still open.
-pub(crate) struct Made {
+pub(crate) struct PlannedMerge {
     /// The plan.
     pub plan: Plan,
     /// Its sources.
@@ -50,7 +50,11 @@ pub(crate) struct Made {
 ///
 /// # Errors
 /// As `merge`, but for those of writing.
-pub(crate) fn make(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Made> {
+pub(crate) fn make(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<PlannedMerge> {
     options.check()?;
     let sources = Arc::new(open_sources(&options.sources, 0, options.threads, stores, context)?);
     make_from(options, sources, context)
@@ -73,7 +77,7 @@ pub(crate) fn make_from(
     options: &MergeOptions,
     sources: Arc<Vec<Arc<Source>>>,
     context: &Context,
-) -> Result<Made> {
+) -> Result<PlannedMerge> {
     let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &options.unite())?;
@@ -120,7 +124,7 @@ pub(crate) fn make_from(
                     (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
             }
             let is_indexed = from == KeysFrom::Footer;
-            lanes.push(Lane { source: Arc::clone(source), is_indexed, knots });
+            lanes.push(SourceKeys { source: Arc::clone(source), is_indexed, knots });
         }
         planned.push(of);
     }
@@ -165,7 +169,7 @@ pub(crate) fn make_from(
             storage_options: Default::default(),
             ..options.clone()
         },
-        schema: Carried::write(&reconciled)?,
+        schema: CarriedSchema::write(&reconciled)?,
         renamed: reconciled.renamed.clone(),
         encodings: encodings(options, &sources, &leaves)?,
         merge_level: 1 + planned.iter().map(|source| source.merge_level).max().unwrap_or(0),
@@ -188,7 +192,7 @@ pub(crate) fn make_from(
     };
     plan.task = name(&plan, &sources);
     let total_bytes = total_bytes(&sources, &keys);
-    Ok(Made { plan, sources, total_bytes })
+    Ok(PlannedMerge { plan, sources, total_bytes })
 }
 
 /// What is known of sources, if none is out of order; else the error that names all that are.
@@ -236,8 +240,8 @@ fn plan_source(source: &Source) -> PlanSource {
     }
 }
 
-fn bounds(lanes: &[Lane]) -> Vec<Bounds> {
-    let bound = |lane: &Lane| {
+fn bounds(lanes: &[SourceKeys]) -> Vec<Bounds> {
+    let bound = |lane: &SourceKeys| {
         let (first, last) = (lane.knots.first()?, lane.knots.last()?);
         Some(Bounds { source: lane.source.id, first: first.1.clone(), last: last.1.clone() })
     };
@@ -264,15 +268,15 @@ fn stored(sources: &[Arc<Source>]) -> (u64, u64) {
     (bytes, sources.iter().map(|source| source.rows()).sum())
 }
 
-fn tasks(lanes: &[Lane], cuts: &[Cut]) -> Vec<PlanTask> {
-    let whole = |lane: &Lane| (lane.source.rows(), lane.source.rows());
+fn tasks(lanes: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
+    let whole = |lane: &SourceKeys| (lane.source.rows(), lane.source.rows());
     let mut tasks = Vec::new();
-    let mut low: Option<&Cut> = None;
+    let mut low: Option<&OutputCut> = None;
     for index in 0..=cuts.len() {
         let high = cuts.get(index);
         let (mut slices, mut rows, mut exact) = (Vec::new(), 0, true);
         for (i, lane) in lanes.iter().enumerate() {
-            let place = |cut: Option<&Cut>, or: Count| {
+            let place = |cut: Option<&OutputCut>, or: Count| {
                 cut.and_then(|cut| cut.rows.get(i).copied()).unwrap_or(or)
             };
             let (start, end) = (place(low, (0, 0)), place(high, whole(lane)));
@@ -284,7 +288,7 @@ fn tasks(lanes: &[Lane], cuts: &[Cut]) -> Vec<PlanTask> {
                 slices.push(slice);
             }
         }
-        let key = |cut: Option<&Cut>| cut.and_then(|cut| cut.key.clone()).map(KeyBase64);
+        let key = |cut: Option<&OutputCut>| cut.and_then(|cut| cut.key.clone()).map(KeyBase64);
         tasks.push(PlanTask {
             index: index as u64,
             low: key(low),

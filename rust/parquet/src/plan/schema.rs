@@ -27,12 +27,12 @@ use crate::store::Store;
 const NAME: &str = " the plan";
 
 /// A schema that was carried.
-pub(crate) struct Carried {
+pub(crate) struct CarriedSchema {
     own: FileMetaData,
     renamed: Vec<Renamed>,
 }
 
-impl Carried {
+impl CarriedSchema {
     /// The schema and metadata of `reconciled` as bytes.
     ///
     /// # Errors
@@ -56,7 +56,7 @@ impl Carried {
     /// # Errors
     /// [`Kind::InvalidArgument`] for anything else.
     pub(crate) fn read(bytes: &KeyBase64, renamed: &[Renamed]) -> Result<Self> {
-        let held = Arc::new(Held(Bytes::from(bytes.0.clone())));
+        let held = Arc::new(PlanBytes(Bytes::from(bytes.0.clone())));
         let source = Source::open(SourceId(0), held).map_err(|e| {
             Error::new(Kind::InvalidArgument, "cannot read the schema of the plan")
                 .with_hint("plan the merge again")
@@ -110,9 +110,9 @@ impl Carried {
 }
 
 /// Bytes in memory.
-struct Held(Bytes);
+struct PlanBytes(Bytes);
 
-impl Store for Held {
+impl Store for PlanBytes {
     fn path(&self) -> &str {
         "the plan"
     }

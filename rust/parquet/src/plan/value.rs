@@ -207,7 +207,7 @@ impl Plan {
     /// [`Kind::Unsupported`] for another version, [`Kind::InvalidArgument`] for what is no plan.
     pub fn from_json(text: &str) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Head {
+        struct PlanHead {
             format: String,
             version: u32,
         }
@@ -216,7 +216,7 @@ impl Plan {
                 .with_hint("plan the merge again")
                 .with_cause(e)
         };
-        let head: Head = serde_json::from_str(text).map_err(damaged)?;
+        let head: PlanHead = serde_json::from_str(text).map_err(damaged)?;
         if head.format != FORMAT {
             return Err(Error::new(Kind::InvalidArgument, "this is not a plan")
                 .with_got(format!("format `{}`", head.format)));

@@ -33,13 +33,13 @@ pub(super) struct FollowBatches {
 struct Open {
     name: String,
     values: Vec<(String, Value)>,
-    rows: Rows,
+    rows: FollowedRows,
     /// The adapter and the fields it is for.
     adapter: Option<(Fields, Adapter)>,
     row: u64,
 }
 
-enum Rows {
+enum FollowedRows {
     File(FileReader),
     Stream { stream: SourceStream, ahead: Option<RecordBatch> },
 }
@@ -56,8 +56,8 @@ impl FollowBatches {
             self.open_next(scan)?;
             if let Some(open) = &mut self.open {
                 let schema = match &open.rows {
-                    Rows::File(reader) => Arc::clone(reader.schema()),
-                    Rows::Stream { stream, .. } => stream.schema(),
+                    FollowedRows::File(reader) => Arc::clone(reader.schema()),
+                    FollowedRows::Stream { stream, .. } => stream.schema(),
                 };
                 turn(scan, &mut self.follow, open, &schema)?;
             }
@@ -127,9 +127,9 @@ impl FollowBatches {
                 let leaves = self.follow.leaves(metadata.schema(), path)?;
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX).max(1);
                 let rows = scan.rows_max.min(left);
-                Rows::File(FileReader::new(scan, &source, &metadata, &leaves, rows)?)
+                FollowedRows::File(FileReader::new(scan, &source, &metadata, &leaves, rows)?)
             }
-            None => Rows::Stream { stream: scan.take_stream(entry)?, ahead: None },
+            None => FollowedRows::Stream { stream: scan.take_stream(entry)?, ahead: None },
         };
         self.open = Some(Open {
             name: entry.name.clone(),
@@ -154,7 +154,7 @@ fn turn(scan: &Scan, follow: &mut Follow, open: &mut Open, schema: &Schema) -> R
     Ok(())
 }
 
-impl Rows {
+impl FollowedRows {
     fn schema(&self) -> Option<SchemaRef> {
         match self {
             Self::File(reader) => Some(Arc::clone(reader.schema())),

@@ -49,7 +49,7 @@ use statics::Statics;
 pub(crate) type SourceStream = Box<dyn RecordBatchReader + Send>;
 
 /// One source of a scan.
-struct Entry {
+struct ScanSource {
     name: String,
     /// The file's path, or none for a stream.
     path: Option<String>,
@@ -61,7 +61,7 @@ struct Entry {
 
 /// What is known of a resolved source.
 #[derive(Clone)]
-struct Known {
+struct ResolvedSource {
     /// Its schema, among the distinct ones.
     class: usize,
     /// None for a stream.
@@ -69,14 +69,14 @@ struct Known {
 }
 
 /// Sources of equal schemas: the schema, and the adapter of the leaves that are read.
-struct Shape {
+struct SchemaClass {
     schema: SchemaRef,
     adapter: OnceLock<Arc<Adapter>>,
 }
 
 /// A scan: its sources, the schema of its batches, and how they are made.
 pub struct Scan {
-    entries: Vec<Entry>,
+    entries: Vec<ScanSource>,
     streams: Mutex<Vec<Option<SourceStream>>>,
     statics: Statics,
     options: ScanOptions,
@@ -85,18 +85,18 @@ pub struct Scan {
     /// Where files are; its account holds what is read and what waits.
     stores: Stores,
     context: Context,
-    plan: Plan,
-    counts: Counts,
+    plan: ScanPlan,
+    counts: ScanCounts,
     resolve_seconds: f64,
 }
 
-enum Plan {
+enum ScanPlan {
     /// While sources are opened.
     Undecided,
     Resolved {
         frozen: Box<Frozen>,
-        known: Vec<Known>,
-        shapes: Vec<Shape>,
+        known: Vec<ResolvedSource>,
+        shapes: Vec<SchemaClass>,
     },
     Follow {
         request: Box<Request>,
@@ -107,7 +107,7 @@ enum Plan {
 
 /// What happened so far.
 #[derive(Default)]
-struct Counts {
+struct ScanCounts {
     rows: std::sync::atomic::AtomicU64,
     batches: AtomicUsize,
     opened: AtomicUsize,
@@ -211,9 +211,9 @@ impl Scan {
             shares,
             stores: stores.clone(),
             context: context.clone(),
-            plan: Plan::Undecided,
+            plan: ScanPlan::Undecided,
             options,
-            counts: Counts::default(),
+            counts: ScanCounts::default(),
             resolve_seconds: 0.0,
         })
     }
@@ -229,7 +229,7 @@ impl Scan {
         })
     }
 
-    fn resolve(&self, request: &Request, context: &Context) -> Result<Plan> {
+    fn resolve(&self, request: &Request, context: &Context) -> Result<ScanPlan> {
         let (known, shapes) = self.footers(context)?;
         let summary = self.summary(&known, &shapes);
         let frozen = match &self.options.frozen {
@@ -240,11 +240,11 @@ impl Scan {
             }
             None => frozen::decide(&summary, request)?,
         };
-        Ok(Plan::Resolved { frozen: Box::new(frozen), known, shapes })
+        Ok(ScanPlan::Resolved { frozen: Box::new(frozen), known, shapes })
     }
 
     /// What all sources say of their columns.
-    fn summary(&self, known: &[Known], shapes: &[Shape]) -> Summary {
+    fn summary(&self, known: &[ResolvedSource], shapes: &[SchemaClass]) -> Summary {
         let mut summary = Summary::default();
         for (entry, known) in self.entries.iter().zip(known) {
             let Some(shape) = shapes.get(known.class) else { continue };
@@ -259,14 +259,14 @@ impl Scan {
     }
 
     /// Reads all footers, on all threads.
-    fn footers(&self, context: &Context) -> Result<(Vec<Known>, Vec<Shape>)> {
-        struct Found {
-            shapes: Vec<Shape>,
+    fn footers(&self, context: &Context) -> Result<(Vec<ResolvedSource>, Vec<SchemaClass>)> {
+        struct FoundFooters {
+            shapes: Vec<SchemaClass>,
             place: HashMap<SchemaRef, usize>,
-            known: Vec<Option<Known>>,
+            known: Vec<Option<ResolvedSource>>,
             failed: Option<(usize, Error)>,
         }
-        let found = Mutex::new(Found {
+        let found = Mutex::new(FoundFooters {
             shapes: Vec::new(),
             place: HashMap::new(),
             known: vec![None; self.entries.len()],
@@ -291,10 +291,10 @@ impl Scan {
                         let new = found.shapes.len();
                         let class = *found.place.entry(Arc::clone(&schema)).or_insert(new);
                         if class == new {
-                            found.shapes.push(Shape { schema, adapter: OnceLock::new() });
+                            found.shapes.push(SchemaClass { schema, adapter: OnceLock::new() });
                         }
                         if let Some(slot) = found.known.get_mut(index) {
-                            *slot = Some(Known { class, footer });
+                            *slot = Some(ResolvedSource { class, footer });
                         }
                     }
                     Err(e) => {
@@ -313,20 +313,20 @@ impl Scan {
         if let Some((_, e)) = found.failed {
             return Err(e);
         }
-        let known: Vec<Known> = found.known.into_iter().flatten().collect();
+        let known: Vec<ResolvedSource> = found.known.into_iter().flatten().collect();
         if known.len() != self.entries.len() {
             return Err(Error::new(Kind::Internal, "a source was not looked at"));
         }
         Ok((known, found.shapes))
     }
 
-    fn stream_schema(&self, entry: &Entry) -> Result<SchemaRef> {
+    fn stream_schema(&self, entry: &ScanSource) -> Result<SchemaRef> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = streams.get(entry.stream).and_then(Option::as_ref);
         stream.map(RecordBatchReader::schema).ok_or_else(|| consumed(entry))
     }
 
-    fn take_stream(&self, entry: &Entry) -> Result<SourceStream> {
+    fn take_stream(&self, entry: &ScanSource) -> Result<SourceStream> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.get_mut(entry.stream).and_then(Option::take).ok_or_else(|| consumed(entry))
     }
@@ -341,9 +341,9 @@ impl Scan {
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         match &self.plan {
-            Plan::Resolved { frozen, .. } => frozen.schema(),
-            Plan::Follow { schema, .. } => schema,
-            Plan::Undecided => {
+            ScanPlan::Resolved { frozen, .. } => frozen.schema(),
+            ScanPlan::Follow { schema, .. } => schema,
+            ScanPlan::Undecided => {
                 static NONE: OnceLock<SchemaRef> = OnceLock::new();
                 NONE.get_or_init(|| Arc::new(Schema::empty()))
             }
@@ -354,8 +354,8 @@ impl Scan {
     #[must_use]
     pub fn fingerprint(&self) -> Option<&str> {
         match &self.plan {
-            Plan::Resolved { frozen, .. } => Some(frozen.fingerprint()),
-            Plan::Follow { .. } | Plan::Undecided => None,
+            ScanPlan::Resolved { frozen, .. } => Some(frozen.fingerprint()),
+            ScanPlan::Follow { .. } | ScanPlan::Undecided => None,
         }
     }
 
@@ -366,8 +366,8 @@ impl Scan {
     /// A schema that cannot be written.
     pub fn frozen(&self) -> Result<Option<String>> {
         match &self.plan {
-            Plan::Resolved { frozen, .. } => frozen::write(frozen).map(Some),
-            Plan::Follow { .. } | Plan::Undecided => Ok(None),
+            ScanPlan::Resolved { frozen, .. } => frozen::write(frozen).map(Some),
+            ScanPlan::Follow { .. } | ScanPlan::Undecided => Ok(None),
         }
     }
 
@@ -377,10 +377,10 @@ impl Scan {
     /// In mode `follow`: as opening the first source.
     pub fn batches(self: &Arc<Self>) -> Result<SourceStream> {
         match &self.plan {
-            Plan::Resolved { .. } | Plan::Undecided => {
+            ScanPlan::Resolved { .. } | ScanPlan::Undecided => {
                 Ok(Box::new(ResolvedBatches::new(Arc::clone(self))))
             }
-            Plan::Follow { request, schema, first } => {
+            ScanPlan::Follow { request, schema, first } => {
                 let held = first.lock().unwrap_or_else(PoisonError::into_inner).take();
                 let batches = match held {
                     Some(held) => *held,
@@ -398,18 +398,18 @@ impl Scan {
     }
 
     /// Reads the first batch, which has the schema; it is held, and given first.
-    fn begin_following(&self, request: Request) -> Result<Plan> {
+    fn begin_following(&self, request: Request) -> Result<ScanPlan> {
         let follow = self.follow(&request)?;
         let mut first = FollowBatches::new(self, follow)?;
         let schema = first.peek(self)?;
         let first = Mutex::new(Some(Box::new(first)));
-        Ok(Plan::Follow { request: Box::new(request), schema, first })
+        Ok(ScanPlan::Follow { request: Box::new(request), schema, first })
     }
 
     /// What becomes of every source; in mode `follow` nothing is known beforehand.
     #[must_use]
     pub fn explain(&self) -> Vec<SourcePlan> {
-        let Plan::Resolved { frozen, known, shapes } = &self.plan else { return Vec::new() };
+        let ScanPlan::Resolved { frozen, known, shapes } = &self.plan else { return Vec::new() };
         let mut plans = Vec::with_capacity(known.len());
         // What does not adapt has no rows.
         let words: Vec<Vec<(String, String)>> = shapes
@@ -431,7 +431,7 @@ impl Scan {
     #[must_use]
     pub fn report(&self) -> ScanReport {
         let (schemas, rows_known, seen) = match &self.plan {
-            Plan::Resolved { known, shapes, .. } => {
+            ScanPlan::Resolved { known, shapes, .. } => {
                 let rows = known.iter().map(|k| k.footer.as_ref().map(|f| f.rows)).sum();
                 let mut seen: BTreeMap<String, u64> = BTreeMap::new();
                 for known in known {
@@ -442,7 +442,7 @@ impl Scan {
                 }
                 (shapes.len(), rows, seen)
             }
-            Plan::Follow { .. } | Plan::Undecided => (0, None, BTreeMap::new()),
+            ScanPlan::Follow { .. } | ScanPlan::Undecided => (0, None, BTreeMap::new()),
         };
         let opened = self.counts.opened.load(Ordering::Relaxed);
         let changes = self.counts.changes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -472,21 +472,21 @@ impl Scan {
     }
 }
 
-fn consumed(entry: &Entry) -> Error {
+fn consumed(entry: &ScanSource) -> Error {
     Error::new(Kind::InvalidArgument, "stream was read before")
         .with_path(entry.name.as_str())
         .with_hint("a stream is read once; scan it again to read it again")
 }
 
-fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Entry>> {
+fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<ScanSource>> {
     let mut entries = Vec::new();
     let mut patterns: Vec<String> = Vec::new();
-    let flush = |patterns: &mut Vec<String>, entries: &mut Vec<Entry>| -> Result<()> {
+    let flush = |patterns: &mut Vec<String>, entries: &mut Vec<ScanSource>| -> Result<()> {
         if !patterns.is_empty() {
             for (folder, paths) in stores.list_each(patterns)? {
                 for path in paths {
                     let (name, folder) = (path.clone(), folder.clone());
-                    entries.push(Entry { name, path: Some(path), folder, stream: 0 });
+                    entries.push(ScanSource { name, path: Some(path), folder, stream: 0 });
                 }
             }
             patterns.clear();
@@ -498,7 +498,7 @@ fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Entry>> {
             Named::Files(pattern) => patterns.push(pattern.clone()),
             Named::Stream(stream) => {
                 flush(&mut patterns, &mut entries)?;
-                entries.push(Entry {
+                entries.push(ScanSource {
                     name: format!("<stream {stream}>"),
                     path: None,
                     folder: None,

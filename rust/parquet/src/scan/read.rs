@@ -27,7 +27,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::file::{self, FileReader};
 use super::size::{batch_bytes, split};
-use super::{Plan, Scan, SourceStream};
+use super::{Scan, ScanPlan, SourceStream};
 use crate::context::Charge;
 
 /// Files that are open or wait, at most.
@@ -38,7 +38,7 @@ pub(super) struct ResolvedBatches {
     scan: Arc<Scan>,
     /// The next source that has no lane yet.
     next: usize,
-    lanes: VecDeque<Lane>,
+    lanes: VecDeque<FileCursor>,
     stream: Option<(usize, SourceStream, u64)>,
     ready: VecDeque<RecordBatch>,
     /// Rows that may still be given.
@@ -48,7 +48,7 @@ pub(super) struct ResolvedBatches {
 }
 
 /// One file on its way.
-struct Lane {
+struct FileCursor {
     index: usize,
     data_bytes: u64,
     reader: Option<(FileReader, Adapter)>,
@@ -126,7 +126,7 @@ impl ResolvedBatches {
 
     /// Opens lanes for the next files, as many as may wait; files without rows have none.
     fn add_lanes(&mut self) {
-        let Plan::Resolved { known, .. } = &self.scan.plan else { return };
+        let ScanPlan::Resolved { known, .. } = &self.scan.plan else { return };
         let mut bytes: u64 =
             self.lanes.iter().map(|lane| lane.data_bytes).fold(0, u64::saturating_add);
         let mut rows: u64 = self
@@ -150,7 +150,7 @@ impl ResolvedBatches {
             let rows_max = footer.rows.min(self.left - rows);
             rows = rows.saturating_add(rows_max);
             bytes = bytes.saturating_add(footer.data_bytes);
-            self.lanes.push_back(Lane {
+            self.lanes.push_back(FileCursor {
                 index,
                 data_bytes: footer.data_bytes,
                 reader: None,
@@ -169,7 +169,7 @@ impl ResolvedBatches {
         self.add_lanes();
         let share = (self.scan.shares.ahead / self.lanes.len().max(1)).max(1);
         let scan = &self.scan;
-        let wait: Vec<Mutex<&mut Lane>> = self
+        let wait: Vec<Mutex<&mut FileCursor>> = self
             .lanes
             .iter_mut()
             .filter(|lane| !lane.done && lane.failed.is_none() && lane.ready_bytes < share)
@@ -189,7 +189,7 @@ impl ResolvedBatches {
 
     fn stream_batch(&mut self) -> Result<()> {
         let Some((index, stream, row)) = &mut self.stream else { return Ok(()) };
-        let Plan::Resolved { frozen, known, shapes } = &self.scan.plan else { return Ok(()) };
+        let ScanPlan::Resolved { frozen, known, shapes } = &self.scan.plan else { return Ok(()) };
         let name = self.scan.entries.get(*index).map(|e| e.name.clone()).unwrap_or_default();
         let Some(next) = stream.next() else {
             self.stream = None;
@@ -213,7 +213,7 @@ impl ResolvedBatches {
 }
 
 /// The adapter of a shape, made once.
-fn template(shape: &super::Shape, frozen: &Frozen, source: &Schema) -> Result<Arc<Adapter>> {
+fn template(shape: &super::SchemaClass, frozen: &Frozen, source: &Schema) -> Result<Arc<Adapter>> {
     // Files read some leaves, streams give all columns: the first to come keeps its adapter.
     if let Some(made) = shape.adapter.get().filter(|made| made.source().fields() == source.fields())
     {
@@ -225,8 +225,8 @@ fn template(shape: &super::Shape, frozen: &Frozen, source: &Schema) -> Result<Ar
 }
 
 /// Reads batches of one file until `share` bytes are ready or it ends.
-fn fill(scan: &Scan, lane: &mut Lane, share: usize) -> Result<()> {
-    let Plan::Resolved { frozen, known, shapes } = &scan.plan else { return Ok(()) };
+fn fill(scan: &Scan, lane: &mut FileCursor, share: usize) -> Result<()> {
+    let ScanPlan::Resolved { frozen, known, shapes } = &scan.plan else { return Ok(()) };
     let (Some(entry), Some(known)) = (scan.entries.get(lane.index), known.get(lane.index)) else {
         return Err(Error::new(Kind::Internal, "a source is not known"));
     };

@@ -24,7 +24,7 @@ use arrow_schema::{DataType, Field};
 use plait_core::schema::{Static, Value, constant};
 use plait_core::{Error, Kind, Result};
 
-use super::Entry;
+use super::ScanSource;
 use super::options::{ScanOptions, type_named};
 use crate::store::table;
 
@@ -44,7 +44,7 @@ pub(super) struct Statics {
 
 impl Statics {
     /// Of these sources.
-    pub(super) fn new(options: &ScanOptions, entries: &[Entry]) -> Result<Self> {
+    pub(super) fn new(options: &ScanOptions, entries: &[ScanSource]) -> Result<Self> {
         let paths: Vec<Option<String>> = entries.iter().map(|entry| entry.path.clone()).collect();
         let paths = paths.as_slice();
         let mut columns = Vec::new();
@@ -196,7 +196,7 @@ fn hive(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
     columns.map(|(name, texts)| typed(options, name, texts)).collect()
 }
 
-fn dirs(options: &ScanOptions, entries: &[Entry]) -> Result<Partitions> {
+fn dirs(options: &ScanOptions, entries: &[ScanSource]) -> Result<Partitions> {
     let mut below: Vec<Option<Vec<&str>>> = Vec::with_capacity(entries.len());
     for entry in entries {
         let Some(path) = entry.path.as_deref() else {

@@ -22,7 +22,7 @@ use parquet::schema::types::SchemaDescriptor;
 use plait_core::{Error, Kind, Result};
 
 use super::leaf;
-use super::summary::{Place, repetition};
+use super::summary::{NodePlace, repetition};
 use super::tree::Node;
 
 /// How a decimal's digits are stored.
@@ -194,7 +194,7 @@ fn adapter(
     class: usize,
     source: &SchemaDescriptor,
 ) -> Result<LeafAdapter> {
-    let parts: Vec<&Place> = path.iter().map_while(|node| node.place(class)).collect();
+    let parts: Vec<&NodePlace> = path.iter().map_while(|node| node.place(class)).collect();
     let there: Vec<Repetition> = parts.iter().map(|part| repetition(&part.ty)).collect();
     let output: Vec<Repetition> = path.iter().map(|node| repetition(&node.ty)).collect();
     let levels = level_map(&there, &output);

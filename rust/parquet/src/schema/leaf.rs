@@ -301,13 +301,13 @@ impl std::fmt::Display for LeafType {
 
 /// What a leaf stores.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Stored {
+pub(super) struct StoredType {
     pub(super) leaf: LeafType,
     /// What a hint takes bare integers for.
     pub(super) reread: Option<DataType>,
 }
 
-impl Stored {
+impl StoredType {
     /// What a leaf stores without a hint; `None` for a group.
     pub(super) fn of(node: &Type) -> Option<Self> {
         Some(Self { leaf: LeafType::of(node)?, reread: None })
@@ -318,7 +318,7 @@ impl Stored {
     }
 }
 
-impl std::fmt::Display for Stored {
+impl std::fmt::Display for StoredType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.leaf)?;
         match &self.reread {
@@ -329,7 +329,7 @@ impl std::fmt::Display for Stored {
 }
 
 /// What stores the values of all `sources`, which go together, or `None` when nothing known here does.
-pub(super) fn storage(sources: &[&Stored]) -> Option<Stored> {
+pub(super) fn storage(sources: &[&StoredType]) -> Option<StoredType> {
     let (first, rest) = sources.split_first()?;
     if rest.iter().all(|s| s == first) {
         return Some((*first).clone());
@@ -347,7 +347,7 @@ pub(super) fn storage(sources: &[&Stored]) -> Option<Stored> {
         .reduce(|a, b| if a.logical.is_none() && b.logical.is_some() { b } else { a });
     let leaf = of_a_source.cloned().or(built)?;
     let reread = leaf.meaning().is_some_and(|m| is_reread(&m.ty, &all)).then_some(all);
-    let stored = Stored { leaf, reread };
+    let stored = StoredType { leaf, reread };
     sources.iter().all(|source| cast(source, &stored).is_some()).then_some(stored)
 }
 
@@ -410,7 +410,7 @@ fn decimal_bytes(precision: u8) -> i32 {
 }
 
 /// How values of `from` become values of `to`: `Ok(None)` when they are the same values already.
-pub(super) fn cast(source: &Stored, output: &Stored) -> Option<Option<Cast>> {
+pub(super) fn cast(source: &StoredType, output: &StoredType) -> Option<Option<Cast>> {
     use DataType as T;
     if source == output {
         return Some(None);

@@ -30,7 +30,7 @@ use super::reconcile::path;
 
 /// What an entry says something of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum About {
+enum EntrySubject {
     /// Columns and types: a stale one hides columns or fails.
     Schema,
     /// Bounds and filters, by which readers skip files: those of one file would hide rows of another.
@@ -46,49 +46,49 @@ enum About {
 }
 
 /// The entries that are known. docs/guide/merge.md lists them.
-const KNOWN: [(&str, About); 29] = [
-    ("pandas", About::Schema),
-    ("org.apache.spark.sql.parquet.row.metadata", About::Schema),
-    ("parquet.avro.schema", About::Schema),
-    ("avro.schema", About::Schema),
-    ("iceberg.schema", About::Schema),
-    ("parquet.proto.descriptor", About::Schema),
-    ("huggingface", About::Schema),
-    ("gdal:schema", About::Schema),
-    ("geo", About::Geo),
+const KNOWN: [(&str, EntrySubject); 29] = [
+    ("pandas", EntrySubject::Schema),
+    ("org.apache.spark.sql.parquet.row.metadata", EntrySubject::Schema),
+    ("parquet.avro.schema", EntrySubject::Schema),
+    ("avro.schema", EntrySubject::Schema),
+    ("iceberg.schema", EntrySubject::Schema),
+    ("parquet.proto.descriptor", EntrySubject::Schema),
+    ("huggingface", EntrySubject::Schema),
+    ("gdal:schema", EntrySubject::Schema),
+    ("geo", EntrySubject::Geo),
     // Hudi reads keys and the filter when it looks for the file that has a record.
-    ("hoodie_min_record_key", About::Bounds),
-    ("hoodie_max_record_key", About::Bounds),
-    ("hoodie_bloom_filter_type_code", About::Bounds),
-    ("org.apache.hudi.bloomfilter", About::Bounds),
-    ("com.uber.hoodie.bloomfilter", About::Bounds),
+    ("hoodie_min_record_key", EntrySubject::Bounds),
+    ("hoodie_max_record_key", EntrySubject::Bounds),
+    ("hoodie_bloom_filter_type_code", EntrySubject::Bounds),
+    ("org.apache.hudi.bloomfilter", EntrySubject::Bounds),
+    ("com.uber.hoodie.bloomfilter", EntrySubject::Bounds),
     // Quickwit skips files by row keys and zone maps; how they are sorted and cut is the file's own.
-    ("qh.row_keys", About::File),
-    ("qh.row_keys_json", About::File),
-    ("qh.zonemap_regexes", About::File),
-    ("qh.num_merge_ops", About::File),
-    ("qh.sort_fields", About::File),
-    ("qh.rg_partition_prefix_len", About::File),
+    ("qh.row_keys", EntrySubject::File),
+    ("qh.row_keys_json", EntrySubject::File),
+    ("qh.zonemap_regexes", EntrySubject::File),
+    ("qh.num_merge_ops", EntrySubject::File),
+    ("qh.sort_fields", EntrySubject::File),
+    ("qh.rg_partition_prefix_len", EntrySubject::File),
     // Iceberg: which rows of which files a delete file deletes.
-    ("delete-type", About::File),
-    ("delete-field-ids", About::File),
-    ("org.apache.spark.legacyDateTime", About::Dates),
-    ("org.apache.spark.legacyINT96", About::Dates),
-    ("org.apache.spark.timeZone", About::Dates),
-    ("org.apache.spark.version", About::Dates),
-    ("writer.time.zone", About::Dates),
-    ("writer.date.proleptic", About::Dates),
-    ("writer.zone.conversion.legacy", About::Dates),
+    ("delete-type", EntrySubject::File),
+    ("delete-field-ids", EntrySubject::File),
+    ("org.apache.spark.legacyDateTime", EntrySubject::Dates),
+    ("org.apache.spark.legacyINT96", EntrySubject::Dates),
+    ("org.apache.spark.timeZone", EntrySubject::Dates),
+    ("org.apache.spark.version", EntrySubject::Dates),
+    ("writer.time.zone", EntrySubject::Dates),
+    ("writer.date.proleptic", EntrySubject::Dates),
+    ("writer.zone.conversion.legacy", EntrySubject::Dates),
 ];
 
-fn about(key: &str) -> About {
-    KNOWN.iter().find(|(known, _)| *known == key).map_or(About::Unknown, |(_, about)| *about)
+fn about(key: &str) -> EntrySubject {
+    KNOWN.iter().find(|(known, _)| *known == key).map_or(EntrySubject::Unknown, |(_, about)| *about)
 }
 
 /// Whether an entry of file metadata says something of the schema or content of its file as a whole.
 #[must_use]
 pub(crate) fn describes_one_file(key: &str) -> bool {
-    !matches!(about(key), About::Dates | About::Unknown)
+    !matches!(about(key), EntrySubject::Dates | EntrySubject::Unknown)
 }
 
 /// A key of file metadata that was not simply carried.
@@ -189,25 +189,25 @@ fn judge<'a>(
     };
     let differs = values.iter().position(|other| match other {
         Some(other) => *other != value,
-        None => !matches!(about, About::Schema),
+        None => !matches!(about, EntrySubject::Schema),
     });
     match about {
-        About::File => Some(verdict("describes one file", differs.unwrap_or(first), false)),
-        About::Bounds => {
+        EntrySubject::File => Some(verdict("describes one file", differs.unwrap_or(first), false)),
+        EntrySubject::Bounds => {
             differs.map(|other| verdict("describes the content of one file", other, false))
         }
-        About::Dates => differs.map(|other| {
+        EntrySubject::Dates => differs.map(|other| {
             // As the first source has it, and that may be: not at all.
             verdict("says what dates and times mean, and is not the same", other, first == 0)
         }),
-        About::Geo => differs.map(|other| match geo(values) {
+        EntrySubject::Geo => differs.map(|other| match geo(values) {
             Some(value) => Verdict {
                 value: Some(Cow::Owned(value)),
                 ..verdict("was computed anew", other, true)
             },
             None => verdict("describes the content of one file", other, false),
         }),
-        About::Schema => {
+        EntrySubject::Schema => {
             let mut pairs = values.iter().zip(unchanged);
             if let Some(other) = pairs.position(|(value, same)| value.is_some() && !same) {
                 return Some(verdict("describes a schema that changed", other, false));
@@ -225,7 +225,7 @@ fn judge<'a>(
             let is_new = own.as_deref() != value;
             is_new.then(|| Verdict { value: own, ..verdict("was computed anew", first, true) })
         }
-        About::Unknown => differs.map(|other| {
+        EntrySubject::Unknown => differs.map(|other| {
             let why = match values.get(other) {
                 Some(Some(_)) => "has different values",
                 _ => "is not in every file",

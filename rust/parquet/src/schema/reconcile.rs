@@ -25,7 +25,7 @@ use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 
 use super::adapt::{LeafAdapter, adapters};
-use super::summary::{Part, columns, fields};
+use super::summary::{SchemaNode, columns, fields};
 use super::tree::{Builder, without_unknown};
 use super::{Reconciled, hints, metadata, renamed};
 
@@ -36,7 +36,7 @@ pub(super) struct Class<'a> {
     pub(super) descr: &'a SchemaDescriptor,
     /// As a reader shows them, if they have a hint.
     pub(super) hinted: Option<Fields>,
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<SchemaNode>,
     /// The fields of `parts`.
     pub(super) fields: Fields,
     has_rows: bool,

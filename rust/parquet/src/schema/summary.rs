@@ -27,16 +27,16 @@ use parquet::basic::{ConvertedType, LogicalType, Repetition};
 use parquet::schema::types::{Type, TypePtr};
 use plait_core::schema::{FIELD_ID, MEANING, SAYS};
 
-use super::leaf::{LeafType, Stored, Tag};
+use super::leaf::{LeafType, StoredType, Tag};
 
 /// A node of a source, and what the core is told of it.
 #[derive(Clone)]
-pub(super) struct Part {
-    pub(super) place: Place,
+pub(super) struct SchemaNode {
+    pub(super) place: NodePlace,
     pub(super) inside: Inside,
     /// The repeated node between a list or map and its `children`.
-    pub(super) wrapper: Option<Place>,
-    pub(super) children: Vec<Part>,
+    pub(super) wrapper: Option<NodePlace>,
+    pub(super) children: Vec<SchemaNode>,
     /// Whether the node repeats and is no part of a list or map.
     pub(super) repeated: bool,
     pub(super) field: FieldRef,
@@ -46,14 +46,14 @@ pub(super) struct Part {
 
 /// Where a node is in its source.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct NodePlace {
     pub(super) ty: TypePtr,
     /// The first leaf at or below the node.
     pub(super) leaf: usize,
     /// How many leaves are at or below the node.
     pub(super) leaves: usize,
     /// What a leaf stores.
-    pub(super) stored: Option<Stored>,
+    pub(super) stored: Option<StoredType>,
 }
 
 /// What a node is, apart from how often it is there.
@@ -73,7 +73,7 @@ pub(super) enum Inside {
 }
 
 /// The fields of a file's root; `hinted` as a reader shows them, if the file has a hint.
-pub(super) fn columns(root: &Type, hinted: Option<&Fields>) -> Vec<Part> {
+pub(super) fn columns(root: &Type, hinted: Option<&Fields>) -> Vec<SchemaNode> {
     members(root, 0, hinted)
 }
 
@@ -107,7 +107,7 @@ pub(super) fn numbered<'a>(
     })
 }
 
-impl Place {
+impl NodePlace {
     pub(super) fn new(ty: &TypePtr, leaf: usize) -> Self {
         Self { ty: Arc::clone(ty), leaf, leaves: leaf_count(ty), stored: None }
     }
@@ -117,7 +117,7 @@ fn leaf_count(node: &Type) -> usize {
     if node.is_primitive() { 1 } else { fields(node).iter().map(|f| leaf_count(f)).sum() }
 }
 
-fn members(group: &Type, mut leaf: usize, hinted: Option<&Fields>) -> Vec<Part> {
+fn members(group: &Type, mut leaf: usize, hinted: Option<&Fields>) -> Vec<SchemaNode> {
     let names = hinted.into_iter().flatten().map(|f| f.name().as_str());
     let known: HashMap<_, _> = numbered(names).zip(hinted.into_iter().flatten()).collect();
     let own = fields(group);
@@ -135,10 +135,16 @@ fn members(group: &Type, mut leaf: usize, hinted: Option<&Fields>) -> Vec<Part> 
 }
 
 /// `element`: the repeated node of a list of two levels, which is one element.
-fn part(node: &TypePtr, leaf: usize, name: &str, hinted: Option<&FieldRef>, element: bool) -> Part {
+fn part(
+    node: &TypePtr,
+    leaf: usize,
+    name: &str,
+    hinted: Option<&FieldRef>,
+    element: bool,
+) -> SchemaNode {
     let repeated = repetition(node) == Repetition::REPEATED && !element;
     let view = if repeated { hinted.and_then(|f| item_of(f)) } else { hinted };
-    let mut place = Place::new(node, leaf);
+    let mut place = NodePlace::new(node, leaf);
     let (inside, shape) = shape(node);
     let entries = fields(node).first();
     let (mut wrapper, mut children) = (None, Vec::new());
@@ -162,7 +168,7 @@ fn part(node: &TypePtr, leaf: usize, name: &str, hinted: Option<&FieldRef>, elem
             list(&children, view)
         }
         Inside::List | Inside::Map => {
-            wrapper = entries.map(|e| Place::new(e, leaf));
+            wrapper = entries.map(|e| NodePlace::new(e, leaf));
             let below = entries.map(|e| fields(e)).unwrap_or_default();
             let mut leaf = leaf;
             for (at, node) in below.iter().enumerate() {
@@ -206,16 +212,19 @@ fn part(node: &TypePtr, leaf: usize, name: &str, hinted: Option<&FieldRef>, elem
         metadata.insert(FIELD_ID, id.to_string());
     }
     let field = Arc::new(Field::new(name, ty, nullable).with_metadata(metadata));
-    Part { place, inside, wrapper, children, repeated, field, hinted: hinted.cloned() }
+    SchemaNode { place, inside, wrapper, children, repeated, field, hinted: hinted.cloned() }
 }
 
 /// Type and meaning of a leaf, and what it stores.
-fn scalar(node: &Type, hinted: Option<&FieldRef>) -> (DataType, Option<Stored>, Option<String>) {
+fn scalar(
+    node: &Type,
+    hinted: Option<&FieldRef>,
+) -> (DataType, Option<StoredType>, Option<String>) {
     let Some(leaf) = LeafType::of(node) else { return (DataType::Null, None, None) };
     let Some(own) = leaf.meaning() else {
         // Known to nobody: the same leaf will do, and nothing else.
         let text = format!("{leaf:?}");
-        return (DataType::Binary, Some(Stored { leaf, reread: None }), Some(text));
+        return (DataType::Binary, Some(StoredType { leaf, reread: None }), Some(text));
     };
     let plain = own.tag == Tag::Plain;
     // Of JSON, INT96 and so on a hint says at most how they are held in memory.
@@ -227,15 +236,15 @@ fn scalar(node: &Type, hinted: Option<&FieldRef>) -> (DataType, Option<Stored>, 
     let reread = hint.filter(|hint| is_reread(&own.ty, hint)).cloned();
     let ty = hint.cloned().unwrap_or(own.ty);
     let meaning = if plain { None } else { Some(format!("{:?}", own.tag)) };
-    (ty, Some(Stored { leaf, reread }), meaning)
+    (ty, Some(StoredType { leaf, reread }), meaning)
 }
 
-fn list(children: &[Part], hinted: Option<&FieldRef>) -> DataType {
+fn list(children: &[SchemaNode], hinted: Option<&FieldRef>) -> DataType {
     let Some(item) = children.first().map(|c| Arc::clone(&c.field)) else { return DataType::Null };
     hinted.and_then(|f| layout(f.data_type(), &item)).unwrap_or(DataType::List(item))
 }
 
-fn map(entries: Option<&TypePtr>, children: &[Part], hinted: Option<&FieldRef>) -> DataType {
+fn map(entries: Option<&TypePtr>, children: &[SchemaNode], hinted: Option<&FieldRef>) -> DataType {
     let sorted = hinted.is_some_and(|f| matches!(f.data_type(), DataType::Map(_, true)));
     let pair: Fields = children.iter().map(|c| Arc::clone(&c.field)).collect();
     let name = entries.map_or("entries", |e| e.name());

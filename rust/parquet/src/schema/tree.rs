@@ -29,22 +29,24 @@ use parquet::schema::types::{Type, TypePtr};
 use plait_core::schema::conflict::{self, Conflict};
 use plait_core::schema::{Frozen, SAYS};
 
-use super::leaf::{self, Stored};
+use super::leaf::{self, StoredType};
 use super::reconcile::Class;
-use super::summary::{Inside, Part, Place, fields, fields_of, id, item_of, pair_of, repetition};
+use super::summary::{
+    Inside, NodePlace, SchemaNode, fields, fields_of, id, item_of, pair_of, repetition,
+};
 
 /// A node of the output, and what it is in every class of sources.
 pub(super) struct Node {
     pub(super) ty: TypePtr,
     pub(super) children: Vec<Node>,
     /// What a leaf stores.
-    pub(super) stored: Option<Stored>,
+    pub(super) stored: Option<StoredType>,
     /// The frozen type, of one entry if the node repeats; none for the root and between lists and
     /// their items.
     pub(super) field: Option<FieldRef>,
     /// The node in each class as a reader shows it.
     pub(super) views: Vec<View>,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<NodePlace>>,
 }
 
 /// How a reader shows a node of one class.
@@ -55,7 +57,7 @@ pub(super) struct View {
 }
 
 impl Node {
-    pub(super) fn place(&self, class: usize) -> Option<&Place> {
+    pub(super) fn place(&self, class: usize) -> Option<&NodePlace> {
         self.places.get(class).and_then(Option::as_ref)
     }
 }
@@ -91,20 +93,20 @@ impl<'a> Builder<'a> {
             children.push(self.node(field, &parts)?);
         }
         let ty = regroup(first, None, id(first), &children)?;
-        let places = roots.iter().map(|r| Some(Place::new(r, 0))).collect();
+        let places = roots.iter().map(|r| Some(NodePlace::new(r, 0))).collect();
         Ok(Some(Node { ty, children, stored: None, field: None, views: Vec::new(), places }))
     }
 
-    fn node(&mut self, field: &FieldRef, parts: &[Option<&Part>]) -> Built<Node> {
+    fn node(&mut self, field: &FieldRef, parts: &[Option<&SchemaNode>]) -> Built<Node> {
         self.path.push(field.name().split('\0').next().unwrap_or_default().to_owned());
         let node = self.inside(field, parts);
         self.path.pop();
         node
     }
 
-    fn inside(&mut self, field: &FieldRef, parts: &[Option<&Part>]) -> Built<Node> {
+    fn inside(&mut self, field: &FieldRef, parts: &[Option<&SchemaNode>]) -> Built<Node> {
         let parts = telling(field, parts);
-        let here: Vec<(usize, &Part)> =
+        let here: Vec<(usize, &SchemaNode)> =
             parts.iter().enumerate().filter_map(|(class, p)| Some((class, (*p)?))).collect();
         let Some((_, first)) = here.first().copied() else {
             return Err(parquet::errors::ParquetError::General("a column of no source".to_owned()));
@@ -125,7 +127,7 @@ impl<'a> Builder<'a> {
                 ty = Some(repeat(&first.place.ty, repetition, field_id)?);
             }
             Inside::Leaf => {
-                let all: Vec<&Stored> =
+                let all: Vec<&StoredType> =
                     here.iter().filter_map(|(_, p)| p.place.stored.as_ref()).collect();
                 stored = leaf::storage(&all);
                 if stored.is_none() {
@@ -173,9 +175,9 @@ impl<'a> Builder<'a> {
         })
     }
 
-    fn members(&mut self, content: &Field, parts: &[Option<&Part>]) -> Built<Vec<Node>> {
+    fn members(&mut self, content: &Field, parts: &[Option<&SchemaNode>]) -> Built<Vec<Node>> {
         let none = Fields::empty();
-        let own = |part: &Part| -> Fields {
+        let own = |part: &SchemaNode| -> Fields {
             part.children.iter().map(|child| Arc::clone(&child.field)).collect()
         };
         let to = fields_of(content).unwrap_or(&none);
@@ -196,9 +198,9 @@ impl<'a> Builder<'a> {
     }
 
     /// Parts that the core brings together and the format does not.
-    fn conflict(&mut self, here: &[(usize, &Part)], why: &'static str) {
-        let says = |part: &Part| part.field.metadata().get(SAYS).cloned().unwrap_or_default();
-        let side = |(class, part): &(usize, &Part)| {
+    fn conflict(&mut self, here: &[(usize, &SchemaNode)], why: &'static str) {
+        let says = |part: &SchemaNode| part.field.metadata().get(SAYS).cloned().unwrap_or_default();
+        let side = |(class, part): &(usize, &SchemaNode)| {
             (says(part), self.classes.get(*class).map_or_else(String::new, |c| c.first.to_owned()))
         };
         let Some((first, rest)) = here.split_first() else { return };
@@ -210,8 +212,8 @@ impl<'a> Builder<'a> {
 
 /// The parts that say what the values are; of parts that say only that all is null, those that are
 /// stored as the first.
-fn telling<'p>(field: &Field, parts: &[Option<&'p Part>]) -> Vec<Option<&'p Part>> {
-    let is_silent = |part: &Part| part.field.data_type().is_null();
+fn telling<'p>(field: &Field, parts: &[Option<&'p SchemaNode>]) -> Vec<Option<&'p SchemaNode>> {
+    let is_silent = |part: &SchemaNode| part.field.data_type().is_null();
     let first = parts.iter().flatten().next().and_then(|p| p.place.stored.clone());
     parts
         .iter()
@@ -224,13 +226,14 @@ fn telling<'p>(field: &Field, parts: &[Option<&'p Part>]) -> Vec<Option<&'p Part
         .collect()
 }
 
-fn children_at<'p>(parts: &[Option<&'p Part>], at: usize) -> Vec<Option<&'p Part>> {
+fn children_at<'p>(parts: &[Option<&'p SchemaNode>], at: usize) -> Vec<Option<&'p SchemaNode>> {
     parts.iter().map(|part| part.and_then(|p| p.children.get(at))).collect()
 }
 
 /// The repeated node of a list or map around `children`.
-fn wrap(parts: &[Option<&Part>], children: Vec<Node>) -> Built<Option<Node>> {
-    let places: Vec<Option<Place>> = parts.iter().map(|p| p.as_ref()?.wrapper.clone()).collect();
+fn wrap(parts: &[Option<&SchemaNode>], children: Vec<Node>) -> Built<Option<Node>> {
+    let places: Vec<Option<NodePlace>> =
+        parts.iter().map(|p| p.as_ref()?.wrapper.clone()).collect();
     let Some(first) = places.iter().flatten().next() else { return Ok(None) };
     let field_id = same_id(places.iter().flatten().map(|place| &*place.ty));
     let ty = regroup(&first.ty, Some(Repetition::REPEATED), field_id, &children)?;
@@ -238,29 +241,29 @@ fn wrap(parts: &[Option<&Part>], children: Vec<Node>) -> Built<Option<Node>> {
 }
 
 /// The nodes inside of groups that are alike.
-fn verbatim(parts: &[Option<&Part>]) -> Built<Vec<Node>> {
-    let places: Vec<Option<Place>> =
+fn verbatim(parts: &[Option<&SchemaNode>]) -> Built<Vec<Node>> {
+    let places: Vec<Option<NodePlace>> =
         parts.iter().map(|p| Some(p.as_ref()?.place.clone())).collect();
     alike(&places)
 }
 
-fn alike(places: &[Option<Place>]) -> Built<Vec<Node>> {
+fn alike(places: &[Option<NodePlace>]) -> Built<Vec<Node>> {
     let Some(first) = places.iter().flatten().next() else { return Ok(Vec::new()) };
     let mut nodes = Vec::new();
     let mut before = 0;
     for (at, like) in fields(&first.ty).iter().enumerate() {
-        let below: Vec<Option<Place>> = places
+        let below: Vec<Option<NodePlace>> = places
             .iter()
             .map(|p| {
                 let p = p.as_ref()?;
-                let mut place = Place::new(fields(&p.ty).get(at)?, p.leaf + before);
-                place.stored = leaf::Stored::of(&place.ty);
+                let mut place = NodePlace::new(fields(&p.ty).get(at)?, p.leaf + before);
+                place.stored = leaf::StoredType::of(&place.ty);
                 Some(place)
             })
             .collect();
         before += below.iter().flatten().next().map_or(0, |place| place.leaves);
         let field_id = same_id(below.iter().flatten().map(|place| &*place.ty));
-        let stored = leaf::Stored::of(like);
+        let stored = leaf::StoredType::of(like);
         let children = alike(&below)?;
         let ty = match &stored {
             Some(_) => primitive(like, stored.as_ref(), repetition(like), field_id)?,
@@ -280,11 +283,11 @@ fn same_id<'t>(nodes: impl Iterator<Item = &'t Type>) -> Option<i32> {
 
 fn primitive(
     like: &TypePtr,
-    stored: Option<&Stored>,
+    stored: Option<&StoredType>,
     repetition: Repetition,
     field_id: Option<i32>,
 ) -> Built<TypePtr> {
-    let Some(Stored { leaf, .. }) = stored else { return Ok(Arc::clone(like)) };
+    let Some(StoredType { leaf, .. }) = stored else { return Ok(Arc::clone(like)) };
     let same = leaf::LeafType::of(like).as_ref() == Some(leaf);
     if same && (repetition, field_id) == (self::repetition(like), id(like)) {
         return Ok(Arc::clone(like));

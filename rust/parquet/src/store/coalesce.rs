@@ -40,14 +40,14 @@ const LARGE_BYTES: u64 = 256 << 10;
 const WINDOWS_SHARE: usize = 16;
 
 /// The windows of all files of one call.
-pub(super) struct Windows {
+pub(super) struct WindowCache {
     context: Context,
-    held: Mutex<Vec<Window>>,
+    held: Mutex<Vec<CachedWindow>>,
     files: AtomicU64,
     clock: AtomicU64,
 }
 
-struct Window {
+struct CachedWindow {
     file: u64,
     start: u64,
     bytes: Bytes,
@@ -55,13 +55,13 @@ struct Window {
     _charge: Charge,
 }
 
-impl Window {
+impl CachedWindow {
     fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
 }
 
-impl Windows {
+impl WindowCache {
     pub(super) fn new(context: &Context) -> Self {
         Self {
             context: context.clone(),
@@ -74,8 +74,9 @@ impl Windows {
     /// The bytes of `range`, if one window has them all.
     fn find(&self, file: u64, range: &Range<u64>) -> Option<Bytes> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let has =
-            |w: &&mut Window| w.file == file && w.start <= range.start && range.end <= w.end();
+        let has = |w: &&mut CachedWindow| {
+            w.file == file && w.start <= range.start && range.end <= w.end()
+        };
         let window = held.iter_mut().find(has)?;
         window.used = self.clock.fetch_add(1, Ordering::Relaxed);
         let at = |offset: u64| usize::try_from(offset - window.start).ok();
@@ -87,7 +88,7 @@ impl Windows {
     /// How large the window is that `at` touches, if there is one.
     fn before(&self, file: u64, at: u64) -> Option<u64> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let touches = |w: &&Window| w.file == file && w.start <= at && at <= w.end();
+        let touches = |w: &&CachedWindow| w.file == file && w.start <= at && at <= w.end();
         held.iter().find(touches).map(|window| window.bytes.len() as u64)
     }
 
@@ -105,7 +106,7 @@ impl Windows {
         }
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         let _charge = self.context.charge(bytes.len());
-        held.push(Window { file, start, bytes, used, _charge });
+        held.push(CachedWindow { file, start, bytes, used, _charge });
     }
 
     fn forget(&self, file: u64) {
@@ -117,11 +118,11 @@ impl Windows {
 pub(super) struct Coalesced<S> {
     inner: S,
     id: u64,
-    windows: Arc<Windows>,
+    windows: Arc<WindowCache>,
 }
 
 impl<S: Store> Coalesced<S> {
-    pub(super) fn new(inner: S, windows: &Arc<Windows>) -> Self {
+    pub(super) fn new(inner: S, windows: &Arc<WindowCache>) -> Self {
         let id = windows.files.fetch_add(1, Ordering::Relaxed);
         Self { inner, id, windows: Arc::clone(windows) }
     }
@@ -200,12 +201,12 @@ mod tests {
     use super::*;
 
     /// Notes what is read of `len` bytes that count up.
-    struct Noted {
+    struct NotedReads {
         len: u64,
         reads: Mutex<Vec<Range<u64>>>,
     }
 
-    impl Store for Noted {
+    impl Store for NotedReads {
         fn path(&self) -> &str {
             "noted"
         }
@@ -224,13 +225,13 @@ mod tests {
         }
     }
 
-    fn noted(len: u64, limit: usize) -> (Coalesced<Noted>, Context) {
+    fn noted(len: u64, limit: usize) -> (Coalesced<NotedReads>, Context) {
         let context = Context::new(limit);
-        let windows = Arc::new(Windows::new(&context));
-        (Coalesced::new(Noted { len, reads: Mutex::default() }, &windows), context)
+        let windows = Arc::new(WindowCache::new(&context));
+        (Coalesced::new(NotedReads { len, reads: Mutex::default() }, &windows), context)
     }
 
-    fn check(store: &Coalesced<Noted>, range: Range<u64>) {
+    fn check(store: &Coalesced<NotedReads>, range: Range<u64>) {
         let want: Vec<u8> = range.clone().map(|n| (n % 251) as u8).collect();
         assert_eq!(&store.read(range).unwrap()[..], want);
     }

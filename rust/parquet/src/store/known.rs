@@ -73,14 +73,14 @@ impl Known {
 
 /// What is known of one version of a file.
 pub(crate) struct KnownFile {
-    facts: Facts,
+    facts: FileFacts,
     /// Offset and bytes, ascending, none touches another.
     pieces: Vec<(u64, Bytes)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Facts {
+struct FileFacts {
     path: String,
     len: u64,
     stamp: Option<String>,
@@ -116,7 +116,7 @@ impl KnownFile {
         let (len, rest) = bytes.split_first_chunk::<8>().ok_or_else(bad)?;
         let len = usize::try_from(u64::from_le_bytes(*len)).map_err(|_| bad())?;
         let (facts, mut rest) = rest.split_at_checked(len).ok_or_else(bad)?;
-        let facts: Facts = serde_json::from_slice(facts).map_err(|e| bad().with_cause(e))?;
+        let facts: FileFacts = serde_json::from_slice(facts).map_err(|e| bad().with_cause(e))?;
         let mut pieces: Vec<(u64, Bytes)> = Vec::with_capacity(facts.pieces.len());
         let mut least = 0;
         for &(start, len) in &facts.pieces {
@@ -175,7 +175,7 @@ impl Noted {
         let pieces = joined(noted);
         let written_at = self.inner.written_at();
         let since = written_at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-        let facts = Facts {
+        let facts = FileFacts {
             path: self.inner.path().to_owned(),
             len,
             stamp: self.inner.stamp(),

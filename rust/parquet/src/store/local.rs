@@ -31,11 +31,11 @@ const HELD_FILES_MAX: usize = 512;
 static HELD_FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// A local file.
-pub(super) struct LocalFile {
+pub(super) struct LocalReader {
     path: PathBuf,
     location: String,
     identity: Identity,
-    held: Option<Held>,
+    held: Option<HeldFile>,
 }
 
 /// What tells one version of a file from another.
@@ -60,9 +60,9 @@ impl Identity {
 }
 
 /// An open descriptor that counts against [`HELD_FILES_MAX`].
-struct Held(File);
+struct HeldFile(File);
 
-impl Held {
+impl HeldFile {
     fn try_new(file: File) -> Option<Self> {
         if HELD_FILES.fetch_add(1, Ordering::Relaxed) < HELD_FILES_MAX {
             return Some(Self(file));
@@ -72,13 +72,13 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldFile {
     fn drop(&mut self) {
         HELD_FILES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl LocalFile {
+impl LocalReader {
     /// Opens the file at `path`; errors name it `location`.
     pub(super) fn open(path: &Path, location: &str) -> Result<Self> {
         let (file, metadata) = open_file(path, location)?;
@@ -96,12 +96,12 @@ impl LocalFile {
             path: path.to_owned(),
             location: location.to_owned(),
             identity: Identity::of(&metadata),
-            held: Held::try_new(file),
+            held: HeldFile::try_new(file),
         })
     }
 }
 
-impl Store for LocalFile {
+impl Store for LocalReader {
     fn path(&self) -> &str {
         &self.location
     }
@@ -128,7 +128,7 @@ impl Store for LocalFile {
         let range = offset..offset.saturating_add(out.len() as u64);
         check_range(&range, self.len(), &self.location)?;
         let outcome = match &self.held {
-            Some(Held(file)) => read_exact_at(file, out, offset),
+            Some(HeldFile(file)) => read_exact_at(file, out, offset),
             None => {
                 let (file, metadata) = open_file(&self.path, &self.location).map_err(|e| {
                     // It was there when the source was opened.
@@ -319,7 +319,7 @@ mod tests {
     fn files_beyond_the_descriptor_limit_are_read_all_the_same() {
         let dir = Dir::new("many");
         let path = dir.file("a", b"0123456789");
-        let mut store = LocalFile::open(Path::new(&path), &path).unwrap();
+        let mut store = LocalReader::open(Path::new(&path), &path).unwrap();
         store.held = None;
         assert_eq!(&store.read(3..7).unwrap()[..], b"3456");
         std::fs::write(&path, b"01234567890").unwrap();

@@ -114,16 +114,16 @@ pub trait Store: Send + Sync {
 
 /// Everything that one call reads from and writes to: settings, and one client per bucket.
 #[derive(Clone)]
-pub struct Stores(Arc<Shared>);
+pub struct Stores(Arc<StoresState>);
 
-struct Shared {
+struct StoresState {
     options: BTreeMap<String, String>,
     /// Where locations without a scheme are; local files if the caller brought no bucket.
     own: Option<Arc<dyn Bucket>>,
     context: Context,
     traffic: Arc<Traffic>,
     driver: Arc<driver::Driver>,
-    windows: Arc<coalesce::Windows>,
+    windows: Arc<coalesce::WindowCache>,
     remotes: Mutex<BTreeMap<String, Arc<dyn Bucket>>>,
     known: OnceLock<Arc<Known>>,
 }
@@ -158,13 +158,13 @@ impl Stores {
         let options =
             options.iter().map(|(name, value)| (name.to_lowercase(), value.clone())).collect();
         settings::check(&options)?;
-        Ok(Self(Arc::new(Shared {
+        Ok(Self(Arc::new(StoresState {
             options,
             own,
             context: context.clone(),
             traffic: Arc::default(),
             driver: Arc::default(),
-            windows: Arc::new(coalesce::Windows::new(context)),
+            windows: Arc::new(coalesce::WindowCache::new(context)),
             remotes: Mutex::default(),
             known: OnceLock::new(),
         })))
@@ -189,7 +189,7 @@ impl Stores {
 
     fn open_anew(&self, location: &str) -> Result<Arc<dyn Store>> {
         match self.locate(location)? {
-            Location::Local(path) => Ok(Arc::new(local::LocalFile::open(&path, location)?)),
+            Location::Local(path) => Ok(Arc::new(local::LocalReader::open(&path, location)?)),
             Location::Object(place) => {
                 let file = object::ObjectFile::open(place, location)?;
                 Ok(Arc::new(coalesce::Coalesced::new(file, &self.0.windows)))

@@ -185,13 +185,13 @@ impl Manifest {
 
     fn parse(text: &[u8]) -> Result<Self> {
         #[derive(Deserialize)]
-        struct Head {
+        struct ManifestHead {
             version: u32,
         }
         let damaged = |e: serde_json::Error| {
             Error::new(Kind::CorruptSource, "cannot read the manifest").with_cause(e)
         };
-        let head: Head = serde_json::from_slice(text).map_err(damaged)?;
+        let head: ManifestHead = serde_json::from_slice(text).map_err(damaged)?;
         if !(1..=VERSION).contains(&head.version) {
             return Err(Error::new(Kind::Unsupported, "the manifest is of another version")
                 .with_got(format!("version {}", head.version))

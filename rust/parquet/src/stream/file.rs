@@ -42,14 +42,14 @@ pub fn open(pattern: &str, batch_rows: usize) -> Result<Vec<Batches>> {
     let paths = stores.list(&[pattern.to_owned()])?;
     let share = MEMORY_BYTES / 8 / paths.len().max(1);
     let open = |path: &String| {
-        let reader = FileReader::open(path, (batch_rows, share), &stores, &context);
+        let reader = StreamReader::open(path, (batch_rows, share), &stores, &context);
         let reader = reader.map_err(|e| e.with_path(path))?;
         Ok(Batches { reader: Box::new(reader), path: Some(path.clone()) })
     };
     paths.iter().map(open).collect()
 }
 
-struct FileReader {
+struct StreamReader {
     path: String,
     schema: SchemaRef,
     store: Arc<dyn Store>,
@@ -57,7 +57,7 @@ struct FileReader {
     batches: Option<arrow_file::Batches>,
 }
 
-impl FileReader {
+impl StreamReader {
     fn open(
         path: &str,
         (batch_rows, share): (usize, usize),
@@ -86,7 +86,7 @@ impl FileReader {
     }
 }
 
-impl Iterator for FileReader {
+impl Iterator for StreamReader {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -104,7 +104,7 @@ impl Iterator for FileReader {
     }
 }
 
-impl RecordBatchReader for FileReader {
+impl RecordBatchReader for StreamReader {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -23,10 +23,10 @@ const CARRIED_SHARE: usize = 48;
 
 /// Lanes between batches, by leaf.
 #[derive(Default)]
-pub(crate) struct Carried(Mutex<Waiting>);
+pub(crate) struct Carried(Mutex<KeptLanes>);
 
 #[derive(Default)]
-struct Waiting {
+struct KeptLanes {
     lanes: BTreeMap<usize, (Lanes, usize)>,
     bytes: usize,
 }

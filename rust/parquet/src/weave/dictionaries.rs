@@ -53,7 +53,7 @@ const OWNER_ROWS_MIN: u64 = 4096;
 
 /// What came of it.
 #[derive(Clone)]
-pub(super) enum United {
+pub(super) enum UnionOutcome {
     /// One dictionary that is smaller than the values it stands for.
     Pays(Arc<reader::United>, Arc<Ids>),
     /// Plain values are smaller.
@@ -69,11 +69,11 @@ pub(crate) struct UnionCache(Mutex<BTreeMap<usize, Cached>>);
 struct Cached {
     chunks: Vec<(SourceId, usize)>,
     rows: u64,
-    united: United,
+    united: UnionOutcome,
 }
 
 impl UnionCache {
-    fn get(&self, leaf: usize, chunks: &[(SourceId, usize)], rows: u64) -> Option<United> {
+    fn get(&self, leaf: usize, chunks: &[(SourceId, usize)], rows: u64) -> Option<UnionOutcome> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let cached = held.get(&leaf)?;
         (cached.rows == rows && cached.chunks == chunks).then(|| cached.united.clone())
@@ -82,9 +82,9 @@ impl UnionCache {
     fn put(&self, leaf: usize, cached: Cached, bytes_max: usize) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         held.remove(&leaf);
-        let size = |united: &United| match united {
-            United::Pays(united, ids) => united.memory_size() + ids.memory_size(),
-            United::IsTooLarge | United::IsIncomplete => 0,
+        let size = |united: &UnionOutcome| match united {
+            UnionOutcome::Pays(united, ids) => united.memory_size() + ids.memory_size(),
+            UnionOutcome::IsTooLarge | UnionOutcome::IsIncomplete => 0,
         };
         let all: usize = held.values().map(|cached| size(&cached.united)).sum();
         if all + size(&cached.united) <= bytes_max {
@@ -93,8 +93,8 @@ impl UnionCache {
     }
 }
 
-pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<United> {
-    let Some(chunks) = chunks(loom, output, steps)? else { return Ok(United::IsIncomplete) };
+pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<UnionOutcome> {
+    let Some(chunks) = chunks(loom, output, steps)? else { return Ok(UnionOutcome::IsIncomplete) };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
     // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
     let rows = 1 << steps.rows().max(1).ilog2();
@@ -237,7 +237,7 @@ fn unite_chunks(
     output: &OutputLeaf,
     chunks: Vec<DictionaryChunk>,
     rows: u64,
-) -> Result<United> {
+) -> Result<UnionOutcome> {
     let layout = Layout::of(&output.descr);
     let per_value = match layout {
         Layout::Fixed(width) if width <= size_of::<u64>() => ROWS_PER_NUMBER_MIN,
@@ -253,31 +253,33 @@ fn unite_chunks(
         let (mut pages, _) = Pages::open(&source, group, leaf, 0, &loom.context, locations)?;
         pages.leave_dictionary(); // and read nothing ahead
         let dictionary = reader::read_dictionary(&mut pages, layout)?;
-        let Some(values) = dictionary.values else { return Ok(United::IsIncomplete) };
+        let Some(values) = dictionary.values else { return Ok(UnionOutcome::IsIncomplete) };
         let remap = union.add(&values)?;
         remaps_size += remap.memory_size();
         remaps.insert((source.id, group), remap);
         charge.set(union.memory_size() + remaps_size);
         let is_rare = union.len() as u64 * per_value > rows;
         match is_rare {
-            true if is_number => return Ok(United::IsTooLarge),
-            true => return Ok(United::IsIncomplete),
-            false if union.byte_len() > DICTIONARY_BYTES_MAX => return Ok(United::IsTooLarge),
+            true if is_number => return Ok(UnionOutcome::IsTooLarge),
+            true => return Ok(UnionOutcome::IsIncomplete),
+            false if union.byte_len() > DICTIONARY_BYTES_MAX => {
+                return Ok(UnionOutcome::IsTooLarge);
+            }
             false => {}
         }
     }
     if union.is_empty() {
-        return Ok(United::IsTooLarge); // no values at all: readers want a dictionary behind ids
+        return Ok(UnionOutcome::IsTooLarge); // no values at all: readers want a dictionary behind ids
     }
     let (bytes, values) = (union.byte_len() as u64, union.len() as u64);
     let id_bits = u64::from(width_of(union.len().saturating_sub(1) as u32));
     let plain = rows.saturating_mul(bytes) / values.max(1);
     if bytes + rows * id_bits / 8 > plain {
-        return Ok(United::IsTooLarge);
+        return Ok(UnionOutcome::IsTooLarge);
     }
     let dictionary = union.finish()?;
     let ids = Ids::new(Arc::clone(&dictionary), None);
     charge.set(dictionary.memory_size() + ids.memory_size() + remaps_size);
     let united = reader::United { dictionary, remaps, charge: Some(charge) };
-    Ok(United::Pays(Arc::new(united), Arc::new(ids)))
+    Ok(UnionOutcome::Pays(Arc::new(united), Arc::new(ids)))
 }

@@ -34,7 +34,7 @@ use plait_core::run::SourceId;
 use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
-use crate::block::index::Known;
+use crate::block::index::KnownPage;
 use crate::block::reader::United;
 use crate::block::{BlockReader, Contents, Layout};
 use crate::context::Context;
@@ -127,7 +127,7 @@ trait PageOut {
     fn has_dictionary(&self) -> bool;
     fn fall_back(&mut self) -> Result<()>;
     fn takes_version(&self, version: u8) -> bool;
-    fn take_over(&self, rows: usize, known: Known) -> Option<Facts>;
+    fn take_over(&self, rows: usize, known: KnownPage) -> Option<Facts>;
     fn facts_of(&mut self, page: &Contents) -> Result<Facts>;
     fn splice(&mut self, stored: &Stored, facts: Facts) -> Result<()>;
     fn memory_size(&self) -> usize;
@@ -276,9 +276,9 @@ fn how(
     let otherwise = match wants_dictionary {
         true if !loom.tiers.dict => Make::Foreign,
         true => match dictionaries::unite(loom, output, steps)? {
-            dictionaries::United::Pays(united, ids) => return Ok(Make::Ids(united, ids)),
-            dictionaries::United::IsTooLarge => Make::Plain,
-            dictionaries::United::IsIncomplete => Make::Foreign,
+            dictionaries::UnionOutcome::Pays(united, ids) => return Ok(Make::Ids(united, ids)),
+            dictionaries::UnionOutcome::IsTooLarge => Make::Plain,
+            dictionaries::UnionOutcome::IsIncomplete => Make::Foreign,
         },
         false => Make::Plain,
     };

@@ -20,7 +20,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::gather::{Lanes, gather};
 use super::{LeafLoom, PageOut};
-use crate::block::index::Known;
+use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
 use crate::check::is_true;
 use crate::context::Context;
@@ -79,19 +79,19 @@ struct Ours<'a> {
     rules: PageRules<'a>,
     share: Option<&'a dyn Share>,
     /// Pages that are packed here or elsewhere, in order.
-    waiting: VecDeque<Arc<Waiting>>,
+    waiting: VecDeque<Arc<WaitingPage>>,
 }
 
 impl Ours<'_> {
     /// Gives the page under construction to whoever comes first.
     fn offer(&mut self, share: &dyn Share) -> Result<()> {
         let Some(raw) = self.writer.take_page()? else { return Ok(()) };
-        let waiting = Arc::new(Waiting {
+        let waiting = Arc::new(WaitingPage {
             bytes: raw.memory_size(),
             codec: self.writer.codec(&raw)?,
             is_v2: self.rules.is_v2,
             packers: Arc::clone(&self.leaf.loom.packers),
-            page: Mutex::new(Page::Raw(raw)),
+            page: Mutex::new(PageState::Raw(raw)),
         });
         self.waiting.push_back(Arc::clone(&waiting));
         share.offer(Arc::new(move || waiting.pack()));
@@ -122,22 +122,22 @@ impl Ours<'_> {
 }
 
 /// A page between weaving and writing. Whoever packs it holds it locked.
-struct Waiting {
+struct WaitingPage {
     bytes: usize,
     codec: Codec,
     is_v2: bool,
     packers: Arc<Packers>,
-    page: Mutex<Page>,
+    page: Mutex<PageState>,
 }
 
-enum Page {
+enum PageState {
     Raw(RawPage),
     Packed(Result<PackedPage>),
     Gone,
 }
 
-impl Waiting {
-    fn lock(&self) -> MutexGuard<'_, Page> {
+impl WaitingPage {
+    fn lock(&self) -> MutexGuard<'_, PageState> {
         self.page.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -149,14 +149,16 @@ impl Waiting {
     /// Packs the page if nobody has begun; whether that was so.
     fn try_pack(&self) -> bool {
         let Ok(mut page) = self.page.try_lock() else { return false };
-        let is_raw = matches!(*page, Page::Raw(_));
+        let is_raw = matches!(*page, PageState::Raw(_));
         self.pack_locked(&mut page);
         is_raw
     }
 
-    fn pack_locked(&self, page: &mut Page) {
-        *page = match std::mem::replace(page, Page::Gone) {
-            Page::Raw(raw) => Page::Packed(pack(raw, self.codec, self.is_v2, &self.packers)),
+    fn pack_locked(&self, page: &mut PageState) {
+        *page = match std::mem::replace(page, PageState::Gone) {
+            PageState::Raw(raw) => {
+                PageState::Packed(pack(raw, self.codec, self.is_v2, &self.packers))
+            }
             other => other,
         };
     }
@@ -164,8 +166,8 @@ impl Waiting {
     /// The packed page, if it is packed.
     fn take_packed(&self) -> Option<Result<PackedPage>> {
         let mut page = self.page.try_lock().ok()?;
-        match std::mem::replace(&mut *page, Page::Gone) {
-            Page::Packed(packed) => Some(packed),
+        match std::mem::replace(&mut *page, PageState::Gone) {
+            PageState::Packed(packed) => Some(packed),
             other => {
                 *page = other;
                 None
@@ -175,7 +177,7 @@ impl Waiting {
 
     /// Whether whoever packed the page panicked.
     fn is_gone(&self) -> bool {
-        matches!(*self.lock(), Page::Gone)
+        matches!(*self.lock(), PageState::Gone)
     }
 }
 
@@ -230,7 +232,7 @@ impl PageOut for Ours<'_> {
         self.leaf.loom.page_version.is_none_or(|asked| asked == version)
     }
 
-    fn take_over(&self, rows: usize, known: Known) -> Option<Facts> {
+    fn take_over(&self, rows: usize, known: KnownPage) -> Option<Facts> {
         self.writer.take_over(rows, known)
     }
 
@@ -382,7 +384,7 @@ where
         false
     }
 
-    fn take_over(&self, _rows: usize, _known: Known) -> Option<Facts> {
+    fn take_over(&self, _rows: usize, _known: KnownPage) -> Option<Facts> {
         None
     }
 
