@@ -29,7 +29,7 @@ use crate::events::{Events, Level};
 /// Handle to the state that one call shares; clones are the same context.
 ///
 /// ```
-/// use plait_parquet::context::Context;
+/// use plait_parquet::Context;
 /// let context = Context::new(512 << 20);
 /// let page = context.charge(1 << 20);
 /// assert_eq!(context.accounted_bytes(), 1 << 20);

@@ -51,27 +51,12 @@ impl Word for u32 {
 }
 
 /// Bits that hold all values up to `max`.
-///
-/// ```
-/// use plait_parquet::page::hybrid::width_of;
-/// assert_eq!([0, 1, 2, 255, 256].map(width_of), [0, 1, 2, 8, 9]);
-/// ```
 #[must_use]
 pub(crate) fn width_of(max: u32) -> u32 {
     u32::BITS - max.leading_zeros()
 }
 
 /// Appends `count` values of `width` bits to `out`.
-///
-/// ```
-/// use plait_parquet::page::hybrid::{decode, encode};
-/// let ids = [7, 7, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3];
-/// let (mut bytes, mut back) = (Vec::new(), Vec::<u32>::new());
-/// encode(&ids, 3, &mut bytes);
-/// decode(&bytes, 3, ids.len(), &mut back)?;
-/// assert_eq!(back, ids);
-/// # Ok::<(), plait_core::Error>(())
-/// ```
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when the bytes end before that, or `width` is over 32.
@@ -323,5 +308,19 @@ mod tests {
         assert_eq!(bytes.len(), 5);
         assert_eq!(single_run(&bytes, 3, 1 << 20), Some(5));
         assert_eq!(single_run(&bytes, 3, (1 << 20) + 1), None);
+    }
+
+    #[test]
+    fn ids_come_back() {
+        let ids = [7, 7, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3];
+        let (mut bytes, mut back) = (Vec::new(), Vec::<u32>::new());
+        encode(&ids, 3, &mut bytes);
+        decode(&bytes, 3, ids.len(), &mut back).unwrap();
+        assert_eq!(back, ids);
+    }
+
+    #[test]
+    fn widths_hold_the_greatest_value() {
+        assert_eq!([0, 1, 2, 255, 256].map(width_of), [0, 1, 2, 8, 9]);
     }
 }

@@ -77,17 +77,6 @@ impl HybridReader {
 
     /// Up to `max` of the values that come next, at least one of them unless `max` is 0.
     ///
-    /// ```
-    /// use plait_parquet::page::hybrid::encode;
-    /// use plait_parquet::page::hybrid_reader::{HybridReader, Part};
-    /// let mut bytes = Vec::new();
-    /// encode(&[7_u32, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3], 3, &mut bytes);
-    /// let mut reader = HybridReader::try_new(bytes.into(), 3)?;
-    /// assert_eq!(reader.next(100)?, Part::Same(7, 8));
-    /// assert_eq!(reader.next(2)?, Part::Many(&[1, 2]));
-    /// # Ok::<(), plait_core::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// [`Kind::CorruptSource`] when there are none.
     pub(crate) fn next(&mut self, max: usize) -> Result<Part<'_>> {
@@ -224,5 +213,14 @@ mod tests {
                 prop_assert_eq!(out, whole);
             }
         }
+    }
+
+    #[test]
+    fn runs_are_given_as_runs() {
+        let mut bytes = Vec::new();
+        encode(&[7_u32, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3], 3, &mut bytes);
+        let mut reader = HybridReader::try_new(bytes.into(), 3).unwrap();
+        assert_eq!(reader.next(100).unwrap(), Part::Same(7, 8));
+        assert_eq!(reader.next(2).unwrap(), Part::Many(&[1, 2]));
     }
 }

@@ -54,15 +54,6 @@ thread_local! {
 
 /// Runs code that may panic on hostile bytes.
 ///
-/// ```
-/// use plait_core::Kind;
-/// use plait_parquet::page::guard;
-/// # std::panic::set_hook(Box::new(|_| assert!(plait_parquet::page::guarding())));
-/// assert_eq!(guard(|| 7).unwrap(), 7);
-/// let e = guard(|| [1, 2].split_at(3).0.len()).unwrap_err();
-/// assert_eq!(e.kind(), Kind::CorruptSource);
-/// ```
-///
 /// # Errors
 /// [`Kind::CorruptSource`] when it did panic.
 pub(crate) fn guard<T>(f: impl FnOnce() -> T) -> Result<T> {
@@ -157,5 +148,13 @@ mod tests {
         let e = guard(|| guard(|| panic!("{} values", 3)).unwrap_err()).unwrap();
         assert!(!guarding());
         assert!(e.to_string().ends_with("got 3 values"), "{e}");
+    }
+
+    #[test]
+    fn panics_of_decoders_are_errors() {
+        assert_eq!(guard(|| 7).unwrap(), 7);
+        assert!(guard(guarding).unwrap() && !guarding());
+        let e = guard(|| [1, 2].split_at(3).0.len()).unwrap_err();
+        assert_eq!(e.kind(), Kind::CorruptSource);
     }
 }
