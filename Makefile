@@ -4,7 +4,8 @@
 # make demo-spark  a pipeline on Spark, end to end (needs a JDK)
 # make demo-join   a Delta table follows the join of two tables that change (needs a JDK)
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
-# make lint     formats, lints and types
+# make lint     formats, lints, types, and the links of the documentation
+# make docs     the documentation as a site, in build/docs
 # make bench    side by side with other engines
 # make bench-rust   keys, order, weave, dictionaries alone; BENCH="merge/bytes --save-baseline before" and the like
 # make wheel    a wheel for every Linux with glibc 2.28, in dist; PROFILE=fast builds sooner
@@ -24,7 +25,7 @@ RUST_PACKAGES := --workspace --exclude plait-py
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint bench bench-rust callgrind wheel clean
+.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint docs docs-site bench bench-rust callgrind wheel clean
 
 setup: $(VENV)/.installed
 
@@ -38,6 +39,11 @@ $(VENV)/.installed: pyproject.toml scripts/extras.py
 $(VENV)/.bench: $(VENV)/.installed
 	$(BIN)/python scripts/extras.py bench > $(VENV)/requirements-bench.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements-bench.txt
+	touch $@
+
+$(VENV)/.docs: $(VENV)/.installed
+	$(BIN)/python scripts/extras.py docs > $(VENV)/requirements-docs.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements-docs.txt
 	touch $@
 
 build: setup
@@ -68,12 +74,20 @@ java:
 	  echo "make: the Spark tests need a JDK (17 or newer) on the PATH; without one run: make test-rust test-python" >&2; \
 	  exit 1; }
 
-lint: setup
+lint: setup docs-site
 	cargo fmt --check
 	cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+docs: docs-site
+	cargo doc --no-deps --profile $(PROFILE) $(RUST_PACKAGES)
+	cp -R $(CARGO_TARGET_DIR)/doc build/docs/rust
+
+# Strict: a link or anchor that leads nowhere is an error. Needs no extension and takes seconds.
+docs-site: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: $(VENV)/.bench
 	$(BIN)/maturin develop --quiet --release
@@ -91,6 +105,6 @@ wheel:
 
 clean:
 	cargo clean
-	rm -rf $(VENV) dist demo-data bench-data .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) build dist demo-data bench-data .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	rm -f python/plait/*.so
 	find python tests examples benches scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
