@@ -134,9 +134,9 @@ def normal(value: Any) -> Any:
 
 
 def verdict(got: list[Row], wanted: list[Row]) -> str:
-    """What an engine made of rows: `right`, or how it lost something."""
+    """What an engine made of rows: `ok`, or how it lost something."""
     if len(got) != len(wanted):
-        return "**loses rows**"
+        return "**drops**"
     cast = united = False
     for row in wanted:
         for name, value in row.items():
@@ -145,7 +145,7 @@ def verdict(got: list[Row], wanted: list[Row]) -> str:
             if not any(name in other for other in got):
                 folded = [normal(v) for o in got for n, v in o.items() if n.lower() == name.lower()]
                 if normal(value) not in folded:
-                    return f"**drops column `{name}`**"
+                    return "**drops**"
                 united = True
                 continue
             raw = [other.get(name) for other in got]
@@ -163,22 +163,22 @@ def verdict(got: list[Row], wanted: list[Row]) -> str:
             if isinstance(value, dict) and any(
                 isinstance(f, dict) and f.items() <= normal(value).items() for f in found
             ):
-                return "**drops a struct field**"
+                return "**drops**"
             if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
                 if dt.datetime(value.year, value.month, value.day) in found:
                     cast = True
                     continue
-            return "**null for a value**" if None in found else "**another value**"
+            return "**null**" if None in found else "**wrong**"
     if united:
-        return "one column"
-    return "cast to another kind" if cast else "right"
+        return "one"
+    return "cast" if cast else "ok"
 
 
 def judge(read: Callable[[list[str]], list[Row]], paths: list[Path], wanted: list[Row]) -> str:
     try:
         return verdict(read([str(path) for path in paths]), wanted)
     except Exception:
-        return "error"
+        return "–"
     except BaseException as e:  # a panic of a Rust engine is no Exception
         if type(e).__name__ == "PanicException":
             return "panic"

@@ -26,11 +26,12 @@ benchmark there; see `benches/README.md`.
 - **Ratios** in parentheses are relative to the best peer: the one with the least wall time among
   those that merged correctly.
 - **Plait** runs with its default `memory_limit` of 512 MB and checks every key.
-- ***others*** is the number of processors that other processes kept busy during the worst run. A
-  run above {others_max} is repeated a few times. Above about 0.3, trust CPU seconds more than wall time.
-- ***checked*** is the result of `plait verify`. `order and rows` means that the output is sorted
-  and that its rows equal those of the sources, value by value. Where a tool changes the type of a
-  column, its values cannot be compared.
+- **Other processes** kept some processors busy, by the number below each table, which is that of
+  the worst run of a tool. A run above {others_max} is repeated a few times. Above about 0.3, trust CPU
+  seconds more than wall time.
+- ***checked*** is the result of `plait verify`. `order, rows` means that the output is sorted and
+  that its rows equal those of the sources, value by value. Where a tool changes the type of a
+  column, its values cannot be compared. The lines below the table say why a check found less.
 - **Floors**, in italics, do not merge. They show the cost of reading and writing the same data
   without any order; `cp` shows the cost of copying the files.
 
@@ -44,9 +45,11 @@ MEMORY_PREFACE = """\
 
 Plait with its default options, on workloads whose memory is hard to bound. *accounted* is the peak
 that Plait charged to `memory_limit`. The rest of the peak RSS is Python, code, and memory that the
-allocator retains.
+allocator retains. *limit* is `memory_limit`. Sizes are in MB.
 """
 
+# Processors of other processes, from which a run is named.
+BUSY = 0.15
 STAGES = ("plan_s", "order_s", "weave_s", "write_s")
 FACTS = ("wall_s", "cpu_s", "rss_bytes", "out_bytes")
 
@@ -122,6 +125,8 @@ def table(result: dict) -> list[str]:
     facts, medians = result["facts"], whole(result)
     best = best_peer(result)
     base = medians[best] if best else dict.fromkeys(FACTS)
+    # Of one round, least and greatest say nothing.
+    ranges = int(result["setting"]["rounds"] > 1)
     size = f"{facts['files']} files, {facts['bytes'] / 1e6:,.0f} MB"
     lines = [
         f"## {result['name']}: {facts['rows']:,} rows, {facts['columns']} leaf columns, {size}",
@@ -129,30 +134,44 @@ def table(result: dict) -> list[str]:
         f"Scale {facts['scale']:g}. Key `{result['sort_by']}`."
         + (f" Best peer: {best}." if best else ""),
         "",
-        "| tool | wall s | min–max | CPU s | peak RSS MB | output MB | others | checked |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| tool | wall s |{' min–max |' * ranges} CPU s | peak RSS MB | output MB | checked |",
+        "|---" * (6 + ranges) + "|",
     ]
+    notes: dict[str, list[str]] = {}
+    others: dict[str, float] = {}
     floors = [tool for tool in result["runs"] if TOOLS[tool].is_floor]
     for tool in [*(t for t in result["runs"] if t not in floors), *floors]:
         runs, name = result["runs"][tool], f"*{tool}*" if tool in floors else tool
         if tool not in medians:
-            said = result["checks"].get(tool, "not run").replace("|", "\\|")
-            lines.append(f"| {name} | failed | | | | | | {said} |")
+            lines.append(f"| {name} | failed |" + " |" * (4 + ranges))
+            notes.setdefault(result["checks"].get(tool, "not run"), []).append(tool)
             continue
         walls, median = [run["wall_s"] for run in runs], medians[tool]
         cells = [
             f"{median['wall_s']:.2f}{times(median['wall_s'], base['wall_s'])}",
-            f"{min(walls):.2f}–{max(walls):.2f}",
+            *[f"{min(walls):.2f}–{max(walls):.2f}"] * ranges,
             f"{median['cpu_s']:.2f}{times(median['cpu_s'], base['cpu_s'])}",
             f"{median['rss_bytes'] / 1e6:,.0f}{times(median['rss_bytes'], base['rss_bytes'])}",
-            f"{median['out_bytes'] / 1e6:,.0f}{times(median['out_bytes'], base['out_bytes'])}",
-            f"{max(run['others'] for run in runs):.2f}",
-            result["checks"][tool].replace("|", "\\|"),
+            f"{median['out_bytes'] / 1e6:,.0f}",
         ]
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+        check, _, note = result["checks"][tool].replace(" and ", ", ").partition("; ")
+        if note:
+            notes.setdefault(note, []).append(tool)
+        others[tool] = max(run["others"] for run in runs)
+        lines.append(f"| {name} | {' | '.join(cells)} | {check} |".replace("\n", " "))
+    lines.append("")
+    lines += [wrapped(f"- {', '.join(tools)}: {note}.") for note, tools in notes.items()]
+    lines.append(wrapped(f"- Other processes: {busy(others)}."))
     if "plait" in medians:
         lines += ["", *plait_lines(result, medians["plait"], base, best)]
     return lines
+
+
+def busy(others: dict[str, float]) -> str:
+    """How many processors other processes kept busy: at most so many, and where more."""
+    quiet = [value for value in others.values() if value <= BUSY]
+    loud = [f"{value:.2f} ({tool})" for tool, value in others.items() if value > BUSY]
+    return ", ".join([f"at most {max(quiet):.2f}", *loud] if quiet else loud)
 
 
 def plait_lines(result: dict, ours: dict, base: dict, best: str | None) -> list[str]:
@@ -182,7 +201,8 @@ def memory_table(results: list[dict]) -> list[str]:
     """Wall time and memory of Plait, one line a workload."""
     lines = [
         MEMORY_PREFACE,
-        "| workload | scale | rows | files × columns | input MB | wall s | CPU s | accounted MB | peak RSS MB | memory_limit MB | checked |",
+        "| | scale | rows | files × columns | input | wall s | CPU s "
+        "| accounted | RSS | limit | checked |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
@@ -193,7 +213,7 @@ def memory_table(results: list[dict]) -> list[str]:
         )
         median = whole(result).get("plait")
         if not median:
-            lines.append(f"{size}| failed | | | | | {result['checks']['plait']} |")
+            lines.append(f"{size}| failed | | | | | {result['checks']['plait'].replace(' and ', ', ')} |")
             continue
         accounted = max(run["memory"]["peak_accounted_bytes"] for run in runs)
         limit = runs[0]["memory"]["limit_bytes"]
@@ -201,7 +221,7 @@ def memory_table(results: list[dict]) -> list[str]:
         lines.append(
             f"{size}| {median['wall_s']:.2f} | {median['cpu_s']:.2f} "
             f"| {accounted / 1e6:,.0f}{over} | {max(r['rss_bytes'] for r in runs) / 1e6:,.0f} "
-            f"| {limit / 1e6:,.0f} | {result['checks']['plait']} |"
+            f"| {limit / 1e6:,.0f} | {result['checks']['plait'].replace(' and ', ', ')} |"
         )
     return lines
 

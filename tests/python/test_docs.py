@@ -37,7 +37,8 @@ pytestmark = [
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
 OTHERS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in PAGES]
-LINKING = [ROOT / "CONTRIBUTING.md", *PAGES, *OTHERS]
+LINKING = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES, *OTHERS]
+COLUMNS_MAX = 100
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = {"python", "console", "text", "sh"}
 
@@ -132,6 +133,12 @@ def test_commands_for_the_readers_machine_exist(page):
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lines_of_prose_and_of_shown_output_have_at_most_100_columns(page):
+    lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
+    assert [f"{page.name}:{number}" for number, line in lines if len(line) > COLUMNS_MAX] == []
 
 
 def test_comparing_shown_output_finds_differences():
@@ -269,7 +276,7 @@ def test_the_bench_runs_and_checks_its_outputs(tmp_path):
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "page.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (plait|duckdb) \| .* \| (.*) \|$", page, re.MULTILINE)
-    assert rows == [(tool, "order and rows") for tool in ("plait", "duckdb")] * 2
+    assert rows == [(tool, "order, rows") for tool in ("plait", "duckdb")] * 2
     again = ["--from-json", str(tmp_path / "page.json"), "--write", str(tmp_path / "page.md")]
     subprocess.run([*bench, *again], capture_output=True, check=True, timeout=120)
     assert (tmp_path / "page.md").read_text(encoding="utf-8") == page

@@ -380,7 +380,10 @@ def test_the_page_of_the_format_has_what_folders_of_sides_have(tmp_path, root):
             (name,) = [*manifest["base"][table], *manifest["last"][table]][:1]
             columns = pq.read_schema(tmp_path / side / name).names
             tables[table, side] = [c for c in columns if c.startswith("_")]
-    named = {table: re.findall(r"`(_\w+)`", columns) for table, columns in told.items()}
+    named = {
+        table: ["_key", "_deleted", *re.findall(r"`(_\w+)`", columns)]
+        for table, columns in told.items()
+    }
     assert {table: columns for (table, _), columns in tables.items()} == named
 
 
