@@ -1,4 +1,4 @@
-"""Every example of README.md and docs/guide runs and prints what it shows.
+"""Every example of README.md, docs, docs/guide and docs/recipes runs and prints what it shows.
 
     ```python     run, all of a page in one namespace
     ```console    lines after `$ ` run in a shell; the others are what they print
@@ -35,7 +35,12 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs/guide").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/guide").glob("*.md")),
+    *sorted((ROOT / "docs/recipes").glob("*.md")),
+]
 OTHERS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in PAGES]
 LINKING = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES, *OTHERS]
 COLUMNS_MAX = 100
@@ -147,17 +152,21 @@ def test_comparing_shown_output_finds_differences():
     assert not same("rows 3", "rows 4")
 
 
-def test_every_exception_and_exit_code_is_in_the_table_of_the_guide():
+def test_every_exception_is_under_its_exit_code_in_troubleshooting():
     from plait import errors
     from plait.cli import _main
 
-    guide = (ROOT / "docs/guide/merge.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| `(\w+)`(?: \(`?(\w+)`?\))? \| .* \| (\d+) \|$", guide, re.MULTILINE)
-    assert {name for name, _, _ in rows} == set(errors.__all__) - {"PlaitError"}
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    rows = [
+        (name, base, int(code))
+        for code, part in re.findall(r"^### Exit code (\d+):(.*?)(?=^##|\Z)", page, re.M | re.S)
+        for name, base in re.findall(r"^- \*\*`(\w+)`\*\* \((\w+)\)\. Cause: ", part, re.M)
+    ]
+    assert sorted(name for name, _, _ in rows) == sorted(set(errors.__all__) - {"PlaitError"})
     for name, base, code in rows:
         error = getattr(plait, name)
-        assert _main.exit_code(error()) == int(code), name
-        assert not base or base in [c.__name__ for c in error.__mro__], name
+        assert _main.exit_code(error()) == code, name
+        assert base in [c.__name__ for c in error.__mro__], name
 
 
 def test_every_option_of_merge_is_in_the_guide():
