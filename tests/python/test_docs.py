@@ -48,6 +48,10 @@ BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 KINDS = {"python", "console", "text", "sh"}
 
 
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
 def blocks(page: Path) -> list[tuple[str, str, int]]:
     """Language, text and first line of every block; a text block is shown output."""
     text = page.read_text(encoding="utf-8")
@@ -96,7 +100,7 @@ RUNNING = [
 ]
 
 
-@pytest.mark.parametrize("page", RUNNING, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", RUNNING, ids=name_of)
 def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     if page in ON_SPARK:
@@ -122,7 +126,7 @@ def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch, reque
                 assert same(shown, output), f"{where} `{command}` printed\n{output}\nnot\n{shown}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_commands_for_the_readers_machine_exist(page):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for kind, text, line in blocks(page):
@@ -134,13 +138,13 @@ def test_commands_for_the_readers_machine_exist(page):
             assert known, f"{page.name}:{line}: no such command: {command}"
 
 
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKING, ids=name_of)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#]+)", page.read_text(encoding="utf-8")):
         assert "://" in target or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", LINKING, ids=name_of)
 def test_lines_of_prose_and_of_shown_output_have_at_most_100_columns(page):
     lines = enumerate(page.read_text(encoding="utf-8").splitlines(), 1)
     assert [f"{page.name}:{number}" for number, line in lines if len(line) > COLUMNS_MAX] == []
