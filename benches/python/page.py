@@ -201,8 +201,7 @@ def memory_table(results: list[dict]) -> list[str]:
     """Wall time and memory of Plait, one line a workload."""
     lines = [
         MEMORY_PREFACE,
-        "| | scale | rows | files × columns | input | wall s | CPU s "
-        "| accounted | RSS | limit | checked |",
+        "| | scale | rows | files × columns | input | wall s | CPU s | accounted | RSS | limit | checked |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for result in results:
@@ -213,7 +212,9 @@ def memory_table(results: list[dict]) -> list[str]:
         )
         median = whole(result).get("plait")
         if not median:
-            lines.append(f"{size}| failed | | | | | {result['checks']['plait'].replace(' and ', ', ')} |")
+            lines.append(
+                f"{size}| failed | | | | | {result['checks']['plait'].replace(' and ', ', ')} |"
+            )
             continue
         accounted = max(run["memory"]["peak_accounted_bytes"] for run in runs)
         limit = runs[0]["memory"]["limit_bytes"]

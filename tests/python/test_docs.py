@@ -163,8 +163,8 @@ def test_every_exception_is_under_its_exit_code_in_troubleshooting():
     page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
     rows = [
         (name, base, int(code))
-        for code, part in re.findall(r"^### Exit code (\d+):(.*?)(?=^##|\Z)", page, re.M | re.S)
-        for name, base in re.findall(r"^- \*\*`(\w+)`\*\* \((\w+)\)\. Cause: ", part, re.M)
+        for code, part in re.findall(r"(?ms)^### Exit code (\d+):(.*?)(?=^##|\Z)", page)
+        for name, base in re.findall(r"(?m)^- \*\*`(\w+)`\*\* \((\w+)\)\. Cause: ", part)
     ]
     assert sorted(name for name, _, _ in rows) == sorted(set(errors.__all__) - {"PlaitError"})
     for name, base, code in rows:
