@@ -4,7 +4,7 @@
 //! What is made does not depend on how many there are.
 //!
 //! # Not here
-//! Threads (`plait_parquet::beside`).
+//! Threads (`plait_parquet::runtime`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};

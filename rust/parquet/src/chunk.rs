@@ -35,7 +35,6 @@ use parquet::file::reader::{ChunkReader, Length};
 use plait_core::{Error, Kind, Result};
 
 use crate::check::{CheckedChunk, WrittenPage, encoding_stats};
-use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::MergeOptions;
 #[cfg(doc)]
@@ -45,6 +44,7 @@ use crate::page::header::{PageHeader, PageKind, Parsed};
 use crate::page::unpack::check_fits;
 use crate::page::{Locations, PAGE_BYTES_MAX, guard, unwrap_error, wrap_error};
 use crate::properties::parse_codec;
+use crate::runtime::Context;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 use crate::spill::{Pieces, SpillBuffer, Waiting};
@@ -418,8 +418,8 @@ impl PartsReader {
         self.context.check_cancelled()?;
         check_fits(part_len as usize, &self.context).map_err(place)?;
         let bytes = self.source.store.read(offset..offset + u64::from(part_len)).map_err(place)?;
-        let bytes = self.context.account_for(bytes);
-        self.context.consumed(u64::from(part_len));
+        let bytes = self.context.account().hold(bytes);
+        self.context.counters().add_consumed(u64::from(part_len));
         let corrupt = |what: &str| place(Error::new(Kind::CorruptSource, what));
         let Parsed::Header { header, len } = PageHeader::parse(&bytes).map_err(place)? else {
             return Err(corrupt("page header does not end"));

@@ -26,12 +26,12 @@ use plait_core::key::{KeyShape, Keys, SortOrder, encode_arrow};
 use plait_core::plan::{Condition, Drops, MarkColumn, Marks};
 use plait_core::{Error, Kind, Result};
 
-use crate::context::Context;
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::MergeOptions;
 use crate::order::key_leaves;
 use crate::page::unwrap_error;
+use crate::runtime::Context;
 use crate::schema::{LeafAdapter, Reconciled};
 use crate::source::Source;
 

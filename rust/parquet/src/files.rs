@@ -13,9 +13,8 @@ use plait_core::run::SourceId;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
-use crate::beside::Beside;
-use crate::context::Context;
 use crate::leaf::OutputLeaf;
+use crate::runtime::{Context, ScopedWorkers};
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::store::{Location, Store, Stores, is_denied};
@@ -59,7 +58,10 @@ pub(crate) fn open_each(
 ) -> Result<Vec<Opened>> {
     let paths = stores.list(patterns)?;
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
-    let readers = Beside::readers(threads, paths.iter().all(is_local), context.limit_bytes());
+    let readers = match paths.iter().all(is_local) {
+        true => ScopedWorkers::of_files(threads, context.budget()),
+        false => ScopedWorkers::of_objects(threads, context.budget()),
+    };
     let opened = each(&readers, paths.len(), |i| {
         context.check_cancelled()?;
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
@@ -83,14 +85,16 @@ pub(crate) fn is_of_the_file(error: &Error) -> bool {
         )
 }
 
-/// Who looks into each of `sources`.
+/// Workers that read keys of all `sources`.
 pub(crate) fn readers(
     sources: &[Arc<Source>],
     threads: Option<usize>,
     context: &Context,
-) -> Beside {
-    let are_local = sources.iter().all(|source| source.store.is_local());
-    Beside::readers(threads, are_local, context.limit_bytes())
+) -> ScopedWorkers {
+    match sources.iter().all(|source| source.store.is_local()) {
+        true => ScopedWorkers::of_files(threads, context.budget()),
+        false => ScopedWorkers::of_objects(threads, context.budget()),
+    }
 }
 
 /// Opens the source at `path`.
@@ -126,7 +130,7 @@ struct Watched {
 
 impl Watched {
     fn fault(&self) -> Result<()> {
-        self.context.fault("read").map_err(|e| {
+        self.context.faults().check("read").map_err(|e| {
             Error::new(Kind::Storage, "cannot read a source").with_path(self.path()).with_cause(e)
         })
     }

@@ -18,13 +18,13 @@ use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
 use crate::plan::key_texts;
+use crate::runtime::Context;
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
@@ -163,7 +163,7 @@ pub fn inspect_in(
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
             .with_got(format!("{} files", sources.len())));
     };
-    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     let order = match &options.sort_by {
         Some(text) => Some(SortOrder::try_parse(text)?),
         None => claimed(source)?,

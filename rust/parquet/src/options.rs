@@ -13,6 +13,8 @@ use plait_core::stream::{MetadataConflicts, Unite};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use crate::runtime::Budget;
+
 /// Options of a merge.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -312,6 +314,12 @@ impl MergeOptions {
     #[must_use]
     pub fn unite(&self) -> Unite {
         unite(self.widen, (self.missing, self.missing_keys), self.metadata_conflicts)
+    }
+
+    /// The shares of `memory_limit`.
+    #[must_use]
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::of(self.memory_limit)
     }
 
     /// Whether every key of the outputs is compared with the one before it. Page bounds prove no

@@ -13,9 +13,9 @@ use plait_core::run::{Runs, SourceId};
 use plait_core::stream::check_keys;
 use plait_core::{Error, Kind, Result};
 
-use crate::context::Context;
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::{LocationCache, OutputLeaf};
+use crate::runtime::Context;
 use crate::schema::{LeafAdapter, Reconciled, key_leaf, key_type};
 use crate::source::Source;
 

@@ -27,11 +27,10 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::Result;
 
-use crate::context::{Charge, Context};
-use crate::events::Level;
 use crate::output::{storage, unnamed_file};
 use crate::page::pages::{Held, Stored};
 use crate::page::unwrap_error;
+use crate::runtime::{Charge, Context, Level};
 use crate::store::{Store, read_exact_at, write_all_at};
 
 /// How much is read from the file at once.
@@ -82,18 +81,18 @@ impl Waiting {
             *end += len as u64;
             (Arc::clone(file), start)
         };
-        self.context.fault("spill").map_err(failed)?;
+        self.context.faults().check("spill").map_err(failed)?;
         let mut at = start;
         for piece in pieces {
             write_all_at(&file, piece, at).map_err(failed)?;
             at += piece.len() as u64;
         }
-        if self.context.spilled_bytes() == 0 {
-            self.context.tell(Level::Info, "merge", || {
+        if self.context.counters().spilled_bytes() == 0 {
+            self.context.events().record(Level::Info, "merge", || {
                 "bytes begin to wait on disk: they do not fit the memory limit".to_owned()
             });
         }
-        self.context.spilled(len as u64);
+        self.context.counters().add_spilled(len as u64);
         Ok((file, start))
     }
 }
@@ -150,7 +149,7 @@ impl SpillBuffer {
         self.memory_len += len;
         self.pieces.push_back(Piece::Memory(bytes));
         let all = self.waiting.in_memory.fetch_add(len, Ordering::Relaxed) + len;
-        let held = self.waiting.context.accounted_bytes() + len as u64;
+        let held = self.waiting.context.account().held_bytes() + len as u64;
         if all > self.waiting.bytes_max && held > self.waiting.enough_bytes as u64 {
             self.spill().map_err(|e| unwrap_error(e.into()))?;
         }
@@ -353,6 +352,6 @@ mod tests {
                 }
             }
         }
-        assert_eq!(context.accounted_bytes(), 0);
+        assert_eq!(context.account().held_bytes(), 0);
     }
 }

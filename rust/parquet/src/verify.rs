@@ -22,13 +22,13 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::content;
-use crate::context::Context;
 use crate::files::{open_sources, output_leaves};
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::LocationCache;
 use crate::options::check_memory_limit;
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_texts;
+use crate::runtime::{Context, Stage};
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
@@ -127,7 +127,7 @@ pub fn verify_in(
             .with_hint("name at least one file, folder, glob or URL"));
     }
     check_memory_limit(options.memory_limit)?;
-    context.enter_stage(3);
+    context.counters().enter(Stage::Verify);
     let mut sources = open_sources(&options.files, 0, None, stores, context)?;
     let files = sources.len();
     if let Some(against) = &options.against {
@@ -145,7 +145,7 @@ pub fn verify_in(
     };
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(&order, &reconciled, &leaves)?;
-    context.set_total_bytes(sources.iter().map(|s| s.store.len()).sum());
+    context.counters().set_total(sources.iter().map(|s| s.store.len()).sum());
     let mut report = VerifyReport {
         ok: false,
         sort_by: order.to_string(),
@@ -202,7 +202,7 @@ fn check_order(
     context: &Context,
     report: &mut VerifyReport,
 ) -> Result<Vec<Range>> {
-    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     let mut ranges = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         let mut file = VerifiedFile {

@@ -15,7 +15,7 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::stream::{MergeStream, Source, Workers};
 use plait_core::validate::Validate;
-use plait_parquet::Beside;
+use plait_parquet::ScopedWorkers;
 use plait_parquet::{StreamOptions, open};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
@@ -50,8 +50,10 @@ pub(crate) fn merge_streams(
             }
         }
     }
-    let workers =
-        Watched { beside: Beside::new(options.threads), looked: Mutex::new(Instant::now()) };
+    let workers = Watched {
+        workers: ScopedWorkers::new(options.threads),
+        looked: Mutex::new(Instant::now()),
+    };
     let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
     let merge = merge.map_err(raise)?;
     let tally = merge.tally();
@@ -61,17 +63,17 @@ pub(crate) fn merge_streams(
 
 /// Threads, and signals.
 struct Watched {
-    beside: Beside,
+    workers: ScopedWorkers,
     looked: Mutex<Instant>,
 }
 
 impl Workers for Watched {
     fn count(&self) -> usize {
-        self.beside.count()
+        self.workers.count()
     }
 
     fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
-        self.beside.run(count, task);
+        self.workers.run(count, task);
     }
 
     fn check(&self) -> Result<(), ArrowError> {

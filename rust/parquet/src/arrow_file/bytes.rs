@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
-use crate::context::{Charge, Context};
+use crate::runtime::{Charge, Context};
 use crate::source::Source;
 use crate::store::Store;
 

@@ -20,9 +20,9 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use plait_core::Result;
 
 use super::{FileSchema, levels};
-use crate::context::Context;
 use crate::leaf::LocationCache;
 use crate::page::{Kept, Pages, guard, unwrap_error};
+use crate::runtime::Context;
 use crate::source::Source;
 
 /// Where rows are looked up.

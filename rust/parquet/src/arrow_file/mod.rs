@@ -41,8 +41,8 @@ use plait_core::{Error, Kind, Result};
 use self::bytes::Windows;
 use self::load::Load;
 use self::pages::{Groups, Shared};
-use crate::context::Context;
 use crate::page::{Kept, guard, unwrap_error};
+use crate::runtime::Context;
 use crate::source::Source;
 
 pub(crate) use self::located::Located;

@@ -28,12 +28,12 @@ use super::bytes::Windows;
 use super::int96;
 use super::load::{Load, Scale};
 use crate::block::Values;
-use crate::context::Context;
 #[cfg(doc)]
 use crate::page::PAGE_BYTES_MAX;
 use crate::page::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
 use crate::page::unpack::Unpacker;
 use crate::page::{Kept, guard, stored_into_page};
+use crate::runtime::Context;
 
 /// What is read where a page header begins.
 const HEADER_BYTES: u64 = 4 << 10;

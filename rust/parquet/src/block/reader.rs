@@ -30,10 +30,10 @@ use super::decode::{
 use super::dictionary::Remap;
 use super::index::{ChunkIndex, KnownPage};
 use super::{Block, Contents, Dictionary, Layout, Values};
-use crate::context::{Charge, Context};
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span, with_physical};
 use crate::page::pages::Stored;
 use crate::page::{PageLoc, Pages, guard};
+use crate::runtime::{Charge, Context};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 
@@ -388,7 +388,7 @@ impl PagedChunk {
             .map_err(place)?;
         if let (Values::Plain(plain), false) = (&mut contents.values, is_ours) {
             // The page accounts for its own bytes only.
-            *plain = self.context.account_for(std::mem::take(plain));
+            *plain = self.context.account().hold(std::mem::take(plain));
         }
         // Ids were checked against the source's own dictionary; now they become the union's.
         if let (Values::Ids(ids, _), Some(united)) = (&mut contents.values, &self.united)

@@ -26,9 +26,8 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::lease::{end_abandoned, now_s};
-use crate::context::Context;
-use crate::events::Level;
 use crate::output::{Published, Target};
+use crate::runtime::{Context, Level};
 use crate::store::root::Root;
 use crate::store::table::{
     FOLDER, Lease, Made, Manifest, Replaced, any_in_table_below, place_order, table_around,
@@ -132,7 +131,9 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
         let is_idle = !changes && !ends && options.renew.is_none();
         if options.check || is_idle || !is_counting || is_made {
             if !is_counting && !options.check {
-                context.tell(Level::Info, "compact", || "somebody else replaced a file".to_owned());
+                context
+                    .events()
+                    .record(Level::Info, "compact", || "somebody else replaced a file".to_owned());
             }
             return Ok(Commit { committed: false, counts: is_counting, manifest: before });
         }
@@ -165,7 +166,7 @@ pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) ->
             }
         }
         if changes {
-            context.tell(Level::Info, "compact", || {
+            context.events().record(Level::Info, "compact", || {
                 let (number, made) = (manifest.number, add.len());
                 format!("manifest {number} counts: {made} for {} files", options.replace.len())
             });

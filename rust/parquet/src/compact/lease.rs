@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::{Writer, probe};
 use super::survey::check_not_part;
-use crate::context::Context;
 use crate::output::{Alive, Sign, machine};
+use crate::runtime::Context;
 use crate::store::Stores;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Lease, Manifest, is_id};

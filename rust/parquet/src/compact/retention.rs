@@ -12,11 +12,11 @@ use plait_core::Result;
 use plait_core::key::SortOrder;
 use plait_core::workers::each;
 
-use crate::context::Context;
 use crate::drops::{self, Expiry};
 use crate::files::{output_leaves, readers};
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
+use crate::runtime::Context;
 use crate::schema::{Unite, reconcile};
 use crate::source::Source;
 
@@ -41,7 +41,7 @@ pub(super) fn expiry_of(
     let Some(drops) = found? else {
         return Ok(vec![Expiry::None; sources.len()]);
     };
-    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     let of = |i: usize| drops::expiry(&drops, &sources[i], &cache, context);
     each(&readers(sources, merge.threads, context), sources.len(), of)
 }

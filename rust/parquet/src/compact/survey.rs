@@ -26,12 +26,12 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::retention;
-use crate::context::Context;
 use crate::drops::Expiry;
 use crate::files::{is_of_the_file, open_each};
 use crate::options::{MergeOptions, OnDuplicateOption};
 use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
+use crate::runtime::Context;
 use crate::schema::Unite;
 use crate::source::Source;
 use crate::store::Stores;

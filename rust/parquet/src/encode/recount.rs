@@ -30,9 +30,9 @@ use super::ids::Ids;
 use super::index::IndexWriter;
 use super::statistics::{Cut, statistics};
 use crate::block::{Block, BlockReader, Layout, Values};
-use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::unwrap_error;
+use crate::runtime::Context;
 use crate::source::Source;
 
 /// Whether the footer says enough of a chunk of `leaf` for an output that has statistics: a null
@@ -76,7 +76,7 @@ pub(crate) fn recount(
 ) -> Result<ColumnCloseResult> {
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(close) };
     let bytes = source.chunk(row_group, index)?.compressed_size().max(0).unsigned_abs();
-    context.add_total_bytes(bytes);
+    context.counters().add_total(bytes);
     let locations = cache.find(source, row_group, index, context)?;
     let start = source.row_group_start(row_group);
     let mut reader = BlockReader::open(source, leaf, start, None, cache, context)?;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plait_core::join::Block;
 
-use crate::context::Context;
+use crate::runtime::Context;
 
 /// Blocks by run and place.
 #[derive(Debug)]

@@ -36,10 +36,10 @@ use plait_core::{Error, Kind, Result};
 use super::cache::Cache;
 use super::file::FileRun;
 use super::manifest::{JoinManifest, Owner};
-use crate::context::Context;
 use crate::merge;
 use crate::options::{BloomFilter, IfExists, MergeOptions, OnDuplicateOption, StatisticsLevel};
 use crate::output::{Lock, Published, Target};
+use crate::runtime::Context;
 use crate::store::{Location, Stores};
 
 /// Rows of a page, so of a block.

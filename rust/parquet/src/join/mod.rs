@@ -40,8 +40,7 @@ pub use staged::{Left, Right};
 
 use self::manifest::{JoinManifest, Owner};
 use self::state::State;
-use crate::beside::Beside;
-use crate::context::Context;
+use crate::runtime::{Context, ScopedWorkers};
 
 /// Record batches of one schema.
 pub type Reader = Box<dyn RecordBatchReader + Send>;
@@ -333,8 +332,8 @@ impl Join {
         Ok(JoinManifest { step, counts: counts.clone(), ..draft })
     }
 
-    fn threads(&self) -> Beside {
-        Beside::new(self.options.threads)
+    fn threads(&self) -> ScopedWorkers {
+        ScopedWorkers::new(self.options.threads)
     }
 
     /// The joined table.

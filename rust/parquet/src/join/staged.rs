@@ -26,7 +26,7 @@ use plait_core::{Error, Kind, Result};
 use super::manifest::{JoinManifest, Owner};
 use super::state::State;
 use super::{Counts, JoinOptions, Reader, same_columns, without_operation};
-use crate::context::Context;
+use crate::runtime::Context;
 
 /// Bits of an epoch below the milliseconds: two sides that begin in one are told apart by chance.
 const CHANCE_BITS: u32 = 20;

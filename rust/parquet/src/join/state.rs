@@ -23,8 +23,7 @@ use super::file::FileRun;
 use super::folder::{self, JoinFolder, Refused, Run};
 use super::manifest::{Files, JoinManifest, Owner};
 use super::{Counts, JoinOptions};
-use crate::beside::Beside;
-use crate::context::Context;
+use crate::runtime::{Context, ScopedWorkers};
 
 /// Of the limit, one part in so many is for blocks of files.
 const CACHE_SHARE: u64 = 2;
@@ -48,7 +47,7 @@ pub(super) struct State {
     base: Vec<View>,
     last: Vec<View>,
     memory_limit: u64,
-    threads: Beside,
+    threads: ScopedWorkers,
     disk: Option<Disk>,
 }
 
@@ -88,7 +87,7 @@ impl State {
                 Some(Disk { folder, number, base, last, found, is_unknown: false })
             }
         };
-        let threads = Beside::new(options.threads);
+        let threads = ScopedWorkers::new(options.threads);
         let (base, last) = Default::default();
         Ok(Self { base, last, memory_limit, threads, disk })
     }

@@ -32,9 +32,9 @@ use self::page::{Cells, Takes};
 use self::paged::Paged;
 use self::typed::TypedColumn;
 use crate::block::kept::KeptDictionaries;
-use crate::context::{Charge, Context};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::ranks::RankBook;
+use crate::runtime::{Charge, Context};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 

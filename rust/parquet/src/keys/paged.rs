@@ -20,10 +20,10 @@ use crate::block::Layout;
 use crate::block::decode::{ChunkDictionary, PageShape, needs_dictionary_page};
 use crate::block::kept::KeptDictionaries;
 use crate::block::reader::{first_dictionary, take_dictionary};
-use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::{Pages, guard};
 use crate::ranks::kept_as_keys_take_it;
+use crate::runtime::Context;
 use crate::source::Source;
 
 /// Reads one key column of one source.

@@ -11,10 +11,10 @@ use plait_core::{Kind, Result};
 
 use super::typed::TypedColumn;
 use super::{KeyColumn, KeyLeaves, KeyReader};
-use crate::context::Context;
 use crate::files::output_leaves;
 use crate::leaf::LocationCache;
 use crate::page::testing::{Memory, Numbers, file, quiet_guards, testing_files};
+use crate::runtime::Context;
 use crate::schema::{key_type, reconcile};
 use crate::source::Source;
 

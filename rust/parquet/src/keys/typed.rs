@@ -13,8 +13,8 @@ use parquet::data_type::{
 use plait_core::key::{Column, Values};
 use plait_core::{Error, Kind, Result};
 
-use crate::context::Context;
 use crate::leaf::{self, Leaf, LocationCache, OutputLeaf, Span};
+use crate::runtime::Context;
 use crate::source::Source;
 
 struct Typed<T: DataType> {

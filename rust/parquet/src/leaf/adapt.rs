@@ -21,7 +21,7 @@ use plait_core::{Error, Kind, Result};
 use super::cast;
 use super::paged::PagedLeaf;
 use super::{Leaf, LocationCache, Span, with_physical};
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::schema::{LeafAdapter, LevelMap};
 use crate::source::Source;
 

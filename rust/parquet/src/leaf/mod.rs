@@ -29,8 +29,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use parquet::data_type::DataType;
 use plait_core::Result;
 
-use crate::context::{Charge, Context};
 use crate::page::Locations;
+use crate::runtime::{Charge, Context};
 use crate::source::Source;
 use crate::store::Store;
 

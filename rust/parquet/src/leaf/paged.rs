@@ -16,8 +16,8 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
 use super::{Leaf, LocationCache, Span};
-use crate::context::Context;
 use crate::page::{Locations, Pages, guard, unwrap_error};
+use crate::runtime::Context;
 use crate::schema::LevelMap;
 use crate::source::Source;
 

@@ -25,11 +25,11 @@ use plait_core::{Error, Kind, Result};
 
 use super::prepare::{Prepared, prepare_group};
 use super::{Stopped, run};
-use crate::context::Context;
 use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, PAGES_SHARE, sources_at_once};
 use crate::report::Times;
+use crate::runtime::Context;
 use crate::source::Source;
 use crate::store;
 

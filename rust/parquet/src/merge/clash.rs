@@ -8,8 +8,8 @@ use plait_core::plan::Clash;
 use plait_core::{Error, Kind, Result};
 
 use super::prepare::Prepared;
-use crate::context::Context;
 use crate::keys::key_at;
+use crate::runtime::Context;
 
 /// The error for two rows of one key.
 ///

@@ -26,11 +26,10 @@ use super::publish::publish;
 use super::run::{self, RunOutputs};
 use super::{Stopped, timed};
 use crate::content;
-use crate::context::Context;
-use crate::events::Level;
 use crate::options::{IfExists, MergeOptions, Verify};
 use crate::plan::{Plan, PlanTask, key_texts};
 use crate::report::{MergeReport, OutputReport, Times};
+use crate::runtime::{Context, Level, Stage};
 use crate::sink::Finished;
 use crate::source::Source;
 use crate::store::Stores;
@@ -93,7 +92,7 @@ pub fn execute_in(
             }
         })
     });
-    context.release_idle();
+    context.buffers().release_idle();
     outcome
 }
 
@@ -155,7 +154,7 @@ fn execute_in_frame(
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     if what.sources.is_none() {
-        context.set_total_bytes(what.tasks.iter().map(|task| task.bytes).sum());
+        context.counters().set_total(what.tasks.iter().map(|task| task.bytes).sum());
     }
     let mut all = Vec::new();
     for task in what.tasks {
@@ -163,18 +162,18 @@ fn execute_in_frame(
         let done = match execute_task(frame, task, options, context, with_ranks, times) {
             Err(Stopped { is_broken: true, .. }) => {
                 // Some footer does not tell what its file holds.
-                context.tell(Level::Info, "merge", || {
+                context.events().record(Level::Info, "merge", || {
                     format!("output {}: a footer is wrong, merged again by its rows", task.index)
                 });
                 if all.is_empty() {
-                    context.start_over();
+                    context.counters().start_over();
                 }
                 (with_ranks, *times) = (false, before);
                 execute_task(frame, task, options, context, false, times)?
             }
             done => done?,
         };
-        context.tell(Level::Debug, "merge", || {
+        context.events().record(Level::Debug, "merge", || {
             let rows: u64 = done.outputs.iter().map(|output| output.rows).sum();
             let bytes: u64 = done.outputs.iter().map(|output| output.bytes).sum();
             let (count, dropped) = (all.len() + 1, done.made.dropped.rows());
@@ -185,7 +184,9 @@ fn execute_in_frame(
             )
         });
         if let Some(warning) = &done.warning {
-            context.tell(Level::Info, "merge", || format!("output {}: {warning}", task.index));
+            context
+                .events()
+                .record(Level::Info, "merge", || format!("output {}: {warning}", task.index));
         }
         all.push(done);
     }
@@ -203,7 +204,7 @@ pub(super) fn execute_task(
     let started = Instant::now();
     let prepared = prepare(frame, task, options, context, with_ranks)?;
     times.plan_s += started.elapsed().as_secs_f64();
-    context.enter_stage(1);
+    context.counters().enter(Stage::Merge);
     run_prepared(&prepared, task, options, context, with_ranks, times).map_err(|mut stopped| {
         stopped.is_broken |= prepared.has_broken_ranks();
         stopped
@@ -242,7 +243,7 @@ fn run_prepared(
     let content = match options.verify {
         Some(Verify::Content) => {
             let comparing = Instant::now();
-            context.enter_stage(3);
+            context.counters().enter(Stage::Verify);
             let rows = content::HashedRows {
                 sources: &prepared.sources,
                 rows: &prepared.rows,
@@ -250,7 +251,7 @@ fn run_prepared(
             };
             let hash = content::compare_outputs(rows, &made.outputs, context)?;
             times.verify_s += comparing.elapsed().as_secs_f64();
-            context.enter_stage(1);
+            context.counters().enter(Stage::Merge);
             Some(hash)
         }
         None => None,

@@ -14,14 +14,12 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::free::check_free;
-use crate::budget::Budget;
-use crate::context::Context;
 use crate::files::open_source;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
 use crate::plan::{CarriedSchema, Plan, PlanTask};
-use crate::pool::Pool;
+use crate::runtime::{Context, Pool};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -63,8 +61,7 @@ impl<'a> Frame<'a> {
         let is_read_again = options.verify.is_some() || options.sha256;
         let target =
             Arc::new(Target::open(&options.out, stores, context)?.with_copies(is_read_again));
-        let locations_bytes = Budget::locations_bytes(options.memory_limit);
-        let cache = Arc::new(LocationCache::new(context, locations_bytes));
+        let cache = Arc::new(LocationCache::new(context, options.budget().locations()));
         let frame = Self { plan, order, schema, sources, pool, threads, target, cache, stores };
         if let Err(e) = frame.check_free(options) {
             frame.target.abandon();

@@ -33,11 +33,11 @@ use std::time::Instant;
 
 use plait_core::{Error, Result};
 
-use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::plan;
 use crate::properties::parse_codec;
 use crate::report::{MergeReport, Metrics, Times};
+use crate::runtime::{Context, Stage};
 use crate::store::Stores;
 
 pub use execute::execute_in;
@@ -67,7 +67,7 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
 /// As [`merge`].
 pub fn merge_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<MergeReport> {
     let outcome = merge_with(options, stores, context, true);
-    context.release_idle();
+    context.buffers().release_idle();
     outcome
 }
 
@@ -81,7 +81,7 @@ fn merge_with(
         match plan_and_execute(options, stores, context, with_ranks, times) {
             Err(Stopped { is_stale: true, .. }) => {
                 // Some footer has keys that its rows do not have.
-                context.start_over();
+                context.counters().start_over();
                 *times = Times::default();
                 let options = MergeOptions { trust_footers: false, ..options.clone() };
                 plan_and_execute(&options, stores, context, with_ranks, times)
@@ -100,9 +100,9 @@ fn plan_and_execute(
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     let started = Instant::now();
-    context.enter_stage(0);
+    context.counters().enter(Stage::Plan);
     let made = plan::make(options, stores, context)?;
-    context.set_total_bytes(made.total_bytes);
+    context.counters().set_total(made.total_bytes);
     times.plan_s = started.elapsed().as_secs_f64();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let what = execute::What { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
@@ -124,20 +124,20 @@ fn timed(
     report.time = times;
     let traffic = stores.traffic();
     report.metrics = Metrics {
-        bytes_read: context.consumed_bytes(),
+        bytes_read: context.counters().consumed_bytes(),
         bytes_written: report.outputs.iter().map(|output| output.bytes).sum(),
-        spilled_bytes: context.spilled_bytes(),
+        spilled_bytes: context.counters().spilled_bytes(),
         requests: traffic.requests(),
         failed_requests: traffic.failed(),
         sent_bytes: traffic.sent_bytes(),
         received_bytes: traffic.received_bytes(),
     };
     report.memory.limit_bytes = context.limit_bytes() as u64;
-    report.memory.peak_accounted_bytes = context.peak_bytes();
-    if context.peak_bytes() > context.limit_bytes() as u64 {
+    report.memory.peak_accounted_bytes = context.account().peak_bytes();
+    if context.account().peak_bytes() > context.limit_bytes() as u64 {
         report.warnings.push(format!(
             "memory_limit was exceeded: {} bytes were held of {} allowed; pages and rows of these sources need more",
-            context.peak_bytes(),
+            context.account().peak_bytes(),
             context.limit_bytes()
         ));
     }

@@ -28,11 +28,11 @@ use super::clash::clashing;
 use super::prepare::Prepared;
 use super::sizes::{Sizes, Written};
 use crate::chunk;
-use crate::context::{Charge, Context};
 use crate::drops::MarkReader;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::{find_disorder, unsorted};
+use crate::runtime::{Charge, Context};
 use crate::sink::KEY_INDEX_ROWS;
 use crate::source::Source;
 use crate::spill::Waiting;
@@ -170,8 +170,8 @@ impl<'a> Ordering<'a> {
             ends_output: false,
             waiting: Arc::new(Waiting::new(
                 &self.prepared.target().scratch(),
-                self.prepared.budget.waiting_bytes,
-                self.prepared.budget.enough_bytes / 4 * 3,
+                self.prepared.sizes.waiting_bytes,
+                self.prepared.sizes.enough_bytes / 4 * 3,
                 self.context,
             )),
             rows: 0,
@@ -215,7 +215,7 @@ impl<'a> Ordering<'a> {
         Ok(batch.ends_output
             || is_copy
             || encoded >= self.batch_bytes as f64
-            || batch.steps_bytes >= self.prepared.budget.batch_steps_bytes)
+            || batch.steps_bytes >= self.prepared.sizes.batch_steps_bytes)
     }
 
     /// Where rows are dropped, the first and the last that leave say what the keys are.
@@ -263,7 +263,7 @@ impl<'a> Ordering<'a> {
         let batch = match &mut lane.reader {
             Some(reader) if left > 0 => {
                 let rows_max = usize::try_from(left).unwrap_or(usize::MAX);
-                reader.next(prepared.budget.key_rows.min(rows_max))?
+                reader.next(prepared.sizes.key_rows.min(rows_max))?
             }
             _ => None,
         };
@@ -344,7 +344,7 @@ impl<'a> Ordering<'a> {
                 false => Err(unsorted(source, &prepared.keys, end - 1, &first, last)),
             };
         }
-        let rows = (start..end, prepared.budget.key_rows);
+        let rows = (start..end, prepared.sizes.key_rows);
         match find_disorder(source, &prepared.keys, rows, &prepared.cache, self.context)? {
             Some(Disorder { row, before, after }) => {
                 Err(unsorted(source, &prepared.keys, row, &before, &after))
@@ -358,7 +358,7 @@ impl<'a> Ordering<'a> {
         let by_bytes = self.options.row_group_size as f64 / self.sizes.encoded_per_row;
         let rows_max = (by_bytes.max(1.0) as u64)
             .min(self.options.row_group_rows)
-            .min(self.prepared.budget.window_rows);
+            .min(self.prepared.sizes.window_rows);
         // Equal row groups instead of full ones and a small rest.
         let left = self.windows.rows_left().max(1);
         let groups = left.div_ceil(rows_max);

@@ -18,8 +18,6 @@ use plait_core::region::{Bounds, Region, sweep};
 use plait_core::run::SourceId;
 
 use super::frame::Frame;
-use crate::budget::Budget;
-use crate::context::Context;
 use crate::drops::{self, FileDrops};
 use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
@@ -28,9 +26,9 @@ use crate::options::{MergeOptions, VerifyOrder};
 use crate::order::{SORT_ORDER_ENTRY, key_leaves, sorting_columns, unsorted};
 use crate::output::{Target, TempFile};
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
-use crate::pool::Pool;
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::RankBook;
+use crate::runtime::{Context, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::zone::{Ask, asks};
@@ -50,7 +48,7 @@ pub(super) struct Prepared<'a> {
     pub(super) drops: Option<FileDrops>,
     pub(super) regions: Vec<Region>,
     pub(super) properties: WriterPropertiesPtr,
-    pub(super) budget: Budget,
+    pub(super) sizes: MergeSizes,
     pub(super) cache: Arc<LocationCache>,
     /// Number of the output, if what is made is published.
     pub(super) output: Option<u64>,
@@ -153,8 +151,7 @@ pub(super) fn prepare_group<'a>(
 ) -> Result<Prepared<'a>> {
     let find = |_: &KeyLeaves, _: &Arc<LocationCache>, _: &[Arc<Source>]| Ok(rows.to_vec());
     // Of its own: temp files must go when they are merged.
-    let bytes_max = Budget::locations_bytes(options.memory_limit);
-    let cache = Arc::new(LocationCache::new(context, bytes_max));
+    let cache = Arc::new(LocationCache::new(context, options.budget().locations()));
     let parts = MergeParts { sources, find: &find, known: &|_, _| None, cache, output };
     prepare_parts(frame, parts, options, context, with_ranks)
 }
@@ -184,9 +181,8 @@ fn prepare_parts<'a>(
     let reconciled = frame.schema.reconcile(&sources, &options.unite())?;
     let leaves = output_leaves(&reconciled);
     let mut keys = key_leaves(&frame.order, &reconciled, &leaves)?;
-    let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
-    let budget = Budget::new(limit, sources.len(), keys.leaves.len(), frame.threads);
-    context.set_read_ahead_bytes(budget.read_ahead_bytes);
+    let sizes = options.budget().merge(sources.len(), keys.leaves.len(), frame.threads);
+    context.set_read_ahead_bytes(sizes.read_ahead_bytes);
     let declares_order = options.checks_every_key() && !frame.order.is_empty();
     let sorting = match declares_order {
         true => sorting_columns(&frame.order, &keys),
@@ -223,7 +219,7 @@ fn prepare_parts<'a>(
         drops,
         regions,
         properties,
-        budget,
+        sizes,
         cache,
         output,
         declares_order,

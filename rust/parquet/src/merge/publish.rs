@@ -14,11 +14,11 @@ use sha2::{Digest, Sha256};
 use super::execute::{Done, What};
 use super::frame::Frame;
 use super::free::is_ours;
-use crate::context::Context;
 use crate::options::{MergeOptions, Verify};
 use crate::output::{Published, TempFile};
 use crate::plan::{Plan, PlanSource};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
+use crate::runtime::{Context, Stage};
 
 pub(super) fn publish(
     frame: &Frame<'_>,
@@ -29,7 +29,7 @@ pub(super) fn publish(
     times: &mut Times,
 ) -> Result<MergeReport> {
     let publishing = Instant::now();
-    context.enter_stage(2);
+    context.counters().enter(Stage::Publish);
     let plan = what.plan;
     let axis = Axis::of(plan, &all);
     let sources = sources(plan, &all, &axis);

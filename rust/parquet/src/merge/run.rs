@@ -24,13 +24,12 @@ use plait_core::{Error, Kind, Result};
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
-use crate::context::Context;
 use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier, VerifyPages};
 use crate::plan::largest_lane;
-use crate::pool::Pool;
 use crate::queue::{self, Queue, Work};
 use crate::report::{Copied, Times};
+use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
 use crate::weave::{Loom, Share, Tiers, weave};
@@ -163,8 +162,8 @@ impl Work for Weaver<'_> {
         let lane_bytes = self.lane_bytes.get(leaf).copied().unwrap_or(0);
         let sources = batch.windows.iter().map(|window| window.steps.taken().count()).max();
         let lanes = lane_bytes.saturating_mul(sources.unwrap_or(0) as u64);
-        let enough = self.prepared.budget.enough_bytes as u64;
-        context.accounted_bytes().saturating_add(lanes) <= enough
+        let enough = self.prepared.sizes.enough_bytes as u64;
+        context.account().held_bytes().saturating_add(lanes) <= enough
     }
 
     fn weave(&self, batch: &Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>> {
@@ -264,7 +263,7 @@ impl RunWriter<'_> {
             sum.rows += more.rows;
             sum.bytes += more.bytes;
         }
-        self.context.rows_written(windows.iter().map(|w| w.steps.rows()).sum());
+        self.context.counters().add_rows_written(windows.iter().map(|w| w.steps.rows()).sum());
         Ok(())
     }
 
@@ -288,7 +287,7 @@ impl RunWriter<'_> {
         }
         self.made.chunk.rows += rows;
         self.made.chunk.bytes += output.bytes() - before;
-        self.context.rows_written(rows);
+        self.context.counters().add_rows_written(rows);
         Ok(())
     }
 

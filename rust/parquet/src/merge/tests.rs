@@ -16,11 +16,11 @@ use plait_core::key::{Nulls, SortOrder};
 use plait_core::{Kind, Result};
 
 use super::{Stopped, execute, frame, merge, merge_with, prepare};
-use crate::context::Context;
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::plan;
 use crate::report::{MergeReport, Times};
+use crate::runtime::Context;
 use crate::store::Stores;
 
 /// Names and bytes of files.
@@ -189,8 +189,8 @@ impl Bench {
         let options = MergeOptions { out: self.out("out"), ..self.options.clone() };
         let context = Self::context();
         let outcome = merge_with(&options, &Self::stores(), &context, with_ranks);
-        context.release_idle();
-        assert_eq!(context.accounted_bytes(), 0);
+        context.buffers().release_idle();
+        assert_eq!(context.account().held_bytes(), 0);
         let found = outcome.map(|report| (self.outputs(), said(&report)));
         let _ = fs::remove_dir_all(&options.out);
         found.map_err(|e| e.to_string())

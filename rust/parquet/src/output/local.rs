@@ -22,7 +22,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::Published;
 use super::early::Early;
-use crate::context::Context;
+use crate::runtime::Context;
 
 const TEMP_PREFIX: &str = ".plait-tmp-";
 
@@ -60,7 +60,7 @@ impl Folder {
         let parents = dir.ancestors().filter(|p| !p.as_os_str().is_empty());
         let created = parents.take_while(|p| !p.exists()).map(Path::to_owned).collect();
         let failed = |e: io::Error| storage("cannot make the output folder", &dir, e);
-        context.fault("mkdir").map_err(failed)?;
+        context.faults().check("mkdir").map_err(failed)?;
         fs::create_dir_all(&dir).map_err(failed)?;
         let folder = Self { dir, created, context: context.clone() };
         folder.sweep();
@@ -94,7 +94,7 @@ impl Folder {
     /// Makes the renames in the folder durable.
     pub(super) fn sync(&self) -> Result<()> {
         let failed = |e: io::Error| storage("cannot sync the output folder", &self.dir, e);
-        self.context.fault("sync").map_err(failed)?;
+        self.context.faults().check("sync").map_err(failed)?;
         open_dir(&self.dir).and_then(|dir| dir.sync_all()).map_err(failed)
     }
 
@@ -128,7 +128,7 @@ impl Folder {
 /// Creates a temp file in `dir`.
 pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
     let failed = |e: io::Error| storage("cannot create a file in the output folder", dir, e);
-    context.fault("create").map_err(failed)?;
+    context.faults().check("create").map_err(failed)?;
     loop {
         let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
@@ -165,7 +165,7 @@ impl LocalFile {
     /// Makes the bytes durable.
     pub(super) fn sync(&mut self) -> Result<()> {
         let failed = |e: io::Error| storage("cannot sync an output", &self.path, e);
-        self.context.fault("sync").map_err(failed)?;
+        self.context.faults().check("sync").map_err(failed)?;
         self.early.finish().and_then(|()| self.file.sync_all()).map_err(failed)
     }
 
@@ -199,7 +199,7 @@ impl LocalFile {
     fn link(&mut self, path: &Path) -> Result<Linked> {
         use io::ErrorKind as K;
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
-        self.context.fault("rename").map_err(failed)?;
+        self.context.faults().check("rename").map_err(failed)?;
         match fs::hard_link(&self.path, path) {
             Ok(()) => {
                 self.is_published = fs::remove_file(&self.path).is_ok();
@@ -221,7 +221,7 @@ impl LocalFile {
     /// Gives the file its visible name in one step; replaces a file of that name.
     pub(super) fn publish(mut self, path: &Path) -> Result<()> {
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
-        self.context.fault("rename").map_err(failed)?;
+        self.context.faults().check("rename").map_err(failed)?;
         fs::rename(&self.path, path).map_err(failed)?;
         self.is_published = true;
         Ok(())
@@ -241,7 +241,7 @@ impl io::Write for LocalFile {
             io::ErrorKind::Interrupted => e,
             _ => io::Error::other(storage("cannot write an output", &self.path, e)),
         };
-        self.context.fault("write").map_err(failed)?;
+        self.context.faults().check("write").map_err(failed)?;
         let written = self.file.write(bytes).map_err(failed)?;
         self.early.wrote(&self.file, written as u64);
         Ok(written)
@@ -262,7 +262,7 @@ impl Drop for LocalFile {
 
 /// A file without a name, for spilled bytes: gone when it is closed, whatever happens.
 pub(crate) fn unnamed_file(dir: &Path, context: &Context) -> io::Result<File> {
-    context.fault("create")?;
+    context.faults().check("create")?;
     let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
     let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
     let file = create(&path)?;

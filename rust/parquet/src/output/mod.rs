@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use plait_core::{Error, Kind, Result};
 
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::store::{Location, Stores};
 pub use local::Sign;
 pub(crate) use local::{Alive, Lock, machine, storage, unnamed_file};

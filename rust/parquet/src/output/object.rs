@@ -17,7 +17,7 @@ use std::io;
 use plait_core::{Error, Kind, Result};
 
 use super::Published;
-use crate::context::{Charge, Context};
+use crate::runtime::{Charge, Context};
 use crate::store::{Completed, Place, Upload};
 
 /// The least that S3 takes for a part that is not the last.
@@ -64,7 +64,7 @@ impl Prefix {
                 .with_path(place.location())
                 .with_cause(e)
         };
-        context.fault("create").map_err(failed)?;
+        context.faults().check("create").map_err(failed)?;
         let part_bytes = (context.limit_bytes() / PART_SHARE).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
         Ok(ObjectOutput {
             upload: place.bucket().upload(place.key())?,
@@ -118,7 +118,7 @@ impl ObjectOutput {
     }
 
     fn fault(&self, operation: &str) -> Result<()> {
-        self.context.fault(operation).map_err(|e| {
+        self.context.faults().check(operation).map_err(|e| {
             Error::new(Kind::Storage, "an upload failed")
                 .with_path(self.location.as_str())
                 .with_cause(e)

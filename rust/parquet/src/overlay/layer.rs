@@ -23,8 +23,8 @@ use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use plait_core::{Error, Kind, Result};
 
 use crate::arrow_file::{Batches, FileSchema, Request};
-use crate::context::Context;
 use crate::files::open_sources;
+use crate::runtime::Context;
 use crate::schema::{LeafAdapter, LevelMap, Unite, reconcile};
 use crate::source::Source;
 use crate::store::Stores;

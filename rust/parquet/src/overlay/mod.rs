@@ -36,12 +36,12 @@ use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, Tier, check_memory_limit};
 use crate::output::{Published, Target};
 use crate::properties::{encodings, properties, type_defined_floats};
 use crate::report::Copied;
+use crate::runtime::Context;
 use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
 use crate::source::Source;
@@ -103,7 +103,7 @@ pub fn overlay_files_in(
     context: &Context,
 ) -> Result<OverlayReport> {
     let outcome = attempt(options, stores, context);
-    context.release_idle();
+    context.buffers().release_idle();
     outcome
 }
 

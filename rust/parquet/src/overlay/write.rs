@@ -34,11 +34,11 @@ use super::layer::{Columns, FileLayer};
 use super::shape::{OutputColumn, Shape, witness_leaf};
 use crate::check::is_true;
 use crate::chunk;
-use crate::context::Context;
 use crate::leaf::OutputLeaf;
 use crate::options::Tier;
 use crate::page::{guard, unwrap_error};
 use crate::report::Copied;
+use crate::runtime::Context;
 use crate::sink::{Group, Output, append, complete};
 use crate::spill::Waiting;
 use crate::weave::{Loom, weave};
@@ -83,7 +83,7 @@ impl OverlayWriter<'_> {
             }
             Ok(())
         })?;
-        self.context.rows_written(rows);
+        self.context.counters().add_rows_written(rows);
         Ok(())
     }
 

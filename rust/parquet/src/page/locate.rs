@@ -29,7 +29,7 @@ use super::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
 use super::levels::{LevelCount, count_hybrid, count_v1};
 use super::unpack::check_fits;
 use super::{PAGE_BYTES_MAX, codec, guard, thrift, unwrap_error};
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::Store;
 

@@ -33,7 +33,7 @@ pub(crate) use super::stored::{Held, Stored};
 use super::stored::{check_count, check_flat, into_page};
 use super::unpack::{Unpacker, check_fits};
 use super::{guard, wrap_error};
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::Store;
 
@@ -177,7 +177,7 @@ impl Pages {
         let stored = self
             .check(header, (len, page.len as usize), held, Some(page))
             .map_err(|e| self.place(e, page.offset))?;
-        self.context.consumed(u64::from(page.len));
+        self.context.counters().add_consumed(u64::from(page.len));
         self.next += 1;
         Ok(Some(stored))
     }
@@ -320,7 +320,7 @@ impl Pages {
                 end = end.max(page_end);
             }
             let bytes = read_charged(store, offset..end, context)?;
-            context.consumed(end - offset);
+            context.counters().add_consumed(end - offset);
             *window = ReadAhead { start: offset, bytes };
         }
         let (start, end) = window.holds(offset, len).unwrap_or_default();
@@ -428,7 +428,7 @@ fn read_charged(store: &dyn Store, range: Range<u64>, context: &Context) -> Resu
     check_fits(len, context)?;
     // The store says what is wrong with a range that ends behind the file.
     if store.is_local() && range.end <= store.len() {
-        let Some(mut buffer) = context.buffer(len) else {
+        let Some(mut buffer) = context.buffers().take(len) else {
             return Err(Error::new(Kind::MemoryLimit, "not enough memory for one read")
                 .with_path(store.path())
                 .with_got(format!("{len} bytes")));
@@ -441,7 +441,7 @@ fn read_charged(store: &dyn Store, range: Range<u64>, context: &Context) -> Resu
     let charge = context.charge(len);
     let bytes = store.read(range)?;
     drop(charge);
-    Ok(context.account_for(bytes))
+    Ok(context.account().hold(bytes))
 }
 
 impl Iterator for Pages {

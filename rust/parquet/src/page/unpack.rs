@@ -16,7 +16,7 @@ use super::PAGE_BYTES_MAX;
 use super::codec::{check_reach, decompress_into, page_too_large};
 use super::expand::check_expansion;
 use super::header::{PageHeader, PageKind};
-use crate::context::Context;
+use crate::runtime::Context;
 
 /// Unpacks pages of one column chunk.
 #[derive(Clone)]
@@ -87,7 +87,7 @@ impl Unpacker {
         let (levels, values) = body.split_at_checked(levels_len).unwrap_or_default();
         // A length that no packing reaches is refused before memory is taken for it.
         check_reach(self.codec, values.len(), unpacked_len - levels.len())?;
-        let Some(mut buffer) = self.context.buffer(unpacked_len) else {
+        let Some(mut buffer) = self.context.buffers().take(unpacked_len) else {
             return Err(Error::new(Kind::MemoryLimit, "not enough memory for one page")
                 .with_got(format!("{unpacked_len} bytes")));
         };

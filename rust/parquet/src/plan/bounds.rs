@@ -15,11 +15,11 @@ use plait_core::workers::each;
 
 use super::entries::{Knots, told_keys};
 use super::value::{KeyBase64, KeysFrom};
-use crate::context::Context;
 use crate::files::{is_of_the_file, output_leaves, readers};
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
+use crate::runtime::Context;
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
 
@@ -163,7 +163,7 @@ pub(crate) fn key_ranges(
     let reconciled = reconcile(&footers, how)?;
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(order, &reconciled, &leaves)?;
-    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     let range = |source: &Arc<Source>| {
         context.check_cancelled()?;
         if source.rows() == 0 {

@@ -20,9 +20,9 @@ use std::sync::Arc;
 use plait_core::Result;
 
 use super::entries::Knots;
-use crate::context::Context;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::leaf::LocationCache;
+use crate::runtime::Context;
 use crate::source::Source;
 
 /// Rows of keys read at once.

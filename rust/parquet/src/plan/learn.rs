@@ -24,12 +24,11 @@ use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::known_keys;
-use crate::beside::Beside;
-use crate::context::Context;
 use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
+use crate::runtime::{Context, ScopedWorkers};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
 use crate::store::{ForeignTable, Noted, Store, Stores, tables_of};
@@ -94,7 +93,7 @@ pub fn learn_in(
 ) -> Result<Vec<Option<Vec<u8>>>> {
     let order = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let paths = &options.sources;
-    each(&Beside::readers(None, false, context.limit_bytes()), paths.len(), |i| {
+    each(&ScopedWorkers::of_objects(None, context.budget()), paths.len(), |i| {
         context.check_cancelled()?;
         of_file(&paths[i], order.as_ref(), options, stores, context)
     })
@@ -134,7 +133,7 @@ fn read_keys(
     let footer = [(source.path(), source.meta.file_metadata())];
     let reconciled = reconcile(&footer, &Unite::default())?;
     let keys = key_leaves(order, &reconciled, &output_leaves(&reconciled))?;
-    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     // Sorted or not: whoever plans tells.
     known_keys(source, (order, &keys), (trusts_footers, true), &cache, context)?;
     read_small_columns(source, &keys, &cache, context)

@@ -22,9 +22,7 @@ use super::lane::{Count, Reading, SourceKeys};
 use super::memory::memory_need;
 use super::schema::CarriedSchema;
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
-use crate::context::Context;
 use crate::drops;
-use crate::events::Level;
 use crate::files::{open_sources, output_leaves, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
@@ -32,6 +30,7 @@ use crate::options::{IfExists, MergeOptions, MissingOption};
 use crate::order::{check_present, from_sources, key_leaves, renamed};
 use crate::properties::{encodings, parse_codec};
 use crate::report::{ConflictReport, Overlap};
+use crate::runtime::{Context, Level, Stage};
 use crate::schema::{LeafAdapter, MetadataConflict, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
@@ -65,7 +64,7 @@ pub(crate) fn make(
 /// # Errors
 /// As [`make`].
 pub fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
-    context.enter_stage(0);
+    context.counters().enter(Stage::Plan);
     make(options, stores, context).map(|made| made.plan)
 }
 
@@ -99,7 +98,7 @@ pub(crate) fn make_from(
     }
     // What is dropped is found when a task is executed; that it can be, now.
     drops::find(options, &order, &reconciled, &leaves)?;
-    let cache = Arc::new(LocationCache::new(context, context.limit_bytes() / 16));
+    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     let reading = Reading { keys: &keys, cache: &cache, context };
     let known = each(&readers(&sources, options.threads, context), sources.len(), |i| {
         context.check_cancelled()?;
@@ -132,7 +131,7 @@ pub(crate) fn make_from(
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
     let told: Vec<_> = lanes.iter().map(|lane| lane.knots.clone()).collect();
     let cut_columns = options.cut_on.unwrap_or(keys.leaves.len());
-    context.tell(Level::Debug, "plan", || {
+    context.events().record(Level::Debug, "plan", || {
         let indexed = lanes.iter().filter(|lane| lane.is_indexed).count();
         format!(
             "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth} deep",
@@ -144,7 +143,7 @@ pub(crate) fn make_from(
     let found = cuts(&mut lanes, rule(options, &sources), cut_columns, reading)?;
     lanes.iter_mut().zip(told).for_each(|(lane, told)| lane.knots = told);
     let mut tasks = tasks(&lanes, &found);
-    context.tell(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
+    context.events().record(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
     let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
     let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
     let expected = expect(&lanes, &bounds, &rows, &leaves, options);

@@ -35,8 +35,8 @@ use plait_core::{Error, Kind, Result};
 
 use self::search::Search;
 use crate::block::Layout;
-use crate::context::{Charge, Context};
 use crate::leaf::{LocationCache, OutputLeaf};
+use crate::runtime::{Charge, Context};
 use crate::schema::{LeafAdapter, LevelMap};
 use crate::source::Source;
 

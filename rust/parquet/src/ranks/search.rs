@@ -21,11 +21,11 @@ use crate::block::Layout;
 use crate::block::decode::is_ids;
 use crate::block::dictionary::Union;
 use crate::block::reader::read_dictionary;
-use crate::context::{Charge, Context};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::header::PageKind;
 use crate::page::{Locations, Pages};
 use crate::properties::has_paying_dictionary;
+use crate::runtime::{Charge, Context};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 

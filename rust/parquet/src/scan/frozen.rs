@@ -27,7 +27,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::{Scan, ScanOptions};
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::store::Stores;
 
 /// A summary as it is sent.

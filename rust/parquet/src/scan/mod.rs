@@ -35,7 +35,7 @@ use plait_core::schema::{Adapter, Change, Class, Follow, Frozen, Request, Summar
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::store::Stores;
 use file::Footer;
 use follow::FollowBatches;
@@ -457,7 +457,7 @@ impl Scan {
             batches: self.counts.batches.load(Ordering::Relaxed),
             seen,
             resolve_seconds: self.resolve_seconds,
-            peak_bytes: self.context.peak_bytes(),
+            peak_bytes: self.context.account().peak_bytes(),
             changes: changes
                 .iter()
                 .map(|c| ChangeReport { source: c.source.clone(), what: c.what.clone() })

@@ -28,7 +28,7 @@ use plait_core::{Error, Kind, Result};
 use super::file::{self, FileReader};
 use super::size::{batch_bytes, split};
 use super::{Scan, ScanPlan, SourceStream};
-use crate::context::Charge;
+use crate::runtime::Charge;
 
 /// Files that are open or wait, at most.
 const LANES_MAX: usize = 64;

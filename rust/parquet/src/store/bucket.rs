@@ -20,7 +20,7 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use url::Url;
 
-use crate::context::Charge;
+use crate::runtime::Charge;
 
 /// Objects by name.
 pub trait Bucket: Send + Sync {

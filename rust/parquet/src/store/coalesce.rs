@@ -24,7 +24,7 @@ use bytes::Bytes;
 use plait_core::Result;
 
 use super::{Store, check_range};
-use crate::context::{Charge, Context};
+use crate::runtime::{Charge, Context};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
 const TAIL_BYTES: u64 = 256 << 10;
@@ -244,7 +244,7 @@ mod tests {
         }
         let reads = store.inner.reads.lock().unwrap().clone();
         assert_eq!(reads.len(), 8, "{reads:?}");
-        assert!(context.peak_bytes() <= 2 << 20, "{}", context.peak_bytes());
+        assert!(context.account().peak_bytes() <= 2 << 20, "{}", context.account().peak_bytes());
     }
 
     #[test]
@@ -265,9 +265,9 @@ mod tests {
         for place in (0..64).map(|n| n << 20) {
             check(&store, place..place + 10);
         }
-        assert!(context.peak_bytes() <= 1 << 20, "{}", context.peak_bytes());
-        assert!(context.accounted_bytes() > 0);
+        assert!(context.account().peak_bytes() <= 1 << 20, "{}", context.account().peak_bytes());
+        assert!(context.account().held_bytes() > 0);
         drop(store);
-        assert_eq!(context.accounted_bytes(), 0);
+        assert_eq!(context.account().held_bytes(), 0);
     }
 }

@@ -21,7 +21,7 @@ use plait_core::{Error, Kind, Result};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-use crate::context::Context;
+use crate::runtime::Context;
 
 /// How long a cancelled call waits at most before it notices.
 const POLL: Duration = Duration::from_millis(50);

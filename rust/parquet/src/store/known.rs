@@ -328,7 +328,7 @@ impl Store for Remembered {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Context;
+    use crate::runtime::Context;
     use crate::store::remote::tests::{memory, put};
 
     fn stores(bucket: &Arc<crate::store::remote::Remote>) -> Stores {

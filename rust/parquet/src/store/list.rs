@@ -287,7 +287,7 @@ fn check_distinct(stores: &Stores, found: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Context;
+    use crate::runtime::Context;
     use crate::store::remote::tests::memory;
 
     fn list(items: &[String]) -> Result<Vec<String>> {

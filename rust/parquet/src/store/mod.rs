@@ -44,7 +44,7 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use url::Url;
 
-use crate::context::Context;
+use crate::runtime::Context;
 pub(crate) use bucket::Place;
 pub use bucket::{Bucket, Completed, Meta, Upload, unconditional};
 pub(crate) use foreign::{ForeignTable, check_root, tables_of};

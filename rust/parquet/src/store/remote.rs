@@ -37,7 +37,7 @@ use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
 use super::driver::Driver;
 use super::settings;
 use super::wire::Traffic;
-use crate::context::{Charge, Context};
+use crate::runtime::{Charge, Context};
 
 /// The most parts that are uploaded at once.
 const PARTS_AT_ONCE: usize = 4;
@@ -462,7 +462,7 @@ pub(super) mod tests {
             upload.part(part.as_bytes().to_vec(), context.charge(part.len())).unwrap();
         }
         upload.settle().unwrap();
-        assert_eq!(context.accounted_bytes(), 0, "what has arrived is not accounted for");
+        assert_eq!(context.account().held_bytes(), 0, "what has arrived is not accounted for");
         assert_eq!(bucket.list("d", true).unwrap(), ["d/old"]);
         assert_eq!(upload.complete().unwrap(), Completed::Yes);
         let meta = bucket.head("d/new").unwrap().unwrap();

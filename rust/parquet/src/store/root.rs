@@ -206,7 +206,7 @@ fn local_names(root: &Path, folder: &str, deep: bool, names: &mut Vec<String>) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::context::Context;
+    use crate::runtime::Context;
     use crate::store::remote::tests::memory;
 
     #[test]

@@ -24,7 +24,7 @@ use plait_core::{Error, Kind, Result};
 use url::{Position, Url};
 
 use super::wire::{Connector, Traffic};
-use crate::context::Context;
+use crate::runtime::Context;
 
 /// Options that concern every store: how failed requests are repeated.
 const RETRY_KEYS: &[&str] =

@@ -20,8 +20,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
-use crate::context::Context;
-use crate::events::Level;
+use crate::runtime::{Context, Level};
 
 /// Requests made and bytes moved.
 #[derive(Debug, Default)]
@@ -101,7 +100,9 @@ impl HttpService for Counted {
         // Without the query: it may carry a signature.
         let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let tell = |what: String| {
-            self.context.tell(Level::Debug, "store", || format!("{method} {path}: {what}"));
+            self.context
+                .events()
+                .record(Level::Debug, "store", || format!("{method} {path}: {what}"));
         };
         traffic.requests.fetch_add(1, Ordering::Relaxed);
         traffic.sent_bytes.fetch_add(request.body().content_length() as u64, Ordering::Relaxed);

@@ -21,7 +21,7 @@ use plait_core::stream::Source as Batches;
 use plait_core::{Error, Result};
 
 use crate::arrow_file::{self, FileSchema, Request};
-use crate::context::Context;
+use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::{Store, Stores};
 

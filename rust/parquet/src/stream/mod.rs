@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Not here
-//! The merge (`plait_core::stream`); threads (`beside`).
+//! The merge (`plait_core::stream`); threads (`runtime`).
 
 mod file;
 

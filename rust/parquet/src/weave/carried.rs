@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::gather::Lanes;
-use crate::context::Context;
+use crate::runtime::Context;
 
 /// The share of the memory limit that may wait.
 const CARRIED_SHARE: usize = 48;

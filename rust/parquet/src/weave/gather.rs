@@ -27,12 +27,12 @@ use super::{BATCH_BYTES_MAX, LeafLoom, Loom, PageOut};
 use crate::block::decode::is_ids;
 use crate::block::reader::{OwnDictionary, United};
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
-use crate::context::Charge;
 use crate::encode::buffer::Cursor;
 use crate::encode::facts::Facts;
 use crate::page::PageLoc;
 use crate::page::header::{PageHeader, PageKind};
 use crate::page::pages::Stored;
+use crate::runtime::Charge;
 
 /// Pages below this share of a full page are not worth ending another one for.
 const SPLICE_SHARE_MIN: usize = 8;

@@ -23,7 +23,6 @@ use super::{LeafLoom, PageOut};
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
 use crate::check::is_true;
-use crate::context::Context;
 use crate::encode::bounds::ValueOrder;
 use crate::encode::chunk::{ChunkWriter, PackedPage, PageRules, RawPage, Verbatim, pack};
 use crate::encode::facts::Facts;
@@ -35,6 +34,7 @@ use crate::encode::{Chunk, PageBuffer};
 use crate::leaf::{OutputLeaf, with_physical};
 use crate::page::pages::Stored;
 use crate::page::unwrap_error;
+use crate::runtime::Context;
 use crate::spill::SpillBuffer;
 use crate::zone::Observer;
 

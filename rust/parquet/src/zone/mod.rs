@@ -30,9 +30,9 @@ pub(crate) use observer::{Observer, Seen};
 pub(crate) use values::{ValueKind, ValueSet};
 
 use crate::block::{BlockReader, Layout};
-use crate::context::Context;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{BloomFilter, MergeOptions, covers};
+use crate::runtime::Context;
 use crate::source::Source;
 
 /// The footer entry.
@@ -149,7 +149,7 @@ pub(crate) fn observe(
     };
     if let Some(index) = leaf.adapter(source.id)?.leaf() {
         let chunk = source.chunk(row_group, index)?;
-        context.add_total_bytes(chunk.compressed_size().max(0).unsigned_abs());
+        context.counters().add_total(chunk.compressed_size().max(0).unsigned_abs());
     }
     let start = source.row_group_start(row_group);
     let mut reader = BlockReader::open(source, leaf, start, None, cache, context)?;

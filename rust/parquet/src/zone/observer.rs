@@ -21,7 +21,7 @@ use plait_core::{Error, Kind, Result};
 use super::Ask;
 use super::values::ValueSet;
 use crate::block::{Block, Dictionary, Layout, Values};
-use crate::context::{Charge, Context};
+use crate::runtime::{Charge, Context};
 
 /// Filters are not made larger than this, however many values a chunk has.
 const FILTER_BYTES_MAX: u64 = 32 << 20;

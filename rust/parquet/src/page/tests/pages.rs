@@ -216,8 +216,8 @@ fn pages_are_read_together_and_skipped_pages_not_at_all() {
         let (pages, skip) =
             Pages::open(&source, 0, 0, row, &context, Arc::clone(&locations)).unwrap();
         decode(source.leaf(0), Box::new(pages), skip).unwrap();
-        assert_eq!(context.accounted_bytes(), 0, "all buffers are given back");
-        let peak = context.peak_bytes() as usize;
+        assert_eq!(context.account().held_bytes(), 0, "all buffers are given back");
+        let peak = context.account().peak_bytes() as usize;
         assert!(peak <= ahead.max(locations.pages[0].len as usize + 64) * 2, "{peak}");
         let reads = store.reads.lock().unwrap();
         reads.iter().map(|range| (range.start, range.end)).collect::<Vec<_>>()

@@ -1,16 +1,16 @@
-//! What a call has to tell while it runs, until the caller's thread takes it.
+//! Log messages of a call while it runs, until the caller's thread takes them.
 //!
 //! ```text
-//! engine's threads ── tell ──▶ waiting events ◀── take, 20 times a second ── caller's thread
+//! engine's threads ── record ──▶ waiting events ◀── take, 20 times a second ── caller's thread
 //! ```
 //!
 //! # Invariants
-//! No thread of the engine waits for whoever listens. What nobody listens to is not even written.
-//! Memory is bounded: of more events than wait at once, the number is told.
+//! No thread of the engine waits for the caller's. Messages are formatted only if their level is
+//! enabled. Memory is bounded: at most [`WAITING_MAX`] events wait, the others are counted.
 //!
 //! # Cost
-//! One relaxed load for an event that nobody listens to, a lock and a text for the others. Events
-//! are of outputs, requests that fail, files; never of rows or pages.
+//! One relaxed load for an event of a disabled level, a lock and a text for the others. Events are
+//! of outputs, failing requests and files; never of rows or pages.
 //!
 //! # Not here
 //! Where events go (`plait-py`, `python/plait/_observe.py`).
@@ -21,19 +21,19 @@ use std::sync::{Mutex, PoisonError};
 /// How many events wait at most.
 const WAITING_MAX: usize = 1_000;
 
-/// How much an event matters; the numbers are those of Python's `logging`.
+/// The level of an event; the numbers are those of Python's `logging`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// For who looks for the cause of something.
+    /// Helps to find the cause of a problem.
     Debug = 10,
-    /// What is worth a line.
+    /// Worth a line in a log.
     Info = 20,
 }
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// How much it matters.
+    /// Its level.
     pub level: Level,
     /// The part of the engine, such as `store`.
     pub part: &'static str,
@@ -44,7 +44,7 @@ pub struct Event {
 /// The events of one call.
 #[derive(Default)]
 pub struct Events {
-    /// The least level that is listened to; 0 when nobody listens.
+    /// The lowest enabled level; 0 when none is.
     level: AtomicUsize,
     waiting: Mutex<WaitingEvents>,
 }
@@ -56,13 +56,13 @@ struct WaitingEvents {
 }
 
 impl Events {
-    /// Begins to keep events of `level` (a number of Python's `logging`) and above.
+    /// Enables events of `level` (a number of Python's `logging`) and above.
     pub fn listen(&self, level: usize) {
         self.level.store(level, Ordering::Relaxed);
     }
 
-    /// Tells something, if anybody listens.
-    pub fn tell(&self, level: Level, part: &'static str, text: impl FnOnce() -> String) {
+    /// Records an event if its level is enabled.
+    pub(crate) fn record(&self, level: Level, part: &'static str, text: impl FnOnce() -> String) {
         let least = self.level.load(Ordering::Relaxed);
         if least == 0 || (level as usize) < least {
             return;
@@ -75,7 +75,7 @@ impl Events {
         }
     }
 
-    /// Takes what waits, in the order in which it was told.
+    /// Takes the events that wait, in the order in which they were recorded.
     pub fn take(&self) -> Vec<Event> {
         if self.level.load(Ordering::Relaxed) == 0 {
             return Vec::new();
@@ -99,7 +99,7 @@ mod tests {
         let events = Events::default();
         events.listen(10);
         for n in 0..WAITING_MAX + 7 {
-            events.tell(Level::Debug, "store", || n.to_string());
+            events.record(Level::Debug, "store", || n.to_string());
         }
         let taken = events.take();
         assert_eq!(taken.len(), WAITING_MAX + 1);
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn messages_are_formatted_only_at_levels_that_are_kept() {
         let events = Events::default();
-        events.tell(Level::Info, "merge", || unreachable!("no level is kept"));
+        events.record(Level::Info, "merge", || unreachable!("no level is kept"));
         events.listen(20);
-        events.tell(Level::Info, "merge", || "done".to_owned());
-        events.tell(Level::Debug, "merge", || unreachable!("the level is too low"));
+        events.record(Level::Info, "merge", || "done".to_owned());
+        events.record(Level::Debug, "merge", || unreachable!("the level is too low"));
         assert_eq!(events.take()[0].text, "done");
         assert!(events.take().is_empty());
     }

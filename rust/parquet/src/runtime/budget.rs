@@ -12,7 +12,7 @@
 //! Sizes depend on the limit, the number of sources and threads; never on rows or file sizes.
 //!
 //! # Not here
-//! Accounting (`context`).
+//! Accounting (`account`).
 
 use plait_core::steps::Steps;
 
@@ -20,9 +20,22 @@ use plait_core::steps::Steps;
 /// thread without a leaf packs the pages of another's.
 const ENOUGH_BYTES: usize = 80 << 20;
 
-/// Sizes for one merge.
+/// Bytes of page buffers that wait, at most.
+const IDLE_BUFFERS_BYTES_MAX: usize = 16 << 20;
+
+/// Memory for reading the footer and the keys of one file: a few pages and dictionaries, and what is
+/// read ahead of them.
+const FILE_READER_BYTES: usize = 16 << 20;
+
+/// The memory limit of one call, in shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
+    limit_bytes: usize,
+}
+
+/// Sizes for one merge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MergeSizes {
     /// Rows per batch of keys of one source.
     pub key_rows: usize,
     /// Most rows of one window.
@@ -40,20 +53,28 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Shares `limit_bytes` among `sources` sources, `key_columns` columns and `threads` threads.
+    /// The budget of a call with this memory limit.
     #[must_use]
-    pub(crate) fn new(
-        limit_bytes: usize,
-        sources: usize,
-        key_columns: usize,
-        threads: usize,
-    ) -> Self {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
+        Self { limit_bytes }
+    }
+
+    /// The budget of a call with this option `memory_limit`.
+    #[must_use]
+    pub(crate) fn of(memory_limit: u64) -> Self {
+        Self::new(usize::try_from(memory_limit).unwrap_or(usize::MAX))
+    }
+
+    /// Shares the limit among `sources` sources, `key_columns` columns and `threads` threads.
+    #[must_use]
+    pub(crate) fn merge(self, sources: usize, key_columns: usize, threads: usize) -> MergeSizes {
+        let limit_bytes = self.limit_bytes;
         let sources = sources.max(1);
         // A key of a few text columns takes about 100 bytes.
         let key_rows = limit_bytes / 4 / sources / 100;
         // Reads are open at once in every key column of every source, and in one leaf per thread.
         let reads = sources * (key_columns + threads);
-        Self {
+        MergeSizes {
             key_rows: key_rows.clamp(64, 4096),
             window_rows: (limit_bytes / 32 / Steps::BYTES_PER_RUN).max(1024) as u64,
             batch_steps_bytes: limit_bytes / 160,
@@ -63,10 +84,22 @@ impl Budget {
         }
     }
 
-    /// Bytes of page locations kept within `memory_limit`.
+    /// Bytes of page locations.
     #[must_use]
-    pub(crate) fn locations_bytes(memory_limit: u64) -> usize {
-        usize::try_from(memory_limit).unwrap_or(usize::MAX) / 16
+    pub(crate) fn locations(self) -> usize {
+        self.limit_bytes / 16
+    }
+
+    /// Bytes of page buffers that wait for the next page.
+    #[must_use]
+    pub(crate) fn idle_buffers(self) -> usize {
+        (self.limit_bytes / 32).min(IDLE_BUFFERS_BYTES_MAX)
+    }
+
+    /// Files whose footers and keys are read at a time.
+    #[must_use]
+    pub(crate) fn file_readers(self) -> usize {
+        (self.limit_bytes / FILE_READER_BYTES).max(1)
     }
 }
 
@@ -76,12 +109,12 @@ mod tests {
 
     #[test]
     fn shares_shrink_with_sources_and_stay_usable() {
-        let few = Budget::new(512 << 20, 16, 4, 2);
-        let many = Budget::new(512 << 20, 1000, 4, 2);
+        let few = Budget::new(512 << 20).merge(16, 4, 2);
+        let many = Budget::new(512 << 20).merge(1000, 4, 2);
         assert_eq!(few.key_rows, 4096);
         assert!(many.key_rows < few.key_rows && many.key_rows >= 64);
         assert!(many.read_ahead_bytes < few.read_ahead_bytes);
-        let tiny = Budget::new(16 << 20, 5000, 8, 64);
+        let tiny = Budget::new(16 << 20).merge(5000, 8, 64);
         assert!(tiny.key_rows >= 64 && tiny.read_ahead_bytes >= 4 << 10);
     }
 }

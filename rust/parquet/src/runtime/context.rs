@@ -1,0 +1,157 @@
+//! What all code of one call shares, in one handle.
+//!
+//! ```text
+//! caller ── cancel() ──▶ ┌─────────┐ ◀── charge(bytes) ──────── pages, spans, runs, chunks
+//!        ◀─ progress() ─ │ Context │ ◀── counters() ─────────── ranged reads, rows
+//!        ◀─ events() ─── └─────────┘ ◀── events().record(…) ─── outputs, requests
+//! ```
+//!
+//! # Invariants
+//! A cancelled context makes the next page or batch fail with
+//! [`Kind::Cancelled`](plait_core::Kind::Cancelled).
+//!
+//! # Not here
+//! Each part, in a file of this folder; sizes (`budget`).
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use plait_core::Result;
+
+use super::account::{Account, Charge};
+use super::budget::Budget;
+use super::buffers::Buffers;
+use super::cancel::Cancel;
+use super::events::Events;
+use super::faults::{Fault, Faults};
+use super::progress::{Counters, Progress};
+
+/// Handle to the state that one call shares; clones are the same context.
+///
+/// ```
+/// use plait_parquet::Context;
+/// let context = Context::new(512 << 20);
+/// let page = context.charge(1 << 20);
+/// assert_eq!(context.account().held_bytes(), 1 << 20);
+/// context.cancel();
+/// assert!(context.check_cancelled().is_err());
+/// ```
+#[derive(Clone)]
+pub struct Context(Arc<Parts>);
+
+struct Parts {
+    cancel: Cancel,
+    account: Account,
+    buffers: Buffers,
+    counters: Counters,
+    faults: Faults,
+    events: Events,
+    read_ahead_bytes: AtomicUsize,
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("progress", &self.progress()).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// A context that accounts against `limit_bytes`.
+    #[must_use]
+    pub fn new(limit_bytes: usize) -> Self {
+        Self::build(limit_bytes, Faults::default())
+    }
+
+    /// A context whose storage fails when `fault` says so: tests make the n-th operation fail.
+    #[must_use]
+    pub fn with_faults(limit_bytes: usize, fault: Fault) -> Self {
+        Self::build(limit_bytes, Faults(Some(fault)))
+    }
+
+    fn build(limit_bytes: usize, faults: Faults) -> Self {
+        let account = Account::new(limit_bytes);
+        Self(Arc::new(Parts {
+            cancel: Cancel::default(),
+            buffers: Buffers::new(account.clone()),
+            account,
+            counters: Counters::default(),
+            faults,
+            events: Events::default(),
+            read_ahead_bytes: AtomicUsize::new(256 << 10),
+        }))
+    }
+
+    /// Asks the call to stop; it does within one page.
+    pub fn cancel(&self) {
+        self.0.cancel.set();
+    }
+
+    /// Fails once [`cancel`](Self::cancel) was called.
+    ///
+    /// # Errors
+    /// [`Kind::Cancelled`](plait_core::Kind::Cancelled).
+    pub fn check_cancelled(&self) -> Result<()> {
+        self.0.cancel.check()
+    }
+
+    /// The memory account.
+    #[must_use]
+    pub fn account(&self) -> &Account {
+        &self.0.account
+    }
+
+    /// Accounts `bytes` until the returned charge is dropped.
+    #[must_use]
+    pub fn charge(&self, bytes: usize) -> Charge {
+        self.0.account.charge(bytes)
+    }
+
+    /// The memory limit in bytes.
+    #[must_use]
+    pub(crate) fn limit_bytes(&self) -> usize {
+        self.0.account.limit_bytes()
+    }
+
+    /// The shares of the memory limit.
+    pub(crate) fn budget(&self) -> Budget {
+        Budget::new(self.limit_bytes())
+    }
+
+    /// Page buffers.
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.0.buffers
+    }
+
+    /// How much one leaf of one source reads at a time.
+    pub(crate) fn read_ahead_bytes(&self) -> usize {
+        self.0.read_ahead_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets how much one leaf of one source reads at a time.
+    pub(crate) fn set_read_ahead_bytes(&self, bytes: usize) {
+        self.0.read_ahead_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// What counts the progress of the call.
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.0.counters
+    }
+
+    /// How far the call has come.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.0.counters.progress()
+    }
+
+    /// The operations that a test makes fail.
+    pub(crate) fn faults(&self) -> &Faults {
+        &self.0.faults
+    }
+
+    /// Log messages of the call.
+    #[must_use]
+    pub fn events(&self) -> &Events {
+        &self.0.events
+    }
+}

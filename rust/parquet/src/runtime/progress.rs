@@ -1,0 +1,116 @@
+//! How far a call has come.
+//!
+//! # Cost
+//! One atomic addition per page or batch.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+
+/// How far a call has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Bytes read from the sources so far (as stored). Key columns are read once more when they
+    /// are woven, and count again in `total_bytes`.
+    pub consumed_bytes: u64,
+    /// Bytes that will be read in all.
+    pub total_bytes: u64,
+    /// Rows woven into outputs so far.
+    pub rows_written: u64,
+    /// The stage of the call.
+    pub stage: &'static str,
+}
+
+/// The stages of a call, in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Reads footers and keys.
+    Plan,
+    /// Writes outputs.
+    Merge,
+    /// Gives outputs their names.
+    Publish,
+    /// Reads files again to check them.
+    Verify,
+}
+
+impl Stage {
+    const ALL: [Self; 4] = [Self::Plan, Self::Merge, Self::Publish, Self::Verify];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Plan => "plan",
+            Self::Merge => "merge",
+            Self::Publish => "publish",
+            Self::Verify => "verify",
+        }
+    }
+}
+
+/// What [`Progress`] is taken from.
+#[derive(Default)]
+pub(crate) struct Counters {
+    consumed_bytes: AtomicU64,
+    total_bytes: AtomicU64,
+    rows_written: AtomicU64,
+    spilled_bytes: AtomicU64,
+    stage: AtomicU8,
+}
+
+impl Counters {
+    /// Adds to the bytes read from sources.
+    pub(crate) fn add_consumed(&self, bytes: u64) {
+        self.consumed_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes read from sources so far, as stored.
+    pub(crate) fn consumed_bytes(&self) -> u64 {
+        self.consumed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Adds to the bytes that waited on disk.
+    pub(crate) fn add_spilled(&self, bytes: u64) {
+        self.spilled_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that waited on disk so far.
+    pub(crate) fn spilled_bytes(&self) -> u64 {
+        self.spilled_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Sets the bytes that will be read in all.
+    pub(crate) fn set_total(&self, bytes: u64) {
+        self.total_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds bytes that will be read and were not expected.
+    pub(crate) fn add_total(&self, bytes: u64) {
+        self.total_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Adds to the rows woven into outputs.
+    pub(crate) fn add_rows_written(&self, rows: u64) {
+        self.rows_written.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    /// Resets what was read and written: the call begins anew.
+    pub(crate) fn start_over(&self) {
+        self.consumed_bytes.store(0, Ordering::Relaxed);
+        self.rows_written.store(0, Ordering::Relaxed);
+        self.spilled_bytes.store(0, Ordering::Relaxed);
+    }
+
+    /// Begins `stage`.
+    pub(crate) fn enter(&self, stage: Stage) {
+        self.stage.store(stage as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let total = self.total_bytes.load(Ordering::Relaxed);
+        let stage = usize::from(self.stage.load(Ordering::Relaxed));
+        Progress {
+            consumed_bytes: self.consumed_bytes().min(total),
+            total_bytes: total,
+            rows_written: self.rows_written.load(Ordering::Relaxed),
+            stage: Stage::ALL.get(stage).copied().unwrap_or(Stage::Merge).name(),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Scoped workers: threads that live as long as one piece of work.
+//!
+//! # Invariants
+//! Every thread is joined before [`run`](Workers::run) returns, so a process that forks between two
+//! pieces copies none. The caller's thread works too; if no thread can be started, it works alone.
+//!
+//! # Cost
+//! Some 30 µs a thread and piece; a piece is worth milliseconds.
+//!
+//! # Not here
+//! The work (`plait_core::stream`, `plait_core::join`, `files`, `plan`); threads that stay for a merge
+//! (`pool`).
+
+use std::panic;
+use std::sync::atomic::AtomicUsize;
+use std::thread;
+
+use plait_core::workers::{Workers, share};
+
+use super::budget::Budget;
+
+/// Reading objects is mostly waiting: so many are read at a time, however few the cores.
+const OBJECTS_AT_ONCE: usize = 16;
+
+/// Runs tasks on this many threads, the caller's included.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopedWorkers {
+    threads: usize,
+}
+
+impl ScopedWorkers {
+    /// `threads` threads; one per core if that is none.
+    #[must_use]
+    pub fn new(threads: Option<usize>) -> Self {
+        let cores = || thread::available_parallelism().map_or(1, Into::into);
+        Self { threads: threads.unwrap_or_else(cores).max(1) }
+    }
+
+    /// Workers that read footers and keys of many local files: as [`new`](Self::new), as far as
+    /// there is memory for each.
+    #[must_use]
+    pub(crate) fn of_files(threads: Option<usize>, budget: Budget) -> Self {
+        Self { threads: Self::new(threads).threads.min(budget.file_readers()) }
+    }
+
+    /// Workers that read footers and keys of many objects: more than [`of_files`](Self::of_files),
+    /// unless one is asked for.
+    #[must_use]
+    pub(crate) fn of_objects(threads: Option<usize>, budget: Budget) -> Self {
+        let wanted = match threads {
+            Some(1) => 1,
+            _ => Self::new(threads).threads.max(OBJECTS_AT_ONCE),
+        };
+        Self { threads: wanted.min(budget.file_readers()) }
+    }
+}
+
+impl Workers for ScopedWorkers {
+    fn count(&self) -> usize {
+        self.threads
+    }
+
+    fn run(&self, count: usize, task: &(dyn Fn(usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        let work = || share(&next, count, task);
+        thread::scope(|scope| {
+            let mut handles = Vec::new();
+            for _ in 1..self.threads.min(count) {
+                let thread = thread::Builder::new().name("plait-scoped".to_owned());
+                match thread.spawn_scoped(scope, work) {
+                    Ok(handle) => handles.push(handle),
+                    Err(_) => break,
+                }
+            }
+            work();
+            // The scope alone waits for the work, not for the threads to be gone.
+            for handle in handles {
+                if let Err(payload) = handle.join() {
+                    panic::resume_unwind(payload);
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_are_read_by_many_as_far_as_there_is_memory() {
+        let budget = |megabytes: usize| Budget::new(megabytes << 20);
+        let files = |threads, mb| ScopedWorkers::of_files(Some(threads), budget(mb)).count();
+        let objects = |threads, mb| ScopedWorkers::of_objects(Some(threads), budget(mb)).count();
+        assert_eq!((files(2, 512), objects(2, 512)), (2, 16));
+        assert_eq!((objects(40, 1024), objects(1, 512)), (40, 1));
+        assert_eq!((objects(8, 64), files(8, 16)), (4, 1));
+    }
+}
