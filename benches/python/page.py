@@ -35,6 +35,15 @@ benchmark there; see `benches/README.md`.
 - **Floors**, in italics, do not merge. They show the cost of reading and writing the same data
   without any order; `cp` shows the cost of copying the files.
 
+The workloads:
+
+- W1: 16 files of metrics; their key ranges overlap row by row
+- W2: 8 files of 121 columns; their ids interleave
+- W3: TPC-H lineitem, sorted and dealt into 10 files
+- W4: the rows of W1 in 16 ranges; 2 % of the rows of a file lie in the range of a neighbour
+- W5: 8 files of text of 1 to 4 KiB and 256 floats a row
+- M1, M2, M3, W1x10: 1,000 files of W1's rows; 400 columns; row groups of 2 GiB; ten times W1
+
 What the tools do:
 
 {does}
