@@ -89,8 +89,10 @@ def named(action):
 
 def crates():
     """Links to what `cargo doc` made; plain HTML, because the site is checked before that."""
-    names = ("plait_core", "plait_parquet")
+    manifests = (path.read_text() for path in sorted(ROOT.glob("rust/*/Cargo.toml")))
+    names = [re.search(r'^name = "([^"]+)"', text, re.MULTILINE)[1] for text in manifests]
     return "\n".join(
-        f'- <a href="../rust/{name}/index.html"><code>{name.replace("_", "-")}</code></a>'
+        f'- <a href="../rust/{name.replace("-", "_")}/index.html"><code>{name}</code></a>'
         for name in names
+        if name != "plait-py"  # the extension has no interface in Rust
     )
