@@ -6,7 +6,6 @@ print(report)
 
 from plait import errors
 from plait._api import inspect, merge, verify
-from plait._compact import CompactReport, ExpireReport, compact, expire
 from plait._interleave import interleave
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
@@ -52,6 +51,9 @@ from plait.errors import (
 from plait.join import ForeignKeyJoin, JoinStats
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
 from plait.staged import StagedLeft, StagedRight
+from plait.table._calls import compact
+from plait.table.expire import ExpireReport, expire
+from plait.table.report import CompactReport
 
 __version__ = _version()
 

@@ -78,6 +78,28 @@ def _count(value: object, name: str) -> int | None:
     )
 
 
+_UNITS_S = {"s": 1, "min": 60, "h": 3600, "d": 86_400}
+
+
+def _time_span(value: object, name: str) -> float:
+    """Seconds, from a number or from text such as `7d`."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    if isinstance(value, str):
+        text = value.strip()
+        for unit, seconds in sorted(_UNITS_S.items(), key=lambda item: -len(item[0])):
+            digits = text.removesuffix(unit).strip()
+            if digits != text and digits.replace(".", "", 1).isdecimal():
+                return float(digits) * seconds
+        if text.replace(".", "", 1).isdecimal():
+            return float(text)
+    raise InvalidArgument.of(
+        f"`{name}` is not a time span",
+        got=f"`{value!r}`",
+        hint='give seconds, or text such as "7d"',
+    )
+
+
 def _names(value: object, name: str) -> list[str]:
     names = [value] if isinstance(value, str) else value
     if isinstance(names, Iterable) and not isinstance(names, Mapping):

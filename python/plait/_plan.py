@@ -382,10 +382,18 @@ def _tier(tiers: dict[str, int]) -> str:
     return max(TIERS, key=lambda tier: (tiers.get(tier, 0), -TIERS.index(tier)))
 
 
-def leased(made: Plan, lease: str, merge_level: int | None = None) -> Plan:
-    """The plan with outputs whose names bear the id of a lease, and perhaps of another level."""
-    level = {} if merge_level is None else {"merge_level": merge_level}
-    data = {**made.to_dict(), **level, "lease": lease}
+def leased(made: Plan, lease: str) -> Plan:
+    """The plan with outputs whose names have the id of a lease."""
+    return _changed(made, {"lease": lease})
+
+
+def with_level(made: Plan, merge_level: int) -> Plan:
+    """The plan with outputs of another level."""
+    return _changed(made, {"merge_level": merge_level})
+
+
+def _changed(made: Plan, members: dict[str, Any]) -> Plan:
+    data = {**made.to_dict(), **members}
     return Plan(data, out=made._out, storage_options=made._storage_options)  # noqa: SLF001
 
 

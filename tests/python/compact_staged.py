@@ -41,9 +41,7 @@ class Native:
         return staged
 
 
-plait.compact.__globals__["_native"] = Native()
-plait.plan.__globals__["_native"] = plait.compact.__globals__["_native"]
-_lease._native = plait.compact.__globals__["_native"]
+_lease._native = plait.plan.__globals__["_native"] = Native()
 if seconds:
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     signal.setitimer(signal.ITIMER_REAL, seconds)

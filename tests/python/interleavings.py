@@ -10,7 +10,8 @@ import os
 from collections import Counter
 
 import plait
-from plait.table.run import compact_table, how, work_here
+from plait.table.options import CompactOptions
+from plait.table.run import compact_table, run_here
 
 STAGES = ("survey", "work", "made", "looked", "stale")
 SEEDS = range(50 if os.environ.get("CI") else 5)
@@ -27,7 +28,7 @@ def run(table, options, stage, other, *, between):
         if at == stage and waiting:
             waiting.pop()()
 
-    work = work_here(threads=1, verify=None, storage_options=None)
+    work = run_here(options, threads=1)
 
     def staged(groups):
         now("work")
@@ -45,7 +46,7 @@ def run(table, options, stage, other, *, between):
     setattr(table, between, raced)
     now("survey")
     try:
-        report = compact_table(table, options, yes=True, work=staged)
+        report = compact_table(table, options, staged)
     except plait.PlaitError as error:
         report = error
     now("stale")
@@ -62,23 +63,6 @@ def counted(rows):
 
 def options(**changed):
     """What a compaction of overlapping files is told."""
-    return how(
-        {
-            "policy": "overlap",
-            "sort_by": "k",
-            "where": None,
-            "max_depth": 1,
-            "merge_factor": 10,
-            "merge_factor_max": 12,
-            "mature_size": "1GB",
-            "mature_level": 3,
-            "finalize": False,
-            "target_file_size": None,
-            "compression": None,
-            "verify": None,
-            "memory_limit": "64MB",
-            "storage_options": None,
-            "yes": True,
-            **changed,
-        }
+    return CompactOptions(
+        **{"sort_by": "k", "target_file_size": None, "memory_limit": "64MB", **changed}
     )

@@ -52,6 +52,38 @@ def register_all(name: str, call: Callable[[Path], Callable], options: dict[str,
         CASES[f"{name}.{option}"] = run
 
 
+# ---- compact
+
+
+def compacted(*arguments: Any) -> Callable[..., Any]:
+    def call(**options: Any) -> Any:
+        report = plait.compact(*arguments, **{"sort_by": "k", "policy": "full", **options})
+        return report.format, [group.folder for group in report.groups], report.dry_run
+
+    return call
+
+
+def partitioned(folder: Path) -> Callable[..., Any]:
+    for day in "12":
+        (folder / f"day={day}").mkdir()
+        for part in "ab":
+            pq.write_table(pa.table({"k": [1, 2]}), folder / f"day={day}" / f"{part}.parquet")
+    return compacted(folder)
+
+
+def delta(folder: Path) -> Callable[..., Any]:
+    import deltalake
+
+    for _ in range(2):
+        deltalake.write_deltalake(str(folder), pa.table({"k": [1, 2]}), mode="append")
+    return compacted(folder)
+
+
+register_all("plait.compact", partitioned, {"where": {"day": "1"}, "guard": False})
+register_all("plait.compact", delta, {"format": "folder"})
+register_all("plait.compact", partitioned, {"catalog": "absent"})
+
+
 # ---- scan
 
 

@@ -26,11 +26,11 @@ from pathlib import Path
 
 import plait
 from plait import spark as ps
-from plait.spark import learn
+from plait.spark import prefetch
 
 warnings.filterwarnings("ignore", category=FutureWarning)
 # Executors read what planning needs: they are killed at that, too.
-learn.LOCAL_FILES_MAX = 20
+prefetch.LOCAL_FILES_MAX = 20
 os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 LIMIT = 64_000_000
 EXECUTORS = 2

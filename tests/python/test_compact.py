@@ -50,12 +50,12 @@ def depth_max(folder: Path, day: int) -> int:
 
 def test_overlapping_files_of_one_partition_become_one(folder):
     before = rows(folder)
-    dry = plait.compact(folder, policy="overlap", sort_by="k")
+    dry = plait.compact(folder, sort_by="k", yes=False)
     assert dry.dry_run and [len(group.sources) for group in dry.groups] == [12, 12]
     assert [group.folder for group in dry.groups] == ["day=1", "day=2"]
     assert not (folder / "_plait").exists() and "would merge 24 files" in str(dry)
-    done = plait.compact(folder, policy="overlap", sort_by="k", yes=True)
-    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.manifest == 3
+    done = plait.compact(folder, sort_by="k")
+    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.version == 3
     assert rows(folder) == before
     assert [depth_max(folder, day) for day in (1, 2)] == [1, 1]
     again = plait.compact(folder, policy="overlap", sort_by="k", yes=True)
@@ -83,7 +83,7 @@ def test_levels_are_merged_ten_at_a_time_and_finalised(tmp_path):
     for part in range(23):
         write(folder / f"{part:03}.parquet", [part * 10 + i for i in range(5)])
     before = rows(folder)
-    options = {"sort_by": "k", "merge_factor": 10, "merge_factor_max": 10, "yes": True}
+    options = {"policy": "size_tiered", "sort_by": "k", "merge_factor_max": 10}
     done = plait.compact(folder, **options)
     assert [len(group.sources) for group in done.groups] == [10, 10]
     assert plait.compact(folder, **options).groups == ()
@@ -91,7 +91,8 @@ def test_levels_are_merged_ten_at_a_time_and_finalised(tmp_path):
     assert [len(group.sources) for group in last.groups] == [5]
     assert plait.compact(folder, finalize=True, **options).groups == ()
     assert rows(folder) == before
-    assert plait.compact(folder, sort_by="k", mature_age="1h", merge_factor=2).groups == ()
+    options |= {"mature_age": "1h", "merge_factor": 2}
+    assert plait.compact(folder, **options).groups == ()
 
 
 def test_outputs_of_one_group_may_be_many(folder):
@@ -195,10 +196,11 @@ def test_what_cannot_be_compacted_is_refused(tmp_path):
 
 def test_the_command_line_compacts(folder, capsys):
     arguments = ["compact", str(folder), "--policy", "overlap", "--sort-by", "k"]
-    assert main(arguments) == 0
-    assert "pass yes=True, or --yes" in capsys.readouterr().out
-    assert main([*arguments, "--yes", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["dry_run"] is False
+    assert main([*arguments, "--dry-run"]) == 0
+    assert "would merge 24 files" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["dry_run"] is False and told["folder"] == told["table"] == str(folder)
     assert main([*arguments, "--yes"]) == 0
     assert "nothing to merge" in capsys.readouterr().out
     assert main(["expire", str(folder), "--retention", "0s", "--yes"]) == 0

@@ -14,6 +14,7 @@ import pytest
 import plait
 from plait import _lease, _native
 from plait._lease import end, new_id, take
+from plait.table import survey
 
 pytestmark = pytest.mark.local  # the tests name folders and URLs themselves
 
@@ -356,14 +357,14 @@ def test_manifests_of_before_there_were_leases_are_read(folder):
 
 
 def test_files_that_vanish_while_they_are_compacted(folder, monkeypatch):
-    called = plait.compact.__globals__["plan"]
+    called = survey.Group.plan.func
 
-    def late(sources, **options):
-        made = called(sources, **options)
+    def late(group):
+        made = called(group)
         (folder / "1.parquet").unlink(missing_ok=True)
         return made
 
-    monkeypatch.setitem(plait.compact.__globals__, "plan", late)
+    monkeypatch.setattr(survey.Group, "plan", property(late))
     first = plait.compact(folder, **HOW)
     assert [len(group.sources) for group in first.groups] == [2] and first.lost == 1
     assert keys(folder) == [0, 2, 10, 12]

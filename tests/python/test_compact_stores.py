@@ -82,7 +82,7 @@ def test_a_url_is_compacted_read_and_expired_as_a_folder_is(folder):
     assert dry.dry_run and [len(group.sources) for group in dry.groups] == [6, 6]
     assert not [name for name in folder.names() if name.startswith("_plait")]
     done = folder.compact()
-    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.manifest == 3
+    assert [len(group.outputs) for group in done.groups] == [1, 1] and done.version == 3
     made = [name for name in folder.names() if name.endswith(".parquet") and "_plait" in name]
     assert sorted(name.rpartition("/")[0] for name in made) == [
         "_plait/files/day=1",
@@ -139,7 +139,7 @@ def test_of_two_that_commit_the_same_files_one_finds_them_replaced(folder, monke
     monkeypatch.setattr(plait.Plan, "execute", beaten)
     mine = folder.compact()
     assert (len(mine.groups), mine.lost) == (0, 1 + 1)
-    assert len(others[1].groups) == 2 and "somebody else" in str(mine)
+    assert len(others[1].groups) == 2 and "another process" in str(mine)
     assert folder.rows() == before
 
 
@@ -166,7 +166,7 @@ def test_failing_requests_lose_nothing_and_count_nothing_twice(folder, s3_proxy)
     s3_proxy.share = 0.1
     faulty = {**folder.options, "aws_endpoint_url": s3_proxy.url}
     done = folder.compact(storage_options=faulty)
-    assert (len(done.groups), done.lost, done.manifest) == (2, 0, 3)
+    assert (len(done.groups), done.lost, done.version) == (2, 0, 3)
     assert folder.rows(**faulty) == before
     plait.expire(folder.url, retention=0, storage_options=faulty, yes=True)
     assert folder.rows() == before
@@ -177,7 +177,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(folder, s3_proxy):
     s3_proxy.lose = lambda method, path: method == "PUT" and "manifest-00000002" in path
     done = folder.compact(storage_options={**folder.options, "aws_endpoint_url": s3_proxy.url})
     assert s3_proxy.failed == ["lost"]
-    assert (len(done.groups), done.lost, done.manifest) == (2, 0, 3)
+    assert (len(done.groups), done.lost, done.version) == (2, 0, 3)
 
 
 def test_a_commit_whose_output_is_gone_when_it_is_named_is_taken_back(folder, s3_proxy):

@@ -129,7 +129,7 @@ def test_rows_that_delete_go_with_the_oldest_files_of_their_keys(tmp_path):
     write(tmp_path / "1.parquet", [50])
     write(tmp_path / "2.parquet", [1, 51], [True, False])
     write(tmp_path / "3.parquet", [2, 52], [False, True])
-    tiered = {**HOW, "merge_factor": 2, "merge_factor_max": 2}
+    tiered = {**HOW, "policy": "size_tiered", "merge_factor": 2, "merge_factor_max": 2}
     # Two and two: the second pair deletes keys of the first, whose turn is next.
     first = plait.compact(tmp_path, **tiered, mature_level=1)
     assert [len(group.sources) for group in first.groups] == [2, 2]
@@ -146,13 +146,14 @@ def test_files_between_others_are_merged_with_them_or_keep_them_apart(tmp_path):
     write(tmp_path / "1.parquet", [1, 9])
     write(tmp_path / "2.parquet", [2])
     write(tmp_path / "3.parquet", [1])
-    big = plait.compact(tmp_path, **HOW, merge_factor=2, merge_factor_max=2, mature_size=1)
+    tiered = {**HOW, "policy": "size_tiered", "merge_factor": 2}
+    big = plait.compact(tmp_path, **tiered, merge_factor_max=2, mature_size=1)
     assert big.groups == ()
     size = max((tmp_path / f"{i}.parquet").stat().st_size for i in (0, 2, 3)) + 1
     large = pa.table([[1] * 500, [1] * 500, list(range(500)), [False] * 500], SCHEMA)
     pq.write_table(large, tmp_path / "1.parquet")
     assert (tmp_path / "1.parquet").stat().st_size > size
-    how = {**HOW, "merge_factor": 2, "merge_factor_max": 4, "mature_size": size}
+    how = {**tiered, "merge_factor_max": 4, "mature_size": size}
     apart = plait.compact(tmp_path, **how)
     names = [[Path(path).name for path in group.sources] for group in apart.groups]
     assert names == [["2.parquet", "3.parquet"]], "0 is older than 1, and 1 is mature"

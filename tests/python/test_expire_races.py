@@ -79,7 +79,7 @@ class Schedule:
         assert kills or (self.did["compact"]["merged"] and self.did["expire"]["removed"]), told
         assert bool(self.killed) == kills, told
         folder, options = self.case["folder"], self.case["options"]
-        assert plait.compact(folder, sort_by="k", storage_options=options).manifest > 3, told
+        assert plait.compact(folder, sort_by="k", storage_options=options).version > 3, told
         sys.path.insert(0, str(DRIVER.parent))
         from expire_driver import Case
 

@@ -224,6 +224,28 @@ def test_a_table_is_refused_where_its_library_is_absent(
     assert isinstance(error, plait.ForeignTable) and "pip install 'plait[" in error.hint
 
 
+def test_a_delta_table_is_compacted_by_its_name_and_its_partitions_by_where(days, tmp_path):
+    deltalake.write_deltalake(days, pa.table({"k": [9, 10], "day": ["mon"] * 2}), mode="append")
+    with pytest.raises(plait.ForeignTable, match="is in a table of Delta") as caught:
+        plait.compact(f"{days}/day=mon", sort_by="k")
+    assert caught.value.path == days and f"compact `{days}`; `where`" in caught.value.hint
+    link = tmp_path / "link"
+    link.symlink_to(days)
+    dry = plait.compact(link, sort_by="k", policy="full", yes=False)
+    assert (dry.format, [group.folder for group in dry.groups]) == ("delta", ["day=mon"])
+    report = plait.compact(days, sort_by="k", policy="full", where={"day": "mon"})
+    assert report.format == "delta" and report.version == deltalake.DeltaTable(days).version()
+    assert [group.rows for group in report.groups] == [6]
+
+
+def test_the_former_names_of_a_report_warn(tmp_path):
+    pq.write_table(pa.table({"k": [1]}), tmp_path / "a.parquet")
+    report = plait.compact(tmp_path, sort_by="k")
+    for old, new in (("folder", str(tmp_path)), ("manifest", 0)):
+        with pytest.warns(DeprecationWarning, match=f"`CompactReport.{old}` is now"):
+            assert getattr(report, old) == new
+
+
 def test_a_file_that_is_named_is_that_file(table, tmp_path):
     old = deltalake.DeltaTable(table, version=1).file_uris()
     assert merged(old, tmp_path / "out.parquet") == [0, 1, 5, 6]
@@ -436,8 +458,8 @@ def test_tables_in_object_stores_are_found(s3_server, table, tmp_path):
             plait.scan(source, **options)
         assert caught.value.path == root
     assert pa.table(plait.scan("s3://foreign/plain", **options)).num_rows in (2, 6)
-    with pytest.raises(plait.ForeignTable, match="table of Delta"):
-        plait.compact(root, sort_by="k", **options)
+    found = plait.compact(root, sort_by="k", yes=False, **options)
+    assert (found.format, found.groups) == ("delta", ())
 
 
 # -- Spark -----------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import pytest
 
 import plait
 from plait import spark as ps
-from plait.spark import learn
+from plait.spark import prefetch
 from plait.spark.plan import share_of
 
 from .conftest import clean_environment
@@ -176,7 +176,7 @@ def learned(monkeypatch):
 
     found = plait._native.Known
     monkeypatch.setattr(plait._native, "Known", known)
-    monkeypatch.setattr(learn, "LOCAL_FILES_MAX", 4)
+    monkeypatch.setattr(prefetch, "LOCAL_FILES_MAX", 4)
     return counts
 
 

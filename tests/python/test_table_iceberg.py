@@ -75,7 +75,7 @@ def test_overlapping_files_become_one_and_a_second_run_does_nothing(catalog):
     for part in range(4):
         append(catalog, [part, part + 5], f"of {part}")
     before = rows(catalog)
-    dry = compact_iceberg(catalog, NAME, sort_by="k")
+    dry = compact_iceberg(catalog, NAME, sort_by="k", yes=False)
     assert dry.dry_run and "would merge 4 files in 1 groups" in str(dry)
     report = compact_iceberg(catalog, NAME, sort_by="k", verify="content", yes=True)
     assert rows(catalog) == before
@@ -182,7 +182,7 @@ def test_the_command_line_compacts_tables(catalog, tmp_path, capsys, monkeypatch
     assert "merged 3 files into 1 file" in done.stdout, done.stderr
     assert rows(catalog) == before and len(files(catalog)) == 1
     assert main(["compact", NAME, "--format", "iceberg"]) == 2
-    assert "`catalog` is missing\nhint: pass --catalog NAME" in capsys.readouterr().err
+    assert "`catalog` is missing\nhint: pass catalog=, or --catalog NAME" in capsys.readouterr().err
     with pytest.raises(plait.Unsupported, match="is a table of Iceberg"):
         plait.compact(catalog.load_table(NAME).location().removeprefix("file://"))
 

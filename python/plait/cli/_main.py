@@ -119,7 +119,7 @@ def exit_code(error: plait.PlaitError) -> int:
 _PRINTED: dict[str, Callable[..., Any]] = {
     "inspect": plait.inspect,
     "plan": plait.plan,
-    "compact": lambda **options: _compact(options),
+    "compact": plait.compact,
     "expire": plait.expire,
 }
 
@@ -171,36 +171,6 @@ def _refuse_shell_globs(sources: Sequence[object]) -> None:
             )
             error.path = table["root"]
             raise error
-
-
-def _compact(options: dict[str, Any]) -> Any:  # noqa: ANN401 - a report of one or the other
-    """By what the folder is; options of other formats are refused by name."""
-    given, catalog, kind = options.pop("folder"), options.pop("catalog"), options.pop("format")
-    if kind is None:
-        is_delta = Path(given, "_delta_log").is_dir()
-        kind = "iceberg" if catalog is not None else "delta" if is_delta else "folder"
-    if kind == "iceberg" and catalog is None:
-        raise plait.InvalidArgument.of("`catalog` is missing", hint="pass --catalog NAME")
-    unknown = [name for name in options if name in _NOT_OF[kind]]
-    if unknown:
-        flag = unknown[0].replace("_", "-")
-        raise plait.InvalidArgument.of(f"`--{flag}` is not an option of the format", got=kind)
-    if kind == "folder":
-        return plait.compact(given, **options)
-    from plait import table  # noqa: PLC0415 - what few need is imported by few
-
-    if kind == "delta":
-        return table.compact_delta(given, **options)
-    return table.compact_iceberg(catalog or "", given, **options)
-
-
-# Options of `compact` that a format does not have.
-_OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
-_NOT_OF = {
-    "folder": ("where", "guard"),
-    "delta": _OF_FOLDERS,
-    "iceberg": (*_OF_FOLDERS, "guard"),
-}
 
 
 def _read_plan(path: str) -> plait.Plan:

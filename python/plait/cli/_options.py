@@ -10,10 +10,11 @@ from typing import Any
 import plait
 from plait import sizes
 from plait._checks import CHOICES
-from plait._compact import CHOICES as COMPACT_CHOICES
 from plait._overlay import CHOICES as OVERLAY_CHOICES
 from plait._scan import CHOICES as SCAN_CHOICES
 from plait.cli import _join
+from plait.table._calls import FORMATS
+from plait.table.options import CHOICES as COMPACT_CHOICES
 
 _EXIT_CODES = """\
 exit codes:
@@ -104,7 +105,7 @@ _SCAN_HELP: dict[str, str] = {
 }
 
 _COMPACT_HELP: dict[str, str] = {
-    "policy": "which files: of one level, those that overlap (default of tables), or all",
+    "policy": "which files: of one level, those that overlap, or all",
     "sort_by": "order of the files; default: as each declares",
     "max_depth": "overlap: so many files may share a key",
     "merge_factor": "size_tiered: so many files of a level make one of the next",
@@ -113,7 +114,7 @@ _COMPACT_HELP: dict[str, str] = {
     "mature_level": "size_tiered: files of this level are left alone",
     "mature_age": "size_tiered: files written so long ago are left alone, such as 7d or 12h",
     "finalize": "size_tiered: merge what is not mature, however few files there are",
-    "target_file_size": "outputs of about this size; default: one output a group",
+    "target_file_size": "outputs of about this size; none: one output a group",
     "compression": _MERGE_HELP["compression"],
     "on_duplicate": _MERGE_HELP["on_duplicate"],
     "version_by": _MERGE_HELP["version_by"],
@@ -123,18 +124,17 @@ _COMPACT_HELP: dict[str, str] = {
     "threads": _MERGE_HELP["threads"],
     "memory_limit": _MERGE_HELP["memory_limit"],
     "storage_options": _MERGE_HELP["storage_options"],
-    "yes": "do it; otherwise only tell what would be done",
+    "yes": "compact; this is the default",
 }
 
 # Those of tables alone.
 _TABLE_HELP: dict[str, str] = {
-    "format": "what DIR is; default: delta where there is a log, else folder",
+    "format": "what DIR is; default: iceberg with --catalog, delta where there is a log, or folder",
     "catalog": "iceberg: name of a catalog that PyIceberg is configured for; DIR is db.table then",
     "where": "partitions, such as day=2024-05-01; repeatable",
     "guard": "delta: log removed files as changed data, or not",
 }
 
-FORMATS = ("folder", "delta", "iceberg")
 _SIZES = ("target_file_size", "row_group_size", "page_size", "memory_limit", "mature_size")
 _CHOICES = {**CHOICES, **OVERLAY_CHOICES, **COMPACT_CHOICES}
 
@@ -241,7 +241,9 @@ def _add_plan(commands: Any) -> None:  # noqa: ANN401 - argparse does not name t
 
 
 def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not name the type
-    compact = _parser_of(commands.add_parser, "compact", help="merge files of a folder by a policy")
+    compact = _parser_of(
+        commands.add_parser, "compact", help="merge files of a folder or table by a policy"
+    )
     compact.description = _first_line(plait.compact.__doc__)
     compact.add_argument(
         "folder", metavar="DIR", help="a folder, as path or URL; or path, URL or name of a table"
@@ -253,6 +255,13 @@ def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not nam
     for action in compact._actions:  # noqa: SLF001 - argparse has no other way at them
         if action.dest in _COMPACT_HELP:
             action.default = argparse.SUPPRESS
+    compact.add_argument(
+        "--dry-run",
+        dest="yes",
+        action="store_false",
+        help="only print what would be merged first",
+        default=argparse.SUPPRESS,
+    )
     tables = compact.add_argument_group("tables")
     tables.add_argument("--format", choices=FORMATS, help=_TABLE_HELP["format"])
     tables.add_argument("--catalog", metavar="NAME", help=_TABLE_HELP["catalog"])
@@ -277,7 +286,7 @@ def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not nam
     expire.add_argument("folder", metavar="DIR", help="a folder or URL that was compacted")
     _add_option(expire, "retention", "7d", "how long ago files were replaced, such as 7d or 12h")
     _add_option(expire, "storage_options", None, _MERGE_HELP["storage_options"])
-    _add_option(expire, "yes", default=False, text=_COMPACT_HELP["yes"])
+    _add_option(expire, "yes", default=False, text="do it; otherwise print what would be removed")
     expire.add_argument("--json", action="store_true", help="print the report as JSON")
 
 

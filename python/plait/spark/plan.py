@@ -16,21 +16,23 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import plait
-from plait._api import OnProgress
-from plait.errors import InvalidArgument, PlaitError
+from plait import _native
+from plait._api import OnProgress, _call
+from plait.errors import InternalError, InvalidArgument, PlaitError, StorageError
 from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size
 from plait.spark.task import ANSWER, Counters, Packed, executor, pack
-from plait.table.run import Work
+from plait.table.options import CompactOptions
+from plait.table.run import FOR_ONE_GROUP, Merged, Runner, group_of
 from plait.table.survey import Group
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["Share", "share_of", "tagged", "work_on"]
+__all__ = ["Share", "run_on", "share_of", "tagged"]
 
 # What a Python worker takes beside the engine: the interpreter, PyArrow, pandas.
 _WORKER_BYTES = 150_000_000
@@ -85,34 +87,63 @@ def share_of(spark: SparkSession, memory_limit: object = None) -> Share:
     return Share(cpus, max(_LIMIT_BYTES_MIN, shared // slots - _WORKER_BYTES))
 
 
-def work_on(
+def run_on(
     spark: SparkSession,
     share: Share,
-    *,
-    verify: Literal["content"] | None,
-    storage_options: object,
+    options: CompactOptions,
     progress: OnProgress | None = None,
-) -> Work:
-    """Work that executors do: all groups of a round in one job."""
+) -> Runner:
+    """The runner on executors: all groups of a round in one job."""
     watch = None if progress is None else Watch(spark, progress)
-    options = {
+    of_task = {
         "threads": share.threads,
-        "verify": verify,
-        "storage_options": storage_options,
+        "verify": options.verify,
+        "storage_options": options.storage_options,
     }
 
-    def work(groups: Sequence[Group]) -> list[tuple[OutputReport, ...]]:
-        places = [(g, task) for g, group in enumerate(groups) for task in group.plan.tasks]
-        # The last to finish should be a short one.
-        places.sort(key=lambda place: -place[1].rows)
-        tasks = [pack(task.to_json(), groups[g].out, task.bytes) for g, task in places]
-        outputs: list[dict[int, OutputReport]] = [{} for _ in groups]
-        for number, report in _run(spark, tasks, options, watch).items():
-            g, task = places[number]
-            (outputs[g][task.index],) = report.outputs
-        return [tuple(made[index] for index in sorted(made)) for made in outputs]
+    def run(groups: Sequence[Group]) -> list[tuple[Group, Merged | PlaitError]]:
+        try:
+            return list(zip(groups, merged(groups), strict=True))
+        except FOR_ONE_GROUP as error:
+            # The job has failed: of the other groups nothing is kept.
+            return [(group_of(error, groups), error)]
 
-    return work
+    def merged(groups: Sequence[Group]) -> list[Merged]:
+        numbered = [(g, task) for g, group in enumerate(groups) for task in group.plan.tasks]
+        # The last to finish should be a short one.
+        numbered.sort(key=lambda pair: -pair[1].rows)
+        tasks = [pack(task.to_json(), groups[g].out, task.bytes) for g, task in numbered]
+        outputs: list[dict[int, OutputReport]] = [{} for _ in groups]
+        for number, report in _run(spark, tasks, of_task, watch).items():
+            g, task = numbered[number]
+            (outputs[g][task.index],) = report.outputs
+        made = [Merged(tuple(of[index] for index in sorted(of))) for of in outputs]
+        for group, of_group in zip(groups, made, strict=True):
+            _check(group, of_group.outputs, options.storage_options)
+        return made
+
+    return run
+
+
+def _check(group: Group, outputs: tuple[OutputReport, ...], storage_options: object) -> None:
+    """That the driver sees what executors wrote, and that no row is missing."""
+    rows = 0
+    for output in outputs:
+        options = {"file": output.path, "pages": False, "sort_by": None, "check_order": False}
+        found = _call(_native.inspect, options, storage_options, None)
+        rows += found["rows"]
+        if (found["rows"], found["bytes"]) != (output.rows, output.bytes):
+            raise StorageError.of(
+                "an output is not the one that was written",
+                got=f"`{output.path}`: {found['rows']} rows, {found['bytes']} bytes, "
+                f"instead of {output.rows} and {output.bytes}",
+                hint="executors and driver must see the same storage under the same path",
+            )
+    if rows != group.rows:
+        raise InternalError.of(
+            "rows are missing or too many; nothing was committed",
+            got=f"{rows} rows of {group.rows} in `{group.out}`",
+        )
 
 
 class Watch:

@@ -1,20 +1,26 @@
-"""Compacting tables: Delta, Iceberg, and the changes that are committed to them.
+"""Compacting folders and tables: Delta, Iceberg, and the changes that are committed to them.
 
-change     what is committed, and how it ends      run       look, merge, commit, look again
-survey     which files                             folder, delta, iceberg   one kind of table each
-statistics what the Delta log tells of a file
+options    what every call takes              run       survey, merge, commit, survey again
+change     what is committed, how it ends     survey    which files
+report     what was done                      folder, delta, iceberg   one kind of table each
+expire     removes replaced files             statistics   what the Delta log says of a file
 
-The same planner and committers serve `plait compact` on one machine and `plait.spark` on many.
+One loop, planner and set of tables serve `plait.compact` on one machine and `plait.spark` on many.
 """
 
 from plait.table._calls import compact_delta, compact_iceberg
 from plait.table.change import Change, Committed, Committer, Conflicted, Retryable
-from plait.table.run import TableReport
+from plait.table.options import CompactOptions
+from plait.table.report import CompactReport
+
+# The former name.
+TableReport = CompactReport
 
 __all__ = [
     "Change",
     "Committed",
     "Committer",
+    "CompactOptions",
     "Conflicted",
     "Retryable",
     "TableReport",

@@ -1,152 +1,171 @@
-"""The calls: `compact_delta`, `compact_iceberg`."""
+"""The calls: `compact`, `compact_delta`, `compact_iceberg`.
+
+name, catalog ──▶ find_table ──▶ Folder, Delta or Iceberg ──▶ compact_table, by the runner of here
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
+from plait import _native, _stores
 from plait._api import _settings
 from plait._checks import Path, _flag, _path
-from plait.order import SortBy
-from plait.sizes import Size
+from plait.errors import ForeignTable, InvalidArgument
 from plait.table.delta import Delta
+from plait.table.folder import Folder, reached
 from plait.table.iceberg import Iceberg
-from plait.table.run import TableReport, Where, compact_table, how, work_here
+from plait.table.options import CompactOptions, FolderOptions, TableOptions, takes
+from plait.table.report import CompactReport
+from plait.table.run import Table, compact_table, run_here
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from typing_extensions import Unpack
 
-__all__ = ["compact_delta", "compact_iceberg"]
+__all__ = ["FORMATS", "compact", "compact_delta", "compact_iceberg", "find_table"]
+
+FORMATS = ("folder", "delta", "iceberg")
 
 
-def compact_delta(
-    table: Path,
+@takes(FolderOptions)
+def compact(
+    folder: Path,
     *,
-    sort_by: SortBy | None = None,
-    policy: Literal["size_tiered", "overlap", "full"] = "overlap",
-    where: Where | None = None,
-    max_depth: SupportsIndex = 1,
-    merge_factor: SupportsIndex = 10,
-    merge_factor_max: SupportsIndex = 12,
-    mature_size: Size = "1GB",
-    mature_level: SupportsIndex = 3,
-    finalize: bool = False,
-    target_file_size: Size | None = "128MB",
-    compression: str | None = None,
-    verify: Literal["content"] | None = None,
-    threads: SupportsIndex | None = None,
-    memory_limit: Size = "512MB",
-    storage_options: dict[str, str] | None = None,
+    format: Literal["folder", "delta", "iceberg"] | None = None,  # noqa: A002 - as on the command line
+    catalog: Catalog | str | None = None,
     guard: bool = True,
-    yes: bool = False,
-) -> TableReport:
-    """Merges sorted files of a Delta table where a policy says so. A dry run unless `yes`.
+    threads: SupportsIndex | None = None,
+    **options: Unpack[FolderOptions],
+) -> CompactReport:
+    """Merges sorted files of a folder or table where a policy selects them.
 
-    Files are merged only with files of the same partition. One transaction replaces the files of a
-    group; it says that no row changed. Rows that others append meanwhile stay. Files that others
-    deleted or rewrote meanwhile are left to them, and what is left is planned again. What was
-    replaced stays until the table is vacuumed. Compacting again does nothing, and says so.
+    Compacts a plain folder, a Delta table (as `plait.table.compact_delta`), or, with `catalog`, an
+    Iceberg table (as `plait.table.compact_iceberg`). The folder of an Iceberg table alone is
+    refused: only its catalog can commit.
 
-    Needs deltalake: `pip install 'plait[delta]'`.
+    Files are merged only with files of the same partition (in a folder: of the same subfolder),
+    schema and order. Outputs of a folder are written to `_plait/files` and are live once a manifest
+    in `_plait` lists them, in one atomic commit; `merge`, `plan` and `scan` of the folder read live
+    files. Replaced files stay until `expire`. When nothing is left to merge, a compaction does
+    nothing, and says so.
+
+    A file that cannot be merged (not sorted, damaged, encrypted, without the sort column) stays as
+    it is and is reported with the reason; the others are merged. A dry run reads footers and the
+    first and last key, so it does not see what is wrong in between.
 
     Args:
-        table: Path or URL of the table.
-        sort_by: The order of its files; each file's own by default.
-        policy: See `plait.compact`.
-        where: Partitions: a mapping from partition columns to a value, or to several, as text.
-        max_depth: See `plait.compact`.
-        merge_factor: See `plait.compact`.
-        merge_factor_max: See `plait.compact`.
-        mature_size: See `plait.compact`.
-        mature_level: See `plait.compact`.
-        finalize: See `plait.compact`.
-        target_file_size: Files of about this size; `None`: one a group.
-        compression: See `plait.merge`.
-        verify: See `plait.merge`.
-        threads: See `plait.merge`.
-        memory_limit: See `plait.merge`.
-        storage_options: Settings of object stores; for delta-rs, too.
-        guard: Whether removed files are logged as changed data. delta-rs looks only at such
-            removals when it commits what it began before: without them its OPTIMIZE or overwrite
-            lands too, and rows are there twice. Streaming readers stop at such a commit unless
-            they skip it (`skipChangeCommits`). Tables that are append-only or have a change feed
-            go without, always.
-        yes: Whether to do it.
+        folder: A local folder, or a URL such as `s3://bucket/folder`; with `catalog` the name of a
+            table, such as `"db.events"`.
+        format: What it is: a plain folder, a Delta or an Iceberg table; found out by default.
+        catalog: Iceberg: a PyIceberg catalog, or the name of one that PyIceberg is configured for.
+        guard: Delta: whether removed files are logged as changed data, see `compact_delta`.
+        threads: See `merge`.
+        **options: Those of `plait.table.CompactOptions`, as keywords.
 
     Returns:
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The table uses what a commit would break: deletion vectors, column mapping, a
-            feature that is not known.
+        ForeignTable: The folder is a Hudi table, an Iceberg table without `catalog`, in a table, or
+            has one in it.
+        InvalidArgument: An option is not one of the format, or invalid.
+        UnknownColumn: No file has the sort column.
+        Unsupported: A table has what a commit would break, such as deletion vectors.
+        StorageError: Reading or writing failed, or others replaced the same files 16 times in a
+            row.
+        PlaitError: Anything that `merge` raises of more than one file.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> for part in range(3):
+        ...     pq.write_table(pa.table({"k": [part, part + 5]}), f"part-{part}.parquet")
+        >>> compact(".", sort_by="k", yes=False).groups[0].depth_max
+        3
+        >>> len(compact(".", sort_by="k").groups)
+        1
+        >>> compact(".", sort_by="k").groups
+        ()
+    """
+    given = CompactOptions(**options)
+    table = find_table(folder, format, catalog, given.storage_options, guard=guard)
+    return compact_table(table, given, run_here(given, threads))
+
+
+@takes(TableOptions)
+def compact_delta(
+    table: Path,
+    *,
+    guard: bool = True,
+    threads: SupportsIndex | None = None,
+    **options: Unpack[TableOptions],
+) -> CompactReport:
+    """Merges sorted files of a Delta table where a policy selects them.
+
+    Files are merged only with files of the same partition. One transaction replaces the files of a
+    group; it says that no row changed. Rows that others append meanwhile stay. Files that others
+    deleted or rewrote meanwhile are left to them, and what is left is planned again. Replaced files
+    stay until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
+
+    Needs deltalake: `pip install 'plait[delta]'`.
+
+    Args:
+        table: Path or URL of the table.
+        guard: Whether removed files are logged as changed data. delta-rs looks only at such
+            removals when it commits what it began before: without them its OPTIMIZE or overwrite
+            lands too, and rows are there twice. Streaming readers stop at such a commit unless
+            they skip it (`skipChangeCommits`). Tables that are append-only or have a change feed
+            go without, always.
+        threads: See `plait.merge`.
+        **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
+
+    Returns:
+        The groups that were merged; in a dry run, those that would be merged first.
+
+    Raises:
+        Unsupported: The table has what a commit would break: files with deletion vectors, column
+            mapping, an unknown feature.
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
-            damaged is left alone, and reported.
+            damaged stays as it is, and is reported.
 
     Example:
         >>> import pyarrow as pa
         >>> from deltalake import write_deltalake
         >>> for part in range(3):
         ...     write_deltalake("events", pa.table({"k": [part, part + 5]}), mode="append")
-        >>> compact_delta("events", sort_by="k", yes=True).groups[0].rows
+        >>> compact_delta("events", sort_by="k").groups[0].rows
         6
-        >>> compact_delta("events", sort_by="k", yes=True).groups
+        >>> compact_delta("events", sort_by="k").groups
         ()
     """
-    options = how(locals())
-    settings = _settings(storage_options) or None
-    found = Delta(_path(table, "table"), settings, guard=bool(_flag(guard, "guard")))
-    work = work_here(threads=threads, verify=verify, storage_options=storage_options)
-    return compact_table(found, options, yes=yes, work=work)
+    given = CompactOptions(**options)
+    found = find_table(table, "delta", None, given.storage_options, guard=guard)
+    return compact_table(found, given, run_here(given, threads))
 
 
+@takes(TableOptions)
 def compact_iceberg(
     catalog: Catalog | str,
     table: str,
     *,
-    sort_by: SortBy | None = None,
-    policy: Literal["size_tiered", "overlap", "full"] = "overlap",
-    where: Where | None = None,
-    max_depth: SupportsIndex = 1,
-    merge_factor: SupportsIndex = 10,
-    merge_factor_max: SupportsIndex = 12,
-    mature_size: Size = "1GB",
-    mature_level: SupportsIndex = 3,
-    finalize: bool = False,
-    target_file_size: Size | None = "128MB",
-    compression: str | None = None,
-    verify: Literal["content"] | None = None,
     threads: SupportsIndex | None = None,
-    memory_limit: Size = "512MB",
-    storage_options: dict[str, str] | None = None,
-    yes: bool = False,
-) -> TableReport:
-    """Merges sorted files of an Iceberg table where a policy says so. A dry run unless `yes`.
+    **options: Unpack[TableOptions],
+) -> CompactReport:
+    """Merges sorted files of an Iceberg table where a policy selects them.
 
-    As `compact_delta`; one snapshot replaces the files of a group. What was replaced stays until
-    snapshots are expired.
+    As `compact_delta`; one snapshot replaces the files of a group. Replaced files stay until
+    snapshots are expired. `sort_by` is by default the sort order of the table.
 
     Needs PyIceberg: `pip install 'plait[iceberg]'`.
 
     Args:
         catalog: A PyIceberg catalog, or the name of one that PyIceberg is configured for.
         table: The table, such as `"db.events"`.
-        sort_by: The order of its files; that of the table, or else each file's own by default.
-        policy: See `plait.compact`.
-        where: Partitions: a mapping from partition fields to a value, or to several, as text.
-        max_depth: See `plait.compact`.
-        merge_factor: See `plait.compact`.
-        merge_factor_max: See `plait.compact`.
-        mature_size: See `plait.compact`.
-        mature_level: See `plait.compact`.
-        finalize: See `plait.compact`.
-        target_file_size: Files of about this size; `None`: one a group.
-        compression: See `plait.merge`.
-        verify: See `plait.merge`.
         threads: See `plait.merge`.
-        memory_limit: See `plait.merge`.
-        storage_options: Settings of object stores for reading and writing data files. The catalog
-            has its own for metadata.
-        yes: Whether to do it.
+        **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
+            `storage_options` are for data files: the catalog has its own for metadata.
 
     Returns:
         The groups that were merged; in a dry run, those that would be merged first.
@@ -156,7 +175,7 @@ def compact_iceberg(
             partition spec.
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
-            damaged is left alone, and reported.
+            damaged stays as it is, and is reported.
 
     Example:
         >>> import os, pyarrow as pa
@@ -167,11 +186,79 @@ def compact_iceberg(
         >>> events = catalog.create_table("db.events", pa.schema({"k": pa.int64()}))
         >>> for part in range(3):
         ...     events.append(pa.table({"k": [part, part + 5]}))
-        >>> compact_iceberg(catalog, "db.events", sort_by="k", yes=True).groups[0].rows
+        >>> compact_iceberg(catalog, "db.events", sort_by="k").groups[0].rows
         6
-        >>> compact_iceberg(catalog, "db.events", sort_by="k", yes=True).groups
+        >>> compact_iceberg(catalog, "db.events", sort_by="k").groups
         ()
     """
-    options = how(locals())
-    work = work_here(threads=threads, verify=verify, storage_options=storage_options)
-    return compact_table(Iceberg(catalog, table), options, yes=yes, work=work)
+    given = CompactOptions(**options)
+    return compact_table(Iceberg(catalog, table), given, run_here(given, threads))
+
+
+def find_table(
+    name: Path,
+    format: str | None,  # noqa: A002 - as in the calls
+    catalog: Catalog | str | None,
+    storage_options: object,
+    *,
+    guard: bool = True,
+) -> Table:
+    """The folder or table of a name.
+
+    Raises:
+        ForeignTable: It is a table that cannot be committed to by its name, or in a table.
+        InvalidArgument: `format` is unknown, or does not fit the other arguments.
+    """
+    path = _path(name, "folder")
+    if format not in (None, *FORMATS):
+        choices = ", ".join(map(repr, FORMATS))
+        raise InvalidArgument.of(
+            "`format` has no such choice", got=f"`{format!r}`", hint=f"give one of: {choices}"
+        )
+    if format is None:
+        format = "folder" if catalog is None else "iceberg"  # noqa: A001 - found out
+        if catalog is None and _is_delta(path, storage_options):
+            format = "delta"  # noqa: A001 - found out
+    if format == "iceberg" and catalog is None:
+        raise InvalidArgument.of("`catalog` is missing", hint="pass catalog=, or --catalog NAME")
+    for option, kind, is_given in (
+        ("catalog", "iceberg", catalog is not None),
+        ("guard", "delta", not _flag(guard, "guard")),
+    ):
+        if is_given and format != kind:
+            raise InvalidArgument.of(f"`{option}` is not an option of the format", got=format)
+    if catalog is not None:
+        return Iceberg(catalog, path)
+    if format == "delta":
+        return Delta(path, _settings(storage_options) or None, guard=guard)
+    return Folder(*reached(path, storage_options))
+
+
+def _is_delta(path: str, storage_options: object) -> bool:
+    """Whether a path is a Delta table itself; refuses other tables, and folders in tables."""
+    if _stores.is_store(storage_options):
+        return False
+    options = {"sources": [path], "storage_options": _settings(storage_options)}
+    (found,) = json.loads(_native.tables_of(json.dumps(options)))
+    if found is None:
+        return False
+    kind, root = found["format"], found["root"]
+    if not _is_same(path, root):
+        what = f"the folder is in a table of {kind}: its log says which files count"
+        hint = f"compact `{root}`; `where` names partitions"
+    elif kind == "Delta":
+        return True
+    else:
+        what = f"the folder is a table of {kind}: its log says which files count"
+        hint = {
+            "Iceberg": 'pass its catalog: plait.compact("db.events", catalog="lake")',
+        }.get(kind, "compact it with the engine that wrote it")
+    error = ForeignTable.of(what, hint=hint)
+    error.path = root
+    raise error
+
+
+def _is_same(path: str, root: str) -> bool:
+    if "://" in path.removeprefix("file://"):
+        return path.rstrip("/") == root.rstrip("/")
+    return os.path.realpath(path.removeprefix("file://")) == os.path.realpath(root)

@@ -23,9 +23,16 @@ from urllib.parse import unquote
 
 from plait.errors import InvalidArgument, SourceNotFound, StorageError, UnknownColumn, Unsupported
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
-from plait.table.run import How
 from plait.table.statistics import statistics
-from plait.table.survey import Found, Group, Scope, TableFile, groups_of_all, skipped_of
+from plait.table.survey import (
+    Compaction,
+    Found,
+    Group,
+    Scope,
+    TableFile,
+    groups_of_all,
+    skipped_of,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -66,11 +73,12 @@ class Delta:
         self._storage_options = storage_options
         self._guard = guard
 
-    def survey(self, how: How) -> Found:
+    def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds in each partition."""
+        where = compaction.options.partitions
         table = self._load()
         columns = _check_supported(table, self.name)
-        unknown = sorted(set(how.where) - set(columns))
+        unknown = sorted(set(where) - set(columns))
         if unknown:
             raise UnknownColumn.of(
                 "`where` names what the table is not partitioned by",
@@ -80,7 +88,7 @@ class Delta:
         partitions = defaultdict(list)
         for row in _live(table):
             values = tuple((column, row.get(f"partition.{column}")) for column in columns)
-            if all(_text(dict(values)[name]) in wanted for name, wanted in how.where.items()):
+            if all(_text(dict(values)[name]) in wanted for name, wanted in where.items()):
                 partitions[values].append(row)
         with_vectors = _with_vectors(table)
         scopes = []
@@ -98,9 +106,9 @@ class Delta:
             files = tuple(self._file(row) for row in rows)
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
         # What a file lacks is null in the table: its log says that the column is there.
-        merge = {**how.merge, "missing_keys": "null"}
-        groups = groups_of_all(scopes, how.policy, merge, how.learn, how.left)
-        return Found(table.version(), groups, skipped_of(how.left))
+        merge = {**compaction.options.merge_options, "missing_keys": "null"}
+        groups = groups_of_all(scopes, compaction, merge)
+        return Found(table.version(), groups, skipped_of(compaction.left))
 
     def _file(self, row: dict[str, Any]) -> TableFile:
         path = unquote(row["path"])
@@ -114,6 +122,11 @@ class Delta:
     def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
         """The groups as they are: what `VACUUM` or orphan removal spares is their age."""
         return nullcontext(groups)
+
+    def is_live(self, group: Group) -> bool:
+        """Whether the newest version has all files of the group."""
+        live = {unquote(row["path"]) for row in _live(self._load())}
+        return live.issuperset(file.name for file in group.files)
 
     def commit(self, change: Change) -> Outcome:
         """Commits for the next version, if the replaced files count in the newest."""

@@ -9,24 +9,22 @@ Not here: manifests (`rust/parquet/src/compact`, `docs/formats/manifest.md`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from functools import partial
 from pathlib import Path as LocalPath
 from typing import Any
 
-from plait import _native
+from plait import _native, _stores
 from plait._api import _call, _settings
-from plait._compact import Skipped, _refuse_tables
 from plait._lease import Lease
-from plait._plan import leased, plan_knowing
-from plait.errors import InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
-from plait.order import sort_text
+from plait._plan import Plan, checked_options, plan_knowing, with_level
+from plait.errors import ForeignTable, InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
 from plait.table.change import Change, Committed, Conflicted, Outcome
-from plait.table.run import How
-from plait.table.survey import Found, Group, TableFile, learn_nothing
+from plait.table.report import Skipped
+from plait.table.survey import Compaction, Found, Group, Scope, TableFile, no_prefetch
 
-__all__ = ["Folder", "Into"]
+__all__ = ["Folder", "Into", "reached", "refuse_tables"]
 
 _MADE = "_plait/files"
 
@@ -44,7 +42,7 @@ class _Leased:
         """The groups with plans whose outputs may come to count while this lasts."""
         with Lease(self.name, self._storage_options, len(groups)) as lease:
             self._lease = lease
-            yield [replace(group, plan=leased(group.plan, lease.id)) for group in groups]
+            yield [group.leased(lease.id) for group in groups]
 
     def _commit(self, change: dict[str, Any]) -> dict[str, Any]:
         if self._lease is not None:
@@ -64,25 +62,26 @@ class Folder(_Leased):
         super().__init__(root, storage_options)
         self._footers: dict[str, str] = {}
 
-    def survey(self, how: How) -> Found:
+    def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds."""
-        _refuse_tables(self.name, self._storage_options)
+        refuse_tables(self.name, self._storage_options, "leave out `format`")
+        wanted = compaction.options
         options = {
             "folder": self.name,
-            "sort_by": sort_text(how.merge["sort_by"]),
-            "memory_limit": how.merge["memory_limit"],
-            "leave": how.left,
-            **how.policy,
+            "leave": compaction.left,
+            **wanted.policy_options,
+            # What it says of rows is checked by the survey, and so in a dry run, too.
+            "merge": checked_options(wanted.merge_options),
         }
         # With a slash it is a folder, whatever its name ends in.
-        known = _learn([f"{self.name.rstrip('/')}/"], how, self._storage_options)
+        known = _prefetched([f"{self.name.rstrip('/')}/"], compaction, self._storage_options)
         found = _call(_native.survey, options, self._storage_options, None, known)
-        _check_where(how.where, [scope["folder"] for scope in found["scopes"]])
+        _check_where(wanted.partitions, [scope["folder"] for scope in found["scopes"]])
         groups = [
-            self._group(scope, group, how, known)
+            self._group(scope, group, wanted.merge_options, known)
             for scope in found["scopes"]
             for group in scope["groups"]
-            if _is_wanted(scope["folder"], how.where)
+            if _is_wanted(scope["folder"], wanted.partitions)
         ]
         skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
         return Found(found["manifest"], tuple(groups), skipped)
@@ -91,29 +90,53 @@ class Folder(_Leased):
         self,
         scope: dict[str, Any],
         group: dict[str, Any],
-        how: How,
+        options: Mapping[str, Any],
         known: _native.Known | None,
     ) -> Group:
         chosen = [scope["files"][i] for i in group["files"]]
         self._footers |= {file["name"]: file["footer"] for file in chosen}
         files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in chosen)
-        out = "/".join(part for part in (self.name.rstrip("/"), _MADE, scope["folder"]) if part)
-        merge = {**how.merge, "sort_by": scope["sort_by"] or []}
-        made = plan_knowing([file.path for file in files], merge, known)
-        return Group(scope["folder"], out, files, group["depth_max"], made)
+        merge = {
+            **options,
+            "storage_options": self._storage_options,
+            "sort_by": scope["sort_by"] or [],
+            "keep_tombstones": group["keep_tombstones"],
+        }
+        # A file that is rewritten for its expired rows alone keeps its level.
+        level = chosen[0]["merge_level"] if group["why"] == "expired" else None
+        return Group(
+            scope=scope["folder"],
+            out=scope["out"],
+            files=files,
+            sort_by=scope["sort_by"],
+            rows=sum(file["rows"] for file in chosen),
+            depth_max=group["depth_max"],
+            make_plan=None
+            if group["why"] == "all_expired"
+            else partial(_planned, [file.path for file in files], merge, known, level),
+        )
+
+    def is_live(self, group: Group) -> bool:
+        """Whether no file of the group was replaced or removed."""
+        gone = self._gone([file.name for file in group.files])
+        options = {"folder": self.name, "replace": gone, "check": True}
+        return bool(_call(_native.commit, options, self._storage_options, None)["counts"])
 
     def commit(self, change: Change) -> Outcome:
-        """Puts a manifest, unless a replaced file counts no more."""
+        """Writes a manifest, unless a replaced file is not live any more."""
         made = [output.path for output in change.added]
-        gone = [{"name": n, "footer": self._footers.get(n, "")} for n in change.replaced]
-        done = self._commit({"add": made, "replace": gone})
+        done = self._commit({"add": made, "replace": self._gone(change.replaced)})
         manifest = done["manifest"]
         if done["committed"]:
             return Committed(manifest["number"])
         left = {replaced["path"] for replaced in manifest["replaced"]}
-        if _below(self.name, made) <= _names(manifest) and left.issuperset(change.replaced):
+        is_mine = bool(made) and _below(self.name, made) <= _names(manifest)
+        if is_mine and left.issuperset(change.replaced):
             return Committed(manifest["number"])
         return Conflicted("files of the group were replaced or removed")
+
+    def _gone(self, names: Sequence[str]) -> list[dict[str, str]]:
+        return [{"name": name, "footer": self._footers.get(name, "")} for name in names]
 
 
 class Into(_Leased):
@@ -132,32 +155,36 @@ class Into(_Leased):
         if "://" not in out:
             LocalPath(out).mkdir(parents=True, exist_ok=True)
 
-    def survey(self, how: How) -> Found:
+    def survey(self, compaction: Compaction) -> Found:
         """All sources as one group, unless the folder has what it makes."""
-        if how.where:
+        if compaction.options.partitions:
             raise InvalidArgument.of(
                 "`where` goes without `out`", hint="name the folders to merge as sources"
             )
         if self._is_committed:
             return Found(self._manifest()["number"])
-        learned = _learn(self._sources, how, self._storage_options)
-        made = plan_knowing(self._sources, how.merge, learned)
+        known = _prefetched(self._sources, compaction, self._storage_options)
+        made = plan_knowing(self._sources, compaction.options.merge_options, known)
         token = made.to_dict()["task"]
         self._part = f"-{token}"
         manifest = self._manifest()
-        known = sorted(_names(manifest))
-        if any(self._part in name for name in known):
+        live = sorted(_names(manifest))
+        if any(self._part in name for name in live):
             return Found(manifest["number"])
-        if known and self._if_exists == "error":
+        if live and self._if_exists == "error":
             raise OutputExists.of(
                 "the folder has files of another merge",
-                got=f"`{self.name}`: `{known[0]}`",
+                got=f"`{self.name}`: `{live[0]}`",
                 hint='write to another folder, or pass if_exists="add"',
             )
         files = tuple(TableFile(s.path, s.path, s.rows, s.bytes) for s in made.sources)
-        out = f"{self.name.rstrip('/')}/{_MADE}"
-        group = Group("", out, files, made.overlap.depth_max, made)
-        return Found(manifest["number"], (group,) if made.tasks else ())
+        scope = Scope("", f"{self.name.rstrip('/')}/{_MADE}", files)
+        groups = (Group.of_plan(scope, files, made),) if made.tasks else ()
+        return Found(manifest["number"], groups)
+
+    def is_live(self, _group: Group) -> bool:
+        """Sources of another folder are nobody's to replace: what is missing is an error."""
+        return True
 
     def commit(self, change: Change) -> Outcome:
         """Puts a manifest that names the outputs, unless another job has put one for the same."""
@@ -172,16 +199,47 @@ class Into(_Leased):
         return dict(found)
 
 
-def _learn(sources: list[str], how: How, storage_options: object) -> _native.Known | None:
+def reached(folder: str, storage_options: object) -> tuple[str, object]:
+    """The folder and the settings that calls of the engine need: a store is looked at once."""
+    if not _stores.is_store(storage_options):
+        return folder, storage_options
+    prefix, settings, bucket = _stores.reach(storage_options)
+    return _stores.named(prefix, folder), settings if bucket is None else storage_options
+
+
+def refuse_tables(root: str, storage_options: object, hint: str) -> None:
+    """Refuses local folders whose live files a log of Delta or Iceberg lists."""
+    if "://" in root or _stores.is_store(storage_options):
+        return
+    for kind, is_there in (
+        ("Delta", LocalPath(root, "_delta_log").is_dir()),
+        ("Iceberg", any(LocalPath(root, "metadata").glob("*.metadata.json"))),
+    ):
+        if is_there:
+            error = ForeignTable.of(f"`{root}` is a table of {kind}, not a plain folder", hint=hint)
+            error.path = root
+            raise error
+
+
+def _planned(
+    paths: list[str], merge: Mapping[str, Any], known: _native.Known | None, level: int | None
+) -> Plan:
+    made = plan_knowing(paths, merge, known)
+    return made if level is None else with_level(made, level)
+
+
+def _prefetched(
+    sources: list[str], compaction: Compaction, storage_options: object
+) -> _native.Known | None:
     """What others read of the files that `sources` name; nothing where that is not worth it."""
-    if how.learn is learn_nothing:
+    if compaction.prefetch is no_prefetch:
         return None
     options = json.dumps({"sources": sources, "storage_options": _settings(storage_options)})
     try:
         paths = json.loads(_native.list_sources(options))
     except SourceNotFound:
-        return None  # whoever plans tells, or takes it for an empty folder
-    return how.learn(paths, how.merge)
+        return None  # planning reports it, or takes it for an empty folder
+    return compaction.prefetch(paths, compaction.options.merge_options)
 
 
 def _names(manifest: dict[str, Any]) -> set[str]:

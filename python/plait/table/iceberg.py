@@ -20,8 +20,15 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn, Unsupported
 from plait.order import _quoted_if_odd
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
-from plait.table.run import How
-from plait.table.survey import Found, Group, Scope, TableFile, groups_of_all, skipped_of
+from plait.table.survey import (
+    Compaction,
+    Found,
+    Group,
+    Scope,
+    TableFile,
+    groups_of_all,
+    skipped_of,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -48,12 +55,13 @@ class Iceberg:
         self.name = name
         self._catalog = _catalog(catalog)
 
-    def survey(self, how: How) -> Found:
+    def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds in each partition."""
+        where, options = compaction.options.partitions, compaction.options.merge_options
         table = self._load()
         check_table(self.name, table)
         columns = [field.name for field in table.spec().fields]
-        unknown = sorted(set(how.where) - set(columns))
+        unknown = sorted(set(where) - set(columns))
         if unknown:
             raise UnknownColumn.of(
                 "`where` names what the table is not partitioned by",
@@ -63,14 +71,14 @@ class Iceberg:
         snapshot = table.current_snapshot()
         if snapshot is None:
             return Found(0)
-        order = _order(table) if how.merge["sort_by"] is None else how.merge["sort_by"]
+        order = _order(table) if options["sort_by"] is None else options["sort_by"]
         # What a file lacks is null in the table: its schema says that the column is there.
-        merge = {**how.merge, "sort_by": order, "missing_keys": "null"}
+        merge = {**options, "sort_by": order, "missing_keys": "null"}
         partitions = defaultdict(list)
         for task in _planned(self.name, table):
             _check_spec(self.name, task, table)
             values = _values(task.file, columns)
-            if not all(_text(values[name]) in wanted for name, wanted in how.where.items()):
+            if not all(_text(values[name]) in wanted for name, wanted in where.items()):
                 continue
             _check_supported(self.name, task)
             partitions[tuple(values.items())].append(task.file)
@@ -83,12 +91,17 @@ class Iceberg:
             )
             name = "/".join(f"{column}={_text(value)}" for column, value in values_of)
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
-        groups = groups_of_all(scopes, how.policy, merge, how.learn, how.left)
-        return Found(snapshot.snapshot_id, groups, skipped_of(how.left))
+        groups = groups_of_all(scopes, compaction, merge)
+        return Found(snapshot.snapshot_id, groups, skipped_of(compaction.left))
 
     def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
         """The groups as they are: what `VACUUM` or orphan removal spares is their age."""
         return nullcontext(groups)
+
+    def is_live(self, group: Group) -> bool:
+        """Whether the newest snapshot has all files of the group."""
+        live = {task.file.file_path for task in _planned(self.name, self._load())}
+        return live.issuperset(file.name for file in group.files)
 
     def commit(self, change: Change) -> Outcome:
         """Commits on top of the newest snapshot, if the replaced files count in it."""

@@ -1,210 +1,156 @@
-"""The compaction of a table: look, merge, commit, look again.
+"""The one loop of all compactions, and the runner of this process.
 
-survey ──▶ groups ──▶ work: here, or on executors ──▶ check ──▶ commit, group by group ──▶ survey
+survey ──▶ groups ──▶ runner: here, or on executors ──▶ commit, group by group ──▶ survey
+   │                     └─ a file is unsorted or damaged: it stays, and is reported ──▲
+   └─ nothing to merge: the report                                                     │
+                         others replaced a file, or committed first: lost, look again ─┘
 
-Invariant: nothing counts before its rows were counted, and nothing counts twice.
-Not here: what a table is (`folder`, `delta`, `iceberg`); where work is done (`plait.spark`).
+Invariants: an output is live only by a commit, and a row is never in two live files. A commit that
+is tried again is not done twice.
+Not here: what a table is (`folder`, `delta`, `iceberg`); the runner on executors (`plait.spark`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, SupportsIndex
+from typing import Protocol, SupportsIndex
 
-from plait import _native, _stores
-from plait._api import _call, _settings
-from plait._checks import POLICY_CHECKS, _choice, _flag
-from plait._compact import (
-    CHOICES,
-    OF_A_FILE,
-    CompactedGroup,
-    CompactReport,
-    Skipped,
-    left_alone,
-)
+from plait._observe import watched
 from plait._plan import checked_options
-from plait._report import _PrintedReport
-from plait._text import Page
-from plait.errors import InternalError, InvalidArgument, PlaitError, StorageError, _by_file
-from plait.order import sort_text
+from plait.errors import PlaitError, SourceChanged, SourceNotFound, StorageError, _by_file
 from plait.report import OutputReport
 from plait.table.change import Change, Committed, Committer, commit
-from plait.table.survey import Found, Group, Learn, learn_nothing
+from plait.table.options import CompactOptions
+from plait.table.report import CompactedGroup, CompactReport
+from plait.table.survey import (
+    OF_A_FILE,
+    Compaction,
+    Found,
+    Group,
+    Prefetch,
+    left_alone,
+    no_prefetch,
+)
 
-__all__ = ["How", "Table", "TableReport", "Where", "Work", "compact_table", "how", "work_here"]
+__all__ = [
+    "FOR_ONE_GROUP",
+    "Merged",
+    "Runner",
+    "Table",
+    "compact_table",
+    "group_of",
+    "run_here",
+]
 
 # A policy of levels may go on with what it made; each round raises a level.
 _ROUNDS_MAX = 64
-# Rounds in a row in which others were always quicker.
-_LOST_MAX = 5
+# Rounds in a row in which others were always first.
+_LOST_MAX = 16
 
-# Partitions: the values that a partition column may have.
-Where = Mapping[str, str | Sequence[str]]
+# Others may have removed the file: then the group is lost.
+_MOVED = (SourceChanged, SourceNotFound)
+# Errors that end the merge of one group, and not the compaction.
+FOR_ONE_GROUP = (*OF_A_FILE, *_MOVED)
 
-# What becomes of a group: its outputs, or what is wrong with one of its files.
-Made = tuple[OutputReport, ...] | PlaitError
 
-# Makes the outputs of each group; in the order of the groups.
-Work = Callable[[Sequence[Group]], Iterable[Made]]
+@dataclass(frozen=True)
+class Merged:
+    """What was made of a group: its outputs, and how many rows did not stay, by reason."""
+
+    outputs: tuple[OutputReport, ...] = ()
+    rows_dropped: dict[str, int] = field(default_factory=dict)
+
+
+# Merges groups; each with what was made of it, or with what went wrong with it alone.
+Runner = Callable[[Sequence[Group]], Iterable[tuple[Group, Merged | PlaitError]]]
 
 
 class Table(Committer, Protocol):
     """What can be compacted."""
 
     format: str
-    # Whether files may stay as they are, beside what is made of others.
+    # Whether files may stay as they are, with others merged next to them.
     is_in_place: bool
 
-    def survey(self, how: How) -> Found:
+    def survey(self, compaction: Compaction) -> Found:
         """What there is to merge now."""
 
     def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
-        """The groups to work on, out of reach of whoever removes files while this lasts."""
+        """The groups to merge, with outputs that nobody removes while this lasts."""
+
+    def is_live(self, group: Group) -> bool:
+        """Whether all files of the group are live now."""
 
 
-@dataclass(frozen=True)
-class How:
-    """Checked options: `policy` as the engine takes them, `merge` as `plait.plan` takes them.
-
-    `learn` reads what surveys and plans need of many files, where others can do that. `left` has
-    the files that are left alone, by path, and why; it grows while a table is compacted.
-    """
-
-    policy: dict[str, Any]
-    merge: dict[str, Any]
-    where: dict[str, tuple[str, ...]]
-    learn: Learn = field(default=learn_nothing, compare=False)
-    left: dict[str, str] = field(default_factory=dict, compare=False)
-
-
-@dataclass(frozen=True)
-class TableReport(_PrintedReport):
-    """What a compaction of a table did, or would do.
-
-    Attributes:
-        table: The table.
-        format: `"folder"`, `"delta"` or `"iceberg"`.
-        policy: The policy.
-        dry_run: Whether nothing was done.
-        groups: Groups that were merged; in a dry run those that would be merged first.
-        lost: How many groups others changed meanwhile: what was made of them does not count.
-        skipped: Files that were left alone.
-        version: The manifest, version or snapshot that counts.
-    """
-
-    table: str
-    format: str
-    policy: str
-    dry_run: bool
-    groups: tuple[CompactedGroup, ...]
-    lost: int
-    skipped: tuple[Skipped, ...]
-    version: int
-
-    def _page(self) -> Page:
-        as_folder = CompactReport(
-            folder=self.table,
-            policy=self.policy,
-            dry_run=self.dry_run,
-            groups=self.groups,
-            lost=self.lost,
-            skipped=self.skipped,
-            manifest=self.version,
-        )
-        return as_folder._page()  # noqa: SLF001 - one look for all compactions
-
-
-# What each group is planned with, besides its order.
-_MERGE = ("target_file_size", "compression", "memory_limit", "storage_options")
-
-
-def how(given: Mapping[str, Any]) -> How:
-    """The options of a compaction, checked; `given` are the arguments of the call, by name."""
-    policy = given["policy"]
-    if policy not in CHOICES["policy"]:
-        choices = ", ".join(map(repr, CHOICES["policy"]))
-        raise InvalidArgument.of(
-            "`policy` has no such choice", got=f"`{policy!r}`", hint=f"give one of: {choices}"
-        )
-    sort_text(given["sort_by"])
-    _choice(given["verify"], "verify")
-    _flag(given["yes"], "yes")
-    if not _stores.is_store(given["storage_options"]):
-        _settings(given["storage_options"])
-    # What is asked of merges, whether or not there is something to merge.
-    asked = (name for name in (*_MERGE, "sort_by", "threads", "verify") if name in given)
-    checked_options({name: given[name] for name in asked})
-    return How(
-        policy={
-            "policy": policy,
-            **{name: check(given[name], name) for name, check in POLICY_CHECKS.items()},
-        },
-        merge={name: given[name] for name in ("sort_by", *_MERGE)},
-        where=_where(given["where"]),
-    )
-
-
-def compact_table(table: Table, options: How, *, yes: bool, work: Work) -> TableReport:
+def compact_table(
+    table: Table,
+    options: CompactOptions,
+    run: Runner,
+    prefetch: Prefetch = no_prefetch,
+) -> CompactReport:
     """Compacts a table until its policy finds nothing more.
 
     Args:
         table: The table.
-        options: What `how` gave.
-        yes: Whether to do it.
-        work: Merges the groups.
+        options: The options.
+        run: Merges the groups of a round.
+        prefetch: Reads what planning needs of many files.
 
     Returns:
-        What was done, or would be.
+        What was done; in a dry run, what would be done first.
 
     Raises:
-        StorageError: Others changed the same files again and again.
-        PlaitError: Anything that `merge` raises.
+        StorageError: Others replaced the same files again and again.
+        PlaitError: Anything that `merge` raises of more than one file.
     """
+    options.check_format(table.format)
+    with watched("compact") as call:
+        report = _compact(table, Compaction(options, prefetch), run)
+        facts = {
+            "groups": len(report.groups),
+            "lost": report.lost,
+            "sources": sum(len(group.sources) for group in report.groups),
+        }
+        call.done({**facts, "rows_dropped": report.rows_dropped})
+    return report
+
+
+def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport:
     done: list[CompactedGroup] = []
     lost = lost_in_a_row = rounds = 0
-    while rounds < _ROUNDS_MAX:
-        found = table.survey(options)
-        if not yes or not found.groups:
+    while True:
+        found = table.survey(compaction)
+        if not (compaction.options.yes and found.groups and rounds < _ROUNDS_MAX):
             break
-        lost_before, done_before, left_before = lost, len(done), len(options.left)
+        left_before, done_before = len(compaction.left), len(done)
         with table.leased(found.groups) as groups:
-            for group, outputs in _worked(work, groups):
-                if isinstance(outputs, PlaitError):
-                    if not table.is_in_place:
-                        raise outputs
-                    options.left.update(left_alone(outputs, [f.path for f in group.files]))
-                    continue
-                _check(group, outputs, options.merge.get("storage_options"))
-                change = Change(
-                    token=group.token,
-                    added=outputs,
-                    replaced=tuple(file.name for file in group.files),
-                    scope=group.scope,
-                )
-                if isinstance(commit(table, change), Committed):
-                    done.append(_described(group, outputs))
+            for group, made in run(groups):
+                if not isinstance(made, Merged):
+                    lost += _is_lost(table, compaction, group, made)
+                elif _is_committed(table, group, made):
+                    done.append(_described(group, made))
                 else:
                     lost += 1
-        if len(options.left) > left_before:
+        # To leave files alone is no round: it does not change how others are merged.
+        if len(compaction.left) > left_before:
             continue
         rounds += 1
-        is_lost = lost > lost_before and len(done) == done_before
-        lost_in_a_row = lost_in_a_row + 1 if is_lost else 0
+        lost_in_a_row = lost_in_a_row + 1 if len(done) == done_before else 0
         if lost_in_a_row == _LOST_MAX:
             raise StorageError.of(
-                "others change the files that are to be merged",
+                "others replace the files that are to be merged",
                 got=f"`{table.name}`, {lost} times",
                 hint="compact partitions that are not written to, or when less is written",
             )
-    if not yes:
-        done = [_described(group, ()) for group in found.groups]
-    return TableReport(
+    if not compaction.options.yes:
+        done = [_described(group, Merged()) for group in found.groups]
+    return CompactReport(
         table=table.name,
         format=table.format,
-        policy=options.policy["policy"],
-        dry_run=not yes,
+        policy=compaction.options.policy,
+        dry_run=not compaction.options.yes,
         groups=tuple(done),
         lost=lost,
         skipped=found.skipped,
@@ -212,88 +158,68 @@ def compact_table(table: Table, options: How, *, yes: bool, work: Work) -> Table
     )
 
 
-def work_here(
-    *, threads: SupportsIndex | None, verify: Literal["content"] | None, storage_options: object
-) -> Work:
-    """Work that is done in this process, one group after the other."""
+def run_here(options: CompactOptions, threads: SupportsIndex | None) -> Runner:
+    """The runner of this process: one group after the other."""
+    checked_options({"threads": threads})
 
-    def work(groups: Sequence[Group]) -> Iterator[Made]:
+    def run(groups: Sequence[Group]) -> Iterator[tuple[Group, Merged | PlaitError]]:
         for group in groups:
+            if group.is_expired:
+                yield group, Merged((), {"expired": group.rows})
+                continue
             try:
-                yield group.plan.execute(
+                report = group.plan.execute(
                     group.out,
                     threads=threads,
-                    verify=verify,
+                    verify=options.verify,
                     if_exists="add",
-                    storage_options=storage_options,
-                ).outputs
-            except OF_A_FILE as error:  # noqa: PERF203 - a merge takes longer
-                yield error
+                )
+            except FOR_ONE_GROUP as error:
+                yield group, error
+            else:
+                yield group, Merged(report.outputs, report.rows_dropped)
 
-    return work
-
-
-def _worked(work: Work, groups: Sequence[Group]) -> Iterator[tuple[Group, Made]]:
-    """Groups and what becomes of them; if a job failed for one file, that file's group alone."""
-    try:
-        yield from zip(groups, work(groups), strict=True)
-    except OF_A_FILE as error:
-        named = set(_by_file(error))
-        mine = [group for group in groups if named & {file.path for file in group.files}]
-        if not mine:
-            raise
-        yield mine[0], error
+    return run
 
 
-def _check(group: Group, outputs: tuple[OutputReport, ...], storage_options: object) -> None:
-    """That the outputs are where this process sees them, and that no row is missing."""
-    rows = 0
-    for output in outputs:
-        options = {"file": output.path, "pages": False, "sort_by": None, "check_order": False}
-        found = _call(_native.inspect, options, storage_options, None)
-        rows += found["rows"]
-        if (found["rows"], found["bytes"]) != (output.rows, output.bytes):
-            raise StorageError.of(
-                "an output is not the one that was written",
-                got=f"`{output.path}`: {found['rows']} rows, {found['bytes']} bytes, "
-                f"instead of {output.rows} and {output.bytes}",
-                hint="executors and driver must see the same storage under the same path",
-            )
-    if rows != group.plan.rows:
-        raise InternalError.of(
-            "rows are missing or too many; nothing was committed",
-            got=f"{rows} rows of {group.plan.rows} in `{group.out}`",
-        )
+def group_of(error: PlaitError, groups: Sequence[Group]) -> Group:
+    """The group with the file that an error names; raises the error if it names none of them."""
+    named = set(_by_file(error))
+    for group in groups:
+        if named & {file.path for file in group.files}:
+            return group
+    raise error
 
 
-def _described(group: Group, outputs: tuple[OutputReport, ...]) -> CompactedGroup:
+def _is_lost(table: Table, compaction: Compaction, group: Group, error: PlaitError) -> bool:
+    """Whether others replaced files of the group; if not, what the error names is left alone."""
+    if isinstance(error, OF_A_FILE) and table.is_in_place:
+        compaction.left.update(left_alone(error, [file.path for file in group.files]))
+        return False
+    if isinstance(error, _MOVED) and not table.is_live(group):
+        return True
+    raise error
+
+
+def _is_committed(table: Table, group: Group, made: Merged) -> bool:
+    change = Change(
+        token=group.token,
+        added=made.outputs,
+        replaced=tuple(file.name for file in group.files),
+        scope=group.scope,
+    )
+    return isinstance(commit(table, change), Committed)
+
+
+def _described(group: Group, made: Merged) -> CompactedGroup:
     return CompactedGroup(
         folder=group.scope,
-        sort_by=group.plan.sort_by,
+        sort_by=group.sort_by,
         sources=tuple(file.path for file in group.files),
-        rows=group.plan.rows,
+        rows=group.rows,
         bytes=sum(file.bytes for file in group.files),
         depth_max=group.depth_max,
-        outputs=tuple(output.path for output in outputs),
-        bytes_out=sum(output.bytes for output in outputs),
+        outputs=tuple(output.path for output in made.outputs),
+        bytes_out=sum(output.bytes for output in made.outputs),
+        rows_dropped=made.rows_dropped,
     )
-
-
-def _where(where: object) -> dict[str, tuple[str, ...]]:
-    if where is None:
-        return {}
-    checked = {}
-    for column, values in where.items() if isinstance(where, Mapping) else ((None, None),):
-        texts = (values,) if isinstance(values, str) else values
-        if not (
-            isinstance(column, str)
-            and isinstance(texts, Sequence)
-            and all(isinstance(text, str) for text in texts)
-        ):
-            raise InvalidArgument.of(
-                "`where` does not name partitions",
-                got=f"`{where!r}`",
-                hint='give {"day": "2024-05-01"} or {"day": ["2024-05-01", "2024-05-02"]}',
-            )
-        checked[column] = tuple(texts)
-    return checked

@@ -13,34 +13,68 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from plait import _native
-from plait._compact import OF_A_FILE, Skipped, left_alone
-from plait._plan import Plan, plan_knowing
-from plait.errors import PlaitError, UnknownColumn, UnsupportedKey
+from plait._plan import Plan, leased, plan_knowing
+from plait.errors import (
+    CorruptSource,
+    PlaitError,
+    UnknownColumn,
+    UnsortedSource,
+    UnsupportedKey,
+    _by_file,
+)
+from plait.table.options import CompactOptions
+from plait.table.report import Skipped
 
 __all__ = [
+    "OF_A_FILE",
+    "Compaction",
     "Found",
     "Group",
-    "Learn",
+    "Prefetch",
     "Scope",
     "TableFile",
     "groups_of_all",
-    "learn_nothing",
+    "left_alone",
+    "no_prefetch",
     "skipped_of",
 ]
 
+# What is wrong with one file, and leaves others as they are.
+OF_A_FILE = (UnsortedSource, CorruptSource, UnknownColumn, UnsupportedKey)
+
 # Reads what planning will read of files, given their paths and the options of `plait.plan`.
-Learn = Callable[[Sequence[str], Mapping[str, Any]], _native.Known | None]
+Prefetch = Callable[[Sequence[str], Mapping[str, Any]], _native.Known | None]
 
 # One file has none to be merged with.
 _MERGED_MIN = 2
 
 # What `plait.execute_task` names its outputs.
 _MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})\.parquet$")
+
+
+def no_prefetch(_paths: Sequence[str], _merge: Mapping[str, Any]) -> None:
+    """Leaves reading to planning."""
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """A compaction while it runs.
+
+    Attributes:
+        options: Its options.
+        prefetch: Reads what surveys and plans need of many files.
+        left: Files that stay as they are, by path, and why. Surveys and the loop add to it.
+    """
+
+    options: CompactOptions
+    prefetch: Prefetch = no_prefetch
+    left: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -77,26 +111,60 @@ class Scope:
 
 @dataclass(frozen=True)
 class Group:
-    """Files to merge, and the plan of it.
+    """Files to merge.
 
     Attributes:
         scope: Their partition.
         out: The folder of the outputs.
         files: The files, in the order that breaks ties.
+        sort_by: Their order.
+        rows: Number of their rows.
         depth_max: The most of them that share one key.
-        plan: How they are merged.
+        make_plan: Plans their merge; `None` if no row of them stays, so that there is no output.
     """
 
     scope: str
     out: str
     files: tuple[TableFile, ...]
+    sort_by: str
+    rows: int
     depth_max: int
-    plan: Plan = field(compare=False)
+    make_plan: Callable[[], Plan] | None = field(compare=False)
+
+    @classmethod
+    def of_plan(cls, scope: Scope, files: Sequence[TableFile], plan: Plan) -> Group:
+        """The group of a merge that is planned."""
+        depth = plan.overlap.depth_max
+        return cls(
+            scope.name, scope.out, tuple(files), plan.sort_by, plan.rows, depth, lambda: plan
+        )
+
+    @property
+    def is_expired(self) -> bool:
+        """Whether no row of the files stays."""
+        return self.make_plan is None
+
+    @cached_property
+    def plan(self) -> Plan:
+        """How the files are merged; made when it is first asked for."""
+        if self.make_plan is None:
+            what = "a group without rows has no plan"
+            raise ValueError(what)
+        return self.make_plan()
 
     @property
     def token(self) -> str:
-        """What names the plan."""
-        return str(self.plan.to_dict()["task"])
+        """What names the plan; `""` without one."""
+        return "" if self.is_expired else str(self.plan.to_dict()["task"])
+
+    def leased(self, lease: str) -> Group:
+        """The group with outputs whose names have the id of a lease."""
+        make_plan = self.make_plan
+        return (
+            self
+            if make_plan is None
+            else replace(self, make_plan=lambda: leased(make_plan(), lease))
+        )
 
 
 @dataclass(frozen=True)
@@ -108,25 +176,15 @@ class Found:
     skipped: tuple[Skipped, ...] = ()
 
 
-def learn_nothing(_paths: Sequence[str], _merge: Mapping[str, Any]) -> None:
-    """Leaves reading to whoever plans."""
-
-
 def groups_of_all(
-    scopes: Sequence[Scope],
-    policy: dict[str, Any],
-    merge: dict[str, Any],
-    learn: Learn,
-    left: dict[str, str],
+    scopes: Sequence[Scope], compaction: Compaction, merge: Mapping[str, Any]
 ) -> tuple[Group, ...]:
-    """The groups that a policy finds among the files of each partition.
+    """The groups that the policy finds among the files of each partition.
 
     Args:
         scopes: The partitions.
-        policy: The policy and its options, as the engine takes them.
+        compaction: The compaction. Files that cannot be planned are left alone from now on.
         merge: Options of `plait.plan`.
-        learn: Reads what planning needs.
-        left: Files that are left alone, by path, and why. Gets those that cannot be planned.
 
     Returns:
         Groups of two and more files.
@@ -136,20 +194,29 @@ def groups_of_all(
         PlaitError: Anything that planning a merge of the files raises of more than one file.
     """
     shared = [scope for scope in scopes if len(scope.files) >= _MERGED_MIN]
-    known = learn([file.path for scope in shared for file in scope.files], merge)
+    known = compaction.prefetch([file.path for scope in shared for file in scope.files], merge)
     groups: list[Group] = []
     misfits: list[PlaitError] = []
     for scope in shared:
         try:
-            groups += _groups_of(scope, policy, merge, known, left)
+            groups += _groups_of(scope, compaction, merge, known)
         except (UnknownColumn, UnsupportedKey) as error:  # noqa: PERF203 - a plan takes longer
             # The sort column is in no file of the partition.
             misfits.append(error)
             why = str(error).partition("\nhint: ")[0]
-            left.update({file.path: why for file in scope.files})
+            compaction.left.update({file.path: why for file in scope.files})
     if misfits and len(misfits) == len(shared):
         raise misfits[0]
     return tuple(groups)
+
+
+def left_alone(error: PlaitError, paths: Iterable[str]) -> dict[str, str]:
+    """Files among `paths` that an error names, and why; raises it if it is about no one of them."""
+    among = set(paths)
+    found = {path: why for path, why in _by_file(error).items() if path in among}
+    if not found:
+        raise error
+    return found
 
 
 def skipped_of(left: Mapping[str, str]) -> tuple[Skipped, ...]:
@@ -158,13 +225,9 @@ def skipped_of(left: Mapping[str, str]) -> tuple[Skipped, ...]:
 
 
 def _groups_of(
-    scope: Scope,
-    policy: dict[str, Any],
-    merge: dict[str, Any],
-    known: _native.Known | None,
-    left: dict[str, str],
+    scope: Scope, compaction: Compaction, merge: Mapping[str, Any], known: _native.Known | None
 ) -> list[Group]:
-    files, whole = _planned(scope, merge, known, left)
+    files, whole = _planned(scope, merge, known, compaction.left)
     if whole is None:
         return []
     data = whole.to_dict()
@@ -178,20 +241,20 @@ def _groups_of(
             ends, files, (source.merge_level for source in whole.sources), strict=True
         )
     ]
+    policy = compaction.options.policy_options
     chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": facts})))
     groups = []
-    for places in chosen:
-        members = tuple(files[i] for i in places)
+    for indices in chosen:
+        members = [files[i] for i in indices]
         planned = whole
         if len(members) < len(files):
             planned = plan_knowing([file.path for file in members], merge, known)
-        depth = planned.overlap.depth_max
-        groups.append(Group(scope.name, scope.out, members, depth, planned))
+        groups.append(Group.of_plan(scope, members, planned))
     return groups
 
 
 def _planned(
-    scope: Scope, merge: dict[str, Any], known: _native.Known | None, left: dict[str, str]
+    scope: Scope, merge: Mapping[str, Any], known: _native.Known | None, left: dict[str, str]
 ) -> tuple[list[TableFile], Plan | None]:
     """The files of a partition that can be merged, and the plan of them, if they are several."""
     while True:

@@ -20,13 +20,13 @@ from plait import _native
 from plait._api import _settings
 from plait.order import sort_text
 from plait.spark.plan import Share, tagged
-from plait.table.survey import Learn
+from plait.table.survey import Prefetch
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["FILES_MAX", "learn_on"]
+__all__ = ["FILES_MAX", "prefetch_on"]
 
 # More files than these are read by executors. One after the other, the driver needs about five
 # requests a file of an object store: with 20 ms each, 256 files take it 27 s.
@@ -42,7 +42,7 @@ _TASKS_PER_CORE = 4
 _LEVEL = 1
 
 
-def learn_on(spark: SparkSession, share: Share, storage_options: object) -> Learn:
+def prefetch_on(spark: SparkSession, share: Share, storage_options: object) -> Prefetch:
     """Reading that executors do.
 
     Args:
@@ -51,7 +51,7 @@ def learn_on(spark: SparkSession, share: Share, storage_options: object) -> Lear
         storage_options: Settings of object stores.
     """
 
-    def learn(paths: Sequence[str], merge: Mapping[str, Any]) -> _native.Known | None:
+    def prefetch(paths: Sequence[str], merge: Mapping[str, Any]) -> _native.Known | None:
         objects = sum("://" in path for path in paths)
         if objects <= FILES_MAX and len(paths) - objects <= LOCAL_FILES_MAX:
             return None
@@ -69,7 +69,7 @@ def learn_on(spark: SparkSession, share: Share, storage_options: object) -> Lear
             files = read.toArrow().column(0)
         return _native.Known([zlib.decompress(file.as_buffer()) for file in files])
 
-    return learn
+    return prefetch
 
 
 def _reader(

@@ -1,0 +1,246 @@
+"""The options of a compaction: one object, from which signatures, checks and flags are derived.
+
+CompactOptions ──┬─▶ __signature__ of every `compact…` function ──▶ flags of `plait compact`
+                 ├─▶ policy   which files: as the engine takes it
+                 └─▶ merge    how they are merged: arguments of `plait.plan`
+
+Not here: what goes with one call only: sessions, catalogs, `threads`, `guard`, `progress`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, wraps
+from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
+
+from plait import _stores
+from plait._api import _settings
+from plait._checks import CHOICES as _MERGE_CHOICES
+from plait._checks import POLICY_CHECKS, StorageOptions, _choice, _flag, _size, _time_span
+from plait._plan import checked_options
+from plait.errors import InvalidArgument
+from plait.order import SortBy, sort_text
+from plait.sizes import Size
+
+__all__ = ["CHOICES", "CompactOptions", "FolderOptions", "TableOptions", "Where", "takes"]
+
+# Partitions: the values that a partition column may have.
+Where = Mapping[str, str | Sequence[str]]
+Policy = Literal["size_tiered", "overlap", "full"]
+OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
+
+CHOICES = {
+    "policy": ("size_tiered", "overlap", "full"),
+    "on_duplicate": _MERGE_CHOICES["on_duplicate"],
+    "verify": _MERGE_CHOICES["verify"],
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactOptions:
+    """Options of a compaction: the same names and defaults through every call.
+
+    Functions take them as keywords. `mature_age`, `on_duplicate`, `version_by`, `delete_where` and
+    `drop_where` are options of folders; Delta and Iceberg tables refuse them by name.
+
+    Attributes:
+        sort_by: Order of the files, as for `merge`; by default the one of the Iceberg table, or
+            else the one that each file declares.
+        policy: Which files are merged: files of one level, files that share keys, or all.
+            `"size_tiered"` takes `merge_factor` files of a level at a time, so that a row is
+            written once per level. `"overlap"` takes files that share a key with more than
+            `max_depth`. `"full"` takes all.
+        where: Partitions to compact, such as `{"day": "2024-05-01"}`; all by default. A column may
+            have several values, as a list of text.
+        max_depth: Policy overlap: number of files that may share a key.
+        merge_factor: Policy size_tiered: number of files of a level that make one of the next.
+        merge_factor_max: Policy size_tiered: number of files that are taken if there are more.
+        mature_size: Policy size_tiered: files of this size are left alone, such as `"1GB"`.
+        mature_level: Policy size_tiered: files of this level are left alone.
+        mature_age: Policy size_tiered: files that were written so long ago are left alone, in
+            seconds or as `"7d"`, `"12h"`.
+        finalize: Policy size_tiered: merge what is not mature, however few files there are.
+        target_file_size: Size of the output files, about; `None`, or "none", is one file a group.
+        compression: See `merge`.
+        on_duplicate: See `merge`. Files that are read later are younger. Where not all rows stay,
+            only files are merged that leave this order as it is.
+        version_by: See `merge`.
+        delete_where: See `merge`. Rows that delete stay until no other file can have a row for
+            them to delete.
+        drop_where: See `merge`. A file with such a row is rewritten, whatever the policy; a file of
+            such rows only is removed from the live files.
+        verify: See `merge`.
+        memory_limit: Memory for buffers of a merge; by default 512 MB, on Spark the share of a
+            task.
+        storage_options: See `merge`.
+        yes: Whether to compact; otherwise the report says what would be done first.
+    """
+
+    sort_by: SortBy | None = None
+    policy: Policy = "overlap"
+    where: Where | None = None
+    max_depth: SupportsIndex = 1
+    merge_factor: SupportsIndex = 10
+    merge_factor_max: SupportsIndex = 12
+    mature_size: Size = "1GB"
+    mature_level: SupportsIndex = 3
+    mature_age: str | float | None = None
+    finalize: bool = False
+    target_file_size: Size | None = "128MB"
+    compression: str | None = None
+    on_duplicate: OnDuplicate = "keep_all"
+    version_by: str | None = None
+    delete_where: str | None = None
+    drop_where: str | None = None
+    verify: Literal["content"] | None = None
+    memory_limit: Size | None = None
+    storage_options: StorageOptions | None = None
+    yes: bool = True
+
+    def __post_init__(self) -> None:
+        """Checks all of them, whether or not there is something to compact."""
+        _flag(self.yes, "yes")
+        if not _stores.is_store(self.storage_options):
+            _settings(self.storage_options)
+        _ = self.policy_options, self.partitions
+        checked_options(self.merge_options)
+
+    @cached_property
+    def policy_options(self) -> dict[str, Any]:
+        """What the engine chooses files by."""
+        if self.policy not in CHOICES["policy"]:
+            choices = ", ".join(map(repr, CHOICES["policy"]))
+            raise InvalidArgument.of(
+                "`policy` has no such choice",
+                got=f"`{self.policy!r}`",
+                hint=f"give one of: {choices}",
+            )
+        age = self.mature_age
+        return {
+            "sort_by": sort_text(self.sort_by),
+            "policy": self.policy,
+            **{name: check(getattr(self, name), name) for name, check in POLICY_CHECKS.items()},
+            "mature_age": None if age is None else _time_span(age, "mature_age"),
+            "on_duplicate": _choice(self.on_duplicate, "on_duplicate"),
+            "version_by": self.version_by,
+            "deletes": self.delete_where is not None,
+            **self._memory,
+        }
+
+    @cached_property
+    def merge_options(self) -> dict[str, Any]:
+        """How each group is merged: arguments of `plait.plan`."""
+        return {**{name: getattr(self, name) for name in _OF_MERGE}, **self._memory}
+
+    @cached_property
+    def partitions(self) -> dict[str, tuple[str, ...]]:
+        """The wanted values of each partition column that `where` names."""
+        where: object = {} if self.where is None else self.where
+        checked = {}
+        for column, values in where.items() if isinstance(where, Mapping) else ((None, None),):
+            texts = (values,) if isinstance(values, str) else values
+            if not (
+                isinstance(column, str)
+                and isinstance(texts, Sequence)
+                and all(isinstance(text, str) for text in texts)
+            ):
+                raise InvalidArgument.of(
+                    "`where` does not name partitions",
+                    got=f"`{where!r}`",
+                    hint='give {"day": "2024-05-01"} or {"day": ["2024-05-01", "2024-05-02"]}',
+                )
+            checked[column] = tuple(texts)
+        return checked
+
+    @property
+    def _memory(self) -> dict[str, int | None]:
+        limit = self.memory_limit
+        return {} if limit is None else {"memory_limit": _size(limit, "memory_limit")}
+
+    def check_format(self, kind: str) -> None:
+        """Refuses options that tables of a format do not have.
+
+        Raises:
+            InvalidArgument: One of them differs from its default; names it.
+        """
+        if kind == "folder":
+            return
+        for option in fields(self):
+            if option.name in _OF_FOLDERS and getattr(self, option.name) != option.default:
+                raise InvalidArgument.of(
+                    f"`{option.name}` is not an option of the format", got=kind
+                )
+
+
+# Options of folders alone: they change rows, or need what a log does not say.
+_OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
+_OF_MERGE = (
+    *("sort_by", "target_file_size", "compression", "on_duplicate", "version_by"),
+    *("delete_where", "drop_where", "storage_options"),
+)
+
+
+class TableOptions(TypedDict, total=False):
+    """Types of the keywords that all tables have; `CompactOptions` has defaults and meaning."""
+
+    sort_by: SortBy | None
+    policy: Policy
+    where: Where | None
+    max_depth: SupportsIndex
+    merge_factor: SupportsIndex
+    merge_factor_max: SupportsIndex
+    mature_size: Size
+    mature_level: SupportsIndex
+    finalize: bool
+    target_file_size: Size | None
+    compression: str | None
+    verify: Literal["content"] | None
+    memory_limit: Size | None
+    storage_options: StorageOptions | None
+    yes: bool
+
+
+class FolderOptions(TableOptions, total=False):
+    """Types of the keywords that folders have."""
+
+    mature_age: str | float | None
+    on_duplicate: OnDuplicate
+    version_by: str | None
+    delete_where: str | None
+    drop_where: str | None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def takes(keywords: type) -> Callable[[F], F]:
+    """Gives a function with `**options` the signature that lists them, with their defaults.
+
+    Args:
+        keywords: `TableOptions` or `FolderOptions`.
+    """
+    named = [f for f in fields(CompactOptions) if f.name in keywords.__annotations__]
+
+    def decorate(function: F) -> F:
+        own = inspect.signature(function)
+        keyword_only = inspect.Parameter.KEYWORD_ONLY
+        listed = [
+            *(p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD),
+            *(
+                inspect.Parameter(f.name, keyword_only, default=f.default, annotation=f.type)
+                for f in named
+            ),
+        ]
+        signature = own.replace(parameters=listed)
+
+        @wraps(function)
+        def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
+            signature.bind(*args, **kwargs)  # an unknown name is a TypeError, as for any function
+            return function(*args, **kwargs)
+
+        call.__signature__ = signature  # type: ignore[attr-defined]
+        return call  # type: ignore[return-value]
+
+    return decorate

@@ -1,0 +1,140 @@
+"""What a compaction reports.
+
+CompactReport ── groups: CompactedGroup, what was merged
+             └── skipped: Skipped, files that stay as they are, and why
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from plait._report import _files, _PrintedReport, _Report
+from plait._text import Page, Table, human_bytes
+
+__all__ = ["CompactReport", "CompactedGroup", "Skipped"]
+
+
+@dataclass(frozen=True)
+class CompactedGroup(_Report):
+    """Files that were merged with one another, or would be.
+
+    Attributes:
+        folder: Their partition: a folder below the one that was compacted, such as `day=1`.
+        sort_by: Their order.
+        sources: The files, in the order that breaks ties.
+        rows: Number of their rows.
+        bytes: Sum of their sizes.
+        depth_max: The most of them that share one key.
+        outputs: The files that were written; `()` in a dry run.
+        bytes_out: Sum of the sizes of the outputs.
+        rows_dropped: Number of rows that did not stay, by reason.
+    """
+
+    folder: str
+    sort_by: str
+    sources: tuple[str, ...]
+    rows: int
+    bytes: int
+    depth_max: int
+    outputs: tuple[str, ...] = ()
+    bytes_out: int = 0
+    rows_dropped: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Skipped(_Report):
+    """A file that stays as it is, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class CompactReport(_PrintedReport):
+    """What a compaction did, or would do.
+
+    Attributes:
+        table: The folder or table.
+        format: `"folder"`, `"delta"` or `"iceberg"`.
+        policy: The policy.
+        dry_run: Whether nothing was done.
+        groups: Groups that were merged; in a dry run those that would be merged first.
+        lost: Number of groups whose files others replaced first: their outputs are not live.
+        skipped: Files that stay as they are, and why: such as unsorted or damaged ones.
+        version: Number of the current manifest or version, or id of the current snapshot.
+    """
+
+    table: str
+    format: str
+    policy: str
+    dry_run: bool
+    groups: tuple[CompactedGroup, ...]
+    lost: int
+    skipped: tuple[Skipped, ...]
+    version: int
+
+    @property
+    def folder(self) -> str:
+        """The former name of `table`."""
+        return str(self._renamed("folder", "table"))
+
+    @property
+    def manifest(self) -> int:
+        """The former name of `version`."""
+        return int(self._renamed("manifest", "version"))
+
+    @property
+    def rows_dropped(self) -> dict[str, int]:
+        """Number of rows that did not stay in all groups, by reason."""
+        dropped = Counter[str]()
+        for group in self.groups:
+            dropped.update(group.rows_dropped)
+        return dict(sorted(dropped.items()))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as plain values; that of a folder has the former names, too."""
+        former = {"folder": self.table, "manifest": self.version}
+        return {**super().to_dict(), **(former if self.format == "folder" else {})}
+
+    def _renamed(self, old: str, new: str) -> Any:  # noqa: ANN401 - text or a number
+        text = f"`CompactReport.{old}` is now `{new}`"
+        warnings.warn(text, DeprecationWarning, stacklevel=3)
+        return getattr(self, new)
+
+    def _page(self) -> Page:
+        sources = sum(len(group.sources) for group in self.groups)
+        if not self.groups:
+            title = f"{self.table}: nothing to merge by policy {self.policy}"
+        elif self.dry_run:
+            title = (
+                f"{self.table}: would merge {_files(sources)} in {len(self.groups)} groups "
+                f"by policy {self.policy}"
+            )
+        else:
+            outputs = sum(len(group.outputs) for group in self.groups)
+            title = f"{self.table}: merged {_files(sources)} into {_files(outputs)}"
+        groups = Table(
+            ("folder", "order", "files", "depth", "rows", "bytes", "outputs"),
+            tuple(
+                (
+                    group.folder or ".",
+                    group.sort_by,
+                    len(group.sources),
+                    group.depth_max,
+                    group.rows,
+                    human_bytes(group.bytes),
+                    len(group.outputs),
+                )
+                for group in self.groups
+            ),
+        )
+        remarks = [f"dropped {rows:,} rows: {why}" for why, rows in self.rows_dropped.items()]
+        remarks += [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
+        if self.lost:
+            remarks.append(f"{self.lost} groups were compacted by another process first")
+        if self.dry_run and self.groups:
+            remarks.append("a dry run: nothing was done")
+        return Page(title=title, tables=(groups,) if self.groups else (), remarks=tuple(remarks))
