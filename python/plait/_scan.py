@@ -238,8 +238,9 @@ def scan(
             `_row_number`. They can be named in `columns` as well.
         partitions: Whether folders are columns: `k=v` folders, or `dir0`, `dir1` below the folder
             that is named.
-        partition_types: Types of partition columns, such as `{"year": "int32"}`; by default
-            int64 or date32 if all values are, else text. Needs `partitions`.
+        partition_types: Types of partition columns, such as `{"year": "int32"}`. By default columns
+            of `k=v` folders are int64 or date32 if all values are, else text; `dir0`, `dir1` are
+            text. Needs `partitions`.
         root: The folder above `dir0`, for files that are named one by one, or in place of the
             folder that is named.
         mode: `"resolve"` decides on the schema of all sources first; `"follow"` goes through

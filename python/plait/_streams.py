@@ -52,9 +52,10 @@ def merge_streams(
 ) -> _native.Stream:
     """Merges sorted Arrow streams and Parquet files lazily into one sorted stream.
 
-    The merge is stable: equal keys leave in the order of the sources, then of their rows. Nothing
-    is read before the first batch is asked for, and a source is asked for a batch only when no
-    further row can leave without it: one batch of each source is in memory.
+    The merge is stable: equal keys leave in the order of the sources, then of their rows. The call
+    itself reads schemas only: footers of files, and the first batch of an iterable or generator.
+    From then on a source is asked for a batch only when no further row can leave without it: one
+    batch of each source is in memory.
 
     Args:
         sources: What is merged, sorted already; their order decides ties. Anything with

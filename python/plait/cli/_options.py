@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import plait
@@ -15,6 +17,7 @@ from plait._scan import CHOICES as SCAN_CHOICES
 from plait.cli import _join
 from plait.table._calls import FORMATS
 from plait.table.options import CHOICES as COMPACT_CHOICES
+from plait.table.options import CompactOptions
 
 _EXIT_CODES = """\
 exit codes:
@@ -104,30 +107,7 @@ _SCAN_HELP: dict[str, str] = {
     "storage_options": _MERGE_HELP["storage_options"],
 }
 
-_COMPACT_HELP: dict[str, str] = {
-    "policy": "which files: of one level, those that overlap, or all",
-    "sort_by": "order of the files; default: as each declares",
-    "max_depth": "overlap: so many files may share a key",
-    "merge_factor": "size_tiered: so many files of a level make one of the next",
-    "merge_factor_max": "size_tiered: as many are taken if they are there",
-    "mature_size": "size_tiered: files of this size are left alone",
-    "mature_level": "size_tiered: files of this level are left alone",
-    "mature_age": "size_tiered: files written so long ago are left alone, such as 7d or 12h",
-    "finalize": "size_tiered: merge what is not mature, however few files there are",
-    "target_file_size": "outputs of about this size; none: one output a group",
-    "compression": _MERGE_HELP["compression"],
-    "on_duplicate": _MERGE_HELP["on_duplicate"],
-    "version_by": _MERGE_HELP["version_by"],
-    "delete_where": _MERGE_HELP["delete_where"],
-    "drop_where": _MERGE_HELP["drop_where"],
-    "verify": _MERGE_HELP["verify"],
-    "threads": _MERGE_HELP["threads"],
-    "memory_limit": _MERGE_HELP["memory_limit"],
-    "storage_options": _MERGE_HELP["storage_options"],
-    "yes": "compact; this is the default",
-}
-
-# Those of tables alone.
+# Those of one format or of one machine alone; the others are in `CompactOptions`.
 _TABLE_HELP: dict[str, str] = {
     "format": "what DIR is; default: iceberg with --catalog, delta where there is a log, or folder",
     "catalog": "iceberg: name of a catalog that PyIceberg is configured for; DIR is db.table then",
@@ -249,11 +229,15 @@ def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not nam
         "folder", metavar="DIR", help="a folder, as path or URL; or path, URL or name of a table"
     )
     defaults = {n: p.default for n, p in inspect.signature(plait.compact).parameters.items()}
-    for name, text in _COMPACT_HELP.items():
-        _add_option(compact, name, defaults[name], text)
+    documented = _documented(CompactOptions)
+    names = [f.name for f in fields(CompactOptions) if f.name != "where"]
+    for name in (*names, "threads"):
+        _add_option(
+            compact, name, defaults[name], documented.get(name) or _MERGE_HELP.get(name, "")
+        )
     # What is not given is as the function of the format has it.
     for action in compact._actions:  # noqa: SLF001 - argparse has no other way at them
-        if action.dest in _COMPACT_HELP:
+        if action.dest in (*names, "threads"):
             action.default = argparse.SUPPRESS
     compact.add_argument(
         "--dry-run",
@@ -349,7 +333,7 @@ def _add_printing(command: argparse.ArgumentParser) -> None:
 
 def _add_option(command: argparse.ArgumentParser, name: str, default: Any, text: str) -> None:  # noqa: ANN401
     flag = "--" + name.replace("_", "-")
-    if default not in (None, False, True, ()) and name != "copy_tiers":
+    if default not in (None, ()) and not isinstance(default, bool) and name != "copy_tiers":
         text = f"{text} (default: {default})"
     settings: dict[str, Any] = {"default": default, "help": text}
     if name in _SWITCHES_BOTH_WAYS:
@@ -360,7 +344,7 @@ def _add_option(command: argparse.ArgumentParser, name: str, default: Any, text:
         settings["choices"] = _CHOICES[name]
         settings["type"] = type(_CHOICES[name][0])
     elif name in _SIZES:
-        settings.update(type=_size, metavar="SIZE")
+        settings.update(type=_size_or_none if name == "target_file_size" else _size, metavar="SIZE")
     elif name == "storage_options":
         settings.update(action=_Setting, type=_setting, metavar="NAME=VALUE")
     elif name == "copy_tiers":
@@ -376,6 +360,10 @@ def _size(text: str) -> int:
         return sizes.parse_size(text)
     except plait.InvalidArgument:
         raise argparse.ArgumentTypeError(f"`{text}` is not a size such as 256MB or 1GiB") from None
+
+
+def _size_or_none(text: str) -> int | None:
+    return None if text == "none" else _size(text)
 
 
 def _mark(text: str) -> str | dict[str, str]:
@@ -476,6 +464,17 @@ _READ: dict[str, tuple[Callable[[str], Any], str]] = {
     "value_sets": (_listed, "NAMES"),
     "statistics": (_levels, "LEVELS"),
 }
+
+
+def _documented(options: type) -> dict[str, str]:
+    """The help of options: the first sentence of each, unless `merge` explains it."""
+    found = {}
+    attributes = (options.__doc__ or "").partition("    Attributes:\n")[2]
+    for name, text in re.findall(r"^ {8}(\w+): (.+(?:\n {12}.+)*)", attributes, re.MULTILINE):
+        sentence = re.split(r"\.(?:\s|$)", re.sub(r"\s+", " ", text))[0]
+        if sentence != "See `merge`":
+            found[name] = (sentence[0].lower() + sentence[1:]).replace("`", "")
+    return found
 
 
 def _first_line(text: str | None) -> str:

@@ -45,7 +45,7 @@ _WRITER_FEATURES = {
     "appendOnly",
     "changeDataFeed",
     "checkConstraints",
-    "deletionVectors",  # files that have one are refused
+    "deletionVectors",  # a table with a file that has one is refused
     "generatedColumns",
     "invariants",
     "timestampNtz",

@@ -25,7 +25,7 @@ __all__ = ["Live", "live"]
 
 # Features that change nothing of how rows are read from files that count.
 _DELTA_READER_FEATURES = {
-    "deletionVectors",  # files that have one are refused
+    "deletionVectors",  # a table with a file that has one is refused
     "timestampNtz",
     "v2Checkpoint",
     "vacuumProtocolCheck",

@@ -62,7 +62,7 @@ class CompactOptions:
         mature_age: Policy size_tiered: files that were written so long ago are left alone, in
             seconds or as `"7d"`, `"12h"`.
         finalize: Policy size_tiered: merge what is not mature, however few files there are.
-        target_file_size: Size of the output files, about; `None`, or "none", is one file a group.
+        target_file_size: Size of the output files, about; none is one file a group.
         compression: See `merge`.
         on_duplicate: See `merge`. Files that are read later are younger. Where not all rows stay,
             only files are merged that leave this order as it is.
@@ -75,7 +75,7 @@ class CompactOptions:
         memory_limit: Memory for buffers of a merge; by default 512 MB, on Spark the share of a
             task.
         storage_options: See `merge`.
-        yes: Whether to compact; otherwise the report says what would be done first.
+        yes: Whether to compact. Otherwise the report says what would be done first.
     """
 
     sort_by: SortBy | None = None
