@@ -179,6 +179,43 @@ def test_assume_sorted_loses_no_row_of_an_unsorted_source(tmp_path):
         shutil.rmtree(out)
 
 
+CUT_UNSORTED = """
+import random, resource, sys
+from pathlib import Path
+import pyarrow as pa, pyarrow.parquet as pq
+import plait
+
+resource.setrlimit(resource.RLIMIT_AS, (4_000_000_000, 4_000_000_000))
+folder, rng = Path(sys.argv[1]), random.Random(1)
+lists = [[874, -199, -273, -920, None, None, 845, 363, -781, 883]]
+lists += [rng.choices([*range(-9, 10), None], k=rng.randint(2, 12)) for _ in range(60)]
+pq.write_table(pa.table({"k": [404, 769]}), folder / "b.parquet")
+sources = [folder / "a.parquet", folder / "b.parquet"]
+for case, keys in enumerate(lists):
+    pq.write_table(pa.table({"k": pa.array(keys, pa.int64())}), sources[0])
+    is_sorted = keys == sorted(keys, key=lambda key: (key is None, key or 0))
+    for cut in ({"target_rows": rng.randint(1, 4)}, {"outputs": 3}, {"target_file_size": 1}):
+        for assumed in (False, True):
+            out = folder / f"{case}-{[*cut][0]}-{assumed}"
+            try:
+                plait.merge(sources, out, sort_by="k", assume_sorted=assumed, **cut)
+            except plait.UnsortedSource:
+                assert not is_sorted and not out.exists(), (keys, cut, assumed)
+            else:
+                assert is_sorted or assumed, (keys, cut)
+                found = pq.read_table(out)["k"].to_pylist()
+                assert sorted(map(str, found)) == sorted(map(str, [*keys, 404, 769])), (keys, cut)
+"""
+
+
+def test_an_unsorted_source_is_cut_into_outputs_in_bounded_time_and_memory(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", CUT_UNSORTED, str(tmp_path)],
+        capture_output=True, text=True, timeout=HANG_SECONDS, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2_000:]
+
+
 def declared(path) -> list[str]:
     """What the file says of the order of its rows."""
     metadata = pq.read_metadata(path)

@@ -143,7 +143,12 @@ impl CutSearch<'_> {
         while done.saturating_add(target) < self.rows {
             self.reading.context.check_cancelled()?;
             let Some(cut) = self.after(done, target)? else { break };
-            done = self.take(&cut);
+            let before = self.take(&cut);
+            // Only a source that is not sorted leads here. The merge reports its row.
+            if before <= done {
+                break;
+            }
+            done = before;
             cuts.push(cut);
         }
         Ok(cuts)
