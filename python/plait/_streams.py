@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from typing import Literal, Protocol, SupportsIndex
+from typing import Any, Literal, Protocol, SupportsIndex
 
 from plait import _native
-from plait._checks import _choice, _count, _flag, _path, _validate
+from plait._api import _reach
+from plait._checks import StorageOptions, _choice, _count, _flag, _path, _validate
 from plait._observe import watch
 from plait._tables import look_up, with_tables
 from plait.errors import InvalidArgument
@@ -49,6 +50,7 @@ def merge_streams(
     assume_sorted: bool = False,
     validate: Literal["basic", "full"] = "basic",
     threads: SupportsIndex | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> _native.Stream:
     """Merges sorted Arrow streams and Parquet files lazily into one sorted stream.
 
@@ -88,6 +90,7 @@ def merge_streams(
             (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         threads: Number of threads; all processors by default. They exist only while a batch is
             made. The result does not depend on it.
+        storage_options: Settings of object stores, as for `merge`.
 
     Returns:
         A stream of record batches: iterate over it, or give it to any library that takes
@@ -152,7 +155,9 @@ def merge_streams(
         source if isinstance(source, str) else i for i, source in enumerate(listed)
     ]
     # Before a stream is asked for anything: it may give its rows once.
-    known = with_tables(look_up, named, None)
-    given = [listed[name] if isinstance(name, int) else name for name in known]
-    stream = _native.merge_streams(given, json.dumps(options), _validate(validate))
+    named = with_tables(lambda s: look_up(s, storage_options), named, storage_options)
+    reached: dict[str, Any] = {**options, "sources": named}
+    bucket = _reach(reached, storage_options)
+    given = [listed[name] if isinstance(name, int) else name for name in reached.pop("sources")]
+    stream = _native.merge_streams(given, json.dumps(reached), bucket, _validate(validate))
     return watch("merge_streams", stream)

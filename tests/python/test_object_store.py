@@ -117,6 +117,30 @@ def test_scans_read_objects(bucket, options, capsys):
         plait.scan(f"{bucket.url}/in", storage_options={"aws_regoin": "x"})
 
 
+def test_streams_read_objects(bucket, options):
+    last = pa.table({"k": [ROWS], "text": ["last"]})
+    sources = [last, *(f"{bucket.url}/in/{part}.parquet" for part in range(4))]
+    stream = plait.merge_streams(sources, sort_by="k", storage_options=options)
+    assert pa.table(stream) == pa.concat_tables([expected(), last])
+    folder = plait.merge_streams([f"{bucket.url}/in"], sort_by="k", storage_options=options)
+    assert pa.table(folder) == expected()
+
+
+def test_streams_refuse_wrong_settings_and_name_absent_objects(bucket, options):
+    def opened(name, **changed):
+        settings = {**options, **changed}
+        return plait.merge_streams([f"{bucket.url}/{name}"], sort_by="k", storage_options=settings)
+
+    with pytest.raises(plait.InvalidArgument, match="aws_regoin"):
+        opened("in/0.parquet", aws_regoin="x")
+    with pytest.raises(plait.InvalidArgument, match="aws_regoin"):
+        plait.merge_streams([expected()], sort_by="k", storage_options={"aws_regoin": "x"})
+    with pytest.raises(plait.SourceNotFound, match=r"absent\.parquet"):
+        opened("absent.parquet")
+    with pytest.raises(plait.StorageError):
+        opened("in/0.parquet", aws_endpoint_url="http://127.0.0.1:1", max_retries="0")
+
+
 def test_objects_have_the_bytes_that_files_have(bucket, options, tmp_path):
     for part in range(4):
         (tmp_path / f"{part}.parquet").write_bytes(bucket.get(f"in/{part}.parquet"))

@@ -112,6 +112,12 @@ def test_scans_name_files_in_the_store_beside_streams(bucket):
     assert len(scan.adapters) == 5
 
 
+def test_streams_name_files_in_the_store(bucket):
+    last = pa.table({"k": [ROWS], "text": ["last"]})
+    stream = plait.merge_streams([last, "in"], sort_by="k", storage_options=bucket.store)
+    assert pa.table(stream) == pa.concat_tables([rows(0, 1), last])
+
+
 def test_nothing_is_replaced_and_nothing_left_behind(bucket):
     bucket.put("out/all.parquet", b"somebody's")
     for out in ("out", "out/all.parquet"):

@@ -229,6 +229,7 @@ SHARED = {
                         "version_by",
                     ),
                     *("delete_where", "keep_tombstones", "drop_where", "assume_sorted", "threads"),
+                    "storage_options",
                 )
             },
             "batch_rows": Effect(10, lambda made: made.report, given=KEYED),

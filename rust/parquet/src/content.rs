@@ -172,7 +172,7 @@ pub(crate) fn compare_outputs(
         let path = output.temp.local_path().ok_or_else(|| {
             Error::new(Kind::Internal, "an output that is to be compared cannot be read")
         })?;
-        let store = store::open(&path.display().to_string())?;
+        let store = store::open_local(path)?;
         let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
         sources.push(Arc::new(Source::open(id, store)?));
     }

@@ -69,5 +69,5 @@ pub use report::MergeReport;
 pub use runtime::{Account, Charge, Context, Progress, ScopedWorkers};
 pub use scan::{Scan, freeze_scan, summarize};
 pub use store::{Bucket, Completed, Known, Meta, Stores, Upload, unconditional};
-pub use stream::{StreamOptions, open};
+pub use stream::{StreamOptions, open_files};
 pub use verify::verify_in;

@@ -85,15 +85,16 @@ mod _native {
 
     /// Merges sorted sources of record batches; options are JSON.
     #[pyfunction]
-    #[pyo3(signature = (sources, options, validate=None))]
+    #[pyo3(signature = (sources, options, bucket=None, validate=None))]
     fn merge_streams(
         py: Python<'_>,
         sources: Vec<Bound<'_, PyAny>>,
         options: &str,
+        bucket: Option<Py<PyAny>>,
         validate: Option<&str>,
     ) -> PyResult<PyStream> {
         let validate = crate::capsule::validate(py, validate)?;
-        crate::merge_streams::merge_streams(py, sources, options, validate)
+        crate::merge_streams::merge_streams(py, sources, options, bucket, validate)
     }
 
     /// Writes a stream of record batches as one Parquet file; gives the rows.

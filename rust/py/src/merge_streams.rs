@@ -15,13 +15,13 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::stream::{MergeStream, Source, Workers};
 use plait_core::validate::Validate;
-use plait_parquet::ScopedWorkers;
-use plait_parquet::{StreamOptions, open};
+use plait_parquet::{Context, ScopedWorkers, StreamOptions, open_files};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::border::parse;
+use crate::border::{parse, reach};
 use crate::capsule;
+use crate::enter::enter;
 use crate::stream::PyStream;
 
 /// How often signals are looked for.
@@ -32,20 +32,26 @@ pub(crate) fn merge_streams(
     py: Python<'_>,
     sources: Vec<Bound<'_, PyAny>>,
     options: &str,
+    bucket: Option<Py<PyAny>>,
     validate: Validate,
 ) -> PyResult<PyStream> {
     let raise = |e| crate::errors::exception(py, &e);
+    let (context, stores) = reach(options, bucket).map_err(raise)?;
     let options: StreamOptions = parse(options).map_err(raise)?;
     let core = options.to_core().map_err(raise)?;
+    let paths = sources.iter().filter_map(|source| source.cast::<PyString>().ok());
+    let paths = paths.map(|path| path.extract()).collect::<PyResult<Vec<String>>>()?;
+    let mut files = Vec::new().into_iter();
+    if !paths.is_empty() {
+        let rows = core.batch_rows;
+        let open = move |context: &Context| open_files(&paths, rows, &stores, context);
+        files = enter(py, &context, None, open)?.into_iter();
+    }
     let mut readers = Vec::with_capacity(sources.len());
     for source in sources {
-        match source.cast::<PyString>() {
-            Ok(path) => {
-                let path = path.to_str()?;
-                let files = py.detach(|| open(path, core.batch_rows));
-                readers.extend(files.map_err(raise)?);
-            }
-            Err(_) => {
+        match source.is_instance_of::<PyString>() {
+            true => readers.extend(files.next().unwrap_or_default()),
+            false => {
                 readers.push(Source { reader: capsule::reader(&source, validate)?, path: None })
             }
         }

@@ -18,6 +18,7 @@
 //! The merge itself (`run`).
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use plait_core::run::SourceId;
@@ -87,8 +88,7 @@ pub(super) fn narrow<'a>(
         let rows: Vec<_> = group.iter().map(|i| prepared.rows[*i].clone()).collect();
         let merged = (group_sources, rows.as_slice());
         let temp = merge_group(prepared, merged, &part, context, with_ranks, times)?;
-        let path = temp.local_path().map(|path| path.display().to_string());
-        let store = store::open(&path.unwrap_or_default())?;
+        let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
         let source = Source::open(SourceId(0), store)?;
         let rows = 0..source.rows();
         places.push((group.first().copied().unwrap_or(0), Arc::new(source), rows));

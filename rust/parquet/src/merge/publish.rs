@@ -211,7 +211,7 @@ fn by_tier(
 fn sha256(path: Option<&Path>) -> Result<String> {
     let path = path
         .ok_or_else(|| Error::new(Kind::Internal, "an output that is to be hashed is not here"))?;
-    let store = crate::store::open(&path.display().to_string())?;
+    let store = crate::store::open_local(path)?;
     let mut hash = Sha256::new();
     let mut at = 0;
     while at < store.len() {

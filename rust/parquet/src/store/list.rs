@@ -14,7 +14,7 @@
 //! or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
 //!
 //! # Not here
-//! Opening files (`store::open`).
+//! Opening files (`Stores::open`).
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;

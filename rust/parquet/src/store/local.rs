@@ -250,7 +250,10 @@ pub(crate) fn write_all_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::open;
+
+    fn open(path: &str) -> Result<LocalReader> {
+        LocalReader::open(Path::new(path), path)
+    }
 
     /// A directory of its own for one test, removed at the end.
     struct Dir(PathBuf);

@@ -36,7 +36,7 @@ mod wire;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::SystemTime;
 
@@ -266,16 +266,13 @@ impl Stores {
     }
 }
 
-/// Opens the file or object at `location` with the settings of the environment.
+/// Opens a local file that this call wrote.
 ///
 /// # Errors
 /// As [`Stores::open`].
-pub(crate) fn open(location: &str) -> Result<Arc<dyn Store>> {
-    Stores::try_new(&BTreeMap::new(), &Context::new(DEFAULT_LIMIT_BYTES))?.open(location)
+pub(crate) fn open_local(path: &Path) -> Result<Arc<dyn Store>> {
+    Ok(Arc::new(local::LocalReader::open(path, &path.display().to_string())?))
 }
-
-/// What the limit of a call without one is.
-const DEFAULT_LIMIT_BYTES: usize = 512_000_000;
 
 /// A location, understood.
 pub enum Location {

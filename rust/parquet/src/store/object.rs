@@ -87,7 +87,13 @@ mod tests {
     use plait_core::Kind;
 
     use super::*;
+    use crate::runtime::Context;
+    use crate::store::Stores;
     use crate::store::remote::tests::{memory, put};
+
+    fn stores() -> Stores {
+        Stores::try_new(&Default::default(), &Context::new(1 << 24)).unwrap()
+    }
 
     #[test]
     fn objects_are_read_by_range_and_pinned_to_their_version() {
@@ -118,7 +124,7 @@ mod tests {
 
     #[test]
     fn an_unknown_scheme_is_an_invalid_argument() {
-        let e = crate::store::open("gopher://host/a").err().unwrap();
+        let e = stores().open("gopher://host/a").err().unwrap();
         assert_eq!(e.kind(), Kind::InvalidArgument);
         assert!(e.hint().unwrap().contains("s3"));
     }
@@ -160,12 +166,12 @@ mod tests {
                 std::thread::spawn(move || answer(stream.unwrap(), b"0123456789"));
             }
         });
-        let file = crate::store::open(&format!("{root}/d/a%20b.parquet")).unwrap();
+        let file = stores().open(&format!("{root}/d/a%20b.parquet")).unwrap();
         assert_eq!(file.len(), 10);
         assert_eq!(&file.read(0..10).unwrap()[..], b"0123456789");
         assert_eq!(&file.read(7..9).unwrap()[..], b"78");
         file.check_unchanged().unwrap();
-        let missing = crate::store::open(&format!("{root}/d/c.parquet")).err().unwrap();
+        let missing = stores().open(&format!("{root}/d/c.parquet")).err().unwrap();
         assert_eq!(missing.kind(), Kind::SourceNotFound);
     }
 }

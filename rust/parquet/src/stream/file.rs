@@ -6,12 +6,11 @@
 //!
 //! # Cost
 //! One batch and the pages it lies in; a file is open from the start to its last row. All files
-//! together take a quarter of [`MEMORY_BYTES`] for their batches and windows.
+//! together take a quarter of the memory limit for their batches and windows.
 //!
 //! # Not here
 //! Merging whole files, which needs no Arrow arrays (`merge`).
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
@@ -25,28 +24,38 @@ use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::{Store, Stores};
 
-/// What the files of one pattern may take; no page of theirs is larger.
-const MEMORY_BYTES: usize = 512_000_000;
 /// Bytes of one batch of one file.
 const BATCH_BYTES: (usize, usize) = (256 << 10, 16 << 20);
 /// How much of a chunk is read at once.
 const WINDOW_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 
-/// Every file that `pattern` names, as a source of batches of at most `batch_rows` rows.
+/// The files that each pattern names, as sources of batches of at most `batch_rows` rows.
 ///
 /// # Errors
 /// As [`Stores::list`], [`Stores::open`], [`Source::open`].
-pub fn open(pattern: &str, batch_rows: usize) -> Result<Vec<Batches>> {
-    let context = Context::new(MEMORY_BYTES);
-    let stores = Stores::try_new(&BTreeMap::new(), &context)?;
-    let paths = stores.list(&[pattern.to_owned()])?;
-    let share = MEMORY_BYTES / 8 / paths.len().max(1);
-    let open = |path: &String| {
-        let reader = StreamReader::open(path, (batch_rows, share), &stores, &context);
-        let reader = reader.map_err(|e| e.with_path(path))?;
-        Ok(Batches { reader: Box::new(reader), path: Some(path.clone()) })
+pub fn open_files(
+    patterns: &[String],
+    batch_rows: usize,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Vec<Batches>>> {
+    let list = |pattern: &String| stores.list(std::slice::from_ref(pattern));
+    let listed = patterns.iter().map(list).collect::<Result<Vec<_>>>()?;
+    let files = listed.iter().map(Vec::len).sum::<usize>().max(1);
+    let size = BatchSize { rows: batch_rows, bytes: context.limit_bytes() / 8 / files };
+    let open = |path: String| {
+        let reader = StreamReader::open(&path, size, stores, context);
+        let reader = reader.map_err(|e| e.with_path(&path))?;
+        Ok(Batches { reader: Box::new(reader), path: Some(path) })
     };
-    paths.iter().map(open).collect()
+    listed.into_iter().map(|paths| paths.into_iter().map(open).collect()).collect()
+}
+
+/// What a batch of one file may have at most.
+#[derive(Clone, Copy)]
+struct BatchSize {
+    rows: usize,
+    bytes: usize,
 }
 
 struct StreamReader {
@@ -58,20 +67,15 @@ struct StreamReader {
 }
 
 impl StreamReader {
-    fn open(
-        path: &str,
-        (batch_rows, share): (usize, usize),
-        stores: &Stores,
-        context: &Context,
-    ) -> Result<Self> {
+    fn open(path: &str, size: BatchSize, stores: &Stores, context: &Context) -> Result<Self> {
         let store = stores.open(path)?;
         let source = Source::open(SourceId(0), Arc::clone(&store))?;
         let leaves: Vec<usize> = (0..source.num_leaves()).collect();
-        let window = share / leaves.len().max(1);
+        let window = size.bytes / leaves.len().max(1);
         let request = Request {
             rows: 0..source.rows(),
-            batch_rows: batch_rows.max(1),
-            batch_bytes: share.clamp(BATCH_BYTES.0, BATCH_BYTES.1),
+            batch_rows: size.rows.max(1),
+            batch_bytes: size.bytes.clamp(BATCH_BYTES.0, BATCH_BYTES.1),
             window_bytes: window.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1) as u64,
             leaves,
         };

@@ -10,13 +10,15 @@
 
 mod file;
 
+use std::collections::BTreeMap;
+
 use plait_core::Result;
 use plait_core::key::SortOrder;
 use plait_core::plan::DropOptions;
 use plait_core::stream::Options;
 use serde::Deserialize;
 
-pub use file::open;
+pub use file::open_files;
 
 use crate::options::{
     MetadataConflictsOption, MissingOption, OnDuplicateOption, WidenOption, unite,
@@ -52,6 +54,9 @@ pub struct StreamOptions {
     pub drop_where: Option<String>,
     /// Threads that order and copy; absent = one per core.
     pub threads: Option<usize>,
+    /// Settings of object stores, read before the files are opened.
+    #[serde(default)]
+    pub storage_options: BTreeMap<String, String>,
 }
 
 impl StreamOptions {
