@@ -23,6 +23,7 @@ mod content;
 mod drops;
 mod encode;
 mod files;
+mod guard;
 mod inspect;
 mod join;
 mod keys;
@@ -46,7 +47,7 @@ mod source;
 mod spill;
 mod store;
 mod stream;
-
+mod thrift;
 mod verify;
 mod weave;
 mod zone;
@@ -54,6 +55,7 @@ mod zone;
 pub use block::dictionary::Union;
 pub use block::{Dictionary, Layout};
 pub use compact::{LeaseOptions, choose_in, commit_in, expire_in, survey_in, take_in};
+pub use guard::guarding;
 pub use inspect::inspect_in;
 pub use join::{HowOption, Join, JoinOptions, Left, Reader, Right, whole, write_batches};
 pub use merge::{check_in, execute_in, merge, merge_in};
@@ -63,7 +65,6 @@ pub use overlay::options::{
     Check, LayerOptions, MarkOption, OverlayFilesOptions, OverlayOptions, PathOption,
 };
 pub use overlay::{overlay_files, overlay_files_in};
-pub use page::guarding;
 pub use plan::{LearnOptions, Plan, learn_in, list_in, plan_in, tables_in};
 pub use report::MergeReport;
 pub use runtime::{Account, Charge, Context, Progress, ScopedWorkers};

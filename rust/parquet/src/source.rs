@@ -30,9 +30,9 @@ use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use crate::page::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
-use crate::page::{guard, unwrap_error};
+use crate::guard::{guard, unwrap_error};
 use crate::store::Store;
+use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
 
 /// How much of the end of a file the first read fetches.
 const TAIL_BYTES: u64 = 64 << 10;

@@ -16,7 +16,7 @@ use std::ops::Range;
 
 use plait_core::{Error, Kind, Result};
 
-use crate::page::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
+use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
 
 /// A struct that is the first field, as the compact protocol begins it.
 const FIRST_FIELD: u8 = 1 << 4 | TYPE_STRUCT;

@@ -17,7 +17,7 @@
 use parquet::basic::Encoding;
 use plait_core::{Error, Kind, Result};
 
-use super::thrift::{Reader, Stop, TYPE_STRUCT};
+use crate::thrift::{Reader, Stop, TYPE_STRUCT};
 
 /// The longest header that is read; only statistics of huge values come near.
 pub(crate) const HEADER_BYTES_MAX: usize = 16 << 20;

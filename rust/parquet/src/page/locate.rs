@@ -28,10 +28,11 @@ use plait_core::{Error, Kind, Result};
 use super::header::{HEADER_BYTES_MAX, PageHeader, PageKind, Parsed};
 use super::levels::{LevelCount, count_hybrid, count_v1};
 use super::unpack::check_fits;
-use super::{PAGE_BYTES_MAX, codec, guard, thrift, unwrap_error};
+use super::{PAGE_BYTES_MAX, codec, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
 use crate::store::Store;
+use crate::thrift;
 
 /// How much a walk reads at the start of a page.
 const WALK_BYTES: u64 = 64 << 10;

@@ -13,7 +13,7 @@
 use parquet::basic::Encoding;
 
 use super::header::{PageHeader, PageKind};
-use super::thrift::TYPE_STRUCT;
+use crate::thrift::TYPE_STRUCT;
 
 const TYPE_TRUE: u8 = 1;
 const TYPE_FALSE: u8 = 2;

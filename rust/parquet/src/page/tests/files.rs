@@ -19,7 +19,8 @@ use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::{ColumnDescPtr, SchemaDescriptor};
 use plait_core::Result;
 
-use super::{guard, guarding, unwrap_error};
+use super::{guard, unwrap_error};
+use crate::guard::guarding;
 use crate::store::{Store, check_range};
 
 /// A store in memory that notes what was read.

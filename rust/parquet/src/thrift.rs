@@ -1,4 +1,4 @@
-//! The few parts of the Thrift compact protocol that Parquet's headers need.
+//! The few parts of the Thrift compact protocol that footers and page headers need.
 //!
 //! ```text
 //! field:  delta·4 type·4 │ 0000 type·4, id        binary:  length, bytes
@@ -10,7 +10,7 @@
 //! one byte, so a list that was skipped is no longer than its bytes.
 //!
 //! # Not here
-//! What the fields mean (`header`, `source`).
+//! What the fields mean (`page::header`, `source`).
 
 /// Longest chain of structs inside structs.
 const DEPTH_MAX: usize = 32;
