@@ -25,7 +25,8 @@ use std::sync::Arc;
 use super::fold::{greatest, occurrences, unpack_booleans};
 use super::{Contents, Dictionary, Layout, Values};
 use crate::leaf::{Span, with_physical};
-use crate::page::hybrid::{decode, single_run, width_of};
+use crate::page::hybrid::width_of;
+use crate::page::hybrid_reader::{decode, single_run};
 use crate::page::unwrap_error;
 use crate::schema::LevelMap;
 

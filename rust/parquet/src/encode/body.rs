@@ -20,7 +20,8 @@ use plait_core::{Error, Kind, Result};
 
 use super::packed::About;
 use crate::block::Layout;
-use crate::page::hybrid::{count_values, width_of};
+use crate::page::hybrid::width_of;
+use crate::page::hybrid_reader::count_values;
 
 /// Compares the body of a page with what is known of it. `dictionary_len` is the number of values
 /// that ids may stand for.

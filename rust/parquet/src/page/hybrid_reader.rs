@@ -1,27 +1,173 @@
-//! Parquet's hybrid of runs and packed bits, some values at a time.
+//! Parquet's hybrid of runs and packed bits, read: levels, dictionary ids and booleans.
 //!
 //! ```text
-//! page     run 3 × 7 │ packed 1 4 1 5 9 2 6 5 │ run …
-//! parts    (7, 2 of 3) │ (7, 1) [1 4 1 5] [9 2] …     as far as each is asked for
+//! run      varint n·2     value in ⌈width/8⌉ bytes        n times the value
+//! packed   varint g·2+1   g · width bytes                 8 · g values, lowest bit first
 //! ```
 //!
 //! # Invariants
-//! Values come in order and as many as asked for, or an error. A run of one value is never written
-//! out.
+//! [`next_run`] alone takes runs apart, and [`unpack`] packed values. [`decode`] and
+//! [`HybridReader`] give exactly as many values as asked for, in order, or an error, and allocate no
+//! more than that. A reader never writes out a run of one value.
 //!
 //! # Cost
-//! About a nanosecond a packed value, nothing for a run; a buffer of [`HELD`] values.
+//! About a nanosecond a packed value. A run costs its copy, or nothing where it is given as a run.
+//! A reader has a buffer of [`HELD`] values.
 //!
 //! # Not here
-//! All values at once (`hybrid`).
+//! Writing (`hybrid`).
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
-use super::hybrid::{GROUP, run_header, run_value, too_few, unpack};
+use super::hybrid::{GROUP, Word};
 
 /// Packed values that are unpacked at once: whole groups.
-const HELD: usize = 32 * GROUP;
+pub(super) const HELD: usize = 32 * GROUP;
+
+/// A run at the front of the data.
+pub(super) enum HybridRun<'a> {
+    /// One value, so many times.
+    Same(u32, usize),
+    /// Packed values: their bits, as far as they are there, and how many groups they should be.
+    Packed(&'a [u8], usize),
+}
+
+/// Splits the next run off `data`.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when its header or its value is cut.
+pub(super) fn next_run<'a>(data: &mut &'a [u8], width: u32) -> Result<HybridRun<'a>> {
+    let (is_packed, times) = run_header(data)?;
+    if is_packed {
+        let bytes = times.saturating_mul(width as usize).min(data.len());
+        let (bits, rest) = data.split_at(bytes);
+        *data = rest;
+        return Ok(HybridRun::Packed(bits, times));
+    }
+    let (value, rest) = data.split_at_checked(width.div_ceil(8) as usize).ok_or_else(too_few)?;
+    *data = rest;
+    let value = value.iter().rev().fold(0, |value, &byte| value << 8 | u32::from(byte));
+    Ok(HybridRun::Same(value, times))
+}
+
+fn run_header(data: &mut &[u8]) -> Result<(bool, usize)> {
+    let mut value = 0_u32;
+    for shift in (0..32).step_by(7) {
+        let (&byte, rest) = data.split_first().ok_or_else(too_few)?;
+        *data = rest;
+        value |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok((value & 1 == 1, (value >> 1) as usize));
+        }
+    }
+    Err(Error::new(Kind::CorruptSource, "levels or ids have a run without end"))
+}
+
+/// How many values of `width` bits are in `bits`, which should be `groups` groups: the last group may
+/// be cut behind its last value.
+pub(super) fn values_in(bits: &[u8], groups: usize, width: u32) -> usize {
+    let there = (bits.len() * 8).checked_div(width as usize).unwrap_or(usize::MAX);
+    groups.saturating_mul(GROUP).min(there)
+}
+
+/// Appends `values` packed values; `bits` has enough bytes for them.
+pub(super) fn unpack<T: Word>(bits: &[u8], width: u32, values: usize, out: &mut Vec<T>) {
+    if width == 0 {
+        out.resize(out.len() + values, T::default());
+        return;
+    }
+    let mask = if width == 32 { u32::MAX } else { (1 << width) - 1 };
+    // As long as eight bytes can be loaded at once, a value is one load, shift and mask.
+    let whole = (bits.len().saturating_sub(8) * 8 / width as usize).min(values);
+    let (width, mut at) = (width as usize, 0);
+    out.extend((0..whole).map(|_| {
+        let byte = at / 8;
+        let word = bits[byte..byte + 8].try_into().map_or(0, u64::from_le_bytes);
+        let value = (word >> (at % 8)) as u32 & mask;
+        at += width;
+        T::cut(value)
+    }));
+    for i in whole..values {
+        let at = i * width;
+        let mut padded = [0; 8];
+        let tail = &bits[at / 8..];
+        let tail = &tail[..tail.len().min(8)];
+        padded[..tail.len()].copy_from_slice(tail);
+        out.push(T::cut((u64::from_le_bytes(padded) >> (at % 8)) as u32 & mask));
+    }
+}
+
+pub(super) fn too_few() -> Error {
+    Error::new(Kind::CorruptSource, "page has fewer levels or ids than values")
+}
+
+fn check_width(width: u32) -> Result<()> {
+    match width {
+        0..=32 => Ok(()),
+        _ => Err(Error::new(Kind::CorruptSource, "ids are wider than 32 bits")
+            .with_got(width.to_string())),
+    }
+}
+
+/// Appends `count` values of `width` bits to `out`.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when the bytes end before that, or `width` is over 32.
+pub(crate) fn decode<T: Word>(
+    mut data: &[u8],
+    width: u32,
+    count: usize,
+    out: &mut Vec<T>,
+) -> Result<()> {
+    check_width(width)?;
+    let end = out.len() + count;
+    while out.len() < end {
+        let run = next_run(&mut data, width)?;
+        let left = end - out.len();
+        match run {
+            HybridRun::Same(value, times) => out.resize(out.len() + times.min(left), T::cut(value)),
+            HybridRun::Packed(bits, groups) => {
+                unpack(bits, width, values_in(bits, groups, width).min(left), out);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// How many values of `width` bits the runs in `data` hold, all bytes used: `count` if they hold that
+/// many and at most the padding of the last packed group more. Values are not looked at.
+///
+/// # Errors
+/// [`Kind::CorruptSource`] when a run is cut.
+pub(crate) fn count_values(mut data: &[u8], width: u32, count: usize) -> Result<usize> {
+    let mut values = 0_usize;
+    while !data.is_empty() {
+        match next_run(&mut data, width)? {
+            HybridRun::Same(_, times) => values = values.saturating_add(times),
+            HybridRun::Packed(bits, groups) => {
+                if bits.len() < groups.saturating_mul(width as usize) {
+                    return Err(too_few());
+                }
+                let padding = if data.is_empty() { GROUP - 1 } else { 0 };
+                values = values.saturating_add(groups.saturating_mul(GROUP));
+                if values > count && values - count <= padding {
+                    values = count;
+                }
+            }
+        }
+    }
+    Ok(values)
+}
+
+/// The value of the one run that all of `count` values are, if they are.
+#[must_use]
+pub(crate) fn single_run(mut data: &[u8], width: u32, count: usize) -> Option<u32> {
+    match next_run(&mut data, width) {
+        Ok(HybridRun::Same(value, times)) if width <= 32 && times >= count => Some(value),
+        _ => None,
+    }
+}
 
 /// Reads levels or ids of one page forward.
 pub(crate) struct HybridReader {
@@ -68,10 +214,7 @@ impl HybridReader {
     /// # Errors
     /// [`Kind::CorruptSource`] when `width` is over 32.
     pub(crate) fn try_new(data: Bytes, width: u32) -> Result<Self> {
-        if width > 32 {
-            return Err(Error::new(Kind::CorruptSource, "ids are wider than 32 bits")
-                .with_got(width.to_string()));
-        }
+        check_width(width)?;
         Ok(Self { data, width, run: RunLeft::Packed(0), held: Vec::new(), at: 0 })
     }
 
@@ -124,20 +267,19 @@ impl HybridReader {
     /// Opens the next run.
     fn open(&mut self) -> Result<()> {
         let mut rest: &[u8] = &self.data;
-        let (is_packed, times) = run_header(&mut rest)?;
-        self.run = if is_packed {
-            let values = times.saturating_mul(GROUP);
-            match rest.len().saturating_mul(8).checked_div(self.width as usize) {
-                // The last group may be cut behind its last value.
-                Some(there) => RunLeft::Packed(values.min(there)),
-                None => RunLeft::Same(0, values),
+        let (run, packed) = match next_run(&mut rest, self.width)? {
+            HybridRun::Same(value, times) => (RunLeft::Same(value, times), 0),
+            // Values of no bits are all 0.
+            HybridRun::Packed(_, groups) if self.width == 0 => {
+                (RunLeft::Same(0, groups.saturating_mul(GROUP)), 0)
             }
-        } else {
-            RunLeft::Same(run_value(&mut rest, self.width)?, times)
+            HybridRun::Packed(bits, groups) => {
+                (RunLeft::Packed(values_in(bits, groups, self.width)), bits.len())
+            }
         };
-        let header = self.data.len() - rest.len();
-        let _taken = self.data.split_to(header);
-        match self.run {
+        self.run = run;
+        let _header = self.data.split_to(self.data.len() - rest.len() - packed);
+        match run {
             // Empty runs are allowed, but must lead on to others.
             RunLeft::Same(_, 0) | RunLeft::Packed(0) if self.data.is_empty() => Err(too_few()),
             _ => Ok(()),
@@ -149,7 +291,7 @@ impl HybridReader {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::hybrid::{decode, encode};
+    use super::super::hybrid::{encode, encode_run};
     use super::*;
 
     fn read(reader: &mut HybridReader, count: usize, out: &mut Vec<u32>) -> Result<()> {
@@ -164,6 +306,47 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn what_is_encoded_decodes(
+            width in 0..33_u32,
+            parts in prop::collection::vec((any::<u32>(), 1..30_usize, any::<bool>()), 0..20),
+        ) {
+            let mask = u32::try_from((1_u64 << width) - 1).unwrap();
+            let mut values = Vec::new();
+            for (seed, times, is_run) in parts {
+                for i in 0..times as u32 {
+                    values.push(if is_run { seed } else { seed.wrapping_mul(i * 7 + 1) } & mask);
+                }
+            }
+            let mut bytes = Vec::new();
+            encode(&values, width, &mut bytes);
+            let mut back = vec![9_u32];
+            decode(&bytes, width, values.len(), &mut back).unwrap();
+            prop_assert_eq!(&back[1..], &values[..]);
+            if width <= 8 {
+                let small: Vec<u8> = values.iter().map(|&v| v as u8).collect();
+                let (mut bytes8, mut back8) = (Vec::new(), Vec::<u8>::new());
+                encode(&small, width, &mut bytes8);
+                prop_assert_eq!(&bytes8, &bytes);
+                decode(&bytes8, width, small.len(), &mut back8).unwrap();
+                prop_assert_eq!(back8, small);
+            }
+            // Nothing but the padding of the last group is left over.
+            let mut more = Vec::<u32>::new();
+            prop_assert!(decode(&bytes, width, values.len() + 8, &mut more).is_err());
+        }
+
+        #[test]
+        fn arbitrary_bytes_never_panic_or_hang(
+            bytes in prop::collection::vec(any::<u8>(), 0..60), width in 0..40_u32,
+            count in 0..5000_usize,
+        ) {
+            let mut out = Vec::<u32>::new();
+            let _ = decode(&bytes, width, count, &mut out);
+            prop_assert!(out.len() <= count);
+            let _ = single_run(&bytes, width, count);
+        }
+
         #[test]
         fn pieces_are_what_decoding_at_once_gives(
             width in 0..33_u32,
@@ -213,6 +396,24 @@ mod tests {
                 prop_assert_eq!(out, whole);
             }
         }
+    }
+
+    #[test]
+    fn a_run_is_known_without_being_written_out() {
+        let mut bytes = Vec::new();
+        encode_run(5, 1 << 20, 3, &mut bytes);
+        assert_eq!(bytes.len(), 5);
+        assert_eq!(single_run(&bytes, 3, 1 << 20), Some(5));
+        assert_eq!(single_run(&bytes, 3, (1 << 20) + 1), None);
+    }
+
+    #[test]
+    fn ids_come_back() {
+        let ids = [7, 7, 7, 7, 7, 7, 7, 7, 7, 1, 2, 3];
+        let (mut bytes, mut back) = (Vec::new(), Vec::<u32>::new());
+        encode(&ids, 3, &mut bytes);
+        decode(&bytes, 3, ids.len(), &mut back).unwrap();
+        assert_eq!(back, ids);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! levels   0 1 1 0 0 2      a row starts at every 0
-//! hybrid   [n·2, value]  n times value   │  [n·2+1, bits]  n·8 values, lowest bit first
+//! hybrid   runs and packed bits (`hybrid_reader`)
 //! legacy   values one after the other, highest bit first
 //! ```
 //!
@@ -10,13 +10,16 @@
 //! Exactly `num_values` levels are read or the bytes are corrupt; padding behind them is ignored.
 //!
 //! # Cost
-//! One step a run and one a packed level; no allocation.
+//! One step a run and one a packed level; a small buffer for packed levels above 1.
 //!
 //! # Not here
 //! Decoding levels into arrays (the parquet crate's column reader does it).
 
 use parquet::basic::Encoding;
 use plait_core::{Error, Kind, Result};
+
+use super::hybrid::{GROUP, width_of};
+use super::hybrid_reader::{HELD, HybridRun, next_run, too_few, unpack, values_in};
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,9 +40,16 @@ impl LevelCount {
         self.levels += times;
         self.zeros += if level == 0 { times } else { 0 };
     }
-}
 
-impl LevelCount {
+    /// Adds levels.
+    fn add_each(&mut self, levels: &[u32]) {
+        if self.levels == 0 {
+            self.starts_with_zero = levels.first() == Some(&0);
+        }
+        self.levels += levels.len() as u64;
+        self.zeros += levels.iter().filter(|level| **level == 0).count() as u64;
+    }
+
     /// Adds `levels` levels of one bit.
     fn add_bits(&mut self, bits: &[u8], levels: u64) {
         if levels > 0 && self.levels == 0 {
@@ -55,9 +65,8 @@ impl LevelCount {
 }
 
 /// Bits that hold levels up to `level_max`.
-#[must_use]
-pub(crate) fn bit_width(level_max: i16) -> u32 {
-    16 - level_max.max(0).leading_zeros()
+fn bit_width(level_max: i16) -> u32 {
+    width_of(u32::from(level_max.max(0).unsigned_abs()))
 }
 
 /// Counts the repetition levels at the front of an unpacked page of version 1.
@@ -89,39 +98,30 @@ pub(crate) fn count_v1(
 /// [`Kind::CorruptSource`] when there are fewer levels than `num_values`.
 pub(crate) fn count_hybrid(mut data: &[u8], level_max: i16, num_values: u32) -> Result<LevelCount> {
     let width = bit_width(level_max);
-    let value_bytes = width.div_ceil(8) as usize;
     let (mut count, wanted) = (LevelCount::default(), u64::from(num_values));
+    let mut held: Vec<u32> = Vec::new();
     while count.levels < wanted {
-        let header = varint(&mut data)?;
         let left = wanted - count.levels;
-        let times = u64::from(header >> 1);
-        if header & 1 == 0 {
-            let (value, rest) = data.split_at_checked(value_bytes).ok_or_else(too_few)?;
-            data = rest;
-            let level = value.iter().rev().fold(0, |level, &byte| level << 8 | u32::from(byte));
-            count.add(level, times.min(left));
-        } else {
-            // The last group may be cut behind its last level.
-            let bytes = usize::try_from(times * u64::from(width)).unwrap_or(usize::MAX);
-            let (bits, rest) = data.split_at(bytes.min(data.len()));
-            data = rest;
-            let levels = (times * 8).min(left);
-            if levels * u64::from(width) > bits.len() as u64 * 8 {
-                return Err(too_few());
-            }
-            if width == 1 {
-                count.add_bits(bits, levels);
-                continue;
-            }
-            let (mut buffer, mut held, mut bytes) = (0_u64, 0, bits.iter());
-            for _ in 0..levels {
-                while held < width {
-                    buffer |= u64::from(bytes.next().copied().unwrap_or(0)) << held;
-                    held += 8;
+        match next_run(&mut data, width)? {
+            HybridRun::Same(level, times) => count.add(level, left.min(times as u64)),
+            HybridRun::Packed(bits, groups) => {
+                let levels = left.min(values_in(bits, groups, width) as u64);
+                match width {
+                    0 => count.add(0, levels),
+                    1 => count.add_bits(bits, levels),
+                    _ => {
+                        // What follows is left in place: unpacking is fastest far from the end.
+                        let (mut bits, mut levels) = (bits, levels as usize);
+                        while levels > 0 {
+                            let now = levels.min(HELD);
+                            held.clear();
+                            unpack(bits, width, now, &mut held);
+                            levels -= now;
+                            bits = bits.get(HELD / GROUP * width as usize..).unwrap_or_default();
+                            count.add_each(&held);
+                        }
+                    }
                 }
-                count.add((buffer & ((1 << width) - 1)) as u32, 1);
-                buffer >>= width;
-                held -= width;
             }
         }
     }
@@ -149,23 +149,6 @@ pub(crate) fn count_bit_packed(data: &[u8], level_max: i16, num_values: u32) -> 
         buffer &= (1 << held) - 1;
     }
     Ok(count)
-}
-
-fn varint(data: &mut &[u8]) -> Result<u32> {
-    let mut value = 0_u32;
-    for shift in (0..32).step_by(7) {
-        let (&byte, rest) = data.split_first().ok_or_else(too_few)?;
-        *data = rest;
-        value |= u32::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Ok(value);
-        }
-    }
-    Err(Error::new(Kind::CorruptSource, "levels have a run without end"))
-}
-
-fn too_few() -> Error {
-    Error::new(Kind::CorruptSource, "page has fewer levels than values")
 }
 
 #[cfg(test)]
