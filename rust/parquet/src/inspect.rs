@@ -177,8 +177,8 @@ pub fn inspect_in(
     let (key_min, key_max) = range(0..source.rows())?;
     let unsorted_row = match &keys {
         Some(keys) if options.check_order => {
-            let rows = (0..source.rows(), KEY_ROWS);
-            find_disorder(source, keys, rows, &cache, context)?.map(|found| found.row)
+            let rows = 0..source.rows();
+            find_disorder(source, keys, rows, KEY_ROWS, &cache, context)?.map(|found| found.row)
         }
         _ => None,
     };

@@ -294,7 +294,8 @@ impl From<OnDuplicateOption> for OnDuplicate {
 /// How schemas are brought together, in the core's words.
 pub(crate) fn unite(
     widen: WidenOption,
-    (missing, missing_keys): (MissingOption, MissingOption),
+    missing: MissingOption,
+    missing_keys: MissingOption,
     metadata: MetadataConflictsOption,
 ) -> Unite {
     Unite {
@@ -313,7 +314,7 @@ impl MergeOptions {
     /// How schemas are brought together.
     #[must_use]
     pub fn unite(&self) -> Unite {
-        unite(self.widen, (self.missing, self.missing_keys), self.metadata_conflicts)
+        unite(self.widen, self.missing, self.missing_keys, self.metadata_conflicts)
     }
 
     /// The shares of `memory_limit`.

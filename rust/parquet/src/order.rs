@@ -244,7 +244,8 @@ pub(crate) const KEY_ROWS: usize = 4096;
 pub(crate) fn find_disorder(
     source: &Arc<Source>,
     keys: &KeyLeaves,
-    (rows, rows_at_once): (Range<u64>, usize),
+    rows: Range<u64>,
+    rows_at_once: usize,
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<Option<Disorder>> {

@@ -191,7 +191,7 @@ impl<W: Work> Queue<'_, W> {
     }
 
     /// Waits until the batch that was asked for is in order.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn wait_ordered(&self) {
         let mut state = self.lock();
         while state.asked || state.ordering {
             state = self.wait(state);
@@ -203,7 +203,7 @@ impl<W: Work> Queue<'_, W> {
     /// # Errors
     /// What ordering gave.
     pub(crate) fn first(&self) -> Result<Option<Arc<W::Batch>>> {
-        self.settle();
+        self.wait_ordered();
         let mut state = self.lock();
         match state.batches.front() {
             Some(Ok(entry)) => Ok(entry.as_ref().map(|entry| Arc::clone(&entry.batch))),

@@ -86,8 +86,7 @@ pub(super) fn narrow<'a>(
         let part = group_options(prepared, groups, options);
         let group_sources = renumbered(group.iter().map(|i| &prepared.sources[*i]));
         let rows: Vec<_> = group.iter().map(|i| prepared.rows[*i].clone()).collect();
-        let merged = (group_sources, rows.as_slice());
-        let temp = merge_group(prepared, merged, &part, context, with_ranks, times)?;
+        let temp = merge_group(prepared, group_sources, &rows, &part, context, with_ranks, times)?;
         let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
         let source = Source::open(SourceId(0), store)?;
         let rows = 0..source.rows();
@@ -149,7 +148,8 @@ fn group_options(prepared: &Prepared<'_>, groups: usize, options: &MergeOptions)
 
 fn merge_group(
     parent: &Prepared<'_>,
-    (sources, rows): (Arc<Vec<Arc<Source>>>, &[Range<u64>]),
+    sources: Arc<Vec<Arc<Source>>>,
+    rows: &[Range<u64>],
     part: &MergeOptions,
     context: &Context,
     with_ranks: bool,

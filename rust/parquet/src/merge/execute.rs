@@ -13,7 +13,6 @@
 //! The plan (`plan`); names (`publish`).
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::time::Instant;
 
 use plait_core::{Error, Kind, Result};
@@ -22,8 +21,8 @@ use serde::{Deserialize, Serialize};
 use super::cascade;
 use super::frame::Frame;
 use super::prepare::{Prepared, prepare};
-use super::publish::publish;
-use super::run::{self, RunOutputs};
+use super::publish::{ChosenTasks, FinishedTask, publish};
+use super::run;
 use super::{Stopped, timed};
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};
@@ -31,9 +30,7 @@ use crate::plan::{Plan, PlanTask, key_texts};
 use crate::report::{MergeReport, OutputReport, Times};
 use crate::runtime::{Context, Level, Stage};
 use crate::sink::Finished;
-use crate::source::Source;
 use crate::store::Stores;
-use std::sync::Arc;
 
 /// What to execute. What is absent is as it was planned.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -81,7 +78,7 @@ pub fn execute_in(
         ..plan.options.clone()
     };
     merge.check_values()?;
-    let what = What { plan: &plan, tasks: &tasks, sources: None };
+    let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None };
     let outcome = timed(stores, context, |times| {
         execute(&what, &merge, stores, context, true, times).map_err(|stopped| {
             match stopped.is_stale {
@@ -107,28 +104,8 @@ fn chosen<'a>(plan: &'a Plan, indices: Option<&[u64]>) -> Result<Vec<&'a PlanTas
     Ok(plan.tasks.iter().filter(|task| indices.contains(&task.index)).collect())
 }
 
-/// Tasks of a plan.
-pub(super) struct What<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) tasks: &'a [&'a PlanTask],
-    /// The sources of the plan, if they are open.
-    pub(super) sources: Option<&'a [Arc<Source>]>,
-}
-
-/// What became of a task.
-pub(super) struct Done {
-    pub(super) made: RunOutputs,
-    /// Reports of its outputs; without paths.
-    pub(super) outputs: Vec<OutputReport>,
-    /// Rows of sources of the plan.
-    pub(super) rows: Vec<(usize, Range<u64>)>,
-    pub(super) leaves: u64,
-    pub(super) content: Option<u128>,
-    pub(super) warning: Option<String>,
-}
-
 pub(super) fn execute(
-    what: &What<'_>,
+    what: &ChosenTasks<'_>,
     options: &MergeOptions,
     stores: &Stores,
     context: &Context,
@@ -147,7 +124,7 @@ pub(super) fn execute(
 
 fn execute_in_frame(
     frame: &Frame<'_>,
-    what: &What<'_>,
+    what: &ChosenTasks<'_>,
     options: &MergeOptions,
     context: &Context,
     mut with_ranks: bool,
@@ -200,7 +177,7 @@ pub(super) fn execute_task(
     context: &Context,
     with_ranks: bool,
     times: &mut Times,
-) -> Result<Done, Stopped> {
+) -> Result<FinishedTask, Stopped> {
     let started = Instant::now();
     let prepared = prepare(frame, task, options, context, with_ranks)?;
     times.plan_s += started.elapsed().as_secs_f64();
@@ -218,7 +195,7 @@ fn run_prepared(
     context: &Context,
     with_ranks: bool,
     times: &mut Times,
-) -> Result<Done, Stopped> {
+) -> Result<FinishedTask, Stopped> {
     let narrowed = cascade::narrow(prepared, options, context, with_ranks, times)?;
     let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
     let made = run::run(what, options, context, times)
@@ -258,7 +235,7 @@ fn run_prepared(
     };
     let outputs = made.outputs.iter().map(|output| report(prepared, output, options));
     let slices = task.slices.iter().map(|slice| slice.source);
-    Ok(Done {
+    Ok(FinishedTask {
         outputs: outputs.collect::<Result<_>>()?,
         rows: slices.zip(prepared.rows.iter().cloned()).collect(),
         leaves: prepared.leaves.len() as u64,

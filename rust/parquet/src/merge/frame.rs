@@ -13,7 +13,7 @@ use plait_core::key::SortOrder;
 use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::free::check_free;
+use super::output_check::check_output;
 use crate::files::open_source;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
@@ -63,7 +63,7 @@ impl<'a> Frame<'a> {
             Arc::new(Target::open(&options.out, stores, context)?.with_copies(is_read_again));
         let cache = Arc::new(LocationCache::new(context, options.budget().locations()));
         let frame = Self { plan, order, schema, sources, pool, threads, target, cache, stores };
-        if let Err(e) = frame.check_free(options) {
+        if let Err(e) = frame.check_output(options) {
             frame.target.abandon();
             return Err(e);
         }
@@ -71,10 +71,10 @@ impl<'a> Frame<'a> {
     }
 
     /// Refuses outputs that would mix with files of others.
-    pub(super) fn check_free(&self, options: &MergeOptions) -> Result<()> {
+    pub(super) fn check_output(&self, options: &MergeOptions) -> Result<()> {
         let (stores, task) = (self.stores, &self.plan.task);
         let paths = self.plan.sources.iter().map(|source| source.path.as_str());
-        check_free(&self.target, (options, self.plan.outputs), paths, stores, task)
+        check_output(&self.target, options, self.plan.outputs, paths, stores, task)
     }
 
     /// The source at `index` of the plan.

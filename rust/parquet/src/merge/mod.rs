@@ -20,8 +20,8 @@ mod cascade;
 mod clash;
 mod execute;
 mod frame;
-mod free;
 mod ordering;
+mod output_check;
 mod prepare;
 mod publish;
 mod run;
@@ -105,7 +105,8 @@ fn plan_and_execute(
     context.counters().set_total(made.total_bytes);
     times.plan_s = started.elapsed().as_secs_f64();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
-    let what = execute::What { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
+    let what =
+        publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
     execute::execute(&what, options, stores, context, with_ranks, times)
 }
 

@@ -344,8 +344,9 @@ impl<'a> Ordering<'a> {
                 false => Err(unsorted(source, &prepared.keys, end - 1, &first, last)),
             };
         }
-        let rows = (start..end, prepared.sizes.key_rows);
-        match find_disorder(source, &prepared.keys, rows, &prepared.cache, self.context)? {
+        let (keys, cache) = (&prepared.keys, &prepared.cache);
+        let rows_at_once = prepared.sizes.key_rows;
+        match find_disorder(source, keys, start..end, rows_at_once, cache, self.context)? {
             Some(Disorder { row, before, after }) => {
                 Err(unsorted(source, &prepared.keys, row, &before, &after))
             }

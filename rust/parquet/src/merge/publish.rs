@@ -5,25 +5,48 @@
 //! asked for, the contents are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use super::execute::{Done, What};
 use super::frame::Frame;
-use super::free::is_ours;
+use super::output_check::is_ours;
+use super::run::RunOutputs;
 use crate::options::{MergeOptions, Verify};
 use crate::output::{Published, TempFile};
-use crate::plan::{Plan, PlanSource};
+use crate::plan::{Plan, PlanSource, PlanTask};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
 use crate::runtime::{Context, Stage};
+use crate::source::Source;
+
+/// Tasks of a plan.
+pub(super) struct ChosenTasks<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) tasks: &'a [&'a PlanTask],
+    /// The sources of the plan, if they are open.
+    pub(super) sources: Option<&'a [Arc<Source>]>,
+}
+
+/// A task that was executed, and not yet published.
+pub(super) struct FinishedTask {
+    pub(super) made: RunOutputs,
+    /// Reports of its outputs; without paths.
+    pub(super) outputs: Vec<OutputReport>,
+    /// Rows of sources of the plan.
+    pub(super) rows: Vec<(usize, Range<u64>)>,
+    pub(super) leaves: u64,
+    pub(super) content: Option<u128>,
+    pub(super) warning: Option<String>,
+}
 
 pub(super) fn publish(
     frame: &Frame<'_>,
-    what: &What<'_>,
-    all: Vec<Done>,
+    what: &ChosenTasks<'_>,
+    all: Vec<FinishedTask>,
     options: &MergeOptions,
     context: &Context,
     times: &mut Times,
@@ -105,7 +128,7 @@ pub(super) fn publish(
 }
 
 /// Rows that were dropped, by the reasons that there were.
-fn reasons(all: &[Done]) -> BTreeMap<String, u64> {
+fn reasons(all: &[FinishedTask]) -> BTreeMap<String, u64> {
     let mut reasons = BTreeMap::new();
     for dropped in all.iter().map(|done| done.made.dropped) {
         for (reason, rows) in dropped.by_reason() {
@@ -121,7 +144,7 @@ fn reasons(all: &[Done]) -> BTreeMap<String, u64> {
 struct Axis(Vec<Vec<u8>>);
 
 impl Axis {
-    fn of(plan: &Plan, all: &[Done]) -> Self {
+    fn of(plan: &Plan, all: &[FinishedTask]) -> Self {
         let ends = plan.sources.iter().flat_map(|source| [&source.first, &source.last]);
         let mut keys: BTreeSet<Vec<u8>> = ends.flatten().map(|key| key.0.clone()).collect();
         let outputs = all.iter().flat_map(|done| &done.made.outputs);
@@ -138,7 +161,7 @@ impl Axis {
 }
 
 /// The sources and the rows that were merged of each; without rows too if the whole plan was.
-fn sources(plan: &Plan, all: &[Done], axis: &Axis) -> Vec<SourceReport> {
+fn sources(plan: &Plan, all: &[FinishedTask], axis: &Axis) -> Vec<SourceReport> {
     let mut rows: Vec<Option<u64>> =
         plan.sources.iter().map(|source| (source.rows == 0).then_some(0)).collect();
     for (source, slice) in all.iter().flat_map(|done| &done.rows) {
@@ -168,7 +191,7 @@ fn name_all(
     options: &MergeOptions,
 ) -> Result<Vec<OutputReport>> {
     // Looked at again, right before the first name: another merge may have come meanwhile.
-    frame.check_free(options)?;
+    frame.check_output(options)?;
     let (target, stores, task) = (&frame.target, frame.stores, &frame.plan.task);
     let mut reports = Vec::new();
     for (temp, name, report) in outputs {

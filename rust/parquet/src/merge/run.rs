@@ -109,7 +109,7 @@ fn run_beside(
     while let Some(batch) = queue.first()? {
         queue.ask();
         let written = writer.write(&batch, |leaf| queue.take(leaf))?;
-        queue.settle();
+        queue.wait_ordered();
         weaver.ordering().learn(written);
         queue.pop();
     }

@@ -140,7 +140,7 @@ fn attempt(
     let target = Target::open(&options.out, stores, context)?;
     let made = free_name(&target, options).and_then(|name| {
         let writing = Instant::now();
-        let (output, copied) = write(&prepared, options, (&target, &name), context)?;
+        let (output, copied) = write(&prepared, options, &target, &name, context)?;
         if options.check == Check::After {
             check()?;
         }
@@ -253,7 +253,8 @@ fn free_name(target: &Target, options: &OverlayFilesOptions) -> Result<String> {
 fn write(
     prepared: &PreparedOverlay,
     options: &OverlayFilesOptions,
-    (target, name): (&Target, &str),
+    target: &Target,
+    name: &str,
     context: &Context,
 ) -> Result<(Output, BTreeMap<&'static str, Copied>)> {
     let PreparedOverlay { layers, plan, shape, .. } = prepared;

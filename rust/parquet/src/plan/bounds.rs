@@ -14,6 +14,7 @@ use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
 use super::entries::{Knots, told_keys};
+use super::lane::Reading;
 use super::value::{KeyBase64, KeysFrom};
 use crate::files::{is_of_the_file, output_leaves, readers};
 use crate::keys::{KeyLeaves, key_at};
@@ -26,15 +27,26 @@ use crate::source::Source;
 /// Of the last column of a key at most so many bytes are left out where outputs are cut.
 const CUT_BYTES_MAX: usize = 34;
 
+/// What is believed of a source without reading its keys.
+#[derive(Clone, Copy)]
+pub(super) struct KeyTrust {
+    /// The first and last keys in its footer.
+    pub(super) footers: bool,
+    /// That its rows are in order.
+    pub(super) order: bool,
+}
+
 /// What is known of a source with rows: its first and last key at least.
 pub(super) fn known_keys(
     source: &Arc<Source>,
-    (order, keys): (&SortOrder, &KeyLeaves),
-    (trusts_footers, assume_sorted): (bool, bool),
-    cache: &Arc<LocationCache>,
-    context: &Context,
+    order: &SortOrder,
+    trust: KeyTrust,
+    reading: Reading<'_>,
 ) -> Result<(Knots, KeysFrom)> {
-    if trusts_footers && let Some(knots) = told_keys(source, order, keys) {
+    let Reading { keys, cache, context } = reading;
+    if trust.footers
+        && let Some(knots) = told_keys(source, order, keys)
+    {
         return Ok((knots, KeysFrom::Footer));
     }
     let last_row = source.rows().saturating_sub(1);
@@ -44,10 +56,10 @@ pub(super) fn known_keys(
         row => key_at(source, keys, row, cache, context)?,
     };
     let goes_back = last < first;
-    if !assume_sorted && (goes_back || bounds_go_back(source, order, keys)) {
+    if !trust.order && (goes_back || bounds_go_back(source, order, keys)) {
         // Somewhere between them a key goes backwards: that is what there is to tell.
-        let rows = (0..source.rows(), KEY_ROWS);
-        let found = find_disorder(source, keys, rows, cache, context)?;
+        let rows = 0..source.rows();
+        let found = find_disorder(source, keys, rows, KEY_ROWS, cache, context)?;
         let ends = || {
             goes_back.then(|| Disorder {
                 row: last_row,
@@ -164,12 +176,14 @@ pub(crate) fn key_ranges(
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(order, &reconciled, &leaves)?;
     let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let reading = Reading { keys: &keys, cache: &cache, context };
     let range = |source: &Arc<Source>| {
         context.check_cancelled()?;
         if source.rows() == 0 {
             return Ok(None);
         }
-        let (mut knots, _) = known_keys(source, (order, &keys), (true, false), &cache, context)?;
+        let (mut knots, _) =
+            known_keys(source, order, KeyTrust { footers: true, order: false }, reading)?;
         let last = knots.pop().map(|knot| knot.1).unwrap_or_default();
         let first = knots.into_iter().next().map_or_else(|| last.clone(), |knot| knot.1);
         Ok(Some((first, last)))

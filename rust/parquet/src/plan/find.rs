@@ -34,12 +34,12 @@ pub(crate) fn find_rows(
     source: &Arc<Source>,
     reading: Reading<'_>,
 ) -> Result<Range<u64>> {
-    let find = |key: Option<&[u8]>, (least, most): (u64, u64)| match key {
-        Some(key) if least < most => first_from(source, key, least..most, reading),
-        _ => Ok(least),
+    let find = |key: Option<&[u8]>, rows: Range<u64>| match key {
+        Some(key) if !rows.is_empty() => first_from(source, key, rows, reading),
+        _ => Ok(rows.start),
     };
-    let start = find(task.low.as_ref().map(|key| key.0.as_slice()), slice.start)?;
-    let end = find(task.high.as_ref().map(|key| key.0.as_slice()), slice.end)?;
+    let start = find(task.low.as_ref().map(|key| key.0.as_slice()), slice.start.0..slice.start.1)?;
+    let end = find(task.high.as_ref().map(|key| key.0.as_slice()), slice.end.0..slice.end.1)?;
     Ok(start..end.max(start))
 }
 

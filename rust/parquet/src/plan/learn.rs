@@ -23,7 +23,8 @@ use plait_core::workers::each;
 use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::bounds::known_keys;
+use super::bounds::{KeyTrust, known_keys};
+use super::lane::Reading;
 use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
@@ -135,7 +136,8 @@ fn read_keys(
     let keys = key_leaves(order, &reconciled, &output_leaves(&reconciled))?;
     let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
     // Sorted or not: whoever plans tells.
-    known_keys(source, (order, &keys), (trusts_footers, true), &cache, context)?;
+    let reading = Reading { keys: &keys, cache: &cache, context };
+    known_keys(source, order, KeyTrust { footers: trusts_footers, order: true }, reading)?;
     read_small_columns(source, &keys, &cache, context)
 }
 

@@ -14,7 +14,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use super::bounds::{cut_texts, key_texts, known_keys};
+use super::bounds::{KeyTrust, cut_texts, key_texts, known_keys};
 use super::cuts::{OutputCut, Rule, cuts};
 use super::entries::merge_level;
 use super::estimate::expect;
@@ -102,8 +102,8 @@ pub(crate) fn make_from(
     let reading = Reading { keys: &keys, cache: &cache, context };
     let known = each(&readers(&sources, options.threads, context), sources.len(), |i| {
         context.check_cancelled()?;
-        let how = (options.trust_footers, options.assume_sorted);
-        let known = |source| known_keys(source, (&order, &keys), how, &cache, context);
+        let trust = KeyTrust { footers: options.trust_footers, order: options.assume_sorted };
+        let known = |source| known_keys(source, &order, trust, reading);
         let known = Some(&sources[i]).filter(|source| source.rows() > 0).map(known).transpose();
         match known {
             Err(e) if e.kind() == Kind::UnsortedSource => Ok(Err(e)),

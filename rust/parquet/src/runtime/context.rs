@@ -38,9 +38,9 @@ use super::progress::{Counters, Progress};
 /// assert!(context.check_cancelled().is_err());
 /// ```
 #[derive(Clone)]
-pub struct Context(Arc<Parts>);
+pub struct Context(Arc<CallState>);
 
-struct Parts {
+struct CallState {
     cancel: Cancel,
     account: Account,
     buffers: Buffers,
@@ -71,7 +71,7 @@ impl Context {
 
     fn build(limit_bytes: usize, faults: Faults) -> Self {
         let account = Account::new(limit_bytes);
-        Self(Arc::new(Parts {
+        Self(Arc::new(CallState {
             cancel: Cancel::default(),
             buffers: Buffers::new(account.clone()),
             account,

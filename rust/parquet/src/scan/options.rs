@@ -123,10 +123,12 @@ pub struct ScanOptions {
 }
 
 /// Bounds of `batch_rows` and `batch_bytes`.
-const BATCH_ROWS: (usize, usize, usize) = (1, 8_192, 1_048_576);
-const BATCH_BYTES: (usize, usize, usize) = (256 << 10, 16 << 20, (2 << 30) - 1);
+const BATCH_ROWS: OptionBounds = OptionBounds { min: 1, default: 8_192, max: 1_048_576 };
+const BATCH_BYTES: OptionBounds =
+    OptionBounds { min: 256 << 10, default: 16 << 20, max: (2 << 30) - 1 };
 /// Bounds of `memory_limit`.
-const MEMORY_LIMIT: (usize, usize, usize) = (16 << 20, 512_000_000, usize::MAX);
+const MEMORY_LIMIT: OptionBounds =
+    OptionBounds { min: 16 << 20, default: 512_000_000, max: usize::MAX };
 /// The part of the limit that one batch, batches ahead, and bytes read ahead may each take.
 const MEMORY_SHARE: usize = 8;
 /// Unpacked rows that wait, at most.
@@ -173,7 +175,11 @@ impl ScanOptions {
 
     fn threads(&self) -> Result<usize> {
         let all = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        bounded("threads", self.threads, (1, all.min(THREADS_MAX), THREADS_MAX))
+        bounded(
+            "threads",
+            self.threads,
+            OptionBounds { min: 1, default: all.min(THREADS_MAX), max: THREADS_MAX },
+        )
     }
 
     pub(super) fn policy(&self) -> Result<Policy> {
@@ -272,12 +278,17 @@ impl ScanOptions {
     }
 }
 
-fn bounded(
-    name: &str,
-    value: Option<usize>,
-    (min, own, max): (usize, usize, usize),
-) -> Result<usize> {
-    let value = value.unwrap_or(own);
+/// What an option may be, and what it is where it is not given.
+#[derive(Clone, Copy)]
+struct OptionBounds {
+    min: usize,
+    default: usize,
+    max: usize,
+}
+
+fn bounded(name: &str, value: Option<usize>, bounds: OptionBounds) -> Result<usize> {
+    let OptionBounds { min, default, max } = bounds;
+    let value = value.unwrap_or(default);
     if (min..=max).contains(&value) {
         return Ok(value);
     }

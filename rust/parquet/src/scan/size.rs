@@ -10,6 +10,8 @@
 //! # Not here
 //! Batches in rows (`file`).
 
+use std::ops::Range;
+
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
@@ -46,46 +48,37 @@ pub(super) fn batch_bytes(batch: &RecordBatch, start: usize, rows: usize) -> usi
 fn array_bytes(array: &ArrayRef, start: usize, rows: usize) -> usize {
     use DataType as T;
     let validity = if array.nulls().is_some() { rows.div_ceil(8) } else { 0 };
-    fn between<O: Copy + TryInto<usize>>(
-        offsets: &[O],
-        start: usize,
-        rows: usize,
-    ) -> (usize, usize) {
+    fn between<O: Copy + TryInto<usize>>(offsets: &[O], start: usize, rows: usize) -> Range<usize> {
         let at = |i: usize| offsets.get(i).and_then(|o| (*o).try_into().ok()).unwrap_or(0);
-        (at(start), at(start + rows))
+        at(start)..at(start + rows)
     }
-    let inner = |values: &ArrayRef, (from, to): (usize, usize)| {
-        array_bytes(values, from, to.saturating_sub(from))
-    };
+    let inner =
+        |values: &ArrayRef, range: &Range<usize>| array_bytes(values, range.start, range.len());
     validity
         + match array.data_type() {
             T::Null => 0,
             T::Boolean => rows.div_ceil(8),
             T::Utf8 => {
-                let (from, to) = between(array.as_string::<i32>().value_offsets(), start, rows);
-                to - from + 4 * rows
+                between(array.as_string::<i32>().value_offsets(), start, rows).len() + 4 * rows
             }
             T::Binary => {
-                let (from, to) = between(array.as_binary::<i32>().value_offsets(), start, rows);
-                to - from + 4 * rows
+                between(array.as_binary::<i32>().value_offsets(), start, rows).len() + 4 * rows
             }
             T::LargeUtf8 => {
-                let (from, to) = between(array.as_string::<i64>().value_offsets(), start, rows);
-                to - from + 8 * rows
+                between(array.as_string::<i64>().value_offsets(), start, rows).len() + 8 * rows
             }
             T::LargeBinary => {
-                let (from, to) = between(array.as_binary::<i64>().value_offsets(), start, rows);
-                to - from + 8 * rows
+                between(array.as_binary::<i64>().value_offsets(), start, rows).len() + 8 * rows
             }
             T::Utf8View => views(array.as_string_view().views(), start, rows),
             T::BinaryView => views(array.as_binary_view().views(), start, rows),
             T::List(_) => {
                 let list = array.as_list::<i32>();
-                inner(list.values(), between(list.value_offsets(), start, rows)) + 4 * rows
+                inner(list.values(), &between(list.value_offsets(), start, rows)) + 4 * rows
             }
             T::LargeList(_) => {
                 let list = array.as_list::<i64>();
-                inner(list.values(), between(list.value_offsets(), start, rows)) + 8 * rows
+                inner(list.values(), &between(list.value_offsets(), start, rows)) + 8 * rows
             }
             T::FixedSizeList(_, n) => {
                 let n = usize::try_from(*n).unwrap_or(0);
@@ -94,7 +87,7 @@ fn array_bytes(array: &ArrayRef, start: usize, rows: usize) -> usize {
             T::Map(..) => {
                 let map = array.as_map();
                 let range = between(map.value_offsets(), start, rows);
-                inner(map.keys(), range) + inner(map.values(), range) + 4 * rows
+                inner(map.keys(), &range) + inner(map.values(), &range) + 4 * rows
             }
             T::Struct(_) => {
                 let columns = array.as_struct().columns();

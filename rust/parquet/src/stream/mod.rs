@@ -69,7 +69,7 @@ impl StreamOptions {
             order: SortOrder::try_parse(&self.sort_by)?,
             batch_rows: self.batch_rows,
             assume_sorted: self.assume_sorted,
-            unite: unite(self.widen, (self.missing, self.missing_keys), self.metadata_conflicts),
+            unite: unite(self.widen, self.missing, self.missing_keys, self.metadata_conflicts),
             drops: DropOptions {
                 on_duplicate: self.on_duplicate.into(),
                 version_by: self.version_by.clone(),

@@ -16,9 +16,10 @@ use crate::source::Source;
 use crate::store::{Location, Stores};
 
 /// Refuses to add to a folder or replace a file that another merge or another tool wrote.
-pub(super) fn check_free<'a>(
+pub(super) fn check_output<'a>(
     target: &Target,
-    (options, outputs): (&MergeOptions, u64),
+    options: &MergeOptions,
+    outputs: u64,
     mut sources: impl Iterator<Item = &'a str>,
     stores: &Stores,
     task: &str,
