@@ -183,7 +183,7 @@ def _flag(value: object, name: str) -> bool | None:
 
 
 def _text(value: object, name: str) -> str | None:
-    # What it may say the engine knows better, and tells.
+    # The engine checks what it says.
     if value is None or isinstance(value, str):
         return value
     raise InvalidArgument.of(f"`{name}` is not text", got=f"`{value!r}`")
@@ -212,7 +212,7 @@ def _mapping(value: object, name: str) -> dict[Any, Any]:
     )
 
 
-# When to merge which files, as policies of compactions are told.
+# Options by which policies choose files.
 POLICY_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "max_depth": _at_least(1),
     "merge_factor": _at_least(2),

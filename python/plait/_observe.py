@@ -3,7 +3,7 @@
 engine's threads ─▶ waiting events ─▶ caller's thread, 20 times a second ─▶ plait.merge, ...
 caller's thread: a call begins, is done, has failed ───────────────────────▶ plait, spans
 
-Everything is told on the caller's thread: no thread of the engine ever waits for the interpreter.
+Everything is reported on the caller's thread: no thread of the engine waits for the interpreter.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class Call:
                     output["bytes"],
                 )
         if logger.isEnabledFor(logging.INFO):
-            told = ", ".join(f"{name}={value}" for name, value in facts.items())
-            logger.info("%s: %s%s", self._name, how, f", {told}" if told else "")
+            text = ", ".join(f"{name}={value}" for name, value in facts.items())
+            logger.info("%s: %s%s", self._name, how, f", {text}" if text else "")
         if self._span is not None:
             for name, value in facts.items():
                 self._span.set_attribute(f"plait.{name}", value)
@@ -101,14 +101,14 @@ def watch(name: str, stream: Stream) -> Stream:
     # Not the current span: what the caller does between two batches is not part of it.
     span = None if tracer is None else tracer.start_span(f"plait.{name}")
 
-    def told(how: str, rows: int, batches: int, dropped: dict[str, int]) -> None:
+    def on_end(how: str, rows: int, batches: int, dropped: dict[str, int]) -> None:
         report: dict[str, Any] = {} if how == "handed on" else {"rows": rows, "batches": batches}
         Call(name, span).done({**report, "rows_dropped": dropped}, how)
         if span is not None:
             span.set_attribute("plait.end", how)
             span.end()
 
-    stream._watch(told)  # noqa: SLF001 - our own
+    stream._watch(on_end)  # noqa: SLF001 - our own
     return stream
 
 

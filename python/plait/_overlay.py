@@ -72,7 +72,7 @@ def overlay(
         index: The index column of every layer: its name, or entries of its field's metadata. The
             column marked `{"plait.index": "true"}` by default, else `_index`. It is int64 or a
             timestamp, of one type in all layers, without nulls.
-        row_number: A column that is compared as the index is; it tells rows of equal index apart.
+        row_number: A column that is compared as the index is; it distinguishes rows of equal index.
         struct_validity: When a struct whose fields come from several layers is there: where `"any"`
             of these layers has it, or, for compatibility, where not `"all_children"` are null.
         check_unused: Whether layers that supply nothing are compared, too.

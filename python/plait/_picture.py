@@ -67,7 +67,7 @@ class Picture:
             parts.append(
                 f'<rect x="{bar.start * scale:.1f}" y="{y}" width="{length:.1f}" '
                 f'height="{row - 3}" fill="{_colour(bar.kind, bars)}" stroke="#ffffff">'
-                f"<title>{escape(_told(bar))}</title></rect>"
+                f"<title>{escape(_tooltip(bar))}</title></rect>"
                 f'<text x="{width + 6}" y="{y + row - 5}" font-size="10">'
                 f"{escape(_short(_base(bar.name), 36))}</text>"
             )
@@ -87,7 +87,7 @@ class Picture:
         )
 
 
-def _told(bar: Bar) -> str:
+def _tooltip(bar: Bar) -> str:
     return f"{bar.name}: {bar.rows:,} rows, {bar.kind}"
 
 

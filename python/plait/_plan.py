@@ -271,13 +271,13 @@ class Plan(_PrintedReport):
         sources, tasks = self._data["sources"], self._data["tasks"]
         texts: dict[bytes, str] = {}
         for ends, names in ((tasks, ("low", "high")), (sources, ("first", "last"))):
-            told = ("key_low", "key_high") if ends is tasks else ("key_min", "key_max")
+            texts_of = ("key_low", "key_high") if ends is tasks else ("key_min", "key_max")
             for end in ends:
-                for name, text in zip(names, told, strict=True):
+                for name, text in zip(names, texts_of, strict=True):
                     if key := _key(end[name]):
                         texts[key] = human_key(end.get(text, ()))
         keys = sorted(texts)
-        place = {key: i for i, key in enumerate(keys)}
+        index = {key: i for i, key in enumerate(keys)}
         parts: list[dict[int, float]] = [{} for _ in sources]
         for number, task in enumerate(tasks):
             for piece in task["slices"]:
@@ -287,8 +287,8 @@ class Plan(_PrintedReport):
             _layout.Span(
                 source.path,
                 f"level {source.merge_level}",
-                _layout.cell_of(place[first]),
-                _layout.cell_of(place[last]),
+                _layout.cell_of(index[first]),
+                _layout.cell_of(index[last]),
                 source.rows,
                 parts[i] if tasks else None,
             )
@@ -298,8 +298,8 @@ class Plan(_PrintedReport):
         ]
         after, bounds = [], [(_key(task["low"]), _key(task["high"])) for task in tasks]
         for task, (low, high) in zip(self.tasks, bounds, strict=True):
-            first = _layout.cell_of(place[low]) if low else 0
-            last = _layout.cell_of(place[high]) - 1 if high else 2 * len(keys)
+            first = _layout.cell_of(index[low]) if low else 0
+            last = _layout.cell_of(index[high]) - 1 if high else 2 * len(keys)
             name = self._output_name(task.index)
             after.append(_layout.Span(name, _tier(task.tiers), first, last, task.rows))
         placed = _layout.laid_out(
@@ -334,11 +334,14 @@ class Plan(_PrintedReport):
             ),
         )
         known = [source for source in self.sources if source.rows]
-        told = sum(source.keys_from == "footer" for source in known)
+        by_footer = sum(source.keys_from == "footer" for source in known)
         memory = self.memory
         facts = [
             ("overlap", f"{self.overlap.regions:,} regions, {self.overlap.depth_max:,} deep"),
-            ("keys known", f"from footers of {told:,} sources, from rows of {len(known) - told:,}"),
+            (
+                "keys known",
+                f"from footers of {by_footer:,} sources, from rows of {len(known) - by_footer:,}",
+            ),
             (
                 "memory",
                 f"about {human_bytes(memory.needed_bytes)} in one pass, limit "
@@ -401,8 +404,8 @@ def _only(data: dict[str, Any], index: int) -> dict[str, Any]:
     """The plan with one task, and the sources of that task."""
     task = next(task for task in data["tasks"] if task["index"] == index)
     needed = [piece["source"] for piece in task["slices"]]
-    place = {source: i for i, source in enumerate(needed)}
-    pieces = [{**piece, "source": place[piece["source"]]} for piece in task["slices"]]
+    position = {source: i for i, source in enumerate(needed)}
+    pieces = [{**piece, "source": position[piece["source"]]} for piece in task["slices"]]
     return {
         **data,
         "sources": [data["sources"][source] for source in needed],

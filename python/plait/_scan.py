@@ -234,7 +234,7 @@ def scan(
         missing: Whether a named column that no source has is an error, the default of mode
             `"resolve"`, or null, which mode `"follow"` makes it until a source has it.
         static: Columns of one value each, by name.
-        implicit: Columns that tell where a row is from: `_path`, `_filename`, `_file_index`,
+        implicit: Columns that say where a row is from: `_path`, `_filename`, `_file_index`,
             `_row_number`. They can be named in `columns` as well.
         partitions: Whether folders are columns: `k=v` folders, or `dir0`, `dir1` below the folder
             that is named.

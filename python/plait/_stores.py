@@ -83,7 +83,7 @@ def _seconds(time: object) -> float | None:
 
 
 def _hidden(key: str) -> str:
-    """A name beside `key` that readers of folders leave alone."""
+    """A name next to `key` that readers of folders leave alone."""
     folder, slash, _ = key.rpartition("/")
     return f"{folder}{slash}.plait-tmp-{os.getpid()}-{next(_COUNT)}"
 

@@ -97,11 +97,11 @@ def expand(sources: Sequence[Named], storage_options: object, found: ForeignTabl
     settings = _settings(storage_options)
     paths = [source for source in sources if isinstance(source, str)]
     options = json.dumps({"sources": paths, "storage_options": settings})
-    told = dict(zip(paths, json.loads(_native.tables_of(options)), strict=True))
+    tables_at = dict(zip(paths, json.loads(_native.tables_of(options)), strict=True))
     files: list[Named] = []
     tables = []
     for source in sources:
-        table = told.get(source) if isinstance(source, str) else None
+        table = tables_at.get(source) if isinstance(source, str) else None
         if table is None:
             files.append(source)
             continue

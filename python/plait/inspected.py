@@ -1,4 +1,4 @@
-"""What `inspect` tells of a file: row groups, column chunks, and the values its footer lists.
+"""What `inspect` reports of a file: row groups, column chunks, and the values its footer lists.
 
 FileReport ── row_groups: RowGroupReport ── columns: ColumnReport
     └──────── zone_map: ZoneColumn, by path

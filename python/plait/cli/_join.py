@@ -66,24 +66,24 @@ def run(
         _check_output(flag, output, read, replace=replace)
         read |= {Path(output).resolve()} if output else set()
     sides = {"left": _changes(left), "right": _changes(right)}
-    told: dict[str, int | None] = {}
+    report: dict[str, int | None] = {}
     with _open(state, sides, options) as join:
         if left or right or step is not None:
             changes = join.apply(**sides, step=step)
-            told["changes"] = (
+            report["changes"] = (
                 sum(batch.num_rows for batch in changes)
                 if out is None
                 else _written(changes, out, join.step)
             )
-            told["step"] = join.step
+            report["step"] = join.step
         if compact:
             join.compact()
         if table is not None:
-            told["rows"] = _native.write_parquet(join.table(), table)
+            report["rows"] = _native.write_parquet(join.table(), table)
         if as_json:
-            print(json.dumps(told, indent=2))
+            print(json.dumps(report, indent=2))
             return
-        for name, value in told.items():
+        for name, value in report.items():
             print(f"{name}: {value:,}" if name != "step" else f"step: {value}")
         print(join.explain())
 

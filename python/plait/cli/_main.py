@@ -190,8 +190,8 @@ def _scan(options: dict[str, Any], *, as_json: bool) -> None:
         columns = scanned.schema.columns
         if as_json:
             fields = [{"name": n, "type": t, "nullable": null} for n, t, null in columns]
-            told = {"columns": fields, "fingerprint": scanned.fingerprint}
-            print(json.dumps(told, indent=2))
+            described = {"columns": fields, "fingerprint": scanned.fingerprint}
+            print(json.dumps(described, indent=2))
             return
         for name, type_name, nullable in columns:
             print(f"{name}: {type_name}{'' if nullable else ' not null'}")

@@ -91,7 +91,7 @@ _SCAN_HELP: dict[str, str] = {
     "case": "names that differ in case alone: two columns, or one",
     "missing": "a named column that no source has: an error (default), or null",
     "static": "columns of one text each, such as region=eu,run=7",
-    "implicit": "columns that tell where a row is from, such as _path,_row_number",
+    "implicit": "columns that say where a row is from, such as _path,_row_number",
     "partitions": "folders as columns: key=value folders, or dir0, dir1 below the root",
     "partition_types": "types of partition columns, such as year=int32",
     "root": "the folder above dir0",

@@ -55,13 +55,13 @@ def parse(where: str) -> list[Condition]:
         [Condition(path=('name',), operator='=', value='cpu')]
     """
     conditions = []
-    place = 0
-    while place < len(where.rstrip()):
-        match = _CONDITION.match(where, place)
+    position = 0
+    while position < len(where.rstrip()):
+        match = _CONDITION.match(where, position)
         if match is None:
             raise InvalidArgument.of(
                 "`where` cannot be read",
-                got=f"`{where[place:]}`",
+                got=f"`{where[position:]}`",
                 hint="write comparisons of key columns: \"name = 'cpu' and ts >= 100\"",
             )
         value = match["value"]
@@ -69,7 +69,7 @@ def parse(where: str) -> list[Condition]:
             value = value[1:-1].replace("''", "'")
         operator = match["operator"].replace("==", "=")
         conditions.append(Condition(sort_path(match["path"]), operator, value))
-        place = match.end()
+        position = match.end()
     return conditions
 
 

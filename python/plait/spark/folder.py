@@ -199,8 +199,8 @@ def publish_batch(
     """Makes the files of a micro-batch count once, however often it is committed.
 
     The first to put the batch's record decides which files it has. Whoever comes later, after a
-    crash or beside it, finishes with these. The record names a token, a file that the manifest
-    which adds the batch replaces: nothing is replaced twice, so the batch is added once.
+    crash or at the same time, finishes with these. The record names a token, a file that the
+    manifest which adds the batch replaces: nothing is replaced twice, so the batch is added once.
 
     Returns:
         Files among `add` that are not needed, as the batch was decided before.

@@ -306,9 +306,9 @@ def apply(batch: DataFrame, number: int, joined: Joined, store: Store) -> Commit
         raise _error(raised[1], raised[2]) from cause
     finally:
         batch.unpersist()
-    told: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for _, report in reports:
-        told.update(report)
+        counts.update(report)
     files, count = _files(spark, joined, store, step, reports)
     return store.commit(
         Commit(
@@ -318,7 +318,7 @@ def apply(batch: DataFrame, number: int, joined: Joined, store: Store) -> Commit
             store.made(step, "rows"),
             tuple(files),
             count,
-            dict(told),
+            dict(counts),
         )
     )
 
@@ -331,9 +331,11 @@ def _files(
     reports: list[tuple[int, dict[str, int]]],
 ) -> tuple[list[str], int]:
     """Files with the changes of a step, and how many these are; halves of moved rows meet."""
-    files = [f"rows/{shard}/{step.name}/{CHANGES}" for shard, told in reports if told["changes"]]
-    count = sum(told["changes"] for _, told in reports)
-    halves = [f"rows/{shard}/{step.name}/{MOVED}" for shard, told in reports if told["moved"]]
+    files = [
+        f"rows/{shard}/{step.name}/{CHANGES}" for shard, counts in reports if counts["changes"]
+    ]
+    count = sum(counts["changes"] for _, counts in reports)
+    halves = [f"rows/{shard}/{step.name}/{MOVED}" for shard, counts in reports if counts["moved"]]
     if halves:
         out = f"moved/{step.name}"
         moved = spark.read.schema(spark_schema(joined.made))

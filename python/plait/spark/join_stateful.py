@@ -166,8 +166,8 @@ def _rows(
 
 
 def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
-    place = batch.schema.get_field_index(name)
-    values: list[Any] = batch.column(place).to_pylist() if place >= 0 else []
+    index = batch.schema.get_field_index(name)
+    values: list[Any] = batch.column(index).to_pylist() if index >= 0 else []
     return values or [otherwise] * batch.num_rows
 
 
@@ -283,7 +283,7 @@ class Rows(StatefulProcessor):
             if right is None and value is not None
         ]
         if right is not None:
-            # All of them tell of it.
+            # All of them report it.
             old_left = [row[0] for _, row in self._left.iterator()]
         before = [("upsert", row) for row in old_left]
         changes = [(row.op, row.row) for row in lefts]

@@ -123,7 +123,7 @@ class Joined:
 
     @property
     def is_told_before(self) -> bool:
-        """Whether shards tell old values: else a row that moved might be one that is the same."""
+        """Whether shards report old values: else a row that moved might be one that is the same."""
         named = {of for _, of in self.columns or ()}
         return self.before or (self.columns is not None and not named.issuperset(self.foreign_key))
 
@@ -234,8 +234,8 @@ def _placed(
         changed = left.select(joined.left.names).take(pc.subtract(changes["row"], start))
         for i, name in enumerate(joined.left_key):
             # A delete has its primary key alone.
-            place = changed.schema.get_field_index(name)
-            changed = changed.set_column(place, changed.schema.field(place), changes[f"k{i}"])
+            index = changed.schema.get_field_index(name)
+            changed = changed.set_column(index, changed.schema.field(index), changes[f"k{i}"])
         old = [changes[f"before.f{i}"] for i in range(len(joined.foreign_key))]
         ops = changes[OP]
         return _as_table(
@@ -264,7 +264,7 @@ def by_shard(joined: Joined, routed: DataFrame, right: DataFrame) -> Any:  # noq
 
 
 def written(joined: Joined, versions: Versions, routed: DataFrame, right: DataFrame) -> DataFrame:
-    """Writes the changes of each shard beside its next version, and tells of them: one row each."""
+    """Writes the changes of each shard next to its next version, and reports them: one row each."""
     schema = joined.made
 
     def write(key: tuple[pa.Scalar, ...], left: pa.Table, right: pa.Table) -> pa.Table:
@@ -281,7 +281,7 @@ def written(joined: Joined, versions: Versions, routed: DataFrame, right: DataFr
                 if met is not None:
                     writers.write(MOVED, met)
             stats = rows.stats
-            told = {
+            report = {
                 "changes": writers.rows.get(CHANGES, 0),
                 "moved": writers.rows.get(MOVED, 0),
                 "left_changes": stats.left_changes - before.left_changes,
@@ -291,7 +291,7 @@ def written(joined: Joined, versions: Versions, routed: DataFrame, right: DataFr
                 "merges": stats.merges - before.merges,
             }
         return pa.table(
-            {"shard": pa.array([shard], pa.int32()), "report": pa.array([json.dumps(told)])}
+            {"shard": pa.array([shard], pa.int32()), "report": pa.array([json.dumps(report)])}
         )
 
     made: DataFrame = by_shard(joined, routed, right).applyInArrow(write, _REPORT)
@@ -440,12 +440,12 @@ def _shard(joined: Joined, keys: list[Column], otherwise: list[Column] | None = 
 
 
 def _numbered(schema: pa.Schema, *, has_seq: bool) -> pa.Schema:
-    """Columns of changes whose numbers the state keeps, to tell those that come too late."""
+    """Columns of changes whose numbers the state keeps, to recognise those that come too late."""
     return schema.append(pa.field(SEQ, pa.int64())) if has_seq else schema
 
 
 def _check_once(joined: Joined, join: ForeignKeyJoin, side: str, *, is_numbered: bool) -> None:
-    """A shuffle has no order: which of two changes is the last, only a number can tell."""
+    """A shuffle has no order: which of two changes is the last, only a number can say."""
     if not is_numbered and join.stats.folded:
         keys = joined.left_key if side == "left" else joined.right_key
         raise InvalidArgument.of(

@@ -2,7 +2,7 @@
 
     sort_by "name, -ts"    ("cpu", 7) ──▶ 01 63 70 75 00 00 │ 01 7F FF FF FF FF FF FF F8
 
-The layout is key v1 (`docs/formats/key.md`), the one in which a plan tells its cuts. Only rows at
+The layout is key v1 (`docs/formats/key.md`), the one of the cuts in a plan. Only rows at
 the ends of a range are encoded, a few for each row group; all others are ordered by the engine.
 
 Invariants: comparing two keys compares the rows; a prefix of columns is a prefix of bytes.
@@ -82,12 +82,12 @@ def key_columns(
         (True, True)
     """
     columns = []
-    place = 0
-    while place < len(sort_by):
-        match = _COLUMN.match(sort_by, place)
+    position = 0
+    while position < len(sort_by):
+        match = _COLUMN.match(sort_by, position)
         if match is None:
-            raise Unsupported.of("cannot read the order", got=f"`{sort_by[place:]}`")
-        place = match.end()
+            raise Unsupported.of("cannot read the order", got=f"`{sort_by[position:]}`")
+        position = match.end()
         path = sort_path(match["path"])
         type_ = _type_at(path, schema)
         words = (match["direction"] or "").lower()
@@ -113,13 +113,13 @@ def sort_path(text: str) -> tuple[str, ...]:
 def _type_at(path: tuple[str, ...], schema: pa.Schema) -> pa.DataType:
     fields: Any = schema
     for name in path:
-        place = fields.get_field_index(name)
-        if place < 0:
+        index = fields.get_field_index(name)
+        if index < 0:
             raise UnknownColumn.of(
                 f"the order names column `{'.'.join(path)}`, which is not there",
                 got=", ".join(schema.names),
             )
-        fields = fields.field(place).type
+        fields = fields.field(index).type
     if isinstance(fields, pa.BaseExtensionType):
         fields = fields.storage_type
     return fields.value_type if pa.types.is_dictionary(fields) else fields
@@ -148,12 +148,12 @@ def _path_in(path: Sequence[str], merged: pa.Schema, file: pa.Schema) -> tuple[s
     names: list[str] = []
     for depth, name in enumerate(path):
         target = merged.get_field_index(name)
-        place = _native.matched_fields(file, merged)[target] if target >= 0 else None
-        if place is None:
+        index = _native.matched_fields(file, merged)[target] if target >= 0 else None
+        if index is None:
             return ()
-        names.append(file.field(place).name)
+        names.append(file.field(index).name)
         if depth + 1 < len(path):
-            types = (merged.field(target).type, file.field(place).type)
+            types = (merged.field(target).type, file.field(index).type)
             if not all(map(pa.types.is_struct, types)):
                 return ()
             merged, file = (pa.schema(list(type_)) for type_ in types)
@@ -165,11 +165,11 @@ def key_arrays(columns: Sequence[KeyColumn], batch: pa.RecordBatch) -> list[pa.A
     arrays = []
     for column in columns:
         name, *rest = column.path or ("",)
-        place = batch.schema.get_field_index(name) if column.path else -1
-        if place < 0:
+        index = batch.schema.get_field_index(name) if column.path else -1
+        if index < 0:
             arrays.append(pa.nulls(batch.num_rows, column.type))
             continue
-        array = batch.column(place)
+        array = batch.column(index)
         for step in rest:
             array = pc.struct_field(array, step)
         if isinstance(array.type, pa.BaseExtensionType):

@@ -42,7 +42,7 @@ class Names:
 
     @classmethod
     def of(cls, planned: Mapping[str, object]) -> Names:
-        """Those that a plan tells."""
+        """Those that a plan names."""
         found: Any = planned.get("renamed", ())
         return cls(tuple((tuple(each["from"]), tuple(each["to"])) for each in found))
 

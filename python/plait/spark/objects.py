@@ -78,7 +78,7 @@ def opened(url: str, settings: Settings) -> tuple[pa.NativeFile, str | None]:
         Unsupported: The store is none of S3.
     """
     system, key = _reached(url, settings)
-    with _told(url):
+    with _storage_errors(url):
         file = system.open_input_file(key)
         tag = file.metadata() or {}
         return file, next((_text(v) for k, v in tag.items() if _text(k) == "ETag"), None)
@@ -155,7 +155,7 @@ class Objects:
     @contextmanager
     def _at(self, name: str) -> Iterator[tuple[fs.FileSystem, str]]:
         url = self.located(name) if name else self.root
-        with _told(url):
+        with _storage_errors(url):
             yield _reached(url, self.settings)
 
 
@@ -164,7 +164,7 @@ def _table(value: object) -> pa.Table:
 
 
 @contextmanager
-def _told(url: str) -> Iterator[None]:
+def _storage_errors(url: str) -> Iterator[None]:
     """Makes what PyArrow raises an error that names the object."""
     try:
         yield

@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Share", "run_on", "share_of", "tagged"]
 
-# What a Python worker takes beside the engine: the interpreter, PyArrow, pandas.
+# What a Python worker takes besides the engine: the interpreter, PyArrow, pandas.
 _WORKER_BYTES = 150_000_000
 _LIMIT_BYTES_MIN = 64_000_000
 _LIMIT_BYTES_DEFAULT = 512_000_000
 _MIB = 1 << 20
 _SPARK_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-_TOLD_EVERY_S = 0.25
+_PROGRESS_EVERY_S = 0.25
 _RAISED = re.compile(r"^plait\.(?:errors\.)?(\w+): (.+(?:\nhint: .+)?)", re.MULTILINE)
 
 
@@ -150,7 +150,7 @@ class Watch:
     """Tells how far the jobs of one compaction are, a few times a second."""
 
     def __init__(self, spark: SparkSession, progress: OnProgress) -> None:
-        """Takes what is told."""
+        """Takes the callback of the caller."""
         self._progress = progress
         self._spark = spark
         context = spark.sparkContext
@@ -177,17 +177,17 @@ class Watch:
         thread.start()
         is_done = False
         while not is_done:
-            thread.join(_TOLD_EVERY_S)
+            thread.join(_PROGRESS_EVERY_S)
             is_done = not thread.is_alive()
             try:
-                self._progress(self._told())
+                self._progress(self._current())
             except BaseException:
                 self._spark.interruptTag(tag)
                 thread.join()
                 raise
         return made.result()
 
-    def _told(self) -> Progress:
+    def _current(self) -> Progress:
         done, rows = self.counters.bytes.value, self.counters.rows.value
         return Progress(done, self._total_bytes, rows, "merge")
 
@@ -198,7 +198,7 @@ def _run(
     options: dict[str, Any],
     watch: Watch | None = None,
 ) -> dict[int, MergeReport]:
-    """The report of each task, by its place."""
+    """The report of each task, by its number."""
     count = len(tasks)
     numbers = spark.range(0, count, 1, count)
     run = executor(tasks, options, None if watch is None else watch.counters)
@@ -207,9 +207,9 @@ def _run(
         rows = answers.collect() if watch is None else watch.collect(answers, tasks, tag)
     for row in rows:
         if row["error"] is not None:
-            told = json.loads(row["error"])
-            error = _error(told.pop("kind"), told.pop("text"))
-            for name, value in told.items():
+            details = json.loads(row["error"])
+            error = _error(details.pop("kind"), details.pop("text"))
+            for name, value in details.items():
                 setattr(error, name, value)
             raise error
     return {row["number"]: MergeReport.from_dict(json.loads(row["report"])) for row in rows}

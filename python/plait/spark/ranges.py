@@ -210,9 +210,9 @@ def find_row(
         return row_key(columns, key_arrays(columns, batch), 0)
 
     # The last group that begins below `key` has the row, or ends before it.
-    place = bisect_left(groups, key, lo=1, key=first_key) - 1
-    row = max(starts[groups[place]], low)
-    end = min(starts[groups[place] + 1], high)
+    index = bisect_left(groups, key, lo=1, key=first_key) - 1
+    row = max(starts[groups[index]], low)
+    end = min(starts[groups[index] + 1], high)
     for batch in read_rows(file, row, end, names, 8192):
         arrays = key_arrays(columns, batch)
         found = bisect_left(range(batch.num_rows), key, key=partial(row_key, columns, arrays))
@@ -234,8 +234,8 @@ def rows_of(
         columns: The key columns, by the names that the file has for them.
     """
 
-    def row(key: bytes, told: tuple[int, int]) -> int:
-        low, high = told
+    def row(key: bytes, bounds: tuple[int, int]) -> int:
+        low, high = bounds
         return low if low == high else find_row(file, columns, key, low, high)
 
     told_start, told_end = slice_.start, slice_.end
@@ -356,10 +356,10 @@ def rows_within(file: pq.ParquetFile, columns: Sequence[str], limit: int) -> int
 
 def _matched(file: pa.Schema, schema: pa.Schema, merged: pa.Schema) -> list[tuple[str, str]]:
     """Columns of a file that are read: its own names, and those of the merge."""
-    places = _native.matched_fields(file, merged)
-    wanted = ((places[merged.get_field_index(name)], name) for name in schema.names)
-    found = sorted((place, name) for place, name in wanted if place is not None)
-    return [(file.field(place).name, name) for place, name in found]
+    indices = _native.matched_fields(file, merged)
+    wanted = ((indices[merged.get_field_index(name)], name) for name in schema.names)
+    found = sorted((index, name) for index, name in wanted if index is not None)
+    return [(file.field(index).name, name) for index, name in found]
 
 
 def _reader(

@@ -92,7 +92,7 @@ def scan(
     asked = [implicit] if isinstance(implicit, str) else list(implicit)
     if "_file_index" in (*asked, *(names or ())):
         raise Unsupported.of(
-            "`_file_index` is not known to tasks", hint="`_path` tells files apart, too"
+            "`_file_index` is not known to tasks", hint="`_path` distinguishes files, too"
         )
     files = _listed(sources)
     options: dict[str, Any] = {

@@ -311,7 +311,7 @@ def _batch(context: TaskContext) -> int:
 
 
 def _plain(field: pa.Field) -> pa.Field:
-    """The field as a file has it: Spark hands out large texts where it was told to."""
+    """The field as a file has it: Spark hands out large texts if configured."""
     t = pa.types
     if t.is_large_string(field.type):
         return field.with_type(pa.string())
@@ -319,16 +319,16 @@ def _plain(field: pa.Field) -> pa.Field:
 
 
 def _leaf(schema: pa.Schema, path: Sequence[str]) -> int:
-    """The place of a leaf column among all leaves of a file."""
-    place = 0
+    """The index of a leaf column among all leaves of a file."""
+    index = 0
     fields = list(schema)
     for depth, name in enumerate(path):
         for field in fields:
             if field.name == name:
                 fields = list(field.type) if depth + 1 < len(path) else []
                 break
-            place += _leaves(field.type)
-    return place
+            index += _leaves(field.type)
+    return index
 
 
 def _leaves(type_: pa.DataType) -> int:

@@ -65,7 +65,7 @@ OPTIONS = (
 def register(spark: SparkSession) -> None:
     """Makes the format `"plait"` known to a session, for reading and writing.
 
-    Also lets Spark tell Python sources about filters, which it does not by itself.
+    Also lets Spark push filters down to Python sources, which it does not by default.
 
     Example:
         >>> register(spark)  # doctest: +SKIP
@@ -123,7 +123,7 @@ class Query:
         missing_keys: Whether files without a sort column are refused, or their keys are null.
         memory_limit: Memory of batches; `None` derives it from Spark's.
         read_log: A folder to which tasks write what they read.
-        push_filters: Whether Spark tells its filters.
+        push_filters: Whether Spark pushes its filters down.
         settings: Settings of object stores.
         duplicates: Which rows of one key stay.
     """

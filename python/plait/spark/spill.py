@@ -40,7 +40,7 @@ class Runs:
         self._schema: pa.Schema | None = None
         self._held: dict[Any, list[pa.RecordBatch]] = {}
         self._held_bytes = 0
-        # For every run the places of its batches: file, first, behind the last.
+        # For every run the positions of its batches: file, first, behind the last.
         self._places: dict[Any, list[tuple[int, int, int]]] = {}
         self._files: list[Path] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -72,12 +72,12 @@ class Runs:
             raise SchemaConflict.of(
                 "batches have different columns", got=f"{batch.schema} after {self._schema}"
             )
-        place = batch.schema.get_field_index(self._column)
-        if place < 0:
+        index = batch.schema.get_field_index(self._column)
+        if index < 0:
             raise UnknownColumn.of(
                 f"there is no column `{self._column}`", got=", ".join(batch.schema.names)
             )
-        runs = batch.column(place)
+        runs = batch.column(index)
         if runs.null_count:
             raise InvalidArgument.of(
                 f"`{self._column}` is null", hint="say of every row which run it is of"
@@ -100,8 +100,8 @@ class Runs:
 
         def batches(run: object) -> Iterator[pa.RecordBatch]:
             for file, first, end in self._places.get(run, ()):
-                for place in range(first, end):
-                    yield files[file].get_batch(place)
+                for index in range(first, end):
+                    yield files[file].get_batch(index)
             yield from self._held.get(run, ())
 
         return [pa.RecordBatchReader.from_batches(schema, batches(run)) for run in runs]

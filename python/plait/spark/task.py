@@ -1,4 +1,4 @@
-"""What an executor does: one task, one output, and one row that tells of it.
+"""What an executor does: one task, one output, and one row that reports it.
 
 JSON of the task ──▶ execute_task, storage to storage ──▶ (number, report or error as JSON)
                                                       └──▶ counters: bytes and rows that are done
@@ -28,7 +28,7 @@ __all__ = ["ANSWER", "Counters", "Packed", "executor", "pack"]
 
 # Columns of the answers: by position, as Spark matches them.
 ANSWER = "number bigint, report string, error string"
-_TOLD = ("path", "column", "row", "offset", "hint", "what")
+_DETAILS = ("path", "column", "row", "offset", "hint", "what")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def executor(
     Args:
         tasks: All tasks of the job. Spark ships them to an executor once.
         options: Options of `plait.execute_task`.
-        counters: What is told of tasks that are done.
+        counters: Counts of tasks that are done.
     """
     packed = tuple(tasks)
 
@@ -95,8 +95,8 @@ def _execute(
     except StorageError:
         raise
     except PlaitError as error:
-        told = {name: getattr(error, name) for name in _TOLD}
-        return None, json.dumps({"kind": type(error).__name__, "text": str(error), **told})
+        details = {name: getattr(error, name) for name in _DETAILS}
+        return None, json.dumps({"kind": type(error).__name__, "text": str(error), **details})
     if counters is not None:
         counters.bytes.add(packed.bytes)
         counters.rows.add(report.rows_out)

@@ -178,14 +178,14 @@ def to_spark(batch: pa.RecordBatch, schema: pa.Schema, *, lossy: Lossy = "error"
     """
     columns = []
     for field in schema:
-        place = batch.schema.get_field_index(field.name)
-        if place < 0:
+        index = batch.schema.get_field_index(field.name)
+        if index < 0:
             raise SchemaConflict.of(
                 f"a batch does not have column `{field.name}` that was declared",
                 got=", ".join(batch.schema.names),
             )
         try:
-            columns.append(_convert(batch.column(place), field.type, lossy))
+            columns.append(_convert(batch.column(index), field.type, lossy))
         except pa.ArrowInvalid as cause:
             lost = LossyCast.of(
                 f"column `{field.name}` has a value that Spark cannot hold",

@@ -14,7 +14,7 @@ from pyspark import TaskContext
 
 from plait.sizes import Size, parse_size
 
-# What a worker maps before it reads a row, where the system does not tell.
+# What a worker maps before it reads a row, where the system does not say.
 _WORKER_BYTES = 1_500 << 20
 _LIMIT_BYTES = 256 << 20
 _LIMIT_BYTES_MIN = 32 << 20
@@ -39,11 +39,11 @@ def memory_limit(asked: Size | None = None) -> int:
     """
     if asked is not None:
         return parse_size(asked, "memory_limit")
-    # Spark tells workers their share of spark.executor.pyspark.memory so.
-    told = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
-    if not told.isdecimal():
+    # Spark passes workers their share of spark.executor.pyspark.memory this way.
+    share = os.environ.get("PYSPARK_EXECUTOR_MEMORY_MB", "")
+    if not share.isdecimal():
         return _LIMIT_BYTES
-    return max((int(told) * (1 << 20) - _mapped()) // 2, _LIMIT_BYTES_MIN)
+    return max((int(share) * (1 << 20) - _mapped()) // 2, _LIMIT_BYTES_MIN)
 
 
 def _mapped() -> int:

@@ -183,8 +183,8 @@ class Delta:
         is_guarded = self._guard and not any(settings.get(n) == "true" for n in _NO_GUARD)
         adds = []
         for path, output in zip(added, change.added, strict=True):
-            told = statistics(output.path, schema, self._storage_options, settings, bounds)
-            stats = json.dumps(told, allow_nan=False)
+            stats_of = statistics(output.path, schema, self._storage_options, settings, bounds)
+            stats = json.dumps(stats_of, allow_nan=False)
             adds.append(
                 AddAction(path, output.bytes, values, now_ms, data_change=False, stats=stats)
             )

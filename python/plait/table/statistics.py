@@ -4,7 +4,7 @@ footer: INT64 (TIMESTAMP) min 1577840523456789 ──▶ "2020-01-01T01:02:03.45
 
 Invariant: a bound may be wider than the values and never narrower; what is not known is left out.
 Bounds that a footer does not have, and those of floats, are those of the files that were replaced,
-as the log tells them: footers leave NaN out, which is greater than all to some readers.
+as the log has them: footers leave NaN out, which is greater than all to some readers.
 Not here: Iceberg, whose library reads footers itself. Source: "Per-file Statistics" of the Delta
 transaction log protocol.
 """
@@ -85,7 +85,7 @@ def statistics(
             continue
         lows, highs = zip(*bounds, strict=True)
         ends = (None, None) if None in (*lows, *highs) else (min(lows), max(highs))
-        known = [_told(end, kind) for end in ends]
+        known = [_bound(end, kind) for end in ends]
         if None in known:
             known = [_relogged(value) for value in logged.get(".".join(names), (None, None))]
         if None not in known:
@@ -125,7 +125,7 @@ def _put(side: dict[str, Any], names: tuple[str, ...], value: object) -> None:
 
 
 def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) -> Any:  # noqa: ANN401
-    """A bound as something that compares; `None` if it cannot be told."""
+    """A bound as something that compares; `None` if it is not known."""
     value: Any = None
     if text is None or chunk.physical_type == "INT96":
         pass
@@ -140,7 +140,7 @@ def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) ->
     elif kind.startswith("timestamp"):
         unit = next((u for u in _UNITS if f"unit: {u}" in (chunk.logical_type or "")), None)
         if unit is not None:
-            # Delta tells milliseconds.
+            # Delta has milliseconds.
             us = int(text) * _UNITS[unit]
             value = -(-us // 1000) if is_max else us // 1000
     # Bounds that others cut inside of a letter are no text, and are shown as hexadecimal digits.
@@ -150,7 +150,7 @@ def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) ->
     return value
 
 
-def _told(value: Any, kind: str) -> Any:  # noqa: ANN401 - any JSON
+def _bound(value: Any, kind: str) -> Any:  # noqa: ANN401 - any JSON
     """A bound from a footer as the log has it; `None` if it cannot."""
     if value is None:
         return None

@@ -84,7 +84,7 @@ class TableFile:
     Attributes:
         name: What the table calls it.
         path: Where the engine reads it.
-        rows: Its rows, if the table tells.
+        rows: Its rows, if the table says so.
         bytes: Its bytes.
     """
 
