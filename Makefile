@@ -6,6 +6,7 @@
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
 # make lint     formats, lints, types, and the links of the documentation
 # make docs     the documentation as a site, in build/docs
+# make asan     the tests of all unsafe kernels under AddressSanitizer (needs a nightly toolchain)
 # make bench    side by side with other engines
 # make bench-rust   keys, order, weave, dictionaries alone; BENCH="merge/bytes --save-baseline before" and the like
 # make wheel    a wheel for every Linux with glibc 2.28, in dist; PROFILE=fast builds sooner
@@ -19,13 +20,14 @@ PROFILE := fast
 # One interpreter for cargo and maturin, so that pyo3 is compiled once.
 export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+ASAN_TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
 RUST_PACKAGES := --workspace --exclude plait-py
 # What is measured has no assertions, and is not cut into pieces that cannot be inlined into each other, as incremental builds
 # are. Dependencies are the same anyway, and are not compiled again.
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint docs docs-site bench bench-rust callgrind wheel clean
+.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint asan docs docs-site bench bench-rust callgrind wheel clean
 
 setup: $(VENV)/.installed
 
@@ -88,6 +90,11 @@ docs: docs-site
 # Strict: a link or anchor that leads nowhere is an error. Needs no extension and takes seconds.
 docs-site: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+# The target is named, so that flags do not reach build scripts and procedural macros.
+asan:
+	RUSTFLAGS="-Zsanitizer=address" cargo +nightly test --target $(ASAN_TARGET) --target-dir $(CARGO_TARGET_DIR)/asan \
+	  -p plait-interleave --tests
 
 bench: $(VENV)/.bench
 	$(BIN)/maturin develop --quiet --release

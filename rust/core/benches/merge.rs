@@ -8,7 +8,7 @@ use data::{Metrics, Numbers};
 use plait_core::Result;
 use plait_core::key::{KeyShape, Keys};
 use plait_core::plan::{Merge, Step};
-use plait_core::run::{Runs, SourceId};
+use plait_core::{Runs, SourceId};
 
 const SOURCES: usize = 16;
 const ROWS: u64 = 500_000;

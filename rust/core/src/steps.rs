@@ -19,8 +19,7 @@
 //! # Not here
 //! The order itself (`plan`).
 
-use crate::error::{Error, Kind, Result};
-use crate::run::{Run, SourceId};
+use plait_base::{Error, Kind, Result, Run, SourceId};
 
 /// The next `len` rows of `source`, which leave or, in a gap, do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +203,7 @@ fn broken() -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Runs;
+    use plait_base::Runs;
 
     #[test]
     fn steps_know_where_each_source_begins_and_ends() {

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow_schema::ArrowError;
 
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Fewer rows are not worth a worker of their own: starting one takes some 30 µs.
 pub(crate) const PART_ROWS_MIN: usize = 4096;

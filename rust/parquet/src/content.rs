@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parquet::data_type::{AsBytes, DataType};
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use twox_hash::XxHash3_128;

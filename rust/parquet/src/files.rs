@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 

@@ -14,6 +14,8 @@
 //! # Not here
 //! Order and cuts (`plait_core`); Python (`plait-py`).
 
+#![forbid(unsafe_code)]
+
 mod arrow_file;
 mod block;
 mod check;

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use parquet::file::metadata::SortingColumn;
 use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder, render};
 use plait_core::plan::{Disorder, Merge, Step};
-use plait_core::run::{Runs, SourceId};
 use plait_core::stream::check_keys;
 use plait_core::{Error, Kind, Result};
+use plait_core::{Runs, SourceId};
 
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::{LocationCache, OutputLeaf};

@@ -26,7 +26,7 @@ use parquet::file::metadata::{
     ParquetStatisticsPolicy,
 };
 use parquet::schema::types::ColumnDescPtr;
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 

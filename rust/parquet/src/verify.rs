@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use plait_core::key::{SortOrder, render};
 use plait_core::plan::{Disorder, Merge, Step};
-use plait_core::run::{Runs, SourceId};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
+use plait_core::{Runs, SourceId};
 use serde::{Deserialize, Serialize};
 
 use crate::content;

@@ -14,9 +14,9 @@ use arrow_array::types::UInt8Type;
 use arrow_array::{Array, ArrayRef, PrimitiveArray, downcast_primitive_array};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, FieldRef, TimeUnit};
-use plait_core::interleave::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Interleave, Value};
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
+use plait_interleave::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Interleave, Value};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
@@ -147,7 +147,7 @@ impl PyInterleave {
     /// Runs `(array, start, length)` if the values are consumed front to back.
     fn runs(&self, py: Python<'_>) -> PyResult<Option<Vec<(u32, u64, u32)>>> {
         let runs = py.detach(|| self.lazy.runs()).map_err(|e| raised(py, &e))?;
-        let told = |run: &plait_core::run::Run| (run.source.0, run.start, run.len);
+        let told = |run: &plait_core::Run| (run.source.0, run.start, run.len);
         Ok(runs.map(|runs| runs.as_slice().iter().map(told).collect()))
     }
 

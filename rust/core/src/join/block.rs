@@ -28,7 +28,7 @@ use arrow_buffer::ArrowNativeType;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::order::wide_head;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Bytes of a key that are compared as one number.
 const HEAD_BYTES: usize = 16;

@@ -34,7 +34,7 @@ use super::range::{Ranges, Stretch};
 use super::spec::How;
 use super::step::{Tables, Trace};
 use crate::workers::{Alone, Workers, each, parts};
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// Changed keys looked at together: enough that look-ups of neighbours are near each other.
 const KEYS_MAX: usize = 32_768;

@@ -29,7 +29,7 @@ use super::fold::collect;
 use super::picked::Picked;
 use super::range::Ranges;
 use crate::workers::{Workers, each};
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// So many runs of one level are merged.
 const RUNS_OF_LEVEL: usize = 4;

@@ -18,7 +18,7 @@ use arrow_buffer::BooleanBuffer;
 use super::layout::{Layout, OutColumn, Side};
 use super::picked::{Picked, Rows};
 use super::same::same;
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// Left and right rows of some primary keys; a right row may be missing.
 pub(super) struct Pairs {

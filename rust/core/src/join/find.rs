@@ -21,8 +21,8 @@ use std::sync::Arc;
 use super::block::Block;
 use super::order::order;
 use super::picked::{Picked, too_many};
-use crate::Result;
 use crate::workers::{Workers, each, parts};
+use plait_base::Result;
 
 /// One sorted run of the state: blocks whose keys ascend from block to block.
 pub trait StateRun: Send + Sync + Debug {

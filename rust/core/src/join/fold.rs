@@ -30,7 +30,7 @@ use super::order::{order, order_numbers};
 use super::spec::NullKeys;
 use crate::key::{KeyShape, Keys, encode_arrow};
 use crate::workers::{PART_ROWS_MIN, Workers, each, parts};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// The last change of each key.
 #[derive(Debug)]

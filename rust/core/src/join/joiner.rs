@@ -30,7 +30,7 @@ use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
 
 use super::layout::{BEFORE, Layout, OPERATION};
 use super::same::same;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Makes one row of each joined row.
 #[derive(Clone)]

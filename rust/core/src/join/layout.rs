@@ -20,7 +20,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use super::block::{DELETED, KEY, SEQUENCE, schema_of};
 use super::spec::Spec;
 use crate::key::{KeyColumn, KeyShape, KeyType, Nulls};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Column that says what a change does.
 pub const OPERATION: &str = "_op";

@@ -18,8 +18,8 @@ use arrow_array::{Array, ArrayRef, BinaryArray, UInt32Array, new_null_array};
 use arrow_schema::DataType;
 
 use super::block::Block;
-use crate::interleave::Interleave;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
+use plait_interleave::Interleave;
 
 /// Rows of blocks, or none.
 #[derive(Clone, Debug, Default)]

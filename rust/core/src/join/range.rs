@@ -26,7 +26,7 @@ use super::block::Block;
 use super::find::{View, block_of};
 use super::order::wide_head;
 use super::picked::Picked;
-use crate::Result;
+use plait_base::Result;
 
 /// Blocks that one stretch of rows may lie in when they are not held in memory anyway.
 const SOURCES_MAX: usize = 32;

@@ -15,7 +15,7 @@ use arrow_ord::cmp::not_distinct;
 use arrow_ord::ord::make_comparator;
 use arrow_schema::SortOptions;
 
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// For each row whether `a` and `b`, of one type and length, are the same.
 pub(super) fn same(a: &ArrayRef, b: &ArrayRef) -> Result<BooleanBuffer> {

@@ -33,7 +33,7 @@ use super::layout::{Layout, Side};
 use super::order::order;
 use super::picked::too_many;
 use crate::workers::Workers;
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// The state of a join: three sorted tables.
 #[derive(Clone, Debug, Default)]
@@ -90,8 +90,8 @@ impl Trace {
 /// Folds the changes of `side`.
 ///
 /// # Errors
-/// [`Kind::NullKey`](crate::Kind::NullKey), [`Kind::SchemaDrift`](crate::Kind::SchemaDrift) when
-/// columns are not those of the layout, [`Kind::InvalidArgument`](crate::Kind::InvalidArgument) for
+/// [`Kind::NullKey`](plait_base::Kind::NullKey), [`Kind::SchemaDrift`](plait_base::Kind::SchemaDrift) when
+/// columns are not those of the layout, [`Kind::InvalidArgument`](plait_base::Kind::InvalidArgument) for
 /// an `_op` that is none.
 pub fn fold(layout: &Layout, side: Side, batch: &RecordBatch) -> Result<Folded> {
     fold_side(layout, side, batch)

@@ -25,7 +25,7 @@ use super::range::Ranges;
 use super::spec::How;
 use super::step::Tables;
 use crate::workers::{Alone, Workers, each, parts};
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// The joined table.
 pub struct Table {

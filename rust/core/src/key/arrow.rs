@@ -35,7 +35,7 @@ use half::f16;
 use super::column::{Column, Values, encode};
 use super::keys::Keys;
 use super::shape::{KeyColumn, KeyShape, KeyType};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// The keys of the rows of `arrays`, one array a column of `shape`.
 ///

@@ -23,20 +23,14 @@
 use arrow_buffer::i256;
 use half::f16;
 
-use super::keys::Keys;
+use super::keys::{ESCAPED, Keys, VALUE};
 use super::number::{
     decimal_out_of_range, flip_sign, float16, float32, float64, half_of, int32, int64, int96,
     int128, int256, sign_extend,
 };
 use super::shape::{KeyColumn, KeyShape, KeyType, PACKED_BYTES_MAX};
 use super::target::{Place, Target};
-use crate::{Error, Kind, Result};
-
-/// First byte of everything that is not null.
-pub(super) const VALUE: u8 = 0x01;
-
-/// Follows a zero byte that belongs to the value.
-pub(super) const ESCAPED: u8 = 0x01;
+use plait_base::{Error, Kind, Result};
 
 /// Bytes of a `u64`.
 const NUMBER_BYTES_MAX: usize = 8;
@@ -473,7 +467,7 @@ fn escape(to: &mut [u8], value: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::Nulls;
+    use super::super::sort_column::Nulls;
     use super::*;
 
     fn shape(ty: KeyType) -> KeyShape {

@@ -19,10 +19,10 @@ use std::fmt;
 use arrow_buffer::i256;
 use half::f16;
 
-use super::column::{ESCAPED, VALUE};
+use super::keys::{ESCAPED, VALUE};
 use super::number::{flip_sign, float16, float32, float64};
 use super::shape::{KeyColumn, KeyShape, KeyType};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Longer texts are cut in messages.
 const RENDERED_CHARS_MAX: usize = 64;
@@ -327,7 +327,7 @@ fn decimal_text(unscaled: i256, scale: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::order::Nulls;
+    use super::super::sort_column::Nulls;
     use super::*;
 
     fn shape(types: &[(KeyType, bool)]) -> KeyShape {

@@ -17,6 +17,12 @@
 
 use super::shape::{KeyShape, PACKED_BYTES_MAX};
 
+/// First byte of everything that is not null.
+pub(super) const VALUE: u8 = 0x01;
+
+/// Follows a zero byte that belongs to the value.
+pub(super) const ESCAPED: u8 = 0x01;
+
 /// The keys of consecutive rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Keys {

@@ -17,7 +17,7 @@ use arrow_array::{ArrayRef, Int64Array, StringArray};
 use arrow_cast::{CastOptions, can_cast_types, cast_with_options};
 use arrow_schema::DataType;
 
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// The value that `text` is in `data_type`, as an array of one row. Quotes (`'`) around the text
 /// say that it is none of the bare numbers that times may be given as.

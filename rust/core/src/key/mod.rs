@@ -23,6 +23,7 @@ mod quickwit;
 mod range;
 mod ranks;
 mod shape;
+mod sort_column;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -33,7 +34,8 @@ pub use decode::{KeyValue, decode, render};
 pub use keys::{KeyBytes, Keys, pack};
 pub use literal::literal;
 pub use number::{numbers, numbers_at};
-pub use order::{Nulls, SortColumn, SortOrder};
+pub use order::SortOrder;
 pub use range::{prefix_len, successor};
 pub use ranks::{RankOf, Ranks};
 pub use shape::{KeyColumn, KeyShape, KeyType};
+pub use sort_column::{Nulls, SortColumn};

@@ -14,7 +14,7 @@ use arrow_buffer::i256;
 use half::f16;
 
 use super::shape::KeyType;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Calls `$body` with the bytes of a value of `$ty` and the function from them to its number.
 macro_rules! with_number {

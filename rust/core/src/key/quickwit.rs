@@ -17,8 +17,8 @@
 //! Names: Quickwit stores the column `timestamp` as `timestamp_secs` in some files; the name is
 //! taken as written.
 
-use super::order::{Nulls, SortColumn};
-use crate::{Error, Kind, Result};
+use super::sort_column::{Nulls, SortColumn};
+use plait_base::{Error, Kind, Result};
 
 /// Columns that descend when nothing is said.
 const DESCENDING: [&str; 2] = ["timestamp", "timestamp_secs"];

@@ -19,7 +19,7 @@
 
 use super::decode::split_field;
 use super::shape::KeyShape;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Bytes of the first `columns` columns of `key`.
 ///

@@ -23,10 +23,10 @@ use std::sync::Arc;
 use super::column::{Column, Values, encode};
 use super::decode::{Field, number, split_field, unescape};
 use super::keys::KeyBytes;
-use super::order::Nulls;
 use super::range::prefix_len;
 use super::shape::{KeyColumn, KeyShape, KeyType};
-use crate::{Error, Kind, Result};
+use super::sort_column::Nulls;
+use plait_base::{Error, Kind, Result};
 
 /// What the ranks of one column stand for.
 #[derive(Clone, Debug, PartialEq, Eq)]

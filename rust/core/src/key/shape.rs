@@ -18,8 +18,8 @@ use std::fmt;
 
 use arrow_schema::DataType;
 
-use super::order::Nulls;
-use crate::{Error, Kind, Result};
+use super::sort_column::Nulls;
+use plait_base::{Error, Kind, Result};
 
 /// Keys of at most this many bytes are held as `u128`.
 pub(super) const PACKED_BYTES_MAX: usize = 16;

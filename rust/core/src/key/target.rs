@@ -8,8 +8,7 @@
 //! # Not here
 //! What is written (`column`).
 
-use super::column::VALUE;
-use super::keys::{KeyBytes, Keys};
+use super::keys::{KeyBytes, Keys, VALUE};
 use super::shape::KeyColumn;
 
 /// Where columns are written.

@@ -20,7 +20,7 @@ use super::mask::Mask;
 use super::path::dotted;
 use super::plan::Plan;
 use super::resolve::{Node, Supply};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Rows of one layer in one piece.
 struct Joined {

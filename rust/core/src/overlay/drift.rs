@@ -19,7 +19,7 @@ use arrow_schema::{Field, FieldRef, Fields, Schema, SchemaRef};
 
 use super::path::dotted;
 use crate::schema::{fill, filled, has_nulls};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// The columns of `batch` in the types of `schema`, the schema of the layer `layer`.
 pub(super) fn columns(

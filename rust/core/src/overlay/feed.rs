@@ -11,14 +11,16 @@
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_schema::ArrowError;
 
 use super::drift;
-use super::plan::{LayerPlan, in_layer};
-use super::stream::Reader;
-use crate::{Error, Kind, Result};
+use super::layer::{LayerPlan, in_layer};
+use plait_base::{Error, Kind, Result};
+
+/// Batches of one layer.
+pub type Reader = Box<dyn RecordBatchReader + Send>;
 
 /// Values of an index column.
 #[derive(Clone)]

@@ -19,7 +19,7 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 use std::sync::Arc;
 
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Rows of a parent that are there.
 pub(super) struct Mask {

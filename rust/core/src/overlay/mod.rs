@@ -25,6 +25,7 @@ mod combine;
 mod declared;
 mod drift;
 mod feed;
+mod layer;
 mod mask;
 mod path;
 mod plan;
@@ -32,10 +33,12 @@ mod resolve;
 mod stream;
 
 pub use drift::settle;
+pub use feed::Reader;
+pub use layer::{LayerSpec, StructValidity};
 pub use path::FieldPath;
-pub use plan::{LayerSpec, Mark, Options, Plan, StructValidity};
+pub use plan::{Mark, Options, Plan};
 pub use resolve::{Node, Supply};
-pub use stream::{Overlay, Reader};
+pub use stream::Overlay;
 
 /// Field metadata that marks the index column: key and value.
 pub const INDEX_MARK: (&str, &str) = ("plait.index", "true");

@@ -14,7 +14,7 @@
 
 use std::fmt;
 
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Names from the root to a field; exact, case-sensitive.
 ///

@@ -12,15 +12,15 @@
 //! # Not here
 //! The tree (`resolve`); rows (`stream`).
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
+use super::layer::{LayerPlan, LayerSpec, StructValidity, check_names, in_layer};
 use super::path::{FieldPath, dotted};
 use super::resolve::{self, Node, Supply};
 use super::{INDEX_MARK, INDEX_NAME};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// How a column is told from others.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +29,6 @@ pub enum Mark {
     Name(String),
     /// By entries of its metadata, all of them.
     Metadata(Vec<(String, String)>),
-}
-
-/// When a combined struct is there.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum StructValidity {
-    /// Where any layer that supplies something below it has it.
-    #[default]
-    Any,
-    /// Where any of its fields is not null, whatever the layers say.
-    AllChildren,
 }
 
 /// What an overlay can be told.
@@ -66,46 +56,6 @@ impl Default for Options {
             check_unused: true,
             batch_rows: None,
         }
-    }
-}
-
-/// What is known of a layer before it is read.
-#[derive(Clone, Debug)]
-pub struct LayerSpec {
-    /// Its name in messages.
-    pub name: String,
-    /// Its schema.
-    pub schema: SchemaRef,
-    /// What it owns; `None` is every column but its index.
-    pub paths: Option<Vec<FieldPath>>,
-    /// The greater, the stronger; equal: the later layer.
-    pub precedence: i64,
-}
-
-/// One layer of a plan.
-#[derive(Clone, Debug)]
-pub struct LayerPlan {
-    /// Its name in messages.
-    pub name: String,
-    /// Its place among the layers as they were given.
-    pub place: usize,
-    /// Its schema.
-    pub schema: SchemaRef,
-    /// Column of the index.
-    pub index: usize,
-    /// Column of the row numbers, if they are compared.
-    pub row_number: Option<usize>,
-    /// Columns and fields that are taken whole, each by its places from the root.
-    pub parts: Vec<Vec<usize>>,
-    /// Structs whose validity counts, likewise.
-    pub structs: Vec<Vec<usize>>,
-}
-
-impl LayerPlan {
-    /// Whether anything is taken from it.
-    #[must_use]
-    pub fn supplies(&self) -> bool {
-        !self.parts.is_empty()
     }
 }
 
@@ -191,11 +141,6 @@ fn drop_unused(plans: &mut Vec<LayerPlan>, roots: &mut [Node]) {
     plans.retain(LayerPlan::supplies);
 }
 
-/// Puts the layer's name before the sentence.
-pub(super) fn in_layer(error: Error, layer: &str) -> Error {
-    error.with_prefix(&format!("layer `{layer}`"))
-}
-
 /// The place of the index or row-number column of a schema.
 fn find(schema: &Schema, mark: Option<&Mark>, what: &str) -> Result<usize> {
     let marked = |entries: &[(String, String)]| {
@@ -272,20 +217,6 @@ fn resolves(fields: &Fields, names: &[String]) -> bool {
         DataType::Struct(fields) => resolves(fields, rest),
         _ => false,
     })
-}
-
-/// Refuses a name twice in one level.
-pub(super) fn check_names(fields: &Fields, above: &[String]) -> Result<()> {
-    let mut seen = HashSet::new();
-    match fields.iter().find(|field| !seen.insert(field.name())) {
-        None => Ok(()),
-        Some(field) => {
-            let mut path = above.to_vec();
-            path.push(field.name().clone());
-            Err(Error::new(Kind::DuplicateField, "a name is there twice")
-                .with_column(dotted(&path)))
-        }
-    }
 }
 
 /// Refuses index columns that are not all int64, or all the same timestamp.

@@ -26,9 +26,9 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Fields};
 
 use super::declared::{Declared, Named, owners_of};
+use super::layer::{LayerPlan, StructValidity, check_names, in_layer};
 use super::path::{FieldPath, dotted};
-use super::plan::{LayerPlan, StructValidity, check_names, in_layer};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// A part taken whole.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,12 +24,9 @@ use arrow_buffer::ScalarBuffer;
 use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
 
 use super::combine;
-use super::feed::{Feed, Piece, Values};
+use super::feed::{Feed, Piece, Reader, Values};
 use super::plan::Plan;
-use crate::{Error, Kind, Result};
-
-/// Batches of one layer.
-pub type Reader = Box<dyn RecordBatchReader + Send>;
+use plait_base::{Error, Kind, Result};
 
 /// Shorter steps are joined: a batch costs some work per leaf, whatever its rows.
 const STEP_ROWS_MIN: usize = 1024;

@@ -28,7 +28,7 @@
 use std::cmp::Ordering;
 
 use super::batch::Batch;
-use super::loser_tree::Head;
+use super::head::Head;
 use super::node::{ENDED, Node};
 use crate::key::KeyBytes;
 

@@ -23,7 +23,7 @@ use arrow_schema::DataType;
 
 use super::{DropRule, OnDuplicate};
 use crate::key::{KeyShape, KeyType, Keys, Nulls, SortOrder, encode_arrow, literal, pack};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// What is asked for.
 #[derive(Clone, Debug, Default)]

@@ -21,7 +21,7 @@
 //! Where marks come from (the shell); who is next (`loser_tree`).
 
 use crate::key::{KeyShape, Keys};
-use crate::run::{Runs, SourceId};
+use plait_base::{Runs, SourceId};
 
 /// Which of several rows with one key stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

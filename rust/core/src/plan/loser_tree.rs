@@ -27,8 +27,10 @@ use std::cmp::Ordering;
 
 use super::batch::Batch;
 use super::duplicates::{Duplicates, Marks};
+use super::head::{Head, State};
 use super::node::Node;
-use crate::run::{Block, Runs, SourceId};
+use super::run_block::RunBlock;
+use plait_base::{Runs, SourceId};
 
 /// Consecutive wins of one source before the tree gallops. Finely interleaved sources rarely win
 /// twice in a row and should not pay for a search.
@@ -58,30 +60,6 @@ pub struct Disorder {
     pub before: Vec<u8>,
     /// Key of `row`, smaller than `before`.
     pub after: Vec<u8>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    /// Nothing supplied, or all supplied keys taken.
-    Empty,
-    /// Known by its first key only.
-    Announced,
-    Open,
-    Ended,
-}
-
-pub(super) struct Head<B> {
-    /// Empty before the first batch and after the last.
-    pub(super) keys: B,
-    pub(super) next: usize,
-    /// The key that beat the losers on this source's path, when the batch is used up.
-    base: usize,
-    /// Rows of the batch before this one may leave without a look; at most its length.
-    end: usize,
-    /// Row of the batch's first key, counted over the source.
-    row: u64,
-    state: State,
-    is_start: bool,
 }
 
 /// The row before the one that is looked at.
@@ -402,8 +380,8 @@ impl<N: Node> LoserTree<N> {
     /// used up or one source wins too often. Returns how many.
     fn race(&mut self, left: u64, runs: &mut Runs) -> u64 {
         let Self { heads, nodes, ahead, wins, .. } = self;
-        let mut block = Block::default();
-        let room = Block::ROWS.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut block = RunBlock::default();
+        let room = RunBlock::ROWS.min(usize::try_from(left).unwrap_or(usize::MAX));
         let mut w = nodes[0].source();
         let mut last = w;
         while block.rows() < room {
@@ -424,7 +402,7 @@ impl<N: Node> LoserTree<N> {
             *wins = if w == last { *wins + 1 } else { 0 };
         }
         let rows = block.rows() as u64;
-        runs.extend(&block);
+        runs.extend_from_slice(block.as_slice());
         self.last = Last::At(last);
         rows
     }

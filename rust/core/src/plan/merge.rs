@@ -18,14 +18,14 @@ use super::duplicates::{Clash, DropRule, Dropped, Duplicates, Marks};
 use super::loser_tree::{Disorder, LoserTree, Step};
 use super::node::{SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
 use crate::key::{KeyShape, Keys};
-use crate::run::{Runs, SourceId};
+use plait_base::{Runs, SourceId};
 
 /// k-way merge of encoded keys into runs.
 ///
 /// ```
 /// use plait_core::key::{KeyShape, Keys};
 /// use plait_core::plan::{Merge, Step};
-/// use plait_core::run::{Runs, SourceId};
+/// use plait_core::{Runs, SourceId};
 ///
 /// let shape = KeyShape::try_new(vec![])?; // no columns: all rows are equal, sources follow
 /// let mut merge = Merge::new(&shape, 2, true);
@@ -293,7 +293,7 @@ mod tests {
     }
 
     fn flat(runs: &Runs) -> Vec<(u32, u64)> {
-        let rows = |r: &crate::run::Run| (r.start..r.end()).map(|row| (r.source.0, row)).collect();
+        let rows = |r: &plait_base::Run| (r.start..r.end()).map(|row| (r.source.0, row)).collect();
         runs.as_slice().iter().flat_map(|r| -> Vec<_> { rows(r) }).collect()
     }
 

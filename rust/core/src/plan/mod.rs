@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! Only [`Runs`](crate::run::Runs) and [`Steps`](crate::steps::Steps) come out. Neither keys nor runs of a whole source are held.
+//! Only [`Runs`](plait_base::Runs) and [`Steps`](crate::steps::Steps) come out. Neither keys nor runs of a whole source are held.
 //!
 //! # Not here
 //! Reading keys and copying rows: whoever drives the merge.
@@ -16,9 +16,11 @@ mod batch;
 mod coded;
 mod drops;
 mod duplicates;
+mod head;
 mod loser_tree;
 mod merge;
 mod node;
+mod run_block;
 mod window;
 
 pub use drops::{Condition, DropOptions, Drops, MarkColumn};

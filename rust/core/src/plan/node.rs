@@ -14,7 +14,7 @@
 //! Who plays whom (`loser_tree`).
 
 use super::batch::Batch;
-use super::loser_tree::Head;
+use super::head::Head;
 
 /// Bytes of the longest keys that leave room for their source in a number.
 pub(super) const TAGGED_BYTES_MAX: usize = 12;

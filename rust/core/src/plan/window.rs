@@ -20,10 +20,9 @@ use std::collections::VecDeque;
 use super::duplicates::{Clash, DropRule, Dropped, Marks};
 use super::loser_tree::{Disorder, Step};
 use super::merge::Merge;
-use crate::error::Result;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
-use crate::run::{Run, Runs, SourceId};
 use crate::steps::Steps;
+use plait_base::{Result, Run, Runs, SourceId};
 
 /// Runs that are packed into steps at once: half a megabyte of them.
 const RUNS_MAX: usize = 32 << 10;

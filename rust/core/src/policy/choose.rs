@@ -3,31 +3,11 @@
 //! # Not here
 //! Levels and maturity (`size_tiered`).
 
+use super::file::{File, bounds, depth_max, is_settled};
 use super::neighbours::{Keep, close};
 use super::size_tiered::{SizeTiered, tiers};
-use crate::region::{Bounds, sweep};
-use crate::run::SourceId;
-
-/// What a policy knows of a file.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct File {
-    /// Encoded first key; with `last` absent when it has no rows.
-    pub first: Vec<u8>,
-    /// Encoded last key.
-    pub last: Vec<u8>,
-    /// Length of the file.
-    pub bytes: u64,
-    /// How many merges lie behind it.
-    pub level: u64,
-    /// Names the merge that made it; empty if none did.
-    pub task: String,
-    /// Seconds since it was written.
-    pub age_s: f64,
-    /// Its place among the files of its folder by age, the oldest first.
-    pub age: u64,
-    /// Whether it has no rows.
-    pub is_empty: bool,
-}
+use crate::region::sweep;
+use plait_base::SourceId;
 
 /// How files are chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,32 +73,10 @@ fn closed(files: &[File], groups: Vec<Vec<usize>>, strangers: &[u64]) -> Vec<Vec
     all
 }
 
-fn bounds<'a>(files: &'a [File], members: impl Iterator<Item = usize> + 'a) -> Vec<Bounds> {
-    members
-        .filter_map(|i| {
-            let file = files.get(i)?;
-            let source = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-            Some(Bounds { source, first: file.first.clone(), last: file.last.clone() })
-        })
-        .collect()
-}
-
-fn depth_max(files: &[File], members: &[usize]) -> usize {
-    let regions = sweep(&bounds(files, members.iter().copied()));
-    regions.iter().map(|region| region.depth_max).max().unwrap_or(0)
-}
-
 /// Everything, unless it is settled.
 fn full(files: &[File]) -> Vec<Vec<usize>> {
     let all: Vec<usize> = (0..files.len()).collect();
     if is_settled(files, &all) { Vec::new() } else { vec![all] }
-}
-
-/// Whether one merge made all of `members`, and nothing of them overlaps.
-pub(super) fn is_settled(files: &[File], members: &[usize]) -> bool {
-    let mut tasks = members.iter().filter_map(|i| files.get(*i)).map(|file| file.task.as_str());
-    let first = tasks.next().unwrap_or_default();
-    !first.is_empty() && tasks.all(|task| task == first) && depth_max(files, members) <= 1
 }
 
 /// Files that reach into a stretch of keys which more than `max_depth` of them share, in groups

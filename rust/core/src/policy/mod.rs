@@ -20,9 +20,11 @@
 //! What a scope is, and clocks: the shell tells ages (`plait_parquet::compact`).
 
 mod choose;
+mod file;
 mod neighbours;
 mod size_tiered;
 
-pub use choose::{File, Group, Policy, choose};
+pub use choose::{Group, Policy, choose};
+pub use file::File;
 pub use neighbours::{Keep, is_oldest};
 pub use size_tiered::{SizeTiered, write_amplification_max};

@@ -17,7 +17,7 @@
 //! # Not here
 //! Which rows stay (`plan::duplicates`); what is a stranger (`plait_parquet::compact`).
 
-use super::choose::{File, is_settled};
+use super::file::{File, is_settled};
 
 /// What a merge must leave as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

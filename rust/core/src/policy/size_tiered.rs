@@ -13,7 +13,7 @@
 //! # Not here
 //! Sizes of outputs (the merge).
 
-use super::choose::{File, is_settled};
+use super::file::{File, is_settled};
 use super::neighbours::{Keep, split};
 
 /// When files of a level are merged, and when no more.

@@ -20,7 +20,7 @@
 
 use std::collections::BinaryHeap;
 
-use crate::run::SourceId;
+use plait_base::SourceId;
 
 /// Encoded first and last key of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct Region {
 ///
 /// ```
 /// use plait_core::region::{Bounds, sweep};
-/// use plait_core::run::SourceId;
+/// use plait_core::SourceId;
 /// let bound = |s, a, b| Bounds { source: SourceId(s), first: vec![a], last: vec![b] };
 /// let regions = sweep(&[bound(0, 5, 9), bound(1, 1, 4), bound(2, 8, 8)]);
 /// assert_eq!(regions.len(), 2);

@@ -29,7 +29,7 @@ use super::conflict::{self, Conflict};
 use super::convert::{Convert, Misfit, Rules, nulls_of};
 use super::freeze::{DEFAULT, Decision, Frozen, Origin};
 use super::policy::Allow;
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// The value of a static column within one source.
 #[derive(Clone, Debug)]

@@ -11,7 +11,7 @@
 
 use std::fmt::Write as _;
 
-use crate::error::{Error, Kind};
+use plait_base::{Error, Kind};
 
 /// Why: no type holds the values of both.
 pub const TYPES: &str = "has types that do not go together";

@@ -21,7 +21,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use super::adapter::{Adapter, Value, can_be_empty};
 use super::freeze::{DEFAULT, Decision, Frozen, Origin, Request, freeze};
 use super::summary::Summary;
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// The published schema changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,7 +31,7 @@ use super::projection::Projection;
 use super::same::{key_of, members};
 use super::summary::{Class, Summary};
 use super::unify::{Absent, GIVEN, Unifier, Variant, says};
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Metadata of a given field: the value of the column where a source lacks it.
 pub const DEFAULT: &str = "plait.default";

@@ -29,7 +29,7 @@ use super::policy::Policy;
 use super::projection::{Item, Projection, Want};
 use super::same::{FIELD_ID, by_id, id_of, key_of_id};
 use super::unify::{list_item, only_nulls, with_item};
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// A column or member that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

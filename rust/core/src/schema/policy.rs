@@ -17,7 +17,7 @@
 //! # Not here
 //! Deciding (`unify`), casting (`convert`).
 
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// What to do with one kind of drift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

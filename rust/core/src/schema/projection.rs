@@ -14,7 +14,7 @@
 //! Which field of a source has a name (`pick`).
 
 use super::policy::Policy;
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// A column that is asked for, and what of it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use arrow_schema::{DataType, Fields, SchemaRef};
 
 use super::freeze::Frozen;
-use crate::error::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 impl Frozen {
     /// The path in the schema of what any of `sources` calls `path`; `path` itself if none does.

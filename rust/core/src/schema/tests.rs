@@ -8,7 +8,7 @@ use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use proptest::prelude::*;
 
 use super::{Frozen, Policy, Request, Summary, freeze};
-use crate::error::Error;
+use plait_base::Error;
 
 fn leaf() -> impl Strategy<Value = DataType> {
     prop_oneof![

@@ -15,7 +15,7 @@
 //! where there are dictionaries or nested types.
 //!
 //! # Not here
-//! Which rows (`merge`); the copying of numbers and texts (`crate::interleave`).
+//! Which rows (`merge`); the copying of numbers and texts (`plait_interleave`).
 
 use std::sync::{Arc, OnceLock};
 
@@ -26,8 +26,8 @@ use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType};
 
 use super::lane::Held;
-use crate::interleave::{self, Interleave};
-use crate::run::{Run, SourceId};
+use plait_base::{Run, SourceId};
+use plait_interleave::Interleave;
 
 /// Runs of this many rows on average are copied run by run.
 const RUN_ROWS_MIN: usize = 16;
@@ -148,7 +148,7 @@ fn gather(values: Vec<ArrayRef>, how: &How) -> Result<ArrayRef, ArrowError> {
             Ok(values[runs[0].source.index()].slice(at(runs[0].start), runs[0].len as usize))
         }
         How::Runs(runs) if is_flat(ty) => {
-            interleave::gather(&values, runs).or_else(|_| by_run(&values, runs))
+            plait_interleave::gather(&values, runs).or_else(|_| by_run(&values, runs))
         }
         How::Runs(runs) if copies_by_run(ty) => by_run(&values, runs),
         How::Runs(runs) => by_row(&values, &pairs(runs)),
@@ -193,7 +193,7 @@ fn zipped(batches: &ArrayRef, rows: &ArrayRef) -> Vec<(usize, usize)> {
     values(batches).iter().zip(&values(rows)).map(|(b, r)| (*b as usize, *r as usize)).collect()
 }
 
-/// Whether `crate::interleave` copies the type faster than Arrow does.
+/// Whether `plait_interleave` copies the type faster than Arrow does.
 fn is_flat(ty: &DataType) -> bool {
     use DataType as D;
     ty.is_primitive()

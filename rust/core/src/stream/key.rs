@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Fields, Schema};
 
 use super::text;
 use crate::key::{KeyColumn, KeyShape, KeyType, Keys, SortOrder, encode_arrow};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Columns in a hint.
 const NAMES_MAX: usize = 12;

@@ -26,7 +26,7 @@ use super::wanted::{Arrays, Wanted};
 use super::{Reader, Source};
 use crate::key::Keys;
 use crate::plan::Marks;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Rows whose keys are encoded at once: enough to forget the call, few enough for the cache.
 const SLICE_ROWS: usize = 4096;

@@ -29,8 +29,7 @@ use super::wanted::Wanted;
 use super::{Alone, Options, Source, Workers};
 use crate::key::render;
 use crate::plan::{Clash, Dropped, Merge, Step};
-use crate::run::{Run, Runs, SourceId};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
 
 /// Rows that are ordered and copied at once, at most, unless a batch has more.
 const STRETCH_ROWS: usize = 65_536;

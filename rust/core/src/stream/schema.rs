@@ -20,7 +20,7 @@ use arrow_schema::{FieldRef, Metadata, Schema, SchemaRef};
 
 use crate::key::{SortColumn, SortOrder};
 use crate::schema::{self, Allow, Frozen, Policy, reconcile};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// What to do with a metadata entry on which sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

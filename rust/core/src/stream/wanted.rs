@@ -19,9 +19,9 @@ use arrow_schema::DataType;
 use super::Options;
 use super::key::KeyColumns;
 use super::schema::United;
-use crate::Result;
 use crate::key::{KeyShape, Keys, SortOrder};
 use crate::plan::{Condition, Drops, MarkColumn, Marks};
+use plait_base::Result;
 
 /// The sort columns, and what says which rows are dropped.
 pub(super) struct Wanted {
@@ -49,8 +49,8 @@ impl MarkColumn for KeyColumns {
 
 impl Wanted {
     /// # Errors
-    /// [`UnknownColumn`](crate::Kind::UnknownColumn),
-    /// [`UnsupportedKey`](crate::Kind::UnsupportedKey), and what [`Drops::find`] refuses.
+    /// [`UnknownColumn`](plait_base::Kind::UnknownColumn),
+    /// [`UnsupportedKey`](plait_base::Kind::UnsupportedKey), and what [`Drops::find`] refuses.
     pub(super) fn find(options: &Options, united: &United) -> Result<Self> {
         options.drops.check()?;
         let order = united.renamed(&options.order)?;

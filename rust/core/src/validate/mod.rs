@@ -27,8 +27,8 @@ mod ranges;
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-use crate::Result;
 use place::{Place, broken};
+use plait_base::Result;
 
 /// How much of foreign arrays is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Validator {
     /// Checks `data`, which messages call `name`; an empty name is left out.
     ///
     /// # Errors
-    /// [`Kind::CorruptSource`](crate::Kind::CorruptSource) with the path of the column.
+    /// [`Kind::CorruptSource`](plait_base::Kind::CorruptSource) with the path of the column.
     pub fn check(&mut self, data: &ArrayData, name: &str) -> Result<()> {
         let root = Place::root(name);
         let mut walk = Walk { level: self.level, is_shared: false };

@@ -5,7 +5,7 @@
 
 use arrow_schema::DataType;
 
-use crate::{Error, Kind};
+use plait_base::{Error, Kind};
 
 /// A column, or a field below it.
 pub(super) struct Place<'a> {

@@ -11,7 +11,7 @@ use arrow_data::{ArrayData, ByteView};
 use arrow_schema::{DataType, UnionMode};
 
 use super::place::{Place, broken};
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// Views of values that are longer have them in a buffer.
 const VIEW_BYTES_MAX: u32 = 12;

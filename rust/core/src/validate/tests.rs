@@ -13,7 +13,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{ArrowError, DataType, Field, Fields, UnionFields};
 
 use super::{Validate, Validator};
-use crate::{Error, Kind};
+use plait_base::{Error, Kind};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 

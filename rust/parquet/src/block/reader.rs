@@ -21,7 +21,7 @@ use std::sync::Arc;
 use parquet::basic::Encoding;
 use parquet::column::page::Page;
 use parquet::data_type::{AsBytes, DataType};
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::decode::{

@@ -19,9 +19,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use plait_core::SourceId;
 use plait_core::key::SortOrder;
 use plait_core::policy::{File, Group, Keep, Policy, SizeTiered, choose, is_oldest};
-use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 

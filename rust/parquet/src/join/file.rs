@@ -30,8 +30,8 @@ use parquet::bloom_filter::Sbbf;
 use parquet::file::metadata::{ColumnChunkMask, PageIndexPolicy};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
+use plait_core::SourceId;
 use plait_core::join::{Block, StateRun};
-use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::cache::Cache;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterPropertiesBuilder, WriterVersion};
+use plait_core::SourceId;
 use plait_core::key::{Column, KeyColumn as Ordered, KeyShape, KeyType, Nulls, Values, encode};
-use plait_core::run::SourceId;
 use plait_core::stream::Unite;
 use plait_core::{Kind, Result};
 

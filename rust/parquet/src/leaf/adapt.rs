@@ -15,7 +15,7 @@ use parquet::basic::Type as Physical;
 use parquet::data_type::{ByteArrayType, FixedLenByteArrayType, Int32Type};
 use parquet::data_type::{DataType, DoubleType, FloatType, Int64Type};
 use parquet::schema::types::ColumnDescPtr;
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::cast;

@@ -21,7 +21,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::prepare::{Prepared, prepare_group};

@@ -18,7 +18,7 @@ use crate::runtime::Context;
 pub(super) fn clashing(prepared: &Prepared, clash: Clash, context: &Context) -> Result<Error> {
     let (keys, cache) = (&prepared.keys, &prepared.cache);
     let (id, row) = clash.after;
-    let source = |id: plait_core::run::SourceId| {
+    let source = |id: plait_core::SourceId| {
         prepared
             .sources
             .get(id.index())

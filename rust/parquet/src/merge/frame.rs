@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
+use plait_core::SourceId;
 use plait_core::key::SortOrder;
-use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::output_check::check_output;

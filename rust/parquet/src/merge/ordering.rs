@@ -20,8 +20,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use plait_core::SourceId;
 use plait_core::plan::{Ask, Disorder, Dropped, Window, WindowRule, Windows};
-use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::clash::clashing;

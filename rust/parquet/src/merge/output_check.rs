@@ -7,7 +7,7 @@
 //! # Not here
 //! Giving names (`publish`).
 
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use crate::options::{IfExists, MergeOptions};

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 use parquet::file::properties::WriterPropertiesPtr;
 use plait_core::Result;
+use plait_core::SourceId;
 use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, Region, sweep};
-use plait_core::run::SourceId;
 
 use super::frame::Frame;
 use crate::drops::{self, FileDrops};

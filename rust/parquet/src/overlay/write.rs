@@ -25,8 +25,8 @@ use parquet::arrow::arrow_writer::{
     ArrowColumnChunk, ArrowColumnWriter, ArrowRowGroupWriterFactory, compute_leaves,
 };
 use parquet::column::writer::ColumnCloseResult;
+use plait_core::Runs;
 use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
-use plait_core::run::Runs;
 use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 

@@ -371,7 +371,7 @@ impl<'a> Ahead<'a> {
 #[cfg(test)]
 mod tests {
     use parquet::file::properties::{EnabledStatistics, WriterVersion};
-    use plait_core::run::SourceId;
+    use plait_core::SourceId;
 
     use super::*;
     use crate::page::testing::{

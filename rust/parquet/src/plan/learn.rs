@@ -17,8 +17,8 @@
 
 use std::sync::Arc;
 
+use plait_core::SourceId;
 use plait_core::key::SortOrder;
-use plait_core::run::SourceId;
 use plait_core::workers::each;
 use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};

@@ -14,7 +14,7 @@ use bytes::Bytes;
 use parquet::file::metadata::FileMetaData;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::value::KeyBase64;

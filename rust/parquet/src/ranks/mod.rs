@@ -29,8 +29,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parquet::basic::Type as Physical;
+use plait_core::SourceId;
 use plait_core::key::{KeyShape, KeyType, RankOf, Ranks};
-use plait_core::run::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use self::search::Search;

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
+use plait_core::SourceId;
 use plait_core::key::{KeyBytes, KeyShape, KeyType, RankOf, Ranks, numbers};
-use plait_core::run::SourceId;
 
 use super::{Tables, kept_as_keys_take_it};
 use crate::block::Layout;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::stream::Source as Batches;
 use plait_core::{Error, Result};
 

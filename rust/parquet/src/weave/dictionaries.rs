@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use parquet::basic::Encoding;
 use plait_core::Result;
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::steps::{Steps, Taken};
 
 use super::gather::Lanes;

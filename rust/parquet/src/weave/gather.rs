@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::steps::{Step, Steps, Taken};
 use plait_core::{Error, Kind, Result};
 

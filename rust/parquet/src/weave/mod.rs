@@ -30,7 +30,7 @@ use std::sync::{Arc, OnceLock};
 
 use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::file::properties::{WriterPropertiesPtr, WriterVersion};
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 

@@ -13,7 +13,7 @@ use arrow_schema::SchemaRef;
 
 use crate::join::block::Block;
 use crate::join::find::View;
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// What a side remembers beside its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

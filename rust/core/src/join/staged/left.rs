@@ -28,7 +28,7 @@ use crate::join::layout::{Layout, Side};
 use crate::join::range::Ranges;
 use crate::join::spec::How;
 use crate::workers::Alone;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Places in blocks of versions, and in those of the result.
 pub(super) const VERSION: usize = 2;

@@ -28,7 +28,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use twox_hash::XxHash3_128;
 
 use crate::key::{KeyColumn, KeyShape, KeyType, Keys, Nulls, encode_arrow};
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Bytes of a hash.
 pub(super) const HASH_BYTES: i32 = 16;

@@ -31,7 +31,7 @@ use crate::join::fold::collect;
 use crate::join::layout::Layout;
 use crate::join::range::Ranges;
 use crate::join::spec::How;
-use crate::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result};
 
 /// Responses, column by column.
 struct Responses<'a> {

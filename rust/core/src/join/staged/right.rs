@@ -29,7 +29,7 @@ use crate::join::layout::{Layout, Side};
 use crate::join::picked::Picked;
 use crate::join::range::Ranges;
 use crate::workers::Alone;
-use crate::{Error, Result};
+use plait_base::{Error, Result};
 
 /// Places in blocks of subscribers.
 const LEFT_EPOCH: usize = 2;
@@ -151,7 +151,7 @@ impl StagedRight {
     /// Takes subscriptions of left sides, and gives responses.
     ///
     /// # Errors
-    /// [`Kind::InvalidArgument`](crate::Kind::InvalidArgument) for what is no batch of subscriptions, and
+    /// [`Kind::InvalidArgument`](plait_base::Kind::InvalidArgument) for what is no batch of subscriptions, and
     /// what reading and writing give: then nothing changed.
     pub fn receive(
         &mut self,

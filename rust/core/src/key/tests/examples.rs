@@ -4,7 +4,7 @@ use arrow_buffer::i256;
 
 use super::laws::{column, encode_dense, shape};
 use super::*;
-use crate::Kind;
+use plait_base::Kind;
 
 const FORMAT: &str = include_str!("../../../../../docs/formats/key.md");
 

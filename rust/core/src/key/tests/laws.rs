@@ -19,7 +19,7 @@ use half::f16;
 use proptest::prelude::*;
 
 use super::*;
-use crate::Kind;
+use plait_base::Kind;
 
 pub(super) const TYPES: [KeyType; 16] = [
     KeyType::Null,

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::laws::{any_column, column, compare, dense, encode_dense, rows, shape};
 use super::*;
-use crate::Kind;
+use plait_base::Kind;
 
 /// The values of column `i` that are there, as numbers, if they are such.
 fn numbers_of(ty: KeyType, rows: &[Vec<KeyValue>], i: usize) -> Option<Vec<u64>> {

@@ -3,7 +3,7 @@
 use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterVersion};
 use parquet::file::serialized_reader::SerializedPageReader;
-use plait_core::run::SourceId;
+use plait_core::SourceId;
 
 use super::*;
 use crate::page::testing::{

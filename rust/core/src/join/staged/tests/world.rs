@@ -9,12 +9,12 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, RecordBatch, StringArray};
 
 use super::{Event, Joined, batch, layout, op};
-use crate::Result;
 use crate::join::compact::{compact, due};
 use crate::join::find::{MemoryRun, StateRun, View};
 use crate::join::staged::{Added, Clock, Keeper, StagedLeft, StagedRight, StateTable};
 use crate::join::{How, Layout};
 use crate::workers::Alone;
+use plait_base::Result;
 
 /// Keeps tables in memory.
 struct Memory(Vec<StateTable>);
