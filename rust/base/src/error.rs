@@ -150,7 +150,7 @@ struct Inner {
     errors: Vec<Error>,
 }
 
-/// So many errors are told in words by one for all.
+/// An error for several lists at most so many of them.
 const NAMED_MAX: usize = 20;
 
 impl Error {
@@ -193,18 +193,18 @@ impl Error {
     /// ```
     #[must_use]
     pub fn every(what: &str, errors: Vec<Self>) -> Option<Self> {
-        let mut told = "these:".to_owned();
+        let mut list = "these:".to_owned();
         for error in errors.iter().take(NAMED_MAX) {
-            let _ = write!(told, "\n  {}", Found { inner: &error.0, names_file: true });
+            let _ = write!(list, "\n  {}", Found { inner: &error.0, names_file: true });
         }
         if let Some(more @ 1..) = errors.len().checked_sub(NAMED_MAX) {
-            let _ = write!(told, "\n  and {more} more");
+            let _ = write!(list, "\n  and {more} more");
         }
         if errors.len() < 2 {
             return errors.into_iter().next();
         }
         let first = &errors.first()?.0;
-        let mut all = Self::new(first.kind, what).with_got(told);
+        let mut all = Self::new(first.kind, what).with_got(list);
         (all.0.place, all.0.hint) = (first.place.clone(), first.hint.clone());
         all.0.errors = errors;
         Some(all)

@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion, Throughput};
 use data::{Metrics, Numbers};
 use plait_core::Result;
 use plait_core::key::{KeyShape, Keys};
-use plait_core::plan::{Merge, Step};
+use plait_core::plan::{Merge, Stop};
 use plait_core::{Runs, SourceId};
 
 const SOURCES: usize = 16;
@@ -84,7 +84,7 @@ fn measured(shape: &KeyShape, sources: Vec<Vec<Keys>>) -> Runs {
     let mut merge = Merge::new(shape, sources.len(), true);
     let mut sources: Vec<_> = sources.into_iter().map(Vec::into_iter).collect();
     let mut runs = Runs::default();
-    while let Step::Need(source) = merge.step(u64::MAX, None, &mut runs) {
+    while let Stop::Need(source) = merge.step(u64::MAX, None, &mut runs) {
         supply(&mut merge, source, sources[source.index()].next());
     }
     assert_eq!(runs.rows(), ROWS, "every row leaves once");

@@ -23,11 +23,11 @@
 pub mod join;
 pub mod key;
 pub mod overlay;
+pub mod packed_runs;
 pub mod plan;
 pub mod policy;
 pub mod region;
 pub mod schema;
-pub mod steps;
 pub mod stream;
 pub mod validate;
 pub mod workers;

@@ -17,7 +17,7 @@ use arrow_array::{
 };
 use arrow_buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
-use plait_core::overlay::{FieldPath, LayerSpec, Options, Overlay, Plan, settle};
+use plait_core::overlay::{FieldPath, LayerSpec, Overlay, OverlayRules, Plan, common_schema};
 use plait_core::{Error, Result};
 use serde_json::{Map, Value, json};
 
@@ -287,7 +287,7 @@ fn layers(case: &Value) -> Result<Layers> {
         let batches: Vec<RecordBatch> =
             layer["batches"].as_array().unwrap().iter().map(batch).collect();
         let schemas: Vec<SchemaRef> = batches.iter().map(RecordBatch::schema).collect();
-        let schema = settle(&schemas).unwrap();
+        let schema = common_schema(&schemas).unwrap();
         let path = |names: &Value| {
             let names = names.as_array().unwrap().iter().map(|n| n.as_str().unwrap().to_owned());
             FieldPath::try_new(names.collect())
@@ -306,7 +306,7 @@ fn layers(case: &Value) -> Result<Layers> {
 
 fn overlay(case: &Value, batch_rows: Option<usize>) -> Result<(SchemaRef, Vec<RecordBatch>)> {
     let (specs, readers) = layers(case)?;
-    let mut options = Options::default();
+    let mut options = OverlayRules::default();
     options.batch_rows = batch_rows;
     let plan = Plan::try_new(&specs, options)?;
     let schema = Arc::clone(&plan.schema);
@@ -387,7 +387,7 @@ fn holds(case: &Value, batch_rows: Option<usize>) {
 fn more_paths_than_streams(case: &Value) {
     let (mut specs, readers) = layers(case).unwrap();
     specs.push(LayerSpec { name: "spare".to_owned(), ..specs[0].clone() });
-    let plan = Plan::try_new(&specs, Options::default()).unwrap();
+    let plan = Plan::try_new(&specs, OverlayRules::default()).unwrap();
     let error = Overlay::try_new(plan, readers).err().unwrap();
     assert_eq!(error.kind().name(), "InvalidArgument", "{}", case["id"]);
 }

@@ -447,12 +447,12 @@ fn common(fields: &[FieldRef]) -> Result<FieldRef> {
 }
 
 fn types_differ(first: &Field, other: &Field, at: usize) -> Error {
-    let told = |field: &Field| match field.extension_type_name() {
+    let shown = |field: &Field| match field.extension_type_name() {
         Some(name) => format!("`{}` (extension `{name}`)", field.data_type()),
         None => format!("`{}`", field.data_type()),
     };
     Error::new(Kind::InvalidArgument, "values are of different types")
-        .with_got(format!("{} before {} at array {at}", told(first), told(other)))
+        .with_got(format!("{} before {} at array {at}", shown(first), shown(other)))
         .with_hint("cast them to one type first")
 }
 

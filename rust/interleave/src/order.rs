@@ -144,14 +144,14 @@ impl Order {
             Self::Runs { runs, .. } => {
                 let all = runs.as_slice().iter();
                 let one = |run: &Run| (run.source.0, run.start, run.len);
-                let (arrays, rows) = told(all.map(one), self.len());
+                let (arrays, rows) = row_by_row(all.map(one), self.len());
                 (Arc::new(UInt32Array::from(arrays)), Arc::new(UInt64Array::from(rows)))
             }
         }
     }
 }
 
-fn told(runs: impl Iterator<Item = (u32, u64, u32)>, len: usize) -> (Vec<u32>, Vec<u64>) {
+fn row_by_row(runs: impl Iterator<Item = (u32, u64, u32)>, len: usize) -> (Vec<u32>, Vec<u64>) {
     let (mut arrays, mut rows) = (Vec::with_capacity(len), Vec::with_capacity(len));
     for (array, start, len) in runs {
         arrays.extend((0..len).map(|_| array));
@@ -172,7 +172,7 @@ pub(crate) fn pairs(selection: &Selection) -> (Vec<u32>, Vec<u64>) {
             (arrays, numbers)
         }
         Form::Runs(runs) => {
-            told(runs.iter().map(|run| (run.source.0, run.start, run.len)), selection.len())
+            row_by_row(runs.iter().map(|run| (run.source.0, run.start, run.len)), selection.len())
         }
     }
 }

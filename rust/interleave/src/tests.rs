@@ -302,24 +302,24 @@ fn check(kind: Option<usize>, seed: u64) {
     let mask: Vec<bool> = (0..len).map(|_| random.below(2) > 0).collect();
     for lazy in [lazy, by_runs] {
         let slice = lazy.slice(from, len).unwrap();
-        let told = |lazy: &Interleave| slow::rows(&lazy.to_arrow().unwrap());
+        let shown = |lazy: &Interleave| slow::rows(&lazy.to_arrow().unwrap());
         let sliced = &expected[from..from + len];
-        assert_eq!(told(&slice), sliced);
+        assert_eq!(shown(&slice), sliced);
         for (i, (array, row)) in rows[from..from + len].iter().enumerate().take(3) {
             assert_eq!(slice.place(i).unwrap(), (*array, *row));
         }
         let taken: ArrayRef =
             Arc::new(indices.iter().map(|i| Some(*i as u32)).collect::<UInt32Array>());
         let taken = slice.take(&taken).unwrap();
-        assert_eq!(told(&taken), indices.iter().map(|i| sliced[*i].clone()).collect::<Vec<_>>());
+        assert_eq!(shown(&taken), indices.iter().map(|i| sliced[*i].clone()).collect::<Vec<_>>());
         let filtered = slice.filter(&BooleanArray::from(mask.clone())).unwrap();
         let kept = sliced.iter().zip(&mask).filter(|(_, keep)| **keep).map(|(row, _)| row.clone());
         let kept: Vec<String> = kept.collect();
-        assert_eq!(told(&filtered), kept);
+        assert_eq!(shown(&filtered), kept);
         let both = taken.concat(&filtered).unwrap();
-        let mut expected: Vec<String> = told(&taken);
+        let mut expected: Vec<String> = shown(&taken);
         expected.extend(kept);
-        assert_eq!(told(&both), expected);
+        assert_eq!(shown(&both), expected);
 
         let outer: Vec<Value> = vec![both.into(), Value::from(Arc::clone(&values[0]))];
         let n = expected.len();
@@ -329,7 +329,7 @@ fn check(kind: Option<usize>, seed: u64) {
             Arc::new((0..n).rev().map(|i| Some(i as u32)).collect::<UInt32Array>()),
         );
         expected.reverse();
-        assert_eq!(told(&nested.unwrap()), expected);
+        assert_eq!(shown(&nested.unwrap()), expected);
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parquet::file::metadata::SortingColumn;
 use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder, render};
-use plait_core::plan::{Disorder, Merge, Step};
+use plait_core::plan::{Disorder, Merge, Stop};
 use plait_core::stream::check_keys;
 use plait_core::{Error, Kind, Result};
 use plait_core::{Runs, SourceId};
@@ -259,7 +259,7 @@ pub(crate) fn find_disorder(
         if let Err(disorder) = merge.supply(SourceId(0), batch, false) {
             return Ok(Some(Disorder { row: rows.start + disorder.row, ..disorder }));
         }
-        while merge.step(u64::MAX, None, &mut runs) == Step::Full {}
+        while merge.step(u64::MAX, None, &mut runs) == Stop::Full {}
         runs.clear();
     }
     Ok(None)

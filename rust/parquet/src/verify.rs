@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plait_core::key::{SortOrder, render};
-use plait_core::plan::{Disorder, Merge, Step};
+use plait_core::plan::{Disorder, Merge, Stop};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use plait_core::{Runs, SourceId};
@@ -247,7 +247,7 @@ fn read_keys(
             continue;
         }
         match merge.supply(SourceId(0), batch, false) {
-            Ok(()) => while merge.step(u64::MAX, None, &mut runs) == Step::Full {},
+            Ok(()) => while merge.step(u64::MAX, None, &mut runs) == Stop::Full {},
             Err(Disorder { row, before, after }) => {
                 file.sorted = false;
                 report.problems.push(format!(

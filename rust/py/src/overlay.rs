@@ -7,7 +7,7 @@
 //! Which layer supplies what (`plait_core::overlay`).
 
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
-use plait_core::overlay::{LayerSpec, Overlay, Plan, settle};
+use plait_core::overlay::{LayerSpec, Overlay, Plan, common_schema};
 use plait_core::validate::{Validate, Validator};
 use plait_core::{Error, Kind};
 use plait_parquet::OverlayOptions;
@@ -55,7 +55,7 @@ fn reader(source: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
     let batch = |batch: PyResult<Bound<'_, PyAny>>| capsule::batch(&batch?, &mut validator);
     let batches: Vec<RecordBatch> = source.try_iter()?.map(batch).collect::<PyResult<_>>()?;
     let schemas: Vec<_> = batches.iter().map(RecordBatch::schema).collect();
-    let schema = settle(&schemas).ok_or_else(|| {
+    let schema = common_schema(&schemas).ok_or_else(|| {
         let error = Error::new(Kind::InvalidArgument, "a list without batches has no schema");
         crate::errors::exception(source.py(), &error)
     })?;

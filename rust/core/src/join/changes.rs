@@ -25,9 +25,9 @@ use arrow_array::{Array, RecordBatch};
 use arrow_buffer::BooleanBuffer;
 
 use super::block::Block;
+use super::deduplicate::collect;
 use super::emit::{Pairs, emit};
 use super::find::View;
-use super::fold::collect;
 use super::layout::{Layout, OutColumn, Side};
 use super::picked::Picked;
 use super::range::{Ranges, Stretch};
@@ -115,7 +115,7 @@ impl Changes {
                 let (first, len) = (self.places, rows.to - rows.from);
                 self.made = self.by_parts(len, |from, to| {
                     let block = Arc::clone(&rows.block);
-                    let part = Rows { block, from: rows.from + from, to: rows.from + to };
+                    let part = BlockRows { block, from: rows.from + from, to: rows.from + to };
                     self.of_places(&part, first + from)
                 })?;
                 self.places += len;
@@ -150,9 +150,9 @@ impl Changes {
     }
 
     /// Part 1: these rows of places, of which `first` is the number of the first.
-    fn of_places(&self, rows: &Rows, first: usize) -> Result<Option<RecordBatch>> {
+    fn of_places(&self, rows: &BlockRows, first: usize) -> Result<Option<RecordBatch>> {
         let layout = &self.layout;
-        let Rows { block, from, to } = rows;
+        let BlockRows { block, from, to } = rows;
         let keys: Vec<&[u8]> = (*from..*to).map(|row| block.key(row)).collect();
         let count = keys.len();
         let (found, bytes);
@@ -232,9 +232,9 @@ impl Changes {
     }
 
     /// The ranges of changed right rows, without those that stayed what they were.
-    fn subscribers(&self, rows: Rows) -> Result<Subscribers> {
+    fn subscribers(&self, rows: BlockRows) -> Result<Subscribers> {
         let layout = &self.layout;
-        let Rows { block, from, to } = rows;
+        let BlockRows { block, from, to } = rows;
         let keys: Vec<&[u8]> = (from..to).map(|row| block.key(row)).collect();
         let old = self.before.right.find(&keys)?.live();
         let mut new = Picked::absent(keys.len());
@@ -352,14 +352,14 @@ fn all_null<'a>(
 }
 
 /// Rows of a block.
-struct Rows {
+struct BlockRows {
     block: Arc<Block>,
     from: usize,
     to: usize,
 }
 
 /// The next rows of a table with at most one run.
-fn take(view: &View, at: &mut (usize, usize), rows_max: usize) -> Result<Option<Rows>> {
+fn take(view: &View, at: &mut (usize, usize), rows_max: usize) -> Result<Option<BlockRows>> {
     let Some(run) = view.runs.first() else { return Ok(None) };
     while at.0 < run.blocks() {
         let block = run.block(at.0)?;
@@ -370,7 +370,7 @@ fn take(view: &View, at: &mut (usize, usize), rows_max: usize) -> Result<Option<
         let from = at.1;
         let to = block.len().min(from.saturating_add(rows_max));
         at.1 = to;
-        return Ok(Some(Rows { block, from, to }));
+        return Ok(Some(BlockRows { block, from, to }));
     }
     Ok(None)
 }

@@ -24,8 +24,8 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 
 use super::block::Block;
-use super::find::{MemoryRun, StateRun, View};
-use super::fold::collect;
+use super::deduplicate::collect;
+use super::find::{MemoryRun, SortedRun, View};
 use super::picked::Picked;
 use super::range::Ranges;
 use crate::workers::{Workers, each};
@@ -87,7 +87,7 @@ fn copied(picked: &Picked, schema: &SchemaRef, workers: &dyn Workers) -> Result<
 impl MemoryRun {
     /// The run as the newest of a view.
     #[must_use]
-    pub fn into_run(self) -> Arc<dyn StateRun> {
+    pub fn into_run(self) -> Arc<dyn SortedRun> {
         Arc::new(self)
     }
 }

@@ -25,7 +25,7 @@ use crate::workers::{Workers, each, parts};
 use plait_base::Result;
 
 /// One sorted run of the state: blocks whose keys ascend from block to block.
-pub trait StateRun: Send + Sync + Debug {
+pub trait SortedRun: Send + Sync + Debug {
     /// Number of rows.
     fn rows(&self) -> u64;
 
@@ -33,7 +33,7 @@ pub trait StateRun: Send + Sync + Debug {
     fn blocks(&self) -> usize;
 
     /// The first key of a block, or what is greater than all keys before it and not above its first.
-    fn fence(&self, block: usize) -> &[u8];
+    fn index_key(&self, block: usize) -> &[u8];
 
     /// A block.
     ///
@@ -66,7 +66,7 @@ impl MemoryRun {
     }
 }
 
-impl StateRun for MemoryRun {
+impl SortedRun for MemoryRun {
     fn rows(&self) -> u64 {
         self.0.iter().map(|block| block.len() as u64).sum()
     }
@@ -75,7 +75,7 @@ impl StateRun for MemoryRun {
         self.0.len()
     }
 
-    fn fence(&self, block: usize) -> &[u8] {
+    fn index_key(&self, block: usize) -> &[u8] {
         self.0[block].key(0)
     }
 
@@ -96,12 +96,12 @@ impl StateRun for MemoryRun {
     }
 }
 
-/// The block of `run` that has `key`, if any has it: the last whose fence is not above it.
-pub(super) fn block_of(run: &dyn StateRun, from: usize, key: &[u8]) -> Option<usize> {
+/// The block of `run` that has `key`, if any has it: the last whose index key is not above it.
+pub(super) fn block_of(run: &dyn SortedRun, from: usize, key: &[u8]) -> Option<usize> {
     let (mut low, mut high) = (from, run.blocks());
     while low < high {
         let middle = low.midpoint(high);
-        if run.fence(middle) <= key {
+        if run.index_key(middle) <= key {
             low = middle + 1;
         } else {
             high = middle;
@@ -114,13 +114,13 @@ pub(super) fn block_of(run: &dyn StateRun, from: usize, key: &[u8]) -> Option<us
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// The runs.
-    pub runs: Vec<Arc<dyn StateRun>>,
+    pub runs: Vec<Arc<dyn SortedRun>>,
 }
 
 impl View {
     /// The same with a newer run.
     #[must_use]
-    pub fn with(&self, run: Arc<dyn StateRun>) -> Self {
+    pub fn with(&self, run: Arc<dyn SortedRun>) -> Self {
         let mut runs = self.runs.clone();
         if run.rows() > 0 {
             runs.push(run);
@@ -180,7 +180,7 @@ impl View {
 
 /// Finds open probes in one run, and closes those.
 fn find_in(
-    run: &dyn StateRun,
+    run: &dyn SortedRun,
     probes: &[&[u8]],
     open: &mut Vec<usize>,
     found: &mut Picked,
@@ -196,8 +196,8 @@ fn find_in(
         from_block = block;
         let end = match block + 1 < run.blocks() {
             true => {
-                let fence = run.fence(block + 1);
-                at + open[at..].partition_point(|place| probes[*place] < fence)
+                let index_key = run.index_key(block + 1);
+                at + open[at..].partition_point(|place| probes[*place] < index_key)
             }
             false => open.len(),
         };

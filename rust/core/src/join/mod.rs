@@ -1,20 +1,20 @@
 //! Join by reference: two tables that change, and the changes of their foreign-key join.
 //!
 //! ```text
-//! left  changes ─ fold ─┐            ┌─ left   (FK, PK) ─▶ columns   sorted blocks, newest wins
+//! left  changes ─ dedup ┐            ┌─ left   (FK, PK) ─▶ columns   sorted blocks, newest wins
 //!                       ├─▶ step ──▶ ┼─ place  PK ─▶ FK
-//! right changes ─ fold ─┘     │      └─ right  key ─▶ columns
+//! right changes ─ dedup ┘     │      └─ right  key ─▶ columns
 //!                             ▼
 //!   changes   affected keys only: changed left rows, and a prefix range for each changed right key
 //! ```
 //!
 //! # Invariants
-//! A step is a function of the state before it and of its folded changes, and both stay readable
+//! A step is a function of the state before it and of its deduplicated changes. Both stay readable
 //! until the next step: its changes can be made again. At most one change leaves per primary key;
 //! none whose row is what it was. Blocks are sorted by key, without duplicates.
 //!
 //! # Cost
-//! Folding sorts the changes. All else follows the keys that are touched, never the table.
+//! Deduplicating sorts the changes. All else follows the keys that are touched, never the table.
 //!
 //! # Not here
 //! Files, manifests (`plait_parquet::join`).
@@ -22,9 +22,9 @@
 mod block;
 mod changes;
 mod compact;
+mod deduplicate;
 mod emit;
 mod find;
-mod fold;
 mod joiner;
 mod layout;
 mod order;
@@ -39,13 +39,13 @@ mod table;
 pub use block::{Block, DELETED, FOREIGN_KEY, KEY, SEQUENCE, schema_of};
 pub use changes::Changes;
 pub use compact::{compact, due};
-pub use find::{MemoryRun, StateRun, View};
-pub use fold::Folded;
+pub use deduplicate::Deduplicated;
+pub use find::{MemoryRun, SortedRun, View};
 pub use joiner::{Call, Joined, Joiner};
 pub use layout::{Layout, OPERATION, Side};
 pub use spec::{How, NullKeys, Spec};
 pub use staged::{
     Added, Clock, Instruction, Keeper, Shown, StagedLeft, StagedRight, StateTable, changes_again,
 };
-pub use step::{Step, Tables, Trace, fold, step};
+pub use step::{Step, Tables, Trace, deduplicate, step};
 pub use table::Table;

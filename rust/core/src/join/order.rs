@@ -13,7 +13,7 @@
 //! whose heads are equal are compared.
 //!
 //! # Not here
-//! What equal keys mean (`fold`).
+//! What equal keys mean (`deduplicate`).
 
 use std::cmp::Ordering;
 

@@ -173,12 +173,12 @@ impl Ranges {
 
 impl Cursor {
     /// Turns to the next block at the end of one, if that may have rows of the prefix.
-    fn turn(&mut self, run: &dyn super::find::StateRun, prefix: &[u8]) -> Result<()> {
+    fn turn(&mut self, run: &dyn super::find::SortedRun, prefix: &[u8]) -> Result<()> {
         let at_end = self.block.as_ref().is_some_and(|block| self.row >= block.len());
         let next = self.number + 1;
         if at_end && next < run.blocks() {
-            let fence = run.fence(next);
-            if fence.starts_with(prefix) || fence <= prefix {
+            let index_key = run.index_key(next);
+            if index_key.starts_with(prefix) || index_key <= prefix {
                 let block = run.block(next)?;
                 let row = block.seek(0, prefix);
                 *self = Self { number: next, block: Some(block), row, source: None, head: None };

@@ -1,4 +1,4 @@
-//! One step: folded changes against the state, as the rows that the state gets.
+//! One step: deduplicated changes against the state, as the rows that the state gets.
 //!
 //! ```text
 //! left change of PK     place before     new left rows                  new place
@@ -27,8 +27,8 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, SchemaRef};
 
 use super::block::Block;
+use super::deduplicate::{Deduplicated, collect, collect_by, deduplicate_side, take_all};
 use super::find::View;
-use super::fold::{Folded, collect, collect_by, fold_side, take_all};
 use super::layout::{Layout, Side};
 use super::order::order;
 use super::picked::too_many;
@@ -87,34 +87,34 @@ impl Trace {
     }
 }
 
-/// Folds the changes of `side`.
+/// The last change of each key of `side`.
 ///
 /// # Errors
 /// [`Kind::NullKey`](plait_base::Kind::NullKey), [`Kind::SchemaDrift`](plait_base::Kind::SchemaDrift) when
 /// columns are not those of the layout, [`Kind::InvalidArgument`](plait_base::Kind::InvalidArgument) for
 /// an `_op` that is none.
-pub fn fold(layout: &Layout, side: Side, batch: &RecordBatch) -> Result<Folded> {
-    fold_side(layout, side, batch)
+pub fn deduplicate(layout: &Layout, side: Side, batch: &RecordBatch) -> Result<Deduplicated> {
+    deduplicate_side(layout, side, batch)
 }
 
-/// What folded changes add to the tables.
+/// What deduplicated changes add to the tables.
 ///
 /// # Errors
 /// What reading the state gives.
 pub fn step(
     layout: &Layout,
     before: &Tables,
-    left: Option<Folded>,
-    right: Option<Folded>,
+    left: Option<Deduplicated>,
+    right: Option<Deduplicated>,
     workers: &dyn Workers,
 ) -> Result<Step> {
     let mut stale = 0;
     let (left, place, trace) = match left {
-        Some(folded) => left_step(layout, before, folded, &mut stale, workers)?,
+        Some(deduplicated) => left_step(layout, before, deduplicated, &mut stale, workers)?,
         None => (empty(layout.left_blocks())?, empty(layout.place_blocks())?, Trace::default()),
     };
     let right = match right {
-        Some(folded) => right_step(layout, before, folded, &mut stale, workers)?,
+        Some(deduplicated) => right_step(layout, before, deduplicated, &mut stale, workers)?,
         None => empty(layout.right_blocks())?,
     };
     Ok(Step { left, place, right, stale, trace })
@@ -128,14 +128,14 @@ fn empty(schema: SchemaRef) -> Result<Block> {
 fn current(
     view: &View,
     has_sequence: bool,
-    mut folded: Folded,
+    mut deduplicated: Deduplicated,
     stale: &mut u64,
     workers: &dyn Workers,
-) -> Result<(Folded, super::picked::Picked)> {
-    let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
+) -> Result<(Deduplicated, super::picked::Picked)> {
+    let probes: Vec<&[u8]> = (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
     let found = view.find_by(workers, &probes)?;
-    let mut keep = vec![true; folded.len()];
-    if let Some(sequence) = &folded.sequence {
+    let mut keep = vec![true; deduplicated.len()];
+    if let Some(sequence) = &deduplicated.sequence {
         let stored = found.column(Layout::sequence_place(), &DataType::Int64)?;
         let stored = stored.as_primitive::<Int64Type>();
         for (i, keep) in keep.iter_mut().enumerate() {
@@ -147,35 +147,36 @@ fn current(
     }
     // A number must be remembered even for a key that is not there.
     for (i, keep) in keep.iter_mut().enumerate() {
-        *keep &= has_sequence || !folded.deleted[i] || found.is_live(i);
+        *keep &= has_sequence || !deduplicated.deleted[i] || found.is_live(i);
     }
     if keep.iter().all(|keep| *keep) {
-        return Ok((folded, found));
+        return Ok((deduplicated, found));
     }
     let places = keep.iter().enumerate().filter(|(_, keep)| **keep).map(|(i, _)| Some(i));
     let found = found.at(places);
-    folded.filter(&keep)?;
-    Ok((folded, found))
+    deduplicated.filter(&keep)?;
+    Ok((deduplicated, found))
 }
 
 fn left_step(
     layout: &Layout,
     before: &Tables,
-    folded: Folded,
+    deduplicated: Deduplicated,
     stale: &mut u64,
     workers: &dyn Workers,
 ) -> Result<(Block, Block, Trace)> {
-    let (folded, found) = current(&before.place, layout.left_sequence, folded, stale, workers)?;
+    let (deduplicated, found) =
+        current(&before.place, layout.left_sequence, deduplicated, stale, workers)?;
     let found = found.live();
     let old = found.bytes(layout.foreign_key_place())?;
-    let foreign = folded.foreign.as_ref();
+    let foreign = deduplicated.foreign.as_ref();
     let new = |i: usize| -> Option<&[u8]> {
-        let row = folded.rows[i] as usize;
-        (!folded.deleted[i]).then(|| foreign.map_or(&[][..], |foreign| foreign.value(row)))
+        let row = deduplicated.rows[i] as usize;
+        (!deduplicated.deleted[i]).then(|| foreign.map_or(&[][..], |foreign| foreign.value(row)))
     };
     // Foreign key, change, whether the row is deleted. Changes come by primary key.
-    let mut entries: Vec<(&[u8], usize, bool)> = Vec::with_capacity(folded.len());
-    for i in 0..folded.len() {
+    let mut entries: Vec<(&[u8], usize, bool)> = Vec::with_capacity(deduplicated.len());
+    for i in 0..deduplicated.len() {
         if let Some(new) = new(i) {
             entries.push((new, i, false));
         }
@@ -187,32 +188,32 @@ fn left_step(
     let order = order(places, |place| entries[place as usize].0);
     let keys = collect_by(workers, entries.len(), |at| {
         let (foreign, i, _) = entries[order[at] as usize];
-        [foreign, folded.keys.value(i)]
+        [foreign, deduplicated.keys.value(i)]
     })?;
     let entries = || order.iter().map(|place| entries[*place as usize]);
     let deleted: Vec<bool> = entries().map(|(_, _, deleted)| deleted).collect();
-    let rows = entries().map(|(_, i, deleted)| (!deleted).then(|| folded.rows[i]));
-    let columns = take_all(&folded.columns, &rows.collect(), workers)?;
+    let rows = entries().map(|(_, i, deleted)| (!deleted).then(|| deduplicated.rows[i]));
+    let columns = take_all(&deduplicated.columns, &rows.collect(), workers)?;
     let left = block(layout.left_blocks(), keys, deleted.into(), columns)?;
 
-    let mut rows = vec![0; folded.len()];
+    let mut rows = vec![0; deduplicated.len()];
     for (row, (_, i, deleted)) in (0..).zip(entries()) {
         if !deleted {
             rows[i] = row;
         }
     }
-    let before: BinaryArray = (0..folded.len()).map(|i| old.get(i)).collect();
+    let before: BinaryArray = (0..deduplicated.len()).map(|i| old.get(i)).collect();
     let trace = Trace { old: Some(before), rows };
 
     // As large as it must be, for it stays.
-    let foreign = collect((0..folded.len()).map(|i| [new(i).unwrap_or_default(), &[]]))?;
+    let foreign = collect((0..deduplicated.len()).map(|i| [new(i).unwrap_or_default(), &[]]))?;
     let (offsets, data, _) = foreign.into_parts();
-    let is_there = NullBuffer::from_iter((0..folded.len()).map(|i| new(i).is_some()));
+    let is_there = NullBuffer::from_iter((0..deduplicated.len()).map(|i| new(i).is_some()));
     let is_there = (is_there.null_count() > 0).then_some(is_there);
     let foreign = BinaryArray::try_new(offsets, data, is_there).map_err(Error::from_arrow)?;
-    let mut columns: Vec<ArrayRef> = sequence_column(&folded).into_iter().collect();
+    let mut columns: Vec<ArrayRef> = sequence_column(&deduplicated).into_iter().collect();
     columns.push(Arc::new(foreign));
-    let (keys, deleted) = (folded.keys.clone(), folded.deleted_array());
+    let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
     let place = block(layout.place_blocks(), keys, deleted, columns)?;
     Ok((left, place, trace))
 }
@@ -220,19 +221,20 @@ fn left_step(
 fn right_step(
     layout: &Layout,
     before: &Tables,
-    folded: Folded,
+    deduplicated: Deduplicated,
     stale: &mut u64,
     workers: &dyn Workers,
 ) -> Result<Block> {
-    let (folded, _) = current(&before.right, layout.right_sequence, folded, stale, workers)?;
-    let mut columns: Vec<ArrayRef> = sequence_column(&folded).into_iter().collect();
-    columns.extend(folded.taken(workers)?);
-    let (keys, deleted) = (folded.keys.clone(), folded.deleted_array());
+    let (deduplicated, _) =
+        current(&before.right, layout.right_sequence, deduplicated, stale, workers)?;
+    let mut columns: Vec<ArrayRef> = sequence_column(&deduplicated).into_iter().collect();
+    columns.extend(deduplicated.taken(workers)?);
+    let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
     block(layout.right_blocks(), keys, deleted, columns)
 }
 
-fn sequence_column(folded: &Folded) -> Option<ArrayRef> {
-    let sequence = folded.sequence.as_ref()?;
+fn sequence_column(deduplicated: &Deduplicated) -> Option<ArrayRef> {
+    let sequence = deduplicated.sequence.as_ref()?;
     Some(Arc::new(Int64Array::from(sequence.clone())))
 }
 

@@ -17,8 +17,8 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 
+use super::deduplicate::collect;
 use super::emit::{Pairs, values};
-use super::fold::collect;
 use super::layout::Layout;
 use super::picked::Picked;
 use super::range::Ranges;

@@ -29,7 +29,7 @@ use super::number::{
     int128, int256, sign_extend,
 };
 use super::shape::{KeyColumn, KeyShape, KeyType, PACKED_BYTES_MAX};
-use super::target::{Place, Target};
+use super::target::{BitRange, Target};
 use plait_base::{Error, Kind, Result};
 
 /// Bytes of a `u64`.
@@ -142,13 +142,14 @@ pub fn encode(shape: &KeyShape, rows: usize, columns: &[Column<'_>]) -> Result<K
         }
         return packing.finish();
     }
-    let mut lanes = Vec::with_capacity(columns.len());
+    let mut checked = Vec::with_capacity(columns.len());
     for (ty, column) in shape.columns().iter().zip(columns) {
-        lanes.push(Lane::try_new(ty, rows, column).map_err(|e| e.with_column(&ty.name))?);
+        checked
+            .push(CheckedColumn::try_new(ty, rows, column).map_err(|e| e.with_column(&ty.name))?);
     }
-    let mut target = Target::bytes(lengths(rows, &lanes));
-    for lane in &lanes {
-        lane.write(&mut target).map_err(|e| e.with_column(&lane.column.name))?;
+    let mut target = Target::bytes(lengths(rows, &checked));
+    for column in &checked {
+        column.write(&mut target).map_err(|e| e.with_column(&column.column.name))?;
     }
     Ok(target.finish())
 }
@@ -178,8 +179,8 @@ impl<'a> Packing<'a> {
             return Err(self.miscounted());
         };
         self.columns += 1;
-        Lane::try_new(ty, self.rows, column)
-            .and_then(|lane| lane.write(&mut self.target))
+        CheckedColumn::try_new(ty, self.rows, column)
+            .and_then(|column| column.write(&mut self.target))
             .map_err(|e| e.with_column(&ty.name))
     }
 
@@ -204,7 +205,7 @@ impl<'a> Packing<'a> {
 }
 
 /// A checked column: as many values as rows that are present.
-struct Lane<'a> {
+struct CheckedColumn<'a> {
     column: &'a KeyColumn,
     present: Present<'a>,
     values: Values<'a>,
@@ -217,7 +218,7 @@ enum Present<'a> {
     Some(&'a [bool]),
 }
 
-impl<'a> Lane<'a> {
+impl<'a> CheckedColumn<'a> {
     fn try_new(column: &'a KeyColumn, rows: usize, from: &Column<'a>) -> Result<Self> {
         let values = from.values;
         let (present, expected) = match (from.present, &values) {
@@ -340,7 +341,7 @@ impl<'a> Lane<'a> {
     fn fixed<const W: usize>(&self, to: &mut Target, value: impl Fn(usize) -> [u8; W]) {
         match to {
             Target::Packed { keys, used } => {
-                let place = Place::of(self.column, used);
+                let place = BitRange::of(self.column, used);
                 self.for_each(keys.len(), |row, at| {
                     keys[row] |= place.bits(at.map(|i| {
                         let mut padded = [0; PACKED_BYTES_MAX];
@@ -374,7 +375,7 @@ impl<'a> Lane<'a> {
     fn numbers(&self, to: &mut Target, values: &[u64]) {
         match to {
             Target::Packed { keys, used } => {
-                let place = Place::of(self.column, used);
+                let place = BitRange::of(self.column, used);
                 match self.present {
                     Present::All => place.put(keys, values),
                     _ => self.for_each(keys.len(), |row, at| {
@@ -430,13 +431,15 @@ impl<'a> Lane<'a> {
 }
 
 /// Bytes of every key.
-fn lengths(rows: usize, lanes: &[Lane<'_>]) -> Vec<usize> {
-    let fixed =
-        |lane: &Lane<'_>| lane.column.ty.marker_bytes() + lane.column.ty.width().unwrap_or(0);
-    let mut lengths = vec![lanes.iter().map(fixed).sum(); rows];
-    for lane in lanes {
-        if let (KeyType::Bytes { .. }, Values::Bytes(values)) = (lane.column.ty, lane.values) {
-            lane.for_each(rows, |row, at| lengths[row] += at.map_or(0, |i| escaped_len(values[i])));
+fn lengths(rows: usize, checked: &[CheckedColumn<'_>]) -> Vec<usize> {
+    let fixed = |column: &CheckedColumn<'_>| {
+        column.column.ty.marker_bytes() + column.column.ty.width().unwrap_or(0)
+    };
+    let mut lengths = vec![checked.iter().map(fixed).sum(); rows];
+    for column in checked {
+        if let (KeyType::Bytes { .. }, Values::Bytes(values)) = (column.column.ty, column.values) {
+            column
+                .for_each(rows, |row, at| lengths[row] += at.map_or(0, |i| escaped_len(values[i])));
         }
     }
     lengths

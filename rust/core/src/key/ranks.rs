@@ -1,7 +1,7 @@
 //! Ranks: numbers that stand for the values of one merge, so that keys get short.
 //!
 //! ```text
-//! told     01 63 70 75 00 00 │ 01 7F FF FF FF 96 …      what files, reports and messages hold
+//! stored   01 63 70 75 00 00 │ 01 7F FF FF FF 96 …      what files, reports and messages hold
 //! ranked   2A                │ 00 51 80                 what is compared
 //!          └ rank among all   └ distance from the smallest
 //! ```
@@ -9,8 +9,8 @@
 //! Null has a rank too, before or behind all others, so ranks need no marker.
 //!
 //! # Invariants
-//! Ranked keys compare as told ones do, column by column, so prefixes, successors and ranges mean
-//! the same. A ranked key never leaves the process: [`Ranks::translate`] gives the told one.
+//! Ranked keys compare as stored ones do, column by column, so prefixes, successors and ranges mean
+//! the same. A ranked key never leaves the process: [`Ranks::translate`] gives the stored one.
 //!
 //! # Cost
 //! The distinct values. Translating is linear in the key.
@@ -52,8 +52,8 @@ pub enum RankOf {
 /// let column = KeyColumn { name: "a".to_owned(), ty, descending: false, nulls: Nulls::Last };
 /// let mut values = KeyBytes::default();
 /// ["cpu", "disk"].iter().for_each(|value| values.push(value.as_bytes()));
-/// let told = KeyShape::try_new(vec![column])?;
-/// let ranks = Ranks::try_new(told, vec![(RankOf::Values(values.into()), true)])?;
+/// let stored = KeyShape::try_new(vec![column])?;
+/// let ranks = Ranks::try_new(stored, vec![(RankOf::Values(values.into()), true)])?;
 /// assert_eq!(ranks.find(0, b"disk"), Some(1));
 /// assert_eq!(ranks.translate(&[1])?, b"\x01disk\0\0");
 /// assert_eq!(ranks.translate(&[2])?, b"\x02");
@@ -61,7 +61,7 @@ pub enum RankOf {
 /// ```
 #[derive(Debug)]
 pub struct Ranks {
-    told: KeyShape,
+    stored: KeyShape,
     shape: KeyShape,
     columns: Vec<Numbering>,
 }
@@ -76,19 +76,19 @@ struct Numbering {
 }
 
 impl Ranks {
-    /// The ranks of keys of shape `told`, with what stands behind each column and whether it may
-    /// be null. Columns as they are told need not be known to have nulls.
+    /// The ranks of keys of shape `stored`, with what stands behind each column and whether it may
+    /// be null. Columns as they are stored need not be known to have nulls.
     ///
     /// # Errors
     /// [`Kind::Internal`] when columns are missing, when byte strings have no values or others
     /// have, and when there are more numbers than 64 bits hold.
-    pub fn try_new(told: KeyShape, columns: Vec<(RankOf, bool)>) -> Result<Self> {
-        if columns.len() != told.columns().len() {
+    pub fn try_new(stored: KeyShape, columns: Vec<(RankOf, bool)>) -> Result<Self> {
+        if columns.len() != stored.columns().len() {
             return Err(misfit("number of columns differs from the key's"));
         }
         let mut numberings = Vec::new();
         let mut ranked = Vec::new();
-        for (column, (of, has_null)) in told.columns().iter().zip(columns) {
+        for (column, (of, has_null)) in stored.columns().iter().zip(columns) {
             let values = match (&of, column.ty) {
                 (RankOf::AsTold, _) => 0,
                 (RankOf::Values(values), KeyType::Bytes { .. }) => values.len() as u128,
@@ -109,7 +109,7 @@ impl Ranks {
             });
             ranked.push(KeyColumn { ty, ..column.clone() });
         }
-        Ok(Self { told, shape: KeyShape::try_new(ranked)?, columns: numberings })
+        Ok(Self { stored, shape: KeyShape::try_new(ranked)?, columns: numberings })
     }
 
     /// The shape of ranked keys.
@@ -118,10 +118,10 @@ impl Ranks {
         &self.shape
     }
 
-    /// The shape of told keys.
+    /// The shape of stored keys.
     #[must_use]
-    pub fn told(&self) -> &KeyShape {
-        &self.told
+    pub fn stored(&self) -> &KeyShape {
+        &self.stored
     }
 
     /// What the ranks of column `column` stand for.
@@ -159,22 +159,22 @@ impl Ranks {
         None
     }
 
-    /// The told key that the ranked `key` stands for.
+    /// The stored key that the ranked `key` stands for.
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when `key` is no key of [`shape`](Self::shape), or has a rank that
     /// stands for nothing.
     pub fn translate(&self, key: &[u8]) -> Result<Vec<u8>> {
-        let mut told = Vec::with_capacity(key.len());
+        let mut stored = Vec::with_capacity(key.len());
         let mut start = 0;
         for (i, numbering) in self.columns.iter().enumerate() {
             let end = prefix_len(&self.shape, key, i + 1)?;
             let field = key.get(start..end).unwrap_or_default();
             start = end;
-            let Some(column) = self.told.columns().get(i) else { continue };
+            let Some(column) = self.stored.columns().get(i) else { continue };
             let rank = number(field, column.mask());
             if let RankOf::AsTold = numbering.of {
-                told.extend_from_slice(field);
+                stored.extend_from_slice(field);
                 continue;
             }
             let one = |values| {
@@ -187,11 +187,11 @@ impl Ranks {
                     .with_column(&column.name)
             };
             if numbering.null == Some(rank) {
-                told.extend(one(Values::None)?);
+                stored.extend(one(Values::None)?);
                 continue;
             }
             let place = rank.checked_sub(numbering.first).ok_or_else(nothing)?;
-            told.extend(match &numbering.of {
+            stored.extend(match &numbering.of {
                 RankOf::Values(values) if place < values.len() as u64 => {
                     one(Values::Bytes(&[values.get(place as usize)]))?
                 }
@@ -202,25 +202,26 @@ impl Ranks {
             });
         }
         if start == key.len() {
-            return Ok(told);
+            return Ok(stored);
         }
         Err(Error::new(Kind::CorruptSource, "key is longer than its columns"))
     }
 
-    /// The ranked key of the told `key`; `None` if one of its values has no rank.
+    /// The ranked key of the stored `key`; `None` if one of its values has no rank.
     ///
     /// # Errors
-    /// [`Kind::CorruptSource`] when `key` is no key of [`told`](Self::told).
+    /// [`Kind::CorruptSource`] when `key` is no key of [`stored`](Self::stored).
     pub fn rank(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut ranked = Vec::new();
         let mut rest = key;
-        for (i, (column, numbering)) in self.told.columns().iter().zip(&self.columns).enumerate() {
+        for (i, (column, numbering)) in self.stored.columns().iter().zip(&self.columns).enumerate()
+        {
             let (field, after) = split_field(column, rest)?;
-            let told = rest.get(..rest.len() - after.len()).unwrap_or_default();
+            let stored = rest.get(..rest.len() - after.len()).unwrap_or_default();
             rest = after;
             let rank = match (&numbering.of, field) {
                 (RankOf::AsTold, _) => {
-                    ranked.extend_from_slice(told);
+                    ranked.extend_from_slice(stored);
                     continue;
                 }
                 (_, Field::Null) => numbering.null,

@@ -49,7 +49,7 @@ impl Target {
 
 /// The bits of one column in a packed key.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct BitRange {
     /// The marker of a value; all other bits too when descending.
     flip: u128,
     null: u128,
@@ -57,7 +57,7 @@ pub(super) struct Place {
     bits: u32,
 }
 
-impl Place {
+impl BitRange {
     /// The place behind the first `used` bits, which it adds itself to.
     pub(super) fn of(column: &KeyColumn, used: &mut u32) -> Self {
         let bits = 8 * column.ty.width().unwrap_or(0) as u32;

@@ -23,7 +23,7 @@ use super::resolve::{Node, Supply};
 use plait_base::{Error, Kind, Result};
 
 /// Rows of one layer in one piece.
-struct Joined {
+struct LayerRows {
     parts: Vec<ArrayRef>,
     structs: Vec<Option<NullBuffer>>,
     masks: Vec<Option<Mask>>,
@@ -36,7 +36,7 @@ pub(super) fn batch(
     pieces: Vec<Vec<Piece>>,
     rows: usize,
 ) -> Result<RecordBatch> {
-    let layers: Vec<Joined> = pieces.into_iter().map(joined).collect::<Result<_>>()?;
+    let layers: Vec<LayerRows> = pieces.into_iter().map(joined).collect::<Result<_>>()?;
     let mut columns = Vec::with_capacity(plan.roots.len() + 1);
     columns.push(index);
     for (node, field) in plan.roots.iter().zip(plan.schema.fields().iter().skip(1)) {
@@ -54,7 +54,7 @@ fn contradicts(error: ArrowError) -> Error {
         .with_hint("a field that is not nullable may hold nulls")
 }
 
-fn joined(mut pieces: Vec<Piece>) -> Result<Joined> {
+fn joined(mut pieces: Vec<Piece>) -> Result<LayerRows> {
     let (parts, structs) = match pieces.len() {
         1 => match pieces.pop() {
             Some(piece) => (piece.parts, piece.structs),
@@ -63,7 +63,7 @@ fn joined(mut pieces: Vec<Piece>) -> Result<Joined> {
         _ => (join_parts(&pieces)?, join_structs(&pieces)),
     };
     let masks = structs.iter().map(Mask::new).collect();
-    Ok(Joined { parts, structs, masks })
+    Ok(LayerRows { parts, structs, masks })
 }
 
 fn join_parts(pieces: &[Piece]) -> Result<Vec<ArrayRef>> {
@@ -104,14 +104,20 @@ fn join_structs(pieces: &[Piece]) -> Vec<Option<NullBuffer>> {
 }
 
 /// An array of the output, and where it is there if whoever asks makes validity of it.
-struct Made {
+struct BuiltArray {
     array: ArrayRef,
     valid: Option<NullBuffer>,
 }
 
 /// Makes the array of `node`. A field that is not nullable has no nulls of its own: where it is not
 /// there, its struct is not either.
-fn made(node: &Node, field: &Field, layers: &[Joined], rows: usize, asks: bool) -> Result<Made> {
+fn made(
+    node: &Node,
+    field: &Field,
+    layers: &[LayerRows],
+    rows: usize,
+    asks: bool,
+) -> Result<BuiltArray> {
     let lost = || Error::new(Kind::Internal, "a part of a layer is not there");
     match node {
         Node::Take(Supply { layer, part, mask }) => {
@@ -124,13 +130,13 @@ fn made(node: &Node, field: &Field, layers: &[Joined], rows: usize, asks: bool) 
             };
             let valid = if asks { masked.logical_nulls() } else { None };
             let array = if field.is_nullable() { masked } else { Arc::clone(array) };
-            Ok(Made { array, valid })
+            Ok(BuiltArray { array, valid })
         }
         Node::Struct { fields, nodes, above, by_fields } => {
             let mut columns = Vec::with_capacity(nodes.len());
             let mut there = Vec::new();
             for (node, field) in nodes.iter().zip(fields) {
-                let Made { array, valid } = made(node, field, layers, rows, *by_fields)
+                let BuiltArray { array, valid } = made(node, field, layers, rows, *by_fields)
                     .map_err(|e| e.with_column(dotted(&[field.name()])))?;
                 columns.push(array);
                 there.push(valid);
@@ -157,7 +163,7 @@ fn made(node: &Node, field: &Field, layers: &[Joined], rows: usize, asks: bool) 
                 Some(array) => array,
                 None => build(columns, valid.clone()).map_err(contradicts)?,
             };
-            Ok(Made { array: Arc::new(array), valid })
+            Ok(BuiltArray { array: Arc::new(array), valid })
         }
     }
 }

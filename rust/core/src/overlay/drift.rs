@@ -66,18 +66,18 @@ fn described(field: &Field) -> String {
 ///
 /// Whatever else differs is left to the stream, which refuses it.
 #[must_use]
-pub fn settle(schemas: &[SchemaRef]) -> Option<SchemaRef> {
+pub fn common_schema(schemas: &[SchemaRef]) -> Option<SchemaRef> {
     let (first, rest) = schemas.split_first()?;
-    let mut settled = Arc::clone(first);
+    let mut common = Arc::clone(first);
     for schema in rest {
-        if !Arc::ptr_eq(schema, &settled) && schema.fields().len() == settled.fields().len() {
-            let fields = fields(settled.fields(), schema.fields());
-            if fields != *settled.fields() {
-                settled = Arc::new(Schema::new_with_metadata(fields, first.metadata().clone()));
+        if !Arc::ptr_eq(schema, &common) && schema.fields().len() == common.fields().len() {
+            let fields = fields(common.fields(), schema.fields());
+            if fields != *common.fields() {
+                common = Arc::new(Schema::new_with_metadata(fields, first.metadata().clone()));
             }
         }
     }
-    Some(settled)
+    Some(common)
 }
 
 fn fields(known: &Fields, more: &Fields) -> Fields {

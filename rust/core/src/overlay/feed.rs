@@ -24,12 +24,12 @@ pub type Reader = Box<dyn RecordBatchReader + Send>;
 
 /// Values of an index column.
 #[derive(Clone)]
-pub(super) struct Values {
+pub(super) struct IndexValues {
     pub(super) values: ScalarBuffer<i64>,
     pub(super) nulls: Option<NullBuffer>,
 }
 
-impl Values {
+impl IndexValues {
     fn new(array: &ArrayRef) -> Result<Self> {
         let data = array.to_data();
         // Int64 and timestamps are 64-bit integers; the plan checked the type.
@@ -73,8 +73,8 @@ impl Piece {
 
 /// The batch in flight.
 pub(super) struct Current {
-    pub(super) index: Values,
-    pub(super) row_number: Option<Values>,
+    pub(super) index: IndexValues,
+    pub(super) row_number: Option<IndexValues>,
     pub(super) start: usize,
     piece: Piece,
 }
@@ -148,8 +148,8 @@ fn open(plan: &LayerPlan, batch: &RecordBatch) -> Result<Current> {
     let column = |place: usize| {
         columns.get(place).ok_or_else(|| Error::new(Kind::Internal, "a column is not there"))
     };
-    let index = Values::new(column(plan.index)?)?;
-    let row_number = plan.row_number.map(|place| Values::new(column(place)?)).transpose()?;
+    let index = IndexValues::new(column(plan.index)?)?;
+    let row_number = plan.row_number.map(|place| IndexValues::new(column(place)?)).transpose()?;
     let mut parts = Vec::with_capacity(plan.parts.len());
     for places in &plan.parts {
         parts.push(part(&columns, places).map(|(part, _)| part)?);

@@ -32,11 +32,11 @@ mod plan;
 mod resolve;
 mod stream;
 
-pub use drift::settle;
+pub use drift::common_schema;
 pub use feed::Reader;
 pub use layer::{LayerSpec, StructValidity};
 pub use path::FieldPath;
-pub use plan::{Mark, Options, Plan};
+pub use plan::{Mark, OverlayRules, Plan};
 pub use resolve::{Node, Supply};
 pub use stream::Overlay;
 

@@ -34,7 +34,7 @@ pub enum Mark {
 /// What an overlay can be told.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct Options {
+pub struct OverlayRules {
     /// The index column; `None` is the marked one, else `_index`.
     pub index: Option<Mark>,
     /// A column of row numbers that is compared, too.
@@ -47,7 +47,7 @@ pub struct Options {
     pub batch_rows: Option<usize>,
 }
 
-impl Default for Options {
+impl Default for OverlayRules {
     fn default() -> Self {
         Self {
             index: None,
@@ -69,7 +69,7 @@ pub struct Plan {
     /// Where the columns behind the index come from.
     pub roots: Vec<Node>,
     /// What it was told.
-    pub options: Options,
+    pub options: OverlayRules,
 }
 
 /// Largest `batch_rows`.
@@ -82,7 +82,7 @@ impl Plan {
     /// [`Kind::InvalidArgument`], [`Kind::IndexTypeError`], [`Kind::InvalidPath`],
     /// [`Kind::FieldNotInLayer`], [`Kind::PathThroughNonStruct`], [`Kind::SplitInsideNonStruct`],
     /// [`Kind::DuplicateField`].
-    pub fn try_new(layers: &[LayerSpec], options: Options) -> Result<Self> {
+    pub fn try_new(layers: &[LayerSpec], options: OverlayRules) -> Result<Self> {
         if layers.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there are no layers"));
         }

@@ -95,7 +95,7 @@ impl Node {
 }
 
 /// A field that was made: how, from which layers.
-struct Made {
+struct ResolvedField {
     field: FieldRef,
     node: Node,
     layers: Vec<usize>,
@@ -233,7 +233,7 @@ impl Maker<'_> {
         declared: Option<&Declared>,
         inherited: &[usize],
         above: Option<&Above<'_>>,
-    ) -> Result<Made> {
+    ) -> Result<ResolvedField> {
         let owners = owners_of(inherited, declared);
         let owner = owners.last().copied();
         let mut layers: Vec<usize> = owner.into_iter().collect();
@@ -371,7 +371,7 @@ impl Maker<'_> {
         path: &[String],
         field: &FieldRef,
         above: Option<&Above<'_>>,
-    ) -> Made {
+    ) -> ResolvedField {
         let is_nullable = !self.is_never_null(path, &[layer], above);
         let places = self.locate(layer, path).map(|(places, ..)| places).unwrap_or_default();
         let mask = above
@@ -384,7 +384,7 @@ impl Maker<'_> {
             true => Arc::clone(field),
             false => Arc::new(field.as_ref().clone().with_nullable(is_nullable)),
         };
-        Made { field, node: Node::Take(Supply { layer, part, mask }), layers: vec![layer] }
+        ResolvedField { field, node: Node::Take(Supply { layer, part, mask }), layers: vec![layer] }
     }
 
     fn combine(
@@ -394,7 +394,7 @@ impl Maker<'_> {
         inherited: &[usize],
         found: &[(usize, FieldRef)],
         above: Option<&Above<'_>>,
-    ) -> Result<Made> {
+    ) -> Result<ResolvedField> {
         let owners = owners_of(inherited, declared);
         let owner = owners.last().copied();
         for (layer, field) in found {
@@ -444,7 +444,7 @@ impl Maker<'_> {
         let field =
             Field::new(name, DataType::Struct(fields.clone()), !never_null).with_metadata(metadata);
         let node = Node::Struct { fields, nodes, above: structs, by_fields: self.by_fields };
-        Ok(Made { field: Arc::new(field), node, layers })
+        Ok(ResolvedField { field: Arc::new(field), node, layers })
     }
 }
 

@@ -24,7 +24,7 @@ use arrow_buffer::ScalarBuffer;
 use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
 
 use super::combine;
-use super::feed::{Feed, Piece, Reader, Values};
+use super::feed::{Feed, IndexValues, Piece, Reader};
 use super::plan::Plan;
 use plait_base::{Error, Kind, Result};
 
@@ -137,7 +137,7 @@ impl Overlay {
     fn compare(&self, len: usize) -> Result<()> {
         let mut first: Option<Difference> = None;
         let Some((base, others)) = self.feeds.split_first() else { return Ok(()) };
-        for of in [Column::Index, Column::RowNumber] {
+        for of in [ComparedColumn::Index, ComparedColumn::RowNumber] {
             let Some((values, start)) = of.values(base) else { continue };
             for (place, other) in std::iter::once(base).chain(others).enumerate() {
                 let Some((theirs, their_start)) = of.values(other) else { continue };
@@ -152,8 +152,10 @@ impl Overlay {
         let text =
             |value: Option<i64>| value.map_or("null".to_owned(), |value| format!("`{value}`"));
         let what = match of {
-            Column::Index => "layers do not hold the same rows in the same order",
-            Column::RowNumber => "layers do not hold the same rows: their row numbers differ",
+            ComparedColumn::Index => "layers do not hold the same rows in the same order",
+            ComparedColumn::RowNumber => {
+                "layers do not hold the same rows: their row numbers differ"
+            }
         };
         let got = match place {
             0 => format!("null in layer `{}`", base.plan.name),
@@ -176,9 +178,10 @@ impl Overlay {
     fn ended(&self, ended: usize, left: &[usize]) -> Error {
         let other = left.iter().position(|left| *left > 0).unwrap_or(0);
         let (ended, other) = (&self.feeds[ended], &self.feeds[other]);
-        let value = Column::Index.values(other).and_then(|(values, start)| values.get(start));
+        let value =
+            ComparedColumn::Index.values(other).and_then(|(values, start)| values.get(start));
         Error::new(Kind::RowMismatch, "layers do not hold the same number of rows")
-            .with_column(Column::Index.name(other))
+            .with_column(ComparedColumn::Index.name(other))
             .with_row(self.row)
             .with_got(format!(
                 "no further row in layer `{}`, {} in layer `{}`",
@@ -190,13 +193,13 @@ impl Overlay {
 }
 
 #[derive(Clone, Copy)]
-enum Column {
+enum ComparedColumn {
     Index,
     RowNumber,
 }
 
-impl Column {
-    fn values(self, feed: &Feed) -> Option<(&Values, usize)> {
+impl ComparedColumn {
+    fn values(self, feed: &Feed) -> Option<(&IndexValues, usize)> {
         let current = feed.current.as_ref()?;
         let values = match self {
             Self::Index => Some(&current.index),
@@ -219,16 +222,20 @@ impl Column {
 struct Difference {
     row: usize,
     place: usize,
-    of: Column,
+    of: ComparedColumn,
     values: (Option<i64>, Option<i64>),
 }
 
 /// The first of `len` rows whose values differ or are null.
-fn difference(ours: (&Values, usize), theirs: (&Values, usize), len: usize) -> Option<usize> {
-    let has_nulls = |(values, start): (&Values, usize)| {
+fn difference(
+    ours: (&IndexValues, usize),
+    theirs: (&IndexValues, usize),
+    len: usize,
+) -> Option<usize> {
+    let has_nulls = |(values, start): (&IndexValues, usize)| {
         values.nulls.as_ref().is_some_and(|nulls| nulls.slice(start, len).null_count() > 0)
     };
-    let slice = |(values, start): (&Values, usize)| values.values.slice(start, len);
+    let slice = |(values, start): (&IndexValues, usize)| values.values.slice(start, len);
     if !has_nulls(ours) && !has_nulls(theirs) && slice(ours) == slice(theirs) {
         return None;
     }

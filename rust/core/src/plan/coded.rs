@@ -29,7 +29,7 @@ use std::cmp::Ordering;
 
 use super::batch::Batch;
 use super::head::Head;
-use super::node::{ENDED, Node};
+use super::node::{ENDED, TreeNode};
 use crate::key::KeyBytes;
 
 /// Offsets from here on are not told apart.
@@ -176,7 +176,7 @@ impl Coded {
     }
 }
 
-impl Node for Coded {
+impl TreeNode for Coded {
     type Keys = CodedKeys;
 
     #[inline]

@@ -152,7 +152,8 @@ impl Duplicates {
     /// before it, which `key_before` gives.
     pub(super) fn see(
         &mut self,
-        (source, row): (SourceId, u64),
+        source: SourceId,
+        row: u64,
         is_same: bool,
         key_before: &impl Fn() -> Vec<u8>,
         runs: &mut Runs,
@@ -303,7 +304,8 @@ mod tests {
     fn fast(
         sources: &[Vec<Row>],
         rule: DropRule,
-        (cut, batch): (WindowRule, usize),
+        cut: WindowRule,
+        batch: usize,
         rows_max: u64,
     ) -> Result<Sifted, Clash> {
         let every = cut.sample_every;
@@ -343,7 +345,7 @@ mod tests {
                     let mut at: Vec<u64> = vec![0; sources.len()];
                     window.steps.taken().for_each(|t| at[t.source.index()] = t.start);
                     let mut words = window.steps.words();
-                    while let Some((step, used)) = crate::steps::Step::first(words) {
+                    while let Some((step, used)) = crate::packed_runs::PackedRun::first(words) {
                         let row = &mut at[step.source as usize];
                         if !step.is_gap {
                             rows.extend(
@@ -393,7 +395,7 @@ mod tests {
             let rows = sources.iter().map(|rows| rows.len() as u64).sum();
             let cut = WindowRule { rows, sample_every: 2, ..WindowRule::default() };
             let (expected, dropped) = slow(&sources, &rule);
-            let (found, counted) = fast(&sources, rule, (cut, batch), rows_max).unwrap();
+            let (found, counted) = fast(&sources, rule, cut, batch, rows_max).unwrap();
             prop_assert_eq!(&found, &expected);
             prop_assert_eq!(counted, dropped);
             prop_assert_eq!(counted.rows() + found.len() as u64, rows);
@@ -406,9 +408,9 @@ mod tests {
         let sources = [vec![row(1), row(4)], vec![row(2), row(4)]];
         let rule = || DropRule { on_duplicate: OnDuplicate::Error, ..DropRule::default() };
         let cut = || WindowRule { rows: 4, ..WindowRule::default() };
-        let clash = fast(&sources, rule(), (cut(), 2), 9).unwrap_err();
+        let clash = fast(&sources, rule(), cut(), 2, 9).unwrap_err();
         assert_eq!((clash.before, clash.after), ((SourceId(0), 1), (SourceId(1), 1)));
         let fine = [vec![row(1)], vec![row(2)]];
-        assert_eq!(fast(&fine, rule(), (cut(), 2), 9).unwrap().0, [(0, 0), (1, 0)]);
+        assert_eq!(fast(&fine, rule(), cut(), 2, 9).unwrap().0, [(0, 0), (1, 0)]);
     }
 }

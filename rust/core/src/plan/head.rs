@@ -4,7 +4,7 @@
 //! Which key is next (`loser_tree`).
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum HeadState {
     /// Nothing supplied, or all supplied keys taken.
     Empty,
     /// Known by its first key only.
@@ -24,6 +24,6 @@ pub(super) struct Head<B> {
     pub(super) end: usize,
     /// Row of the batch's first key, counted over the source.
     pub(super) row: u64,
-    pub(super) state: State,
+    pub(super) state: HeadState,
     pub(super) is_start: bool,
 }

@@ -11,7 +11,7 @@
 //! search, against the runner-up.
 //!
 //! # Invariants
-//! Equal keys leave in source order, then row order: upheld by [`Node::play`], the only
+//! Equal keys leave in source order, then row order: upheld by [`TreeNode::play`], the only
 //! comparison. The losers on the winner's path lost to the winner itself. Rows `next..end` of a head
 //! may leave without a look at the bound or at the start of a row group.
 //!
@@ -27,8 +27,8 @@ use std::cmp::Ordering;
 
 use super::batch::Batch;
 use super::duplicates::{Duplicates, Marks};
-use super::head::{Head, State};
-use super::node::Node;
+use super::head::{Head, HeadState};
+use super::node::TreeNode;
 use super::run_block::RunBlock;
 use plait_base::{Runs, SourceId};
 
@@ -38,7 +38,7 @@ const GALLOP_AFTER_WINS: u32 = 4;
 
 /// Why [`Merge::step`](super::Merge::step) stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stop {
     /// This source's next keys are needed: call [`Merge::supply`](super::Merge::supply) or [`Merge::end`](super::Merge::end).
     Need(SourceId),
     /// The next row is the first of a batch that was supplied as the start of a row group.
@@ -76,7 +76,7 @@ enum Last {
     Bytes(Vec<u8>),
 }
 
-pub(super) struct LoserTree<N: Node> {
+pub(super) struct LoserTree<N: TreeNode> {
     heads: Vec<Head<N::Keys>>,
     /// `nodes[0]` is the winner, the others are losers; empty until all sources have a head.
     nodes: Vec<N>,
@@ -94,7 +94,7 @@ pub(super) struct LoserTree<N: Node> {
     taken: Runs,
 }
 
-impl<N: Node> LoserTree<N> {
+impl<N: TreeNode> LoserTree<N> {
     pub(super) fn new(sources: usize, width: usize, check_order: bool) -> Self {
         let head = || Head {
             keys: N::Keys::default(),
@@ -102,7 +102,7 @@ impl<N: Node> LoserTree<N> {
             base: 0,
             end: 0,
             row: 0,
-            state: State::Empty,
+            state: HeadState::Empty,
             is_start: false,
         };
         Self {
@@ -154,7 +154,7 @@ impl<N: Node> LoserTree<N> {
 
     pub(super) fn announce(&mut self, i: usize, first_key: &[u8]) {
         self.heads[i].keys = N::Keys::single(first_key);
-        self.heads[i].state = State::Announced;
+        self.heads[i].state = HeadState::Announced;
     }
 
     pub(super) fn supply(
@@ -170,7 +170,7 @@ impl<N: Node> LoserTree<N> {
         self.keep_last(i);
         let width = self.width;
         let head = &mut self.heads[i];
-        let was_announced = head.state == State::Announced;
+        let was_announced = head.state == HeadState::Announced;
         let taken = if was_announced { 0 } else { head.next as u64 };
         let row = head.row + taken;
         let old = &head.keys;
@@ -190,7 +190,7 @@ impl<N: Node> LoserTree<N> {
             0 => N::root(&keys, 0, source),
             _ => N::against(&keys, 0, source, (old, head.base)),
         };
-        *head = Head { keys, next: 0, base: 0, end: 0, row, state: State::Open, is_start };
+        *head = Head { keys, next: 0, base: 0, end: 0, row, state: HeadState::Open, is_start };
         self.ahead[i] = fetch(head, i);
         self.replay(node);
         Ok(())
@@ -199,7 +199,7 @@ impl<N: Node> LoserTree<N> {
     pub(super) fn end(&mut self, i: usize) {
         self.keep_last(i);
         let head = &mut self.heads[i];
-        (head.state, head.keys) = (State::Ended, N::Keys::default());
+        (head.state, head.keys) = (HeadState::Ended, N::Keys::default());
         (head.next, head.end) = (0, 0);
         self.replay(N::end(id(i).0));
     }
@@ -219,7 +219,7 @@ impl<N: Node> LoserTree<N> {
     /// Builds the tree once every source has a head; else names one that has none.
     fn start(&mut self) -> Option<usize> {
         if self.nodes.is_empty() && !self.heads.is_empty() {
-            let missing = self.heads.iter().position(|h| h.state == State::Empty);
+            let missing = self.heads.iter().position(|h| h.state == HeadState::Empty);
             if missing.is_some() {
                 return missing;
             }
@@ -268,12 +268,12 @@ impl<N: Node> LoserTree<N> {
         best.filter(|best| !best.is_end()).map(N::source)
     }
 
-    pub(super) fn step(&mut self, rows_max: u64, bound: Option<&[u8]>, runs: &mut Runs) -> Step {
+    pub(super) fn step(&mut self, rows_max: u64, bound: Option<&[u8]>, runs: &mut Runs) -> Stop {
         if self.heads.is_empty() {
-            return Step::Done;
+            return Stop::Done;
         }
         if let Some(i) = self.start() {
-            return Step::Need(id(i));
+            return Stop::Need(id(i));
         }
         if self.bound.as_deref() != bound {
             self.bound = bound.map(<[u8]>::to_vec);
@@ -283,15 +283,15 @@ impl<N: Node> LoserTree<N> {
         loop {
             let w = self.nodes[0].source();
             match self.heads[w].state {
-                State::Ended => return Step::Done,
-                State::Empty | State::Announced => return Step::Need(id(w)),
-                State::Open => {}
+                HeadState::Ended => return Stop::Done,
+                HeadState::Empty | HeadState::Announced => return Stop::Need(id(w)),
+                HeadState::Open => {}
             }
             if let Some(step) = self.look(w) {
                 return step;
             }
             if left == 0 {
-                return Step::Full;
+                return Stop::Full;
             }
             left -= match &self.duplicates {
                 None => self.take(w, left, runs),
@@ -337,7 +337,7 @@ impl<N: Node> LoserTree<N> {
                     Before::At(b, key) => self.heads[*b].keys.bytes(*key, self.width),
                     Before::Bytes(bytes) => bytes.clone().unwrap_or_default(),
                 };
-                duplicates.see((run.source, row), is_same, &key, runs);
+                duplicates.see(run.source, row, is_same, &key, runs);
                 before = Before::At(i, at);
             }
         }
@@ -347,7 +347,7 @@ impl<N: Node> LoserTree<N> {
     }
 
     /// Finds how many rows of the winner may leave, or what keeps the next one from it.
-    fn look(&mut self, w: usize) -> Option<Step> {
+    fn look(&mut self, w: usize) -> Option<Stop> {
         let head = &mut self.heads[w];
         if head.next < head.end {
             return None;
@@ -367,11 +367,11 @@ impl<N: Node> LoserTree<N> {
             }
         };
         if head.next >= head.end {
-            return Some(Step::Bound);
+            return Some(Stop::Bound);
         }
         if head.is_start && head.next == 0 {
             head.end = 0; // and looks again
-            return Some(Step::Start(id(w)));
+            return Some(Stop::Start(id(w)));
         }
         None
     }
@@ -394,7 +394,7 @@ impl<N: Node> LoserTree<N> {
             head.next += 1;
             last = w;
             if head.next >= head.keys.len() {
-                (head.state, head.base) = (State::Empty, head.next - 1);
+                (head.state, head.base) = (HeadState::Empty, head.next - 1);
                 break;
             }
             let node = std::mem::replace(&mut ahead[w], fetch(head, w));
@@ -417,7 +417,7 @@ impl<N: Node> LoserTree<N> {
         head.next += taken;
         self.last = Last::At(w);
         if head.next >= head.keys.len() {
-            head.state = State::Empty;
+            head.state = HeadState::Empty;
         } else {
             let node = N::against(&head.keys, head.next, id(w).0, (&head.keys, head.base));
             self.ahead[w] = fetch(head, w);
@@ -482,7 +482,7 @@ impl<N: Node> LoserTree<N> {
             base: 0,
             end: 0,
             row: row - 1,
-            state: State::Empty,
+            state: HeadState::Empty,
             is_start: false,
         };
         self.nodes.clear(); // nobody was beaten by that key
@@ -511,14 +511,14 @@ impl<N: Node> LoserTree<N> {
 
 /// The key behind the next one; the last one again behind that.
 #[inline(always)]
-fn fetch<N: Node>(head: &Head<N::Keys>, i: usize) -> N {
+fn fetch<N: TreeNode>(head: &Head<N::Keys>, i: usize) -> N {
     let behind = (head.next + 1).min(head.keys.len() - 1);
     N::new(&head.keys, behind, id(i).0)
 }
 
 /// Lets `node`, the winner's, play its way up again. Returns who wins now.
 #[inline(always)]
-fn replay<N: Node>(nodes: &mut [N], node: N, heads: &[Head<N::Keys>]) -> N {
+fn replay<N: TreeNode>(nodes: &mut [N], node: N, heads: &[Head<N::Keys>]) -> N {
     let mut winner = node;
     let mut at = (nodes.len() + node.source()) / 2;
     while at > 0 {

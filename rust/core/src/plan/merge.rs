@@ -15,7 +15,7 @@
 
 use super::coded::{Coded, CodedKeys};
 use super::duplicates::{Clash, DropRule, Dropped, Duplicates, Marks};
-use super::loser_tree::{Disorder, LoserTree, Step};
+use super::loser_tree::{Disorder, LoserTree, Stop};
 use super::node::{SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
 use crate::key::{KeyShape, Keys};
 use plait_base::{Runs, SourceId};
@@ -24,7 +24,7 @@ use plait_base::{Runs, SourceId};
 ///
 /// ```
 /// use plait_core::key::{KeyShape, Keys};
-/// use plait_core::plan::{Merge, Step};
+/// use plait_core::plan::{Merge, Stop};
 /// use plait_core::{Runs, SourceId};
 ///
 /// let shape = KeyShape::try_new(vec![])?; // no columns: all rows are equal, sources follow
@@ -33,7 +33,7 @@ use plait_base::{Runs, SourceId};
 /// for source in [SourceId(0), SourceId(1)] {
 ///     merge.supply(source, Keys::Packed(vec![0; 3]), false).unwrap();
 /// }
-/// while let Step::Need(source) = merge.step(u64::MAX, None, &mut runs) {
+/// while let Stop::Need(source) = merge.step(u64::MAX, None, &mut runs) {
 ///     merge.end(source);
 /// }
 /// assert_eq!((runs.len(), runs.rows()), (2, 6));
@@ -136,12 +136,12 @@ impl Merge {
     }
 
     /// Puts a source into the race by its first key alone: when that key wins, the source is
-    /// asked for ([`Step::Need`]). Sources that are far away need not be open.
+    /// asked for ([`Stop::Need`]). Sources that are far away need not be open.
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {
         with_tree!(&mut self.tree, t => t.announce(source.index(), first_key));
     }
 
-    /// Gives the next keys of `source`, at least one. With `is_start`, [`Step::Start`] is returned
+    /// Gives the next keys of `source`, at least one. With `is_start`, [`Stop::Start`] is returned
     /// before its first row is taken.
     ///
     /// # Errors
@@ -169,11 +169,11 @@ impl Merge {
 
     /// Takes rows in order into `runs`, those that stay, until something stops it: at most `rows_max` rows, and only
     /// rows whose key is below `bound`.
-    pub fn step(&mut self, rows_max: u64, bound: Option<&[u8]>, runs: &mut Runs) -> Step {
+    pub fn step(&mut self, rows_max: u64, bound: Option<&[u8]>, runs: &mut Runs) -> Stop {
         with_tree!(&mut self.tree, t => t.step(rows_max, bound, runs))
     }
 
-    /// After [`Step::Start`]: go on row by row with this batch.
+    /// After [`Stop::Start`]: go on row by row with this batch.
     pub fn enter(&mut self, source: SourceId) {
         with_tree!(&mut self.tree, t => t.enter(source.index()));
     }
@@ -313,7 +313,7 @@ mod tests {
         }
         loop {
             match merge.step(rows_max, None, &mut runs) {
-                Step::Need(s) => {
+                Stop::Need(s) => {
                     let source = &sources[s.index()];
                     let from = given[s.index()];
                     let to = (from + batch).min(source.len());
@@ -326,10 +326,10 @@ mod tests {
                             .unwrap();
                     }
                 }
-                Step::Start(s) => merge.enter(s),
-                Step::Full => {}
-                Step::Bound => unreachable!("no bound was given"),
-                Step::Done => return runs,
+                Stop::Start(s) => merge.enter(s),
+                Stop::Full => {}
+                Stop::Bound => unreachable!("no bound was given"),
+                Stop::Done => return runs,
             }
         }
     }
@@ -370,7 +370,7 @@ mod tests {
             let mut runs = Runs::default();
             loop {
                 match merge.step(rows_max, None, &mut runs) {
-                    Step::Need(s) => {
+                    Stop::Need(s) => {
                         let from = given[s.index()];
                         let rows = &sources[s.index()];
                         let to = (from + batch).min(rows.len());
@@ -380,7 +380,7 @@ mod tests {
                         merge.supply(s, Keys::Bytes(keys), copies).unwrap();
                     }
                     // The whole batch is a row group: it is taken at once where that is right.
-                    Step::Start(s) => {
+                    Stop::Start(s) => {
                         let end = given[s.index()];
                         let rows = &sources[s.index()];
                         let start = end - ((end - 1) % batch + 1);
@@ -393,7 +393,7 @@ mod tests {
                             merge.enter(s);
                         }
                     }
-                    Step::Full => {}
+                    Stop::Full => {}
                     _ => break,
                 }
             }
@@ -414,7 +414,7 @@ mod tests {
             let mut merge = Merge::new(&shape(form), 1, true);
             merge.supply(id(0), keys(form, &[1, 5]), false).unwrap();
             let mut runs = Runs::default();
-            assert_eq!(merge.step(10, None, &mut runs), Step::Need(id(0)));
+            assert_eq!(merge.step(10, None, &mut runs), Stop::Need(id(0)));
             let error = merge.supply(id(0), keys(form, &[4, 9]), false).unwrap_err();
             assert_eq!(error.row, 2);
             assert!(error.before > error.after);
@@ -430,7 +430,7 @@ mod tests {
         merge.supply(id(0), keys(Form::Tagged, &[1, 2, 3]), true).unwrap();
         merge.supply(id(1), keys(Form::Tagged, &[4, 6]), false).unwrap();
         let mut runs = Runs::default();
-        assert_eq!(merge.step(9, None, &mut runs), Step::Start(id(0)));
+        assert_eq!(merge.step(9, None, &mut runs), Stop::Start(id(0)));
         let key = |v| keys(Form::Tagged, &[v]).to_bytes(&shape, 0);
         assert!(merge.is_alone(id(0), &key(3)));
         assert!(merge.is_alone(id(0), &key(4)), "a tie leaves source 0 first");
@@ -438,9 +438,9 @@ mod tests {
         merge.skip(id(0), 3, &key(3));
         runs.push(id(0), 0, 3);
         assert_eq!(merge.last_key(), key(3));
-        assert_eq!(merge.step(9, None, &mut runs), Step::Need(id(0)));
+        assert_eq!(merge.step(9, None, &mut runs), Stop::Need(id(0)));
         merge.end(id(0));
-        assert_eq!(merge.step(9, Some(&key(6)), &mut runs), Step::Bound);
+        assert_eq!(merge.step(9, Some(&key(6)), &mut runs), Stop::Bound);
         assert_eq!(merge.next_key(), Some(key(6)));
         assert_eq!(flat(&runs), [(0, 0), (0, 1), (0, 2), (1, 0)]);
     }

@@ -1,13 +1,14 @@
 //! Which row comes next, from which source, and where an output ends.
 //!
 //! ```text
-//! keys of k sources ──▶ merge (who is next? who stays?) ──▶ windows (where to stop?) ──▶ Steps
+//! keys of k sources ──▶ merge (who is next? who stays?) ──▶ windows (where to stop?) ──▶ PackedRuns
 //!        ▲                     │
 //!        └──── Ask::Keys ──────┘   the shell reads them
 //! ```
 //!
 //! # Invariants
-//! Only [`Runs`](plait_base::Runs) and [`Steps`](crate::steps::Steps) come out. Neither keys nor runs of a whole source are held.
+//! Only [`Runs`](plait_base::Runs) and [`PackedRuns`](crate::packed_runs::PackedRuns) come out.
+//! Neither keys nor runs of a whole source are held.
 //!
 //! # Not here
 //! Reading keys and copying rows: whoever drives the merge.
@@ -25,6 +26,6 @@ mod window;
 
 pub use drops::{Condition, DropOptions, Drops, MarkColumn};
 pub use duplicates::{Clash, DropRule, Dropped, Marks, OnDuplicate};
-pub use loser_tree::{Disorder, Step};
+pub use loser_tree::{Disorder, Stop};
 pub use merge::Merge;
 pub use window::{Ask, Window, WindowRule, Windows};

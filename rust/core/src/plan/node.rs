@@ -26,7 +26,7 @@ pub(super) const SOURCES_MAX: usize = ENDED as usize;
 pub(super) const ENDED: u32 = 1 << 30;
 
 /// The next key of a source, or its end.
-pub(super) trait Node: Copy {
+pub(super) trait TreeNode: Copy {
     type Keys: Batch;
 
     /// Key `i` of a batch of `source`, when the one before it has left.
@@ -53,7 +53,7 @@ pub(super) trait Node: Copy {
 #[derive(Clone, Copy)]
 pub(super) struct Tagged(u128);
 
-impl Node for Tagged {
+impl TreeNode for Tagged {
     type Keys = Vec<u128>;
 
     #[inline(always)]
@@ -92,7 +92,7 @@ pub(super) struct Wide {
     source: u32,
 }
 
-impl Node for Wide {
+impl TreeNode for Wide {
     type Keys = Vec<u128>;
 
     #[inline(always)]

@@ -18,10 +18,10 @@
 use std::collections::VecDeque;
 
 use super::duplicates::{Clash, DropRule, Dropped, Marks};
-use super::loser_tree::{Disorder, Step};
+use super::loser_tree::{Disorder, Stop};
 use super::merge::Merge;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
-use crate::steps::Steps;
+use crate::packed_runs::PackedRuns;
 use plait_base::{Result, Run, Runs, SourceId};
 
 /// Runs that are packed into steps at once: half a megabyte of them.
@@ -61,7 +61,7 @@ pub enum Ask {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The rows; empty only if the window does nothing but end the output.
-    pub steps: Steps,
+    pub steps: PackedRuns,
     /// Encoded key of the first row.
     pub first_key: Vec<u8>,
     /// Encoded key of the last row.
@@ -198,7 +198,7 @@ impl Windows {
     /// own; what came before it becomes a window too.
     ///
     /// # Errors
-    /// As [`Steps::extend`].
+    /// As [`PackedRuns::extend`].
     pub fn copy(&mut self, source: SourceId, start: u64, rows: u64, last_key: &[u8]) -> Result<()> {
         let first_key = self.merge.next_key().unwrap_or_default();
         if self.pending() > 0 {
@@ -246,21 +246,21 @@ impl Windows {
                 self.pack()?;
             }
             match step {
-                Step::Need(source) => {
+                Stop::Need(source) => {
                     let has_enough = 8 * self.pending() >= 3 * self.rows_max.min(u64::MAX / 8);
                     if self.changes_owner(source) && has_enough {
                         self.close_window(false)?;
                     }
                     return Ok(Ask::Keys(source));
                 }
-                Step::Start(source) => return Ok(Ask::RowGroupStart(source)),
-                Step::Full if self.pending() >= self.rows_max => self.close_window(false)?,
-                Step::Full => {}
-                Step::Bound => {
+                Stop::Start(source) => return Ok(Ask::RowGroupStart(source)),
+                Stop::Full if self.pending() >= self.rows_max => self.close_window(false)?,
+                Stop::Full => {}
+                Stop::Bound => {
                     self.flush()?;
                     self.close_window(false)?;
                 }
-                Step::Done => {
+                Stop::Done => {
                     self.flush()?;
                     self.is_done = true;
                     if self.pending() > 0 || self.rows_in_output > 0 {

@@ -3,7 +3,7 @@
 //! # Not here
 //! Levels and maturity (`size_tiered`).
 
-use super::file::{File, bounds, depth_max, is_settled};
+use super::file::{File, bounds, depth_max, is_compacted};
 use super::neighbours::{Keep, close};
 use super::size_tiered::{SizeTiered, tiers};
 use crate::region::sweep;
@@ -76,7 +76,7 @@ fn closed(files: &[File], groups: Vec<Vec<usize>>, strangers: &[u64]) -> Vec<Vec
 /// Everything, unless it is settled.
 fn full(files: &[File]) -> Vec<Vec<usize>> {
     let all: Vec<usize> = (0..files.len()).collect();
-    if is_settled(files, &all) { Vec::new() } else { vec![all] }
+    if is_compacted(files, &all) { Vec::new() } else { vec![all] }
 }
 
 /// Files that reach into a stretch of keys which more than `max_depth` of them share, in groups
@@ -141,7 +141,8 @@ mod tests {
             .collect()
     }
 
-    fn file((first, len, bytes, level): (u8, u8, u64, u64)) -> File {
+    fn file(made: (u8, u8, u64, u64)) -> File {
+        let (first, len, bytes, level) = made;
         File { first: vec![first], last: vec![first + len], bytes, level, ..File::default() }
     }
 

@@ -29,7 +29,7 @@ pub struct File {
 }
 
 /// Whether one merge made all of `members`, and nothing of them overlaps.
-pub(super) fn is_settled(files: &[File], members: &[usize]) -> bool {
+pub(super) fn is_compacted(files: &[File], members: &[usize]) -> bool {
     let mut tasks = members.iter().filter_map(|i| files.get(*i)).map(|file| file.task.as_str());
     let first = tasks.next().unwrap_or_default();
     !first.is_empty() && tasks.all(|task| task == first) && depth_max(files, members) <= 1

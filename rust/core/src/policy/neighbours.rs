@@ -17,7 +17,7 @@
 //! # Not here
 //! Which rows stay (`plan::duplicates`); what is a stranger (`plait_parquet::compact`).
 
-use super::file::{File, is_settled};
+use super::file::{File, is_compacted};
 
 /// What a merge must leave as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub(super) fn close(files: &[File], strangers: &[u64], members: &[usize]) -> Vec
         }
     }
     let cut = split(files, strangers, &all);
-    cut.into_iter().filter(|group| !is_settled(files, group)).collect()
+    cut.into_iter().filter(|group| !is_compacted(files, group)).collect()
 }
 
 /// Whether no other file may hold a row of these keys that is older than `members`, or, if

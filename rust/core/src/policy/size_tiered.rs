@@ -13,7 +13,7 @@
 //! # Not here
 //! Sizes of outputs (the merge).
 
-use super::file::{File, is_settled};
+use super::file::{File, is_compacted};
 use super::neighbours::{Keep, split};
 
 /// When files of a level are merged, and when no more.
@@ -59,7 +59,7 @@ pub(super) fn tiers(files: &[File], how: &SizeTiered, keep: Keep<'_>) -> Vec<Vec
         Keep::Ages(strangers) => split(files, strangers, &members),
     };
     if how.finalize {
-        return runs(young).into_iter().filter(|run| !is_settled(files, run)).collect();
+        return runs(young).into_iter().filter(|run| !is_compacted(files, run)).collect();
     }
     let mut levels: Vec<u64> = young.iter().map(|i| files[*i].level).collect();
     levels.sort_unstable();

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! A plan is a pure function of two types. What stays as it is shares its buffers. Every cast is
-//! checked: a value that the other type does not hold exactly is told with its place, and is never
+//! checked: a value that the other type does not hold exactly is reported with its position, and is never
 //! another value. Values that nobody sees, below a null or between the entries of lists, never count.
 //!
 //! # Cost
@@ -28,7 +28,7 @@ use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_cast::{CastOptions, can_cast_types, cast_with_options};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields, TimeUnit};
 
-use super::policy::{Allow, Policy};
+use super::policy::{Allow, SchemaPolicy};
 use super::same::members;
 use super::supertype::supertype;
 use super::unify::{list_item, only_nulls, with_item};
@@ -43,7 +43,7 @@ pub(super) enum Convert {
     /// They are cast; `exact`: the type holds them all.
     Cast { to: DataType, exact: bool },
     /// Field by field.
-    Struct { fields: Fields, parts: Vec<Part> },
+    Struct { fields: Fields, parts: Vec<Member> },
     /// Item by item, then to another layout.
     List { to: DataType, item: Box<Convert> },
     /// Keys and values.
@@ -52,7 +52,7 @@ pub(super) enum Convert {
 
 /// One field of a struct: from which it is made, if any, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
+pub(super) struct Member {
     from: Option<usize>,
     convert: Convert,
     /// Nulls are refused, because they may come and must not.
@@ -84,7 +84,7 @@ pub(super) struct Misfit {
 /// What a plan may do.
 #[derive(Clone, Copy)]
 pub(super) struct Rules<'a> {
-    pub(super) policy: &'a Policy,
+    pub(super) policy: &'a SchemaPolicy,
     /// Fields that the target has no place for are refused.
     pub(super) refuse_extra: bool,
 }
@@ -167,14 +167,14 @@ impl Rules<'_> {
                     return Err((field.name().clone(), "absent".to_owned()));
                 }
                 let convert = Convert::Null(field.data_type().clone());
-                parts.push(Part { from: None, convert, never_null: false });
+                parts.push(Member { from: None, convert, never_null: false });
                 continue;
             };
             if let (Some(used), Some(of)) = (used.get_mut(from), old.get(from)) {
                 *used = true;
                 let never_null = self.nullable(of, field).map_err(below)?;
                 let convert = self.plan(of.data_type(), field.data_type()).map_err(below)?;
-                parts.push(Part { from: Some(from), convert, never_null });
+                parts.push(Member { from: Some(from), convert, never_null });
             }
         }
         if self.refuse_extra
@@ -200,14 +200,14 @@ impl Rules<'_> {
     }
 }
 
-impl Part {
+impl Member {
     fn is_take(&self, at: usize) -> bool {
         self.from == Some(at) && self.convert == Convert::Same && !self.never_null
     }
 }
 
 impl Convert {
-    /// The values of `array` converted; those that do not fit are null and told.
+    /// The values of `array` converted; those that do not fit are null and reported.
     pub(super) fn run(
         &self,
         array: &ArrayRef,
@@ -281,7 +281,7 @@ fn cast(
             let same = DataType::Timestamp(*unit, zone.clone());
             relabel(&cast_with_options(array, &same, &options)?, other.clone())
         }
-        // Other types are told instants in UTC, written as an offset: names of zones need a database.
+        // Other types receive instants in UTC, written as an offset: names of zones need a database.
         (DataType::Timestamp(_, Some(_)), to) if !matches!(to, DataType::Timestamp(..)) => {
             cast_with_options(&relabel(array, Some("+00:00".into()))?, to, &options)
         }
@@ -322,14 +322,14 @@ fn cast(
         _ => Arc::clone(array),
     };
     let formatter = ArrayFormatter::try_new(&shown, &FormatOptions::default())?;
-    // A time too far away to be written as one is told as its number.
+    // A time too far away to be written as one is written as its number.
     let number = |row: usize| -> Result<String, ArrowError> {
         let number = cast_with_options(&shown.slice(row, 1), &DataType::Int64, &options)?;
         ArrayFormatter::try_new(&number, &FormatOptions::default())?.value(0).try_to_string()
     };
     for row in &bad {
-        let told = formatter.value(*row).try_to_string();
-        let value = told.or_else(|_| number(*row))?;
+        let shown = formatter.value(*row).try_to_string();
+        let value = shown.or_else(|_| number(*row))?;
         misfits.push(Misfit { row: *row, path: String::new(), value });
     }
     let mut kept = arrow_buffer::BooleanBufferBuilder::new(array.len());
@@ -362,7 +362,7 @@ fn relabel(array: &ArrayRef, zone: Option<Arc<str>>) -> Result<ArrayRef, ArrowEr
 fn structs(
     array: &ArrayRef,
     fields: &Fields,
-    parts: &[Part],
+    parts: &[Member],
     misfits: &mut Vec<Misfit>,
 ) -> Result<ArrayRef, ArrowError> {
     let structs = array.as_struct();
@@ -543,8 +543,8 @@ fn map(
     let keys = key.run(map.keys(), &mut in_keys)?;
     let values = value.run(map.values(), &mut in_values)?;
     let fit = fields.iter().zip([&keys, &values]).all(|(f, v)| holds(f, v));
-    let told = !in_keys.is_empty() || !in_values.is_empty();
-    let broken = told && !fit;
+    let shown = !in_keys.is_empty() || !in_values.is_empty();
+    let broken = shown && !fit;
     let ranges: Vec<(usize, usize)> = (0..array.len())
         .map(|row| entry_range(array, row).filter(|_| array.is_valid(row)).unwrap_or_default())
         .collect();

@@ -16,7 +16,7 @@ use arrow_array::ArrayRef;
 use arrow_schema::{DataType, Field};
 
 use super::convert::{Convert, Rules, nulls_of};
-use super::policy::{Allow, Policy};
+use super::policy::{Allow, SchemaPolicy};
 use super::supertype::supertype;
 use super::unify::only_nulls;
 
@@ -78,6 +78,6 @@ pub(crate) fn has_nulls(ty: &DataType) -> bool {
 }
 
 /// Nulls may come where none may be, and are looked for.
-fn checked() -> Policy {
-    Policy { nullability: Allow::Cast, ..Policy::default() }
+fn checked() -> SchemaPolicy {
+    SchemaPolicy { nullability: Allow::Cast, ..SchemaPolicy::default() }
 }

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::conflict;
 use super::convert::Rules;
 use super::pick::{Level, Lookup, PickItem, Picks};
-use super::policy::{Allow, Policy};
+use super::policy::{Allow, SchemaPolicy};
 use super::projection::Projection;
 use super::same::{key_of, members};
 use super::summary::{Class, Summary};
@@ -40,7 +40,7 @@ pub const DEFAULT: &str = "plait.default";
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     /// Which kinds of drift are allowed.
-    pub policy: Policy,
+    pub policy: SchemaPolicy,
     /// The columns asked for; `None` is every column.
     pub columns: Option<Vec<String>>,
     /// A schema that wins over what sources say.
@@ -77,7 +77,7 @@ pub(super) enum Origin {
 #[derive(Clone, Debug)]
 pub struct Frozen {
     pub(super) schema: SchemaRef,
-    pub(super) policy: Policy,
+    pub(super) policy: SchemaPolicy,
     pub(super) decision: Decision,
 }
 
@@ -99,7 +99,7 @@ impl Frozen {
     ///
     /// # Errors
     /// [`Kind::Internal`] when the schema is not the one that was decided on.
-    pub fn restore(schema: SchemaRef, policy: Policy, decision: Decision) -> Result<Self> {
+    pub fn restore(schema: SchemaRef, policy: SchemaPolicy, decision: Decision) -> Result<Self> {
         let is_whole = decision.origins.len() == schema.fields().len();
         if !is_whole || fingerprint(schema.fields()) != decision.fingerprint {
             return Err(Error::new(Kind::Internal, "frozen schema is not the one that was sent"));
@@ -161,16 +161,16 @@ impl Frozen {
 /// ```
 /// use std::sync::Arc;
 /// use arrow_schema::{DataType, Field, Schema};
-/// use plait_core::schema::{Policy, reconcile};
+/// use plait_core::schema::{SchemaPolicy, reconcile};
 /// let schema = |ty| Arc::new(Schema::new(vec![Field::new("a", ty, false)]));
-/// let frozen = reconcile(&[schema(DataType::Int32), schema(DataType::Int64)], &Policy::default())?;
+/// let frozen = reconcile(&[schema(DataType::Int32), schema(DataType::Int64)], &SchemaPolicy::default())?;
 /// assert_eq!(frozen.schema().field(0).data_type(), &DataType::Int64);
 /// # Ok::<(), plait_core::Error>(())
 /// ```
 ///
 /// # Errors
 /// [`Kind::SchemaConflict`] naming all conflicts; sources are called `source 0` and so on.
-pub fn reconcile(schemas: &[SchemaRef], policy: &Policy) -> Result<Frozen> {
+pub fn reconcile(schemas: &[SchemaRef], policy: &SchemaPolicy) -> Result<Frozen> {
     let digits = schemas.len().saturating_sub(1).to_string().len();
     let mut summary = Summary::default();
     for (i, schema) in schemas.iter().enumerate() {
@@ -367,7 +367,7 @@ fn hold(
     let rules = Rules { policy, refuse_extra: policy.struct_field != Allow::Drop };
     let mut nullable = field.is_nullable();
     for v in variants {
-        let told = |says: String| {
+        let shown = |says: String| {
             [(v.class, says), (v.class, format!("{} in the given schema", field.data_type()))]
         };
         if let Err((path, found)) = rules.plan(v.field.data_type(), field.data_type()) {
@@ -376,11 +376,11 @@ fn hold(
             } else {
                 format!("{}.{path}", field.name())
             };
-            unifier.conflict_of(&column, told(found), conflict::TYPES);
+            unifier.conflict_of(&column, shown(found), conflict::TYPES);
         } else if policy.widen == Allow::Error && v.field.data_type() != field.data_type() {
             unifier.conflict_of(
                 field.name(),
-                told(v.field.data_type().to_string()),
+                shown(v.field.data_type().to_string()),
                 conflict::WIDENED,
             );
         } else if rules.nullable(v.field, field).is_err() {

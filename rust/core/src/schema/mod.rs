@@ -35,7 +35,7 @@ pub(crate) use fill::has_nulls;
 pub use fill::{fill, filled};
 pub use follow::{Change, Follow, Turn};
 pub use freeze::{DEFAULT, Decision, Frozen, Request, Static, freeze, reconcile};
-pub use policy::{Allow, Case, Policy};
+pub use policy::{Allow, Case, SchemaPolicy};
 pub use same::{FIELD_ID, matched};
 pub use summary::{Class, MEANING, SAYS, Summary};
 pub use supertype::{supertype, supertype_of};

@@ -25,7 +25,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use serde::{Deserialize, Serialize};
 
 use super::conflict::{self, Conflict};
-use super::policy::Policy;
+use super::policy::SchemaPolicy;
 use super::projection::{Item, Projection, Want};
 use super::same::{FIELD_ID, by_id, id_of, key_of_id};
 use super::unify::{list_item, only_nulls, with_item};
@@ -85,7 +85,7 @@ struct Known<'a> {
 
 /// Looks names up.
 pub(super) struct Lookup<'a> {
-    pub(super) policy: &'a Policy,
+    pub(super) policy: &'a SchemaPolicy,
     /// Names of the classes' first sources.
     pub(super) names: &'a [String],
     pub(super) conflicts: Vec<Conflict>,
@@ -103,7 +103,7 @@ impl<'a> Level<'a> {
         self.by_id
     }
 
-    fn given(&self, name: &str, policy: &Policy) -> Option<&'a FieldRef> {
+    fn given(&self, name: &str, policy: &SchemaPolicy) -> Option<&'a FieldRef> {
         let key = policy.key(name);
         self.given?.iter().find(|field| policy.key(field.name()) == key)
     }
@@ -131,7 +131,7 @@ impl<'a> Level<'a> {
     }
 
     /// The members of the field that `pick` is.
-    fn below(&self, pick: &Pick, policy: &Policy) -> Self {
+    fn below(&self, pick: &Pick, policy: &SchemaPolicy) -> Self {
         let members = |fields: &'a Fields| {
             let at = pick.place(fields, policy)?;
             struct_below(fields.get(at)?.data_type())
@@ -299,7 +299,7 @@ impl Picks {
         &self,
         field: &FieldRef,
         key: &str,
-        policy: &Policy,
+        policy: &SchemaPolicy,
     ) -> Result<Option<FieldRef>> {
         match self.column(key) {
             Some(pick) => pick.prune(field, policy, &pick.name).map(Some),
@@ -312,7 +312,7 @@ impl Picks {
     pub(super) fn leaves(
         &self,
         schema: &Schema,
-        policy: &Policy,
+        policy: &SchemaPolicy,
         key: impl Fn(&Field) -> String,
     ) -> Vec<usize> {
         let (mut next, mut leaves) = (0, Vec::new());
@@ -338,7 +338,7 @@ impl Pick {
     }
 
     /// Its place among the members of a struct.
-    fn place(&self, fields: &Fields, policy: &Policy) -> Option<usize> {
+    fn place(&self, fields: &Fields, policy: &SchemaPolicy) -> Option<usize> {
         match &self.id {
             Some(id) if by_id([fields]) => {
                 fields.iter().position(|f| id_of(f) == Some(id.as_str()))
@@ -348,7 +348,7 @@ impl Pick {
     }
 
     /// Of `field` what is asked for, by the names of the output; `path` is what messages call it.
-    fn prune(&self, field: &FieldRef, policy: &Policy, path: &str) -> Result<FieldRef> {
+    fn prune(&self, field: &FieldRef, policy: &SchemaPolicy, path: &str) -> Result<FieldRef> {
         let ty = self.inside(field.data_type(), policy, path)?;
         let is_named = policy.key(field.name()) == policy.key(&self.name);
         if is_named && ty == *field.data_type() {
@@ -358,7 +358,7 @@ impl Pick {
         Ok(Arc::new(field.as_ref().clone().with_name(name).with_data_type(ty)))
     }
 
-    fn inside(&self, ty: &DataType, policy: &Policy, path: &str) -> Result<DataType> {
+    fn inside(&self, ty: &DataType, policy: &SchemaPolicy, path: &str) -> Result<DataType> {
         let form = |demands: &str| {
             Error::new(Kind::ProjectionError, format!("path demands {demands}"))
                 .with_column(path)
@@ -409,7 +409,13 @@ impl Pick {
         Arc::new(field)
     }
 
-    fn leaves(&self, ty: &DataType, policy: &Policy, next: &mut usize, leaves: &mut Vec<usize>) {
+    fn leaves(
+        &self,
+        ty: &DataType,
+        policy: &SchemaPolicy,
+        next: &mut usize,
+        leaves: &mut Vec<usize>,
+    ) {
         if self.whole || self.members.is_empty() {
             return take_all(ty, next, leaves);
         }
@@ -437,7 +443,7 @@ impl Pick {
     pub(super) fn complete(
         &self,
         field: &Field,
-        policy: &Policy,
+        policy: &SchemaPolicy,
         path: &str,
         unknown: &mut dyn FnMut(&str) -> Result<()>,
     ) -> Result<Field> {

@@ -45,7 +45,7 @@ pub enum Case {
 /// What to do with every kind of drift; see the [table](crate::schema::policy).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Policy {
+pub struct SchemaPolicy {
     /// A column that some sources lack.
     pub missing: Allow,
     /// A column that the given schema does not name.
@@ -64,7 +64,7 @@ pub struct Policy {
     pub case: Case,
 }
 
-impl Default for Policy {
+impl Default for SchemaPolicy {
     fn default() -> Self {
         Self {
             missing: Allow::Null,
@@ -90,14 +90,14 @@ pub const KINDS: &[(&str, &[&str])] = &[
     ("zone", &["error", "cast", "drop"]),
 ];
 
-impl Policy {
+impl SchemaPolicy {
     /// Sets what becomes of one kind of drift, both by name.
     ///
     /// ```
-    /// use plait_core::schema::{Allow, Policy};
-    /// let policy = Policy::default().with("lossy", "cast")?;
+    /// use plait_core::schema::{Allow, SchemaPolicy};
+    /// let policy = SchemaPolicy::default().with("lossy", "cast")?;
     /// assert_eq!(policy.lossy, Allow::Cast);
-    /// assert!(Policy::default().with("lossy", "ignore").is_err());
+    /// assert!(SchemaPolicy::default().with("lossy", "ignore").is_err());
     /// # Ok::<(), plait_core::Error>(())
     /// ```
     ///

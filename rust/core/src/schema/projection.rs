@@ -13,7 +13,7 @@
 //! # Not here
 //! Which field of a source has a name (`pick`).
 
-use super::policy::Policy;
+use super::policy::SchemaPolicy;
 use plait_base::{Error, Kind, Result};
 
 /// A column that is asked for, and what of it.
@@ -41,7 +41,7 @@ pub(super) struct Projection {
     pub(super) items: Vec<Item>,
 }
 
-enum Step {
+enum PathStep {
     Name(String),
     Element,
 }
@@ -58,7 +58,7 @@ impl Projection {
     /// [`Kind::InvalidPath`] for text that is not a path.
     pub(super) fn parse(
         texts: &[String],
-        policy: &Policy,
+        policy: &SchemaPolicy,
         is_column: impl Fn(&str) -> bool,
     ) -> Result<Self> {
         let mut items: Vec<Item> = Vec::new();
@@ -69,7 +69,8 @@ impl Projection {
                 }
                 continue;
             }
-            let steps = if is_column(text) { vec![Step::Name(text.clone())] } else { steps(text)? };
+            let steps =
+                if is_column(text) { vec![PathStep::Name(text.clone())] } else { steps(text)? };
             let mut siblings: Vec<Want> = Vec::new();
             for item in &items {
                 if let Item::Column(want) = item {
@@ -94,8 +95,8 @@ impl Projection {
 }
 
 /// Adds a path to `wants`; the place of its first name.
-fn add(wants: &mut Vec<Want>, steps: &[Step], policy: &Policy) -> usize {
-    let Some((Step::Name(name), rest)) = steps.split_first() else { return usize::MAX };
+fn add(wants: &mut Vec<Want>, steps: &[PathStep], policy: &SchemaPolicy) -> usize {
+    let Some((PathStep::Name(name), rest)) = steps.split_first() else { return usize::MAX };
     let key = policy.key(name);
     let at = wants.iter().position(|want| policy.key(&want.name) == key).unwrap_or_else(|| {
         let name = name.clone();
@@ -103,7 +104,7 @@ fn add(wants: &mut Vec<Want>, steps: &[Step], policy: &Policy) -> usize {
         wants.len() - 1
     });
     if let Some(want) = wants.get_mut(at) {
-        let elements = rest.iter().take_while(|step| matches!(step, Step::Element)).count();
+        let elements = rest.iter().take_while(|step| matches!(step, PathStep::Element)).count();
         want.element |= elements > 0;
         match rest.get(elements..).unwrap_or_default() {
             [] => want.whole = true,
@@ -115,7 +116,7 @@ fn add(wants: &mut Vec<Want>, steps: &[Step], policy: &Policy) -> usize {
     at
 }
 
-fn steps(text: &str) -> Result<Vec<Step>> {
+fn steps(text: &str) -> Result<Vec<PathStep>> {
     let bad = |why: &str| {
         Error::new(Kind::InvalidPath, format!("path of a column {why}"))
             .with_column(text)
@@ -127,7 +128,7 @@ fn steps(text: &str) -> Result<Vec<Step>> {
         if let Some(quoted) = rest.strip_prefix('`') {
             let (name, after) =
                 quoted.split_once('`').ok_or_else(|| bad("has an open backtick"))?;
-            steps.push(Step::Name(name.to_owned()));
+            steps.push(PathStep::Name(name.to_owned()));
             rest = after;
         } else {
             let end = rest.find(['.', '[']).unwrap_or(rest.len());
@@ -135,7 +136,7 @@ fn steps(text: &str) -> Result<Vec<Step>> {
             if name.is_empty() {
                 return Err(bad("has an empty name"));
             }
-            steps.push(Step::Name(name.to_owned()));
+            steps.push(PathStep::Name(name.to_owned()));
             rest = after;
         }
         while let Some(index) = rest.strip_prefix('[') {
@@ -143,7 +144,7 @@ fn steps(text: &str) -> Result<Vec<Step>> {
             if index.is_empty() || !index.bytes().all(|b| b.is_ascii_digit()) {
                 return Err(bad("has an index that is not a number"));
             }
-            steps.push(Step::Element);
+            steps.push(PathStep::Element);
             rest = after;
         }
         match rest.strip_prefix('.') {
@@ -160,7 +161,7 @@ mod tests {
 
     fn parse(texts: &[&str]) -> Result<Projection> {
         let texts: Vec<String> = texts.iter().map(|t| (*t).to_owned()).collect();
-        Projection::parse(&texts, &Policy::default(), |name| name == "x.y")
+        Projection::parse(&texts, &SchemaPolicy::default(), |name| name == "x.y")
     }
 
     #[test]

@@ -17,7 +17,7 @@ use std::collections::{HashMap, HashSet};
 
 use arrow_schema::{Field, Fields};
 
-use super::policy::Policy;
+use super::policy::SchemaPolicy;
 
 /// Metadata that holds a field id.
 pub const FIELD_ID: &str = "PARQUET:field_id";
@@ -38,7 +38,7 @@ pub(super) fn by_id<'a>(sources: impl IntoIterator<Item = &'a Fields>) -> bool {
 }
 
 /// What a field is looked for under.
-pub(super) fn key_of(field: &Field, policy: &Policy, by_id: bool) -> String {
+pub(super) fn key_of(field: &Field, policy: &SchemaPolicy, by_id: bool) -> String {
     match id_of(field).filter(|_| by_id) {
         Some(id) => key_of_id(id),
         None => policy.key(field.name()),
@@ -58,11 +58,11 @@ pub(super) fn id_of(field: &Field) -> Option<&str> {
 /// For every field of `to` the place of the same field in `from`.
 #[must_use]
 pub fn matched(from: &Fields, to: &Fields) -> Vec<Option<usize>> {
-    members(from, to, &Policy::default())
+    members(from, to, &SchemaPolicy::default())
 }
 
 /// For every field of the struct `to` the place of the same field in the struct `from`.
-pub(super) fn members(from: &Fields, to: &Fields, policy: &Policy) -> Vec<Option<usize>> {
+pub(super) fn members(from: &Fields, to: &Fields, policy: &SchemaPolicy) -> Vec<Option<usize>> {
     let mut seen = HashSet::new();
     let are_distinct = to.iter().filter_map(|field| id_of(field)).all(|id| seen.insert(id));
     let ids: HashMap<&str, usize> = if are_distinct && by_id([from]) {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn ids_speak_where_every_field_has_its_own() {
-        let policy = Policy::default();
+        let policy = SchemaPolicy::default();
         let numbered = fields(&[("a", Some("1")), ("b", Some("2"))]);
         let renamed = fields(&[("b", Some("1"))]);
         assert_eq!(members(&numbered, &renamed, &policy), [Some(0)]);

@@ -7,7 +7,7 @@ use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, RecordBatchOptions, 
 use arrow_schema::{DataType, Field, Fields, Schema, TimeUnit};
 use proptest::prelude::*;
 
-use super::{Frozen, Policy, Request, Summary, freeze};
+use super::{Frozen, Request, SchemaPolicy, Summary, freeze};
 use plait_base::Error;
 
 fn leaf() -> impl Strategy<Value = DataType> {
@@ -188,7 +188,7 @@ proptest! {
         let whole = summary(&straight);
         let grouped = summary(right).merge(summary(left));
         prop_assert_eq!(&whole, &grouped);
-        for policy in [Policy::default(), Policy::default().with("lossy", "cast").unwrap().with("zone", "cast").unwrap()] {
+        for policy in [SchemaPolicy::default(), SchemaPolicy::default().with("lossy", "cast").unwrap().with("zone", "cast").unwrap()] {
             let request = Request { policy, ..Request::default() };
             let (one, other) = (freeze(&whole, &request), freeze(&grouped, &request));
             prop_assert_eq!(told(&one), told(&other));
@@ -206,7 +206,7 @@ proptest! {
                 let again = regrouped.adapter(&batch.schema()).unwrap().apply(&batch).unwrap();
                 prop_assert_eq!(&adapted, &again);
                 // Where numbers may become text, the text is not for this test to know.
-                if request.policy == Policy::default() {
+                if request.policy == SchemaPolicy::default() {
                     prop_assert_eq!(told_rows(&adapted, &batch), told_rows(&batch, &batch));
                 }
                 prop_assert!(Arc::ptr_eq(&adapted.schema(), frozen.schema()));
@@ -252,7 +252,7 @@ fn equal_names_of_other_cases_are_one_column_if_asked() {
     let source = |name: &str| {
         Summary::of(&Schema::new(vec![Field::new(name, DataType::Int32, true)]), name, true)
     };
-    let policy = Policy { case: super::Case::Insensitive, ..Policy::default() };
+    let policy = SchemaPolicy { case: super::Case::Insensitive, ..SchemaPolicy::default() };
     let request = Request { policy, ..Request::default() };
     let frozen = freeze(&source("Id").merge(source("ID")), &request).unwrap();
     assert_eq!(frozen.schema().fields().len(), 1);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, TimeUnit};
 
 use super::conflict::{self, Conflict};
-use super::policy::{Allow, Policy};
+use super::policy::{Allow, SchemaPolicy};
 use super::same::{FIELD_ID, by_id, id_of, key_of};
 use super::summary::{MEANING, SAYS};
 use super::supertype::supertype;
@@ -49,7 +49,7 @@ pub(super) struct Absent {
 }
 
 pub(super) struct Unifier<'a> {
-    pub(super) policy: &'a Policy,
+    pub(super) policy: &'a SchemaPolicy,
     /// Names of the classes' first sources.
     pub(super) names: &'a [String],
     pub(super) conflicts: Vec<Conflict>,
@@ -57,7 +57,7 @@ pub(super) struct Unifier<'a> {
 }
 
 impl<'a> Unifier<'a> {
-    pub(super) fn new(policy: &'a Policy, names: &'a [String]) -> Self {
+    pub(super) fn new(policy: &'a SchemaPolicy, names: &'a [String]) -> Self {
         Self { policy, names, conflicts: Vec::new(), path: Vec::new() }
     }
 

@@ -25,7 +25,7 @@ use arrow_array::{Array, ArrayRef, UInt32Array, make_array};
 use arrow_data::transform::MutableArrayData;
 use arrow_schema::{ArrowError, DataType};
 
-use super::lane::Held;
+use super::cursor::Held;
 use plait_base::{Run, SourceId};
 use plait_interleave::Interleave;
 
@@ -36,7 +36,7 @@ const RUN_ROWS_MIN: usize = 16;
 pub(super) type Slots = [Option<Arc<Held>>];
 
 /// Some rows of the result, before they are copied.
-pub(super) struct Part {
+pub(super) struct OutputRows {
     /// Places among the slots instead of sources, rows of batches.
     runs: Vec<Run>,
     rows: usize,
@@ -46,10 +46,10 @@ pub(super) struct Part {
 /// The same, for copying.
 struct Lowered {
     batches: Vec<Arc<Held>>,
-    how: How,
+    how: CopyBy,
 }
 
-enum How {
+enum CopyBy {
     /// Sources are places in `batches`.
     Runs(Vec<Run>),
     Rows {
@@ -59,7 +59,7 @@ enum How {
     },
 }
 
-impl Part {
+impl OutputRows {
     pub(super) fn new(runs: Vec<Run>) -> Self {
         let rows = runs.iter().map(|run| run.len as usize).sum();
         Self { runs, rows, lowered: OnceLock::new() }
@@ -120,7 +120,7 @@ fn lower(runs: &[Run], len: usize, slots: &Slots) -> Lowered {
     if len >= runs.len() * RUN_ROWS_MIN || !is_narrow {
         let local = |run: &Run| Run { source: SourceId(place(run.source)), ..*run };
         let runs = runs.iter().map(local).collect();
-        return Lowered { batches, how: How::Runs(runs) };
+        return Lowered { batches, how: CopyBy::Runs(runs) };
     }
     let (mut of, mut rows) = (Vec::with_capacity(len), Vec::with_capacity(len));
     for run in runs {
@@ -135,24 +135,24 @@ fn lower(runs: &[Run], len: usize, slots: &Slots) -> Lowered {
         }
     }
     let array = |values: Vec<u32>| -> ArrayRef { Arc::new(UInt32Array::from(values)) };
-    let how = How::Rows { batches: array(of), rows: array(rows), pairs: OnceLock::new() };
+    let how = CopyBy::Rows { batches: array(of), rows: array(rows), pairs: OnceLock::new() };
     Lowered { batches, how }
 }
 
 /// The rows that `how` tells of `values`, as one array.
-fn gather(values: Vec<ArrayRef>, how: &How) -> Result<ArrayRef, ArrowError> {
+fn gather(values: Vec<ArrayRef>, how: &CopyBy) -> Result<ArrayRef, ArrowError> {
     let ty = values.first().map_or(&DataType::Null, |array| array.data_type());
     match how {
-        How::Runs(runs) if runs.len() == 1 => {
+        CopyBy::Runs(runs) if runs.len() == 1 => {
             let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
             Ok(values[runs[0].source.index()].slice(at(runs[0].start), runs[0].len as usize))
         }
-        How::Runs(runs) if is_flat(ty) => {
+        CopyBy::Runs(runs) if is_flat(ty) => {
             plait_interleave::gather(&values, runs).or_else(|_| by_run(&values, runs))
         }
-        How::Runs(runs) if copies_by_run(ty) => by_run(&values, runs),
-        How::Runs(runs) => by_row(&values, &pairs(runs)),
-        How::Rows { batches, rows, pairs } => {
+        CopyBy::Runs(runs) if copies_by_run(ty) => by_run(&values, runs),
+        CopyBy::Runs(runs) => by_row(&values, &pairs(runs)),
+        CopyBy::Rows { batches, rows, pairs } => {
             if is_flat(ty) {
                 let whole =
                     Interleave::try_new(values.clone(), Arc::clone(batches), Arc::clone(rows));

@@ -14,7 +14,7 @@
 //! See the module; a stretch beyond one batch is only what the batches in flight allow.
 //!
 //! # Not here
-//! Sources (`lane`), copying (`gather`), who is first (`crate::plan`).
+//! Sources (`cursor`), copying (`gather`), who is first (`crate::plan`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -22,13 +22,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 
-use super::gather::{Part, Slots};
-use super::lane::{Held, Lane};
+use super::cursor::{Held, SourceCursor};
+use super::gather::{OutputRows, Slots};
 use super::schema::{check_keys, unite};
 use super::wanted::Wanted;
-use super::{Alone, Options, Source, Workers};
+use super::{Alone, MergeStreamOptions, Source, Workers};
 use crate::key::render;
-use crate::plan::{Clash, Dropped, Merge, Step};
+use crate::plan::{Clash, Dropped, Merge, Stop};
 use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
 
 /// Rows that are ordered and copied at once, at most, unless a batch has more.
@@ -47,7 +47,7 @@ const WORK_VALUES_MIN: usize = 16_384;
 pub struct MergeStream {
     schema: SchemaRef,
     wanted: Wanted,
-    lanes: Vec<Lane>,
+    cursors: Vec<SourceCursor>,
     /// Batches of which rows may still leave.
     slots: Vec<Option<Arc<Held>>>,
     order: Order,
@@ -89,7 +89,7 @@ impl MergeStream {
     /// [`Kind::UnsupportedKey`] when schemas and order do not go together.
     pub fn try_new(
         sources: Vec<Source>,
-        options: &Options,
+        options: &MergeStreamOptions,
         workers: Box<dyn Workers>,
     ) -> Result<Self> {
         if sources.is_empty() {
@@ -115,8 +115,9 @@ impl MergeStream {
         if let Some(drops) = &wanted.drops {
             merge.drop_rows(drops.rule.clone(), 0);
         }
-        let lanes = sources.into_iter().zip(adapters).enumerate();
-        let lanes: Vec<Lane> = lanes.map(|(i, (s, adapter))| Lane::new(i, s, adapter)).collect();
+        let cursors = sources.into_iter().zip(adapters).enumerate();
+        let cursors: Vec<SourceCursor> =
+            cursors.map(|(i, (s, adapter))| SourceCursor::new(i, s, adapter)).collect();
         let order = Order {
             merge,
             runs: Runs::default(),
@@ -124,7 +125,7 @@ impl MergeStream {
             next: 0,
             rows: 0,
             ordered: 0,
-            open: (0..lanes.len()).map(|_| None).collect(),
+            open: (0..cursors.len()).map(|_| None).collect(),
             waiting: None,
             used_up: VecDeque::new(),
             free: Vec::new(),
@@ -132,7 +133,7 @@ impl MergeStream {
         Ok(Self {
             schema,
             wanted,
-            lanes,
+            cursors,
             slots: Vec::new(),
             order,
             batch_rows: options.batch_rows,
@@ -155,7 +156,7 @@ impl MergeStream {
     fn fill(&mut self) -> Result<(), ArrowError> {
         self.workers.check()?;
         loop {
-            let next = self.order.go_on(self.batch_rows, &self.lanes, &self.wanted);
+            let next = self.order.go_on(self.batch_rows, &self.cursors, &self.wanted);
             match next.map_err(Error::into_arrow)? {
                 Next::Enough => break,
                 Next::Done => {
@@ -164,8 +165,8 @@ impl MergeStream {
                 }
                 Next::Pull(source) => {
                     self.workers.check()?;
-                    let lane = self.lanes.get_mut(source.index());
-                    match lane.map_or(Ok(None), |lane| lane.pull(&self.wanted))? {
+                    let cursor = self.cursors.get_mut(source.index());
+                    match cursor.map_or(Ok(None), |cursor| cursor.pull(&self.wanted))? {
                         Some(held) => self.order.open(source, held, &mut self.slots),
                         None => self.order.merge.end(source),
                     }
@@ -181,13 +182,13 @@ impl MergeStream {
 
     /// Rows that are ordered ahead, as far as no source is asked.
     fn stretch_rows(&self) -> usize {
-        let bytes = self.lanes.iter().map(|lane| lane.row_bytes).max().unwrap_or(0).max(1);
+        let bytes = self.cursors.iter().map(|cursor| cursor.row_bytes).max().unwrap_or(0).max(1);
         let rows = (STRETCH_BYTES / bytes).min(STRETCH_ROWS);
         (rows / self.batch_rows).max(1) * self.batch_rows
     }
 
     fn order_on(&mut self, goal: usize) {
-        match self.order.go_on(goal, &self.lanes, &self.wanted) {
+        match self.order.go_on(goal, &self.cursors, &self.wanted) {
             Ok(Next::Done) => self.state = State::Ordered,
             Ok(Next::Enough | Next::Pull(_)) => {}
             Err(e) => self.failed = Some(e.into_arrow()),
@@ -202,8 +203,8 @@ impl MergeStream {
         let rows = if is_last { self.order.rows } else { whole };
         let parts = self.order.parts(rows, self.batch_rows)?;
         let (goal, columns) = (self.stretch_rows(), self.schema.fields().len());
-        let Self { order, lanes, slots, wanted, .. } = self;
-        let (lanes, slots, wanted): (&[Lane], &Slots, &Wanted) = (lanes, slots, wanted);
+        let Self { order, cursors, slots, wanted, .. } = self;
+        let (cursors, slots, wanted): (&[SourceCursor], &Slots, &Wanted) = (cursors, slots, wanted);
         let ahead = Mutex::new((order, Ok(Next::Enough)));
         let copied: Vec<OnceLock<Result<ArrayRef, ArrowError>>> =
             (0..parts.len() * columns).map(|_| OnceLock::new()).collect();
@@ -212,16 +213,16 @@ impl MergeStream {
                 if let (Some(to), Some(part)) = (copied.get(at), parts.get(at / columns.max(1))) {
                     // A second value cannot be: each task is done once.
                     let _ = to.set(part.column(slots, at % columns));
-                } else if let Some(lane) = lanes.get(at - copied.len()) {
-                    lane.encode_ahead(wanted);
+                } else if let Some(cursor) = cursors.get(at - copied.len()) {
+                    cursor.encode_ahead(wanted);
                 }
             } else if !stops {
                 let mut ahead = ahead.lock().unwrap_or_else(PoisonError::into_inner);
-                let next = ahead.0.go_on(goal, lanes, wanted);
+                let next = ahead.0.go_on(goal, cursors, wanted);
                 ahead.1 = next;
             }
         };
-        let tasks = 1 + copied.len() + if stops { 0 } else { lanes.len() };
+        let tasks = 1 + copied.len() + if stops { 0 } else { cursors.len() };
         let workers: &dyn Workers =
             if rows * columns < WORK_VALUES_MIN { &Alone } else { &*self.workers };
         workers.run(tasks, &task);
@@ -252,7 +253,7 @@ impl MergeStream {
     }
 
     /// A batch for the values of which a dictionary has too few keys, as two.
-    fn copy_in_halves(&mut self, part: &Part) -> Result<(), ArrowError> {
+    fn copy_in_halves(&mut self, part: &OutputRows) -> Result<(), ArrowError> {
         for half in part.halves() {
             let columns =
                 (0..self.schema.fields().len()).map(|column| half.column(&self.slots, column));
@@ -290,7 +291,7 @@ impl MergeStream {
     fn finish(&mut self) {
         self.count();
         self.state = State::Over;
-        self.lanes.clear();
+        self.cursors.clear();
         self.slots.clear();
         self.order.pending.clear();
     }
@@ -385,14 +386,14 @@ impl Order {
     }
 
     /// Orders rows until `goal` of them are pending, a source must be asked, or all is done.
-    fn go_on(&mut self, goal: usize, lanes: &[Lane], wanted: &Wanted) -> Result<Next> {
+    fn go_on(&mut self, goal: usize, cursors: &[SourceCursor], wanted: &Wanted) -> Result<Next> {
         while self.rows < goal {
             if let Some(clash) = self.merge.clash() {
-                return Err(clashing(clash, lanes, wanted)?);
+                return Err(clashing(clash, cursors, wanted)?);
             }
             self.runs.clear();
             let step = self.merge.step((goal - self.rows) as u64, None, &mut self.runs);
-            if step == Step::Done && self.merge.clash().is_none() {
+            if step == Stop::Done && self.merge.clash().is_none() {
                 // The last key has all its rows.
                 self.merge.flush(&mut self.runs);
             }
@@ -400,15 +401,15 @@ impl Order {
             match step {
                 // What comes after the last row that was asked for is not looked at.
                 _ if self.rows >= goal || self.merge.clash().is_some() => {}
-                Step::Need(source) => {
-                    let lane = &lanes[source.index()];
-                    let Some((keys, marks)) = lane.next_keys(wanted)? else {
+                Stop::Need(source) => {
+                    let cursor = &cursors[source.index()];
+                    let Some((keys, marks)) = cursor.next_keys(wanted)? else {
                         self.use_up(source);
                         return Ok(Next::Pull(source));
                     };
                     self.merge.supply(source, keys, false).map_err(|found| {
                         let text = |bytes: &[u8]| render(&wanted.key.shape, bytes);
-                        lane.tell(
+                        cursor.tell(
                             Error::new(Kind::UnsortedSource, "key goes backwards")
                                 .with_column(wanted.key.names())
                                 .with_row(found.row)
@@ -420,8 +421,8 @@ impl Order {
                         self.merge.mark(source, marks);
                     }
                 }
-                Step::Full | Step::Start(_) | Step::Bound => {}
-                Step::Done => return Ok(Next::Done),
+                Stop::Full | Stop::Start(_) | Stop::Bound => {}
+                Stop::Done => return Ok(Next::Done),
             }
         }
         Ok(Next::Enough)
@@ -506,7 +507,7 @@ impl Order {
     }
 
     /// Takes the next `rows` pending rows, in parts of whole batches.
-    fn parts(&mut self, rows: usize, batch_rows: usize) -> Result<Vec<Part>, ArrowError> {
+    fn parts(&mut self, rows: usize, batch_rows: usize) -> Result<Vec<OutputRows>, ArrowError> {
         let part_rows = (PART_ROWS / batch_rows).max(1) * batch_rows;
         let mut parts = Vec::with_capacity(rows.div_ceil(part_rows));
         let mut left = rows;
@@ -537,7 +538,7 @@ impl Order {
             if runs.is_empty() {
                 runs = self.pending[first..self.next].to_vec();
             }
-            parts.push(Part::new(runs));
+            parts.push(OutputRows::new(runs));
         }
         Ok(parts)
     }
@@ -560,17 +561,17 @@ fn lost() -> Error {
 }
 
 /// The error for two rows of one key.
-fn clashing(clash: Clash, lanes: &[Lane], wanted: &Wanted) -> Result<Error> {
+fn clashing(clash: Clash, cursors: &[SourceCursor], wanted: &Wanted) -> Result<Error> {
     let ((before, first), (after, second)) = (clash.before, clash.after);
-    let lane = &lanes[after.index()];
-    let key = lane.key_of(second, wanted)?;
+    let cursor = &cursors[after.index()];
+    let key = cursor.key_of(second, wanted)?;
     let error = Error::new(Kind::DuplicateKey, "two rows have the same key")
         .with_row(second)
         .with_got(format!(
             "{} as in {}",
             render(&wanted.key.shape, &key),
-            lanes[before.index()].place(first)
+            cursors[before.index()].place(first)
         ))
         .with_hint("on_duplicate=\"keep_last\", \"keep_first\" or \"keep_all\" says what to do");
-    Ok(lane.tell(error))
+    Ok(cursor.tell(error))
 }

@@ -20,9 +20,9 @@
 //! # Not here
 //! Threads ([`Workers`] is what a shell brings), files, Python.
 
+mod cursor;
 mod gather;
 mod key;
-mod lane;
 mod merge;
 mod schema;
 #[cfg(test)]
@@ -53,7 +53,7 @@ pub struct Source {
 
 /// How to merge.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct MergeStreamOptions {
     /// The order of the sources and of the result.
     pub order: SortOrder,
     /// Rows of every batch but the last, at least 1.

@@ -19,7 +19,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{FieldRef, Metadata, Schema, SchemaRef};
 
 use crate::key::{SortColumn, SortOrder};
-use crate::schema::{self, Allow, Frozen, Policy, reconcile};
+use crate::schema::{self, Allow, Frozen, SchemaPolicy, reconcile};
 use plait_base::{Error, Kind, Result};
 
 /// What to do with a metadata entry on which sources differ.
@@ -56,8 +56,8 @@ impl Default for Unite {
 impl Unite {
     /// The same in the words of scans.
     #[must_use]
-    pub fn policy(&self) -> Policy {
-        let mut policy = Policy::default();
+    pub fn policy(&self) -> SchemaPolicy {
+        let mut policy = SchemaPolicy::default();
         if !self.widen {
             policy.widen = Allow::Error;
         }
@@ -73,7 +73,7 @@ impl Unite {
 pub(super) struct United {
     pub(super) schema: SchemaRef,
     /// The way of each source to it.
-    pub(super) adapters: Vec<Adapter>,
+    pub(super) adapters: Vec<SourceAdapter>,
     frozen: Frozen,
     sources: Vec<SchemaRef>,
 }
@@ -113,7 +113,7 @@ pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<United> {
                 *never = !field.is_nullable();
             }
         }
-        Ok(Adapter { from: Arc::clone(from), to: Arc::clone(&schema), way, never_null })
+        Ok(SourceAdapter { from: Arc::clone(from), to: Arc::clone(&schema), way, never_null })
     };
     let adapters = schemas.iter().map(way).collect::<Result<_>>()?;
     Ok(United { schema, adapters, frozen, sources: schemas.to_vec() })
@@ -148,9 +148,9 @@ pub fn check_keys(
         if found.len() == 1 {
             return Err(error);
         }
-        let told =
+        let shown =
             |i: &usize| name(*i).map_or_else(|| format!("source {i}"), |path| format!("`{path}`"));
-        let all = found.iter().map(told).collect::<Vec<_>>();
+        let all = found.iter().map(shown).collect::<Vec<_>>();
         return Err(error.with_got(all.join(", ")));
     }
     Ok(())
@@ -194,7 +194,7 @@ fn metadata(schemas: &[SchemaRef], how: MetadataConflicts) -> Result<Metadata> {
 }
 
 /// The way of one source's batches to the schema of all.
-pub(super) struct Adapter {
+pub(super) struct SourceAdapter {
     from: SchemaRef,
     to: SchemaRef,
     way: schema::Adapter,
@@ -202,7 +202,7 @@ pub(super) struct Adapter {
     never_null: Vec<bool>,
 }
 
-impl Adapter {
+impl SourceAdapter {
     /// Whether the source lacks the column at `path`, places from the root to the leaf.
     pub(super) fn lacks(&self, path: &[usize]) -> bool {
         self.way.lacks(path)
@@ -234,7 +234,7 @@ impl Adapter {
         if Arc::ptr_eq(found, &self.from) {
             return Ok(());
         }
-        let told = |field: Option<&FieldRef>| {
+        let shown = |field: Option<&FieldRef>| {
             field.map_or_else(
                 || "nothing".to_owned(),
                 |field| format!("`{}: {}`", field.name(), field.data_type()),
@@ -248,7 +248,7 @@ impl Adapter {
             });
             if !is_same {
                 return Err(Error::new(Kind::SchemaDrift, "the schema changed within a source")
-                    .with_got(format!("{} after {}", told(b), told(a)))
+                    .with_got(format!("{} after {}", shown(b), shown(a)))
                     .with_hint("give batches of different schemas as different sources"));
             }
         }

@@ -37,9 +37,9 @@ fn source(batches: Vec<RecordBatch>) -> Source {
     Source { reader: Box::new(RecordBatchIterator::new(batches, schema)), path: None }
 }
 
-fn options(order: &str, batch_rows: usize) -> Options {
+fn options(order: &str, batch_rows: usize) -> MergeStreamOptions {
     let order = SortOrder::try_parse(order).unwrap();
-    Options {
+    MergeStreamOptions {
         order,
         batch_rows,
         assume_sorted: false,

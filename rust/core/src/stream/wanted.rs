@@ -16,7 +16,7 @@
 use arrow_array::ArrayRef;
 use arrow_schema::DataType;
 
-use super::Options;
+use super::MergeStreamOptions;
 use super::key::KeyColumns;
 use super::schema::United;
 use crate::key::{KeyShape, Keys, SortOrder};
@@ -51,7 +51,7 @@ impl Wanted {
     /// # Errors
     /// [`UnknownColumn`](plait_base::Kind::UnknownColumn),
     /// [`UnsupportedKey`](plait_base::Kind::UnsupportedKey), and what [`Drops::find`] refuses.
-    pub(super) fn find(options: &Options, united: &United) -> Result<Self> {
+    pub(super) fn find(options: &MergeStreamOptions, united: &United) -> Result<Self> {
         options.drops.check()?;
         let order = united.renamed(&options.order)?;
         let find = |named: &SortOrder| KeyColumns::try_new(&united.renamed(named)?, &united.schema);

@@ -21,13 +21,13 @@
 //! # Not here
 //! Lengths of buffers: the C data interface does not tell them. Its pointers and counts (`plait-py`).
 
-mod place;
+mod column_path;
 mod ranges;
 
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
-use place::{Place, broken};
+use column_path::{ColumnPath, broken};
 use plait_base::Result;
 
 /// How much of foreign arrays is checked.
@@ -71,7 +71,7 @@ impl Validator {
     /// # Errors
     /// [`Kind::CorruptSource`](plait_base::Kind::CorruptSource) with the path of the column.
     pub fn check(&mut self, data: &ArrayData, name: &str) -> Result<()> {
-        let root = Place::root(name);
+        let root = ColumnPath::root(name);
         let mut walk = Walk { level: self.level, is_shared: false };
         let before = self.shared.take();
         walk.check(data, before.as_ref(), &root)?;
@@ -91,7 +91,7 @@ impl Walk {
         &mut self,
         data: &ArrayData,
         before: Option<&ArrayData>,
-        at: &Place<'_>,
+        at: &ColumnPath<'_>,
     ) -> Result<()> {
         let rows = data.offset().checked_add(data.len()).ok_or_else(|| {
             broken(at, "an array is too long").with_got("an offset that overflows")
@@ -173,7 +173,7 @@ impl Walk {
         before: Option<&ArrayData>,
         place: usize,
         used: usize,
-        at: &Place<'_>,
+        at: &ColumnPath<'_>,
     ) -> Result<()> {
         let child = child(data, place, at)?;
         let before = before.and_then(|before| before.child_data().get(place));
@@ -189,7 +189,7 @@ impl Walk {
 }
 
 /// Child `place` of `data`.
-fn child<'a>(data: &'a ArrayData, place: usize, at: &Place<'_>) -> Result<&'a ArrayData> {
+fn child<'a>(data: &'a ArrayData, place: usize, at: &ColumnPath<'_>) -> Result<&'a ArrayData> {
     data.child_data().get(place).ok_or_else(|| {
         broken(at, "an array has too few children").with_got(format!(
             "{} for type `{}`",
@@ -199,7 +199,7 @@ fn child<'a>(data: &'a ArrayData, place: usize, at: &Place<'_>) -> Result<&'a Ar
     })
 }
 
-fn long_enough(len: usize, need: Option<usize>, at: &Place<'_>) -> Result<()> {
+fn long_enough(len: usize, need: Option<usize>, at: &ColumnPath<'_>) -> Result<()> {
     match need {
         Some(need) if need <= len => Ok(()),
         _ => Err(broken(at, "a child is shorter than its parent needs").with_got(format!(

@@ -10,41 +10,41 @@ use arrow_buffer::{ArrowNativeType, ScalarBuffer};
 use arrow_data::{ArrayData, ByteView};
 use arrow_schema::{DataType, UnionMode};
 
-use super::place::{Place, broken};
+use super::column_path::{ColumnPath, broken};
 use plait_base::{Error, Result};
 
 /// Views of values that are longer have them in a buffer.
 const VIEW_BYTES_MAX: u32 = 12;
 
-/// Numbers `start..start + len` of a buffer.
+/// The `len` numbers of a buffer from the array's offset on.
 fn numbers<T: ArrowNativeType>(
     data: &ArrayData,
     buffer: usize,
-    (start, len): (usize, usize),
-    at: &Place<'_>,
+    len: usize,
+    at: &ColumnPath<'_>,
 ) -> Result<ScalarBuffer<T>> {
     let short = || broken(at, "a buffer is shorter than its array");
     let buffer = data.buffers().get(buffer).ok_or_else(short)?;
-    let end = start.checked_add(len).and_then(|end| end.checked_mul(size_of::<T>()));
+    let end = data.offset().checked_add(len).and_then(|end| end.checked_mul(size_of::<T>()));
     if end.is_none_or(|end| end > buffer.len()) {
         return Err(short().with_got(format!("{} bytes", buffer.len())));
     }
     if buffer.as_ptr().align_offset(align_of::<T>()) != 0 {
         return Err(broken(at, "a buffer is not aligned"));
     }
-    Ok(ScalarBuffer::new(buffer.clone(), start, len))
+    Ok(ScalarBuffer::new(buffer.clone(), data.offset(), len))
 }
 
 /// Checks offsets that lead into `limit` values; how many of these they use.
 pub(super) fn offsets<O: ArrowNativeType>(
     data: &ArrayData,
     limit: usize,
-    at: &Place<'_>,
+    at: &ColumnPath<'_>,
 ) -> Result<usize> {
     if data.is_empty() && data.buffers().first().is_none_or(|offsets| offsets.is_empty()) {
         return Ok(0);
     }
-    let ends = numbers::<O>(data, 0, (data.offset(), data.len() + 1), at)?;
+    let ends = numbers::<O>(data, 0, data.len() + 1, at)?;
     let later = ends.get(1..).unwrap_or_default();
     let falls = ends.iter().zip(later).fold(false, |falls, (a, b)| falls | (b < a));
     let (first, last) = (ends.first().copied(), ends.last().copied());
@@ -64,8 +64,8 @@ pub(super) fn offsets<O: ArrowNativeType>(
 }
 
 /// Checks views of text and binary.
-pub(super) fn views(data: &ArrayData, at: &Place<'_>) -> Result<()> {
-    let views = numbers::<u128>(data, 0, (data.offset(), data.len()), at)?;
+pub(super) fn views(data: &ArrayData, at: &ColumnPath<'_>) -> Result<()> {
+    let views = numbers::<u128>(data, 0, data.len(), at)?;
     let mut lens: Vec<u64> =
         data.buffers().iter().skip(1).map(|buffer| buffer.len() as u64).collect();
     let buffers = lens.len();
@@ -99,10 +99,10 @@ pub(super) fn views(data: &ArrayData, at: &Place<'_>) -> Result<()> {
 pub(super) fn list_views<O: ArrowNativeType>(
     data: &ArrayData,
     limit: usize,
-    at: &Place<'_>,
+    at: &ColumnPath<'_>,
 ) -> Result<()> {
-    let offsets = numbers::<O>(data, 0, (data.offset(), data.len()), at)?;
-    let sizes = numbers::<O>(data, 1, (data.offset(), data.len()), at)?;
+    let offsets = numbers::<O>(data, 0, data.len(), at)?;
+    let sizes = numbers::<O>(data, 1, data.len(), at)?;
     // Numbers below 0 are greater than any limit.
     let leads_out = |(offset, size): (&O, &O)| {
         let (offset, size) = (offset.as_usize(), size.as_usize());
@@ -120,7 +120,12 @@ pub(super) fn list_views<O: ArrowNativeType>(
 }
 
 /// Checks the keys of a dictionary of `limit` values.
-pub(super) fn keys(data: &ArrayData, key: &DataType, limit: usize, at: &Place<'_>) -> Result<()> {
+pub(super) fn keys(
+    data: &ArrayData,
+    key: &DataType,
+    limit: usize,
+    at: &ColumnPath<'_>,
+) -> Result<()> {
     macro_rules! of {
         ($t:ty) => {
             keys_of::<<$t as ArrowPrimitiveType>::Native>(data, limit, at)
@@ -132,8 +137,8 @@ pub(super) fn keys(data: &ArrayData, key: &DataType, limit: usize, at: &Place<'_
     }
 }
 
-fn keys_of<K: ArrowNativeType>(data: &ArrayData, limit: usize, at: &Place<'_>) -> Result<()> {
-    let keys = numbers::<K>(data, 0, (data.offset(), data.len()), at)?;
+fn keys_of<K: ArrowNativeType>(data: &ArrayData, limit: usize, at: &ColumnPath<'_>) -> Result<()> {
+    let keys = numbers::<K>(data, 0, data.len(), at)?;
     let zero = K::default();
     let bad = match K::from_usize(limit) {
         Some(limit) => keys.iter().fold(false, |bad, key| bad | (*key < zero) | (*key >= limit)),
@@ -159,7 +164,7 @@ pub(super) fn run_ends(
     ends: &ArrayData,
     data_type: &DataType,
     rows: usize,
-    at: &Place<'_>,
+    at: &ColumnPath<'_>,
 ) -> Result<()> {
     if ends.null_count() > 0 {
         return Err(broken(at, "run ends are null"));
@@ -172,8 +177,12 @@ pub(super) fn run_ends(
     }
 }
 
-fn run_ends_of<R: RunEndIndexType>(data: &ArrayData, rows: usize, at: &Place<'_>) -> Result<()> {
-    let ends = numbers::<R::Native>(data, 0, (data.offset(), data.len()), at)?;
+fn run_ends_of<R: RunEndIndexType>(
+    data: &ArrayData,
+    rows: usize,
+    at: &ColumnPath<'_>,
+) -> Result<()> {
+    let ends = numbers::<R::Native>(data, 0, data.len(), at)?;
     let later = ends.get(1..).unwrap_or_default();
     let rises = ends.iter().zip(later).fold(true, |rises, (a, b)| rises & (a < b));
     let first = ends.first().is_none_or(|first| *first > R::Native::default());
@@ -194,10 +203,9 @@ pub(super) fn union(
     data: &ArrayData,
     mode: UnionMode,
     children: &[(i8, usize)],
-    at: &Place<'_>,
+    at: &ColumnPath<'_>,
 ) -> Result<()> {
-    let range = (data.offset(), data.len());
-    let ids = numbers::<i8>(data, 0, range, at)?;
+    let ids = numbers::<i8>(data, 0, data.len(), at)?;
     // Ids that no child has lead nowhere; all are bytes.
     let mut lens = [None; 1 << u8::BITS];
     for (id, len) in children {
@@ -208,7 +216,7 @@ pub(super) fn union(
     let len_of = |id: &i8| lens.get(usize::from(id.cast_unsigned())).copied().flatten();
     let row = match mode {
         UnionMode::Sparse => {
-            let need = range.0 + range.1;
+            let need = data.offset() + data.len();
             if let Some((_, len)) = children.iter().find(|(_, len)| *len < need) {
                 return Err(broken(at, "a child is shorter than its parent needs")
                     .with_got(format!("{len} values, {need} needed")));
@@ -216,7 +224,7 @@ pub(super) fn union(
             ids.iter().position(|id| len_of(id).is_none())
         }
         UnionMode::Dense => {
-            let offsets = numbers::<i32>(data, 1, range, at)?;
+            let offsets = numbers::<i32>(data, 1, data.len(), at)?;
             let leads_out = |(id, offset): (&i8, &i32)| {
                 let offset = usize::try_from(*offset).ok();
                 len_of(id).zip(offset).is_none_or(|(len, offset)| offset >= len)

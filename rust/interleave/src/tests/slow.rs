@@ -8,13 +8,13 @@ use arrow_array::{Array, ArrayRef, downcast_primitive_array};
 use arrow_schema::DataType;
 
 /// Row `i` of `array` as text, the same for equal values of one logical type.
-pub(super) fn told(array: &dyn Array, i: usize) -> String {
+pub(super) fn shown(array: &dyn Array, i: usize) -> String {
     use DataType as T;
     if array.is_null(i) {
         return "null".to_owned();
     }
     let list = |values: ArrayRef| {
-        let all: Vec<String> = (0..values.len()).map(|i| told(&values, i)).collect();
+        let all: Vec<String> = (0..values.len()).map(|i| shown(&values, i)).collect();
         format!("[{}]", all.join(", "))
     };
     downcast_primitive_array! {
@@ -37,17 +37,17 @@ pub(super) fn told(array: &dyn Array, i: usize) -> String {
         T::Struct(_) => {
             let mut text = "{".to_owned();
             for column in array.as_struct().columns() {
-                write!(text, "{}, ", told(column, i)).unwrap();
+                write!(text, "{}, ", shown(column, i)).unwrap();
             }
             text + "}"
         }
         T::Union(..) => {
             let union = array.as_union();
-            format!("{}:{}", union.type_id(i), told(&union.value(i), 0))
+            format!("{}:{}", union.type_id(i), shown(&union.value(i), 0))
         }
         T::Dictionary(..) => {
             let dictionary = array.as_any_dictionary();
-            told(dictionary.values(), dictionary.normalized_keys()[i])
+            shown(dictionary.values(), dictionary.normalized_keys()[i])
         }
         T::RunEndEncoded(ends, _) => match ends.data_type() {
             T::Int16 => run(array.as_run::<Int16Type>().values(), array.as_run::<Int16Type>().get_physical_index(i)),
@@ -59,15 +59,15 @@ pub(super) fn told(array: &dyn Array, i: usize) -> String {
 }
 
 fn run(values: &ArrayRef, i: usize) -> String {
-    told(values, i)
+    shown(values, i)
 }
 
 /// The rows that leave, one by one.
 pub(super) fn gather(values: &[ArrayRef], rows: &[(usize, usize)]) -> Vec<String> {
-    rows.iter().map(|(array, row)| told(&values[*array], *row)).collect()
+    rows.iter().map(|(array, row)| shown(&values[*array], *row)).collect()
 }
 
 /// All rows of one array.
 pub(super) fn rows(array: &dyn Array) -> Vec<String> {
-    (0..array.len()).map(|i| told(array, i)).collect()
+    (0..array.len()).map(|i| shown(array, i)).collect()
 }

@@ -103,11 +103,11 @@ fn check_views(seed: u64, run: usize, sticky: usize) {
                 *made |= nowhere;
             }
         }
-        let told = format!("{form}, seed {seed}, runs of {run}, sticky {sticky}");
-        assert!(made == expected, "{told}");
-        assert_eq!(told_astray, astray, "{told}");
+        let shown = format!("{form}, seed {seed}, runs of {run}, sticky {sticky}");
+        assert!(made == expected, "{shown}");
+        assert_eq!(told_astray, astray, "{shown}");
         asked.sort_unstable();
-        assert_eq!(asked, used.iter().copied().collect::<Vec<_>>(), "each once: {told}");
+        assert_eq!(asked, used.iter().copied().collect::<Vec<_>>(), "each once: {shown}");
     }
 }
 

@@ -1,15 +1,15 @@
 //! A run of state that is a Parquet file: blocks are pages of its keys, read when they are asked for.
 //!
 //! ```text
-//! run.parquet   row group 0: pages 0 1 2 │ row group 1: pages 3 4     column index ─▶ fences
-//! find key      fence ─▶ block ─▶ cache? ─▶ bloom filter? ─▶ rows of that page, all columns
+//! run.parquet   row group 0: pages 0 1 2 │ row group 1: pages 3 4     column index ─▶ index keys
+//! find key      index key ─▶ block ─▶ cache? ─▶ bloom filter? ─▶ rows of that page, all columns
 //! ```
 //!
 //! # Invariants
 //! Fences are first keys, never cut ones. A file that is obsolete is removed with the last that uses it.
 //!
 //! # Cost
-//! A fence for each page; a filter for each row group, once one was looked at. Blocks: see `cache`.
+//! An index key for each page; a filter for each row group, once one was looked at. Blocks: see `cache`.
 //!
 //! # Not here
 //! Which files there are (`folder`).
@@ -31,7 +31,7 @@ use parquet::file::metadata::{ColumnChunkMask, PageIndexPolicy};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use plait_core::SourceId;
-use plait_core::join::{Block, StateRun};
+use plait_core::join::{Block, SortedRun};
 use plait_core::{Error, Kind, Result};
 
 use super::cache::Cache;
@@ -71,7 +71,7 @@ struct KeyPage {
     row_group: usize,
     start: usize,
     rows: usize,
-    fence: Vec<u8>,
+    index_key: Vec<u8>,
 }
 
 impl FileRun {
@@ -120,7 +120,7 @@ impl FileRun {
             cache: Arc::clone(cache),
             is_obsolete: AtomicBool::new(false),
         };
-        run.mend_fences().map_err(in_file)?;
+        run.complete_index_keys().map_err(in_file)?;
         Ok(run)
     }
 
@@ -143,17 +143,17 @@ impl FileRun {
     }
 
     /// Reads the first keys of pages whose bounds may be cut.
-    fn mend_fences(&mut self) -> Result<()> {
+    fn complete_index_keys(&mut self) -> Result<()> {
         for place in 0..self.pages.len() {
             let page = &self.pages[place];
-            if page.fence.len() < CUT_BYTES {
+            if page.index_key.len() < CUT_BYTES {
                 continue;
             }
             let batch = self.read(page.row_group, page.start, 1, Some(&[KEY]))?;
             let key = batch.columns().first().and_then(|keys| keys.as_binary_opt::<i32>());
             let key = key.filter(|keys| keys.len() == 1).map(|keys| keys.value(0).to_vec());
             let missing = || Error::new(Kind::CorruptSource, "a page of keys has none");
-            self.pages[place].fence = key.ok_or_else(missing)?;
+            self.pages[place].index_key = key.ok_or_else(missing)?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl FileRun {
     }
 }
 
-impl StateRun for FileRun {
+impl SortedRun for FileRun {
     fn rows(&self) -> u64 {
         self.rows
     }
@@ -181,8 +181,8 @@ impl StateRun for FileRun {
         self.pages.len()
     }
 
-    fn fence(&self, block: usize) -> &[u8] {
-        &self.pages[block].fence
+    fn index_key(&self, block: usize) -> &[u8] {
+        &self.pages[block].index_key
     }
 
     fn block(&self, block: usize) -> Result<Arc<Block>> {
@@ -218,11 +218,11 @@ impl StateRun for FileRun {
     }
 
     fn memory_size(&self) -> usize {
-        let fences: usize =
-            self.pages.iter().map(|page| page.fence.len() + size_of::<KeyPage>()).sum();
+        let index_keys: usize =
+            self.pages.iter().map(|page| page.index_key.len() + size_of::<KeyPage>()).sum();
         let made = self.filters.iter().filter_map(|filter| filter.get().and_then(Option::as_ref));
         let filters: usize = made.map(|filter| filter.num_blocks() * 32).sum();
-        fences + filters
+        index_keys + filters
     }
 }
 
@@ -284,9 +284,9 @@ fn pages(metadata: &ArrowReaderMetadata) -> Result<Vec<KeyPage>> {
         }
         let ColumnIndexMetaData::BYTE_ARRAY(index) = index else { return Err(damaged()) };
         for (place, window) in starts.windows(2).enumerate() {
-            let fence = index.min_value(place).ok_or_else(damaged)?.to_vec();
+            let index_key = index.min_value(place).ok_or_else(damaged)?.to_vec();
             let (start, end) = (window[0], window[1]);
-            pages.push(KeyPage { row_group: group, start, rows: end - start, fence });
+            pages.push(KeyPage { row_group: group, start, rows: end - start, index_key });
         }
     }
     Ok(pages)

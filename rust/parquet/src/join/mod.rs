@@ -1,7 +1,7 @@
 //! A foreign-key join that keeps its state, in memory or in a folder.
 //!
 //! ```text
-//! apply   changes ─ fold ─ step ─▶ new runs ─▶ (files) ─▶ manifest ─▶ the step counts
+//! apply   changes ─ dedup ─ step ─▶ new runs ─▶ (files) ─▶ manifest ─▶ the step counts
 //!                                     └─▶ changes out, read from the tables before and the new runs
 //! ```
 //!
@@ -272,20 +272,20 @@ impl Join {
         self.settle()?;
         let layout = self.layout()?;
         let mut counts = self.counts.clone();
-        let mut fold = |side, reader: Option<Reader>| -> Result<_> {
+        let mut deduplicate = |side, reader: Option<Reader>| -> Result<_> {
             let Some(reader) = reader else { return Ok(None) };
             let batch = whole(reader)?;
             context.check_cancelled()?;
-            let folded = join::fold(&layout, side, &batch)?;
+            let changes = join::deduplicate(&layout, side, &batch)?;
             match side {
-                Side::Left => counts.left_changes += folded.given,
-                Side::Right => counts.right_changes += folded.given,
+                Side::Left => counts.left_changes += changes.given,
+                Side::Right => counts.right_changes += changes.given,
             }
-            counts.null_keys += folded.null_keys;
-            counts.folded += folded.given - folded.null_keys - folded.len() as u64;
-            Ok(Some(folded))
+            counts.null_keys += changes.null_keys;
+            counts.folded += changes.given - changes.null_keys - changes.len() as u64;
+            Ok(Some(changes))
         };
-        let (left, right) = (fold(Side::Left, left)?, fold(Side::Right, right)?);
+        let (left, right) = (deduplicate(Side::Left, left)?, deduplicate(Side::Right, right)?);
         let tables = tables_of(&layout);
         let next = self.state.merged(&tables, &mut counts, context)?;
         let step = join::step(&layout, &named(&next.base), left, right, &self.threads())?;

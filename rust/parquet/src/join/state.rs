@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use plait_core::join::{self, Block, MemoryRun, StateRun, StateTable, View};
+use plait_core::join::{self, Block, MemoryRun, SortedRun, StateTable, View};
 use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
@@ -402,7 +402,7 @@ fn names(tables: &[StateTable], files: &FileTables) -> Files {
 
 fn views(files: &FileTables) -> Vec<View> {
     let view = |runs: &Vec<Arc<FileRun>>| {
-        let runs = runs.iter().map(|run| Arc::clone(run) as Arc<dyn StateRun>);
+        let runs = runs.iter().map(|run| Arc::clone(run) as Arc<dyn SortedRun>);
         View { runs: runs.collect() }
     };
     files.iter().map(view).collect()

@@ -17,8 +17,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::{Dropped, Window};
-use plait_core::steps::Steps;
 use plait_core::{Error, Kind, Result};
 
 use super::ordering::{Batch, Ordering};
@@ -136,7 +136,7 @@ impl<'a> Weaver<'a> {
         leaf: usize,
         share: Option<&dyn Share>,
     ) -> Result<Vec<Chunk>> {
-        let steps: Vec<&Steps> = batch.windows.iter().map(|window| &window.steps).collect();
+        let steps: Vec<&PackedRuns> = batch.windows.iter().map(|window| &window.steps).collect();
         let leaf = self
             .prepared
             .leaves

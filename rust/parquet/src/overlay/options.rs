@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use plait_core::overlay::{FieldPath, Mark, Options, StructValidity};
+use plait_core::overlay::{FieldPath, Mark, OverlayRules, StructValidity};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -100,8 +100,8 @@ impl OverlayOptions {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`].
-    pub fn options(&self) -> Result<Options> {
-        let mut options = Options::default();
+    pub fn options(&self) -> Result<OverlayRules> {
+        let mut options = OverlayRules::default();
         options.index = self.index.clone().map(Mark::from);
         options.row_number = self.row_number.clone().map(Mark::from);
         options.check_unused = self.check_unused;

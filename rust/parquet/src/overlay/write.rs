@@ -27,7 +27,7 @@ use parquet::arrow::arrow_writer::{
 use parquet::column::writer::ColumnCloseResult;
 use plait_core::Runs;
 use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
-use plait_core::steps::Steps;
+use plait_core::packed_runs::PackedRuns;
 use plait_core::{Error, Kind, Result};
 
 use super::layer::{Columns, FileLayer};
@@ -154,7 +154,7 @@ impl OverlayWriter<'_> {
         for (file, first, rows) in layer.pieces(start..start + rows) {
             runs.push(layer.files[file].id, first, rows);
         }
-        let mut steps = Steps::default();
+        let mut steps = PackedRuns::default();
         steps.extend(runs.as_slice())?;
         let chunks = weave(self.loom, leaf, &[&steps], self.waiting, None).map_err(in_layer)?;
         for chunk in chunks {

@@ -14,7 +14,7 @@
 //! # Not here
 //! Accounting (`account`).
 
-use plait_core::steps::Steps;
+use plait_core::packed_runs::PackedRuns;
 
 /// Two leaves of most files are woven at once within this. More memory makes nothing faster: a
 /// thread without a leaf packs the pages of another's.
@@ -76,7 +76,7 @@ impl Budget {
         let reads = sources * (key_columns + threads);
         MergeSizes {
             key_rows: key_rows.clamp(64, 4096),
-            window_rows: (limit_bytes / 32 / Steps::BYTES_PER_RUN).max(1024) as u64,
+            window_rows: (limit_bytes / 32 / PackedRuns::BYTES_PER_RUN).max(1024) as u64,
             batch_steps_bytes: limit_bytes / 160,
             read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
             waiting_bytes: limit_bytes / 64,

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Fields, Schema, SchemaRef};
-use plait_core::schema::{Adapter, Follow, Policy, Value, reconcile};
+use plait_core::schema::{Adapter, Follow, SchemaPolicy, Value, reconcile};
 use plait_core::{Error, Kind, Result};
 
 use super::file::{self, FileReader};
@@ -212,7 +212,7 @@ fn stream_batch(
         return joined(&schema, &parts);
     }
     let schemas: Vec<SchemaRef> = parts.iter().map(RecordBatch::schema).collect();
-    let frozen = reconcile(&schemas, &Policy::default())?;
+    let frozen = reconcile(&schemas, &SchemaPolicy::default())?;
     let mut alike = Vec::with_capacity(parts.len());
     for part in &parts {
         alike.push(frozen.adapter(&part.schema())?.apply(part)?);

@@ -22,7 +22,7 @@ use arrow_schema::{Schema, SchemaRef};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use parquet::arrow::encode_arrow_schema;
-use plait_core::schema::{Class, Decision, Frozen, Policy, Request, Summary, freeze};
+use plait_core::schema::{Class, Decision, Frozen, Request, SchemaPolicy, Summary, freeze};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -131,7 +131,7 @@ pub(super) fn write(frozen: &Frozen) -> Result<String> {
         .map_err(|e| Error::new(Kind::Internal, "cannot write the frozen schema").with_cause(e))
 }
 
-pub(super) fn read(text: &str, policy: Policy) -> Result<Frozen> {
+pub(super) fn read(text: &str, policy: SchemaPolicy) -> Result<Frozen> {
     let sent: SentFrozen = serde_json::from_str(text).map_err(unreadable)?;
     Frozen::restore(Arc::new(schema(&sent.schema)?), policy, sent.decision)
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, Field, TimeUnit};
-use plait_core::schema::{Case, Policy};
+use plait_core::schema::{Case, SchemaPolicy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
@@ -182,8 +182,8 @@ impl ScanOptions {
         )
     }
 
-    pub(super) fn policy(&self) -> Result<Policy> {
-        let mut policy = Policy::default();
+    pub(super) fn policy(&self) -> Result<SchemaPolicy> {
+        let mut policy = SchemaPolicy::default();
         for (kind, choice) in &self.policy {
             policy = policy.with(kind, choice)?;
         }

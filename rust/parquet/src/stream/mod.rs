@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use plait_core::Result;
 use plait_core::key::SortOrder;
 use plait_core::plan::DropOptions;
-use plait_core::stream::Options;
+use plait_core::stream::MergeStreamOptions;
 use serde::Deserialize;
 
 pub use file::open_files;
@@ -64,8 +64,8 @@ impl StreamOptions {
     ///
     /// # Errors
     /// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for a sort order that cannot be read.
-    pub fn to_core(&self) -> Result<Options> {
-        Ok(Options {
+    pub fn to_core(&self) -> Result<MergeStreamOptions> {
+        Ok(MergeStreamOptions {
             order: SortOrder::try_parse(&self.sort_by)?,
             batch_rows: self.batch_rows,
             assume_sorted: self.assume_sorted,

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use parquet::basic::Encoding;
 use plait_core::Result;
 use plait_core::SourceId;
-use plait_core::steps::{Steps, Taken};
+use plait_core::packed_runs::{PackedRuns, Taken};
 
 use super::gather::Lanes;
 use super::{Loom, source_of};
@@ -93,7 +93,7 @@ impl UnionCache {
     }
 }
 
-pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<UnionOutcome> {
+pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &PackedRuns) -> Result<UnionOutcome> {
     let Some(chunks) = chunks(loom, output, steps)? else { return Ok(UnionOutcome::IsIncomplete) };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
     // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
@@ -112,7 +112,7 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<U
 pub(super) fn of_owner(
     loom: &Loom,
     output: &OutputLeaf,
-    steps: &Steps,
+    steps: &PackedRuns,
     splices: &[bool],
     lanes: &mut Lanes,
 ) -> Result<Option<(Arc<reader::United>, Arc<Ids>)>> {
@@ -194,7 +194,11 @@ struct DictionaryChunk {
 
 /// The chunks whose rows the window takes, in the order in which their dictionaries are united;
 /// `None` when one has values outside of its dictionary.
-fn chunks(loom: &Loom, output: &OutputLeaf, steps: &Steps) -> Result<Option<Vec<DictionaryChunk>>> {
+fn chunks(
+    loom: &Loom,
+    output: &OutputLeaf,
+    steps: &PackedRuns,
+) -> Result<Option<Vec<DictionaryChunk>>> {
     let mut taken: Vec<_> = steps.taken().collect();
     let most = taken.iter().map(|t| t.end - t.start).max().unwrap_or(0);
     if 2 * most > steps.rows() {

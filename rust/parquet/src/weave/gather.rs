@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use plait_core::SourceId;
-use plait_core::steps::{Step, Steps, Taken};
+use plait_core::packed_runs::{PackedRun, PackedRuns, Taken};
 use plait_core::{Error, Kind, Result};
 
 use super::lane::{Form, Lane, Rows};
@@ -63,7 +63,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// The lanes of one leaf, with what the windows before left in `carried`.
-    pub(super) fn new(loom: &Loom, windows: &[&Steps], carried: Option<Self>) -> Self {
+    pub(super) fn new(loom: &Loom, windows: &[&PackedRuns], carried: Option<Self>) -> Self {
         let mut rows: Vec<Option<(u64, u64)>> = vec![None; loom.sources.len()];
         for taken in windows.iter().flat_map(|steps| steps.taken()) {
             if let Some(rows) = rows.get_mut(taken.source.index()) {
@@ -199,7 +199,7 @@ impl Lanes {
 pub(super) fn gather(
     loom: &LeafLoom<'_>,
     lanes: &mut Lanes,
-    steps: &Steps,
+    steps: &PackedRuns,
     out: &mut impl PageOut,
 ) -> Result<()> {
     lanes.begin(loom.united.as_ref(), out.writes_ids());
@@ -210,7 +210,7 @@ pub(super) fn gather(
     let mut words = steps.words();
     while !words.is_empty() {
         words = &words[gather.fast(words, out)..];
-        if let Some((step, taken)) = Step::first(words) {
+        if let Some((step, taken)) = PackedRun::first(words) {
             match step.is_gap {
                 true => gather.skip(step.source as usize, u64::from(step.len))?,
                 false => gather.slow(step, out)?,
@@ -287,7 +287,7 @@ impl Gather<'_> {
         }
     }
 
-    fn slow(&mut self, step: Step, out: &mut impl PageOut) -> Result<()> {
+    fn slow(&mut self, step: PackedRun, out: &mut impl PageOut) -> Result<()> {
         let mut left = step.len as usize;
         let source = step.source as usize;
         while left > 0 {
@@ -471,7 +471,7 @@ fn walk(
     let mut done = 0;
     for word in words {
         // Long runs go the slow way, which costs them nothing.
-        let Some(step) = Step::of_word(*word) else { break };
+        let Some(step) = PackedRun::of_word(*word) else { break };
         let rows = step.len as usize;
         let Some(lane) = lanes.get_mut(step.source as usize) else { break };
         if rows > lane.left || lane.form != form || rows > cursor.rows_left() {

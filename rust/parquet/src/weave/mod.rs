@@ -31,7 +31,7 @@ use std::sync::{Arc, OnceLock};
 use parquet::basic::{Compression, Encoding, Type as Physical};
 use parquet::file::properties::{WriterPropertiesPtr, WriterVersion};
 use plait_core::SourceId;
-use plait_core::steps::Steps;
+use plait_core::packed_runs::PackedRuns;
 use plait_core::{Error, Kind, Result};
 
 use crate::block::index::KnownPage;
@@ -197,7 +197,7 @@ enum Make {
 pub(crate) fn weave(
     loom: &Loom,
     output: &OutputLeaf,
-    windows: &[&Steps],
+    windows: &[&PackedRuns],
     waiting: &Arc<Waiting>,
     share: Option<&dyn Share>,
 ) -> Result<Vec<Chunk>> {
@@ -259,7 +259,7 @@ pub(crate) fn weave(
 fn how(
     loom: &Loom,
     output: &OutputLeaf,
-    steps: &Steps,
+    steps: &PackedRuns,
     splices: &[bool],
     lanes: &mut Lanes,
 ) -> Result<Make> {

@@ -15,7 +15,7 @@ use parquet::column::writer::{ColumnCloseResult, get_column_writer, get_typed_co
 use parquet::data_type::DataType;
 use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
-use plait_core::steps::Steps;
+use plait_core::packed_runs::PackedRuns;
 use plait_core::{Error, Kind, Result};
 
 use super::gather::{Lanes, gather};
@@ -55,7 +55,7 @@ pub(crate) trait Share: Sync {
 pub(super) fn ours(
     leaf: &LeafLoom<'_>,
     lanes: &mut Lanes,
-    steps: &Steps,
+    steps: &PackedRuns,
     rules: PageRules<'_>,
     ids: Option<(Arc<Ids>, bool)>,
     (spill, share): (SpillBuffer, Option<&dyn Share>),
@@ -255,7 +255,7 @@ impl PageOut for Ours<'_> {
 pub(super) fn foreign(
     leaf: &LeafLoom<'_>,
     lanes: &mut Lanes,
-    steps: &Steps,
+    steps: &PackedRuns,
     spill: SpillBuffer,
 ) -> Result<Chunk> {
     with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, lanes, steps, spill))
@@ -264,7 +264,7 @@ pub(super) fn foreign(
 fn foreign_typed<T: DataType>(
     leaf: &LeafLoom<'_>,
     lanes: &mut Lanes,
-    steps: &Steps,
+    steps: &PackedRuns,
     spill: SpillBuffer,
 ) -> Result<Chunk>
 where

@@ -22,8 +22,8 @@ use super::messages::{
     HASH_BYTES, Instruction, Subscription, Subscriptions, check_names, hashes, row_hashes,
 };
 use crate::join::block::{Block, schema_of};
+use crate::join::deduplicate::{collect, deduplicate_side};
 use crate::join::find::View;
-use crate::join::fold::{collect, fold_side};
 use crate::join::layout::{Layout, Side};
 use crate::join::range::Ranges;
 use crate::join::spec::How;
@@ -117,7 +117,7 @@ impl StagedLeft {
     /// for some of those that are owed.
     ///
     /// # Errors
-    /// As [`fold`](crate::join::fold), and what reading and writing give: then nothing changed.
+    /// As [`deduplicate`](crate::join::deduplicate), and what reading and writing give: then nothing changed.
     pub fn send(
         &mut self,
         keeper: &mut dyn Keeper,
@@ -146,27 +146,29 @@ impl StagedLeft {
 
     /// What changes add to the tables; their subscriptions go to `out`.
     fn added(&self, changes: &RecordBatch, out: &mut Subscriptions) -> Result<(Clock, Vec<Block>)> {
-        let mut folded = fold_side(&self.layout, Side::Left, changes)?;
+        let mut deduplicated = deduplicate_side(&self.layout, Side::Left, changes)?;
         let places = self.table(PLACE);
-        let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
+        let probes: Vec<&[u8]> =
+            (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
         let known = places.find(&probes)?;
         let keep: Vec<bool> =
-            (0..folded.len()).map(|i| !folded.deleted[i] || known.is_live(i)).collect();
+            (0..deduplicated.len()).map(|i| !deduplicated.deleted[i] || known.is_live(i)).collect();
         let known = known.at(keep.iter().enumerate().filter(|(_, k)| **k).map(|(i, _)| Some(i)));
-        folded.filter(&keep)?;
-        let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
+        deduplicated.filter(&keep)?;
+        let probes: Vec<&[u8]> =
+            (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
         let shown = self.table(RESULT).find(&probes)?;
         let known = known.live();
         let old = known.bytes(FOREIGN)?;
         let version = self.clock.version.saturating_add(1);
-        let all = row_hashes(&self.layout.left, &folded.columns)?;
+        let all = row_hashes(&self.layout.left, &deduplicated.columns)?;
         let is_outer = self.layout.spec.how == How::Left;
         let (mut row_hash, mut foreign) = (Vec::new(), Vec::new());
         for (i, key) in probes.iter().enumerate() {
-            let row = folded.rows[i] as usize;
-            let new = folded.foreign.as_ref().filter(|_| !folded.deleted[i]);
+            let row = deduplicated.rows[i] as usize;
+            let new = deduplicated.foreign.as_ref().filter(|_| !deduplicated.deleted[i]);
             let new = new.map(|foreign| foreign.value(row));
-            let hash = if folded.deleted[i] { [0; 16] } else { all[row] };
+            let hash = if deduplicated.deleted[i] { [0; 16] } else { all[row] };
             let mut push = |foreign: &[u8], instruction| {
                 out.push(&Subscription { foreign, key, version, hash, instruction });
             };
@@ -185,13 +187,13 @@ impl StagedLeft {
             row_hash.push(hash);
             foreign.push(new.or(old.get(i)));
         }
-        let (keys, deleted) = (folded.keys.clone(), folded.deleted_array());
+        let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
         let columns: Vec<ArrayRef> = vec![
             Arc::new(Int64Array::from(vec![version; probes.len()])),
             hashes(&row_hash)?,
             Arc::new(foreign.into_iter().collect::<BinaryArray>()),
         ];
-        let taken = folded.taken(&Alone)?;
+        let taken = deduplicated.taken(&Alone)?;
         let mut blocks = vec![
             block_of(place_schema(), &keys, &deleted, columns)?,
             block_of(self.layout.left_blocks(), &keys, &deleted, taken)?,

@@ -244,9 +244,9 @@ pub(super) fn row_hashes(fields: &[FieldRef], columns: &[ArrayRef]) -> Result<Ve
             let options = FormatOptions::default().with_null("null");
             let text = ArrayFormatter::try_new(column, &options).map_err(Error::from_arrow)?;
             for (row, bytes) in bytes.iter_mut().enumerate() {
-                let told = text.value(row).try_to_string().map_err(Error::from_arrow)?;
-                bytes.extend_from_slice(&(told.len() as u64).to_be_bytes());
-                bytes.extend_from_slice(told.as_bytes());
+                let shown = text.value(row).try_to_string().map_err(Error::from_arrow)?;
+                bytes.extend_from_slice(&(shown.len() as u64).to_be_bytes());
+                bytes.extend_from_slice(shown.as_bytes());
             }
         }
     }

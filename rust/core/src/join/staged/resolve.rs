@@ -25,9 +25,9 @@ use super::left::{
 };
 use super::messages::{HASH_BYTES, found, hash_of, keys_of, numbers};
 use crate::join::block::Block;
+use crate::join::deduplicate::collect;
 use crate::join::emit::{Pairs, emit, values};
 use crate::join::find::View;
-use crate::join::fold::collect;
 use crate::join::layout::Layout;
 use crate::join::range::Ranges;
 use crate::join::spec::How;

@@ -23,8 +23,8 @@ use super::messages::{
     response_schema,
 };
 use crate::join::block::schema_of;
+use crate::join::deduplicate::{collect, deduplicate_side};
 use crate::join::find::View;
-use crate::join::fold::{collect, fold_side};
 use crate::join::layout::{Layout, Side};
 use crate::join::picked::Picked;
 use crate::join::range::Ranges;
@@ -204,14 +204,14 @@ impl StagedRight {
         notices.extend(silent.map(|place| (rows[place], heard.epoch.value(rows[place]))));
         // Who is forgotten hears that there is nothing.
         let right = right.at(places.iter().map(|place| Some(*place)));
-        let told: Vec<bool> = places.iter().map(|place| !heard.forgets(rows[*place])).collect();
+        let may_send: Vec<bool> = places.iter().map(|place| !heard.forgets(rows[*place])).collect();
         let wanted: UInt32Array =
             places.iter().map(|place| u32::try_from(rows[*place]).ok()).collect();
         let take = |array: &dyn Array| {
             arrow_select::take::take(array, &wanted, None).map_err(Error::from_arrow)
         };
         let subscribers = [take(heard.key)?, take(heard.epoch)?, take(heard.version)?, take(hash)?];
-        let answered = self.responses(subscribers, right, &told)?;
+        let answered = self.responses(subscribers, right, &may_send)?;
         let keys: Vec<Option<&[u8]>> =
             notices.iter().map(|(row, _)| Some(heard.key.value(*row))).collect();
         let epochs: Vec<i64> = notices.iter().map(|(_, epoch)| *epoch).collect();
@@ -229,7 +229,7 @@ impl StagedRight {
     /// changes, what left sides have to hear in any case.
     ///
     /// # Errors
-    /// As [`fold`](crate::join::fold), and what reading and writing give: then nothing changed.
+    /// As [`deduplicate`](crate::join::deduplicate), and what reading and writing give: then nothing changed.
     pub fn apply(
         &mut self,
         keeper: &mut dyn Keeper,
@@ -240,18 +240,19 @@ impl StagedRight {
             self.owes_greeting = false;
             return Ok(all);
         };
-        let folded = fold_side(&self.layout, Side::Right, changes)?;
+        let deduplicated = deduplicate_side(&self.layout, Side::Right, changes)?;
         let version = self.clock.version.saturating_add(1);
         let clock = Clock { version, ..self.clock.clone() };
-        let deleted = folded.deleted_array();
+        let deleted = deduplicated.deleted_array();
         let mut columns: Vec<ArrayRef> =
-            vec![Arc::new(Int64Array::from(vec![version; folded.len()]))];
-        columns.extend(folded.taken(&Alone)?);
-        let rows = block_of(row_schema(&self.layout), &folded.keys, &deleted, columns)?;
-        let probes: Vec<&[u8]> = (0..folded.len()).map(|i| folded.keys.value(i)).collect();
+            vec![Arc::new(Int64Array::from(vec![version; deduplicated.len()]))];
+        columns.extend(deduplicated.taken(&Alone)?);
+        let rows = block_of(row_schema(&self.layout), &deduplicated.keys, &deleted, columns)?;
+        let probes: Vec<&[u8]> =
+            (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
         let right = view_of(&rows).find(&probes)?;
 
-        let mut ranges = Ranges::new(self.table(SUBSCRIBERS), folded.keys.clone());
+        let mut ranges = Ranges::new(self.table(SUBSCRIBERS), deduplicated.keys.clone());
         let mut all = Vec::new();
         while let Some(stretch) = ranges.next(usize::MAX)? {
             let picked = stretch.picked;
@@ -268,8 +269,8 @@ impl StagedRight {
                 picked.column(HASH, &DataType::FixedSizeBinary(HASH_BYTES))?,
             ];
             let right = right.at(stretch.prefixes.iter().map(|prefix| Some(*prefix as usize)));
-            let told = vec![true; picked.len()];
-            all.push(self.responses(subscribers, right, &told)?);
+            let may_send = vec![true; picked.len()];
+            all.push(self.responses(subscribers, right, &may_send)?);
         }
         let all = self.greeted(all)?;
         let blocks = vec![nothing(subscriber_schema())?, rows];
@@ -288,27 +289,30 @@ impl StagedRight {
             .map_err(Error::from_arrow)
     }
 
-    /// Responses with right rows, to subscribers: key, epoch, version, hash; `told` says where a row may
-    /// be told at all.
+    /// Responses with right rows, to subscribers: key, epoch, version, hash; `may_send` says
+    /// whether a row may be sent.
     fn responses(
         &self,
         [key, left_epoch, version, hash]: [ArrayRef; 4],
         right: Picked,
-        told: &[bool],
+        may_send: &[bool],
     ) -> Result<RecordBatch> {
         let right_version = right.column(VERSION, &DataType::Int64)?;
         let right_version = right_version.as_primitive::<Int64Type>();
         // A row that never was is older than all that were.
         let right_version: Int64Array = right_version.iter().map(|v| v.unwrap_or(0)).collect();
-        let is_found: Vec<bool> =
-            told.iter().enumerate().map(|(i, told)| *told && right.is_live(i)).collect();
+        let is_found: Vec<bool> = may_send
+            .iter()
+            .enumerate()
+            .map(|(i, may_send)| *may_send && right.is_live(i))
+            .collect();
         let shown = right.at(is_found.iter().enumerate().map(|(i, found)| found.then_some(i)));
         let mut columns: Vec<ArrayRef> = vec![
             key,
             left_epoch,
             version,
             hash,
-            Arc::new(Int64Array::from(vec![self.clock.epoch; told.len()])),
+            Arc::new(Int64Array::from(vec![self.clock.epoch; may_send.len()])),
             Arc::new(right_version),
             Arc::new(BooleanArray::from(is_found)),
         ];

@@ -1,4 +1,4 @@
-//! The laws of ranks: ranked keys are in the order of told ones and translate back to them.
+//! The laws of ranks: ranked keys are in the order of stored ones and translate back to them.
 
 use std::collections::BTreeSet;
 
@@ -27,9 +27,9 @@ fn numbers_of(ty: KeyType, rows: &[Vec<KeyValue>], i: usize) -> Option<Vec<u64>>
 }
 
 /// Ranks for the columns in `ranked` that can have them, as wide apart as `slack` says.
-fn ranks_of(told: &KeyShape, rows: &[Vec<KeyValue>], ranked: &[bool], slack: u64) -> Ranks {
+fn ranks_of(stored: &KeyShape, rows: &[Vec<KeyValue>], ranked: &[bool], slack: u64) -> Ranks {
     let mut columns = Vec::new();
-    for (i, column) in told.columns().iter().enumerate() {
+    for (i, column) in stored.columns().iter().enumerate() {
         let has_null = slack > 0 || rows.iter().any(|row| row[i] == KeyValue::Null);
         let of = if !ranked[i] {
             RankOf::AsTold
@@ -49,14 +49,14 @@ fn ranks_of(told: &KeyShape, rows: &[Vec<KeyValue>], ranked: &[bool], slack: u64
         };
         columns.push((of, has_null));
     }
-    Ranks::try_new(told.clone(), columns).unwrap()
+    Ranks::try_new(stored.clone(), columns).unwrap()
 }
 
 /// The ranked key of each row, column by column.
 fn ranked_keys(ranks: &Ranks, rows: &[Vec<KeyValue>]) -> Vec<Vec<u8>> {
-    let told = ranks.told().columns();
+    let stored = ranks.stored().columns();
     let mut keys = vec![Vec::new(); rows.len()];
-    for (i, (old, new)) in told.iter().zip(ranks.shape().columns()).enumerate() {
+    for (i, (old, new)) in stored.iter().zip(ranks.shape().columns()).enumerate() {
         let one = shape(vec![new.clone()]);
         for (row, key) in rows.iter().zip(&mut keys) {
             let value = &row[i];
@@ -90,21 +90,21 @@ proptest! {
         ranked in prop::collection::vec(prop::bool::weighted(0.8), 4),
         slack in prop::sample::select(vec![0, 1, 1 << 40]),
     ) {
-        let told = shape(columns);
-        let ranks = ranks_of(&told, &rows, &ranked, slack);
+        let stored = shape(columns);
+        let ranks = ranks_of(&stored, &rows, &ranked, slack);
         let keys = ranked_keys(&ranks, &rows);
-        let old = encode_dense(&told, &rows);
+        let old = encode_dense(&stored, &rows);
         for (i, a) in rows.iter().enumerate() {
-            prop_assert_eq!(ranks.translate(&keys[i]).unwrap(), old.to_bytes(&told, i));
-            prop_assert_eq!(ranks.rank(&old.to_bytes(&told, i)).unwrap(), Some(keys[i].clone()));
+            prop_assert_eq!(ranks.translate(&keys[i]).unwrap(), old.to_bytes(&stored, i));
+            prop_assert_eq!(ranks.rank(&old.to_bytes(&stored, i)).unwrap(), Some(keys[i].clone()));
             if let Some(width) = ranks.shape().fixed_width() {
                 prop_assert_eq!(keys[i].len(), width);
             }
             for (j, b) in rows.iter().enumerate() {
-                prop_assert_eq!(keys[i].cmp(&keys[j]), compare(&told, a, b));
+                prop_assert_eq!(keys[i].cmp(&keys[j]), compare(&stored, a, b));
                 for n in 0..=a.len() {
                     let prefix = &keys[i][..prefix_len(ranks.shape(), &keys[i], n).unwrap()];
-                    let leading = shape(told.columns()[..n].to_vec());
+                    let leading = shape(stored.columns()[..n].to_vec());
                     let agree = compare(&leading, a, b).is_eq();
                     prop_assert_eq!(keys[j].starts_with(prefix), agree);
                 }
@@ -142,11 +142,11 @@ proptest! {
         }),
         ranked in prop::collection::vec(any::<bool>(), 3),
     ) {
-        let told = shape(columns);
-        let ranks = ranks_of(&told, &rows, &ranked, 0);
-        let keys = encode_dense(&told, &others);
+        let stored = shape(columns);
+        let ranks = ranks_of(&stored, &rows, &ranked, 0);
+        let keys = encode_dense(&stored, &others);
         for i in 0..others.len() {
-            let key = keys.to_bytes(&told, i);
+            let key = keys.to_bytes(&stored, i);
             if let Some(found) = ranks.rank(&key).unwrap() {
                 prop_assert_eq!(ranks.translate(&found).unwrap(), key);
             }
@@ -159,7 +159,7 @@ proptest! {
         descending: bool,
     ) {
         let text = KeyType::Bytes { text: true };
-        let told = shape(vec![
+        let stored = shape(vec![
             column(text, descending, Nulls::First),
             column(KeyType::Int32, !descending, Nulls::Last),
             column(KeyType::Boolean, descending, Nulls::Last),
@@ -168,10 +168,10 @@ proptest! {
         ["", "a\0", "b"].iter().for_each(|value| values.push(value.as_bytes()));
         let number = RankOf::Numbers { base: 1 << 31, span: 1 };
         let columns = vec![(RankOf::Values(values.into()), true), (number, false), (RankOf::AsTold, true)];
-        let ranks = Ranks::try_new(told.clone(), columns).unwrap();
+        let ranks = Ranks::try_new(stored.clone(), columns).unwrap();
         match ranks.translate(&key) {
-            // Columns as they are told are copied, whatever they hold.
-            Ok(key) => prop_assert!(prefix_len(&told, &key, 3).is_ok_and(|len| len == key.len())),
+            // Columns as they are stored are copied, whatever they hold.
+            Ok(key) => prop_assert!(prefix_len(&stored, &key, 3).is_ok_and(|len| len == key.len())),
             Err(e) => prop_assert_eq!(e.kind(), Kind::CorruptSource),
         }
     }
@@ -180,9 +180,10 @@ proptest! {
 #[test]
 fn ranks_take_as_few_bytes_as_they_can() {
     let bytes = |span, has_null| {
-        let told = shape(vec![column(KeyType::Int64, false, Nulls::Last)]);
+        let stored = shape(vec![column(KeyType::Int64, false, Nulls::Last)]);
         let of = RankOf::Numbers { base: 5, span };
-        Ranks::try_new(told, vec![(of, has_null)]).map(|ranks| ranks.shape().fixed_width().unwrap())
+        Ranks::try_new(stored, vec![(of, has_null)])
+            .map(|ranks| ranks.shape().fixed_width().unwrap())
     };
     assert_eq!(bytes(0, false).unwrap(), 1);
     assert_eq!((bytes(255, false).unwrap(), bytes(255, true).unwrap()), (1, 2));
@@ -192,10 +193,10 @@ fn ranks_take_as_few_bytes_as_they_can() {
 
 #[test]
 fn ranks_that_do_not_fit_their_column_are_refused() {
-    let told = || shape(vec![column(KeyType::Int64, false, Nulls::Last)]);
+    let stored = || shape(vec![column(KeyType::Int64, false, Nulls::Last)]);
     let values = RankOf::Values(KeyBytes::default().into());
     for columns in [vec![], vec![(values, false)]] {
-        assert_eq!(Ranks::try_new(told(), columns).unwrap_err().kind(), Kind::Internal);
+        assert_eq!(Ranks::try_new(stored(), columns).unwrap_err().kind(), Kind::Internal);
     }
     let text = shape(vec![column(KeyType::Bytes { text: true }, false, Nulls::Last)]);
     let numbers = RankOf::Numbers { base: 0, span: 1 };

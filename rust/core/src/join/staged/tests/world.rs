@@ -10,7 +10,7 @@ use arrow_array::{Array, RecordBatch, StringArray};
 
 use super::{Event, Joined, batch, layout, op};
 use crate::join::compact::{compact, due};
-use crate::join::find::{MemoryRun, StateRun, View};
+use crate::join::find::{MemoryRun, SortedRun, View};
 use crate::join::staged::{Added, Clock, Keeper, StagedLeft, StagedRight, StateTable};
 use crate::join::{How, Layout};
 use crate::workers::Alone;

@@ -34,7 +34,7 @@ use plait_base::{Error, Kind, Result};
 
 /// The last change of each key.
 #[derive(Debug)]
-pub struct Folded {
+pub struct Deduplicated {
     /// Encoded keys, which ascend.
     pub(super) keys: BinaryArray,
     /// Row of each key in `columns`.
@@ -52,7 +52,7 @@ pub struct Folded {
     pub null_keys: u64,
 }
 
-impl Folded {
+impl Deduplicated {
     /// Number of keys.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -108,12 +108,16 @@ pub(super) fn take_all(
     }
 }
 
-/// Folds the changes of one side.
+/// The last change of each key of one side.
 ///
 /// # Errors
 /// [`Kind::NullKey`], [`Kind::SchemaDrift`] when columns are not those of the layout,
 /// [`Kind::InvalidArgument`] for an `_op` that is none.
-pub(super) fn fold_side(layout: &Layout, side: Side, batch: &RecordBatch) -> Result<Folded> {
+pub(super) fn deduplicate_side(
+    layout: &Layout,
+    side: Side,
+    batch: &RecordBatch,
+) -> Result<Deduplicated> {
     let (fields, shape, has_sequence) = match side {
         Side::Left => (&layout.left_given, &layout.left_key, layout.left_sequence),
         Side::Right => (&layout.right, &layout.right_key, layout.right_sequence),
@@ -155,7 +159,7 @@ pub(super) fn fold_side(layout: &Layout, side: Side, batch: &RecordBatch) -> Res
     };
     let kept = fields.iter().zip(columns).filter(|(field, _)| !is_computed(field));
     let at = |row: &u32| *row as usize;
-    Ok(Folded {
+    Ok(Deduplicated {
         keys,
         deleted: rows.iter().map(|row| deleted[at(row)]).collect(),
         sequence: sequence.map(|all| rows.iter().map(|row| all[at(row)]).collect()),

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{Array, ArrayRef};
 use arrow_schema::ArrowError;
 
-use super::schema::Adapter;
+use super::schema::SourceAdapter;
 use super::wanted::{Arrays, Wanted};
 use super::{Reader, Source};
 use crate::key::Keys;
@@ -44,13 +44,13 @@ pub(super) struct Held {
 }
 
 /// A source.
-pub(super) struct Lane {
+pub(super) struct SourceCursor {
     index: usize,
     path: Option<String>,
-    /// None once it has ended. Locked by nobody: a lane is shared while rows are ordered, and a reader
+    /// None once it has ended. Locked by nobody: a cursor is shared while rows are ordered, and a reader
     /// need not be.
     reader: Mutex<Option<Reader>>,
-    adapter: Adapter,
+    adapter: SourceAdapter,
     /// Rows of all batches so far.
     rows: u64,
     slices: Mutex<Slices>,
@@ -84,8 +84,8 @@ impl Slices {
     }
 }
 
-impl Lane {
-    pub(super) fn new(index: usize, source: Source, adapter: Adapter) -> Self {
+impl SourceCursor {
+    pub(super) fn new(index: usize, source: Source, adapter: SourceAdapter) -> Self {
         Self {
             index,
             path: source.path,

@@ -8,12 +8,12 @@ use arrow_schema::DataType;
 use plait_base::{Error, Kind};
 
 /// A column, or a field below it.
-pub(super) struct Place<'a> {
+pub(super) struct ColumnPath<'a> {
     name: &'a str,
-    above: Option<&'a Place<'a>>,
+    above: Option<&'a ColumnPath<'a>>,
 }
 
-impl<'a> Place<'a> {
+impl<'a> ColumnPath<'a> {
     pub(super) fn root(name: &'a str) -> Self {
         Self { name, above: None }
     }
@@ -58,7 +58,7 @@ impl<'a> Place<'a> {
 }
 
 /// The error for data that contradicts itself at a place.
-pub(super) fn broken(at: &Place<'_>, what: &str) -> Error {
+pub(super) fn broken(at: &ColumnPath<'_>, what: &str) -> Error {
     let error = Error::new(Kind::CorruptSource, what)
         .with_hint("whoever made this Arrow data broke the rules of its format");
     let path = at.path();

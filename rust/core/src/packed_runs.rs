@@ -2,15 +2,15 @@
 //!
 //! ```text
 //! runs    [0: 40+2] [1: 7+1] [0: 42+9000]
-//! steps   (0, 2) (1, 1) (0, 9000)       spans   0: 40..9042   1: 7..8
+//! packed  (0, 2) (1, 1) (0, 9000)       spans   0: 40..9042   1: 7..8
 //! words   2│0    1│1    0│0 9000        12 bits of rows, 20 of the source; rows 0: see the next word
 //! ```
 //!
-//! Rows of a source that were dropped are a gap: a long step whose highest bit is set.
+//! Rows of a source that were dropped are a gap: a long run whose highest bit is set.
 //!
 //! # Invariants
 //! Rows of one source ascend within a window, so where each begins says it all: checked by
-//! [`Steps::extend`].
+//! [`PackedRuns::extend`].
 //!
 //! # Cost
 //! Four bytes a run, as against sixteen of [`Run`]: a window of a million rows that interleave one
@@ -23,7 +23,7 @@ use plait_base::{Error, Kind, Result, Run, SourceId};
 
 /// The next `len` rows of `source`, which leave or, in a gap, do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PackedRun {
     /// Index of the source.
     pub source: u32,
     /// Number of rows, at least 1.
@@ -32,28 +32,28 @@ pub struct Step {
     pub is_gap: bool,
 }
 
-impl Step {
+impl PackedRun {
     /// The bit of the second word of a gap.
     const GAP: u32 = 1 << 31;
 
     /// Bits of a word that name the source.
     const SOURCE_BITS: u32 = 20;
 
-    /// The step that `word` is, if its rows fit in it.
+    /// The run that `word` is, if its rows fit in it.
     #[inline(always)]
     #[must_use]
     pub fn of_word(word: u32) -> Option<Self> {
         let source = word & ((1 << Self::SOURCE_BITS) - 1);
-        let step = Self { source, len: word >> Self::SOURCE_BITS, is_gap: false };
-        (step.len > 0).then_some(step)
+        let run = Self { source, len: word >> Self::SOURCE_BITS, is_gap: false };
+        (run.len > 0).then_some(run)
     }
 
-    /// The first step of `words`, and how many words it takes.
+    /// The first run of `words`, and how many words it takes.
     #[must_use]
     pub fn first(words: &[u32]) -> Option<(Self, usize)> {
         let word = *words.first()?;
         match Self::of_word(word) {
-            Some(step) => Some((step, 1)),
+            Some(run) => Some((run, 1)),
             None => {
                 let second = *words.get(1)?;
                 let is_gap = second & Self::GAP != 0;
@@ -76,7 +76,7 @@ pub struct Taken {
 
 /// The order of the rows of a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Steps {
+pub struct PackedRuns {
     words: Vec<u32>,
     /// By source.
     taken: Vec<Option<Taken>>,
@@ -85,8 +85,8 @@ pub struct Steps {
     rows: u64,
 }
 
-impl Steps {
-    /// Most steps take this many bytes.
+impl PackedRuns {
+    /// Most runs take this many bytes.
     pub const BYTES_PER_RUN: usize = size_of::<u32>();
 
     /// Appends `runs`.
@@ -95,13 +95,13 @@ impl Steps {
     /// [`Kind::Internal`] when rows of a source do not ascend, [`Kind::Unsupported`] for more
     /// than a million sources.
     pub fn extend(&mut self, runs: &[Run]) -> Result<()> {
-        let len_max = u32::MAX >> Step::SOURCE_BITS;
+        let len_max = u32::MAX >> PackedRun::SOURCE_BITS;
         self.words.reserve(runs.len());
         for run in runs {
             self.take(run)?;
             match run.len > len_max {
                 true => self.push_long(run.source, u64::from(run.len), 0),
-                false => self.words.push(run.source.0 | (run.len << Step::SOURCE_BITS)),
+                false => self.words.push(run.source.0 | (run.len << PackedRun::SOURCE_BITS)),
             }
         }
         Ok(())
@@ -117,7 +117,7 @@ impl Steps {
             Some(taken) => {
                 let gap = run.start.checked_sub(taken.end).ok_or_else(broken)?;
                 taken.end = run.end();
-                self.push_long(run.source, gap, Step::GAP);
+                self.push_long(run.source, gap, PackedRun::GAP);
             }
             none => *none = Some(Taken { source: run.source, start: run.start, end: run.end() }),
         }
@@ -129,7 +129,7 @@ impl Steps {
     fn push_long(&mut self, source: SourceId, rows: u64, gap: u32) {
         let mut left = rows;
         while left > 0 {
-            let len = u32::try_from(left).unwrap_or(u32::MAX).min(!Step::GAP);
+            let len = u32::try_from(left).unwrap_or(u32::MAX).min(!PackedRun::GAP);
             self.words.extend([source.0, len | gap]);
             left -= u64::from(len);
         }
@@ -137,16 +137,16 @@ impl Steps {
 
     #[cold]
     fn grow(&mut self, source: SourceId) -> Result<()> {
-        if source.index() >= 1 << Step::SOURCE_BITS {
+        if source.index() >= 1 << PackedRun::SOURCE_BITS {
             return Err(Error::new(Kind::Unsupported, "too many sources for one merge")
-                .with_got(format!("more than {}", 1 << Step::SOURCE_BITS))
+                .with_got(format!("more than {}", 1 << PackedRun::SOURCE_BITS))
                 .with_hint("merge some of them first"));
         }
         self.taken.resize(source.index() + 1, None);
         Ok(())
     }
 
-    /// The steps, in output order: see [`Step::first`].
+    /// The runs, in output order: see [`PackedRun::first`].
     #[must_use]
     pub fn words(&self) -> &[u32] {
         &self.words
@@ -155,7 +155,7 @@ impl Steps {
     /// Source and row of the first row that leaves.
     #[must_use]
     pub fn first_row(&self) -> Option<(SourceId, u64)> {
-        let (first, _) = Step::first(&self.words)?;
+        let (first, _) = PackedRun::first(&self.words)?;
         self.taken.get(first.source as usize)?.map(|taken| (taken.source, taken.start))
     }
 
@@ -212,11 +212,11 @@ mod tests {
         for (source, start, len) in all {
             runs.push(SourceId(source), start, len);
         }
-        let mut steps = Steps::default();
+        let mut steps = PackedRuns::default();
         steps.extend(&runs.as_slice()[..2]).unwrap();
         steps.extend(&runs.as_slice()[2..]).unwrap();
         let (mut words, mut found) = (steps.words(), Vec::new());
-        while let Some((step, taken)) = Step::first(words) {
+        while let Some((step, taken)) = PackedRun::first(words) {
             found.push((step.source, u64::from(step.len)));
             words = &words[taken..];
         }
@@ -228,8 +228,8 @@ mod tests {
         runs.clear();
         runs.push(SourceId(1), 9, 1);
         steps.extend(runs.as_slice()).unwrap();
-        let gap = Step::first(&steps.words()[7..]).unwrap();
-        assert_eq!(gap, (Step { source: 1, len: 1, is_gap: true }, 2), "row 8 was dropped");
+        let gap = PackedRun::first(&steps.words()[7..]).unwrap();
+        assert_eq!(gap, (PackedRun { source: 1, len: 1, is_gap: true }, 2), "row 8 was dropped");
         assert!(steps.extend(runs.as_slice()).is_err(), "row 9 left before");
         runs.clear();
         runs.push(SourceId(1 << 20), 9, 1);
