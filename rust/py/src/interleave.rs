@@ -5,7 +5,7 @@
 //! is what its own library says it is.
 //!
 //! # Not here
-//! Everything but converting (`plait_core::interleave`).
+//! Everything but converting (`plait_interleave`).
 
 use std::sync::Arc;
 
