@@ -90,7 +90,7 @@ def test_forked_workers_merge(python, two_files, tmp_path):
 
 
 def test_every_kind_of_the_engine_has_its_exception(root):
-    source = (root / "rust/core/src/error.rs").read_text()
+    source = (root / "rust/base/src/error.rs").read_text()
     kinds = set(re.findall(r'Self::\w+ => "(\w+)"', source))
     classes = set(plait.errors.__all__) - {"PlaitError"}
     assert kinds == classes
