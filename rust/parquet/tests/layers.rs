@@ -98,7 +98,7 @@ const CYCLES: &[&str] = &[
     "compact: commit, lease",
     "encode: facts, index",
     "join: folder, manifest, mod, state",
-    "merge: cascade, execute, mod, publish",
+    "merge: cascade, execute, mod",
     "output: local, mod, object",
     "ranks: mod, search",
     "scan: file, follow, frozen, mod, read, statics",
