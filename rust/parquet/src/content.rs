@@ -24,7 +24,7 @@ use twox_hash::XxHash3_128;
 
 use crate::files::output_leaves;
 use crate::leaf::{self, LocationCache, OutputLeaf, Span, with_physical};
-use crate::runtime::Context;
+use crate::runtime::{Context, MemoryStage};
 use crate::schema::reconcile;
 use crate::sink::Finished;
 use crate::source::Source;
@@ -74,8 +74,9 @@ pub(crate) fn whole(sources: &[Arc<Source>]) -> Vec<Range<u64>> {
 /// Whatever is wrong with a source.
 pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHash> {
     let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; rows.leaves.len()] };
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
-    let window = (context.limit_bytes() as u64 / 128).clamp(1024, WINDOW_ROWS_MAX);
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
+    let window = context.budget().hashed_rows().clamp(1024, WINDOW_ROWS_MAX);
     for (source, range) in rows.sources.iter().zip(rows.rows) {
         let mut start = range.start;
         while start < range.end {

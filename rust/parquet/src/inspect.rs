@@ -24,7 +24,7 @@ use crate::leaf::LocationCache;
 use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
 use crate::plan::key_texts;
-use crate::runtime::Context;
+use crate::runtime::{Context, MemoryStage};
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
@@ -163,7 +163,8 @@ pub fn inspect_in(
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
             .with_got(format!("{} files", sources.len())));
     };
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let order = match &options.sort_by {
         Some(text) => Some(SortOrder::try_parse(text)?),
         None => claimed(source)?,

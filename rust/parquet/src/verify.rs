@@ -28,7 +28,7 @@ use crate::leaf::LocationCache;
 use crate::options::check_memory_limit;
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_texts;
-use crate::runtime::{Context, Stage};
+use crate::runtime::{Context, MemoryStage, Stage};
 use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
@@ -202,7 +202,8 @@ fn check_order(
     context: &Context,
     report: &mut VerifyReport,
 ) -> Result<Vec<Range>> {
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let mut ranges = Vec::new();
     for (i, source) in sources.iter().enumerate() {
         let mut file = VerifiedFile {

@@ -138,6 +138,30 @@ fn only_the_store_and_the_output_open_files() {
     }
 }
 
+/// The last name before a division: `context.limit_bytes()` of `let a = context.limit_bytes() / 16`.
+fn dividends(line: &str) -> impl Iterator<Item = &str> {
+    let is_of_name = |c: char| c.is_alphanumeric() || "_.():".contains(c);
+    line.match_indices(" / ").map(move |(at, _)| {
+        let before = &line[..at];
+        before.rfind(|c| !is_of_name(c)).map_or(before, |start| &before[start..])
+    })
+}
+
+#[test]
+fn only_the_budget_divides_the_memory_limit() {
+    for (path, text) in check::own_code(&root().join("rust/parquet/src")) {
+        if path.ends_with("runtime/budget.rs") {
+            continue;
+        }
+        let code = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+        for line in code {
+            let divides = dividends(line).any(|name| name.contains("limit"));
+            assert!(!divides, "{}: {line}: take the size from `Budget`", path.display());
+        }
+    }
+    assert_eq!(dividends("x = a.limit_bytes() / 16 + b").collect::<Vec<_>>(), [" a.limit_bytes()"]);
+}
+
 #[test]
 fn one_word_for_one_thing() {
     let mut texts = Vec::new();

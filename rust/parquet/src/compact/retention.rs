@@ -16,7 +16,7 @@ use crate::drops::{self, Expiry};
 use crate::files::{output_leaves, readers};
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
-use crate::runtime::Context;
+use crate::runtime::{Context, MemoryStage};
 use crate::schema::{Unite, reconcile};
 use crate::source::Source;
 
@@ -41,7 +41,8 @@ pub(super) fn expiry_of(
     let Some(drops) = found? else {
         return Ok(vec![Expiry::None; sources.len()]);
     };
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let of = |i: usize| drops::expiry(&drops, &sources[i], &cache, context);
     each(&readers(sources, merge.threads, context), sources.len(), of)
 }

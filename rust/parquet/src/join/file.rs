@@ -38,6 +38,7 @@ use super::cache::Cache;
 use crate::arrow_file::{FileSchema, Located};
 use crate::leaf::LocationCache;
 use crate::page::{guard, unwrap_error};
+use crate::runtime::MemoryStage;
 use crate::source::Source;
 use crate::store::{Store, Stores};
 
@@ -45,8 +46,6 @@ use crate::store::{Store, Stores};
 const KEY: usize = 0;
 /// Writers cut bounds of this length and above.
 const CUT_BYTES: usize = 64;
-/// The share of the limit that page locations of one run may take.
-const LOCATIONS_SHARE: usize = 256;
 /// What is read at once of bytes whose end is not known.
 const READ_BYTES: u64 = 64 << 10;
 
@@ -103,7 +102,10 @@ impl FileRun {
         let located = Located {
             schema: FileSchema::of(&source)?,
             source,
-            cache: Arc::new(LocationCache::new(&context, context.limit_bytes() / LOCATIONS_SHARE)),
+            cache: Arc::new(LocationCache::new(
+                &context,
+                context.budget().bytes(MemoryStage::RunLocations),
+            )),
             context,
         };
         let mut run = Self {

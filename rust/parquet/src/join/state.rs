@@ -23,16 +23,7 @@ use super::file::FileRun;
 use super::folder::{self, JoinFolder, Refused, Run};
 use super::manifest::{Files, JoinManifest, Owner};
 use super::{Counts, JoinOptions};
-use crate::runtime::{Context, ScopedWorkers};
-
-/// Of the limit, one part in so many is for blocks of files.
-const CACHE_SHARE: u64 = 2;
-/// Of the limit, one part in so many is for merging runs.
-const MERGE_SHARE: u64 = 4;
-/// Merging runs takes so much in any case.
-const MERGE_BYTES_MIN: u64 = 16_000_000;
-/// With less, cache and merges do not fit.
-const FOLDER_BYTES_MIN: u64 = 2 * MERGE_BYTES_MIN;
+use crate::runtime::{Budget, Context, MemoryStage, ScopedWorkers};
 
 /// What to do where nobody knows whether a step counts.
 const UNKNOWN_HINT: &str =
@@ -46,7 +37,7 @@ type FileTables = Vec<Vec<Arc<FileRun>>>;
 pub(super) struct State {
     base: Vec<View>,
     last: Vec<View>,
-    memory_limit: u64,
+    budget: Budget,
     threads: ScopedWorkers,
     disk: Option<Disk>,
 }
@@ -70,17 +61,17 @@ pub(super) struct Next {
 
 impl State {
     pub(super) fn open(options: &JoinOptions, owner: Owner, context: &Context) -> Result<Self> {
-        let memory_limit = options.memory_limit;
+        let budget = Budget::of(options.memory_limit);
         let disk = match &options.state {
             None => None,
-            Some(_) if memory_limit < FOLDER_BYTES_MIN => {
+            Some(_) if budget.limit_bytes() < Budget::join_folder_min() => {
                 let what = "`memory_limit` is too small for a state in a folder";
                 return Err(Error::new(Kind::InvalidArgument, what)
-                    .with_got(format!("{memory_limit} bytes"))
+                    .with_got(format!("{} bytes", budget.limit_bytes()))
                     .with_hint("give at least 32 MB"));
             }
             Some(location) => {
-                let cache = usize::try_from(memory_limit / CACHE_SHARE).unwrap_or(usize::MAX);
+                let cache = budget.bytes(MemoryStage::JoinCache);
                 let (folder, found) = JoinFolder::open(location, owner, cache, context)?;
                 let number = found.as_ref().map_or(0, |found| found.number);
                 let (base, last) = Default::default();
@@ -89,7 +80,7 @@ impl State {
         };
         let threads = ScopedWorkers::new(options.threads);
         let (base, last) = Default::default();
-        Ok(Self { base, last, memory_limit, threads, disk })
+        Ok(Self { base, last, budget, threads, disk })
     }
 
     /// What the folder held when it was opened.
@@ -201,7 +192,7 @@ impl State {
             Some(disk) => {
                 let files = &mut next.files[place];
                 let old = files.get(range.clone()).unwrap_or_default();
-                let limit = (self.memory_limit / MERGE_SHARE).max(MERGE_BYTES_MIN);
+                let limit = self.budget.join_merge() as u64;
                 let number = disk.number + 1;
                 let made = disk.folder.merge(
                     table.name,
@@ -331,9 +322,11 @@ impl State {
     }
 
     fn check_memory(&self, base: &[View], last: &[View]) -> Result<()> {
-        let bytes = (bytes_of(base) + bytes_of(last)) as u64;
-        let cache = if self.disk.is_some() { self.memory_limit / CACHE_SHARE } else { 0 };
-        let limit = self.memory_limit - cache;
+        let bytes = bytes_of(base) + bytes_of(last);
+        let limit = match self.disk {
+            None => self.budget.limit_bytes(),
+            Some(_) => self.budget.bytes(MemoryStage::JoinState),
+        };
         if bytes <= limit {
             return Ok(());
         }

@@ -28,7 +28,7 @@ use super::prepare::{Prepared, prepare_group};
 use super::{Stopped, run};
 use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::output::TempFile;
-use crate::plan::{LEAVES_AT_ONCE, PAGES_SHARE, sources_at_once};
+use crate::plan::{LEAVES_AT_ONCE, sources_at_once};
 use crate::report::Times;
 use crate::runtime::Context;
 use crate::source::Source;
@@ -58,8 +58,9 @@ pub(super) fn narrow<'a>(
     if prepared.order().is_empty() {
         return Ok(None); // one source after the other
     }
-    let (sources, limit) = (&prepared.sources, options.memory_limit);
-    let at_once = sources_at_once(sources, &prepared.leaves, &prepared.keys.leaves, limit);
+    let sources = &prepared.sources;
+    let at_once =
+        sources_at_once(sources, &prepared.leaves, &prepared.keys.leaves, options.budget());
     let mut member = vec![false; prepared.sources.len()];
     for region in prepared.regions.iter().filter(|region| region.depth_max > at_once) {
         for source in &region.sources {
@@ -113,7 +114,9 @@ fn renumbered<'a>(sources: impl Iterator<Item = &'a Arc<Source>>) -> Arc<Vec<Arc
 fn group_options(prepared: &Prepared<'_>, groups: usize, options: &MergeOptions) -> MergeOptions {
     // All groups are open at once in the end: a page of each must fit then.
     let lanes = groups * (LEAVES_AT_ONCE + prepared.keys.leaves.len());
-    let page_size = (options.memory_limit / (2 * PAGES_SHARE) / lanes as u64)
+    let page_size = options
+        .budget()
+        .temp_page_bytes(lanes)
         .clamp(PAGE_BYTES_MIN, options.page_size.max(PAGE_BYTES_MIN));
     let share = page_size as f64 / options.page_size.max(1) as f64;
     let page_rows = (options.page_rows as f64 * share.min(1.0)).max(64.0) as u64;

@@ -19,7 +19,7 @@ use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
 use crate::plan::{CarriedSchema, Plan, PlanTask};
-use crate::runtime::{Context, Pool};
+use crate::runtime::{Context, MemoryStage, Pool};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -61,7 +61,10 @@ impl<'a> Frame<'a> {
         let is_read_again = options.verify.is_some() || options.sha256;
         let target =
             Arc::new(Target::open(&options.out, stores, context)?.with_copies(is_read_again));
-        let cache = Arc::new(LocationCache::new(context, options.budget().locations()));
+        let cache = Arc::new(LocationCache::new(
+            context,
+            options.budget().bytes(MemoryStage::PageLocations),
+        ));
         let frame = Self { plan, order, schema, sources, pool, threads, target, cache, stores };
         if let Err(e) = frame.check_output(options) {
             frame.target.abandon();

@@ -171,7 +171,7 @@ impl<'a> Ordering<'a> {
             waiting: Arc::new(Waiting::new(
                 &self.prepared.target().scratch(),
                 self.prepared.sizes.waiting_bytes,
-                self.prepared.sizes.enough_bytes / 4 * 3,
+                self.prepared.sizes.spill_bytes,
                 self.context,
             )),
             rows: 0,

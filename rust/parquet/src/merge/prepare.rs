@@ -28,7 +28,7 @@ use crate::output::{Target, TempFile};
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::RankBook;
-use crate::runtime::{Context, MergeSizes, Pool};
+use crate::runtime::{Context, MemoryStage, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::zone::{Ask, asks};
@@ -151,7 +151,8 @@ pub(super) fn prepare_group<'a>(
 ) -> Result<Prepared<'a>> {
     let find = |_: &KeyLeaves, _: &Arc<LocationCache>, _: &[Arc<Source>]| Ok(rows.to_vec());
     // Of its own: temp files must go when they are merged.
-    let cache = Arc::new(LocationCache::new(context, options.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, options.budget().bytes(MemoryStage::PageLocations)));
     let parts = MergeParts { sources, find: &find, known: &|_, _| None, cache, output };
     prepare_parts(frame, parts, options, context, with_ranks)
 }
@@ -191,7 +192,7 @@ fn prepare_parts<'a>(
     let metadata = reconciled.metadata.clone();
     let properties = properties(options, &frame.plan.encodings, &leaves, sorting, metadata)?;
     let asks = Arc::new(asks(options, &leaves, &sources)?);
-    keys.keep_dictionaries(context.limit_bytes() / 8);
+    keys.keep_dictionaries(context.budget().bytes(MemoryStage::PreparedDictionaries));
     let rows = find(&keys, &cache, &sources)?;
     let bounds = bounds(&sources, &rows, &keys, options.assume_sorted, |source, row| {
         known(source, row).map_or_else(|| key_at(source, &keys, row, &cache, context), Ok)

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! write ─▶ part that is filled ─ full ─▶ upload.part ──▶ … settle ─▶ complete
-//!          limit / 32, 5 to 64 MiB        others on their way
+//!          limit / 48, 5 to 64 MiB        others on their way
 //! ```
 //!
 //! # Invariants
@@ -19,13 +19,6 @@ use plait_core::{Error, Kind, Result};
 use super::Published;
 use crate::runtime::{Charge, Context};
 use crate::store::{Completed, Place, Upload};
-
-/// The least that S3 takes for a part that is not the last.
-const PART_BYTES_MIN: usize = 5 << 20;
-const PART_BYTES_MAX: usize = 64 << 20;
-
-/// The part that is filled may take this share of the memory limit.
-const PART_SHARE: usize = 32;
 
 /// A prefix of an object store that outputs are published to.
 pub(super) struct Prefix(Place);
@@ -65,7 +58,7 @@ impl Prefix {
                 .with_cause(e)
         };
         context.faults().check("create").map_err(failed)?;
-        let part_bytes = (context.limit_bytes() / PART_SHARE).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+        let part_bytes = context.budget().upload_part();
         Ok(ObjectOutput {
             upload: place.bucket().upload(place.key())?,
             location: place.location(),

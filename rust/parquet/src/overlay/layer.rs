@@ -24,19 +24,13 @@ use plait_core::{Error, Kind, Result};
 
 use crate::arrow_file::{Batches, FileSchema, Request};
 use crate::files::open_sources;
-use crate::runtime::Context;
+use crate::runtime::{Context, ReaderSizes};
 use crate::schema::{LeafAdapter, LevelMap, Unite, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
 
 /// Rows that are decoded at once.
 const BATCH_ROWS: usize = 8192;
-
-/// Bytes that are decoded at once.
-const BATCH_BYTES: (usize, usize) = (256 << 10, 16 << 20);
-
-/// How much of a chunk is read at once.
-const WINDOW_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 
 /// A row group among the rows of its layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -159,6 +153,7 @@ impl FileLayer {
         self: &Arc<Self>,
         mask: Columns,
         range: Range<u64>,
+        sizes: ReaderSizes,
         context: &Context,
     ) -> Result<LayerReader> {
         let mut reader = LayerReader {
@@ -167,6 +162,7 @@ impl FileLayer {
             mask,
             pieces: self.pieces(range).into_iter(),
             open: None,
+            sizes,
             context: context.clone(),
         };
         reader.schema = match reader.files_schema()? {
@@ -227,6 +223,7 @@ pub(super) struct LayerReader {
     mask: Columns,
     pieces: std::vec::IntoIter<(usize, u64, u64)>,
     open: Option<Batches>,
+    sizes: ReaderSizes,
     context: Context,
 }
 
@@ -253,14 +250,13 @@ impl LayerReader {
             }
             Columns::Leaves(leaves) => with_maps(descr, leaves),
         };
-        let limit = self.context.limit_bytes();
-        let window = limit / 16 / leaves.len().max(1);
+        let window_bytes = self.sizes.window(leaves.len());
         let request = Request {
             leaves,
             rows,
             batch_rows: BATCH_ROWS,
-            batch_bytes: (limit / 16).clamp(BATCH_BYTES.0, BATCH_BYTES.1),
-            window_bytes: window.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1) as u64,
+            batch_bytes: self.sizes.batch_bytes,
+            window_bytes,
         };
         let schema = FileSchema::of(source)?;
         Batches::open(source, &schema, request, &self.context)

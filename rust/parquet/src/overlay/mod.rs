@@ -41,7 +41,7 @@ use crate::options::{MergeOptions, Tier, check_memory_limit};
 use crate::output::{Published, Target};
 use crate::properties::{encodings, properties, type_defined_floats};
 use crate::report::Copied;
-use crate::runtime::Context;
+use crate::runtime::{Budget, Context, MemoryStage};
 use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
 use crate::source::Source;
@@ -212,10 +212,11 @@ fn prepare(
 fn check_rows(prepared: &PreparedOverlay, context: &Context) -> Result<()> {
     let mut specs = Vec::new();
     let mut readers: Vec<Box<dyn RecordBatchReader + Send>> = Vec::new();
+    let sizes = context.budget().layer(prepared.layers.len());
     for plan in &prepared.plan.layers {
         let layer = &prepared.layers[plan.place];
         let columns = std::iter::once(plan.index).chain(plan.row_number).collect();
-        let reader = layer.reader(Columns::Roots(columns), 0..layer.rows(), context)?;
+        let reader = layer.reader(Columns::Roots(columns), 0..layer.rows(), sizes, context)?;
         specs.push(LayerSpec {
             name: layer.name.clone(),
             schema: reader.schema(),
@@ -261,7 +262,7 @@ fn write(
     let sources: Arc<Vec<Arc<Source>>> =
         Arc::new(layers.iter().flat_map(|layer| layer.files.iter().cloned()).collect());
     let leaves = output_leaves(prepared, sources.len());
-    let limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
+    let budget = Budget::of(options.memory_limit);
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
     let floats = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
@@ -276,7 +277,7 @@ fn write(
             metadata,
         )?,
         sources,
-        cache: Arc::new(LocationCache::new(context, limit / 16)),
+        cache: Arc::new(LocationCache::new(context, budget.bytes(MemoryStage::PageLocations))),
         context: context.clone(),
         packers: Arc::default(),
         levels: None,
@@ -290,7 +291,8 @@ fn write(
         checks_pages: false,
         page_version: None,
     };
-    let waiting = Arc::new(Waiting::new(&target.scratch(), limit / 16, 0, context));
+    let waiting_bytes = budget.bytes(MemoryStage::OverlayChunks);
+    let waiting = Arc::new(Waiting::new(&target.scratch(), waiting_bytes, 0, context));
     let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?
         .with_type_defined(&floats);
     let mut writer = write::OverlayWriter {

@@ -207,7 +207,12 @@ impl OverlayWriter<'_> {
         let file = self.layer(layer);
         let names = names(&self.plan.layers[layer].schema, places);
         let leaf = witness_leaf(file, places)?;
-        let reader = file.reader(Columns::Leaves(vec![leaf]), start..start + rows, self.context)?;
+        let reader = file.reader(
+            Columns::Leaves(vec![leaf]),
+            start..start + rows,
+            self.context.budget().layer(self.layers.len()),
+            self.context,
+        )?;
         let mut bits = BooleanBufferBuilder::new(0);
         let mut has_nulls = false;
         for batch in reader {
@@ -278,6 +283,7 @@ impl OverlayWriter<'_> {
     fn overlay_of(&self, name: &str, start: u64, rows: u64) -> Result<Overlay> {
         let mut specs = Vec::new();
         let mut readers: Vec<Box<dyn RecordBatchReader + Send>> = Vec::new();
+        let sizes = self.context.budget().layer(self.layers.len());
         for plan in &self.plan.layers {
             let layer = &self.layers[plan.place];
             let paths = self.paths[plan.place].iter();
@@ -289,7 +295,7 @@ impl OverlayWriter<'_> {
                 continue;
             }
             let columns = Columns::Roots(vec![plan.index, column]);
-            let reader = layer.reader(columns, start..start + rows, self.context)?;
+            let reader = layer.reader(columns, start..start + rows, sizes, self.context)?;
             specs.push(LayerSpec {
                 name: layer.name.clone(),
                 schema: reader.schema(),

@@ -19,11 +19,12 @@ use parquet::basic::Encoding;
 use plait_core::{Error, Kind, Result};
 
 use super::header::PageHeader;
+use crate::runtime::{Budget, MemoryStage};
 
 /// Bytes that an entry of a page takes at most besides its value: an id, two levels, a row's start.
 const ENTRY_BYTES: u64 = 8;
 
-/// Refuses a page that becomes more than `limit_bytes` when it is decoded. `unpacked` is its body,
+/// Refuses a page that becomes too large when it is decoded. `unpacked` is its body,
 /// for a leaf with these greatest levels.
 ///
 /// # Errors
@@ -32,16 +33,17 @@ pub(super) fn check_expansion(
     header: &PageHeader,
     unpacked: &[u8],
     levels: (i16, i16),
-    limit_bytes: usize,
+    budget: Budget,
 ) -> Result<()> {
-    let limit = limit_bytes as u64;
+    let limit = budget.limit_bytes() as u64;
+    let expanded_max = budget.bytes(MemoryStage::ExpandedPage) as u64;
     let values = u64::from(header.num_values());
     if values.saturating_mul(ENTRY_BYTES) > limit {
         return Err(beyond("page has more values than fit the memory limit")
             .with_got(format!("{values} values, memory_limit {limit}")));
     }
     let bytes = header.expanded_len(unpacked, levels);
-    if bytes > unpacked.len() as u64 && bytes > limit / 4 {
+    if bytes > unpacked.len() as u64 && bytes > expanded_max {
         return Err(beyond("page repeats shared prefixes beyond the memory limit")
             .with_got(format!("{bytes} bytes of values, memory_limit {limit}")));
     }

@@ -61,7 +61,7 @@ impl Unpacker {
     pub(crate) fn unpack(&self, header: &PageHeader, body: &Bytes) -> Result<Bytes> {
         self.check_size(header)?;
         let buf = self.unpack_body(header, body)?;
-        check_expansion(header, &buf, self.levels, self.context.limit_bytes())?;
+        check_expansion(header, &buf, self.levels, self.context.budget())?;
         Ok(buf)
     }
 

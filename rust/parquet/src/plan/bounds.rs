@@ -20,7 +20,7 @@ use crate::files::{is_of_the_file, output_leaves, readers};
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
-use crate::runtime::Context;
+use crate::runtime::{Context, MemoryStage};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
 
@@ -175,7 +175,8 @@ pub(crate) fn key_ranges(
     let reconciled = reconcile(&footers, how)?;
     let leaves = output_leaves(&reconciled);
     let keys = key_leaves(order, &reconciled, &leaves)?;
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let reading = Reading { keys: &keys, cache: &cache, context };
     let range = |source: &Arc<Source>| {
         context.check_cancelled()?;

@@ -29,7 +29,7 @@ use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
-use crate::runtime::{Context, ScopedWorkers};
+use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
 use crate::store::{ForeignTable, Noted, Store, Stores, tables_of};
@@ -134,7 +134,8 @@ fn read_keys(
     let footer = [(source.path(), source.meta.file_metadata())];
     let reconciled = reconcile(&footer, &Unite::default())?;
     let keys = key_leaves(order, &reconciled, &output_leaves(&reconciled))?;
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     // Sorted or not: whoever plans tells.
     let reading = Reading { keys: &keys, cache: &cache, context };
     known_keys(source, order, KeyTrust { footers: trusts_footers, order: true }, reading)?;

@@ -30,7 +30,7 @@ use crate::options::{IfExists, MergeOptions, MissingOption};
 use crate::order::{check_present, from_sources, key_leaves, renamed};
 use crate::properties::{encodings, parse_codec};
 use crate::report::{ConflictReport, Overlap};
-use crate::runtime::{Context, Level, Stage};
+use crate::runtime::{Context, Level, MemoryStage, Stage};
 use crate::schema::{LeafAdapter, MetadataConflict, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
@@ -88,7 +88,7 @@ pub(crate) fn make_from(
     let leaves = output_leaves(&reconciled);
     let mut keys = key_leaves(&order, &reconciled, &leaves)?;
     // Nothing else needs memory yet.
-    keys.keep_dictionaries(context.limit_bytes() / 2);
+    keys.keep_dictionaries(context.budget().bytes(MemoryStage::PlannedDictionaries));
     check_columns(options, &keys)?;
     if matches!(options.missing_keys, MissingOption::Error) {
         check_present(&order, &keys, &sources)?;
@@ -98,7 +98,8 @@ pub(crate) fn make_from(
     }
     // What is dropped is found when a task is executed; that it can be, now.
     drops::find(options, &order, &reconciled, &leaves)?;
-    let cache = Arc::new(LocationCache::new(context, context.budget().locations()));
+    let cache =
+        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let reading = Reading { keys: &keys, cache: &cache, context };
     let known = each(&readers(&sources, options.threads, context), sources.len(), |i| {
         context.check_cancelled()?;
@@ -186,7 +187,7 @@ pub(crate) fn make_from(
                 files: c.paths.to_vec(),
             })
             .collect(),
-        memory: memory_need(&sources, &leaves, &keys.leaves, (depth, options.memory_limit)),
+        memory: memory_need(&sources, &leaves, &keys.leaves, depth, options.budget()),
         warnings: warnings(&sources, &reconciled.metadata_conflicts),
     };
     plan.task = name(&plan, &sources);

@@ -1,12 +1,13 @@
 //! What it takes to hold a page of every source that overlaps.
 //!
 //! # Not here
-//! Merging in two passes (`merge`); shares of the limit (`budget`).
+//! Merging in two passes (`merge`); shares of the limit (`runtime`).
 
 use std::sync::Arc;
 
 use super::value::MemoryNeed;
 use crate::leaf::OutputLeaf;
+use crate::runtime::Budget;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 
@@ -19,9 +20,6 @@ const LANE_BYTES: u64 = 16 << 10;
 /// Leaves that are woven at the same time when sources are counted. More threads weave more, as far
 /// as memory allows.
 pub(crate) const LEAVES_AT_ONCE: usize = 2;
-
-/// The share of the limit that pages of all sources may take.
-pub(crate) const PAGES_SHARE: u64 = 2;
 
 /// Bytes of a page of a leaf of `source`, about.
 fn page_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
@@ -67,10 +65,9 @@ pub(crate) fn sources_at_once(
     sources: &[Arc<Source>],
     leaves: &[OutputLeaf],
     keys: &[OutputLeaf],
-    limit: u64,
+    budget: Budget,
 ) -> usize {
-    let each = bytes_each(sources, leaves, keys);
-    usize::try_from(limit / PAGES_SHARE / each).unwrap_or(usize::MAX).max(2)
+    budget.sources_at_once(bytes_each(sources, leaves, keys))
 }
 
 /// What merging `depth` overlapping sources takes.
@@ -78,13 +75,14 @@ pub(super) fn memory_need(
     sources: &[Arc<Source>],
     leaves: &[OutputLeaf],
     keys: &[OutputLeaf],
-    (depth, limit): (usize, u64),
+    depth: usize,
+    budget: Budget,
 ) -> MemoryNeed {
     let each = bytes_each(sources, leaves, keys);
-    let is_merged = !keys.is_empty() && depth > sources_at_once(sources, leaves, keys, limit);
+    let is_merged = !keys.is_empty() && depth > sources_at_once(sources, leaves, keys, budget);
     MemoryNeed {
-        limit_bytes: limit,
-        needed_bytes: each.saturating_mul(depth as u64).saturating_mul(PAGES_SHARE),
+        limit_bytes: budget.limit_bytes() as u64,
+        needed_bytes: Budget::limit_for_pages(each.saturating_mul(depth as u64)),
         passes: if is_merged { 2 } else { 1 },
     }
 }

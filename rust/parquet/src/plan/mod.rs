@@ -40,7 +40,7 @@ pub(crate) use lane::Reading;
 pub use learn::{LearnOptions, learn_in, list_in, tables_in};
 pub(crate) use make::make;
 pub use make::plan_in;
-pub(crate) use memory::{LEAVES_AT_ONCE, PAGES_SHARE, largest_lane, sources_at_once};
+pub(crate) use memory::{LEAVES_AT_ONCE, largest_lane, sources_at_once};
 pub(crate) use schema::CarriedSchema;
 pub use value::Plan;
 pub(crate) use value::{KeysFrom, PlanSource, PlanTask};

@@ -25,12 +25,9 @@ use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::header::PageKind;
 use crate::page::{Locations, Pages};
 use crate::properties::has_paying_dictionary;
-use crate::runtime::{Charge, Context};
+use crate::runtime::{Charge, Context, MemoryStage};
 use crate::schema::LeafAdapter;
 use crate::source::Source;
-
-/// The share of the memory limit that all values and tables may take.
-const LIMIT_SHARE: usize = 16;
 
 /// With fewer rows than this many a dictionary entry, ranks cost what they save.
 const ROWS_PER_ENTRY_MIN: u64 = 2;
@@ -149,7 +146,7 @@ impl<'a> Search<'a> {
     /// All values of a column that is in dictionaries, sorted, and the rank of each id.
     fn unite(&mut self, leaf: &OutputLeaf, ty: KeyType) -> Result<Option<(KeyBytes, Drafts)>> {
         let Some(chunks) = self.coded(leaf, ty)? else { return Ok(None) };
-        let room = (self.context.limit_bytes() / LIMIT_SHARE).saturating_sub(self.held);
+        let room = (self.context.budget().bytes(MemoryStage::RankTables)).saturating_sub(self.held);
         let stored =
             |chunk: &Coded<'_>| chunk.locations.dictionary.map_or(0, |(_, len)| len as usize);
         if chunks.iter().map(stored).sum::<usize>() > room {

@@ -1,20 +1,118 @@
-//! Turns the memory limit into sizes: how much each stage may hold.
+//! The memory limit of a call, in shares: which stage may hold how much.
 //!
 //! ```text
-//! limit ─┬─ 1/4  keys of all sources        → rows per batch of keys
-//!        ├─ 1/32 steps of one window        → rows per window
-//!        ├─ 1/4  pages read ahead           → bytes per source and leaf
-//!        ├─ 1/64 chunks that wait           → bytes of a batch before a chunk spills; two batches
-//!        └─ 1/16 page locations
+//! memory_limit ─▶ Budget ─┬─ bytes(MemoryStage)   the share of one stage
+//!                         └─ merge, scan, …       sizes that depend on sources, threads or leaves too
 //! ```
 //!
 //! # Invariants
-//! Sizes depend on the limit, the number of sources and threads; never on rows or file sizes.
+//! Nothing else divides a memory limit; a layer test searches for it. The stages of a call that live
+//! at one time take the limit together at most; a test here adds them up. Sizes depend on the limit
+//! and on numbers of sources, leaves and threads; never on rows or file sizes. A few sizes have a
+//! minimum that counts at limits near the lowest allowed one.
 //!
 //! # Not here
 //! Accounting (`account`).
 
 use plait_core::packed_runs::PackedRuns;
+
+/// A stage of a call that holds memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MemoryStage {
+    /// Where pages lie in their files.
+    PageLocations,
+    /// Page buffers that wait for the next page.
+    IdleBuffers,
+    /// Footers, pages and dictionaries of files whose keys are read.
+    FileReaders,
+    /// Dictionaries of key columns, while a merge is planned.
+    PlannedDictionaries,
+    /// Dictionaries of key columns, while a task is prepared.
+    PreparedDictionaries,
+    /// Numbers that replace key values.
+    RankTables,
+    /// Keys of all sources, by batch.
+    KeyBatches,
+    /// Compressed pages that are read ahead.
+    ReadAhead,
+    /// A decompressed page of every source that overlaps: of the key columns, and of the leaves that
+    /// are woven.
+    SourcePages,
+    /// The steps of one window.
+    WindowSteps,
+    /// The steps of the windows that are woven together, before the last of them.
+    BatchSteps,
+    /// Chunks of a batch that wait for their turn.
+    WaitingChunks,
+    /// Dictionaries of several sources as one.
+    DictionaryUnions,
+    /// Cursors that go on in the next batch.
+    CarriedCursors,
+    /// A page that is decoded to more bytes than it has.
+    ExpandedPage,
+    /// Windows of objects from which small reads are served.
+    StoreWindows,
+    /// The part of an upload that is filled.
+    UploadPart,
+    /// Parts of uploads that are sent.
+    SentParts,
+    /// Hashes of rows that are verified.
+    RowHashes,
+    /// Chunks of an overlay that wait for their turn.
+    OverlayChunks,
+    /// Batches of the layers that an overlay combines as Arrow arrays.
+    LayerBatches,
+    /// Bytes that those batches are decoded from.
+    LayerReads,
+    /// Batches that threads of a scan decode.
+    ScanDecoding,
+    /// The batch that the caller of a scan holds.
+    ScanBatch,
+    /// Decoded batches of a scan that wait for the caller.
+    ScanAhead,
+    /// Bytes that a scan decodes batches from.
+    ScanReads,
+    /// Batches of streamed files.
+    StreamBatches,
+    /// Bytes that those batches are decoded from.
+    StreamReads,
+    /// Blocks of the sorted runs of a join.
+    JoinCache,
+    /// What a join holds of its state besides: new rows and sparse indexes.
+    JoinState,
+    /// A merge of sorted runs.
+    JoinMerge,
+    /// Where pages of one sorted run lie.
+    RunLocations,
+}
+
+impl MemoryStage {
+    /// The share of the limit: so many parts, of so many.
+    const fn share(self) -> (usize, usize) {
+        match self {
+            Self::SourcePages | Self::PlannedDictionaries | Self::ScanDecoding => (1, 2),
+            Self::JoinCache => (7, 16),
+            Self::FileReaders | Self::JoinState => (3, 8),
+            Self::ExpandedPage | Self::LayerBatches | Self::LayerReads => (1, 4),
+            Self::PreparedDictionaries
+            | Self::RowHashes
+            | Self::ScanBatch
+            | Self::ScanAhead
+            | Self::ScanReads
+            | Self::StreamBatches
+            | Self::StreamReads
+            | Self::JoinMerge => (1, 8),
+            Self::KeyBatches | Self::ReadAhead | Self::DictionaryUnions => (1, 16),
+            Self::OverlayChunks => (1, 20),
+            Self::SentParts | Self::StoreWindows => (1, 24),
+            Self::IdleBuffers | Self::RankTables | Self::WindowSteps => (1, 32),
+            Self::CarriedCursors | Self::UploadPart => (1, 48),
+            Self::PageLocations | Self::WaitingChunks => (1, 64),
+            Self::BatchSteps => (1, 160),
+            Self::RunLocations => (1, 256),
+        }
+    }
+}
 
 /// Two leaves of most files are woven at once within this. More memory makes nothing faster: a
 /// thread without a leaf packs the pages of another's.
@@ -25,9 +123,27 @@ const IDLE_BUFFERS_BYTES_MAX: usize = 16 << 20;
 
 /// Memory for reading the footer and the keys of one file: a few pages and dictionaries, and what is
 /// read ahead of them.
-const FILE_READER_BYTES: usize = 16 << 20;
+const FILE_READER_BYTES: usize = 11 << 20;
 
-/// The memory limit of one call, in shares.
+/// A key of a few text columns takes about so many bytes.
+const KEY_BYTES: usize = 100;
+
+/// Bytes of a batch of Arrow arrays, at least and at most.
+const BATCH_BYTES: (usize, usize) = (256 << 10, 16 << 20);
+
+/// Bytes of a chunk that are read at once for Arrow arrays, at least and at most.
+const READ_BYTES: (usize, usize) = (64 << 10, 2 << 20);
+
+/// Decoded batches that wait for the caller of a scan, at most.
+const SCAN_AHEAD_BYTES_MAX: usize = 64 << 20;
+
+/// The least that S3 takes for a part that is not the last, and the largest part that is sent.
+const PART_BYTES: (usize, usize) = (5 << 20, 64 << 20);
+
+/// A merge of sorted runs takes so much in any case.
+const JOIN_MERGE_BYTES_MIN: usize = 16_000_000;
+
+/// The memory limit of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Budget {
     limit_bytes: usize,
@@ -46,10 +162,39 @@ pub(crate) struct MergeSizes {
     /// Bytes that one leaf of one source reads at once.
     pub read_ahead_bytes: usize,
     /// Bytes of chunks of a batch that wait in memory; the others wait on disk, unless all buffers
-    /// together stay below three quarters of `enough_bytes`.
+    /// together stay below `spill_bytes`.
     pub waiting_bytes: usize,
-    /// A leaf starts beside another as long as all buffers together stay below this.
+    /// No chunk waits on disk as long as all buffers together stay below this.
+    pub spill_bytes: usize,
+    /// A second leaf starts as long as all buffers together stay below this.
     pub enough_bytes: usize,
+}
+
+/// Sizes of one reader of Arrow arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReaderSizes {
+    /// Bytes of a batch.
+    pub batch_bytes: usize,
+    /// Bytes that are read and not yet decoded.
+    pub read_bytes: usize,
+}
+
+impl ReaderSizes {
+    /// How much of a chunk is read at once where a file has so many leaves to read.
+    pub(crate) fn window(self, leaves: usize) -> u64 {
+        (self.read_bytes / leaves.max(1)).clamp(READ_BYTES.0, READ_BYTES.1) as u64
+    }
+}
+
+/// Sizes for one scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ScanSizes {
+    /// Sizes of one file's reader.
+    pub file: ReaderSizes,
+    /// Bytes of decoded batches that wait.
+    pub ahead_bytes: usize,
+    /// Batches decoded at a time.
+    pub threads: usize,
 }
 
 impl Budget {
@@ -65,47 +210,289 @@ impl Budget {
         Self::new(usize::try_from(memory_limit).unwrap_or(usize::MAX))
     }
 
-    /// Shares the limit among `sources` sources, `key_columns` columns and `threads` threads.
+    /// The whole limit.
+    #[must_use]
+    pub(crate) fn limit_bytes(self) -> usize {
+        self.limit_bytes
+    }
+
+    /// The bytes that `stage` may hold.
+    #[must_use]
+    pub(crate) fn bytes(self, stage: MemoryStage) -> usize {
+        let (parts, of) = stage.share();
+        self.limit_bytes / of * parts
+    }
+
+    /// Sizes of a merge of `sources` sources by `key_columns` columns on `threads` threads.
     #[must_use]
     pub(crate) fn merge(self, sources: usize, key_columns: usize, threads: usize) -> MergeSizes {
-        let limit_bytes = self.limit_bytes;
         let sources = sources.max(1);
-        // A key of a few text columns takes about 100 bytes.
-        let key_rows = limit_bytes / 4 / sources / 100;
+        let key_rows = self.bytes(MemoryStage::KeyBatches) / sources / KEY_BYTES;
+        let window_rows = self.bytes(MemoryStage::WindowSteps) / PackedRuns::BYTES_PER_RUN;
         // Reads are open at once in every key column of every source, and in one leaf per thread.
         let reads = sources * (key_columns + threads);
+        let read_ahead = self.bytes(MemoryStage::ReadAhead) / reads.max(1);
+        let enough_bytes = self.limit_bytes.min(ENOUGH_BYTES.max(self.limit_bytes / 8));
         MergeSizes {
             key_rows: key_rows.clamp(64, 4096),
-            window_rows: (limit_bytes / 32 / PackedRuns::BYTES_PER_RUN).max(1024) as u64,
-            batch_steps_bytes: limit_bytes / 160,
-            read_ahead_bytes: (limit_bytes / 4 / reads).clamp(4 << 10, 1 << 20),
-            waiting_bytes: limit_bytes / 64,
-            enough_bytes: limit_bytes.min(ENOUGH_BYTES.max(limit_bytes / 8)),
+            window_rows: window_rows.max(1024) as u64,
+            batch_steps_bytes: self.bytes(MemoryStage::BatchSteps),
+            read_ahead_bytes: read_ahead.clamp(4 << 10, 1 << 20),
+            waiting_bytes: self.bytes(MemoryStage::WaitingChunks),
+            spill_bytes: enough_bytes / 4 * 3,
+            enough_bytes,
         }
     }
 
-    /// Bytes of page locations.
+    /// How many overlapping sources may be open at once, with pages of `bytes_each` in each.
     #[must_use]
-    pub(crate) fn locations(self) -> usize {
-        self.limit_bytes / 16
+    pub(crate) fn sources_at_once(self, bytes_each: u64) -> usize {
+        let pages = self.bytes(MemoryStage::SourcePages) as u64;
+        usize::try_from(pages / bytes_each.max(1)).unwrap_or(usize::MAX).max(2)
+    }
+
+    /// The limit that leaves room for pages of `bytes`.
+    #[must_use]
+    pub(crate) fn limit_for_pages(bytes: u64) -> u64 {
+        let (parts, of) = MemoryStage::SourcePages.share();
+        bytes.saturating_mul(of as u64) / parts as u64
+    }
+
+    /// Bytes of a page of a file that is merged again, with `lanes` such pages open at once; half of
+    /// the share is for their dictionaries.
+    #[must_use]
+    pub(crate) fn temp_page_bytes(self, lanes: usize) -> u64 {
+        (self.bytes(MemoryStage::SourcePages) / 2 / lanes.max(1)) as u64
     }
 
     /// Bytes of page buffers that wait for the next page.
     #[must_use]
     pub(crate) fn idle_buffers(self) -> usize {
-        (self.limit_bytes / 32).min(IDLE_BUFFERS_BYTES_MAX)
+        self.bytes(MemoryStage::IdleBuffers).min(IDLE_BUFFERS_BYTES_MAX)
     }
 
     /// Files whose footers and keys are read at a time.
     #[must_use]
     pub(crate) fn file_readers(self) -> usize {
-        (self.limit_bytes / FILE_READER_BYTES).max(1)
+        (self.bytes(MemoryStage::FileReaders) / FILE_READER_BYTES).max(1)
+    }
+
+    /// Bytes of one part of an upload.
+    #[must_use]
+    pub(crate) fn upload_part(self) -> usize {
+        self.bytes(MemoryStage::UploadPart).clamp(PART_BYTES.0, PART_BYTES.1)
+    }
+
+    /// Rows whose hashes of 16 bytes are held at a time.
+    #[must_use]
+    pub(crate) fn hashed_rows(self) -> u64 {
+        (self.bytes(MemoryStage::RowHashes) / size_of::<u128>()) as u64
+    }
+
+    /// Sizes of the reader of one of `layers` layers.
+    #[must_use]
+    pub(crate) fn layer(self, layers: usize) -> ReaderSizes {
+        // More than a quarter of a share is of no use to one layer.
+        let readers = layers.max(4);
+        let batch = self.bytes(MemoryStage::LayerBatches) / readers;
+        ReaderSizes {
+            batch_bytes: batch.clamp(BATCH_BYTES.0, BATCH_BYTES.1),
+            read_bytes: self.bytes(MemoryStage::LayerReads) / readers,
+        }
+    }
+
+    /// Sizes of the reader of one of `files` files that are streamed.
+    #[must_use]
+    pub(crate) fn stream(self, files: usize) -> ReaderSizes {
+        let batch = self.bytes(MemoryStage::StreamBatches) / files.max(1);
+        ReaderSizes {
+            batch_bytes: batch.clamp(BATCH_BYTES.0, BATCH_BYTES.1),
+            read_bytes: self.bytes(MemoryStage::StreamReads) / files.max(1),
+        }
+    }
+
+    /// Sizes of a scan of batches of at most `batch_bytes` on at most `threads` threads.
+    #[must_use]
+    pub(crate) fn scan(self, batch_bytes: usize, threads: usize) -> ScanSizes {
+        let batch_bytes = batch_bytes.min(self.bytes(MemoryStage::ScanBatch)).max(1);
+        // Every thread decodes a batch of its own.
+        let decoded = self.bytes(MemoryStage::ScanDecoding) / batch_bytes;
+        let threads = threads.min(decoded.max(1)).max(1);
+        let read_bytes = self.bytes(MemoryStage::ScanReads) / threads;
+        ScanSizes {
+            file: ReaderSizes { batch_bytes, read_bytes },
+            ahead_bytes: self.bytes(MemoryStage::ScanAhead).min(SCAN_AHEAD_BYTES_MAX),
+            threads,
+        }
+    }
+
+    /// The least limit of a join whose state is in files.
+    #[must_use]
+    pub(crate) fn join_folder_min() -> usize {
+        2 * JOIN_MERGE_BYTES_MIN
+    }
+
+    /// The limit of a merge of sorted runs.
+    #[must_use]
+    pub(crate) fn join_merge(self) -> usize {
+        self.bytes(MemoryStage::JoinMerge).max(JOIN_MERGE_BYTES_MIN)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::MemoryStage as Stage;
     use super::*;
+
+    /// The stages that live at one time, by call, and how often each.
+    const CALLS: &[(&str, &[(Stage, usize)])] = &[
+        (
+            "plan",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::FileReaders, 1),
+                (Stage::PlannedDictionaries, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "merge: prepare",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::FileReaders, 1),
+                (Stage::PreparedDictionaries, 1),
+                (Stage::RankTables, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "merge: execute",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+                (Stage::RankTables, 1),
+                (Stage::KeyBatches, 1),
+                (Stage::ReadAhead, 1),
+                (Stage::SourcePages, 1),
+                // One batch is woven while the next is put in order.
+                (Stage::WindowSteps, 2),
+                (Stage::BatchSteps, 2),
+                (Stage::WaitingChunks, 2),
+                (Stage::DictionaryUnions, 1),
+                (Stage::CarriedCursors, 1),
+                (Stage::UploadPart, 1),
+                (Stage::SentParts, 1),
+            ],
+        ),
+        (
+            "overlay",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+                (Stage::ExpandedPage, 1),
+                (Stage::OverlayChunks, 1),
+                (Stage::LayerBatches, 1),
+                (Stage::LayerReads, 1),
+                (Stage::CarriedCursors, 1),
+                (Stage::UploadPart, 1),
+                (Stage::SentParts, 1),
+            ],
+        ),
+        (
+            "scan",
+            &[
+                (Stage::ScanDecoding, 1),
+                (Stage::ScanBatch, 1),
+                (Stage::ScanAhead, 1),
+                (Stage::ScanReads, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "streams",
+            &[
+                (Stage::StreamBatches, 1),
+                (Stage::StreamReads, 1),
+                (Stage::ExpandedPage, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "verify",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::FileReaders, 1),
+                (Stage::RowHashes, 1),
+                (Stage::ExpandedPage, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "compact and survey",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::FileReaders, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "inspect",
+            &[
+                (Stage::PageLocations, 1),
+                (Stage::FileReaders, 1),
+                (Stage::ExpandedPage, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+    ];
+
+    /// A join reads and writes a local folder; so many of its sorted runs are open.
+    const JOIN: &[(Stage, usize)] = &[
+        (Stage::JoinCache, 1),
+        (Stage::JoinState, 1),
+        (Stage::JoinMerge, 1),
+        (Stage::RunLocations, 16),
+    ];
+
+    fn sum(stages: &[(Stage, usize)], budget: Budget) -> usize {
+        stages.iter().map(|(stage, count)| budget.bytes(*stage) * count).sum()
+    }
+
+    #[test]
+    fn stages_of_a_call_stay_below_the_limit_together() {
+        for limit in [64_000_000, 512_000_000, 8_000_000_000] {
+            let budget = Budget::new(limit);
+            for (call, stages) in CALLS {
+                let all = sum(stages, budget);
+                assert!(all <= limit, "{call}: {all} bytes of {limit}");
+            }
+            let all = sum(JOIN, budget);
+            assert!(all <= limit, "join: {all} bytes of {limit}");
+        }
+    }
+
+    #[test]
+    fn sizes_at_the_default_limit() {
+        let budget = Budget::new(512_000_000);
+        let usual = budget.merge(16, 3, 2);
+        assert_eq!((usual.key_rows, usual.window_rows), (4096, 4_000_000));
+        assert_eq!((usual.batch_steps_bytes, usual.waiting_bytes), (3_200_000, 8_000_000));
+        assert!(usual.read_ahead_bytes >= 128 << 10, "what is read at once of a local file");
+        assert_eq!((budget.idle_buffers(), budget.file_readers()), (16_000_000, 16));
+        let scan = budget.scan(16 << 20, 8);
+        assert_eq!((scan.ahead_bytes, scan.threads), (64_000_000, 8));
+        assert_eq!(budget.layer(2), budget.layer(4));
+        assert_eq!(budget.layer(2).batch_bytes, 16 << 20);
+    }
 
     #[test]
     fn shares_shrink_with_sources_and_stay_usable() {
@@ -116,5 +503,19 @@ mod tests {
         assert!(many.read_ahead_bytes < few.read_ahead_bytes);
         let tiny = Budget::new(16 << 20).merge(5000, 8, 64);
         assert!(tiny.key_rows >= 64 && tiny.read_ahead_bytes >= 4 << 10);
+    }
+
+    #[test]
+    fn a_scan_shares_its_limit_among_its_threads() {
+        for limit in [16 << 20, 100_000_000, 512_000_000, 64_000_000_000] {
+            for threads in [1, 2, 64] {
+                for batch in [256 << 10, 16 << 20, 1 << 30] {
+                    let sizes = Budget::new(limit).scan(batch, threads);
+                    let each = sizes.file.batch_bytes + sizes.file.read_bytes;
+                    let all = each * sizes.threads + sizes.ahead_bytes;
+                    assert!(all <= limit, "{limit} {threads} {batch}");
+                }
+            }
+        }
     }
 }

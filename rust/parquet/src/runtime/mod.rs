@@ -27,7 +27,7 @@ mod progress;
 mod workers;
 
 pub use account::{Account, Charge};
-pub(crate) use budget::{Budget, MergeSizes};
+pub(crate) use budget::{Budget, MemoryStage, MergeSizes, ReaderSizes, ScanSizes};
 pub use context::Context;
 pub(crate) use events::Level;
 pub(crate) use pool::Pool;

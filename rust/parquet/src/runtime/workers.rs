@@ -93,7 +93,7 @@ mod tests {
         let files = |threads, mb| ScopedWorkers::of_files(Some(threads), budget(mb)).count();
         let objects = |threads, mb| ScopedWorkers::of_objects(Some(threads), budget(mb)).count();
         assert_eq!((files(2, 512), objects(2, 512)), (2, 16));
-        assert_eq!((objects(40, 1024), objects(1, 512)), (40, 1));
-        assert_eq!((objects(8, 64), files(8, 16)), (4, 1));
+        assert_eq!((objects(40, 2048), objects(1, 512)), (40, 1));
+        assert_eq!((objects(8, 64), files(8, 16)), (2, 1));
     }
 }

@@ -84,8 +84,8 @@ impl FileReader {
             leaves: leaves.to_vec(),
             rows: 0..source.rows(),
             batch_rows,
-            batch_bytes: scan.shares.batch,
-            window_bytes: scan.shares.window(leaves.len()),
+            batch_bytes: scan.sizes.file.batch_bytes,
+            window_bytes: scan.sizes.file.window(leaves.len()),
         };
         let batches = Batches::open(source, schema, request, &scan.context)?;
         let schema = Arc::clone(batches.schema());

@@ -110,7 +110,7 @@ impl FollowBatches {
                     let adapted = adapter.apply_at(&batch, open.row);
                     let adapted = adapted.map_err(|e| in_source(e, &open.name))?;
                     open.row += batch.num_rows() as u64;
-                    self.ready.extend(split(adapted, scan.rows_max, scan.shares.batch));
+                    self.ready.extend(split(adapted, scan.rows_max, scan.sizes.file.batch_bytes));
                 }
             }
         }

@@ -35,12 +35,11 @@ use plait_core::schema::{Adapter, Change, Class, Follow, Frozen, Request, Summar
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
-use crate::runtime::Context;
+use crate::runtime::{Context, ScanSizes};
 use crate::store::Stores;
 use file::Footer;
 use follow::FollowBatches;
 pub use frozen::{freeze_scan, summarize};
-use options::Shares;
 pub(crate) use options::{Named, ScanOptions};
 use read::ResolvedBatches;
 use statics::Statics;
@@ -81,7 +80,7 @@ pub struct Scan {
     statics: Statics,
     options: ScanOptions,
     rows_max: usize,
-    shares: Shares,
+    sizes: ScanSizes,
     /// Where files are; its account holds what is read and what waits.
     stores: Stores,
     context: Context,
@@ -202,13 +201,13 @@ impl Scan {
                 .with_hint("name at least one file, folder, glob or stream"));
         }
         let statics = Statics::new(&options, &entries)?;
-        let (rows_max, shares) = (options.rows_max()?, options.shares()?);
+        let (rows_max, sizes) = (options.rows_max()?, options.sizes()?);
         Ok(Self {
             entries,
             streams: Mutex::new(streams.into_iter().map(Some).collect()),
             statics,
             rows_max,
-            shares,
+            sizes,
             stores: stores.clone(),
             context: context.clone(),
             plan: ScanPlan::Undecided,
@@ -308,7 +307,7 @@ impl Scan {
                 }
             }
         };
-        read::on_threads(self.shares.threads.min(self.entries.len().div_ceil(8)), &work)?;
+        read::on_threads(self.sizes.threads.min(self.entries.len().div_ceil(8)), &work)?;
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, e)) = found.failed {
             return Err(e);

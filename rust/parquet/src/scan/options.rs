@@ -10,6 +10,8 @@ use plait_core::schema::{Case, SchemaPolicy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
+use crate::runtime::{Budget, ScanSizes};
+
 /// A source as it is named.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
@@ -129,44 +131,15 @@ const BATCH_BYTES: OptionBounds =
 /// Bounds of `memory_limit`.
 const MEMORY_LIMIT: OptionBounds =
     OptionBounds { min: 16 << 20, default: 512_000_000, max: usize::MAX };
-/// The part of the limit that one batch, batches ahead, and bytes read ahead may each take.
-const MEMORY_SHARE: usize = 8;
-/// Unpacked rows that wait, at most.
-const AHEAD_BYTES: usize = 64 << 20;
-/// How much of a chunk is read at once.
-const WINDOW_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 /// More threads than this are a mistake.
 const THREADS_MAX: usize = 1024;
 
-/// How much memory goes where; a pure function of the options.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shares {
-    /// Bytes of a batch.
-    pub(super) batch: usize,
-    /// Unpacked rows that wait.
-    pub(super) ahead: usize,
-    /// Bytes of one file that are read and not yet decoded.
-    file: usize,
-    /// Batches decoded at a time.
-    pub(super) threads: usize,
-}
-
-impl Shares {
-    /// How much of a chunk is read at once where a file has so many leaves to read.
-    pub(super) fn window(&self, leaves: usize) -> u64 {
-        (self.file / leaves.max(1)).clamp(WINDOW_BYTES.0, WINDOW_BYTES.1) as u64
-    }
-}
-
 impl ScanOptions {
-    /// What `memory_limit` leaves for each purpose.
-    pub(super) fn shares(&self) -> Result<Shares> {
+    /// The sizes that `memory_limit` allows.
+    pub(super) fn sizes(&self) -> Result<ScanSizes> {
         let limit = bounded("memory_limit", self.memory_limit, MEMORY_LIMIT)?;
-        let share = limit / MEMORY_SHARE;
-        let batch = bounded("batch_bytes", self.batch_bytes, BATCH_BYTES)?.min(share);
-        // Every thread decodes a batch of its own: all of them take half of the limit at most.
-        let threads = self.threads()?.min((limit / 2 / batch).max(1));
-        Ok(Shares { batch, ahead: share.min(AHEAD_BYTES), file: share / threads, threads })
+        let batch = bounded("batch_bytes", self.batch_bytes, BATCH_BYTES)?;
+        Ok(Budget::new(limit).scan(batch, self.threads()?))
     }
 
     pub(super) fn rows_max(&self) -> Result<usize> {
@@ -327,29 +300,10 @@ pub(super) fn type_named(name: &str) -> Result<DataType> {
 mod tests {
     use super::*;
 
-    fn shares(options: &str) -> Shares {
-        let options: ScanOptions = serde_json::from_str(options).unwrap();
-        options.shares().unwrap()
-    }
-
     #[test]
-    fn the_limit_bounds_the_sum_of_its_shares() {
-        for limit in [16 << 20, 100_000_000, 512_000_000, 64_000_000_000_usize] {
-            for threads in [1, 2, 64] {
-                for batch in [256 << 10, 16 << 20, 1 << 30] {
-                    let s = shares(&format!(
-                        r#"{{"sources":[],"memory_limit":{limit},"threads":{threads},"batch_bytes":{batch}}}"#
-                    ));
-                    let decoding = s.batch * s.threads;
-                    let reading = s.file * s.threads;
-                    assert!(decoding + reading + s.ahead <= limit, "{limit} {threads} {batch}");
-                }
-            }
-        }
-        let usual = shares(r#"{"sources":[],"threads":8}"#);
-        assert_eq!((usual.batch, usual.ahead, usual.threads), (16 << 20, 64_000_000, 8));
+    fn a_limit_that_is_too_small_is_refused() {
         let few: ScanOptions =
             serde_json::from_str(r#"{"sources":[],"memory_limit":1000}"#).unwrap();
-        assert_eq!(few.shares().unwrap_err().kind(), Kind::InvalidArgument);
+        assert_eq!(few.sizes().unwrap_err().kind(), Kind::InvalidArgument);
     }
 }

@@ -135,8 +135,8 @@ impl ResolvedBatches {
             .map(|l| l.rows_max.saturating_sub(l.row))
             .fold(0, u64::saturating_add);
         while self.lanes.len() < LANES_MAX
-            && (bytes < self.scan.shares.ahead as u64
-                || self.lanes.len() < self.scan.shares.threads)
+            && (bytes < self.scan.sizes.ahead_bytes as u64
+                || self.lanes.len() < self.scan.sizes.threads)
             && rows < self.left
         {
             let Some(footer) = known.get(self.next).and_then(|known| known.footer.as_ref()) else {
@@ -167,7 +167,7 @@ impl ResolvedBatches {
     /// Fills all lanes that are not full.
     fn refill(&mut self) -> Result<()> {
         self.add_lanes();
-        let share = (self.scan.shares.ahead / self.lanes.len().max(1)).max(1);
+        let share = (self.scan.sizes.ahead_bytes / self.lanes.len().max(1)).max(1);
         let scan = &self.scan;
         let wait: Vec<Mutex<&mut FileCursor>> = self
             .lanes
@@ -184,7 +184,7 @@ impl ResolvedBatches {
                 }
             }
         };
-        on_threads(scan.shares.threads.min(wait.len()), &work)
+        on_threads(scan.sizes.threads.min(wait.len()), &work)
     }
 
     fn stream_batch(&mut self) -> Result<()> {
@@ -207,7 +207,7 @@ impl ResolvedBatches {
         let adapted = adapter.and_then(|adapter| adapter.apply_at(&batch, *row));
         let adapted = adapted.map_err(|e| e.with_path(name))?;
         *row += batch.num_rows() as u64;
-        self.ready.extend(split(adapted, self.scan.rows_max, self.scan.shares.batch));
+        self.ready.extend(split(adapted, self.scan.rows_max, self.scan.sizes.file.batch_bytes));
         Ok(())
     }
 }
@@ -272,7 +272,7 @@ fn fill(scan: &Scan, lane: &mut FileCursor, share: usize) -> Result<()> {
         let adapted = adapter.apply_at(&batch, lane.row).map_err(|e| e.with_path(path))?;
         lane.row += batch.num_rows() as u64;
         lane.ready_bytes += batch_bytes(&adapted, 0, adapted.num_rows());
-        for part in split(adapted, scan.rows_max, scan.shares.batch) {
+        for part in split(adapted, scan.rows_max, scan.sizes.file.batch_bytes) {
             let charge = scan.context.charge(batch_bytes(&part, 0, part.num_rows()));
             lane.ready.push_back((part, charge));
         }

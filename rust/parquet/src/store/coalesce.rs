@@ -24,7 +24,7 @@ use bytes::Bytes;
 use plait_core::Result;
 
 use super::{Store, check_range};
-use crate::runtime::{Charge, Context};
+use crate::runtime::{Charge, Context, MemoryStage};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
 const TAIL_BYTES: u64 = 256 << 10;
@@ -35,9 +35,6 @@ const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// Reads from this size on are requests of their own.
 const LARGE_BYTES: u64 = 256 << 10;
-
-/// Windows may take this share of the memory limit.
-const WINDOWS_SHARE: usize = 16;
 
 /// The windows of all files of one call.
 pub(super) struct WindowCache {
@@ -94,7 +91,7 @@ impl WindowCache {
 
     /// Keeps `bytes` in the place of windows that they touch, if there is room.
     fn keep(&self, file: u64, start: u64, bytes: Bytes) {
-        let most = self.context.limit_bytes() / WINDOWS_SHARE;
+        let most = self.context.budget().bytes(MemoryStage::StoreWindows);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let end = start + bytes.len() as u64;
         held.retain(|w| w.file != file || w.end() < start || w.start > end);

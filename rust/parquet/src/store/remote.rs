@@ -37,13 +37,10 @@ use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
 use super::driver::Driver;
 use super::settings;
 use super::wire::Traffic;
-use crate::runtime::{Charge, Context};
+use crate::runtime::{Charge, Context, MemoryStage};
 
 /// The most parts that are uploaded at once.
 const PARTS_AT_ONCE: usize = 4;
-
-/// Parts that are uploaded may take this share of the memory limit.
-const PARTS_SHARE: usize = 16;
 
 /// How long aborting an upload may take.
 const ABORT_TIME: Duration = Duration::from_secs(10);
@@ -302,7 +299,7 @@ impl RemoteUpload {
 
 impl Upload for RemoteUpload {
     fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()> {
-        let share = self.context.limit_bytes() / PARTS_SHARE / bytes.len().max(1);
+        let share = self.context.budget().bytes(MemoryStage::SentParts) / bytes.len().max(1);
         let most = share.min(PARTS_AT_ONCE);
         self.wait(most.saturating_sub(1))?;
         self.parts += 1;

@@ -20,14 +20,9 @@ use plait_core::stream::Source as Batches;
 use plait_core::{Error, Result};
 
 use crate::arrow_file::{self, FileSchema, Request};
-use crate::runtime::Context;
+use crate::runtime::{Context, ReaderSizes};
 use crate::source::Source;
 use crate::store::{Store, Stores};
-
-/// Bytes of one batch of one file.
-const BATCH_BYTES: (usize, usize) = (256 << 10, 16 << 20);
-/// How much of a chunk is read at once.
-const WINDOW_BYTES: (usize, usize) = (64 << 10, 2 << 20);
 
 /// The files that each pattern names, as sources of batches of at most `batch_rows` rows.
 ///
@@ -41,21 +36,13 @@ pub fn open_files(
 ) -> Result<Vec<Vec<Batches>>> {
     let list = |pattern: &String| stores.list(std::slice::from_ref(pattern));
     let listed = patterns.iter().map(list).collect::<Result<Vec<_>>>()?;
-    let files = listed.iter().map(Vec::len).sum::<usize>().max(1);
-    let size = BatchSize { rows: batch_rows, bytes: context.limit_bytes() / 8 / files };
+    let sizes = context.budget().stream(listed.iter().map(Vec::len).sum());
     let open = |path: String| {
-        let reader = StreamReader::open(&path, size, stores, context);
+        let reader = StreamReader::open(&path, batch_rows, sizes, stores, context);
         let reader = reader.map_err(|e| e.with_path(&path))?;
         Ok(Batches { reader: Box::new(reader), path: Some(path) })
     };
     listed.into_iter().map(|paths| paths.into_iter().map(open).collect()).collect()
-}
-
-/// What a batch of one file may have at most.
-#[derive(Clone, Copy)]
-struct BatchSize {
-    rows: usize,
-    bytes: usize,
 }
 
 struct StreamReader {
@@ -67,16 +54,21 @@ struct StreamReader {
 }
 
 impl StreamReader {
-    fn open(path: &str, size: BatchSize, stores: &Stores, context: &Context) -> Result<Self> {
+    fn open(
+        path: &str,
+        batch_rows: usize,
+        sizes: ReaderSizes,
+        stores: &Stores,
+        context: &Context,
+    ) -> Result<Self> {
         let store = stores.open(path)?;
         let source = Source::open(SourceId(0), Arc::clone(&store))?;
         let leaves: Vec<usize> = (0..source.num_leaves()).collect();
-        let window = size.bytes / leaves.len().max(1);
         let request = Request {
             rows: 0..source.rows(),
-            batch_rows: size.rows.max(1),
-            batch_bytes: size.bytes.clamp(BATCH_BYTES.0, BATCH_BYTES.1),
-            window_bytes: window.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1) as u64,
+            batch_rows: batch_rows.max(1),
+            batch_bytes: sizes.batch_bytes,
+            window_bytes: sizes.window(leaves.len()),
             leaves,
         };
         let schema = FileSchema::of(&source)?;

@@ -16,10 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use super::gather::Lanes;
-use crate::runtime::Context;
-
-/// The share of the memory limit that may wait.
-const CARRIED_SHARE: usize = 48;
+use crate::runtime::{Context, MemoryStage};
 
 /// Lanes between batches, by leaf.
 #[derive(Default)]
@@ -43,7 +40,7 @@ impl Carried {
     /// Keeps the lanes of `leaf` for the next batch, if they are not too large.
     pub(super) fn keep(&self, leaf: usize, mut lanes: Lanes, context: &Context) {
         lanes.rest();
-        let most = context.limit_bytes() / CARRIED_SHARE;
+        let most = context.budget().bytes(MemoryStage::CarriedCursors);
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.bytes + lanes.rest_size() > most {
             lanes.forget_dictionaries();

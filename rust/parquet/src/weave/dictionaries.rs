@@ -31,14 +31,12 @@ use crate::leaf::OutputLeaf;
 use crate::page::hybrid::width_of;
 use crate::page::{Locations, PageLoc, Pages};
 use crate::properties::has_paying_dictionary;
+use crate::runtime::MemoryStage;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 
 /// Dictionaries larger than this are not written: every reader of the chunk holds them.
 const DICTIONARY_BYTES_MAX: usize = 4 << 20;
-
-/// The share of the memory limit that unions kept for the next window may take.
-const UNIONS_SHARE: usize = 16;
 
 /// A dictionary should be used: with fewer rows than this many a value, values are hashed instead,
 /// so that those which do not occur are left out.
@@ -103,7 +101,8 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &PackedRuns) -> Res
     }
     let united = unite_chunks(loom, output, chunks, rows)?;
     let cached = Cached { chunks: names, rows, united: united.clone() };
-    loom.unions.put(output.index, cached, loom.context.limit_bytes() / UNIONS_SHARE);
+    let bytes_max = loom.context.budget().bytes(MemoryStage::DictionaryUnions);
+    loom.unions.put(output.index, cached, bytes_max);
     Ok(united)
 }
 
