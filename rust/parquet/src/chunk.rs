@@ -46,7 +46,7 @@ use crate::page::{Locations, PAGE_BYTES_MAX, guard, unwrap_error, wrap_error};
 use crate::properties::parse_codec;
 use crate::runtime::Context;
 use crate::schema::LeafAdapter;
-use crate::source::Source;
+use crate::source::{RowGroupOf, Source};
 use crate::spill::{Pieces, SpillBuffer, Waiting};
 
 /// A column chunk of a source, ready to be spliced into an output.
@@ -93,13 +93,14 @@ pub(crate) fn can_copy(
 /// # Errors
 /// Whatever is wrong with the source.
 pub(crate) fn open(
-    source: &Arc<Source>,
-    row_group: usize,
+    group: RowGroupOf<'_>,
     leaf: &OutputLeaf,
     unpacks: bool,
     waiting: &Arc<Waiting>,
-    (cache, context): (&LocationCache, &Context),
+    cache: &LocationCache,
+    context: &Context,
 ) -> Result<Option<(CopiedChunk, ColumnCloseResult)>> {
+    let RowGroupOf { source, index: row_group } = group;
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(None) };
     let chunk = source.chunk(row_group, index)?;
     let locations = cache.find(source, row_group, index, context)?;

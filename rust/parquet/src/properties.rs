@@ -29,7 +29,7 @@ use crate::source::Source;
 
 /// Level for zstd where the sources use zstd: footers do not tell the level. 3 is zstd's default
 /// and what most writers of lakes use.
-const ZSTD_LEVEL: i32 = 3;
+pub(crate) const ZSTD_LEVEL: i32 = 3;
 
 /// How footers of outputs say who wrote them; the version follows.
 const CREATED_BY: &str = "plait version";

@@ -40,7 +40,7 @@ use crate::encode::statistics::Cut;
 use crate::leaf::OutputLeaf;
 use crate::output::TempFile;
 use crate::page::unwrap_error;
-use crate::source::Source;
+use crate::source::{RowGroupOf, Source};
 use crate::spill::Waiting;
 use crate::weave::Loom;
 use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
@@ -230,10 +230,10 @@ impl Output {
         row_group: usize,
         waiting: &Arc<Waiting>,
     ) -> Result<bool> {
-        let shared = (&*loom.cache, &loom.context);
-        let open = |leaf: &OutputLeaf| {
-            chunk::open(source, row_group, leaf, loom.checks_pages, waiting, shared)
-        };
+        let from = RowGroupOf { source, index: row_group };
+        let (cache, context) = (&*loom.cache, &loom.context);
+        let open =
+            |leaf: &OutputLeaf| chunk::open(from, leaf, loom.checks_pages, waiting, cache, context);
         // All chunks are looked at before the first byte is written.
         let mut opened = Vec::with_capacity(leaves.len());
         for leaf in leaves {
@@ -244,9 +244,8 @@ impl Output {
         }
         let mut group = begin(&mut self.writer)?;
         for (leaf, (reader, close)) in leaves.iter().zip(opened) {
-            let mut close = complete(loom, leaf, (source, row_group), close)?;
+            let mut close = complete(loom, leaf, from, close)?;
             if let Some(ask) = loom.asks.get(leaf.index) {
-                let from = (source, row_group);
                 let seen = zone::observe(ask, from, leaf, &loom.cache, &loom.context)?;
                 let seen = seen.unwrap_or_default();
                 self.zones.add(leaf.index, seen.values.as_ref())?;
@@ -355,7 +354,7 @@ impl Output {
 pub(crate) fn complete(
     loom: &Loom,
     leaf: &OutputLeaf,
-    (source, row_group): (&Arc<Source>, usize),
+    group: RowGroupOf<'_>,
     mut close: ColumnCloseResult,
 ) -> Result<ColumnCloseResult> {
     let properties = &loom.properties;
@@ -363,12 +362,11 @@ pub(crate) fn complete(
     if ValueOrder::of(&leaf.descr) == ValueOrder::None {
         close.column_index = None;
     }
-    if let Some(index) = leaf.adapter(source.id)?.leaf()
+    if let Some(index) = leaf.adapter(group.source.id)?.leaf()
         && wanted != EnabledStatistics::None
-        && (!is_told(source, row_group, index)? || close.metadata.statistics().is_none())
+        && (!is_told(group.source, group.index, index)? || close.metadata.statistics().is_none())
     {
-        let shared = (&loom.cache, &loom.context);
-        close = recount(close, (source, row_group), leaf, Cut::of(properties), shared)?;
+        close = recount(close, group, leaf, Cut::of(properties), &loom.cache, &loom.context)?;
     }
     chunk::trim(close, wanted)
 }

@@ -183,6 +183,13 @@ impl Source {
     }
 }
 
+/// A row group of a source.
+#[derive(Clone, Copy)]
+pub(crate) struct RowGroupOf<'a> {
+    pub source: &'a Arc<Source>,
+    pub index: usize,
+}
+
 /// Where the pages of a chunk lie. Some writers set the dictionary's offset to 0 although it is
 /// the first page, or the data's offset to 0 when there is only a dictionary.
 pub(crate) fn chunk_range(chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {

@@ -35,7 +35,8 @@ const MEMORY_LIMIT_BYTES_DEFAULT: usize = 512_000_000;
 pub(crate) fn run<O, R>(
     py: Python<'_>,
     options: &str,
-    (progress, bucket): (Option<Py<PyAny>>, Option<Py<PyAny>>),
+    progress: Option<Py<PyAny>>,
+    bucket: Option<Py<PyAny>>,
     call: impl FnOnce(&O, &Stores, &Context) -> Result<R> + Send,
 ) -> PyResult<String>
 where

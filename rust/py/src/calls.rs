@@ -30,7 +30,7 @@ macro_rules! calls {
                 bucket: Option<Py<PyAny>>,
                 known: Option<Py<PyKnown>>,
             ) -> PyResult<String> {
-                run(py, options, (progress, bucket), |options, stores, context| {
+                run(py, options, progress, bucket, |options, stores, context| {
                     remember(known, stores);
                     $call(options, stores, context)
                 })

@@ -61,7 +61,7 @@ impl PyJoin {
         let right = right_schema.map(capsule::schema).transpose()?;
         let foreign_key = foreign_key.map(Arc::new);
         if let (Some(schema), Some(call)) = (&left, &foreign_key) {
-            left = Some(computed_schema(py, schema, (call.as_ref(), validate))?);
+            left = Some(computed_schema(py, schema, call.as_ref(), validate)?);
         }
         let make = |context: &Context| {
             let mut join = Join::try_new(options, left, right, context)?;
@@ -111,7 +111,7 @@ impl PyJoin {
         let mut left = left.map(reader).transpose()?;
         let right = right.map(reader).transpose()?;
         if let Some(call) = &self.foreign_key {
-            let made = |left| Computed::try_new(py, left, (call, self.validate));
+            let made = |left| Computed::try_new(py, left, call, self.validate);
             left = left.map(made).transpose()?;
         }
         let call = |context: &Context| self.turn(|join| join.apply(left, right, step, context));
@@ -214,9 +214,10 @@ impl Computed {
     fn try_new(
         py: Python<'_>,
         inner: Reader,
-        (call, validate): (&Arc<Py<PyAny>>, Validate),
+        call: &Arc<Py<PyAny>>,
+        validate: Validate,
     ) -> PyResult<Reader> {
-        let schema = computed_schema(py, &inner.schema(), (call.as_ref(), validate))?;
+        let schema = computed_schema(py, &inner.schema(), call.as_ref(), validate)?;
         Ok(Box::new(Self { inner, schema, call: Arc::clone(call), validate }))
     }
 }
@@ -225,10 +226,11 @@ impl Computed {
 fn computed_schema(
     py: Python<'_>,
     schema: &SchemaRef,
-    (call, validate): (&Py<PyAny>, Validate),
+    call: &Py<PyAny>,
+    validate: Validate,
 ) -> PyResult<SchemaRef> {
     let empty = RecordBatch::new_empty(Arc::clone(schema));
-    let (field, _) = computed(py, &empty, (call, validate))?;
+    let (field, _) = computed(py, &empty, call, validate)?;
     Ok(with_field(schema, field))
 }
 
@@ -240,7 +242,8 @@ fn with_field(schema: &Schema, field: FieldRef) -> SchemaRef {
 fn computed(
     py: Python<'_>,
     batch: &RecordBatch,
-    (call, validate): (&Py<PyAny>, Validate),
+    call: &Py<PyAny>,
+    validate: Validate,
 ) -> PyResult<(FieldRef, ArrayRef)> {
     let made = python(|| call.call1(py, (PyBatch(batch.clone()),)))?;
     let (field, array) = capsule::array(made.bind(py), validate)?;
@@ -256,7 +259,7 @@ impl Iterator for Computed {
             Ok(batch) => batch,
             Err(e) => return Some(Err(e)),
         };
-        let made = Python::attach(|py| computed(py, &batch, (self.call.as_ref(), self.validate)));
+        let made = Python::attach(|py| computed(py, &batch, self.call.as_ref(), self.validate));
         Some(made.map_err(external).and_then(|(field, array)| {
             let schema = with_field(&batch.schema(), field);
             let columns = batch.columns().iter().cloned().chain([array]).collect();

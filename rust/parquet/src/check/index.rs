@@ -79,7 +79,7 @@ pub(super) fn check_columns(
         let def = columns.definition_level_histogram(number);
         let rep = columns.repetition_level_histogram(number);
         let rows = page.num_rows(chunk.is_flat());
-        check_levels((def, rep), values, nulls, rows)?;
+        check_levels(def, rep, values, nulls, rows)?;
         all_nulls = all_nulls.zip(nulls).map(|(all, nulls)| all + nulls);
     }
     check_order(ValueOrder::of(descr), columns)?;
@@ -144,12 +144,13 @@ pub(super) fn check_sizes(chunk: &CheckedChunk<'_>) -> Result<(), Contradiction>
     let def = counts(chunk.metadata.definition_level_histogram());
     let rep = counts(chunk.metadata.repetition_level_histogram());
     let values: u64 = chunk.data_pages().map(super::WrittenPage::num_values).sum();
-    check_levels((def.as_deref(), rep.as_deref()), values, chunk.nulls(), Some(chunk.rows))
+    check_levels(def.as_deref(), rep.as_deref(), values, chunk.nulls(), Some(chunk.rows))
 }
 
 /// Counts of definition and repetition levels, where there are any.
 fn check_levels(
-    (def, rep): (Option<&[i64]>, Option<&[i64]>),
+    def: Option<&[i64]>,
+    rep: Option<&[i64]>,
     values: u64,
     nulls: Option<u64>,
     rows: Option<u64>,

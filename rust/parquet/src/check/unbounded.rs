@@ -87,7 +87,7 @@ fn unbounded(chunk: ColumnChunkMetaData) -> Result<ColumnChunkMetaData> {
     let counts = chunk.statistics().map(|known| (known.null_count_opt(), known.nan_count_opt()));
     let builder = chunk.into_builder().set_column_index_offset(None).set_column_index_length(None);
     let builder = match counts {
-        Some(counts) => builder.set_statistics(statistics(&descr, None, counts, whole)),
+        Some((nulls, nans)) => builder.set_statistics(statistics(&descr, None, nulls, nans, whole)),
         None => builder,
     };
     builder.build().map_err(unwrap_error)

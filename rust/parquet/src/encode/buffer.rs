@@ -13,7 +13,6 @@
 
 use std::ops::Range;
 
-use crate::block::Layout;
 use crate::block::fold::occurrences;
 use crate::page::hybrid::{encode, encode_run, width_of};
 
@@ -343,7 +342,8 @@ impl PageBuffer {
     /// repeats), `ids` ids and `bytes` bytes of plain values.
     pub(crate) fn fill<R>(
         &mut self,
-        (rows, levels): (usize, usize),
+        rows: usize,
+        levels: usize,
         ids: usize,
         bytes: usize,
         fill: impl FnOnce(&mut Cursor<'_>) -> R,
@@ -437,14 +437,5 @@ fn section(out: &mut Vec<u8>, prefixed: bool, write: impl FnOnce(&mut Vec<u8>)) 
     if prefixed {
         let len = (out.len() - start - 4) as u32;
         out[start..start + 4].copy_from_slice(&len.to_le_bytes());
-    }
-}
-
-/// Bytes of values of this layout without prefixes.
-#[must_use]
-pub(crate) fn unprefixed_len(layout: Layout, bytes: usize, count: usize) -> usize {
-    match layout {
-        Layout::Prefixed => bytes - 4 * count,
-        Layout::Fixed(_) => bytes,
     }
 }

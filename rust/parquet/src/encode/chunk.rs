@@ -28,9 +28,9 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
 use super::body::check_body;
-use super::bounds::{ValueOrder, of_plain};
-use super::buffer::{PageBuffer, unprefixed_len};
-use super::facts::Facts;
+use super::bounds::ValueOrder;
+use super::buffer::PageBuffer;
+use super::facts::{Facts, PageLevels, ValueFacts};
 use super::floats::FloatOrder;
 use super::ids::Ids;
 use super::index::IndexWriter;
@@ -331,26 +331,14 @@ impl<'a> ChunkWriter<'a> {
     }
 
     fn page_facts(&self, page: &PageBuffer) -> Facts {
-        let (bounds, nans, bytes) = match &self.ids {
-            Some(ids) if self.writes_ids => {
-                let (bounds, nans) = ids.bounds(self.order, self.layout, page.ids());
-                let len = |id: &u32| ids.dictionary.value(*id as usize).len();
-                let bytes = (self.layout == Layout::Prefixed)
-                    .then(|| page.ids().iter().map(len).sum::<usize>());
-                (bounds, nans, bytes)
-            }
-            _ => {
-                let (bounds, nans) = of_plain(self.order, self.layout, page.values());
-                let len = unprefixed_len(self.layout, page.values().len(), page.value_count());
-                (bounds, nans, (self.layout == Layout::Prefixed).then_some(len))
-            }
+        let (order, layout) = (self.order, self.layout);
+        let found = match &self.ids {
+            Some(ids) if self.writes_ids => ValueFacts::of_ids(order, layout, ids, page.ids()),
+            _ => ValueFacts::of_plain(order, layout, page.values(), page.value_count()),
         };
-        Facts::count(
-            &self.descr,
-            (page.rows(), page.levels(), page.value_count()),
-            (page.rep(), page.def()),
-            (bounds, nans, bytes),
-        )
+        let (rows, levels, values) = (page.rows(), page.levels(), page.value_count());
+        let page = PageLevels { rows, levels, values, rep: page.rep(), def: page.def() };
+        Facts::count(&self.descr, &page, found)
     }
 
     /// What is known of a page that stays as it is and comes next, from what is in it.
@@ -358,34 +346,26 @@ impl<'a> ChunkWriter<'a> {
     /// # Errors
     /// [`Kind::Internal`] for ids without a dictionary.
     pub(crate) fn facts_of(&mut self, page: &Contents) -> Result<Facts> {
-        let of_values = match &page.values {
-            Values::Plain(bytes) => {
-                let (bounds, nans) = of_plain(self.order, self.layout, bytes);
-                let len = unprefixed_len(self.layout, bytes.len(), page.value_count);
-                (bounds, nans, (self.layout == Layout::Prefixed).then_some(len))
+        let (order, layout) = (self.order, self.layout);
+        let found = match (&page.values, &self.ids) {
+            (Values::Plain(bytes), _) => {
+                ValueFacts::of_plain(order, layout, bytes, page.value_count)
             }
-            Values::Ids(numbers, dictionary) => {
-                let Some(ids) = &self.ids else {
-                    return Err(Error::new(Kind::Internal, "a page of ids has no dictionary"));
-                };
-                let (bounds, nans) = ids.bounds(self.order, self.layout, numbers);
-                let len = |id: &u32| dictionary.value(*id as usize).len();
-                let bytes = (self.layout == Layout::Prefixed)
-                    .then(|| numbers.iter().map(len).sum::<usize>());
-                (bounds, nans, bytes)
+            (Values::Ids(numbers, _), Some(ids)) => ValueFacts::of_ids(order, layout, ids, numbers),
+            (Values::Ids(..), None) => {
+                return Err(Error::new(Kind::Internal, "a page of ids has no dictionary"));
             }
         };
-        let levels = if page.rep.is_empty() { page.rows } else { page.rep.len() };
+        let levels = PageLevels::new(page.rows, page.value_count, &page.rep, &page.def);
         if let Some(observer) = &mut self.observer {
             match (&page.values, &self.ids) {
                 (Values::Ids(numbers, _), Some(ids)) => observer.ids(numbers, &ids.dictionary),
                 (Values::Ids(numbers, dictionary), None) => observer.ids(numbers, dictionary),
                 (Values::Plain(bytes), _) => observer.plain(bytes),
             }
-            observer.nulls(levels - page.value_count);
+            observer.nulls(levels.levels - levels.values);
         }
-        let counts = (page.rows, levels, page.value_count);
-        Ok(Facts::count(&self.descr, counts, (&page.rep, &page.def), of_values))
+        Ok(Facts::count(&self.descr, &levels, found))
     }
 
     /// The same, from what the index of its source says; `None` if that is not enough, or if
@@ -418,7 +398,7 @@ impl<'a> ChunkWriter<'a> {
         let unpacked = u64::from(stored.header.uncompressed_len) + stored.header_len() as u64;
         self.verbatim.bytes += stored.byte_len() as u64;
         self.verbatim.rows += facts.rows as u64;
-        self.append(PageBytes::Stored(stored), unpacked, (page_type, encoding), facts)
+        self.append(PageBytes::Stored(stored), unpacked, page_type, encoding, facts)
     }
 
     fn write_dictionary(&mut self) -> Result<()> {
@@ -482,14 +462,15 @@ impl<'a> ChunkWriter<'a> {
             _ => PageType::DATA_PAGE,
         };
         let parts = PageBytes::Packed(head.into(), packed.body.into());
-        self.append(parts, unpacked, (page_type, packed.encoding), packed.facts)
+        self.append(parts, unpacked, page_type, packed.encoding, packed.facts)
     }
 
     fn append(
         &mut self,
         parts: PageBytes<'_>,
         unpacked: u64,
-        (page_type, encoding): (PageType, Encoding),
+        page_type: PageType,
+        encoding: Encoding,
         facts: Facts,
     ) -> Result<()> {
         // It comes first, whether or not the first page refers to it.
@@ -542,7 +523,8 @@ impl<'a> ChunkWriter<'a> {
         let statistics = statistics(
             &self.descr,
             sums.bounds.as_ref().map(|(bounds, is_exact)| (bounds, *is_exact)),
-            (Some(sums.nulls), sums.nans.filter(|_| self.order.has_nan())),
+            Some(sums.nulls),
+            sums.nans.filter(|_| self.order.has_nan()),
             self.rules.cut,
         );
         let level = self.rules.statistics;

@@ -9,8 +9,10 @@
 
 use parquet::schema::types::ColumnDescPtr;
 
-use super::bounds::{Bounds, ValueOrder};
+use super::bounds::{Bounds, ValueOrder, of_plain};
+use super::ids::Ids;
 use super::index::{add_up, widen};
+use crate::block::Layout;
 use crate::block::fold::occurrences;
 use crate::block::index::KnownPage;
 
@@ -37,16 +39,63 @@ pub(crate) struct Facts {
     pub def: Option<Vec<i64>>,
 }
 
-impl Facts {
-    /// Of counts, levels (empty if all are the greatest), and bounds, NaN and bytes of values.
+/// The rows of a page, as levels; these are empty if all are the greatest.
+pub(crate) struct PageLevels<'a> {
+    /// Rows.
+    pub rows: usize,
+    /// Values and nulls.
+    pub levels: usize,
+    /// Values.
+    pub values: usize,
+    /// Repetition levels.
+    pub rep: &'a [u8],
+    /// Definition levels.
+    pub def: &'a [u8],
+}
+
+impl<'a> PageLevels<'a> {
+    /// Of `rows` rows with `values` values.
     #[must_use]
-    pub(crate) fn count(
-        descr: &ColumnDescPtr,
-        (rows, levels, values): (usize, usize, usize),
-        (rep, def): (&[u8], &[u8]),
-        (bounds, nans, bytes): (Option<Bounds>, u64, Option<usize>),
-    ) -> Self {
+    pub(crate) fn new(rows: usize, values: usize, rep: &'a [u8], def: &'a [u8]) -> Self {
+        let levels = if rep.is_empty() { rows } else { rep.len() };
+        Self { rows, levels, values, rep, def }
+    }
+}
+
+/// What is known of the values of a page.
+pub(crate) struct ValueFacts {
+    bounds: Option<Bounds>,
+    nans: u64,
+    /// Bytes without prefixes, of byte arrays.
+    bytes: Option<usize>,
+}
+
+impl ValueFacts {
+    /// Of `count` plain values.
+    #[must_use]
+    pub(crate) fn of_plain(order: ValueOrder, layout: Layout, plain: &[u8], count: usize) -> Self {
+        let (bounds, nans) = of_plain(order, layout, plain);
+        let bytes = (layout == Layout::Prefixed).then(|| plain.len() - 4 * count);
+        Self { bounds, nans, bytes }
+    }
+
+    /// Of values of a dictionary.
+    #[must_use]
+    pub(crate) fn of_ids(order: ValueOrder, layout: Layout, ids: &Ids, numbers: &[u32]) -> Self {
+        let (bounds, nans) = ids.bounds(order, layout, numbers);
+        let len = |id: &u32| ids.dictionary.value(*id as usize).len();
+        let bytes = (layout == Layout::Prefixed).then(|| numbers.iter().map(len).sum());
+        Self { bounds, nans, bytes }
+    }
+}
+
+impl Facts {
+    /// Of the levels and the values of a page.
+    #[must_use]
+    pub(crate) fn count(descr: &ColumnDescPtr, page: &PageLevels<'_>, found: ValueFacts) -> Self {
         let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
+        let PageLevels { rows, levels, values, rep, def } = *page;
+        let ValueFacts { bounds, nans, bytes } = found;
         Self {
             rows,
             levels,

@@ -85,10 +85,10 @@ fn to_type_defined(mut close: ColumnCloseResult) -> Result<ColumnCloseResult> {
         let is_exact = known.min_is_exact()
             && known.max_is_exact()
             && admitted.as_ref().is_some_and(|bounds| bounds.min == min && bounds.max == max);
-        let counts = (known.null_count_opt(), known.nan_count_opt());
+        let (nulls, nans) = (known.null_count_opt(), known.nan_count_opt());
         let whole = Cut { footer_bytes: usize::MAX, index_bytes: usize::MAX };
-        let made =
-            statistics(&descr, admitted.as_ref().map(|bounds| (bounds, is_exact)), counts, whole);
+        let bounds = admitted.as_ref().map(|bounds| (bounds, is_exact));
+        let made = statistics(&descr, bounds, nulls, nans, whole);
         let builder = close.metadata.into_builder().set_statistics(made);
         close.metadata = builder.build().map_err(unwrap_error)?;
     }

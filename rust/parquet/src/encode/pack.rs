@@ -21,8 +21,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use parquet::basic::Compression;
 use plait_core::{Error, Kind, Result};
 
-/// Level for ZSTD where nobody asked for one: the library's default, what most writers use.
-pub(crate) const ZSTD_LEVEL: i32 = 3;
+use crate::properties::ZSTD_LEVEL;
 
 /// Levels that are tried, fastest first. The first gives up on what hardly shrinks, such as numbers
 /// of full precision: packing these is seven times as fast then, and unpacking twenty times.

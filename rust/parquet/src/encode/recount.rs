@@ -23,9 +23,8 @@ use parquet::file::metadata::LevelHistogram;
 use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
-use super::bounds::{ValueOrder, of_plain};
-use super::buffer::unprefixed_len;
-use super::facts::Facts;
+use super::bounds::ValueOrder;
+use super::facts::{Facts, PageLevels, ValueFacts};
 use super::ids::Ids;
 use super::index::IndexWriter;
 use super::statistics::{Cut, statistics};
@@ -33,7 +32,7 @@ use crate::block::{Block, BlockReader, Layout, Values};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::page::unwrap_error;
 use crate::runtime::Context;
-use crate::source::Source;
+use crate::source::{RowGroupOf, Source};
 
 /// Whether the footer says enough of a chunk of `leaf` for an output that has statistics: a null
 /// count, and bounds whose order is known unless there is nothing but nulls.
@@ -69,11 +68,13 @@ pub(crate) fn is_told(source: &Source, row_group: usize, leaf: usize) -> Result<
 /// Whatever is wrong with the source.
 pub(crate) fn recount(
     close: ColumnCloseResult,
-    (source, row_group): (&Arc<Source>, usize),
+    group: RowGroupOf<'_>,
     leaf: &OutputLeaf,
     cut: Cut,
-    (cache, context): (&Arc<LocationCache>, &Context),
+    cache: &Arc<LocationCache>,
+    context: &Context,
 ) -> Result<ColumnCloseResult> {
+    let RowGroupOf { source, index: row_group } = group;
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(close) };
     let bytes = source.chunk(row_group, index)?.compressed_size().max(0).unsigned_abs();
     context.counters().add_total(bytes);
@@ -114,7 +115,7 @@ pub(crate) fn recount(
     }
     let nans = sums.nans.filter(|_| counter.order.has_nan());
     let bounds = sums.bounds.as_ref().map(|(bounds, is_exact)| (bounds, *is_exact));
-    let statistics = statistics(&leaf.descr, bounds, (Some(sums.nulls), nans), cut);
+    let statistics = statistics(&leaf.descr, bounds, Some(sums.nulls), nans, cut);
     let histogram = |counts: Option<Vec<i64>>| counts.map(LevelHistogram::from);
     let metadata = metadata
         .into_builder()
@@ -146,10 +147,9 @@ impl Counter {
     }
 
     fn facts(&mut self, block: &Block) -> Facts {
-        let (bounds, nans, len) = match &block.values {
+        let found = match &block.values {
             Values::Plain(bytes) => {
-                let (bounds, nans) = of_plain(self.order, self.layout, bytes);
-                (bounds, nans, unprefixed_len(self.layout, bytes.len(), block.value_count))
+                ValueFacts::of_plain(self.order, self.layout, bytes, block.value_count)
             }
             Values::Ids(numbers, dictionary) => {
                 let is_held = |ids: &&Ids| Arc::ptr_eq(&ids.dictionary, dictionary);
@@ -157,14 +157,10 @@ impl Counter {
                     self.ids = None;
                 }
                 let ids = self.ids.get_or_insert_with(|| Ids::new(Arc::clone(dictionary), None));
-                let (bounds, nans) = ids.bounds(self.order, self.layout, numbers);
-                let len = |id: &u32| dictionary.value(*id as usize).len();
-                (bounds, nans, numbers.iter().map(len).sum())
+                ValueFacts::of_ids(self.order, self.layout, ids, numbers)
             }
         };
-        let levels = if block.rep.is_empty() { block.rows } else { block.rep.len() };
-        let bytes = (self.layout == Layout::Prefixed).then_some(len);
-        let counts = (block.rows, levels, block.value_count);
-        Facts::count(&self.descr, counts, (&block.rep, &block.def), (bounds, nans, bytes))
+        let levels = PageLevels::new(block.rows, block.value_count, &block.rep, &block.def);
+        Facts::count(&self.descr, &levels, found)
     }
 }

@@ -107,7 +107,8 @@ fn cut_max(value: &[u8], len: usize, is_text: bool) -> Option<Vec<u8>> {
 pub(crate) fn statistics(
     descr: &ColumnDescPtr,
     bounds: Option<(&Bounds, bool)>,
-    (nulls, nans): (Option<u64>, Option<u64>),
+    nulls: Option<u64>,
+    nans: Option<u64>,
     limits: Cut,
 ) -> Statistics {
     let backwards = descr.sort_order().is_signed();
@@ -155,7 +156,7 @@ pub(crate) fn statistics(
 /// The statistics of a chunk without bounds: a null count alone.
 #[must_use]
 pub(crate) fn without_bounds(descr: &ColumnDescPtr, found: &Statistics, limits: Cut) -> Statistics {
-    statistics(descr, None, (Some(found.null_count_opt().unwrap_or(0)), None), limits)
+    statistics(descr, None, Some(found.null_count_opt().unwrap_or(0)), None, limits)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@ use plait_core::key::{Column, KeyShape, KeyType, Keys, Packing, RankOf, Values, 
 use plait_core::{Error, Kind, Result};
 
 use self::page::{Cells, Takes};
-use self::paged::Paged;
+use self::paged::{PageAccess, Paged};
 use self::typed::TypedColumn;
 use crate::block::kept::KeptDictionaries;
 use crate::leaf::{LocationCache, OutputLeaf};
@@ -112,6 +112,7 @@ impl KeyReader {
         cache: &Arc<LocationCache>,
         context: &Context,
     ) -> Result<Self> {
+        let access = PageAccess { cache, kept: keys.kept.as_ref(), context };
         let mut columns = Vec::new();
         for (i, (leaf, column)) in keys.leaves.iter().zip(keys.shape.columns()).enumerate() {
             let takes = match &keys.ranks {
@@ -124,14 +125,7 @@ impl KeyReader {
             let is_absent = matches!(leaf.adapter(source.id)?, LeafAdapter::Missing { .. });
             columns.push(if is_absent {
                 KeyColumn::Absent
-            } else if let Some(paged) = Paged::open(
-                source,
-                leaf,
-                (column.ty, takes),
-                row,
-                (cache, keys.kept.as_ref()),
-                context,
-            )? {
+            } else if let Some(paged) = Paged::open(source, leaf, column.ty, takes, row, access)? {
                 KeyColumn::Paged(Box::new(paged))
             } else {
                 KeyColumn::Typed(Box::new(TypedColumn::open(source, leaf, row, cache, context)?))

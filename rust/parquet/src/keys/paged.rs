@@ -39,6 +39,14 @@ pub(super) struct Paged {
     group: Option<KeyGroup>,
 }
 
+/// What pages and dictionaries are found with.
+#[derive(Clone, Copy)]
+pub(super) struct PageAccess<'a> {
+    pub(super) cache: &'a Arc<LocationCache>,
+    pub(super) kept: Option<&'a Arc<KeptDictionaries>>,
+    pub(super) context: &'a Context,
+}
+
 /// The row group that is read.
 struct KeyGroup {
     index: usize,
@@ -57,10 +65,10 @@ impl Paged {
     pub(super) fn open(
         source: &Arc<Source>,
         output: &OutputLeaf,
-        (ty, takes): (KeyType, Takes),
+        ty: KeyType,
+        takes: Takes,
         row: u64,
-        (cache, kept): (&Arc<LocationCache>, Option<&Arc<KeptDictionaries>>),
-        context: &Context,
+        access: PageAccess<'_>,
     ) -> Result<Option<Self>> {
         let Some((leaf, levels)) = kept_as_keys_take_it(source, output, ty)? else {
             return Ok(None);
@@ -73,9 +81,9 @@ impl Paged {
             shape: PageShape { layout: Layout::of(&descr), descr, map: levels.clone(), def_max },
             takes,
             row,
-            cache: Arc::clone(cache),
-            kept: kept.cloned(),
-            context: context.clone(),
+            cache: Arc::clone(access.cache),
+            kept: access.kept.cloned(),
+            context: access.context.clone(),
             group: None,
         }))
     }

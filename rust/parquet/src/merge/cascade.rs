@@ -29,6 +29,7 @@ use super::{Stopped, run};
 use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, sources_at_once};
+use crate::ranks::KeyForm;
 use crate::report::Times;
 use crate::runtime::Context;
 use crate::source::Source;
@@ -52,7 +53,7 @@ pub(super) fn narrow<'a>(
     prepared: &Prepared<'a>,
     options: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
     times: &mut Times,
 ) -> Result<Option<Narrowed<'a>>, Stopped> {
     if prepared.order().is_empty() {
@@ -87,7 +88,7 @@ pub(super) fn narrow<'a>(
         let part = group_options(prepared, groups, options);
         let group_sources = renumbered(group.iter().map(|i| &prepared.sources[*i]));
         let rows: Vec<_> = group.iter().map(|i| prepared.rows[*i].clone()).collect();
-        let temp = merge_group(prepared, group_sources, &rows, &part, context, with_ranks, times)?;
+        let temp = merge_group(prepared, group_sources, &rows, &part, context, form, times)?;
         let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
         let source = Source::open(SourceId(0), store)?;
         let rows = 0..source.rows();
@@ -98,7 +99,7 @@ pub(super) fn narrow<'a>(
     let sources = renumbered(places.iter().map(|(_, source, _)| source));
     let rows: Vec<_> = places.into_iter().map(|(.., rows)| rows).collect();
     let (frame, output) = (prepared.frame, prepared.output);
-    let narrowed = prepare_group(frame, sources, &rows, output, options, context, with_ranks)?;
+    let narrowed = prepare_group(frame, sources, &rows, output, options, context, form)?;
     Ok(Some(Narrowed { prepared: narrowed, sources: members.len(), at_once, _temps: temps }))
 }
 
@@ -155,10 +156,10 @@ fn merge_group(
     rows: &[Range<u64>],
     part: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
     times: &mut Times,
 ) -> Result<TempFile, Stopped> {
-    let prepared = prepare_group(parent.frame, sources, rows, None, part, context, with_ranks)?;
+    let prepared = prepare_group(parent.frame, sources, rows, None, part, context, form)?;
     let made = run::run(&prepared, part, context, times)
         .map_err(|error| Stopped { is_broken: prepared.has_broken_ranks(), ..error.into() })?;
     let first = made.outputs.into_iter().next().map(|finished| finished.temp);

@@ -27,6 +27,7 @@ use super::{Stopped, timed};
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};
 use crate::plan::{Plan, PlanTask, key_texts};
+use crate::ranks::KeyForm;
 use crate::report::{MergeReport, OutputReport, Times};
 use crate::runtime::{Context, Level, Stage};
 use crate::sink::Finished;
@@ -80,7 +81,7 @@ pub fn execute_in(
     merge.check_values()?;
     let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None };
     let outcome = timed(stores, context, |times| {
-        execute(&what, &merge, stores, context, true, times).map_err(|stopped| {
+        execute(&what, &merge, stores, context, KeyForm::Ranked, times).map_err(|stopped| {
             match stopped.is_stale {
                 true => stopped.error.with_hint(
                     "a footer has keys of other rows; write the file again, or plan with trust_footers=False",
@@ -109,13 +110,13 @@ pub(super) fn execute(
     options: &MergeOptions,
     stores: &Stores,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     let started = Instant::now();
     let frame = Frame::open(what.plan, what.tasks, what.sources, options, stores, context)?;
     times.plan_s += started.elapsed().as_secs_f64();
-    let outcome = execute_in_frame(&frame, what, options, context, with_ranks, times);
+    let outcome = execute_in_frame(&frame, what, options, context, form, times);
     if outcome.is_err() {
         frame.target.abandon();
     }
@@ -127,7 +128,7 @@ fn execute_in_frame(
     what: &ChosenTasks<'_>,
     options: &MergeOptions,
     context: &Context,
-    mut with_ranks: bool,
+    mut form: KeyForm,
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     if what.sources.is_none() {
@@ -136,7 +137,7 @@ fn execute_in_frame(
     let mut all = Vec::new();
     for task in what.tasks {
         let before = *times;
-        let done = match execute_task(frame, task, options, context, with_ranks, times) {
+        let done = match execute_task(frame, task, options, context, form, times) {
             Err(Stopped { is_broken: true, .. }) => {
                 // Some footer does not tell what its file holds.
                 context.events().record(Level::Info, "merge", || {
@@ -145,8 +146,8 @@ fn execute_in_frame(
                 if all.is_empty() {
                     context.counters().start_over();
                 }
-                (with_ranks, *times) = (false, before);
-                execute_task(frame, task, options, context, false, times)?
+                (form, *times) = (KeyForm::Stored, before);
+                execute_task(frame, task, options, context, form, times)?
             }
             done => done?,
         };
@@ -175,14 +176,14 @@ pub(super) fn execute_task(
     task: &PlanTask,
     options: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
     times: &mut Times,
 ) -> Result<FinishedTask, Stopped> {
     let started = Instant::now();
-    let prepared = prepare(frame, task, options, context, with_ranks)?;
+    let prepared = prepare(frame, task, options, context, form)?;
     times.plan_s += started.elapsed().as_secs_f64();
     context.counters().enter(Stage::Merge);
-    run_prepared(&prepared, task, options, context, with_ranks, times).map_err(|mut stopped| {
+    run_prepared(&prepared, task, options, context, form, times).map_err(|mut stopped| {
         stopped.is_broken |= prepared.has_broken_ranks();
         stopped
     })
@@ -193,10 +194,10 @@ fn run_prepared(
     task: &PlanTask,
     options: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
     times: &mut Times,
 ) -> Result<FinishedTask, Stopped> {
-    let narrowed = cascade::narrow(prepared, options, context, with_ranks, times)?;
+    let narrowed = cascade::narrow(prepared, options, context, form, times)?;
     let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
     let made = run::run(what, options, context, times)
         .map_err(|error| Stopped { is_broken: what.has_broken_ranks(), ..error.into() })?;

@@ -36,6 +36,7 @@ use plait_core::{Error, Result};
 use crate::options::MergeOptions;
 use crate::plan;
 use crate::properties::parse_codec;
+use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Metrics, Times};
 use crate::runtime::{Context, Stage};
 use crate::store::Stores;
@@ -66,7 +67,7 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
 /// # Errors
 /// As [`merge`].
 pub fn merge_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<MergeReport> {
-    let outcome = merge_with(options, stores, context, true);
+    let outcome = merge_with(options, stores, context, KeyForm::Ranked);
     context.buffers().release_idle();
     outcome
 }
@@ -75,16 +76,16 @@ fn merge_with(
     options: &MergeOptions,
     stores: &Stores,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
 ) -> Result<MergeReport> {
     timed(stores, context, |times| {
-        match plan_and_execute(options, stores, context, with_ranks, times) {
+        match plan_and_execute(options, stores, context, form, times) {
             Err(Stopped { is_stale: true, .. }) => {
                 // Some footer has keys that its rows do not have.
                 context.counters().start_over();
                 *times = Times::default();
                 let options = MergeOptions { trust_footers: false, ..options.clone() };
-                plan_and_execute(&options, stores, context, with_ranks, times)
+                plan_and_execute(&options, stores, context, form, times)
             }
             outcome => outcome,
         }
@@ -96,7 +97,7 @@ fn plan_and_execute(
     options: &MergeOptions,
     stores: &Stores,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     let started = Instant::now();
@@ -107,7 +108,7 @@ fn plan_and_execute(
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let what =
         publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
-    execute::execute(&what, options, stores, context, with_ranks, times)
+    execute::execute(&what, options, stores, context, form, times)
 }
 
 /// Measures what `call` does.

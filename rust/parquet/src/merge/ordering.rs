@@ -32,14 +32,11 @@ use crate::drops::MarkReader;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::options::{MergeOptions, Tier, VerifyOrder};
 use crate::order::{find_disorder, unsorted};
+use crate::plan::COPY_SHARE_MIN;
 use crate::runtime::{Charge, Context};
 use crate::sink::KEY_INDEX_ROWS;
 use crate::source::Source;
 use crate::spill::Waiting;
-
-/// Row groups smaller than this share of the asked-for size are merged with their neighbours
-/// instead of copied: copying must not keep a lake of small row groups small.
-const COPY_SHARE_MIN: u64 = 8;
 
 /// Stretches shorter than this have no whole pages worth a row group of their own.
 const OWNER_ROWS_MIN: u64 = 4096;

@@ -27,7 +27,7 @@ use crate::order::{SORT_ORDER_ENTRY, key_leaves, sorting_columns, unsorted};
 use crate::output::{Target, TempFile};
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::properties::{properties, type_defined_floats};
-use crate::ranks::RankBook;
+use crate::ranks::{KeyForm, RankBook};
 use crate::runtime::{Context, MemoryStage, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
@@ -109,7 +109,7 @@ pub(super) fn prepare<'a>(
     task: &PlanTask,
     options: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
 ) -> Result<Prepared<'a>> {
     let mut sources = Vec::new();
     let mut told = Vec::new();
@@ -136,7 +136,7 @@ pub(super) fn prepare<'a>(
     let sources = Arc::new(sources);
     let (cache, output) = (Arc::clone(&frame.cache), Some(task.index));
     let parts = MergeParts { sources, find: &find, known: &known, cache, output };
-    prepare_parts(frame, parts, options, context, with_ranks)
+    prepare_parts(frame, parts, options, context, form)
 }
 
 /// Prepares a merge of `rows` of sources into a temp file, or of temp files into the output.
@@ -147,14 +147,14 @@ pub(super) fn prepare_group<'a>(
     output: Option<u64>,
     options: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
 ) -> Result<Prepared<'a>> {
     let find = |_: &KeyLeaves, _: &Arc<LocationCache>, _: &[Arc<Source>]| Ok(rows.to_vec());
     // Of its own: temp files must go when they are merged.
     let cache =
         Arc::new(LocationCache::new(context, options.budget().bytes(MemoryStage::PageLocations)));
     let parts = MergeParts { sources, find: &find, known: &|_, _| None, cache, output };
-    prepare_parts(frame, parts, options, context, with_ranks)
+    prepare_parts(frame, parts, options, context, form)
 }
 
 type Find<'a> =
@@ -176,7 +176,7 @@ fn prepare_parts<'a>(
     parts: MergeParts<'_>,
     options: &MergeOptions,
     context: &Context,
-    with_ranks: bool,
+    form: KeyForm,
 ) -> Result<Prepared<'a>> {
     let MergeParts { sources, find, known, cache, output } = parts;
     let reconciled = frame.schema.reconcile(&sources, &options.unite())?;
@@ -201,9 +201,9 @@ fn prepare_parts<'a>(
     let regions = sweep(&bounds);
     let is_merged = regions.iter().any(|region| region.depth_max > 1);
     let reads_all = !options.assume_sorted && options.verify_order == VerifyOrder::Full;
-    if with_ranks && (is_merged || reads_all) {
+    if form == KeyForm::Ranked && (is_merged || reads_all) {
         keys.ranks =
-            RankBook::find_for(&keys.shape, &keys.leaves, (&sources, &rows), &cache, context)?
+            RankBook::find_for(&keys.shape, &keys.leaves, &sources, &rows, &cache, context)?
                 .map(Arc::new);
     }
     let drops = drops::find(options, &frame.order, &reconciled, &leaves)?;

@@ -19,6 +19,7 @@ use super::{Stopped, execute, frame, merge, merge_with, prepare};
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::plan;
+use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
 use crate::runtime::Context;
 use crate::store::Stores;
@@ -175,7 +176,8 @@ impl Bench {
         let sources = Some(made.sources.as_slice());
         let frame =
             frame::Frame::open(&made.plan, &tasks, sources, &options, &stores, &context).unwrap();
-        let prepared = prepare::prepare(&frame, tasks[0], &options, &context, true).unwrap();
+        let prepared =
+            prepare::prepare(&frame, tasks[0], &options, &context, KeyForm::Ranked).unwrap();
         frame.target.abandon();
         prepared.keys.ranks.is_some()
     }
@@ -185,10 +187,10 @@ impl Bench {
     }
 
     /// Names and bytes of the outputs, and what the report says of them; or the error's text.
-    fn merge(&self, with_ranks: bool) -> Result<(Files, String), String> {
+    fn merge(&self, form: KeyForm) -> Result<(Files, String), String> {
         let options = MergeOptions { out: self.out("out"), ..self.options.clone() };
         let context = Self::context();
-        let outcome = merge_with(&options, &Self::stores(), &context, with_ranks);
+        let outcome = merge_with(&options, &Self::stores(), &context, form);
         context.buffers().release_idle();
         assert_eq!(context.account().held_bytes(), 0);
         let found = outcome.map(|report| (self.outputs(), said(&report)));
@@ -264,7 +266,7 @@ fn ranks_change_no_byte_of_the_outputs() {
             options.copy_tiers.clear();
         }
         ranked += usize::from(bench.has_ranks());
-        let (with, without) = (bench.merge(true), bench.merge(false));
+        let (with, without) = (bench.merge(KeyForm::Ranked), bench.merge(KeyForm::Stored));
         assert!(without.is_ok(), "{order}: {without:?}");
         assert_eq!(with, without, "case {case}, {order}");
     }
@@ -285,7 +287,7 @@ fn an_unsorted_source_is_told_of_in_the_same_words() {
             &[good, file(&rows, 30, |p| p)],
             "a, -b, t",
         );
-        let (with, without) = (bench.merge(true), bench.merge(false));
+        let (with, without) = (bench.merge(KeyForm::Ranked), bench.merge(KeyForm::Stored));
         assert!(without.is_err() || compare(&order, &rows[swap[0]], &rows[swap[1]]).is_eq());
         assert_eq!(with, without);
     }
@@ -339,7 +341,8 @@ fn with_footer(
     let frame =
         frame::Frame::open(&made.plan, &tasks, sources, &options, &stores, &context).unwrap();
     let mut times = Times::default();
-    let tried = execute::execute_task(&frame, tasks[0], &options, &context, true, &mut times);
+    let tried =
+        execute::execute_task(&frame, tasks[0], &options, &context, KeyForm::Ranked, &mut times);
     let is_broken = match tried {
         Ok(done) => {
             drop(done);
@@ -352,7 +355,7 @@ fn with_footer(
     };
     frame.target.abandon();
     assert!(!fs::exists(bench.out("tried")).unwrap(), "something is left");
-    let (with, without) = (bench.merge(true), bench.merge(false));
+    let (with, without) = (bench.merge(KeyForm::Ranked), bench.merge(KeyForm::Stored));
     assert!(without.is_ok(), "{name}: {without:?}");
     assert_eq!(with, without, "{name}");
     // The public door begins again too, and tells progress of the second attempt only.

@@ -40,6 +40,7 @@ use crate::page::{guard, unwrap_error};
 use crate::report::Copied;
 use crate::runtime::Context;
 use crate::sink::{Group, Output, append, complete};
+use crate::source::RowGroupOf;
 use crate::spill::Waiting;
 use crate::weave::{Loom, weave};
 
@@ -137,12 +138,12 @@ impl OverlayWriter<'_> {
         });
         if let Some(span) = span {
             let source = &layer.files[span.file];
-            let shared = (&*self.loom.cache, self.context);
-            let opened = chunk::open(source, span.row_group, leaf, false, self.waiting, shared)
-                .map_err(in_layer)?;
+            let from = RowGroupOf { source, index: span.row_group };
+            let (cache, context) = (&*self.loom.cache, self.context);
+            let opened =
+                chunk::open(from, leaf, false, self.waiting, cache, context).map_err(in_layer)?;
             if let Some((reader, close)) = opened {
-                let close =
-                    complete(self.loom, leaf, (source, span.row_group), close).map_err(in_layer)?;
+                let close = complete(self.loom, leaf, from, close).map_err(in_layer)?;
                 let bytes = close.bytes_written;
                 let close = self.loom.float_order(place).settle(close)?;
                 group.append_column(&reader, close).map_err(unwrap_error)?;

@@ -144,8 +144,8 @@ impl Pages {
     pub(crate) fn next_stored(&mut self) -> Result<Option<Stored>> {
         let Some(page) = self.peek() else { return Ok(None) };
         self.context.check_cancelled()?;
-        let from = (&*self.store, &self.context, &*self.locations);
-        let stored = Self::take(&mut self.window, from, (page.offset, page.len), self.next)
+        let stored = self
+            .take(page.offset, page.len, self.next)
             .and_then(|bytes| self.parse(bytes, Some(page)))
             .map_err(|e| self.place(e, page.offset))?;
         self.next += 1;
@@ -175,7 +175,7 @@ impl Pages {
         }
         let held = Held::InPlace(Arc::clone(&self.store));
         let stored = self
-            .check(header, (len, page.len as usize), held, Some(page))
+            .check(header, len, page.len as usize, held, Some(page))
             .map_err(|e| self.place(e, page.offset))?;
         self.context.counters().add_consumed(u64::from(page.len));
         self.next += 1;
@@ -288,39 +288,34 @@ impl Pages {
         self.dictionary = DictionaryPage::Gone;
         let Some((offset, len)) = self.locations.dictionary else { return Ok(None) };
         self.context.check_cancelled()?;
-        let from = (&*self.store, &self.context, &*self.locations);
-        let stored = Self::take(&mut self.window, from, (offset, len), ahead)
+        let stored = self
+            .take(offset, len, ahead)
             .and_then(|bytes| self.parse(bytes, None))
             .map_err(|e| self.place(e, offset))?;
         Ok(Some(stored))
     }
 
-    /// The stored bytes of the page at `(offset, len)`, from the window or from one read that also
+    /// The stored `len` bytes of the page at `offset`, from the window or from one read that also
     /// fetches the pages from `next` on as far as the read-ahead goes.
-    fn take(
-        window: &mut ReadAhead,
-        (store, context, locations): (&dyn Store, &Context, &Locations),
-        (offset, len): (u64, u32),
-        next: usize,
-    ) -> Result<Bytes> {
-        let len = len as usize;
+    fn take(&mut self, offset: u64, len: u32, next: usize) -> Result<Bytes> {
+        let (window, len) = (&mut self.window, len as usize);
         if window.holds(offset, len).is_none() {
             *window = ReadAhead::default(); // free before the next is read
             let mut end = offset + len as u64;
-            let ahead = match store.is_local() {
-                true => context.read_ahead_bytes().min(LOCAL_READ_BYTES),
-                false => context.read_ahead_bytes(),
+            let ahead = match self.store.is_local() {
+                true => self.context.read_ahead_bytes().min(LOCAL_READ_BYTES),
+                false => self.context.read_ahead_bytes(),
             };
             let reach = offset.saturating_add(ahead as u64);
-            for page in locations.pages.get(next..).unwrap_or_default() {
+            for page in self.locations.pages.get(next..).unwrap_or_default() {
                 let page_end = page.offset + u64::from(page.len);
                 if page.offset < offset || page_end > reach {
                     break;
                 }
                 end = end.max(page_end);
             }
-            let bytes = read_charged(store, offset..end, context)?;
-            context.counters().add_consumed(end - offset);
+            let bytes = read_charged(&*self.store, offset..end, &self.context)?;
+            self.context.counters().add_consumed(end - offset);
             *window = ReadAhead { start: offset, bytes };
         }
         let (start, end) = window.holds(offset, len).unwrap_or_default();
@@ -350,14 +345,15 @@ impl Pages {
         }
         let place_len = bytes.len();
         let end = len.saturating_add(header.compressed_len as usize).min(place_len);
-        self.check(header, (len, place_len), Held::Here(bytes.slice(..end)), page)
+        self.check(header, len, place_len, Held::Here(bytes.slice(..end)), page)
     }
 
     /// Checks a header of `header_len` bytes of the page that has `place_len` bytes.
     fn check(
         &self,
         header: PageHeader,
-        (header_len, place_len): (usize, usize),
+        header_len: usize,
+        place_len: usize,
         held: Held,
         page: Option<PageLoc>,
     ) -> Result<Stored> {

@@ -25,8 +25,9 @@ use crate::options::{MergeOptions, Tier};
 use crate::properties::has_paying_dictionary;
 use crate::source::Source;
 
-/// As the merge: row groups smaller than this share of the asked-for size are not copied.
-const COPY_SHARE_MIN: u64 = 8;
+/// Row groups smaller than this share of the asked-for size are merged with their neighbours
+/// instead of copied: copying must not keep a lake of small row groups small.
+pub(crate) const COPY_SHARE_MIN: u64 = 8;
 
 /// As the merge: shorter stretches are not worth pages of their own.
 const PAGE_ROWS_MIN: u64 = 4096;

@@ -35,6 +35,7 @@ mod value;
 
 pub(crate) use bounds::{KeyRange, key_ranges, key_texts};
 pub(crate) use entries::{entry, merge_level};
+pub(crate) use estimate::COPY_SHARE_MIN;
 pub(crate) use find::find_rows;
 pub(crate) use lane::Reading;
 pub use learn::{LearnOptions, learn_in, list_in, tables_in};

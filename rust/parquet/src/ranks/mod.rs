@@ -40,6 +40,15 @@ use crate::runtime::{Charge, Context};
 use crate::schema::{LeafAdapter, LevelMap};
 use crate::source::Source;
 
+/// What the keys of a merge are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KeyForm {
+    /// Ranks replace values where that makes keys shorter.
+    Ranked,
+    /// Values alone.
+    Stored,
+}
+
 /// The ranks of the key columns of one merge.
 pub(crate) struct RankBook {
     ranks: Ranks,
@@ -62,11 +71,12 @@ impl RankBook {
     pub(crate) fn find_for(
         shape: &KeyShape,
         leaves: &[OutputLeaf],
-        sources: (&[Arc<Source>], &[Range<u64>]),
+        sources: &[Arc<Source>],
+        rows: &[Range<u64>],
         cache: &LocationCache,
         context: &Context,
     ) -> Result<Option<Self>> {
-        let mut search = Search::new(sources, cache, context);
+        let mut search = Search::new(sources, rows, cache, context);
         match search.find(shape, leaves) {
             Ok(None) => Ok(None),
             Ok(Some((ranks, tables))) => {

@@ -66,7 +66,8 @@ pub(super) struct Search<'a> {
 
 impl<'a> Search<'a> {
     pub(super) fn new(
-        (sources, ranges): (&'a [Arc<Source>], &'a [Range<u64>]),
+        sources: &'a [Arc<Source>],
+        ranges: &'a [Range<u64>],
         cache: &'a LocationCache,
         context: &'a Context,
     ) -> Self {

@@ -250,7 +250,9 @@ impl Stores {
                     &url,
                     location,
                     &self.0.options,
-                    (&self.0.driver, &self.0.traffic, &self.0.context),
+                    &self.0.driver,
+                    &self.0.traffic,
+                    &self.0.context,
                 )?);
                 remotes.insert(root.to_string(), Arc::clone(&bucket));
                 bucket

@@ -83,7 +83,9 @@ impl Remote {
         url: &Url,
         location: &str,
         options: &BTreeMap<String, String>,
-        (driver, traffic, context): (&Arc<Driver>, &Arc<Traffic>, &Context),
+        driver: &Arc<Driver>,
+        traffic: &Arc<Traffic>,
+        context: &Context,
     ) -> Result<Self> {
         let (url, location, options) = (url.clone(), location.to_owned(), options.clone());
         let (root, traffic) = (split(&url, &location)?.0.to_string(), Arc::clone(traffic));

@@ -243,7 +243,7 @@ impl Gather<'_> {
             }
             let levels = rows.saturating_mul(REPEATED_LEVELS);
             let bytes = bytes.min(levels * width);
-            return page.fill((rows, levels), 0, bytes, |cursor| {
+            return page.fill(rows, levels, 0, bytes, |cursor| {
                 walk(words, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
                     rows == 1 && lane.rows == Rows::Repeated && lane.put_repeated(width, cursor)
                 })
@@ -254,7 +254,7 @@ impl Gather<'_> {
         macro_rules! fixed {
             ($n:literal) => {{
                 let rows = rows.min(bytes / $n);
-                page.fill((rows, rows), 0, rows * $n, |cursor| {
+                page.fill(rows, rows, 0, rows * $n, |cursor| {
                     walk(words, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
                         is_known(lane) && {
                             lane.put_fixed::<$n>(rows, nullable, cursor);
@@ -265,7 +265,7 @@ impl Gather<'_> {
             }};
         }
         match self.loom.layout {
-            _ if writes_ids => page.fill((rows, rows), rows, 0, |cursor| {
+            _ if writes_ids => page.fill(rows, rows, rows, 0, |cursor| {
                 walk(words, lanes, Form::Ids, cursor, |lane, rows, cursor| {
                     is_known(lane) && {
                         lane.put_ids(rows, nullable, cursor);
@@ -279,7 +279,7 @@ impl Gather<'_> {
             Layout::Fixed(12) => fixed!(12),
             Layout::Fixed(16) => fixed!(16),
             Layout::Fixed(_) => 0,
-            Layout::Prefixed => page.fill((rows, rows), 0, bytes, |cursor| {
+            Layout::Prefixed => page.fill(rows, rows, 0, bytes, |cursor| {
                 walk(words, lanes, Form::Prefixed, cursor, |lane, rows, cursor| {
                     rows == 1 && is_known(lane) && lane.put_prefixed(nullable, cursor)
                 })

@@ -226,15 +226,15 @@ pub(crate) fn weave(
             }
             Make::Plain => {
                 leaf.united = None;
-                output::ours(&leaf, &mut lanes, steps, rules, None, (spill, share))?
+                output::ours(&leaf, &mut lanes, steps, rules, None, spill, share)?
             }
             Make::Ids(united, ids) => {
                 leaf.united = Some(united);
-                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, true)), (spill, share))?
+                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, true)), spill, share)?
             }
             Make::Kept(united, ids) => {
                 leaf.united = Some(united);
-                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, false)), (spill, share))?
+                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, false)), spill, share)?
             }
         };
         if chunk.close.rows_written != steps.rows() {

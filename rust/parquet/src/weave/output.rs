@@ -58,7 +58,8 @@ pub(super) fn ours(
     steps: &PackedRuns,
     rules: PageRules<'_>,
     ids: Option<(Arc<Ids>, bool)>,
-    (spill, share): (SpillBuffer, Option<&dyn Share>),
+    spill: SpillBuffer,
+    share: Option<&dyn Share>,
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
     let (ids, writes_ids) = ids.unzip();

@@ -33,7 +33,7 @@ use crate::block::{BlockReader, Layout};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{BloomFilter, MergeOptions, covers};
 use crate::runtime::Context;
-use crate::source::Source;
+use crate::source::{RowGroupOf, Source};
 
 /// The footer entry.
 pub(crate) const ZONE_MAP_ENTRY: &str = "plait.zone_map";
@@ -138,11 +138,12 @@ fn check_names(options: &MergeOptions, leaves: &[OutputLeaf]) -> Result<()> {
 /// Whatever is wrong with the source.
 pub(crate) fn observe(
     ask: &Ask,
-    (source, row_group): (&Arc<Source>, usize),
+    group: RowGroupOf<'_>,
     leaf: &OutputLeaf,
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<Option<Seen>> {
+    let RowGroupOf { source, index: row_group } = group;
     let rows = source.row_group_rows(row_group);
     let Some(mut observer) = Observer::new(ask, Layout::of(&leaf.descr), rows, context)? else {
         return Ok(None);
