@@ -159,8 +159,8 @@ impl Store for Watched {
         self.inner.check_unchanged()
     }
 
-    fn stamp(&self) -> Option<String> {
-        self.inner.stamp()
+    fn version(&self) -> Option<String> {
+        self.inner.version()
     }
 
     fn written_at(&self) -> Option<std::time::SystemTime> {

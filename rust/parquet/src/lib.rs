@@ -71,6 +71,6 @@ pub use plan::{LearnOptions, Plan, learn_in, list_in, plan_in, tables_in};
 pub use report::MergeReport;
 pub use runtime::{Account, Charge, Context, Progress, ScopedWorkers};
 pub use scan::{Scan, freeze_scan, summarize};
-pub use store::{Bucket, Completed, Known, Meta, Stores, Upload, unconditional};
+pub use store::{Bucket, Completed, Meta, Prefetched, Stores, Upload, unconditional};
 pub use stream::{StreamOptions, open_files};
 pub use verify::verify_in;

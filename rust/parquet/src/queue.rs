@@ -28,7 +28,7 @@ use plait_core::{Error, Kind, Result};
 use rayon::ThreadPool;
 
 use crate::encode::Chunk;
-use crate::weave::{PageTask, Share};
+use crate::weave::{PageTask, SharedWork};
 
 /// What threads do.
 pub(crate) trait Work: Sync {
@@ -45,7 +45,8 @@ pub(crate) trait Work: Sync {
     fn fits(&self, batch: &Self::Batch, leaf: usize) -> bool;
 
     /// Weaves a leaf of a batch: a chunk for each of its row groups.
-    fn weave(&self, batch: &Self::Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>>;
+    fn weave(&self, batch: &Self::Batch, leaf: usize, share: &dyn SharedWork)
+    -> Result<Vec<Chunk>>;
 }
 
 /// Runs `work` over leaves of these `sizes` on the threads of `pool`, while `caller` takes what they
@@ -354,7 +355,7 @@ fn panicked(what: &str) -> Error {
         .with_hint("please report this with the traceback above")
 }
 
-impl<W: Work> Share for Queue<'_, W> {
+impl<W: Work> SharedWork for Queue<'_, W> {
     fn is_idle(&self) -> bool {
         self.idle.load(Ordering::Relaxed) > 0
     }

@@ -42,7 +42,7 @@ use crate::output::TempFile;
 use crate::page::unwrap_error;
 use crate::source::{RowGroupOf, Source};
 use crate::spill::Waiting;
-use crate::weave::Loom;
+use crate::weave::WeaveContext;
 use crate::zone::{self, ZONE_MAP_ENTRY, ZoneMap};
 
 /// Version of `plait.key_range` and `plait.key_index`. Entries of version 1 may be of rows whose
@@ -223,7 +223,7 @@ impl Output {
     /// Whatever is wrong with the source or the storage.
     pub(crate) fn copy(
         &mut self,
-        loom: &Loom,
+        loom: &WeaveContext,
         leaves: &[OutputLeaf],
         window: &Window,
         source: &Arc<Source>,
@@ -251,7 +251,7 @@ impl Output {
                 self.zones.add(leaf.index, seen.values.as_ref())?;
                 close.bloom_filter = close.bloom_filter.or(seen.filter);
             }
-            let close = loom.float_order(leaf.index).settle(close)?;
+            let close = loom.float_order(leaf.index).apply(close)?;
             group.append_column(&reader, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
@@ -352,7 +352,7 @@ impl Output {
 /// # Errors
 /// Whatever is wrong with the source.
 pub(crate) fn complete(
-    loom: &Loom,
+    loom: &WeaveContext,
     leaf: &OutputLeaf,
     group: RowGroupOf<'_>,
     mut close: ColumnCloseResult,
@@ -386,13 +386,13 @@ pub(crate) type Group<'a> = SerializedRowGroupWriter<'a, Walk<BufWriter<TempFile
 /// # Errors
 /// Whatever is wrong with the storage.
 pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk, order: FloatOrder) -> Result<()> {
-    let close = order.settle(chunk.close)?;
+    let close = order.apply(chunk.close)?;
     group.append_column(&chunk.bytes, close).map_err(unwrap_error)
 }
 
 /// Encoded bytes of each leaf in all sources.
 #[must_use]
-pub(crate) fn sizes(loom: &Loom, leaves: &[OutputLeaf]) -> Vec<u64> {
+pub(crate) fn sizes(loom: &WeaveContext, leaves: &[OutputLeaf]) -> Vec<u64> {
     let size = |leaf: &OutputLeaf| -> u64 {
         let of = |source: &Arc<Source>| {
             let index = leaf.adapter(source.id).ok()?.leaf()?;

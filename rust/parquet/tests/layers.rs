@@ -103,7 +103,7 @@ const CYCLES: &[&str] = &[
     "ranks: mod, search",
     "scan: file, follow, frozen, mod, read, statics",
     "schema: adapt, hints, leaf, metadata, reconcile, renamed, summary, tree",
-    "store: coalesce, foreign, known, list, local, mod, object, remote, root, table",
+    "store: coalesce, foreign, list, local, mod, object, prefetched, remote, root, table",
     "weave: dictionaries, gather, mod, output",
 ];
 

@@ -99,12 +99,12 @@ impl Upload for PyUpload {
         })
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn wait_all(&mut self) -> Result<()> {
         attached(&self.key, |py| self.inner.call_method0(py, "settle").map(drop))
     }
 
     fn complete(&mut self) -> Result<Completed> {
-        self.settle()?;
+        self.wait_all()?;
         let is_visible: bool =
             attached(&self.key, |py| self.inner.call_method0(py, "complete")?.extract(py))?;
         self.is_over = is_visible;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use plait_core::Error;
 use plait_parquet::Context;
-use plait_parquet::{Known, Stores};
 use plait_parquet::{LearnOptions, learn_in};
+use plait_parquet::{Prefetched, Stores};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -17,7 +17,7 @@ use crate::enter::enter;
 
 /// Parts of files that were read before.
 #[pyclass(frozen, module = "plait._native", name = "Known")]
-pub(crate) struct PyKnown(Arc<Known>);
+pub(crate) struct PyKnown(Arc<Prefetched>);
 
 #[pymethods]
 impl PyKnown {
@@ -25,7 +25,7 @@ impl PyKnown {
     #[new]
     #[expect(clippy::needless_pass_by_value, reason = "Python objects come as values")]
     fn new(py: Python<'_>, files: Vec<Bound<'_, PyBytes>>) -> PyResult<Self> {
-        let known = Known::try_new(files.iter().map(|file| file.as_bytes()));
+        let known = Prefetched::try_new(files.iter().map(|file| file.as_bytes()));
         known.map(|known| Self(Arc::new(known))).map_err(|e| crate::errors::exception(py, &e))
     }
 

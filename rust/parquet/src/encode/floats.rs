@@ -61,7 +61,7 @@ impl FloatOrder {
     ///
     /// # Errors
     /// Whatever the parquet crate has against the outcome.
-    pub(crate) fn settle(self, close: ColumnCloseResult) -> Result<ColumnCloseResult> {
+    pub(crate) fn apply(self, close: ColumnCloseResult) -> Result<ColumnCloseResult> {
         match self {
             Self::Total => Ok(close),
             Self::TypeDefined => to_type_defined(close),

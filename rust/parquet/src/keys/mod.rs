@@ -216,7 +216,7 @@ impl KeyColumn {
         }
         match &keys.ranks {
             None => Ok(()),
-            Some(book) => book.settle(i, rows, &mut cells.numbers, &mut cells.present),
+            Some(book) => book.replace_numbers(i, rows, &mut cells.numbers, &mut cells.present),
         }
     }
 

@@ -125,7 +125,7 @@ fn open_planned(
         }
         let source = open_source(&planned.path, SourceId(0), stores, context)?;
         let footer: String = source.footer_hash.iter().map(|b| format!("{b:02x}")).collect();
-        let stamp = source.store.stamp();
+        let stamp = source.store.version();
         let is_older =
             |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
         let changed = if source.store.len() != planned.bytes {

@@ -31,7 +31,7 @@ use crate::ranks::{KeyForm, RankBook};
 use crate::runtime::{Context, MemoryStage, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
-use crate::zone::{Ask, asks};
+use crate::zone::{FilterRequest, asks};
 
 /// What a merge works on.
 pub(super) struct Prepared<'a> {
@@ -57,7 +57,7 @@ pub(super) struct Prepared<'a> {
     /// Leaves of floats whose bounds go by the type-defined order.
     pub(super) type_defined: Arc<BTreeSet<usize>>,
     /// Filters and value sets that are asked for, by leaf.
-    pub(super) asks: Arc<Vec<Ask>>,
+    pub(super) asks: Arc<Vec<FilterRequest>>,
 }
 
 impl Prepared<'_> {

@@ -32,7 +32,7 @@ use crate::report::{Copied, Times};
 use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
-use crate::weave::{Loom, Share, Tiers, weave};
+use crate::weave::{SharedWork, Tiers, WeaveContext, weave};
 use crate::zone::ZoneMap;
 
 /// What a run made.
@@ -119,7 +119,7 @@ fn run_beside(
 /// What threads do for a merge.
 struct Weaver<'a> {
     prepared: &'a Prepared<'a>,
-    loom: &'a Loom,
+    loom: &'a WeaveContext,
     /// Most bytes that each leaf of one source holds, about.
     lane_bytes: Vec<u64>,
     ordering: Mutex<Ordering<'a>>,
@@ -134,7 +134,7 @@ impl<'a> Weaver<'a> {
         &self,
         batch: &Batch,
         leaf: usize,
-        share: Option<&dyn Share>,
+        share: Option<&dyn SharedWork>,
     ) -> Result<Vec<Chunk>> {
         let steps: Vec<&PackedRuns> = batch.windows.iter().map(|window| &window.steps).collect();
         let leaf = self
@@ -166,13 +166,13 @@ impl Work for Weaver<'_> {
         context.account().held_bytes().saturating_add(lanes) <= enough
     }
 
-    fn weave(&self, batch: &Batch, leaf: usize, share: &dyn Share) -> Result<Vec<Chunk>> {
+    fn weave(&self, batch: &Batch, leaf: usize, share: &dyn SharedWork) -> Result<Vec<Chunk>> {
         self.weave_leaf(batch, leaf, Some(share))
     }
 }
 
-fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> Loom {
-    Loom {
+fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> WeaveContext {
+    WeaveContext {
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
         cache: Arc::clone(&prepared.cache),
@@ -199,7 +199,7 @@ struct RunWriter<'a> {
     prepared: &'a Prepared<'a>,
     options: &'a MergeOptions,
     context: &'a Context,
-    loom: &'a Loom,
+    loom: &'a WeaveContext,
     output: Option<Output>,
     made: RunOutputs,
     /// Time spent here.

@@ -252,7 +252,7 @@ impl TempFile {
     pub(crate) fn sync(&mut self) -> Result<()> {
         match &mut self.made {
             OutputFile::Local(file) => file.sync(),
-            OutputFile::Object(output, _) => output.settle(),
+            OutputFile::Object(output, _) => output.wait_all(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Outputs in an object store: multipart uploads, completed when everything is whole.
 //!
 //! ```text
-//! write ─▶ part that is filled ─ full ─▶ upload.part ──▶ … settle ─▶ complete
+//! write ─▶ part that is filled ─ full ─▶ upload.part ──▶ … wait_all ─▶ complete
 //!          limit / 48, 5 to 64 MiB        others on their way
 //! ```
 //!
@@ -94,12 +94,12 @@ impl ObjectOutput {
     }
 
     /// Waits until everything has arrived.
-    pub(super) fn settle(&mut self) -> Result<()> {
+    pub(super) fn wait_all(&mut self) -> Result<()> {
         self.fault("sync")?;
         if !self.part.is_empty() {
             self.send()?;
         }
-        self.upload.settle()
+        self.upload.wait_all()
     }
 
     pub(super) fn complete(mut self) -> Result<Published> {

@@ -47,7 +47,7 @@ use crate::sink::Output;
 use crate::source::Source;
 use crate::spill::Waiting;
 use crate::store::Stores;
-use crate::weave::{Loom, Tiers};
+use crate::weave::{Tiers, WeaveContext};
 
 use layer::{Columns, FileLayer};
 use options::{Check, OverlayFilesOptions};
@@ -266,7 +266,7 @@ fn write(
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
     let floats = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
-    let loom = Loom {
+    let loom = WeaveContext {
         asks: Arc::default(),
         type_defined: Arc::clone(&floats),
         properties: properties(

@@ -42,7 +42,7 @@ use crate::runtime::Context;
 use crate::sink::{Group, Output, append, complete};
 use crate::source::RowGroupOf;
 use crate::spill::Waiting;
-use crate::weave::{Loom, weave};
+use crate::weave::{WeaveContext, weave};
 
 /// What is needed to write row groups.
 pub(super) struct OverlayWriter<'a> {
@@ -54,7 +54,7 @@ pub(super) struct OverlayWriter<'a> {
     pub(super) precedence: &'a [i64],
     pub(super) shape: &'a Shape,
     pub(super) leaves: &'a [OutputLeaf],
-    pub(super) loom: &'a Loom,
+    pub(super) loom: &'a WeaveContext,
     pub(super) waiting: &'a Arc<Waiting>,
     pub(super) tiers: &'a [Tier],
     pub(super) context: &'a Context,
@@ -117,7 +117,7 @@ impl OverlayWriter<'_> {
             let descr = close.metadata.column_descr_ptr();
             close.column_index =
                 close.column_index.take().filter(|columns| is_true(&descr, columns));
-            *close = self.loom.float_order(leaf).settle(close.clone())?;
+            *close = self.loom.float_order(leaf).apply(close.clone())?;
             let bytes = chunk.close().bytes_written;
             chunk.append_to_row_group(group).map_err(unwrap_error)?;
             self.count("value", rows, bytes);
@@ -145,7 +145,7 @@ impl OverlayWriter<'_> {
             if let Some((reader, close)) = opened {
                 let close = complete(self.loom, leaf, from, close).map_err(in_layer)?;
                 let bytes = close.bytes_written;
-                let close = self.loom.float_order(place).settle(close)?;
+                let close = self.loom.float_order(place).apply(close)?;
                 group.append_column(&reader, close).map_err(unwrap_error)?;
                 self.count("chunk", rows, bytes);
                 return Ok(());

@@ -1,7 +1,7 @@
 //! What planning will read of files, read by others: many of them at once, one apart from the other.
 //!
 //! ```text
-//! open ─ order ─ first and last key ─ key columns, if small ─▶ KnownFile, as bytes
+//! open ─ order ─ first and last key ─ key columns, if small ─▶ PrefetchedFile, as bytes
 //! ```
 //!
 //! # Invariants
@@ -32,7 +32,7 @@ use crate::order::{claimed, key_leaves};
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
-use crate::store::{ForeignTable, Noted, Store, Stores, tables_of};
+use crate::store::{ForeignTable, RecordingReader, Store, Stores, tables_of};
 
 /// Key columns of a file that are stored in so many bytes come whole: cuts are looked for in them.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
@@ -108,7 +108,7 @@ fn of_file(
     context: &Context,
 ) -> Result<Option<Vec<u8>>> {
     let Ok(store) = stores.open(path) else { return Ok(None) };
-    let noted = Arc::new(Noted::new(store));
+    let noted = Arc::new(RecordingReader::new(store));
     let store: Arc<dyn Store> = Arc::clone(&noted) as _;
     let Ok(source) = Source::open(SourceId(0), store) else { return Ok(None) };
     let source = Arc::new(source);

@@ -230,7 +230,7 @@ fn plan_source(source: &Source) -> PlanSource {
         bytes: source.store.len(),
         row_groups: source.num_row_groups() as u64,
         footer: hexadecimal(&source.footer_hash),
-        stamp: source.store.stamp(),
+        stamp: source.store.version(),
         merge_level: merge_level(source),
         first: None,
         last: None,

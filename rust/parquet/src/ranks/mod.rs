@@ -118,7 +118,7 @@ impl RankBook {
     ///
     /// # Errors
     /// That one has no rank: [`is_broken`](Self::is_broken) from now on.
-    pub(crate) fn settle(
+    pub(crate) fn replace_numbers(
         &self,
         column: usize,
         rows: usize,

@@ -97,7 +97,7 @@ pub trait Upload: Send {
     ///
     /// # Errors
     /// [`Kind::Storage`](plait_core::Kind::Storage).
-    fn settle(&mut self) -> Result<()>;
+    fn wait_all(&mut self) -> Result<()>;
 
     /// Makes the object visible, unless there is one of that name.
     ///

@@ -172,8 +172,8 @@ impl<S: Store> Store for Coalesced<S> {
         self.inner.check_unchanged()
     }
 
-    fn stamp(&self) -> Option<String> {
-        self.inner.stamp()
+    fn version(&self) -> Option<String> {
+        self.inner.version()
     }
 
     fn written_at(&self) -> Option<SystemTime> {

@@ -161,7 +161,7 @@ impl Store for LocalReader {
         }
     }
 
-    fn stamp(&self) -> Option<String> {
+    fn version(&self) -> Option<String> {
         let since = self.identity.modified?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         Some(format!("{}.{:09}", since.as_secs(), since.subsec_nanos()))
     }

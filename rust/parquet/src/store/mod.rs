@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! patterns ── list ──▶ locations ── open ──▶ Store ── read(range) ──▶ Bytes
-//!   dir/  *.parquet  s3://b/p/*.parquet        ├─ known.rs     what others read of it before
+//!   dir/  *.parquet  s3://b/p/*.parquet        ├─ prefetched.rs  what was read of it before
 //!                                              ├─ local.rs     positioned reads
 //!                                              └─ object.rs    ranged reads, joined by coalesce.rs
 //!                                                   └─ Bucket ─┬─ remote.rs  S3, GCS, Azure, HTTP
@@ -24,10 +24,10 @@ mod bucket;
 mod coalesce;
 mod driver;
 mod foreign;
-mod known;
 mod list;
 mod local;
 mod object;
+mod prefetched;
 mod remote;
 pub(crate) mod root;
 mod settings;
@@ -48,9 +48,9 @@ use crate::runtime::Context;
 pub(crate) use bucket::Place;
 pub use bucket::{Bucket, Completed, Meta, Upload, unconditional};
 pub(crate) use foreign::{ForeignTable, check_root, tables_of};
-pub use known::Known;
-pub(crate) use known::Noted;
 pub(crate) use local::{read_exact_at, write_all_at};
+pub use prefetched::Prefetched;
+pub(crate) use prefetched::RecordingReader;
 pub(crate) use wire::Traffic;
 
 /// One immutable source of bytes.
@@ -94,7 +94,7 @@ pub trait Store: Send + Sync {
     fn check_unchanged(&self) -> Result<()>;
 
     /// What the storage says of this version of the file: when it was written, or its entity tag.
-    fn stamp(&self) -> Option<String> {
+    fn version(&self) -> Option<String> {
         None
     }
 
@@ -125,7 +125,7 @@ struct StoresState {
     driver: Arc<driver::Driver>,
     windows: Arc<coalesce::WindowCache>,
     remotes: Mutex<BTreeMap<String, Arc<dyn Bucket>>>,
-    known: OnceLock<Arc<Known>>,
+    known: OnceLock<Arc<Prefetched>>,
 }
 
 impl Stores {
@@ -171,7 +171,7 @@ impl Stores {
     }
 
     /// Serves what `known` has of files that are opened from now on; what was told first stays.
-    pub fn remember(&self, known: Arc<Known>) {
+    pub fn remember(&self, known: Arc<Prefetched>) {
         let _ = self.0.known.set(known);
     }
 
@@ -182,7 +182,7 @@ impl Stores {
     /// that cannot be understood.
     pub fn open(&self, location: &str) -> Result<Arc<dyn Store>> {
         match self.0.known.get().and_then(|known| known.of(location)) {
-            Some(file) => known::Remembered::open(location, file, self),
+            Some(file) => prefetched::CachedReader::open(location, file, self),
             None => self.open_anew(location),
         }
     }

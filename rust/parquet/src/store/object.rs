@@ -66,7 +66,7 @@ impl Store for ObjectFile {
         }
     }
 
-    fn stamp(&self) -> Option<String> {
+    fn version(&self) -> Option<String> {
         self.meta.tag.clone().or_else(|| self.meta.modified.clone())
     }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! part ─▶ put ─┐              in flight: so many that memory allows; the next waits for the oldest
-//! part ─▶ put ─┼─▶ settle ─▶ complete, if nothing is there
+//! part ─▶ put ─┼─▶ wait ─▶ complete, if nothing is there
 //! part ─▶ put ─┘
 //! ```
 //!
@@ -324,12 +324,12 @@ impl Upload for RemoteUpload {
         self.wait(most)
     }
 
-    fn settle(&mut self) -> Result<()> {
+    fn wait_all(&mut self) -> Result<()> {
         self.wait(0)
     }
 
     fn complete(&mut self) -> Result<Completed> {
-        self.settle()?;
+        self.wait_all()?;
         let (client, path) = (Arc::clone(&self.client), self.path.clone());
         let head = async move { client.head(&path).await };
         let head = self.driver.run(Some(&self.context), Duration::ZERO, head)?;
@@ -460,7 +460,7 @@ pub(super) mod tests {
         for part in ["one ", "two"] {
             upload.part(part.as_bytes().to_vec(), context.charge(part.len())).unwrap();
         }
-        upload.settle().unwrap();
+        upload.wait_all().unwrap();
         assert_eq!(context.account().held_bytes(), 0, "what has arrived is not accounted for");
         assert_eq!(bucket.list("d", true).unwrap(), ["d/old"]);
         assert_eq!(upload.complete().unwrap(), Completed::Yes);

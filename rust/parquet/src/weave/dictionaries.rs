@@ -22,7 +22,7 @@ use plait_core::SourceId;
 use plait_core::packed_runs::{PackedRuns, Taken};
 
 use super::gather::Lanes;
-use super::{Loom, source_of};
+use super::{WeaveContext, source_of};
 use crate::block::dictionary::{Remap, Union};
 use crate::block::reader::OwnDictionary;
 use crate::block::{Layout, reader};
@@ -91,7 +91,11 @@ impl UnionCache {
     }
 }
 
-pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &PackedRuns) -> Result<UnionOutcome> {
+pub(super) fn unite(
+    loom: &WeaveContext,
+    output: &OutputLeaf,
+    steps: &PackedRuns,
+) -> Result<UnionOutcome> {
     let Some(chunks) = chunks(loom, output, steps)? else { return Ok(UnionOutcome::IsIncomplete) };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
     // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
@@ -109,7 +113,7 @@ pub(super) fn unite(loom: &Loom, output: &OutputLeaf, steps: &PackedRuns) -> Res
 /// The dictionary of the chunk that most rows come from, if its source is one of those whose pages
 /// may be kept and it has one: its values need not be complete.
 pub(super) fn of_owner(
-    loom: &Loom,
+    loom: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
     splices: &[bool],
@@ -194,7 +198,7 @@ struct DictionaryChunk {
 /// The chunks whose rows the window takes, in the order in which their dictionaries are united;
 /// `None` when one has values outside of its dictionary.
 fn chunks(
-    loom: &Loom,
+    loom: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
 ) -> Result<Option<Vec<DictionaryChunk>>> {
@@ -236,7 +240,7 @@ fn chunks(
 }
 
 fn unite_chunks(
-    loom: &Loom,
+    loom: &WeaveContext,
     output: &OutputLeaf,
     chunks: Vec<DictionaryChunk>,
     rows: u64,

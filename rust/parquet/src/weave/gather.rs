@@ -23,7 +23,7 @@ use plait_core::packed_runs::{PackedRun, PackedRuns, Taken};
 use plait_core::{Error, Kind, Result};
 
 use super::lane::{Form, Lane, Rows};
-use super::{BATCH_BYTES_MAX, LeafLoom, Loom, PageOut};
+use super::{BATCH_BYTES_MAX, LeafContext, PageOut, WeaveContext};
 use crate::block::decode::is_ids;
 use crate::block::reader::{OwnDictionary, United};
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
@@ -63,7 +63,7 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// The lanes of one leaf, with what the windows before left in `carried`.
-    pub(super) fn new(loom: &Loom, windows: &[&PackedRuns], carried: Option<Self>) -> Self {
+    pub(super) fn new(loom: &WeaveContext, windows: &[&PackedRuns], carried: Option<Self>) -> Self {
         let mut rows: Vec<Option<(u64, u64)>> = vec![None; loom.sources.len()];
         for taken in windows.iter().flat_map(|steps| steps.taken()) {
             if let Some(rows) = rows.get_mut(taken.source.index()) {
@@ -95,7 +95,7 @@ impl Lanes {
                 }
             };
         }
-        self.settle();
+        self.refresh_account();
     }
 
     /// Ends a batch: readers and what is used up go, rows that are left stay for the next.
@@ -107,10 +107,10 @@ impl Lanes {
             }
             debug_assert!(rows.0 >= lane.left as u64, "a lane has more rows than were read");
         }
-        self.settle();
+        self.refresh_account();
     }
 
-    fn settle(&mut self) {
+    fn refresh_account(&mut self) {
         self.held = self.lanes.iter().map(Lane::memory_size).sum();
         self.charge.set(self.held + self.memory_size());
     }
@@ -171,7 +171,7 @@ impl Lanes {
             rows.0 -= lane.left as u64;
             lane.close();
         }
-        self.settle();
+        self.refresh_account();
     }
 
     /// Lets go of sources that have given all their rows.
@@ -197,7 +197,7 @@ impl Lanes {
 
 /// Moves the rows of one window to `out`.
 pub(super) fn gather(
-    loom: &LeafLoom<'_>,
+    loom: &LeafContext<'_>,
     lanes: &mut Lanes,
     steps: &PackedRuns,
     out: &mut impl PageOut,
@@ -222,7 +222,7 @@ pub(super) fn gather(
 }
 
 struct Gather<'a> {
-    loom: &'a LeafLoom<'a>,
+    loom: &'a LeafContext<'a>,
     lanes: &'a mut Lanes,
 }
 

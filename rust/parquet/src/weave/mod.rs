@@ -50,13 +50,13 @@ use crate::runtime::Context;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 use crate::spill::{SpillBuffer, Waiting};
-use crate::zone::{Ask, Observer};
+use crate::zone::{FilterRequest, Observer};
 
 use gather::Lanes;
 
 pub(crate) use carried::Carried;
 pub(crate) use dictionaries::UnionCache;
-pub(crate) use output::{PageTask, Share};
+pub(crate) use output::{PageTask, SharedWork};
 
 /// Values of one batch should not exceed this many bytes: rows of large values go in fewer.
 const BATCH_BYTES_MAX: usize = 1 << 20;
@@ -66,7 +66,7 @@ const BATCH_ROWS_MAX: usize = 1024;
 
 /// What weaving needs besides the steps.
 #[derive(Clone)]
-pub(crate) struct Loom {
+pub(crate) struct WeaveContext {
     /// All sources, by id.
     pub sources: Arc<Vec<Arc<Source>>>,
     /// Properties of the output.
@@ -94,10 +94,10 @@ pub(crate) struct Loom {
     /// Leaves of floats whose bounds go by the type-defined order.
     pub type_defined: Arc<BTreeSet<usize>>,
     /// Filters and value sets that are asked for, by leaf.
-    pub asks: Arc<Vec<Ask>>,
+    pub asks: Arc<Vec<FilterRequest>>,
 }
 
-impl Loom {
+impl WeaveContext {
     /// How the footer orders the floats of `leaf`.
     #[must_use]
     pub(crate) fn float_order(&self, leaf: usize) -> FloatOrder {
@@ -134,8 +134,8 @@ trait PageOut {
 }
 
 /// One leaf on the loom.
-struct LeafLoom<'a> {
-    loom: &'a Loom,
+struct LeafContext<'a> {
+    loom: &'a WeaveContext,
     output: &'a OutputLeaf,
     layout: Layout,
     united: Option<Arc<United>>,
@@ -146,7 +146,7 @@ struct LeafLoom<'a> {
     is_ours: bool,
 }
 
-impl LeafLoom<'_> {
+impl LeafContext<'_> {
     fn context(&self) -> &Context {
         &self.loom.context
     }
@@ -195,15 +195,15 @@ enum Make {
 /// # Errors
 /// Whatever is wrong with a source or with the storage for waiting chunks.
 pub(crate) fn weave(
-    loom: &Loom,
+    loom: &WeaveContext,
     output: &OutputLeaf,
     windows: &[&PackedRuns],
     waiting: &Arc<Waiting>,
-    share: Option<&dyn Share>,
+    share: Option<&dyn SharedWork>,
 ) -> Result<Vec<Chunk>> {
     let codec = loom.properties.compression(output.descr.path());
     let may_splice = |source: &Arc<Source>| loom.tiers.page && may_splice(source, output, codec);
-    let mut leaf = LeafLoom {
+    let mut leaf = LeafContext {
         loom,
         output,
         layout: Layout::of(&output.descr),
@@ -257,7 +257,7 @@ pub(crate) fn weave(
 
 /// How the pages of a chunk are made; `splices` says whose pages may be kept as they are.
 fn how(
-    loom: &Loom,
+    loom: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
     splices: &[bool],
@@ -300,7 +300,7 @@ fn may_splice(source: &Source, output: &OutputLeaf, codec: Compression) -> bool 
         })
 }
 
-fn rules<'a>(loom: &'a Loom, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
+fn rules<'a>(loom: &'a WeaveContext, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
     let properties = &loom.properties;
     let level = loom.levels.as_ref().and_then(|levels| levels.get(output.index));
     PageRules {
@@ -316,7 +316,7 @@ fn rules<'a>(loom: &'a Loom, output: &OutputLeaf, codec: Compression) -> PageRul
 }
 
 /// How many rows of this leaf go at once, from the average size of its values.
-fn batch_rows(loom: &Loom, output: &OutputLeaf) -> usize {
+fn batch_rows(loom: &WeaveContext, output: &OutputLeaf) -> usize {
     let mut row_bytes_max = 1;
     for source in loom.sources.iter() {
         let Some(leaf) = output.adapter(source.id).ok().and_then(LeafAdapter::leaf) else {
@@ -332,7 +332,7 @@ fn batch_rows(loom: &Loom, output: &OutputLeaf) -> usize {
 }
 
 /// A source by its index.
-fn source_of(loom: &Loom, id: SourceId) -> Result<&Arc<Source>> {
+fn source_of(loom: &WeaveContext, id: SourceId) -> Result<&Arc<Source>> {
     loom.sources
         .get(id.index())
         .ok_or_else(|| Error::new(Kind::Internal, "a run names a source that is not there"))

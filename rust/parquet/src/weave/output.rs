@@ -19,7 +19,7 @@ use plait_core::packed_runs::PackedRuns;
 use plait_core::{Error, Kind, Result};
 
 use super::gather::{Lanes, gather};
-use super::{LeafLoom, PageOut};
+use super::{LeafContext, PageOut};
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
 use crate::check::is_true;
@@ -42,7 +42,7 @@ use crate::zone::Observer;
 pub(crate) type PageTask = Arc<dyn Fn() + Send + Sync>;
 
 /// Threads that help with pages of one leaf.
-pub(crate) trait Share: Sync {
+pub(crate) trait SharedWork: Sync {
     /// Whether a thread is idle at this moment.
     fn is_idle(&self) -> bool;
     /// How many pages may wait.
@@ -53,13 +53,13 @@ pub(crate) trait Share: Sync {
 
 /// Weaves a leaf into pages that are made here: with a dictionary, of ids if the flag says so.
 pub(super) fn ours(
-    leaf: &LeafLoom<'_>,
+    leaf: &LeafContext<'_>,
     lanes: &mut Lanes,
     steps: &PackedRuns,
     rules: PageRules<'_>,
     ids: Option<(Arc<Ids>, bool)>,
     spill: SpillBuffer,
-    share: Option<&dyn Share>,
+    share: Option<&dyn SharedWork>,
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
     let (ids, writes_ids) = ids.unzip();
@@ -75,17 +75,17 @@ pub(super) fn ours(
 }
 
 struct Ours<'a> {
-    leaf: &'a LeafLoom<'a>,
+    leaf: &'a LeafContext<'a>,
     writer: ChunkWriter<'a>,
     rules: PageRules<'a>,
-    share: Option<&'a dyn Share>,
+    share: Option<&'a dyn SharedWork>,
     /// Pages that are packed here or elsewhere, in order.
     waiting: VecDeque<Arc<WaitingPage>>,
 }
 
 impl Ours<'_> {
     /// Gives the page under construction to whoever comes first.
-    fn offer(&mut self, share: &dyn Share) -> Result<()> {
+    fn offer(&mut self, share: &dyn SharedWork) -> Result<()> {
         let Some(raw) = self.writer.take_page()? else { return Ok(()) };
         let waiting = Arc::new(WaitingPage {
             bytes: raw.memory_size(),
@@ -254,7 +254,7 @@ impl PageOut for Ours<'_> {
 
 /// Weaves a leaf into pages that the parquet crate makes.
 pub(super) fn foreign(
-    leaf: &LeafLoom<'_>,
+    leaf: &LeafContext<'_>,
     lanes: &mut Lanes,
     steps: &PackedRuns,
     spill: SpillBuffer,
@@ -263,7 +263,7 @@ pub(super) fn foreign(
 }
 
 fn foreign_typed<T: DataType>(
-    leaf: &LeafLoom<'_>,
+    leaf: &LeafContext<'_>,
     lanes: &mut Lanes,
     steps: &PackedRuns,
     spill: SpillBuffer,

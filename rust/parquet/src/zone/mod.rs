@@ -1,7 +1,7 @@
 //! Bloom filters of chunks and the zone map of an output: what lets a reader leave files alone.
 //!
 //! ```text
-//! options ─▶ Ask a leaf ─▶ Observer a chunk ─▶ Seen ─┬─ bloom filter of the chunk
+//! options ─▶ FilterRequest a leaf ─▶ Observer a chunk ─▶ Seen ─┬─ bloom filter of the chunk
 //!                          (encode, weave, sink)     └─ ZoneMap of the output ─▶ plait.zone_map
 //! ```
 //!
@@ -43,7 +43,7 @@ const VERSION: u64 = 1;
 
 /// What is asked of one leaf.
 #[derive(Clone, Debug)]
-pub(crate) struct Ask {
+pub(crate) struct FilterRequest {
     /// Its path with dots.
     pub path: String,
     /// Its type.
@@ -56,7 +56,7 @@ pub(crate) struct Ask {
     pub values_per_row: u64,
 }
 
-impl Ask {
+impl FilterRequest {
     /// Whether nothing is asked.
     #[must_use]
     pub(crate) fn is_empty(&self) -> bool {
@@ -73,7 +73,7 @@ pub(crate) fn asks(
     options: &MergeOptions,
     leaves: &[OutputLeaf],
     sources: &[Arc<Source>],
-) -> Result<Vec<Ask>> {
+) -> Result<Vec<FilterRequest>> {
     check_names(options, leaves)?;
     if options.bloom_filters.is_empty() && options.value_sets.is_empty() {
         return Ok(Vec::new());
@@ -81,7 +81,11 @@ pub(crate) fn asks(
     leaves.iter().map(|leaf| ask(options, leaf, sources)).collect()
 }
 
-fn ask(options: &MergeOptions, leaf: &OutputLeaf, sources: &[Arc<Source>]) -> Result<Ask> {
+fn ask(
+    options: &MergeOptions,
+    leaf: &OutputLeaf,
+    sources: &[Arc<Source>],
+) -> Result<FilterRequest> {
     let (path, physical) = (leaf.descr.path().string(), leaf.descr.physical_type());
     let refuse = |what: &str, hint: &str| {
         Err(Error::new(Kind::InvalidArgument, what)
@@ -111,7 +115,13 @@ fn ask(options: &MergeOptions, leaf: &OutputLeaf, sources: &[Arc<Source>]) -> Re
         levels.map(|(levels, rows)| levels.unsigned_abs().div_ceil(rows.unsigned_abs())).max()
     };
     let values_per_row = sources.iter().filter_map(per_row).max().unwrap_or(1).max(1);
-    Ok(Ask { path, physical, bloom: bloom.map(|(_, bloom)| *bloom), values, values_per_row })
+    Ok(FilterRequest {
+        path,
+        physical,
+        bloom: bloom.map(|(_, bloom)| *bloom),
+        values,
+        values_per_row,
+    })
 }
 
 /// Every column that an option names must be there.
@@ -137,7 +147,7 @@ fn check_names(options: &MergeOptions, leaves: &[OutputLeaf]) -> Result<()> {
 /// # Errors
 /// Whatever is wrong with the source.
 pub(crate) fn observe(
-    ask: &Ask,
+    ask: &FilterRequest,
     group: RowGroupOf<'_>,
     leaf: &OutputLeaf,
     cache: &Arc<LocationCache>,
@@ -175,8 +185,8 @@ pub(crate) struct ZoneMap(BTreeMap<usize, (String, ValueSet)>);
 impl ZoneMap {
     /// Of an output without rows.
     #[must_use]
-    pub(crate) fn new(asks: &[Ask]) -> Self {
-        let of = |(leaf, ask): (usize, &Ask)| {
+    pub(crate) fn new(asks: &[FilterRequest]) -> Self {
+        let of = |(leaf, ask): (usize, &FilterRequest)| {
             Some((leaf, (ask.path.clone(), ValueSet::new(ask.values?))))
         };
         Self(asks.iter().enumerate().filter_map(of).collect())

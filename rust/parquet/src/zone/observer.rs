@@ -18,7 +18,7 @@ use parquet::basic::Type as Physical;
 use parquet::bloom_filter::Sbbf;
 use plait_core::{Error, Kind, Result};
 
-use super::Ask;
+use super::FilterRequest;
 use super::values::ValueSet;
 use crate::block::{Block, Dictionary, Layout, Values};
 use crate::runtime::{Charge, Context};
@@ -55,7 +55,7 @@ impl Observer {
     /// # Errors
     /// [`Kind::Internal`] for a rate that was not checked.
     pub(crate) fn new(
-        ask: &Ask,
+        ask: &FilterRequest,
         layout: Layout,
         rows: u64,
         context: &Context,
@@ -105,7 +105,7 @@ impl Observer {
     /// Values by their ids in `dictionary`.
     pub(crate) fn ids(&mut self, ids: &[u32], dictionary: &Arc<Dictionary>) {
         if self.dictionary.as_ref().is_none_or(|held| !Arc::ptr_eq(held, dictionary)) {
-            self.settle();
+            self.flush_ids();
             self.dictionary = Some(Arc::clone(dictionary));
             self.ids = vec![0; dictionary.len().div_ceil(64)];
         }
@@ -134,7 +134,7 @@ impl Observer {
     }
 
     /// Looks up the ids that occurred.
-    fn settle(&mut self) {
+    fn flush_ids(&mut self) {
         let Some(dictionary) = self.dictionary.take() else { return };
         for (n, word) in std::mem::take(&mut self.ids).into_iter().enumerate() {
             for bit in (0..64).filter(|bit| word >> bit & 1 == 1) {
@@ -147,7 +147,7 @@ impl Observer {
     /// What was seen.
     #[must_use]
     pub(crate) fn finish(mut self) -> Seen {
-        self.settle();
+        self.flush_ids();
         if let (Some(filter), Some(fpp)) = (&mut self.filter, self.fold_fpp) {
             filter.fold_to_target_fpp(fpp);
         }

@@ -1,23 +1,24 @@
-//! What others read of files before: such reads are served from memory, all others by the file.
+//! Metadata that was prefetched: such reads are served from memory, all others by the file.
 //!
 //! ```text
-//! where there are many   Noted ── read ──▶ file          notes what was read: Known, as bytes
-//!                                                              │
-//! where it is planned    Remembered ── read ─┬─ noted ◀────────┘
-//!                                            └─ not noted ──▶ the file, if it is still the one noted
+//! where it is prefetched   RecordingReader ── read ──▶ file    records what was read, as bytes
+//!                                                                   │
+//! where it is planned      CachedReader ── read ─┬─ recorded ◀──────┘
+//!                                                └─ not recorded ──▶ the file, if still the same
 //! ```
 //!
 //! # Invariants
-//! Bytes of two versions of a file are never mixed: a file that is read although parts of it are known
-//! is first compared, by its length and by what its storage says of its version. What a reader gets is
-//! the same with and without: only who asked the storage differs.
+//! Bytes of two versions of a file are never mixed: before a file with prefetched parts is read, its
+//! length and its version are compared. A reader gets the same bytes with and without a prefetch;
+//! only who asked the storage differs.
 //!
 //! # Cost
-//! The noted bytes, each once, as long as somebody holds the [`Known`]; they are not part of the
-//! memory limit. A local file is looked at when it is opened, an object when a read was not noted.
+//! The recorded bytes, each once, as long as somebody holds the [`Prefetched`]; they are not part of
+//! the memory limit. A local file is looked at when it is opened, an object at the first read that
+//! was not recorded.
 //!
 //! # Not here
-//! What is worth reading ahead (`plan`).
+//! What is worth a prefetch (`plan`).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -30,18 +31,18 @@ use serde::{Deserialize, Serialize};
 
 use super::{Location, Store, Stores, changed, check_range};
 
-/// What is known of files, by location.
+/// Prefetched parts of files, by location.
 #[derive(Default)]
-pub struct Known(BTreeMap<String, Arc<KnownFile>>);
+pub struct Prefetched(BTreeMap<String, Arc<PrefetchedFile>>);
 
-impl Known {
-    /// Files as [`KnownFile::to_bytes`] gave them.
+impl Prefetched {
+    /// Files as [`PrefetchedFile::to_bytes`] gave them.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] for other bytes.
     pub fn try_new<'a>(files: impl IntoIterator<Item = &'a [u8]>) -> Result<Self> {
         let read = |bytes| {
-            let file = KnownFile::from_bytes(bytes)?;
+            let file = PrefetchedFile::from_bytes(bytes)?;
             Ok((file.facts.path.clone(), Arc::new(file)))
         };
         files.into_iter().map(read).collect::<Result<_>>().map(Self)
@@ -66,13 +67,13 @@ impl Known {
         pieces.map(|(_, bytes)| bytes.len()).sum()
     }
 
-    pub(super) fn of(&self, location: &str) -> Option<&Arc<KnownFile>> {
+    pub(super) fn of(&self, location: &str) -> Option<&Arc<PrefetchedFile>> {
         self.0.get(location)
     }
 }
 
-/// What is known of one version of a file.
-pub(crate) struct KnownFile {
+/// Prefetched parts of one version of a file.
+pub(crate) struct PrefetchedFile {
     facts: FileFacts,
     /// Offset and bytes, ascending, none touches another.
     pieces: Vec<(u64, Bytes)>,
@@ -83,7 +84,8 @@ pub(crate) struct KnownFile {
 struct FileFacts {
     path: String,
     len: u64,
-    stamp: Option<String>,
+    #[serde(rename = "stamp")]
+    version: Option<String>,
     /// Seconds and nanoseconds since 1970.
     written_at: Option<(u64, u32)>,
     footer_bytes: Option<u64>,
@@ -91,7 +93,7 @@ struct FileFacts {
     pieces: Vec<(u64, u64)>,
 }
 
-impl KnownFile {
+impl PrefetchedFile {
     /// All of it: the length of the facts, these as JSON, the pieces.
     ///
     /// # Errors
@@ -135,7 +137,7 @@ impl KnownFile {
 
     /// Whether the file is the one of which this is known.
     fn is_of(&self, store: &dyn Store) -> bool {
-        store.len() == self.facts.len && store.stamp() == self.facts.stamp
+        store.len() == self.facts.len && store.version() == self.facts.version
     }
 
     fn find(&self, range: &Range<u64>) -> Option<Bytes> {
@@ -147,20 +149,20 @@ impl KnownFile {
     }
 }
 
-/// A file whose reads are noted.
-pub(crate) struct Noted {
+/// A file whose reads are recorded.
+pub(crate) struct RecordingReader {
     inner: Arc<dyn Store>,
     pieces: Mutex<Vec<(u64, Bytes)>>,
 }
 
-impl Noted {
+impl RecordingReader {
     pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
         Self { inner, pieces: Mutex::default() }
     }
 
     /// What was read so far. `footer_bytes` at the end are what an opened file needs, whatever
     /// else the first look at its end brought.
-    pub(crate) fn known(&self, footer_bytes: u64) -> KnownFile {
+    pub(crate) fn known(&self, footer_bytes: u64) -> PrefetchedFile {
         let len = self.inner.len();
         let mut noted = self.pieces.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let footer_start = len.saturating_sub(footer_bytes);
@@ -178,12 +180,12 @@ impl Noted {
         let facts = FileFacts {
             path: self.inner.path().to_owned(),
             len,
-            stamp: self.inner.stamp(),
+            version: self.inner.version(),
             written_at: since.map(|since| (since.as_secs(), since.subsec_nanos())),
             footer_bytes: Some(footer_bytes),
             pieces: pieces.iter().map(|(start, bytes)| (*start, bytes.len() as u64)).collect(),
         };
-        KnownFile { facts, pieces }
+        PrefetchedFile { facts, pieces }
     }
 }
 
@@ -204,7 +206,7 @@ fn joined(mut pieces: Vec<(u64, Bytes)>) -> Vec<(u64, Bytes)> {
     all.into_iter().map(|(start, bytes)| (start, bytes.into())).collect()
 }
 
-impl Store for Noted {
+impl Store for RecordingReader {
     fn path(&self) -> &str {
         self.inner.path()
     }
@@ -224,8 +226,8 @@ impl Store for Noted {
         self.inner.check_unchanged()
     }
 
-    fn stamp(&self) -> Option<String> {
-        self.inner.stamp()
+    fn version(&self) -> Option<String> {
+        self.inner.version()
     }
 
     fn written_at(&self) -> Option<SystemTime> {
@@ -237,22 +239,22 @@ impl Store for Noted {
     }
 }
 
-/// A file of which parts are known.
-pub(super) struct Remembered {
+/// A file of which parts were prefetched.
+pub(super) struct CachedReader {
     location: String,
-    known: Arc<KnownFile>,
+    known: Arc<PrefetchedFile>,
     /// Where it is opened, once it must be.
     stores: Stores,
     inner: OnceLock<Arc<dyn Store>>,
     is_local: bool,
 }
 
-impl Remembered {
+impl CachedReader {
     /// The file at `location`; without what is known if it is another one by now and that costs no
     /// request to find out.
     pub(super) fn open(
         location: &str,
-        known: &Arc<KnownFile>,
+        known: &Arc<PrefetchedFile>,
         stores: &Stores,
     ) -> Result<Arc<dyn Store>> {
         let inner = OnceLock::new();
@@ -283,7 +285,7 @@ impl Remembered {
     }
 }
 
-impl Store for Remembered {
+impl Store for CachedReader {
     fn path(&self) -> &str {
         &self.location
     }
@@ -307,8 +309,8 @@ impl Store for Remembered {
         self.inner()?.check_unchanged()
     }
 
-    fn stamp(&self) -> Option<String> {
-        self.known.facts.stamp.clone()
+    fn version(&self) -> Option<String> {
+        self.known.facts.version.clone()
     }
 
     fn written_at(&self) -> Option<SystemTime> {
@@ -337,13 +339,13 @@ mod tests {
     }
 
     /// What is known of `a` after reading `ranges` of it, by way of bytes.
-    fn known(stores: &Stores, ranges: &[Range<u64>], footer_bytes: u64) -> Known {
-        let noted = Noted::new(stores.open("a").unwrap());
+    fn known(stores: &Stores, ranges: &[Range<u64>], footer_bytes: u64) -> Prefetched {
+        let noted = RecordingReader::new(stores.open("a").unwrap());
         for range in ranges {
             noted.read(range.clone()).unwrap();
         }
         let bytes = noted.known(footer_bytes).to_bytes().unwrap();
-        Known::try_new([bytes.as_slice()]).unwrap()
+        Prefetched::try_new([bytes.as_slice()]).unwrap()
     }
 
     #[test]
@@ -403,12 +405,12 @@ mod tests {
         let location = path.to_str().unwrap();
         std::fs::write(&path, b"0123456789").unwrap();
         let local = || Stores::try_new(&BTreeMap::new(), &Context::new(1 << 24)).unwrap();
-        let noted = Noted::new(local().open(location).unwrap());
+        let noted = RecordingReader::new(local().open(location).unwrap());
         noted.read(0..10).unwrap();
         let bytes = noted.known(10).to_bytes().unwrap();
         std::fs::write(&path, b"other").unwrap();
         let reading = local();
-        reading.remember(Arc::new(Known::try_new([bytes.as_slice()]).unwrap()));
+        reading.remember(Arc::new(Prefetched::try_new([bytes.as_slice()]).unwrap()));
         let file = reading.open(location).unwrap();
         assert_eq!((file.len(), &file.read(0..5).unwrap()[..]), (5, &b"other"[..]));
         std::fs::remove_file(&path).unwrap();
@@ -417,14 +419,14 @@ mod tests {
     #[test]
     fn other_bytes_are_refused() {
         let stores = stores(&memory(&[("a", b"0123456789")]));
-        let noted = Noted::new(stores.open("a").unwrap());
+        let noted = RecordingReader::new(stores.open("a").unwrap());
         noted.read(2..5).unwrap();
         let bytes = noted.known(1).to_bytes().unwrap();
-        assert!(KnownFile::from_bytes(&bytes).is_ok());
+        assert!(PrefetchedFile::from_bytes(&bytes).is_ok());
         for cut in 0..bytes.len() {
-            let e = KnownFile::from_bytes(&bytes[..cut]).err().unwrap();
+            let e = PrefetchedFile::from_bytes(&bytes[..cut]).err().unwrap();
             assert_eq!(e.kind(), Kind::InvalidArgument, "{cut}");
         }
-        assert!(KnownFile::from_bytes(&[&bytes[..], b"x"].concat()).is_err());
+        assert!(PrefetchedFile::from_bytes(&[&bytes[..], b"x"].concat()).is_err());
     }
 }
