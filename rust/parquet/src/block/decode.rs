@@ -55,7 +55,7 @@ pub(crate) struct ChunkDictionary {
 }
 
 /// The parts of an unpacked page.
-pub(crate) struct Parts {
+pub(crate) struct PageParts {
     rep: Bytes,
     /// Definition levels.
     pub(crate) def: Bytes,
@@ -73,7 +73,7 @@ pub(crate) fn is_ids(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY)
 }
 
-impl Parts {
+impl PageParts {
     /// Whether the page is decoded here, not by the parquet crate.
     pub(crate) fn is_ours(&self, shape: &PageShape) -> bool {
         let is_boolean = shape.descr.physical_type() == Physical::BOOLEAN;
@@ -157,7 +157,7 @@ pub(crate) fn rows_of(page: &Page, shape: &PageShape) -> Result<usize> {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when it ends inside its levels.
-pub(crate) fn parts(page: &Page, shape: &PageShape) -> Result<Parts> {
+pub(crate) fn parts(page: &Page, shape: &PageShape) -> Result<PageParts> {
     let (rep_max, def_max) = (shape.descr.max_rep_level(), shape.descr.max_def_level());
     match page {
         Page::DataPage {
@@ -185,7 +185,7 @@ pub(crate) fn parts(page: &Page, shape: &PageShape) -> Result<Parts> {
             };
             let (rep, def) = (take(rep_max > 0)?, take(def_max > 0)?);
             let num_values = *num_values as usize;
-            Ok(Parts { rep, def, values: rest, num_values, encoding: *encoding, is_hybrid })
+            Ok(PageParts { rep, def, values: rest, num_values, encoding: *encoding, is_hybrid })
         }
         Page::DataPageV2 {
             buf,
@@ -202,7 +202,14 @@ pub(crate) fn parts(page: &Page, shape: &PageShape) -> Result<Parts> {
             }
             let (rep, def) = (rest.split_to(rep_len), rest.split_to(def_len));
             let num_values = *num_values as usize;
-            Ok(Parts { rep, def, values: rest, num_values, encoding: *encoding, is_hybrid: true })
+            Ok(PageParts {
+                rep,
+                def,
+                values: rest,
+                num_values,
+                encoding: *encoding,
+                is_hybrid: true,
+            })
         }
         Page::DictionaryPage { .. } => {
             Err(Error::new(Kind::Internal, "a dictionary was taken for a data page"))
@@ -215,7 +222,7 @@ fn cut() -> Error {
 }
 
 /// Repetition levels, definition levels in the shape of the output, and the number of values.
-fn levels(parts: &Parts, shape: &PageShape) -> Result<(Vec<u8>, Vec<u8>, usize)> {
+fn levels(parts: &PageParts, shape: &PageShape) -> Result<(Vec<u8>, Vec<u8>, usize)> {
     let rep_max = u8::try_from(shape.descr.max_rep_level()).map_err(|_| too_deep())?;
     let def_max = u8::try_from(shape.descr.max_def_level()).map_err(|_| too_deep())?;
     let count = parts.num_values;
@@ -304,7 +311,7 @@ fn plain(bytes: &Bytes, count: usize, layout: Layout) -> Result<Bytes> {
 }
 
 /// Booleans, a byte each.
-fn booleans(parts: &Parts, count: usize) -> Result<Bytes> {
+fn booleans(parts: &PageParts, count: usize) -> Result<Bytes> {
     let mut flags: Vec<u8> = Vec::new();
     let bytes = &parts.values;
     let too_few = || Error::new(Kind::CorruptSource, "page has fewer values than it says");
