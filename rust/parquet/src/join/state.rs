@@ -161,7 +161,7 @@ impl State {
         for (place, table) in tables.iter().enumerate() {
             let rows: Vec<u64> = next.base[place].runs.iter().map(|run| run.rows()).collect();
             if let Some(range) = join::due(&rows) {
-                self.merge_runs((place, table), &mut next, range, counts, context)?;
+                self.merge_runs(place, table, &mut next, range, counts, context)?;
             }
         }
         Ok(next)
@@ -170,7 +170,8 @@ impl State {
     /// Replaces the runs of `range` by one.
     fn merge_runs(
         &self,
-        (place, table): (usize, &StateTable),
+        place: usize,
+        table: &StateTable,
         next: &mut Next,
         range: Range<usize>,
         counts: &mut Counts,
@@ -271,7 +272,7 @@ impl State {
         for (place, table) in tables.iter().enumerate() {
             let runs = next.base.get(place).map_or(0, |view| view.runs.len());
             if runs > 1 {
-                self.merge_runs((place, table), &mut next, 0..runs, counts, context)?;
+                self.merge_runs(place, table, &mut next, 0..runs, counts, context)?;
             }
         }
         if let Some(disk) = &mut self.disk {

@@ -80,7 +80,7 @@ impl OverlayWriter<'_> {
         output.write_group(rows, |group| {
             for (place, root) in shape.roots.iter().enumerate() {
                 self.context.check_cancelled()?;
-                self.root(group, &factory, (place, root), start, rows)?;
+                self.root(group, &factory, place, root, start, rows)?;
             }
             Ok(())
         })?;
@@ -92,7 +92,8 @@ impl OverlayWriter<'_> {
         &mut self,
         group: &mut Group<'_>,
         factory: &ArrowRowGroupWriterFactory,
-        (place, root): (usize, &OutputColumn),
+        place: usize,
+        root: &OutputColumn,
         start: u64,
         rows: u64,
     ) -> Result<()> {
