@@ -127,7 +127,9 @@ def test_precedence_goes_before_place_and_of_equals_the_later_is_stronger():
 
 
 @pytest.mark.parametrize(
-    "paths", [["a.y"], [("a", "y")], [["a", "y"]], ['a."y"'], "a.y", iter(["a.y"])], ids=str
+    "paths",
+    [["a.y"], [("a", "y")], [["a", "y"]], ['a."y"'], "a.y", iter(["a.y"])],
+    ids=["names", "tuple", "list", "quoted", "text", "iterator"],
 )
 def test_paths_are_text_or_names(paths):
     table = read(plait.overlay([Layer(BASE, ["a"]), Layer(PATCH, paths)]))

@@ -55,7 +55,11 @@ def test_buffers_are_shared():
     assert back.buffers()[1].address == column.buffers()[1].address
 
 
-@pytest.mark.parametrize("wrong", [7, "text", [1, 2], [], pa.array([1]), object()], ids=repr)
+@pytest.mark.parametrize(
+    "wrong",
+    [7, "text", [1, 2], [], pa.array([1]), object()],
+    ids=["number", "text", "list", "empty", "array", "object"],
+)
 def test_what_has_no_batches_is_refused(wrong):
     with pytest.raises((plait.InvalidArgument, TypeError)):
         plait.Stream(wrong)
