@@ -232,6 +232,44 @@ def test_committing_twice_is_committing_once(uri):
     assert rows(uri) == before and deltalake.DeltaTable(uri).version() == 3
 
 
+@pytest.mark.parametrize("kind", ["delta", "folder"])
+def test_an_output_that_is_not_as_it_was_written_is_not_committed(kind, uri, tmp_path, monkeypatch):
+    if kind == "delta":
+        append(uri, [1, 3, 5], "a")
+        append(uri, [2, 4, 6], "b")
+    else:
+        uri = str(tmp_path / "folder")
+        Path(uri).mkdir()
+        for name, keys in (("a", [1, 3, 5]), ("b", [2, 4, 6])):
+            pq.write_table(pa.table({"k": keys}), f"{uri}/{name}.parquet")
+    execute = plait.Plan.execute
+
+    def cut_short(plan, *args, **options):
+        report = execute(plan, *args, **options)
+        (output,) = report.outputs
+        pq.write_table(pq.read_table(output.path).slice(0, 2), output.path)
+        return report
+
+    monkeypatch.setattr(plait.Plan, "execute", cut_short)
+    with pytest.raises(plait.StorageError, match="not the one that was written"):
+        plait.compact(uri, sort_by="k", policy="full")
+    assert pa.table(plait.scan(uri, ["k"])).num_rows == 6
+
+
+def test_options_are_checked_where_there_is_nothing_to_compact(uri, capsys):
+    append(uri, [1], "a")
+    for call in (plait.compact, compact_delta):
+        with pytest.raises(plait.InvalidArgument, match="verify"):
+            call(uri, verify="bogus", yes=False)
+        with pytest.raises(TypeError, match=f"{call.__name__}.. got an unexpected"):
+            call(uri, bogus=1)
+    from plait.cli import main
+
+    with pytest.raises(SystemExit):
+        main(["compact", uri, "--yes", "--dry-run"])
+    assert "not allowed with" in capsys.readouterr().err
+
+
 def test_a_table_may_be_named_by_a_url(uri):
     for _ in range(2):
         append(uri, [1, 2], "v")

@@ -230,7 +230,7 @@ def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not nam
     )
     defaults = {n: p.default for n, p in inspect.signature(plait.compact).parameters.items()}
     documented = _documented(CompactOptions)
-    names = [f.name for f in fields(CompactOptions) if f.name != "where"]
+    names = [f.name for f in fields(CompactOptions) if f.name not in ("where", "yes")]
     for name in (*names, "threads"):
         _add_option(
             compact, name, defaults[name], documented.get(name) or _MERGE_HELP.get(name, "")
@@ -239,11 +239,18 @@ def _add_compact(commands: Any) -> None:  # noqa: ANN401 - argparse does not nam
     for action in compact._actions:  # noqa: SLF001 - argparse has no other way at them
         if action.dest in (*names, "threads"):
             action.default = argparse.SUPPRESS
-    compact.add_argument(
+    runs = compact.add_mutually_exclusive_group()
+    runs.add_argument(
         "--dry-run",
         dest="yes",
         action="store_false",
         help="only print what would be merged first",
+        default=argparse.SUPPRESS,
+    )
+    runs.add_argument(
+        "--yes",
+        action="store_true",
+        help="compact, which is the default",
         default=argparse.SUPPRESS,
     )
     tables = compact.add_argument_group("tables")

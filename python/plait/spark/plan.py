@@ -19,9 +19,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import plait
-from plait import _native
-from plait._api import OnProgress, _call
-from plait.errors import InternalError, InvalidArgument, PlaitError, StorageError
+from plait._api import OnProgress
+from plait.errors import InvalidArgument, PlaitError
 from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size
 from plait.spark.task import ANSWER, Counters, Packed, executor, pack
@@ -117,33 +116,9 @@ def run_on(
         for number, report in _run(spark, tasks, of_task, watch).items():
             g, task = numbered[number]
             (outputs[g][task.index],) = report.outputs
-        made = [Merged(tuple(of[index] for index in sorted(of))) for of in outputs]
-        for group, of_group in zip(groups, made, strict=True):
-            _check(group, of_group.outputs, options.storage_options)
-        return made
+        return [Merged(tuple(of[index] for index in sorted(of))) for of in outputs]
 
     return run
-
-
-def _check(group: Group, outputs: tuple[OutputReport, ...], storage_options: object) -> None:
-    """That the driver sees what executors wrote, and that no row is missing."""
-    rows = 0
-    for output in outputs:
-        options = {"file": output.path, "pages": False, "sort_by": None, "check_order": False}
-        found = _call(_native.inspect, options, storage_options, None)
-        rows += found["rows"]
-        if (found["rows"], found["bytes"]) != (output.rows, output.bytes):
-            raise StorageError.of(
-                "an output is not the one that was written",
-                got=f"`{output.path}`: {found['rows']} rows, {found['bytes']} bytes, "
-                f"instead of {output.rows} and {output.bytes}",
-                hint="executors and driver must see the same storage under the same path",
-            )
-    if rows != group.rows:
-        raise InternalError.of(
-            "rows are missing or too many; nothing was committed",
-            got=f"{rows} rows of {group.rows} in `{group.out}`",
-        )
 
 
 class Watch:

@@ -105,7 +105,7 @@ class CompactOptions:
         if not _stores.is_store(self.storage_options):
             _settings(self.storage_options)
         _ = self.policy_options, self.partitions
-        checked_options(self.merge_options)
+        checked_options({**self.merge_options, "verify": self.verify})
 
     @cached_property
     def policy_options(self) -> dict[str, Any]:
@@ -237,7 +237,11 @@ def takes(keywords: type) -> Callable[[F], F]:
 
         @wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - those of the function
-            signature.bind(*args, **kwargs)  # an unknown name is a TypeError, as for any function
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as error:
+                what = f"{function.__name__}() {error}"
+                raise TypeError(what) from None
             return function(*args, **kwargs)
 
         call.__signature__ = signature  # type: ignore[attr-defined]

@@ -17,9 +17,18 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol, SupportsIndex
 
+from plait import _native
+from plait._api import _call
 from plait._observe import watched
 from plait._plan import checked_options
-from plait.errors import PlaitError, SourceChanged, SourceNotFound, StorageError, _by_file
+from plait.errors import (
+    InternalError,
+    PlaitError,
+    SourceChanged,
+    SourceNotFound,
+    StorageError,
+    _by_file,
+)
 from plait.report import OutputReport
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.options import CompactOptions
@@ -124,12 +133,12 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
         found = table.survey(compaction)
         if not (compaction.options.yes and found.groups and rounds < _ROUNDS_MAX):
             break
-        left_before, done_before = len(compaction.left), len(done)
+        left_before, done_before, lost_before = len(compaction.left), len(done), lost
         with table.leased(found.groups) as groups:
             for group, made in run(groups):
                 if not isinstance(made, Merged):
                     lost += _is_lost(table, compaction, group, made)
-                elif _is_committed(table, group, made):
+                elif _is_committed(table, compaction, group, made):
                     done.append(_described(group, made))
                 else:
                     lost += 1
@@ -137,7 +146,8 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
         if len(compaction.left) > left_before:
             continue
         rounds += 1
-        lost_in_a_row = lost_in_a_row + 1 if len(done) == done_before else 0
+        is_lost = lost > lost_before and len(done) == done_before
+        lost_in_a_row = lost_in_a_row + 1 if is_lost else 0
         if lost_in_a_row == _LOST_MAX:
             raise StorageError.of(
                 "others replace the files that are to be merged",
@@ -201,7 +211,8 @@ def _is_lost(table: Table, compaction: Compaction, group: Group, error: PlaitErr
     raise error
 
 
-def _is_committed(table: Table, group: Group, made: Merged) -> bool:
+def _is_committed(table: Table, compaction: Compaction, group: Group, made: Merged) -> bool:
+    _check(group, made, compaction.options.storage_options)
     change = Change(
         token=group.token,
         added=made.outputs,
@@ -209,6 +220,31 @@ def _is_committed(table: Table, group: Group, made: Merged) -> bool:
         scope=group.scope,
     )
     return isinstance(commit(table, change), Committed)
+
+
+def _check(group: Group, made: Merged, storage_options: object) -> None:
+    """Checks that the outputs are here as they were written, and that no row is missing."""
+    rows = sum(made.rows_dropped.values())
+    for output in made.outputs:
+        options = {"file": output.path, "pages": False, "sort_by": None, "check_order": False}
+        try:
+            found = _call(_native.inspect, options, storage_options, None)
+        except SourceNotFound as error:
+            what = "an output was removed meanwhile, nothing was committed"
+            raise SourceChanged.of(what, got=f"`{output.path}`", hint=error.hint or "") from None
+        rows += found["rows"]
+        if (found["rows"], found["bytes"]) != (output.rows, output.bytes):
+            raise StorageError.of(
+                "an output is not the one that was written",
+                got=f"`{output.path}`: {found['rows']} rows, {found['bytes']} bytes, "
+                f"instead of {output.rows} and {output.bytes}",
+                hint="whoever merges and whoever commits must see the same storage under one path",
+            )
+    if rows != group.rows:
+        raise InternalError.of(
+            "rows are missing or too many; nothing was committed",
+            got=f"{rows} rows of {group.rows} in `{group.out}`",
+        )
 
 
 def _described(group: Group, made: Merged) -> CompactedGroup:

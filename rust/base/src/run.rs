@@ -24,6 +24,7 @@ pub struct SourceId(pub u32);
 impl SourceId {
     /// The index as `usize`, for slices of per-source state.
     #[must_use]
+    #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
@@ -49,6 +50,7 @@ pub struct Run {
 impl Run {
     /// One past the last row.
     #[must_use]
+    #[inline]
     pub fn end(&self) -> u64 {
         self.start + u64::from(self.len)
     }
@@ -113,29 +115,34 @@ impl Runs {
 
     /// The runs, in output order.
     #[must_use]
+    #[inline]
     pub fn as_slice(&self) -> &[Run] {
         &self.runs
     }
 
     /// Number of output rows.
     #[must_use]
+    #[inline]
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
     /// Number of runs.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.runs.len()
     }
 
     /// Whether there are no rows.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
     /// Forgets all runs and keeps the allocation.
+    #[inline]
     pub fn clear(&mut self) {
         self.runs.clear();
         self.rows = 0;

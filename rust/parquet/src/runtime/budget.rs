@@ -8,8 +8,8 @@
 //! # Invariants
 //! Nothing else divides a memory limit; a layer test searches for it. The stages of a call that live
 //! at one time take the limit together at most; a test here adds them up. Sizes depend on the limit
-//! and on numbers of sources, leaves and threads; never on rows or file sizes. A few sizes have a
-//! minimum that counts at limits near the lowest allowed one.
+//! and on numbers of sources, leaves and threads; never on rows or file sizes. Parts of uploads and
+//! merges of sorted runs have a minimum, which exceeds their share below 256 MB.
 //!
 //! # Not here
 //! Accounting (`account`).
