@@ -3,6 +3,7 @@
 # make demo     merges real tables and prints the reports
 # make demo-spark  a pipeline on Spark, end to end (needs a JDK)
 # make demo-join   a Delta table follows the join of two tables that change (needs a JDK)
+# make check    Rust tests and the Python tests that take no seconds
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
 # make lint     formats, lints, types, and the links of the documentation
 # make docs     the documentation as a site, in build/docs
@@ -21,13 +22,15 @@ PROFILE := fast
 export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 ASAN_TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
+# Python tests run in so many processes; the Spark tests in one, as executors are processes, too.
+TEST_PROCESSES ?= 2
 RUST_PACKAGES := --workspace --exclude plait-py
 # What is measured has no assertions, and is not cut into pieces that cannot be inlined into each other, as incremental builds
 # are. Dependencies are the same anyway, and are not compiled again.
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join test test-rust test-python test-spark java lint asan docs docs-site bench bench-rust callgrind wheel clean
+.PHONY: setup build demo demo-spark demo-join check test test-rust test-python test-spark java lint asan docs docs-site bench bench-rust callgrind wheel clean
 
 setup: $(VENV)/.installed
 
@@ -60,13 +63,16 @@ demo-spark: build java
 demo-join: build java
 	$(BIN)/python examples/orders_customers.py
 
+check: test-rust build
+	$(BIN)/python -m pytest tests/python -n $(TEST_PROCESSES) --dist worksteal -m "not spark and not slow"
+
 test: test-rust test-python test-spark
 
 test-rust: setup
 	cargo test --profile $(PROFILE) $(RUST_PACKAGES)
 
 test-python: build
-	$(BIN)/python -m pytest tests/python -m "not spark"
+	$(BIN)/python -m pytest tests/python -n $(TEST_PROCESSES) --dist worksteal -m "not spark"
 
 test-spark: build java
 	$(BIN)/python -m pytest tests/python -m spark

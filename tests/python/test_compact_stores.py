@@ -161,6 +161,7 @@ def test_a_killed_compaction_leaves_old_or_new(folder, stage):
     assert len([name for name in folder.names() if name.endswith(".parquet")]) == 2
 
 
+@pytest.mark.slow
 def test_failing_requests_lose_nothing_and_count_nothing_twice(folder, s3_proxy):
     before = folder.rows()
     s3_proxy.share = 0.1

@@ -525,6 +525,7 @@ def can_read_back(source: Path, folder: Path) -> bool:
     return not claimed & {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "tier"),
     [(case, tier) for case in CASES for tier in TIERS if tier != "stored" or case in STORED_CASES],

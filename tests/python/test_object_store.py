@@ -262,6 +262,7 @@ def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy):
     assert bucket.table("out/") == expected()
 
 
+@pytest.mark.slow
 def test_two_in_a_hundred_requests_that_fail_lose_nothing(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     options |= {"retry_init_backoff_ms": "10", "retry_max_backoff_ms": "50", "timeout": "10s"}
@@ -398,6 +399,7 @@ def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):
     assert pages > 200 and len(gets) < pages / 5, (pages, len(gets))
 
 
+@pytest.mark.slow
 def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
     for part in range(24):
         bucket.put(f"in/{part:02}.parquet", parquet(rows(part, 24)))

@@ -69,6 +69,7 @@ def flights(nycflights_csv: Path) -> pa.Table:
     return table.take(pc.sort_indices(table, sort_keys=order))
 
 
+@pytest.mark.slow
 def test_flights_equal_order_by(nycflights_csv: Path, tmp_path: Path) -> None:
     table = flights(nycflights_csv)
     assert table.num_rows == 336_776
