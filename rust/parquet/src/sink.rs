@@ -223,7 +223,7 @@ impl Output {
     /// Whatever is wrong with the source or the storage.
     pub(crate) fn copy(
         &mut self,
-        loom: &WeaveContext,
+        weaving: &WeaveContext,
         leaves: &[OutputLeaf],
         window: &Window,
         source: &Arc<Source>,
@@ -231,9 +231,10 @@ impl Output {
         waiting: &Arc<Waiting>,
     ) -> Result<bool> {
         let from = RowGroupOf { source, index: row_group };
-        let (cache, context) = (&*loom.cache, &loom.context);
-        let open =
-            |leaf: &OutputLeaf| chunk::open(from, leaf, loom.checks_pages, waiting, cache, context);
+        let (cache, context) = (&*weaving.cache, &weaving.context);
+        let open = |leaf: &OutputLeaf| {
+            chunk::open(from, leaf, weaving.checks_pages, waiting, cache, context)
+        };
         // All chunks are looked at before the first byte is written.
         let mut opened = Vec::with_capacity(leaves.len());
         for leaf in leaves {
@@ -244,14 +245,14 @@ impl Output {
         }
         let mut group = begin(&mut self.writer)?;
         for (leaf, (reader, close)) in leaves.iter().zip(opened) {
-            let mut close = complete(loom, leaf, from, close)?;
-            if let Some(ask) = loom.asks.get(leaf.index) {
-                let seen = zone::observe(ask, from, leaf, &loom.cache, &loom.context)?;
+            let mut close = complete(weaving, leaf, from, close)?;
+            if let Some(ask) = weaving.asks.get(leaf.index) {
+                let seen = zone::observe(ask, from, leaf, &weaving.cache, &weaving.context)?;
                 let seen = seen.unwrap_or_default();
                 self.zones.add(leaf.index, seen.values.as_ref())?;
                 close.bloom_filter = close.bloom_filter.or(seen.filter);
             }
-            let close = loom.float_order(leaf.index).apply(close)?;
+            let close = weaving.float_order(leaf.index).apply(close)?;
             group.append_column(&reader, close).map_err(unwrap_error)?;
         }
         group.close().map_err(unwrap_error)?;
@@ -352,12 +353,12 @@ impl Output {
 /// # Errors
 /// Whatever is wrong with the source.
 pub(crate) fn complete(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     leaf: &OutputLeaf,
     group: RowGroupOf<'_>,
     mut close: ColumnCloseResult,
 ) -> Result<ColumnCloseResult> {
-    let properties = &loom.properties;
+    let properties = &weaving.properties;
     let wanted = properties.statistics_enabled(leaf.descr.path());
     if ValueOrder::of(&leaf.descr) == ValueOrder::None {
         close.column_index = None;
@@ -366,7 +367,7 @@ pub(crate) fn complete(
         && wanted != EnabledStatistics::None
         && (!is_told(group.source, group.index, index)? || close.metadata.statistics().is_none())
     {
-        close = recount(close, group, leaf, Cut::of(properties), &loom.cache, &loom.context)?;
+        close = recount(close, group, leaf, Cut::of(properties), &weaving.cache, &weaving.context)?;
     }
     chunk::trim(close, wanted)
 }
@@ -392,14 +393,14 @@ pub(crate) fn append(group: &mut Group<'_>, chunk: Chunk, order: FloatOrder) -> 
 
 /// Encoded bytes of each leaf in all sources.
 #[must_use]
-pub(crate) fn sizes(loom: &WeaveContext, leaves: &[OutputLeaf]) -> Vec<u64> {
+pub(crate) fn sizes(weaving: &WeaveContext, leaves: &[OutputLeaf]) -> Vec<u64> {
     let size = |leaf: &OutputLeaf| -> u64 {
         let of = |source: &Arc<Source>| {
             let index = leaf.adapter(source.id).ok()?.leaf()?;
             let chunks = source.meta.row_groups().iter().map(|group| group.column(index));
             Some(chunks.map(|c| c.uncompressed_size().max(0).unsigned_abs()).sum::<u64>())
         };
-        loom.sources.iter().filter_map(of).sum()
+        weaving.sources.iter().filter_map(of).sum()
     };
     leaves.iter().map(size).collect()
 }

@@ -1,7 +1,7 @@
 //! Everything that is known before the first row of a task moves: its rows, schema, keys, sizes.
 //!
 //! # Invariants
-//! Bounds are told keys, so what they say does not depend on ranks. What a task is prepared to do
+//! Bounds are stored keys, so what they say does not depend on ranks. What a task is prepared to do
 //! depends on the task, its sources and options; not on the other tasks of its plan.
 //!
 //! # Not here
@@ -112,12 +112,12 @@ pub(super) fn prepare<'a>(
     form: KeyForm,
 ) -> Result<Prepared<'a>> {
     let mut sources = Vec::new();
-    let mut told = Vec::new();
+    let mut stored = Vec::new();
     for (i, slice) in task.slices.iter().enumerate() {
         let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
         sources.push(Arc::new(frame.source(slice.source)?.with_id(id)));
         let of = frame.plan.sources.get(slice.source);
-        told.push(of.filter(|of| of.keys_from == KeysFrom::Rows));
+        stored.push(of.filter(|of| of.keys_from == KeysFrom::Rows));
     }
     let find = |keys: &KeyLeaves, cache: &Arc<LocationCache>, sources: &[Arc<Source>]| {
         let reading = Reading { keys, cache, context };
@@ -125,10 +125,10 @@ pub(super) fn prepare<'a>(
         all.map(|(slice, source)| find_rows(task, slice, source, reading)).collect()
     };
     let known = |source: &Source, row: u64| {
-        let told = told.get(source.id.index()).copied().flatten()?;
+        let stored = stored.get(source.id.index()).copied().flatten()?;
         let key = match row {
-            0 => told.first.as_ref(),
-            row if row + 1 == source.rows() => told.last.as_ref(),
+            0 => stored.first.as_ref(),
+            row if row + 1 == source.rows() => stored.last.as_ref(),
             _ => None,
         };
         key.map(|key| key.0.clone())

@@ -54,19 +54,19 @@ pub(super) fn run(
     context: &Context,
     times: &mut Times,
 ) -> Result<RunOutputs> {
-    let loom = loom(prepared, options, context);
+    let weaving = weave_context(prepared, options, context);
     let mut writer = RunWriter {
         prepared,
         options,
         context,
-        loom: &loom,
+        weaving: &weaving,
         output: None,
         made: RunOutputs::default(),
         seconds: 0.0,
     };
     let weaver = Weaver {
         prepared,
-        loom: &loom,
+        weaving: &weaving,
         lane_bytes: prepared
             .leaves
             .iter()
@@ -77,7 +77,7 @@ pub(super) fn run(
     match prepared.pool().and_then(Pool::threads) {
         None => run_alone(&weaver, &mut writer)?,
         Some(pool) => {
-            let sizes = sizes(&loom, &prepared.leaves);
+            let sizes = sizes(&weaving, &prepared.leaves);
             queue::run(pool, &weaver, &sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
         }
     }
@@ -119,7 +119,7 @@ fn run_beside(
 /// What threads do for a merge.
 struct Weaver<'a> {
     prepared: &'a Prepared<'a>,
-    loom: &'a WeaveContext,
+    weaving: &'a WeaveContext,
     /// Most bytes that each leaf of one source holds, about.
     lane_bytes: Vec<u64>,
     ordering: Mutex<Ordering<'a>>,
@@ -142,7 +142,7 @@ impl<'a> Weaver<'a> {
             .leaves
             .get(leaf)
             .ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
-        weave(self.loom, leaf, &steps, &batch.waiting, share)
+        weave(self.weaving, leaf, &steps, &batch.waiting, share)
     }
 }
 
@@ -158,7 +158,7 @@ impl Work for Weaver<'_> {
     }
 
     fn fits(&self, batch: &Batch, leaf: usize) -> bool {
-        let context = &self.loom.context;
+        let context = &self.weaving.context;
         let lane_bytes = self.lane_bytes.get(leaf).copied().unwrap_or(0);
         let sources = batch.windows.iter().map(|window| window.steps.taken().count()).max();
         let lanes = lane_bytes.saturating_mul(sources.unwrap_or(0) as u64);
@@ -171,7 +171,11 @@ impl Work for Weaver<'_> {
     }
 }
 
-fn loom(prepared: &Prepared<'_>, options: &MergeOptions, context: &Context) -> WeaveContext {
+fn weave_context(
+    prepared: &Prepared<'_>,
+    options: &MergeOptions,
+    context: &Context,
+) -> WeaveContext {
     WeaveContext {
         sources: Arc::clone(&prepared.sources),
         properties: Arc::clone(&prepared.properties),
@@ -199,7 +203,7 @@ struct RunWriter<'a> {
     prepared: &'a Prepared<'a>,
     options: &'a MergeOptions,
     context: &'a Context,
-    loom: &'a WeaveContext,
+    weaving: &'a WeaveContext,
     output: Option<Output>,
     made: RunOutputs,
     /// Time spent here.
@@ -279,10 +283,10 @@ impl RunWriter<'_> {
         })?;
         let (row_group, _) = source.row_group_of(run.start);
         let (before, rows) = (output.bytes(), window.steps.rows());
-        if !output.copy(self.loom, &self.prepared.leaves, window, source, row_group, waiting)? {
-            let (loom, leaves) = (self.loom, &self.prepared.leaves);
+        if !output.copy(self.weaving, &self.prepared.leaves, window, source, row_group, waiting)? {
+            let (weaving, leaves) = (self.weaving, &self.prepared.leaves);
             return self.weave(output, std::slice::from_ref(window), |leaf| {
-                weave(loom, &leaves[leaf], &[&window.steps], waiting, None)
+                weave(weaving, &leaves[leaf], &[&window.steps], waiting, None)
             });
         }
         self.made.chunk.rows += rows;

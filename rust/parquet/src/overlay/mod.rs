@@ -266,7 +266,7 @@ fn write(
     let metadata = metadata(prepared, &sources);
     let merge = MergeOptions::default();
     let floats = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
-    let loom = WeaveContext {
+    let weaving = WeaveContext {
         asks: Arc::default(),
         type_defined: Arc::clone(&floats),
         properties: properties(
@@ -293,7 +293,7 @@ fn write(
     };
     let waiting_bytes = budget.bytes(MemoryStage::OverlayChunks);
     let waiting = Arc::new(Waiting::new(&target.scratch(), waiting_bytes, 0, context));
-    let mut output = Output::create(target.create(name)?, &shape.schema, &loom.properties)?
+    let mut output = Output::create(target.create(name)?, &shape.schema, &weaving.properties)?
         .with_type_defined(&floats);
     let mut writer = write::OverlayWriter {
         plan,
@@ -302,7 +302,7 @@ fn write(
         precedence: &prepared.precedence,
         shape,
         leaves: &leaves,
-        loom: &loom,
+        weaving: &weaving,
         waiting: &waiting,
         tiers: &options.copy_tiers,
         context,

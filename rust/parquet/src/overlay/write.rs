@@ -54,7 +54,7 @@ pub(super) struct OverlayWriter<'a> {
     pub(super) precedence: &'a [i64],
     pub(super) shape: &'a Shape,
     pub(super) leaves: &'a [OutputLeaf],
-    pub(super) loom: &'a WeaveContext,
+    pub(super) weaving: &'a WeaveContext,
     pub(super) waiting: &'a Arc<Waiting>,
     pub(super) tiers: &'a [Tier],
     pub(super) context: &'a Context,
@@ -118,7 +118,7 @@ impl OverlayWriter<'_> {
             let descr = close.metadata.column_descr_ptr();
             close.column_index =
                 close.column_index.take().filter(|columns| is_true(&descr, columns));
-            *close = self.loom.float_order(leaf).apply(close.clone())?;
+            *close = self.weaving.float_order(leaf).apply(close.clone())?;
             let bytes = chunk.close().bytes_written;
             chunk.append_to_row_group(group).map_err(unwrap_error)?;
             self.count("value", rows, bytes);
@@ -140,13 +140,13 @@ impl OverlayWriter<'_> {
         if let Some(span) = span {
             let source = &layer.files[span.file];
             let from = RowGroupOf { source, index: span.row_group };
-            let (cache, context) = (&*self.loom.cache, self.context);
+            let (cache, context) = (&*self.weaving.cache, self.context);
             let opened =
                 chunk::open(from, leaf, false, self.waiting, cache, context).map_err(in_layer)?;
             if let Some((reader, close)) = opened {
-                let close = complete(self.loom, leaf, from, close).map_err(in_layer)?;
+                let close = complete(self.weaving, leaf, from, close).map_err(in_layer)?;
                 let bytes = close.bytes_written;
-                let close = self.loom.float_order(place).apply(close)?;
+                let close = self.weaving.float_order(place).apply(close)?;
                 group.append_column(&reader, close).map_err(unwrap_error)?;
                 self.count("chunk", rows, bytes);
                 return Ok(());
@@ -158,11 +158,11 @@ impl OverlayWriter<'_> {
         }
         let mut steps = PackedRuns::default();
         steps.extend(runs.as_slice())?;
-        let chunks = weave(self.loom, leaf, &[&steps], self.waiting, None).map_err(in_layer)?;
+        let chunks = weave(self.weaving, leaf, &[&steps], self.waiting, None).map_err(in_layer)?;
         for chunk in chunks {
             let bytes = chunk.close.metadata.compressed_size().max(0).unsigned_abs();
             let (kept, is_united) = (chunk.verbatim, chunk.is_united);
-            append(group, chunk, self.loom.float_order(place))?;
+            append(group, chunk, self.weaving.float_order(place))?;
             self.count("page", kept.rows, kept.bytes);
             let rest = if is_united { "dict" } else { "value" };
             let (rows, bytes) = (rows.saturating_sub(kept.rows), bytes.saturating_sub(kept.bytes));

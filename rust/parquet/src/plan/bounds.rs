@@ -13,7 +13,7 @@ use plait_core::key::{KeyShape, KeyValue, SortOrder, decode};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
-use super::entries::{Knots, told_keys};
+use super::entries::{KeySamples, stored_keys};
 use super::lane::Reading;
 use super::value::{KeyBase64, KeysFrom};
 use crate::files::{is_of_the_file, output_leaves, readers};
@@ -42,12 +42,12 @@ pub(super) fn known_keys(
     order: &SortOrder,
     trust: KeyTrust,
     reading: Reading<'_>,
-) -> Result<(Knots, KeysFrom)> {
+) -> Result<(KeySamples, KeysFrom)> {
     let Reading { keys, cache, context } = reading;
     if trust.footers
-        && let Some(knots) = told_keys(source, order, keys)
+        && let Some(samples) = stored_keys(source, order, keys)
     {
-        return Ok((knots, KeysFrom::Footer));
+        return Ok((samples, KeysFrom::Footer));
     }
     let last_row = source.rows().saturating_sub(1);
     let first = key_at(source, keys, 0, cache, context)?;
@@ -72,11 +72,11 @@ pub(super) fn known_keys(
         }
     }
     let last = last.max(first.clone());
-    let mut knots = vec![(0, first)];
+    let mut samples = vec![(0, first)];
     if last_row > 0 {
-        knots.push((last_row, last));
+        samples.push((last_row, last));
     }
-    Ok((knots, KeysFrom::Rows))
+    Ok((samples, KeysFrom::Rows))
 }
 
 /// Whether the bounds of the first sort column say that a row group has values that belong into the
@@ -183,10 +183,10 @@ pub(crate) fn key_ranges(
         if source.rows() == 0 {
             return Ok(None);
         }
-        let (mut knots, _) =
+        let (mut samples, _) =
             known_keys(source, order, KeyTrust { footers: true, order: false }, reading)?;
-        let last = knots.pop().map(|knot| knot.1).unwrap_or_default();
-        let first = knots.into_iter().next().map_or_else(|| last.clone(), |knot| knot.1);
+        let last = samples.pop().map(|sample| sample.1).unwrap_or_default();
+        let first = samples.into_iter().next().map_or_else(|| last.clone(), |sample| sample.1);
         Ok(Some((first, last)))
     };
     each(&readers(sources, None, context), sources.len(), |i| match range(&sources[i]) {

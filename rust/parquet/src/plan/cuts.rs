@@ -86,7 +86,7 @@ pub(super) fn cuts(
         return Ok(Vec::new()); // all cut keys are one
     }
     let floor = vec![0; lanes.len()];
-    let mut search = CutSearch { lanes, cut_columns, reading, rows, floor, told: None };
+    let mut search = CutSearch { lanes, cut_columns, reading, rows, floor, stored: None };
     match rule {
         Rule::One => Ok(Vec::new()),
         Rule::Rows(target) => search.by_rows(target.max(1)),
@@ -134,7 +134,7 @@ struct CutSearch<'a> {
     /// Rows of each lane that surely lie before the cut that is looked for.
     floor: Vec<u64>,
     /// Cut keys out of footers, ascending.
-    told: Option<Vec<Vec<u8>>>,
+    stored: Option<Vec<Vec<u8>>>,
 }
 
 impl CutSearch<'_> {
@@ -159,7 +159,7 @@ impl CutSearch<'_> {
         if count <= 1 {
             return Ok(Vec::new());
         }
-        let mut largest = self.told_largest(count)?;
+        let mut largest = self.stored_largest(count)?;
         let mut is_exact = largest.len() < count;
         if is_exact {
             largest = self.read_largest(count)?;
@@ -181,7 +181,7 @@ impl CutSearch<'_> {
             }
             if is_late(largest.get(left - 2), &cut) {
                 let key = largest.get(left - 2).cloned().unwrap_or_default();
-                cut = self.settle(key)?;
+                cut = self.exact_cut(key)?;
             }
             let Some(cut) = cut else { break };
             done = self.take(&cut);
@@ -207,13 +207,13 @@ impl CutSearch<'_> {
             return Ok(None);
         }
         if target >= KEY_INDEX_ROWS
-            && let Some(cut) = self.told_cut(done, rank, target)?
+            && let Some(cut) = self.stored_cut(done, rank, target)?
         {
             return Ok(Some(cut));
         }
         let key = self.row_key(rank - 1)?;
         match successor(self.prefix(&key)?) {
-            Some(bound) => self.settle(bound),
+            Some(bound) => self.exact_cut(bound),
             None => Ok(None),
         }
     }
@@ -224,7 +224,7 @@ impl CutSearch<'_> {
     }
 
     /// The cut at `key`, exactly; `None` if all rows lie before it.
-    fn settle(&mut self, key: Vec<u8>) -> Result<Option<OutputCut>> {
+    fn exact_cut(&mut self, key: Vec<u8>) -> Result<Option<OutputCut>> {
         for _ in 0..ROUNDS_MAX {
             if !self.narrow(&key, false)? {
                 break;
@@ -332,9 +332,9 @@ impl CutSearch<'_> {
         let before: u64 = spans.iter().map(|(start, _)| start).sum();
         for (lane, (start, end)) in self.lanes.iter_mut().zip(spans) {
             lane.read(*start..*end, self.reading)?;
-            let from = lane.knots.partition_point(|knot| knot.0 < *start);
-            let to = lane.knots.partition_point(|knot| knot.0 < *end);
-            keys.extend(lane.knots.get(from..to).unwrap_or_default().iter().map(|k| &*k.1));
+            let from = lane.samples.partition_point(|sample| sample.0 < *start);
+            let to = lane.samples.partition_point(|sample| sample.0 < *end);
+            keys.extend(lane.samples.get(from..to).unwrap_or_default().iter().map(|k| &*k.1));
         }
         let at = usize::try_from(rank.saturating_sub(before)).unwrap_or(usize::MAX);
         let at = at.min(keys.len().saturating_sub(1));
@@ -346,25 +346,25 @@ impl CutSearch<'_> {
     }
 
     /// A cut near `rank` out of footers, if it is close enough.
-    fn told_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<OutputCut>> {
-        if self.told.is_none() {
-            let told = self.told_prefixes()?;
-            self.told = Some(told.into_iter().collect());
+    fn stored_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<OutputCut>> {
+        if self.stored.is_none() {
+            let stored = self.stored_prefixes()?;
+            self.stored = Some(stored.into_iter().collect());
         }
-        let told = self.told.as_deref().unwrap_or_default();
+        let stored = self.stored.as_deref().unwrap_or_default();
         let cut = |key: &Vec<u8>| {
             let rows = self.lanes.iter().map(|lane| lane.below(key, false)).collect();
             OutputCut { key: Some(key.clone()), rows }
         };
-        let at = told.partition_point(|key| cut(key).middle() < rank);
+        let at = stored.partition_point(|key| cut(key).middle() < rank);
         let near = [at.checked_sub(1), Some(at)].into_iter().flatten();
         let best = near
-            .filter_map(|at| told.get(at))
+            .filter_map(|at| stored.get(at))
             .map(cut)
             .min_by_key(|cut| cut.middle().abs_diff(rank));
         let slack = target / SLACK_SHARE;
         let is_close = |cut: &OutputCut| {
-            // Rows may be anywhere between two knots: errors of many sources cancel each other.
+            // Rows may be anywhere between two samples: errors of many sources cancel each other.
             let gaps = cut.rows.iter().map(|(least, most)| (most - least) as f64);
             let deviation = gaps.map(|gap| gap * gap / 12.0).sum::<f64>().sqrt();
             let all_told = self
@@ -381,18 +381,18 @@ impl CutSearch<'_> {
         Ok(best.filter(is_close))
     }
 
-    /// Cut keys of all knots.
-    fn told_prefixes(&self) -> Result<BTreeSet<Vec<u8>>> {
-        let mut told = BTreeSet::new();
-        for knot in self.lanes.iter().flat_map(|lane| &lane.knots) {
-            told.insert(self.prefix(&knot.1)?.to_vec());
+    /// Cut keys of all samples.
+    fn stored_prefixes(&self) -> Result<BTreeSet<Vec<u8>>> {
+        let mut stored = BTreeSet::new();
+        for sample in self.lanes.iter().flat_map(|lane| &lane.samples) {
+            stored.insert(self.prefix(&sample.1)?.to_vec());
         }
-        Ok(told)
+        Ok(stored)
     }
 
     /// The largest cut keys that are known, largest first.
-    fn told_largest(&self, count: usize) -> Result<Vec<Vec<u8>>> {
-        Ok(self.told_prefixes()?.into_iter().rev().take(count).collect())
+    fn stored_largest(&self, count: usize) -> Result<Vec<Vec<u8>>> {
+        Ok(self.stored_prefixes()?.into_iter().rev().take(count).collect())
     }
 
     /// The largest cut keys there are, largest first.

@@ -33,7 +33,7 @@ struct KeyIndex {
 }
 
 /// Keys of some rows, ascending in both; the first and the last row are among them.
-pub(super) type Knots = Vec<(u64, Vec<u8>)>;
+pub(super) type KeySamples = Vec<(u64, Vec<u8>)>;
 
 /// The text of an entry of the footer.
 pub(crate) fn entry<'a>(source: &'a Source, name: &str) -> Option<&'a str> {
@@ -48,7 +48,11 @@ pub(crate) fn merge_level(source: &Source) -> u64 {
 }
 
 /// Keys of the source's rows in `order`, as far as its footer tells them.
-pub(super) fn told_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> Option<Knots> {
+pub(super) fn stored_keys(
+    source: &Source,
+    order: &SortOrder,
+    keys: &KeyLeaves,
+) -> Option<KeySamples> {
     if source.rows() == 0 || order.is_empty() || !is_same_key(source, order, keys) {
         return None;
     }
@@ -58,7 +62,7 @@ pub(super) fn told_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) ->
     }
     let key = |text: &str| cut_key(keys, text);
     let (first, last) = (key(&range.min)?, key(&range.max)?);
-    let mut knots = vec![(0, first)];
+    let mut samples = vec![(0, first)];
     if let Some(index) = entry(source, "plait.key_index") {
         let index: KeyIndex = serde_json::from_str(index).ok()?;
         if index.version != KEYS_VERSION || index.rows.len() != index.keys.len() {
@@ -66,20 +70,20 @@ pub(super) fn told_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) ->
         }
         for (row, text) in index.rows.iter().zip(&index.keys) {
             let key = key(text)?;
-            match knots.last() {
+            match samples.last() {
                 Some((before, least)) if before == row && *least == key => {}
-                Some((before, least)) if before < row && *least <= key => knots.push((*row, key)),
+                Some((before, least)) if before < row && *least <= key => samples.push((*row, key)),
                 _ => return None,
             }
         }
     }
     let last_row = source.rows() - 1;
-    match knots.last() {
+    match samples.last() {
         Some((row, key)) if *row == last_row && *key == last => {}
-        Some((row, key)) if *row < last_row && *key <= last => knots.push((last_row, last)),
+        Some((row, key)) if *row < last_row && *key <= last => samples.push((last_row, last)),
         _ => return None,
     }
-    Some(knots)
+    Some(samples)
 }
 
 /// Whether the footer's keys are keys of the merge: the same columns of the same types, perhaps

@@ -112,7 +112,7 @@ fn sweep(
 ) {
     let mut points: BTreeMap<&[u8], (Vec<usize>, Vec<usize>)> = BTreeMap::new();
     for (i, lane) in lanes.iter().enumerate() {
-        if let (Some((_, first)), Some((_, last))) = (lane.knots.first(), lane.knots.last()) {
+        if let (Some((_, first)), Some((_, last))) = (lane.samples.first(), lane.samples.last()) {
             points.entry(first).or_default().0.push(i);
             points.entry(last).or_default().1.push(i);
         }

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! rows    0 ········· 65536 ········· 99999
-//! knots   a            f              m         below(c): at least 1, at most 65536 rows
+//! samples   a            f              m         below(c): at least 1, at most 65536 rows
 //! ```
 //!
 //! # Invariants
-//! Rows and keys of knots ascend if the source is sorted. If it is not, counts are wrong, and the
+//! Rows and keys of samples ascend if the source is sorted. If it is not, counts are wrong, and the
 //! merge finds the disorder.
 //!
 //! # Cost
@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use plait_core::Result;
 
-use super::entries::Knots;
+use super::entries::KeySamples;
 use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::leaf::LocationCache;
 use crate::runtime::Context;
@@ -39,9 +39,9 @@ pub(crate) struct Reading<'a> {
 /// A source and what is known of its keys.
 pub(super) struct SourceKeys {
     pub(super) source: Arc<Source>,
-    /// Whether knots are from the footer, and as close as they get without reading.
+    /// Whether samples are from the footer, and as close as they get without reading.
     pub(super) is_indexed: bool,
-    pub(super) knots: Knots,
+    pub(super) samples: KeySamples,
 }
 
 /// How many rows: at least, at most.
@@ -52,38 +52,42 @@ impl SourceKeys {
     pub(super) fn below(&self, key: &[u8], or_equal: bool) -> Count {
         let is_below =
             |k: &Vec<u8>| if or_equal { k.as_slice() <= key } else { k.as_slice() < key };
-        let at = self.knots.partition_point(|(_, k)| is_below(k));
-        let least = at.checked_sub(1).and_then(|i| self.knots.get(i)).map_or(0, |knot| knot.0 + 1);
-        let most = self.knots.get(at).map_or(self.source.rows(), |knot| knot.0);
+        let at = self.samples.partition_point(|(_, k)| is_below(k));
+        let least =
+            at.checked_sub(1).and_then(|i| self.samples.get(i)).map_or(0, |sample| sample.0 + 1);
+        let most = self.samples.get(at).map_or(self.source.rows(), |sample| sample.0);
         (least.min(most), most)
     }
 
-    /// The same, about: keys between two knots are taken for numbers that are spread evenly.
+    /// The same, about: keys between two samples are taken for numbers that are spread evenly.
     pub(super) fn about(&self, key: &[u8], or_equal: bool) -> u64 {
         let (least, most) = self.below(key, or_equal);
-        let at = self.knots.partition_point(|knot| knot.0 < least);
-        let before = at.checked_sub(1).and_then(|i| self.knots.get(i));
-        let (Some((_, low)), Some((_, high))) = (before, self.knots.get(at)) else { return least };
+        let at = self.samples.partition_point(|sample| sample.0 < least);
+        let before = at.checked_sub(1).and_then(|i| self.samples.get(i));
+        let (Some((_, low)), Some((_, high))) = (before, self.samples.get(at)) else {
+            return least;
+        };
         least + ((most - least) as f64 * share(low, key, high)) as u64
     }
 
     /// The key of `row`.
     pub(super) fn key(&mut self, row: u64, reading: Reading<'_>) -> Result<&[u8]> {
-        let at = match self.knots.binary_search_by_key(&row, |knot| knot.0) {
+        let at = match self.samples.binary_search_by_key(&row, |sample| sample.0) {
             Ok(at) => at,
             Err(at) => {
                 let key = key_at(&self.source, reading.keys, row, reading.cache, reading.context)?;
-                self.knots.insert(at, (row, key));
+                self.samples.insert(at, (row, key));
                 at
             }
         };
-        Ok(self.knots.get(at).map_or(&[], |knot| knot.1.as_slice()))
+        Ok(self.samples.get(at).map_or(&[], |sample| sample.1.as_slice()))
     }
 
     /// Learns the keys of all of `rows`.
     pub(super) fn read(&mut self, rows: std::ops::Range<u64>, reading: Reading<'_>) -> Result<()> {
-        let known = |knots: &Knots, row: u64| knots.partition_point(|knot| knot.0 < row);
-        let (from, to) = (known(&self.knots, rows.start), known(&self.knots, rows.end));
+        let known =
+            |samples: &KeySamples, row: u64| samples.partition_point(|sample| sample.0 < row);
+        let (from, to) = (known(&self.samples, rows.start), known(&self.samples, rows.end));
         if (to - from) as u64 == rows.end.saturating_sub(rows.start) {
             return Ok(());
         }
@@ -103,14 +107,14 @@ impl SourceKeys {
             let shape = reading.keys.read_shape();
             all.extend((0..batch.len()).map(|i| (row + i as u64, batch.to_bytes(shape, i))));
         }
-        self.knots.splice(from..to, all);
+        self.samples.splice(from..to, all);
         Ok(())
     }
 
-    /// Forgets what lies below `key`, but for the knot next to it.
+    /// Forgets what lies below `key`, but for the sample next to it.
     pub(super) fn forget_below(&mut self, key: &[u8]) {
-        let at = self.knots.partition_point(|(_, k)| k.as_slice() < key);
-        self.knots.drain(..at.saturating_sub(1));
+        let at = self.samples.partition_point(|(_, k)| k.as_slice() < key);
+        self.samples.drain(..at.saturating_sub(1));
     }
 }
 

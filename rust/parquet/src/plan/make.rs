@@ -116,21 +116,21 @@ pub(crate) fn make_from(
     let mut planned: Vec<PlanSource> = Vec::new();
     for (source, known) in sources.iter().zip(known) {
         let mut of = plan_source(source);
-        if let Some((knots, from)) = known {
+        if let Some((samples, from)) = known {
             of.keys_from = from;
-            if let (Some((_, first)), Some((_, last))) = (knots.first(), knots.last()) {
+            if let (Some((_, first)), Some((_, last))) = (samples.first(), samples.last()) {
                 (of.key_min, of.key_max) = (key_texts(&keys, first)?, key_texts(&keys, last)?);
                 (of.first, of.last) =
                     (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
             }
             let is_indexed = from == KeysFrom::Footer;
-            lanes.push(SourceKeys { source: Arc::clone(source), is_indexed, knots });
+            lanes.push(SourceKeys { source: Arc::clone(source), is_indexed, samples });
         }
         planned.push(of);
     }
     let regions = sweep(&bounds(&lanes));
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
-    let told: Vec<_> = lanes.iter().map(|lane| lane.knots.clone()).collect();
+    let before: Vec<_> = lanes.iter().map(|lane| lane.samples.clone()).collect();
     let cut_columns = options.cut_on.unwrap_or(keys.leaves.len());
     context.events().record(Level::Debug, "plan", || {
         let indexed = lanes.iter().filter(|lane| lane.is_indexed).count();
@@ -142,7 +142,7 @@ pub(crate) fn make_from(
         )
     });
     let found = cuts(&mut lanes, rule(options, &sources), cut_columns, reading)?;
-    lanes.iter_mut().zip(told).for_each(|(lane, told)| lane.knots = told);
+    lanes.iter_mut().zip(before).for_each(|(lane, samples)| lane.samples = samples);
     let mut tasks = tasks(&lanes, &found);
     context.events().record(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
     let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
@@ -242,7 +242,7 @@ fn plan_source(source: &Source) -> PlanSource {
 
 fn bounds(lanes: &[SourceKeys]) -> Vec<Bounds> {
     let bound = |lane: &SourceKeys| {
-        let (first, last) = (lane.knots.first()?, lane.knots.last()?);
+        let (first, last) = (lane.samples.first()?, lane.samples.last()?);
         Some(Bounds { source: lane.source.id, first: first.1.clone(), last: last.1.clone() })
     };
     lanes.iter().filter_map(bound).collect()

@@ -92,28 +92,30 @@ impl UnionCache {
 }
 
 pub(super) fn unite(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
 ) -> Result<UnionOutcome> {
-    let Some(chunks) = chunks(loom, output, steps)? else { return Ok(UnionOutcome::IsIncomplete) };
+    let Some(chunks) = chunks(weaving, output, steps)? else {
+        return Ok(UnionOutcome::IsIncomplete);
+    };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
     // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
     let rows = 1 << steps.rows().max(1).ilog2();
-    if let Some(known) = loom.unions.get(output.index, &names, rows) {
+    if let Some(known) = weaving.unions.get(output.index, &names, rows) {
         return Ok(known);
     }
-    let united = unite_chunks(loom, output, chunks, rows)?;
+    let united = unite_chunks(weaving, output, chunks, rows)?;
     let cached = Cached { chunks: names, rows, united: united.clone() };
-    let bytes_max = loom.context.budget().bytes(MemoryStage::DictionaryUnions);
-    loom.unions.put(output.index, cached, bytes_max);
+    let bytes_max = weaving.context.budget().bytes(MemoryStage::DictionaryUnions);
+    weaving.unions.put(output.index, cached, bytes_max);
     Ok(united)
 }
 
 /// The dictionary of the chunk that most rows come from, if its source is one of those whose pages
 /// may be kept and it has one: its values need not be complete.
 pub(super) fn of_owner(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
     splices: &[bool],
@@ -126,7 +128,7 @@ pub(super) fn of_owner(
     else {
         return Ok(None);
     };
-    let source = source_of(loom, taken.source)?;
+    let source = source_of(weaving, taken.source)?;
     let Ok(LeafAdapter::Same { leaf, levels }) = output.adapter(taken.source) else {
         return Ok(None);
     };
@@ -134,7 +136,7 @@ pub(super) fn of_owner(
         return Ok(None);
     }
     let (group, _) = source.row_group_of(taken.start + (taken.end - taken.start) / 2);
-    let locations = loom.cache.find(source, group, *leaf, &loom.context)?;
+    let locations = weaving.cache.find(source, group, *leaf, &weaving.context)?;
     if locations.dictionary.is_none() || !locations.are_row_aligned() {
         return Ok(None);
     }
@@ -145,7 +147,8 @@ pub(super) fn of_owner(
     let end = taken.end - source.row_group_start(group);
     let whole = |page: &&PageLoc| page.first_row >= start && page.first_row + page.rows <= end;
     let Some(first) = locations.pages.iter().find(whole).copied() else { return Ok(None) };
-    let open = |row| Pages::open(source, group, *leaf, row, &loom.context, Arc::clone(&locations));
+    let open =
+        |row| Pages::open(source, group, *leaf, row, &weaving.context, Arc::clone(&locations));
     let (mut pages, _) = open(first.first_row)?;
     pages.leave_dictionary();
     if !is_ids(&mut pages)? {
@@ -176,7 +179,7 @@ pub(super) fn of_owner(
     let remaps = BTreeMap::from([(place, Remap::identity(dictionary.len()))]);
     let ids = Ids::new(Arc::clone(&dictionary), Some(stored));
     let mut united = reader::United { dictionary, remaps, charge: None };
-    let charge = loom.context.charge(united.memory_size() + ids.memory_size());
+    let charge = weaving.context.charge(united.memory_size() + ids.memory_size());
     united.charge = Some(charge);
     Ok(Some((Arc::new(united), Arc::new(ids))))
 }
@@ -198,7 +201,7 @@ struct DictionaryChunk {
 /// The chunks whose rows the window takes, in the order in which their dictionaries are united;
 /// `None` when one has values outside of its dictionary.
 fn chunks(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
 ) -> Result<Option<Vec<DictionaryChunk>>> {
@@ -210,7 +213,7 @@ fn chunks(
     }
     let mut chunks = Vec::new();
     for taken in &taken {
-        let source = source_of(loom, taken.source)?;
+        let source = source_of(weaving, taken.source)?;
         let leaf = match output.adapter(taken.source)? {
             LeafAdapter::Same { leaf, .. } => *leaf,
             LeafAdapter::Cast { .. } => return Ok(None),
@@ -225,7 +228,7 @@ fn chunks(
                 continue;
             }
             let chunk = source.chunk(group, leaf)?;
-            let locations = loom.cache.find(source, group, leaf, &loom.context)?;
+            let locations = weaving.cache.find(source, group, leaf, &weaving.context)?;
             let nulls = chunk.statistics().and_then(|s| s.null_count_opt());
             let has_values = nulls != Some(chunk.num_values().max(0).unsigned_abs());
             match locations.dictionary {
@@ -240,7 +243,7 @@ fn chunks(
 }
 
 fn unite_chunks(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     output: &OutputLeaf,
     chunks: Vec<DictionaryChunk>,
     rows: u64,
@@ -252,12 +255,12 @@ fn unite_chunks(
     };
     let is_number = per_value == ROWS_PER_NUMBER_MIN;
     let mut union = Union::new(layout);
-    let mut charge = loom.context.charge(0);
+    let mut charge = weaving.context.charge(0);
     let mut remaps: BTreeMap<(SourceId, usize), Remap> = BTreeMap::new();
     let mut remaps_size = 0;
     for DictionaryChunk { source, group, leaf, locations } in chunks {
-        loom.context.check_cancelled()?;
-        let (mut pages, _) = Pages::open(&source, group, leaf, 0, &loom.context, locations)?;
+        weaving.context.check_cancelled()?;
+        let (mut pages, _) = Pages::open(&source, group, leaf, 0, &weaving.context, locations)?;
         pages.leave_dictionary(); // and read nothing ahead
         let dictionary = reader::read_dictionary(&mut pages, layout)?;
         let Some(values) = dictionary.values else { return Ok(UnionOutcome::IsIncomplete) };

@@ -63,8 +63,12 @@ pub(super) struct Lanes {
 
 impl Lanes {
     /// The lanes of one leaf, with what the windows before left in `carried`.
-    pub(super) fn new(loom: &WeaveContext, windows: &[&PackedRuns], carried: Option<Self>) -> Self {
-        let mut rows: Vec<Option<(u64, u64)>> = vec![None; loom.sources.len()];
+    pub(super) fn new(
+        weaving: &WeaveContext,
+        windows: &[&PackedRuns],
+        carried: Option<Self>,
+    ) -> Self {
+        let mut rows: Vec<Option<(u64, u64)>> = vec![None; weaving.sources.len()];
         for taken in windows.iter().flat_map(|steps| steps.taken()) {
             if let Some(rows) = rows.get_mut(taken.source.index()) {
                 let start = rows.map_or(taken.start, |(start, _)| start);
@@ -74,7 +78,7 @@ impl Lanes {
         let mut lanes = carried.unwrap_or_else(|| Self {
             lanes: rows.iter().map(|_| Lane::default()).collect(),
             rows: vec![(0, 0); rows.len()],
-            charge: loom.context.charge(0),
+            charge: weaving.context.charge(0),
             held: 0,
             united: None,
             dictionaries: VecDeque::new(),
@@ -197,13 +201,13 @@ impl Lanes {
 
 /// Moves the rows of one window to `out`.
 pub(super) fn gather(
-    loom: &LeafContext<'_>,
+    weaving: &LeafContext<'_>,
     lanes: &mut Lanes,
     steps: &PackedRuns,
     out: &mut impl PageOut,
 ) -> Result<()> {
-    lanes.begin(loom.united.as_ref(), out.writes_ids());
-    let mut gather = Gather { loom, lanes };
+    lanes.begin(weaving.united.as_ref(), out.writes_ids());
+    let mut gather = Gather { weaving, lanes };
     for taken in steps.taken() {
         gather.enter(taken)?;
     }
@@ -222,7 +226,7 @@ pub(super) fn gather(
 }
 
 struct Gather<'a> {
-    loom: &'a LeafContext<'a>,
+    weaving: &'a LeafContext<'a>,
     lanes: &'a mut Lanes,
 }
 
@@ -236,8 +240,8 @@ impl Gather<'_> {
         let writes_ids = out.writes_ids();
         let page = out.page();
         let lanes = self.lanes.lanes.as_mut_slice();
-        if self.loom.repeats() {
-            let Layout::Fixed(width) = self.loom.layout else { return 0 };
+        if self.weaving.repeats() {
+            let Layout::Fixed(width) = self.weaving.layout else { return 0 };
             if writes_ids {
                 return 0;
             }
@@ -264,7 +268,7 @@ impl Gather<'_> {
                 })
             }};
         }
-        match self.loom.layout {
+        match self.weaving.layout {
             _ if writes_ids => page.fill(rows, rows, rows, 0, |cursor| {
                 walk(words, lanes, Form::Ids, cursor, |lane, rows, cursor| {
                     is_known(lane) && {
@@ -296,9 +300,9 @@ impl Gather<'_> {
                 continue;
             }
             let lane = &mut self.lanes.lanes[source];
-            let rows = left.min(lane.left).min(out.rows_left().max(1)).min(self.loom.batch_rows);
-            let rows = lane.rows_within(rows, BATCH_BYTES_MAX, self.loom.layout);
-            lane.take(out.page(), rows, self.loom.layout);
+            let rows = left.min(lane.left).min(out.rows_left().max(1)).min(self.weaving.batch_rows);
+            let rows = lane.rows_within(rows, BATCH_BYTES_MAX, self.weaving.layout);
+            lane.take(out.page(), rows, self.weaving.layout);
             left -= rows;
             if out.is_full() {
                 self.lanes.account(out.memory_size());
@@ -321,11 +325,11 @@ impl Gather<'_> {
     /// Passes over the rows of a gap.
     fn skip(&mut self, source: usize, rows: u64) -> Result<()> {
         let len = usize::try_from(rows).unwrap_or(usize::MAX);
-        let def_max = self.loom.output.descr.max_def_level();
+        let def_max = self.weaving.output.descr.max_def_level();
         let lane = &mut self.lanes.lanes[source];
         let here = len.min(lane.left);
         if here > 0 {
-            lane.skip(here, self.loom.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
+            lane.skip(here, self.weaving.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
         }
         let rest = len - here;
         if rest > 0 {
@@ -344,7 +348,7 @@ impl Gather<'_> {
     /// Gives the lane of `source` its next rows, or moves a whole page past it: returns how many
     /// of the `wanted` rows that were.
     fn refill(&mut self, source: usize, wanted: usize, out: &mut impl PageOut) -> Result<usize> {
-        self.loom.context().check_cancelled()?;
+        self.weaving.context().check_cancelled()?;
         self.lanes.sweep();
         let (start, end) = self.lanes.rows[source];
         if start >= end {
@@ -355,22 +359,22 @@ impl Gather<'_> {
         self.lanes.held -= lane.memory_size();
         let mut reader = match lane.reader.take() {
             Some(reader) => reader,
-            None => self.loom.open(source, start)?,
+            None => self.weaving.open(source, start)?,
         };
-        let splice = match self.loom.may_splice(source) {
+        let splice = match self.weaving.may_splice(source) {
             true => reader.peek()?.filter(|page| is_worth_it(page, wanted, out)),
             false => None,
         };
         let (block, skip) = match splice {
             None => {
                 let rows = usize::try_from(end - start).unwrap_or(usize::MAX);
-                let rows = rows.min(self.loom.batch_rows);
+                let rows = rows.min(self.weaving.batch_rows);
                 reader.next(rows)?.ok_or_else(|| {
                     broken("a run reaches behind the end of its source").with_row(start)
                 })?
             }
             Some(_) => {
-                let stored = reader.take(!self.loom.loom.checks_pages)?;
+                let stored = reader.take(!self.weaving.weaving.checks_pages)?;
                 let is_ids = stored.header.data_encoding().is_some_and(is_ids);
                 let keeps = !is_ids || (out.has_dictionary() && reader.keeps_ids());
                 let fits_version = match stored.header.kind {
@@ -399,13 +403,13 @@ impl Gather<'_> {
             // The format lets pages of ids be followed by plain ones.
             out.flush()?;
             out.fall_back()?;
-            if let Some(united) = &self.loom.united {
+            if let Some(united) = &self.weaving.united {
                 self.lanes.lanes.iter_mut().for_each(|lane| lane.fall_back(&united.dictionary));
             }
         }
         self.lanes.rows[source].0 += (block.rows - skip) as u64;
         let writes_ids = out.writes_ids();
-        self.lanes.lanes[source].load(block, skip, self.loom.layout, writes_ids);
+        self.lanes.lanes[source].load(block, skip, self.weaving.layout, writes_ids);
         self.keep(source, Some(reader));
         self.lanes.account(out.memory_size());
         Ok(0)
@@ -419,7 +423,7 @@ impl Gather<'_> {
         reader: &mut BlockReader,
         out: &mut impl PageOut,
     ) -> Result<Option<Facts>> {
-        if !self.loom.loom.checks_pages
+        if !self.weaving.weaving.checks_pages
             && let Some(known) = reader.known(stored)?
             && let Ok(rows) = usize::try_from(stored.place.rows)
             && let Some(facts) = out.take_over(rows, known)

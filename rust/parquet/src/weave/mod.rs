@@ -133,9 +133,9 @@ trait PageOut {
     fn memory_size(&self) -> usize;
 }
 
-/// One leaf on the loom.
+/// A leaf that is woven.
 struct LeafContext<'a> {
-    loom: &'a WeaveContext,
+    weaving: &'a WeaveContext,
     output: &'a OutputLeaf,
     layout: Layout,
     united: Option<Arc<United>>,
@@ -148,12 +148,12 @@ struct LeafContext<'a> {
 
 impl LeafContext<'_> {
     fn context(&self) -> &Context {
-        &self.loom.context
+        &self.weaving.context
     }
 
     /// Who looks at the values of a chunk of `rows` rows.
     fn observer(&self, rows: u64) -> Result<Option<Observer>> {
-        let Some(ask) = self.loom.asks.get(self.output.index) else { return Ok(None) };
+        let Some(ask) = self.weaving.asks.get(self.output.index) else { return Ok(None) };
         Observer::new(ask, self.layout, rows, self.context())
     }
 
@@ -166,13 +166,13 @@ impl LeafContext<'_> {
     }
 
     fn open(&self, source: usize, row: u64) -> Result<BlockReader> {
-        let loom = self.loom;
-        let source = loom
+        let weaving = self.weaving;
+        let source = weaving
             .sources
             .get(source)
             .ok_or_else(|| Error::new(Kind::Internal, "a run names a source that is not there"))?;
         let united = self.united.as_ref();
-        BlockReader::open(source, self.output, row, united, &loom.cache, &loom.context)
+        BlockReader::open(source, self.output, row, united, &weaving.cache, &weaving.context)
     }
 }
 
@@ -195,30 +195,30 @@ enum Make {
 /// # Errors
 /// Whatever is wrong with a source or with the storage for waiting chunks.
 pub(crate) fn weave(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     output: &OutputLeaf,
     windows: &[&PackedRuns],
     waiting: &Arc<Waiting>,
     share: Option<&dyn SharedWork>,
 ) -> Result<Vec<Chunk>> {
-    let codec = loom.properties.compression(output.descr.path());
-    let may_splice = |source: &Arc<Source>| loom.tiers.page && may_splice(source, output, codec);
+    let codec = weaving.properties.compression(output.descr.path());
+    let may_splice = |source: &Arc<Source>| weaving.tiers.page && may_splice(source, output, codec);
     let mut leaf = LeafContext {
-        loom,
+        weaving,
         output,
         layout: Layout::of(&output.descr),
         united: None,
-        batch_rows: batch_rows(loom, output),
-        splices: loom.sources.iter().map(may_splice).collect(),
+        batch_rows: batch_rows(weaving, output),
+        splices: weaving.sources.iter().map(may_splice).collect(),
         is_ours: true,
     };
-    let mut lanes = Lanes::new(loom, windows, loom.carried.take(output.index));
+    let mut lanes = Lanes::new(weaving, windows, weaving.carried.take(output.index));
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
-        let make = how(loom, output, steps, &leaf.splices, &mut lanes)?;
+        let make = how(weaving, output, steps, &leaf.splices, &mut lanes)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
-        let rules = rules(loom, output, codec);
+        let rules = rules(weaving, output, codec);
         let chunk = match make {
             Make::Foreign => {
                 leaf.united = None;
@@ -251,13 +251,13 @@ pub(crate) fn weave(
         }
         chunks.push(chunk);
     }
-    loom.carried.keep(output.index, lanes, &loom.context);
+    weaving.carried.keep(output.index, lanes, &weaving.context);
     Ok(chunks)
 }
 
 /// How the pages of a chunk are made; `splices` says whose pages may be kept as they are.
 fn how(
-    loom: &WeaveContext,
+    weaving: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
     splices: &[bool],
@@ -265,24 +265,24 @@ fn how(
 ) -> Result<Make> {
     let path = output.descr.path();
     let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
-    let is_special = !matches!(loom.properties.encoding(path), None | Some(Encoding::PLAIN));
+    let is_special = !matches!(weaving.properties.encoding(path), None | Some(Encoding::PLAIN));
     if (is_special && !is_boolean) || output.descr.max_def_level() > i16::from(u8::MAX) {
         return Ok(Make::Foreign);
     }
-    let wants_dictionary = loom.properties.dictionary_enabled(path);
-    if is_boolean || (!wants_dictionary && loom.asked_dictionary.is_some()) {
+    let wants_dictionary = weaving.properties.dictionary_enabled(path);
+    if is_boolean || (!wants_dictionary && weaving.asked_dictionary.is_some()) {
         return Ok(Make::Plain);
     }
     let otherwise = match wants_dictionary {
-        true if !loom.tiers.dict => Make::Foreign,
-        true => match dictionaries::unite(loom, output, steps)? {
+        true if !weaving.tiers.dict => Make::Foreign,
+        true => match dictionaries::unite(weaving, output, steps)? {
             dictionaries::UnionOutcome::Pays(united, ids) => return Ok(Make::Ids(united, ids)),
             dictionaries::UnionOutcome::IsTooLarge => Make::Plain,
             dictionaries::UnionOutcome::IsIncomplete => Make::Foreign,
         },
         false => Make::Plain,
     };
-    Ok(match dictionaries::of_owner(loom, output, steps, splices, lanes)? {
+    Ok(match dictionaries::of_owner(weaving, output, steps, splices, lanes)? {
         Some((united, ids)) => Make::Kept(united, ids),
         None => otherwise,
     })
@@ -300,9 +300,9 @@ fn may_splice(source: &Source, output: &OutputLeaf, codec: Compression) -> bool 
         })
 }
 
-fn rules<'a>(loom: &'a WeaveContext, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
-    let properties = &loom.properties;
-    let level = loom.levels.as_ref().and_then(|levels| levels.get(output.index));
+fn rules<'a>(weaving: &'a WeaveContext, output: &OutputLeaf, codec: Compression) -> PageRules<'a> {
+    let properties = &weaving.properties;
+    let level = weaving.levels.as_ref().and_then(|levels| levels.get(output.index));
     PageRules {
         rows_max: properties.data_page_row_count_limit().max(1),
         bytes_max: properties.column_data_page_size_limit(output.descr.path()).max(1),
@@ -311,14 +311,14 @@ fn rules<'a>(loom: &'a WeaveContext, output: &OutputLeaf, codec: Compression) ->
         level,
         cut: Cut::of(properties),
         statistics: properties.statistics_enabled(output.descr.path()),
-        floats: loom.float_order(output.index),
+        floats: weaving.float_order(output.index),
     }
 }
 
 /// How many rows of this leaf go at once, from the average size of its values.
-fn batch_rows(loom: &WeaveContext, output: &OutputLeaf) -> usize {
+fn batch_rows(weaving: &WeaveContext, output: &OutputLeaf) -> usize {
     let mut row_bytes_max = 1;
-    for source in loom.sources.iter() {
+    for source in weaving.sources.iter() {
         let Some(leaf) = output.adapter(source.id).ok().and_then(LeafAdapter::leaf) else {
             continue;
         };
@@ -332,8 +332,9 @@ fn batch_rows(loom: &WeaveContext, output: &OutputLeaf) -> usize {
 }
 
 /// A source by its index.
-fn source_of(loom: &WeaveContext, id: SourceId) -> Result<&Arc<Source>> {
-    loom.sources
+fn source_of(weaving: &WeaveContext, id: SourceId) -> Result<&Arc<Source>> {
+    weaving
+        .sources
         .get(id.index())
         .ok_or_else(|| Error::new(Kind::Internal, "a run names a source that is not there"))
 }

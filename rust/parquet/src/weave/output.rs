@@ -63,7 +63,7 @@ pub(super) fn ours(
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
     let (ids, writes_ids) = ids.unzip();
-    let mut writer = ChunkWriter::new(descr, rules, &leaf.loom.packers, ids, spill)
+    let mut writer = ChunkWriter::new(descr, rules, &leaf.weaving.packers, ids, spill)
         .with_observer(leaf.observer(steps.rows())?);
     if writes_ids == Some(false) {
         writer.keep_dictionary();
@@ -91,7 +91,7 @@ impl Ours<'_> {
             bytes: raw.memory_size(),
             codec: self.writer.codec(&raw)?,
             is_v2: self.rules.is_v2,
-            packers: Arc::clone(&self.leaf.loom.packers),
+            packers: Arc::clone(&self.leaf.weaving.packers),
             page: Mutex::new(PageState::Raw(raw)),
         });
         self.waiting.push_back(Arc::clone(&waiting));
@@ -230,7 +230,7 @@ impl PageOut for Ours<'_> {
     }
 
     fn takes_version(&self, version: u8) -> bool {
-        self.leaf.loom.page_version.is_none_or(|asked| asked == version)
+        self.leaf.weaving.page_version.is_none_or(|asked| asked == version)
     }
 
     fn take_over(&self, rows: usize, known: KnownPage) -> Option<Facts> {
@@ -272,7 +272,7 @@ where
     T::T: FromPlain,
 {
     let output = leaf.output;
-    let properties = &leaf.loom.properties;
+    let properties = &leaf.weaving.properties;
     let descr = &output.descr;
     let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
     let level = |max: i16| u8::try_from(max).unwrap_or(u8::MAX);
