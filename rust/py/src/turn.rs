@@ -35,28 +35,28 @@ thread_local! {
 
 /// Calls code of a source.
 pub(crate) fn foreign<T>(call: impl FnOnce() -> T) -> T {
-    struct Leave;
-    impl Drop for Leave {
+    struct LeaveForeign;
+    impl Drop for LeaveForeign {
         fn drop(&mut self) {
             FOREIGN.set(FOREIGN.get().saturating_sub(1));
         }
     }
     FOREIGN.set(FOREIGN.get() + 1);
-    let _leave = Leave;
+    let _leave = LeaveForeign;
     call()
 }
 
 /// Calls Python code of a source.
 pub(crate) fn python<T>(call: impl FnOnce() -> T) -> T {
-    struct Leave(Arc<AtomicUsize>);
-    impl Drop for Leave {
+    struct LeavePython(Arc<AtomicUsize>);
+    impl Drop for LeavePython {
         fn drop(&mut self) {
             self.0.fetch_sub(1, Ordering::SeqCst);
         }
     }
     let calls = PYTHON.with(Arc::clone);
     calls.fetch_add(1, Ordering::SeqCst);
-    let _leave = Leave(calls);
+    let _leave = LeavePython(calls);
     foreign(call)
 }
 

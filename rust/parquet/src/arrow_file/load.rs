@@ -189,8 +189,7 @@ impl Scale {
 
     /// Bytes of the values of a page that is not of ids.
     fn expanded(&self, header: &PageHeader, page: &Page) -> u64 {
-        let descr = &self.shape.descr;
-        header.expanded_len(page.buffer(), (descr.max_rep_level(), descr.max_def_level()))
+        header.expanded_len(page.buffer(), &self.shape.descr)
     }
 
     /// The longest value of a plain page of a leaf that does not repeat.

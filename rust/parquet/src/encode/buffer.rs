@@ -23,7 +23,7 @@ const HEAD: usize = 64;
 const SLACK: usize = 64;
 
 /// Where the loops that copy rows write: room that was made before, and how much of it is used.
-pub(crate) struct Cursor<'a> {
+pub(crate) struct PageAppender<'a> {
     rows: usize,
     rows_max: usize,
     levels: usize,
@@ -37,7 +37,7 @@ pub(crate) struct Cursor<'a> {
     byte: usize,
 }
 
-impl Cursor<'_> {
+impl PageAppender<'_> {
     /// How many more rows there is room for.
     #[inline(always)]
     #[must_use]
@@ -346,7 +346,7 @@ impl PageBuffer {
         levels: usize,
         ids: usize,
         bytes: usize,
-        fill: impl FnOnce(&mut Cursor<'_>) -> R,
+        fill: impl FnOnce(&mut PageAppender<'_>) -> R,
     ) -> R {
         let repeats = self.rep_max > 0;
         let has_def = self.has_def() || (repeats && self.def_max > 0);
@@ -354,7 +354,7 @@ impl PageBuffer {
             self.materialise();
         }
         let room = levels + SLACK;
-        let mut cursor = Cursor {
+        let mut cursor = PageAppender {
             rows: 0,
             rows_max: rows,
             levels: 0,
@@ -368,7 +368,7 @@ impl PageBuffer {
             byte: 0,
         };
         let outcome = fill(&mut cursor);
-        let Cursor { rows, levels, values, id, byte, .. } = cursor;
+        let PageAppender { rows, levels, values, id, byte, .. } = cursor;
         self.rows += rows;
         self.levels += levels;
         self.value_count += values;

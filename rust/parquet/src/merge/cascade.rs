@@ -114,10 +114,10 @@ fn renumbered<'a>(sources: impl Iterator<Item = &'a Arc<Source>>) -> Arc<Vec<Arc
 /// Options of the merge of a group into a temp file.
 fn group_options(prepared: &Prepared<'_>, groups: usize, options: &MergeOptions) -> MergeOptions {
     // All groups are open at once in the end: a page of each must fit then.
-    let lanes = groups * (LEAVES_AT_ONCE + prepared.keys.leaves.len());
+    let cursors = groups * (LEAVES_AT_ONCE + prepared.keys.leaves.len());
     let page_size = options
         .budget()
-        .temp_page_bytes(lanes)
+        .temp_page_bytes(cursors)
         .clamp(PAGE_BYTES_MIN, options.page_size.max(PAGE_BYTES_MIN));
     let share = page_size as f64 / options.page_size.max(1) as f64;
     let page_rows = (options.page_rows as f64 * share.min(1.0)).max(64.0) as u64;

@@ -43,7 +43,7 @@ const OWNER_ROWS_MIN: u64 = 4096;
 
 /// Encoded bytes of a leaf of a source that are worth opening it for: a few pages, and perhaps a
 /// dictionary.
-const LANE_BYTES: u64 = 2 << 20;
+const CURSOR_BYTES: u64 = 2 << 20;
 
 /// Most encoded bytes that are woven together: packed, most of them wait on disk.
 const BATCH_BYTES_MAX: u64 = 512 << 20;
@@ -81,7 +81,7 @@ pub(super) struct Ordering<'a> {
     options: &'a MergeOptions,
     context: &'a Context,
     windows: Windows,
-    lanes: Vec<KeyLane>,
+    cursors: Vec<KeyCursor>,
     /// Encoded bytes of windows that are woven together.
     batch_bytes: u64,
     sizes: Sizes,
@@ -89,7 +89,7 @@ pub(super) struct Ordering<'a> {
     pub(super) seconds: f64,
 }
 
-struct KeyLane {
+struct KeyCursor {
     reader: Option<KeyReader>,
     marks: Option<MarkReader>,
     /// Where the reader is opened next.
@@ -123,20 +123,20 @@ impl<'a> Ordering<'a> {
         for (source, first_key) in &prepared.first_keys {
             windows.announce(*source, first_key);
         }
-        let lane = |rows: &Range<u64>| KeyLane {
+        let cursor = |rows: &Range<u64>| KeyCursor {
             reader: None,
             marks: None,
             next_row: rows.start,
             end_row: rows.end,
             start: rows.start,
         };
-        let lanes = prepared.rows.iter().map(lane);
+        let cursors = prepared.rows.iter().map(cursor);
         let mut ordering = Self {
             prepared,
             options,
             context,
             windows,
-            lanes: lanes.collect(),
+            cursors: cursors.collect(),
             batch_bytes: batch_bytes(prepared),
             sizes: Sizes::new(&prepared.sources),
             seconds: 0.0,
@@ -245,19 +245,19 @@ impl<'a> Ordering<'a> {
         self.context.check_cancelled()?;
         let source = Arc::clone(self.source(id)?);
         let prepared = self.prepared;
-        let lane = &mut self.lanes[id.index()];
-        let left = lane.end_row.saturating_sub(lane.next_row);
-        if lane.reader.is_none() && left > 0 {
-            lane.reader = Some(KeyReader::open(
+        let cursor = &mut self.cursors[id.index()];
+        let left = cursor.end_row.saturating_sub(cursor.next_row);
+        if cursor.reader.is_none() && left > 0 {
+            cursor.reader = Some(KeyReader::open(
                 &source,
                 &prepared.keys,
-                lane.next_row,
+                cursor.next_row,
                 &prepared.cache,
                 self.context,
             )?);
         }
-        let row = lane.next_row;
-        let batch = match &mut lane.reader {
+        let row = cursor.next_row;
+        let batch = match &mut cursor.reader {
             Some(reader) if left > 0 => {
                 let rows_max = usize::try_from(left).unwrap_or(usize::MAX);
                 reader.next(prepared.sizes.key_rows.min(rows_max))?
@@ -265,22 +265,22 @@ impl<'a> Ordering<'a> {
             _ => None,
         };
         let Some((keys, starts)) = batch else {
-            (lane.reader, lane.marks) = (None, None);
+            (cursor.reader, cursor.marks) = (None, None);
             self.windows.end(id);
             return Ok(());
         };
         let mut marks = None;
         if let Some(drops) = &prepared.drops {
-            let reader = match lane.marks.take() {
+            let reader = match cursor.marks.take() {
                 Some(reader) => reader,
                 None => MarkReader::open(drops, &source, row, &prepared.cache, self.context)?,
             };
-            marks = Some(lane.marks.insert(reader).next(drops, keys.len())?);
+            marks = Some(cursor.marks.insert(reader).next(drops, keys.len())?);
         }
-        lane.next_row = row + keys.len() as u64;
-        lane.start = row;
+        cursor.next_row = row + keys.len() as u64;
+        cursor.start = row;
         let (row_group, _) = source.row_group_of(row);
-        let is_whole = row + source.row_group_rows(row_group) <= lane.end_row;
+        let is_whole = row + source.row_group_rows(row_group) <= cursor.end_row;
         let is_start = starts && is_whole && self.is_worth_copying(&source, row_group);
         self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
             unsorted(&source, &prepared.keys, row, &before, &after)
@@ -306,7 +306,7 @@ impl<'a> Ordering<'a> {
 
     fn copy_or_enter(&mut self, id: SourceId) -> Result<()> {
         let source = Arc::clone(self.source(id)?);
-        let start = self.lanes[id.index()].start;
+        let start = self.cursors[id.index()].start;
         let (row_group, _) = source.row_group_of(start);
         let rows = source.row_group_rows(row_group);
         let prepared = self.prepared;
@@ -318,9 +318,9 @@ impl<'a> Ordering<'a> {
         }
         self.check_order(&source, row_group, &last)?;
         self.windows.copy(id, start, rows, &last)?;
-        let lane = &mut self.lanes[id.index()];
-        lane.reader = None;
-        lane.next_row = start + rows;
+        let cursor = &mut self.cursors[id.index()];
+        cursor.reader = None;
+        cursor.next_row = start + rows;
         Ok(())
     }
 
@@ -377,12 +377,12 @@ fn window_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> WindowRule {
     }
 }
 
-/// How many encoded bytes to weave together: every source has a lane in every leaf, which starts
+/// How many encoded bytes to weave together: every source has a cursor in every leaf, which starts
 /// and ends in the middle of a page.
 fn batch_bytes(prepared: &Prepared<'_>) -> u64 {
     let depth = prepared.regions.iter().map(|region| region.depth_max).max().unwrap_or(1);
-    let lanes = depth.max(1) as u64 * prepared.leaves.len() as u64;
-    lanes.saturating_mul(LANE_BYTES).min(BATCH_BYTES_MAX)
+    let cursors = depth.max(1) as u64 * prepared.leaves.len() as u64;
+    cursors.saturating_mul(CURSOR_BYTES).min(BATCH_BYTES_MAX)
 }
 
 /// Makes the keys of a window those that files hold.

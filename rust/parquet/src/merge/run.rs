@@ -26,7 +26,7 @@ use super::prepare::Prepared;
 use super::sizes::Written;
 use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier, VerifyPages};
-use crate::plan::largest_lane;
+use crate::plan::largest_cursor;
 use crate::queue::{self, Queue, Work};
 use crate::report::{Copied, Times};
 use crate::runtime::{Context, Pool};
@@ -67,10 +67,10 @@ pub(super) fn run(
     let weaver = Weaver {
         prepared,
         weaving: &weaving,
-        lane_bytes: prepared
+        cursor_bytes: prepared
             .leaves
             .iter()
-            .map(|leaf| largest_lane(&prepared.sources, leaf))
+            .map(|leaf| largest_cursor(&prepared.sources, leaf))
             .collect(),
         ordering: Mutex::new(Ordering::new(prepared, options, context)?),
     };
@@ -121,7 +121,7 @@ struct Weaver<'a> {
     prepared: &'a Prepared<'a>,
     weaving: &'a WeaveContext,
     /// Most bytes that each leaf of one source holds, about.
-    lane_bytes: Vec<u64>,
+    cursor_bytes: Vec<u64>,
     ordering: Mutex<Ordering<'a>>,
 }
 
@@ -159,11 +159,11 @@ impl Work for Weaver<'_> {
 
     fn fits(&self, batch: &Batch, leaf: usize) -> bool {
         let context = &self.weaving.context;
-        let lane_bytes = self.lane_bytes.get(leaf).copied().unwrap_or(0);
+        let cursor_bytes = self.cursor_bytes.get(leaf).copied().unwrap_or(0);
         let sources = batch.windows.iter().map(|window| window.steps.taken().count()).max();
-        let lanes = lane_bytes.saturating_mul(sources.unwrap_or(0) as u64);
+        let cursors = cursor_bytes.saturating_mul(sources.unwrap_or(0) as u64);
         let enough = self.prepared.sizes.enough_bytes as u64;
-        context.account().held_bytes().saturating_add(lanes) <= enough
+        context.account().held_bytes().saturating_add(cursors) <= enough
     }
 
     fn weave(&self, batch: &Batch, leaf: usize, share: &dyn SharedWork) -> Result<Vec<Chunk>> {

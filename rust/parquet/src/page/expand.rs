@@ -16,6 +16,7 @@
 //! Parquet format, Encodings, "Delta encoding (`DELTA_BINARY_PACKED = 5`)" and "Delta Strings".
 
 use parquet::basic::Encoding;
+use parquet::schema::types::ColumnDescriptor;
 use plait_core::{Error, Kind, Result};
 
 use super::header::PageHeader;
@@ -25,14 +26,14 @@ use crate::runtime::{Budget, MemoryStage};
 const ENTRY_BYTES: u64 = 8;
 
 /// Refuses a page that becomes too large when it is decoded. `unpacked` is its body,
-/// for a leaf with these greatest levels.
+/// for the leaf `descr`.
 ///
 /// # Errors
 /// [`Kind::MemoryLimit`].
 pub(super) fn check_expansion(
     header: &PageHeader,
     unpacked: &[u8],
-    levels: (i16, i16),
+    descr: &ColumnDescriptor,
     budget: Budget,
 ) -> Result<()> {
     let limit = budget.limit_bytes() as u64;
@@ -42,7 +43,7 @@ pub(super) fn check_expansion(
         return Err(beyond("page has more values than fit the memory limit")
             .with_got(format!("{values} values, memory_limit {limit}")));
     }
-    let bytes = header.expanded_len(unpacked, levels);
+    let bytes = header.expanded_len(unpacked, descr);
     if bytes > unpacked.len() as u64 && bytes > expanded_max {
         return Err(beyond("page repeats shared prefixes beyond the memory limit")
             .with_got(format!("{bytes} bytes of values, memory_limit {limit}")));
@@ -51,14 +52,17 @@ pub(super) fn check_expansion(
 }
 
 impl PageHeader {
-    /// About the bytes of the values of a page that is not of ids, whose leaf has these greatest
-    /// repetition and definition levels: values that share prefixes are longer than their page.
-    pub(crate) fn expanded_len(&self, unpacked: &[u8], (rep_max, def_max): (i16, i16)) -> u64 {
+    /// About the bytes of the values of a page of the leaf `descr` that is not of ids: values that
+    /// share prefixes are longer than their page.
+    pub(crate) fn expanded_len(&self, unpacked: &[u8], descr: &ColumnDescriptor) -> u64 {
         let len = unpacked.len() as u64;
         if self.data_encoding() != Some(Encoding::DELTA_BYTE_ARRAY) {
             return len;
         }
-        let Some(start) = self.values_start(unpacked, rep_max, def_max) else { return len };
+        let Some(start) = self.values_start(unpacked, descr.max_rep_level(), descr.max_def_level())
+        else {
+            return len;
+        };
         let body = unpacked.get(start..).unwrap_or_default();
         len.saturating_add(sum_of_deltas(body, self.num_values()).unwrap_or(0))
     }

@@ -10,6 +10,7 @@
 use bytes::Bytes;
 use parquet::basic::Compression;
 use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::schema::types::ColumnDescPtr;
 use plait_core::{Error, Kind, Result};
 
 use super::PAGE_BYTES_MAX;
@@ -22,17 +23,15 @@ use crate::runtime::Context;
 #[derive(Clone)]
 pub(crate) struct Unpacker {
     codec: Compression,
-    /// The greatest repetition and definition level.
-    levels: (i16, i16),
+    descr: ColumnDescPtr,
     context: Context,
 }
 
 impl Unpacker {
     pub(crate) fn new(chunk: &ColumnChunkMetaData, context: &Context) -> Self {
-        let descr = chunk.column_descr();
         Self {
             codec: chunk.compression(),
-            levels: (descr.max_rep_level(), descr.max_def_level()),
+            descr: chunk.column_descr_ptr(),
             context: context.clone(),
         }
     }
@@ -61,7 +60,7 @@ impl Unpacker {
     pub(crate) fn unpack(&self, header: &PageHeader, body: &Bytes) -> Result<Bytes> {
         self.check_size(header)?;
         let buf = self.unpack_body(header, body)?;
-        check_expansion(header, &buf, self.levels, self.context.budget())?;
+        check_expansion(header, &buf, &self.descr, self.context.budget())?;
         Ok(buf)
     }
 

@@ -1,7 +1,7 @@
 //! First and last keys of sources: from their footers, or from their rows.
 //!
 //! # Not here
-//! Keys between (`lane`).
+//! Keys between (`source_keys`).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
 use super::entries::{KeySamples, stored_keys};
-use super::lane::Reading;
+use super::source_keys::Reading;
 use super::value::{KeyBase64, KeysFrom};
 use crate::files::{is_of_the_file, output_leaves, readers};
 use crate::keys::{KeyLeaves, key_at};

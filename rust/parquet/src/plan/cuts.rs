@@ -28,7 +28,7 @@ use plait_core::key::{prefix_len, successor};
 use plait_core::{Error, Kind, Result};
 use std::collections::BTreeSet;
 
-use super::lane::{Count, Reading, SourceKeys};
+use super::source_keys::{Count, Reading, SourceKeys};
 use super::tail::largest_cut_keys;
 use crate::sink::KEY_INDEX_ROWS;
 
@@ -60,7 +60,7 @@ pub(super) enum Rule {
 pub(super) struct OutputCut {
     /// Rows with smaller keys lie before it; absent when all keys are equal.
     pub(super) key: Option<Vec<u8>>,
-    /// How many rows of each lane lie before it.
+    /// How many rows of each source lie before it.
     pub(super) rows: Vec<Count>,
 }
 
@@ -73,20 +73,20 @@ impl OutputCut {
 
 /// Finds all cuts.
 pub(super) fn cuts(
-    lanes: &mut [SourceKeys],
+    sources_keys: &mut [SourceKeys],
     rule: Rule,
     cut_columns: usize,
     reading: Reading<'_>,
 ) -> Result<Vec<OutputCut>> {
-    let rows = lanes.iter().map(|lane| lane.source.rows()).sum();
+    let rows = sources_keys.iter().map(|source_keys| source_keys.source.rows()).sum();
     if reading.keys.leaves.is_empty() {
-        return Ok(cuts_anywhere(lanes, rule, rows));
+        return Ok(cuts_anywhere(sources_keys, rule, rows));
     }
     if cut_columns == 0 || rows == 0 {
         return Ok(Vec::new()); // all cut keys are one
     }
-    let floor = vec![0; lanes.len()];
-    let mut search = CutSearch { lanes, cut_columns, reading, rows, floor, stored: None };
+    let floor = vec![0; sources_keys.len()];
+    let mut search = CutSearch { sources_keys, cut_columns, reading, rows, floor, stored: None };
     match rule {
         Rule::One => Ok(Vec::new()),
         Rule::Rows(target) => search.by_rows(target.max(1)),
@@ -95,7 +95,7 @@ pub(super) fn cuts(
 }
 
 /// All rows are equal: any of them may start an output.
-fn cuts_anywhere(lanes: &[SourceKeys], rule: Rule, rows: u64) -> Vec<OutputCut> {
+fn cuts_anywhere(sources_keys: &[SourceKeys], rule: Rule, rows: u64) -> Vec<OutputCut> {
     let mut outputs_left = match rule {
         Rule::One => 1,
         Rule::Outputs(outputs) => outputs.min(rows),
@@ -109,12 +109,12 @@ fn cuts_anywhere(lanes: &[SourceKeys], rule: Rule, rows: u64) -> Vec<OutputCut> 
         };
         outputs_left -= 1;
         let mut left = done;
-        let place = |lane: &SourceKeys| {
-            let taken = left.min(lane.source.rows());
+        let place = |source_keys: &SourceKeys| {
+            let taken = left.min(source_keys.source.rows());
             left -= taken;
             (taken, taken)
         };
-        cuts.push(OutputCut { key: None, rows: lanes.iter().map(place).collect() });
+        cuts.push(OutputCut { key: None, rows: sources_keys.iter().map(place).collect() });
     }
     cuts
 }
@@ -127,11 +127,11 @@ enum Side {
 }
 
 struct CutSearch<'a> {
-    lanes: &'a mut [SourceKeys],
+    sources_keys: &'a mut [SourceKeys],
     cut_columns: usize,
     reading: Reading<'a>,
     rows: u64,
-    /// Rows of each lane that surely lie before the cut that is looked for.
+    /// Rows of each source that surely lie before the cut that is looked for.
     floor: Vec<u64>,
     /// Cut keys out of footers, ascending.
     stored: Option<Vec<Vec<u8>>>,
@@ -194,7 +194,7 @@ impl CutSearch<'_> {
     /// Goes on behind `cut`; rows before it.
     fn take(&mut self, cut: &OutputCut) -> u64 {
         if let Some(key) = &cut.key {
-            self.lanes.iter_mut().for_each(|lane| lane.forget_below(key));
+            self.sources_keys.iter_mut().for_each(|source_keys| source_keys.forget_below(key));
         }
         self.floor = cut.rows.iter().map(|(least, _)| *least).collect();
         cut.middle()
@@ -230,24 +230,29 @@ impl CutSearch<'_> {
                 break;
             }
         }
-        let rows: Vec<Count> =
-            self.lanes.iter().map(|lane| lane.below(&key, false)).map(|(n, _)| (n, n)).collect();
+        let rows: Vec<Count> = self
+            .sources_keys
+            .iter()
+            .map(|source_keys| source_keys.below(&key, false))
+            .map(|(n, _)| (n, n))
+            .collect();
         let before: u64 = rows.iter().map(|(n, _)| n).sum();
         Ok((before < self.rows).then_some(OutputCut { key: Some(key), rows }))
     }
 
     /// Looks up keys where it is least known how many lie below `key`; whether there were any.
     fn narrow(&mut self, key: &[u8], or_equal: bool) -> Result<bool> {
-        let gaps: Vec<Count> = self.lanes.iter().map(|lane| lane.below(key, or_equal)).collect();
+        let gaps: Vec<Count> =
+            self.sources_keys.iter().map(|source_keys| source_keys.below(key, or_equal)).collect();
         let widest = gaps.iter().map(|(least, most)| most - least).max().unwrap_or(0);
         let all: u64 = gaps.iter().map(|(least, most)| most - least).sum();
-        let few = READ_ROWS / 2 / self.lanes.len().max(1) as u64;
-        for (lane, (least, most)) in self.lanes.iter_mut().zip(gaps) {
+        let few = READ_ROWS / 2 / self.sources_keys.len().max(1) as u64;
+        for (source_keys, (least, most)) in self.sources_keys.iter_mut().zip(gaps) {
             if least == most {
                 continue;
             }
             if all <= READ_ROWS {
-                lane.read(least..most, self.reading)?;
+                source_keys.read(least..most, self.reading)?;
             } else if 2 * (most - least) >= widest {
                 // In a row, so that what is unpacked for the first serves the others.
                 let mut gap = (least, most);
@@ -255,8 +260,8 @@ impl CutSearch<'_> {
                     if gap.1 - gap.0 <= few {
                         break;
                     }
-                    lane.key(gap.0 + (gap.1 - gap.0) / 2, self.reading)?;
-                    gap = lane.below(key, or_equal);
+                    source_keys.key(gap.0 + (gap.1 - gap.0) / 2, self.reading)?;
+                    gap = source_keys.below(key, or_equal);
                 }
             }
         }
@@ -270,13 +275,15 @@ impl CutSearch<'_> {
         for _ in 0..ROUNDS_MAX {
             self.reading.context.check_cancelled()?;
             let spans: Vec<Count> = self
-                .lanes
+                .sources_keys
                 .iter()
                 .zip(&self.floor)
-                .map(|(lane, floor)| {
-                    let start = low.as_ref().map_or(0, |key| lane.below(key, true).0).max(*floor);
-                    let end =
-                        high.as_ref().map_or(lane.source.rows(), |key| lane.below(key, false).1);
+                .map(|(source_keys, floor)| {
+                    let start =
+                        low.as_ref().map_or(0, |key| source_keys.below(key, true).0).max(*floor);
+                    let end = high
+                        .as_ref()
+                        .map_or(source_keys.source.rows(), |key| source_keys.below(key, false).1);
                     (start, end.max(start))
                 })
                 .collect();
@@ -285,8 +292,8 @@ impl CutSearch<'_> {
             }
             let widest = (0..spans.len()).max_by_key(|i| spans[*i].1 - spans[*i].0).unwrap_or(0);
             let (start, end) = spans.get(widest).copied().unwrap_or_default();
-            let Some(lane) = self.lanes.get_mut(widest) else { break };
-            pivot = lane.key(start + (end - start) / 2, self.reading)?.to_vec();
+            let Some(source_keys) = self.sources_keys.get_mut(widest) else { break };
+            pivot = source_keys.key(start + (end - start) / 2, self.reading)?.to_vec();
             let is_outside = low.as_ref().is_some_and(|low| pivot <= *low)
                 || high.as_ref().is_some_and(|high| pivot >= *high);
             if is_outside {
@@ -305,7 +312,8 @@ impl CutSearch<'_> {
     fn side(&mut self, pivot: &[u8], rank: u64) -> Result<Side> {
         for _ in 0..ROUNDS_MAX {
             let sum = |or_equal| {
-                let counts = self.lanes.iter().map(|lane| lane.below(pivot, or_equal));
+                let counts =
+                    self.sources_keys.iter().map(|source_keys| source_keys.below(pivot, or_equal));
                 counts.fold((0, 0), |sum: Count, n| (sum.0 + n.0, sum.1 + n.1))
             };
             let (below, up_to) = (sum(false), sum(true));
@@ -330,11 +338,13 @@ impl CutSearch<'_> {
     fn read_key(&mut self, spans: &[Count], rank: u64) -> Result<Vec<u8>> {
         let mut keys: Vec<&[u8]> = Vec::new();
         let before: u64 = spans.iter().map(|(start, _)| start).sum();
-        for (lane, (start, end)) in self.lanes.iter_mut().zip(spans) {
-            lane.read(*start..*end, self.reading)?;
-            let from = lane.samples.partition_point(|sample| sample.0 < *start);
-            let to = lane.samples.partition_point(|sample| sample.0 < *end);
-            keys.extend(lane.samples.get(from..to).unwrap_or_default().iter().map(|k| &*k.1));
+        for (source_keys, (start, end)) in self.sources_keys.iter_mut().zip(spans) {
+            source_keys.read(*start..*end, self.reading)?;
+            let from = source_keys.samples.partition_point(|sample| sample.0 < *start);
+            let to = source_keys.samples.partition_point(|sample| sample.0 < *end);
+            keys.extend(
+                source_keys.samples.get(from..to).unwrap_or_default().iter().map(|k| &*k.1),
+            );
         }
         let at = usize::try_from(rank.saturating_sub(before)).unwrap_or(usize::MAX);
         let at = at.min(keys.len().saturating_sub(1));
@@ -353,7 +363,8 @@ impl CutSearch<'_> {
         }
         let stored = self.stored.as_deref().unwrap_or_default();
         let cut = |key: &Vec<u8>| {
-            let rows = self.lanes.iter().map(|lane| lane.below(key, false)).collect();
+            let rows =
+                self.sources_keys.iter().map(|source_keys| source_keys.below(key, false)).collect();
             OutputCut { key: Some(key.clone()), rows }
         };
         let at = stored.partition_point(|key| cut(key).middle() < rank);
@@ -368,10 +379,10 @@ impl CutSearch<'_> {
             let gaps = cut.rows.iter().map(|(least, most)| (most - least) as f64);
             let deviation = gaps.map(|gap| gap * gap / 12.0).sum::<f64>().sqrt();
             let all_told = self
-                .lanes
+                .sources_keys
                 .iter()
                 .zip(&cut.rows)
-                .all(|(lane, (least, most))| least == most || lane.is_indexed);
+                .all(|(source_keys, (least, most))| least == most || source_keys.is_indexed);
             all_told
                 && deviation <= slack as f64
                 && cut.middle().abs_diff(rank) <= slack
@@ -384,7 +395,7 @@ impl CutSearch<'_> {
     /// Cut keys of all samples.
     fn stored_prefixes(&self) -> Result<BTreeSet<Vec<u8>>> {
         let mut stored = BTreeSet::new();
-        for sample in self.lanes.iter().flat_map(|lane| &lane.samples) {
+        for sample in self.sources_keys.iter().flat_map(|source_keys| &source_keys.samples) {
             stored.insert(self.prefix(&sample.1)?.to_vec());
         }
         Ok(stored)
@@ -397,7 +408,8 @@ impl CutSearch<'_> {
 
     /// The largest cut keys there are, largest first.
     fn read_largest(&self, count: usize) -> Result<Vec<Vec<u8>>> {
-        let sources: Vec<_> = self.lanes.iter().map(|lane| &lane.source).collect();
+        let sources: Vec<_> =
+            self.sources_keys.iter().map(|source_keys| &source_keys.source).collect();
         largest_cut_keys(&sources, count, self.cut_columns, self.reading)
     }
 }

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::lane::SourceKeys;
+use super::source_keys::SourceKeys;
 use crate::chunk::can_copy;
 use crate::leaf::OutputLeaf;
 use crate::options::{MergeOptions, Tier};
@@ -39,7 +39,7 @@ pub(super) struct Expected {
     pub(super) depth_max: u64,
 }
 
-/// What source `lane` can do.
+/// What a source can do.
 struct Able {
     copies: bool,
     group_rows: u64,
@@ -49,17 +49,18 @@ struct Able {
 
 /// What to expect of tasks between `cuts`; `rows` are theirs.
 pub(super) fn expect(
-    lanes: &[SourceKeys],
+    sources_keys: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     rows: &[u64],
     leaves: &[OutputLeaf],
     options: &MergeOptions,
 ) -> Vec<Expected> {
-    let able: Vec<Able> = lanes.iter().map(|lane| able(&lane.source, leaves, options)).collect();
+    let able: Vec<Able> =
+        sources_keys.iter().map(|source_keys| able(&source_keys.source, leaves, options)).collect();
     let mut alone = vec![BTreeMap::<usize, Vec<u64>>::new(); rows.len()];
-    let mut depths = vec![u64::from(!lanes.is_empty()); rows.len()];
+    let mut depths = vec![u64::from(!sources_keys.is_empty()); rows.len()];
     if cuts.iter().all(Option::is_some) {
-        sweep(lanes, cuts, &mut alone, &mut depths);
+        sweep(sources_keys, cuts, &mut alone, &mut depths);
     }
     let has = |tier| options.copy_tiers.contains(&tier);
     let dict = if able.is_empty() || !has(Tier::Dict) {
@@ -69,8 +70,8 @@ pub(super) fn expect(
     };
     let tiers = |(alone, rows): (&BTreeMap<usize, Vec<u64>>, u64)| {
         let (mut chunk, mut page) = (0, 0);
-        for (lane, stretches) in alone {
-            let Some(able) = able.get(*lane).filter(|able| able.copies) else { continue };
+        for (source_keys, stretches) in alone {
+            let Some(able) = able.get(*source_keys).filter(|able| able.copies) else { continue };
             for stretch in stretches {
                 let whole = stretch / able.group_rows.max(1) * able.group_rows;
                 let is_large = able.group_rows >= options.row_group_rows / COPY_SHARE_MIN
@@ -105,14 +106,16 @@ fn able(source: &Arc<Source>, leaves: &[OutputLeaf], options: &MergeOptions) -> 
 
 /// Finds the stretches of keys that only one source has, and how many share the others.
 fn sweep(
-    lanes: &[SourceKeys],
+    sources_keys: &[SourceKeys],
     cuts: &[Option<Vec<u8>>],
     alone: &mut [BTreeMap<usize, Vec<u64>>],
     depths: &mut [u64],
 ) {
     let mut points: BTreeMap<&[u8], (Vec<usize>, Vec<usize>)> = BTreeMap::new();
-    for (i, lane) in lanes.iter().enumerate() {
-        if let (Some((_, first)), Some((_, last))) = (lane.samples.first(), lane.samples.last()) {
+    for (i, source_keys) in sources_keys.iter().enumerate() {
+        if let (Some((_, first)), Some((_, last))) =
+            (source_keys.samples.first(), source_keys.samples.last())
+        {
             points.entry(first).or_default().0.push(i);
             points.entry(last).or_default().1.push(i);
         }
@@ -130,28 +133,34 @@ fn sweep(
         let next = keys.peek().map(|(next, _)| **next);
         for part in 0..2 {
             if part == 1 {
-                ends.iter().for_each(|lane| {
-                    open.remove(lane);
+                ends.iter().for_each(|source_keys| {
+                    open.remove(source_keys);
                 });
             }
             if let Some(depth) = depths.get_mut(task) {
                 *depth = (*depth).max(open.len() as u64);
             }
             let only = if open.len() == 1 { open.first().copied() } else { None };
-            let rows = only.and_then(|lane| lanes.get(lane)).map_or(0, |lane| {
-                let up_to = lane.about(key, true);
-                match part {
-                    0 => up_to - lane.about(key, false).min(up_to),
-                    _ => next.map_or(up_to, |next| lane.about(next, false).max(up_to)) - up_to,
-                }
-            });
+            let rows = only.and_then(|source_keys| sources_keys.get(source_keys)).map_or(
+                0,
+                |source_keys| {
+                    let up_to = source_keys.about(key, true);
+                    match part {
+                        0 => up_to - source_keys.about(key, false).min(up_to),
+                        _ => {
+                            next.map_or(up_to, |next| source_keys.about(next, false).max(up_to))
+                                - up_to
+                        }
+                    }
+                },
+            );
             stretch = match (stretch, only) {
-                (Some((of, lane, sum)), Some(only)) if of == task && lane == only => {
-                    Some((of, lane, sum + rows))
+                (Some((of, source_keys, sum)), Some(only)) if of == task && source_keys == only => {
+                    Some((of, source_keys, sum + rows))
                 }
                 (done, only) => {
                     note(alone, done);
-                    only.map(|lane| (task, lane, rows))
+                    only.map(|source_keys| (task, source_keys, rows))
                 }
             };
         }
@@ -160,10 +169,10 @@ fn sweep(
 }
 
 fn note(alone: &mut [BTreeMap<usize, Vec<u64>>], stretch: Option<(usize, usize, u64)>) {
-    if let Some((task, lane, rows)) = stretch
+    if let Some((task, source_keys, rows)) = stretch
         && let Some(of) = alone.get_mut(task)
         && rows > 0
     {
-        of.entry(lane).or_default().push(rows);
+        of.entry(source_keys).or_default().push(rows);
     }
 }

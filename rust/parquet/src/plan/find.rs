@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use plait_core::Result;
 
-use super::lane::Reading;
+use super::source_keys::Reading;
 use super::value::{PlanTask, Slice};
 use crate::keys::key_at;
 use crate::source::Source;

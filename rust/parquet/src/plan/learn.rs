@@ -24,7 +24,7 @@ use plait_core::{Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::bounds::{KeyTrust, known_keys};
-use super::lane::Reading;
+use super::source_keys::Reading;
 use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;

@@ -18,9 +18,9 @@ use super::bounds::{KeyTrust, cut_texts, key_texts, known_keys};
 use super::cuts::{OutputCut, Rule, cuts};
 use super::entries::merge_level;
 use super::estimate::expect;
-use super::lane::{Count, Reading, SourceKeys};
 use super::memory::memory_need;
 use super::schema::CarriedSchema;
+use super::source_keys::{Count, Reading, SourceKeys};
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
 use crate::drops;
 use crate::files::{open_sources, output_leaves, readers};
@@ -112,7 +112,7 @@ pub(crate) fn make_from(
         }
     })?;
     let known = all_sorted(known)?;
-    let mut lanes = Vec::new();
+    let mut sources_keys = Vec::new();
     let mut planned: Vec<PlanSource> = Vec::new();
     for (source, known) in sources.iter().zip(known) {
         let mut of = plan_source(source);
@@ -124,30 +124,34 @@ pub(crate) fn make_from(
                     (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
             }
             let is_indexed = from == KeysFrom::Footer;
-            lanes.push(SourceKeys { source: Arc::clone(source), is_indexed, samples });
+            sources_keys.push(SourceKeys { source: Arc::clone(source), is_indexed, samples });
         }
         planned.push(of);
     }
-    let regions = sweep(&bounds(&lanes));
+    let regions = sweep(&bounds(&sources_keys));
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
-    let before: Vec<_> = lanes.iter().map(|lane| lane.samples.clone()).collect();
+    let before: Vec<_> =
+        sources_keys.iter().map(|source_keys| source_keys.samples.clone()).collect();
     let cut_columns = options.cut_on.unwrap_or(keys.leaves.len());
     context.events().record(Level::Debug, "plan", || {
-        let indexed = lanes.iter().filter(|lane| lane.is_indexed).count();
+        let indexed = sources_keys.iter().filter(|source_keys| source_keys.is_indexed).count();
         format!(
             "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth} deep",
             sources.len(),
-            lanes.len() - indexed,
+            sources_keys.len() - indexed,
             regions.len()
         )
     });
-    let found = cuts(&mut lanes, rule(options, &sources), cut_columns, reading)?;
-    lanes.iter_mut().zip(before).for_each(|(lane, samples)| lane.samples = samples);
-    let mut tasks = tasks(&lanes, &found);
+    let found = cuts(&mut sources_keys, rule(options, &sources), cut_columns, reading)?;
+    sources_keys
+        .iter_mut()
+        .zip(before)
+        .for_each(|(source_keys, samples)| source_keys.samples = samples);
+    let mut tasks = tasks(&sources_keys, &found);
     context.events().record(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
     let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
     let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
-    let expected = expect(&lanes, &bounds, &rows, &leaves, options);
+    let expected = expect(&sources_keys, &bounds, &rows, &leaves, options);
     for (task, expected) in tasks.iter_mut().zip(expected) {
         (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
         task.bytes = stored_bytes(task, &sources);
@@ -240,12 +244,12 @@ fn plan_source(source: &Source) -> PlanSource {
     }
 }
 
-fn bounds(lanes: &[SourceKeys]) -> Vec<Bounds> {
-    let bound = |lane: &SourceKeys| {
-        let (first, last) = (lane.samples.first()?, lane.samples.last()?);
-        Some(Bounds { source: lane.source.id, first: first.1.clone(), last: last.1.clone() })
+fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds> {
+    let bound = |source_keys: &SourceKeys| {
+        let (first, last) = (source_keys.samples.first()?, source_keys.samples.last()?);
+        Some(Bounds { source: source_keys.source.id, first: first.1.clone(), last: last.1.clone() })
     };
-    lanes.iter().filter_map(bound).collect()
+    sources_keys.iter().filter_map(bound).collect()
 }
 
 fn rule(options: &MergeOptions, sources: &[Arc<Source>]) -> Rule {
@@ -268,20 +272,20 @@ fn stored(sources: &[Arc<Source>]) -> (u64, u64) {
     (bytes, sources.iter().map(|source| source.rows()).sum())
 }
 
-fn tasks(lanes: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
-    let whole = |lane: &SourceKeys| (lane.source.rows(), lane.source.rows());
+fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
+    let whole = |source_keys: &SourceKeys| (source_keys.source.rows(), source_keys.source.rows());
     let mut tasks = Vec::new();
     let mut low: Option<&OutputCut> = None;
     for index in 0..=cuts.len() {
         let high = cuts.get(index);
         let (mut slices, mut rows, mut exact) = (Vec::new(), 0, true);
-        for (i, lane) in lanes.iter().enumerate() {
+        for (i, source_keys) in sources_keys.iter().enumerate() {
             let place = |cut: Option<&OutputCut>, or: Count| {
                 cut.and_then(|cut| cut.rows.get(i).copied()).unwrap_or(or)
             };
-            let (start, end) = (place(low, (0, 0)), place(high, whole(lane)));
+            let (start, end) = (place(low, (0, 0)), place(high, whole(source_keys)));
             if end.1 > start.0 {
-                let slice = Slice { source: lane.source.id.index(), start, end };
+                let slice = Slice { source: source_keys.source.id.index(), start, end };
                 let middle = |count: Count| count.0 + (count.1 - count.0) / 2;
                 rows += middle(end) - middle(start).min(middle(end));
                 exact &= slice.rows().is_some();

@@ -14,8 +14,8 @@ use crate::source::Source;
 /// The unpacked size of a page where nothing smaller is known: what most writers aim at.
 const PAGE_BYTES: u64 = 1_250_000;
 
-/// What a lane takes besides its page.
-const LANE_BYTES: u64 = 16 << 10;
+/// What a cursor takes besides its page.
+const CURSOR_BYTES: u64 = 16 << 10;
 
 /// Leaves that are woven at the same time when sources are counted. More threads weave more, as far
 /// as memory allows.
@@ -26,7 +26,7 @@ fn page_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
     let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf)?;
     let groups = source.meta.row_groups().iter();
     let largest = groups.map(|g| g.column(index).uncompressed_size()).max()?;
-    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + LANE_BYTES)
+    Some(largest.max(0).unsigned_abs().min(PAGE_BYTES) + CURSOR_BYTES)
 }
 
 /// Bytes of a dictionary of a leaf of `source`, about; writers give up dictionaries that outgrow
@@ -40,7 +40,7 @@ fn dictionary_bytes(source: &Source, leaf: &OutputLeaf) -> Option<u64> {
 }
 
 /// Most bytes that a leaf of one source holds while it is woven, about.
-pub(crate) fn largest_lane(sources: &[Arc<Source>], leaf: &OutputLeaf) -> u64 {
+pub(crate) fn largest_cursor(sources: &[Arc<Source>], leaf: &OutputLeaf) -> u64 {
     let of = |source: &Arc<Source>| {
         Some(page_bytes(source, leaf)? + dictionary_bytes(source, leaf).unwrap_or(0))
     };

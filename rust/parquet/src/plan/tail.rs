@@ -15,7 +15,7 @@ use std::sync::Arc;
 use plait_core::Result;
 use plait_core::key::prefix_len;
 
-use super::lane::Reading;
+use super::source_keys::Reading;
 use crate::keys::KeyReader;
 use crate::source::Source;
 

@@ -258,11 +258,11 @@ impl Budget {
         bytes.saturating_mul(of as u64) / parts as u64
     }
 
-    /// Bytes of a page of a file that is merged again, with `lanes` such pages open at once; half of
+    /// Bytes of a page of a file that is merged again, with `cursors` such pages open at once; half of
     /// the share is for their dictionaries.
     #[must_use]
-    pub(crate) fn temp_page_bytes(self, lanes: usize) -> u64 {
-        (self.bytes(MemoryStage::SourcePages) / 2 / lanes.max(1)) as u64
+    pub(crate) fn temp_page_bytes(self, cursors: usize) -> u64 {
+        (self.bytes(MemoryStage::SourcePages) / 2 / cursors.max(1)) as u64
     }
 
     /// Bytes of page buffers that wait for the next page.

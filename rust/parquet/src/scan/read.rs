@@ -1,13 +1,13 @@
 //! Batches of a resolved scan, in order, a few files ahead.
 //!
 //! ```text
-//! sources   f0 f1 f2 f3 f4 …          lanes: files that are open or ready, at most 64
-//!           └──────────┘ lanes ──▶ refill: every lane that is not full, on all threads, then join
+//! sources   f0 f1 f2 f3 f4 …          cursors: files that are open or ready, at most 64
+//!           └──────────┘ cursors ──▶ refill: all that are not full, on all threads, then join
 //!           front ──▶ next()
 //! ```
 //!
 //! # Invariants
-//! The front lane is emptied before the next is touched, so order never depends on threads. Threads
+//! The front cursor is emptied before the next is touched, so order never depends on threads. Threads
 //! live inside of [`ResolvedBatches::refill`] only. After an error nothing more is given.
 //!
 //! # Cost
@@ -31,14 +31,14 @@ use super::{Scan, ScanPlan, SourceStream};
 use crate::runtime::Charge;
 
 /// Files that are open or wait, at most.
-const LANES_MAX: usize = 64;
+const CURSORS_MAX: usize = 64;
 
 /// The batches of a resolved scan.
 pub(super) struct ResolvedBatches {
     scan: Arc<Scan>,
-    /// The next source that has no lane yet.
+    /// The next source that has no cursor yet.
     next: usize,
-    lanes: VecDeque<FileCursor>,
+    cursors: VecDeque<FileCursor>,
     stream: Option<(usize, SourceStream, u64)>,
     ready: VecDeque<RecordBatch>,
     /// Rows that may still be given.
@@ -68,7 +68,7 @@ impl ResolvedBatches {
         Self {
             scan,
             next: 0,
-            lanes: VecDeque::new(),
+            cursors: VecDeque::new(),
             stream: None,
             ready: VecDeque::new(),
             left,
@@ -88,7 +88,7 @@ impl ResolvedBatches {
                 }
                 continue;
             }
-            if let Some(front) = self.lanes.front_mut() {
+            if let Some(front) = self.cursors.front_mut() {
                 if let Some((batch, _charge)) = front.ready.pop_front() {
                     front.ready_bytes -=
                         batch_bytes(&batch, 0, batch.num_rows()).min(front.ready_bytes);
@@ -99,7 +99,7 @@ impl ResolvedBatches {
                     return Err(e);
                 }
                 if front.done {
-                    self.lanes.pop_front();
+                    self.cursors.pop_front();
                     continue;
                 }
                 self.refill()?;
@@ -111,8 +111,8 @@ impl ResolvedBatches {
             }
             let Some(entry) = self.scan.entries.get(self.next) else { return Ok(None) };
             if entry.path.is_some() {
-                self.add_lanes();
-                if !self.lanes.is_empty() {
+                self.add_cursors();
+                if !self.cursors.is_empty() {
                     self.refill()?;
                 }
             } else {
@@ -124,19 +124,19 @@ impl ResolvedBatches {
         }
     }
 
-    /// Opens lanes for the next files, as many as may wait; files without rows have none.
-    fn add_lanes(&mut self) {
+    /// Opens cursors for the next files, as many as may wait; files without rows have none.
+    fn add_cursors(&mut self) {
         let ScanPlan::Resolved { known, .. } = &self.scan.plan else { return };
         let mut bytes: u64 =
-            self.lanes.iter().map(|lane| lane.data_bytes).fold(0, u64::saturating_add);
+            self.cursors.iter().map(|cursor| cursor.data_bytes).fold(0, u64::saturating_add);
         let mut rows: u64 = self
-            .lanes
+            .cursors
             .iter()
             .map(|l| l.rows_max.saturating_sub(l.row))
             .fold(0, u64::saturating_add);
-        while self.lanes.len() < LANES_MAX
+        while self.cursors.len() < CURSORS_MAX
             && (bytes < self.scan.sizes.ahead_bytes as u64
-                || self.lanes.len() < self.scan.sizes.threads)
+                || self.cursors.len() < self.scan.sizes.threads)
             && rows < self.left
         {
             let Some(footer) = known.get(self.next).and_then(|known| known.footer.as_ref()) else {
@@ -150,7 +150,7 @@ impl ResolvedBatches {
             let rows_max = footer.rows.min(self.left - rows);
             rows = rows.saturating_add(rows_max);
             bytes = bytes.saturating_add(footer.data_bytes);
-            self.lanes.push_back(FileCursor {
+            self.cursors.push_back(FileCursor {
                 index,
                 data_bytes: footer.data_bytes,
                 reader: None,
@@ -164,23 +164,23 @@ impl ResolvedBatches {
         }
     }
 
-    /// Fills all lanes that are not full.
+    /// Fills all cursors that are not full.
     fn refill(&mut self) -> Result<()> {
-        self.add_lanes();
-        let share = (self.scan.sizes.ahead_bytes / self.lanes.len().max(1)).max(1);
+        self.add_cursors();
+        let share = (self.scan.sizes.ahead_bytes / self.cursors.len().max(1)).max(1);
         let scan = &self.scan;
         let wait: Vec<Mutex<&mut FileCursor>> = self
-            .lanes
+            .cursors
             .iter_mut()
-            .filter(|lane| !lane.done && lane.failed.is_none() && lane.ready_bytes < share)
+            .filter(|cursor| !cursor.done && cursor.failed.is_none() && cursor.ready_bytes < share)
             .map(Mutex::new)
             .collect();
         let next = AtomicUsize::new(0);
         let work = || {
-            while let Some(lane) = wait.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Err(e) = fill(scan, &mut lane, share) {
-                    lane.failed = Some(e);
+            while let Some(cursor) = wait.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut cursor = cursor.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Err(e) = fill(scan, &mut cursor, share) {
+                    cursor.failed = Some(e);
                 }
             }
         };
@@ -225,13 +225,14 @@ fn template(shape: &super::SchemaClass, frozen: &Frozen, source: &Schema) -> Res
 }
 
 /// Reads batches of one file until `share` bytes are ready or it ends.
-fn fill(scan: &Scan, lane: &mut FileCursor, share: usize) -> Result<()> {
+fn fill(scan: &Scan, cursor: &mut FileCursor, share: usize) -> Result<()> {
     let ScanPlan::Resolved { frozen, known, shapes } = &scan.plan else { return Ok(()) };
-    let (Some(entry), Some(known)) = (scan.entries.get(lane.index), known.get(lane.index)) else {
+    let (Some(entry), Some(known)) = (scan.entries.get(cursor.index), known.get(cursor.index))
+    else {
         return Err(Error::new(Kind::Internal, "a source is not known"));
     };
     let path = entry.name.as_str();
-    if lane.reader.is_none() {
+    if cursor.reader.is_none() {
         scan.counts.opened.fetch_add(1, Ordering::Relaxed);
         let (source, metadata, footer) = file::open(path, &scan.stores)?;
         if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
@@ -244,7 +245,7 @@ fn fill(scan: &Scan, lane: &mut FileCursor, share: usize) -> Result<()> {
         }
         let metadata = metadata.in_units_of(&source, frozen.schema());
         let leaves = frozen.leaves(metadata.schema());
-        let rows = usize::try_from(lane.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
+        let rows = usize::try_from(cursor.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
         let reader = FileReader::new(scan, &source, &metadata, &leaves, rows)?;
         let shape = shapes
             .get(known.class)
@@ -253,28 +254,28 @@ fn fill(scan: &Scan, lane: &mut FileCursor, share: usize) -> Result<()> {
         let adapter = if scan.statics.is_empty() && scan.options.columns.is_none() {
             adapter.as_ref().clone()
         } else {
-            adapter.bind(&scan.values(lane.index)?)?
+            adapter.bind(&scan.values(cursor.index)?)?
         };
-        lane.reader = Some((reader, adapter));
+        cursor.reader = Some((reader, adapter));
     }
-    let Some((reader, adapter)) = &mut lane.reader else { return Ok(()) };
-    while lane.ready_bytes < share {
-        let next = if lane.row < lane.rows_max { reader.next()? } else { None };
+    let Some((reader, adapter)) = &mut cursor.reader else { return Ok(()) };
+    while cursor.ready_bytes < share {
+        let next = if cursor.row < cursor.rows_max { reader.next()? } else { None };
         let Some(mut batch) = next else {
-            lane.done = true;
-            lane.reader = None;
+            cursor.done = true;
+            cursor.reader = None;
             return Ok(());
         };
-        let most = usize::try_from(lane.rows_max - lane.row).unwrap_or(usize::MAX);
+        let most = usize::try_from(cursor.rows_max - cursor.row).unwrap_or(usize::MAX);
         if batch.num_rows() > most {
             batch = batch.slice(0, most);
         }
-        let adapted = adapter.apply_at(&batch, lane.row).map_err(|e| e.with_path(path))?;
-        lane.row += batch.num_rows() as u64;
-        lane.ready_bytes += batch_bytes(&adapted, 0, adapted.num_rows());
+        let adapted = adapter.apply_at(&batch, cursor.row).map_err(|e| e.with_path(path))?;
+        cursor.row += batch.num_rows() as u64;
+        cursor.ready_bytes += batch_bytes(&adapted, 0, adapted.num_rows());
         for part in split(adapted, scan.rows_max, scan.sizes.file.batch_bytes) {
             let charge = scan.context.charge(batch_bytes(&part, 0, part.num_rows()));
-            lane.ready.push_back((part, charge));
+            cursor.ready.push_back((part, charge));
         }
     }
     Ok(())
@@ -319,7 +320,7 @@ impl Iterator for ResolvedBatches {
             }
             Ok(None) => {
                 self.over = true;
-                self.lanes.clear();
+                self.cursors.clear();
                 if self.given {
                     return None;
                 }
@@ -327,7 +328,7 @@ impl Iterator for ResolvedBatches {
             }
             Err(e) => {
                 self.over = true;
-                self.lanes.clear();
+                self.cursors.clear();
                 return Some(Err(e.into_arrow()));
             }
         };

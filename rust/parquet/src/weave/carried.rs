@@ -10,45 +10,45 @@
 //! of the output. It takes no more than a share of the memory limit, and is accounted for.
 //!
 //! # Not here
-//! Whether a lane is where the next batch begins (`gather`).
+//! Whether a cursor is where the next batch begins (`gather`).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::gather::Lanes;
+use super::gather::SourceCursors;
 use crate::runtime::{Context, MemoryStage};
 
-/// Lanes between batches, by leaf.
+/// Cursors between batches, by leaf.
 #[derive(Default)]
-pub(crate) struct Carried(Mutex<KeptLanes>);
+pub(crate) struct Carried(Mutex<KeptCursors>);
 
 #[derive(Default)]
-struct KeptLanes {
-    lanes: BTreeMap<usize, (Lanes, usize)>,
+struct KeptCursors {
+    cursors: BTreeMap<usize, (SourceCursors, usize)>,
     bytes: usize,
 }
 
 impl Carried {
-    /// The lanes of `leaf` as the last batch left them.
-    pub(super) fn take(&self, leaf: usize) -> Option<Lanes> {
+    /// The cursors of `leaf` as the last batch left them.
+    pub(super) fn take(&self, leaf: usize) -> Option<SourceCursors> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (lanes, bytes) = waiting.lanes.remove(&leaf)?;
+        let (cursors, bytes) = waiting.cursors.remove(&leaf)?;
         waiting.bytes -= bytes;
-        Some(lanes)
+        Some(cursors)
     }
 
-    /// Keeps the lanes of `leaf` for the next batch, if they are not too large.
-    pub(super) fn keep(&self, leaf: usize, mut lanes: Lanes, context: &Context) {
-        lanes.rest();
+    /// Keeps the cursors of `leaf` for the next batch, if they are not too large.
+    pub(super) fn keep(&self, leaf: usize, mut cursors: SourceCursors, context: &Context) {
+        cursors.rest();
         let most = context.budget().bytes(MemoryStage::CarriedCursors);
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if waiting.bytes + lanes.rest_size() > most {
-            lanes.forget_dictionaries();
+        if waiting.bytes + cursors.rest_size() > most {
+            cursors.forget_dictionaries();
         }
-        let bytes = lanes.rest_size();
+        let bytes = cursors.rest_size();
         if waiting.bytes + bytes <= most {
             waiting.bytes += bytes;
-            waiting.lanes.insert(leaf, (lanes, bytes));
+            waiting.cursors.insert(leaf, (cursors, bytes));
         }
     }
 }

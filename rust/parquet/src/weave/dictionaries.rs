@@ -21,7 +21,7 @@ use plait_core::Result;
 use plait_core::SourceId;
 use plait_core::packed_runs::{PackedRuns, Taken};
 
-use super::gather::Lanes;
+use super::gather::SourceCursors;
 use super::{WeaveContext, source_of};
 use crate::block::dictionary::{Remap, Union};
 use crate::block::reader::OwnDictionary;
@@ -119,7 +119,7 @@ pub(super) fn of_owner(
     output: &OutputLeaf,
     steps: &PackedRuns,
     splices: &[bool],
-    lanes: &mut Lanes,
+    cursors: &mut SourceCursors,
 ) -> Result<Option<(Arc<reader::United>, Arc<Ids>)>> {
     let most = steps.taken().max_by_key(|t| (t.end - t.start, Reverse(t.source)));
     // The dictionary page stays as it is too: in another codec, nobody could read it.
@@ -156,14 +156,14 @@ pub(super) fn of_owner(
     }
     let Some(stored) = pages.stored_dictionary()? else { return Ok(None) };
     let place = (source.id, group);
-    let dictionary = match lanes.dictionary(place) {
+    let dictionary = match cursors.dictionary(place) {
         Some(dictionary) => dictionary,
         None => {
             let page = pages.unpack_stored(&stored)?;
             let Some(values) = reader::into_dictionary(&pages, page, layout)?.values else {
                 return Ok(None);
             };
-            lanes.keep_dictionary(OwnDictionary { place, values: Arc::clone(&values) });
+            cursors.keep_dictionary(OwnDictionary { place, values: Arc::clone(&values) });
             values
         }
     };

@@ -1,7 +1,7 @@
 //! The loop that copies rows: steps in, full pages out.
 //!
 //! ```text
-//! step (source, len) ─▶ lane of the source ─▶ page        one row: a store; many: a copy
+//! step (source, len) ─▶ cursor of the source ─▶ page        one row: a store; many: a copy
 //!                          └ empty: next page ─ taken whole? ─▶ splice
 //! ```
 //!
@@ -22,12 +22,12 @@ use plait_core::SourceId;
 use plait_core::packed_runs::{PackedRun, PackedRuns, Taken};
 use plait_core::{Error, Kind, Result};
 
-use super::lane::{Form, Lane, Rows};
+use super::cursor::{Form, Rows, SourceCursor};
 use super::{BATCH_BYTES_MAX, LeafContext, PageOut, WeaveContext};
 use crate::block::decode::is_ids;
 use crate::block::reader::{OwnDictionary, United};
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
-use crate::encode::buffer::Cursor;
+use crate::encode::buffer::PageAppender;
 use crate::encode::facts::Facts;
 use crate::page::PageLoc;
 use crate::page::header::{PageHeader, PageKind};
@@ -49,9 +49,9 @@ const REPEATED_LEVELS: usize = 64;
 /// How many dictionaries of chunks stay: that of the owner, and that of the one that comes next.
 const DICTIONARIES_KEPT: usize = 2;
 
-/// The lanes of one leaf, through all windows that are woven together.
-pub(super) struct Lanes {
-    lanes: Vec<Lane>,
+/// The cursors of one leaf, through all windows that are woven together.
+pub(super) struct SourceCursors {
+    cursors: Vec<SourceCursor>,
     /// The row that each source is read at next, and one past the last that is wanted.
     rows: Vec<(u64, u64)>,
     charge: Charge,
@@ -61,8 +61,8 @@ pub(super) struct Lanes {
     dictionaries: VecDeque<OwnDictionary>,
 }
 
-impl Lanes {
-    /// The lanes of one leaf, with what the windows before left in `carried`.
+impl SourceCursors {
+    /// The cursors of one leaf, with what the windows before left in `carried`.
     pub(super) fn new(
         weaving: &WeaveContext,
         windows: &[&PackedRuns],
@@ -75,26 +75,26 @@ impl Lanes {
                 *rows = Some((start, taken.end));
             }
         }
-        let mut lanes = carried.unwrap_or_else(|| Self {
-            lanes: rows.iter().map(|_| Lane::default()).collect(),
+        let mut cursors = carried.unwrap_or_else(|| Self {
+            cursors: rows.iter().map(|_| SourceCursor::default()).collect(),
             rows: vec![(0, 0); rows.len()],
             charge: weaving.context.charge(0),
             held: 0,
             united: None,
             dictionaries: VecDeque::new(),
         });
-        lanes.go_on(&rows);
-        lanes
+        cursors.go_on(&rows);
+        cursors
     }
 
-    /// Sets what is wanted next. Lanes stay open that are at the first wanted row of their source.
+    /// Sets what is wanted next. Cursors stay open that are at the first wanted row of their source.
     fn go_on(&mut self, wanted: &[Option<(u64, u64)>]) {
-        for ((lane, rows), wanted) in self.lanes.iter_mut().zip(&mut self.rows).zip(wanted) {
-            let at = rows.0 - lane.left as u64;
+        for ((cursor, rows), wanted) in self.cursors.iter_mut().zip(&mut self.rows).zip(wanted) {
+            let at = rows.0 - cursor.left as u64;
             *rows = match *wanted {
-                Some((start, end)) if lane.left > 0 && start == at => (rows.0, end),
+                Some((start, end)) if cursor.left > 0 && start == at => (rows.0, end),
                 other => {
-                    lane.close();
+                    cursor.close();
                     other.unwrap_or_default()
                 }
             };
@@ -104,26 +104,26 @@ impl Lanes {
 
     /// Ends a batch: readers and what is used up go, rows that are left stay for the next.
     pub(super) fn rest(&mut self) {
-        for (lane, rows) in self.lanes.iter_mut().zip(&self.rows) {
-            match lane.left {
-                0 => lane.close(),
-                _ => lane.reader = None,
+        for (cursor, rows) in self.cursors.iter_mut().zip(&self.rows) {
+            match cursor.left {
+                0 => cursor.close(),
+                _ => cursor.reader = None,
             }
-            debug_assert!(rows.0 >= lane.left as u64, "a lane has more rows than were read");
+            debug_assert!(rows.0 >= cursor.left as u64, "a cursor has more rows than were read");
         }
         self.refresh_account();
     }
 
     fn refresh_account(&mut self) {
-        self.held = self.lanes.iter().map(Lane::memory_size).sum();
+        self.held = self.cursors.iter().map(SourceCursor::memory_size).sum();
         self.charge.set(self.held + self.memory_size());
     }
 
-    /// Bytes that resting lanes keep from being let go of.
+    /// Bytes that resting cursors keep from being let go of.
     pub(super) fn rest_size(&self) -> usize {
         let dictionaries = self.dictionaries.iter().map(|held| held.values.memory_size());
         self.held
-            + self.lanes.iter().map(Lane::page_size).sum::<usize>()
+            + self.cursors.iter().map(SourceCursor::page_size).sum::<usize>()
             + dictionaries.sum::<usize>()
     }
 
@@ -154,60 +154,60 @@ impl Lanes {
             _ => false,
         };
         if is_same && let Some(united) = united.filter(|_| writes_ids) {
-            self.lanes.iter_mut().for_each(|lane| lane.restore(&united.dictionary));
+            self.cursors.iter_mut().for_each(|cursor| cursor.restore(&united.dictionary));
         }
         self.united = united.cloned();
-        for (lane, rows) in self.lanes.iter_mut().zip(&mut self.rows) {
+        for (cursor, rows) in self.cursors.iter_mut().zip(&mut self.rows) {
             // Ids mean something in a chunk of their dictionary. Everything else is a value, also
             // ids that have their dictionary with them, and a page of ids has no room for values:
             // the page is read again, so that it ends the pages of ids where it is met.
-            let stays = match lane.form {
+            let stays = match cursor.form {
                 Form::Ids => is_same && writes_ids,
                 _ => !writes_ids,
             };
-            if lane.left == 0 && is_same {
+            if cursor.left == 0 && is_same {
                 continue;
             }
-            if lane.left > 0 && stays {
-                lane.reader = lane.reader.take().filter(|_| is_same);
+            if cursor.left > 0 && stays {
+                cursor.reader = cursor.reader.take().filter(|_| is_same);
                 continue;
             }
-            rows.0 -= lane.left as u64;
-            lane.close();
+            rows.0 -= cursor.left as u64;
+            cursor.close();
         }
         self.refresh_account();
     }
 
     /// Lets go of sources that have given all their rows.
     fn sweep(&mut self) {
-        for (lane, (row, end)) in self.lanes.iter_mut().zip(&self.rows) {
-            if lane.left == 0 && row >= end && lane.form != Form::Nothing {
-                self.held -= lane.memory_size();
-                lane.close();
+        for (cursor, (row, end)) in self.cursors.iter_mut().zip(&self.rows) {
+            if cursor.left == 0 && row >= end && cursor.form != Form::Nothing {
+                self.held -= cursor.memory_size();
+                cursor.close();
             }
         }
     }
 
-    /// Accounts for the lanes and `more` bytes, of the page that is made.
+    /// Accounts for the cursors and `more` bytes, of the page that is made.
     fn account(&mut self, more: usize) {
         let own = self.held + self.memory_size();
         self.charge.set(own + more);
     }
 
     fn memory_size(&self) -> usize {
-        self.lanes.capacity() * (size_of::<Lane>() + size_of::<(u64, u64)>())
+        self.cursors.capacity() * (size_of::<SourceCursor>() + size_of::<(u64, u64)>())
     }
 }
 
 /// Moves the rows of one window to `out`.
 pub(super) fn gather(
     weaving: &LeafContext<'_>,
-    lanes: &mut Lanes,
+    cursors: &mut SourceCursors,
     steps: &PackedRuns,
     out: &mut impl PageOut,
 ) -> Result<()> {
-    lanes.begin(weaving.united.as_ref(), out.writes_ids());
-    let mut gather = Gather { weaving, lanes };
+    cursors.begin(weaving.united.as_ref(), out.writes_ids());
+    let mut gather = Gather { weaving, cursors };
     for taken in steps.taken() {
         gather.enter(taken)?;
     }
@@ -227,7 +227,7 @@ pub(super) fn gather(
 
 struct Gather<'a> {
     weaving: &'a LeafContext<'a>,
-    lanes: &'a mut Lanes,
+    cursors: &'a mut SourceCursors,
 }
 
 impl Gather<'_> {
@@ -239,7 +239,7 @@ impl Gather<'_> {
         let bytes = out.bytes_left().saturating_sub(1);
         let writes_ids = out.writes_ids();
         let page = out.page();
-        let lanes = self.lanes.lanes.as_mut_slice();
+        let cursors = self.cursors.cursors.as_mut_slice();
         if self.weaving.repeats() {
             let Layout::Fixed(width) = self.weaving.layout else { return 0 };
             if writes_ids {
@@ -247,21 +247,21 @@ impl Gather<'_> {
             }
             let levels = rows.saturating_mul(REPEATED_LEVELS);
             let bytes = bytes.min(levels * width);
-            return page.fill(rows, levels, 0, bytes, |cursor| {
-                walk(words, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
-                    rows == 1 && lane.rows == Rows::Repeated && lane.put_repeated(width, cursor)
+            return page.fill(rows, levels, 0, bytes, |out| {
+                walk(words, cursors, Form::Fixed, out, |cursor, rows, out| {
+                    rows == 1 && cursor.rows == Rows::Repeated && cursor.put_repeated(width, out)
                 })
             });
         }
         let nullable = page.has_def();
-        let is_known = move |lane: &Lane| lane.rows == Rows::Flat || nullable;
+        let is_known = move |cursor: &SourceCursor| cursor.rows == Rows::Flat || nullable;
         macro_rules! fixed {
             ($n:literal) => {{
                 let rows = rows.min(bytes / $n);
-                page.fill(rows, rows, 0, rows * $n, |cursor| {
-                    walk(words, lanes, Form::Fixed, cursor, |lane, rows, cursor| {
-                        is_known(lane) && {
-                            lane.put_fixed::<$n>(rows, nullable, cursor);
+                page.fill(rows, rows, 0, rows * $n, |out| {
+                    walk(words, cursors, Form::Fixed, out, |cursor, rows, out| {
+                        is_known(cursor) && {
+                            cursor.put_fixed::<$n>(rows, nullable, out);
                             true
                         }
                     })
@@ -269,10 +269,10 @@ impl Gather<'_> {
             }};
         }
         match self.weaving.layout {
-            _ if writes_ids => page.fill(rows, rows, rows, 0, |cursor| {
-                walk(words, lanes, Form::Ids, cursor, |lane, rows, cursor| {
-                    is_known(lane) && {
-                        lane.put_ids(rows, nullable, cursor);
+            _ if writes_ids => page.fill(rows, rows, rows, 0, |out| {
+                walk(words, cursors, Form::Ids, out, |cursor, rows, out| {
+                    is_known(cursor) && {
+                        cursor.put_ids(rows, nullable, out);
                         true
                     }
                 })
@@ -283,9 +283,9 @@ impl Gather<'_> {
             Layout::Fixed(12) => fixed!(12),
             Layout::Fixed(16) => fixed!(16),
             Layout::Fixed(_) => 0,
-            Layout::Prefixed => page.fill(rows, rows, 0, bytes, |cursor| {
-                walk(words, lanes, Form::Prefixed, cursor, |lane, rows, cursor| {
-                    rows == 1 && is_known(lane) && lane.put_prefixed(nullable, cursor)
+            Layout::Prefixed => page.fill(rows, rows, 0, bytes, |out| {
+                walk(words, cursors, Form::Prefixed, out, |cursor, rows, out| {
+                    rows == 1 && is_known(cursor) && cursor.put_prefixed(nullable, out)
                 })
             }),
         }
@@ -295,17 +295,18 @@ impl Gather<'_> {
         let mut left = step.len as usize;
         let source = step.source as usize;
         while left > 0 {
-            if self.lanes.lanes[source].left == 0 {
+            if self.cursors.cursors[source].left == 0 {
                 left -= self.refill(source, left, out)?;
                 continue;
             }
-            let lane = &mut self.lanes.lanes[source];
-            let rows = left.min(lane.left).min(out.rows_left().max(1)).min(self.weaving.batch_rows);
-            let rows = lane.rows_within(rows, BATCH_BYTES_MAX, self.weaving.layout);
-            lane.take(out.page(), rows, self.weaving.layout);
+            let cursor = &mut self.cursors.cursors[source];
+            let rows =
+                left.min(cursor.left).min(out.rows_left().max(1)).min(self.weaving.batch_rows);
+            let rows = cursor.rows_within(rows, BATCH_BYTES_MAX, self.weaving.layout);
+            cursor.take(out.page(), rows, self.weaving.layout);
             left -= rows;
             if out.is_full() {
-                self.lanes.account(out.memory_size());
+                self.cursors.account(out.memory_size());
                 out.flush()?;
             }
         }
@@ -315,7 +316,7 @@ impl Gather<'_> {
     /// Passes over rows that were dropped between the window before and this one.
     fn enter(&mut self, taken: Taken) -> Result<()> {
         let source = taken.source.index();
-        let at = self.lanes.rows[source].0 - self.lanes.lanes[source].left as u64;
+        let at = self.cursors.rows[source].0 - self.cursors.cursors[source].left as u64;
         match taken.start.checked_sub(at) {
             Some(gap) => self.skip(source, gap),
             None => Err(broken("a window begins before the end of the last one")),
@@ -326,38 +327,38 @@ impl Gather<'_> {
     fn skip(&mut self, source: usize, rows: u64) -> Result<()> {
         let len = usize::try_from(rows).unwrap_or(usize::MAX);
         let def_max = self.weaving.output.descr.max_def_level();
-        let lane = &mut self.lanes.lanes[source];
-        let here = len.min(lane.left);
+        let cursor = &mut self.cursors.cursors[source];
+        let here = len.min(cursor.left);
         if here > 0 {
-            lane.skip(here, self.weaving.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
+            cursor.skip(here, self.weaving.layout, u8::try_from(def_max).unwrap_or(u8::MAX));
         }
         let rest = len - here;
         if rest > 0 {
-            let (row, end) = &mut self.lanes.rows[source];
+            let (row, end) = &mut self.cursors.rows[source];
             *row += rest as u64;
             if *row > *end {
                 return Err(broken("a gap reaches behind the rows of its window"));
             }
-            if let Some(reader) = &mut lane.reader {
+            if let Some(reader) = &mut cursor.reader {
                 reader.skip(rest)?;
             }
         }
         Ok(())
     }
 
-    /// Gives the lane of `source` its next rows, or moves a whole page past it: returns how many
+    /// Gives the cursor of `source` its next rows, or moves a whole page past it: returns how many
     /// of the `wanted` rows that were.
     fn refill(&mut self, source: usize, wanted: usize, out: &mut impl PageOut) -> Result<usize> {
         self.weaving.context().check_cancelled()?;
-        self.lanes.sweep();
-        let (start, end) = self.lanes.rows[source];
+        self.cursors.sweep();
+        let (start, end) = self.cursors.rows[source];
         if start >= end {
-            self.lanes.lanes[source].close();
+            self.cursors.cursors[source].close();
             return Err(broken("a run names more rows than its window"));
         }
-        let lane = &mut self.lanes.lanes[source];
-        self.lanes.held -= lane.memory_size();
-        let mut reader = match lane.reader.take() {
+        let cursor = &mut self.cursors.cursors[source];
+        self.cursors.held -= cursor.memory_size();
+        let mut reader = match cursor.reader.take() {
             Some(reader) => reader,
             None => self.weaving.open(source, start)?,
         };
@@ -391,7 +392,7 @@ impl Gather<'_> {
                     let rows = facts.rows;
                     out.flush()?;
                     out.splice(&stored, facts)?;
-                    self.lanes.rows[source].0 += rows as u64;
+                    self.cursors.rows[source].0 += rows as u64;
                     self.keep(source, Some(reader));
                     return Ok(rows);
                 }
@@ -404,14 +405,17 @@ impl Gather<'_> {
             out.flush()?;
             out.fall_back()?;
             if let Some(united) = &self.weaving.united {
-                self.lanes.lanes.iter_mut().for_each(|lane| lane.fall_back(&united.dictionary));
+                self.cursors
+                    .cursors
+                    .iter_mut()
+                    .for_each(|cursor| cursor.fall_back(&united.dictionary));
             }
         }
-        self.lanes.rows[source].0 += (block.rows - skip) as u64;
+        self.cursors.rows[source].0 += (block.rows - skip) as u64;
         let writes_ids = out.writes_ids();
-        self.lanes.lanes[source].load(block, skip, self.weaving.layout, writes_ids);
+        self.cursors.cursors[source].load(block, skip, self.weaving.layout, writes_ids);
         self.keep(source, Some(reader));
-        self.lanes.account(out.memory_size());
+        self.cursors.account(out.memory_size());
         Ok(0)
     }
 
@@ -439,14 +443,14 @@ impl Gather<'_> {
     }
 
     fn keep(&mut self, source: usize, reader: Option<BlockReader>) {
-        let (row, end) = self.lanes.rows[source];
+        let (row, end) = self.cursors.rows[source];
         if let Some(own) = reader.as_ref().and_then(BlockReader::own_dictionary) {
-            self.lanes.keep_dictionary(own);
+            self.cursors.keep_dictionary(own);
         }
-        let lane = &mut self.lanes.lanes[source];
+        let cursor = &mut self.cursors.cursors[source];
         // The last page of the window needs no reader, and its read-ahead no memory.
-        lane.reader = reader.filter(|_| row < end);
-        self.lanes.held += lane.memory_size();
+        cursor.reader = reader.filter(|_| row < end);
+        self.cursors.held += cursor.memory_size();
     }
 }
 
@@ -467,21 +471,21 @@ fn fits(header: &PageHeader, levels: usize, nulls: usize) -> bool {
 #[inline(always)]
 fn walk(
     words: &[u32],
-    lanes: &mut [Lane],
+    cursors: &mut [SourceCursor],
     form: Form,
-    cursor: &mut Cursor<'_>,
-    mut put: impl FnMut(&mut Lane, usize, &mut Cursor<'_>) -> bool,
+    out: &mut PageAppender<'_>,
+    mut put: impl FnMut(&mut SourceCursor, usize, &mut PageAppender<'_>) -> bool,
 ) -> usize {
     let mut done = 0;
     for word in words {
         // Long runs go the slow way, which costs them nothing.
         let Some(step) = PackedRun::of_word(*word) else { break };
         let rows = step.len as usize;
-        let Some(lane) = lanes.get_mut(step.source as usize) else { break };
-        if rows > lane.left || lane.form != form || rows > cursor.rows_left() {
+        let Some(cursor) = cursors.get_mut(step.source as usize) else { break };
+        if rows > cursor.left || cursor.form != form || rows > out.rows_left() {
             break;
         }
-        if !put(lane, rows, cursor) {
+        if !put(cursor, rows, out) {
             break;
         }
         done += 1;

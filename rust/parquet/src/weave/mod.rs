@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! steps      (0, 4) (1, 1) (0, 6) …
-//! source 0   … ▓▓ ▓ …            lanes: blocks of pages
+//! source 0   … ▓▓ ▓ …            cursors: blocks of pages
 //! source 1   ░ …
 //! chunk      ▓▓ ░ ▓ ──▶ pages    as ids of one dictionary, as plain values, or as they are stored
 //! ```
@@ -20,9 +20,9 @@
 //! Deciding the order (`plait_core::plan`); splicing whole row groups (`chunk`).
 
 mod carried;
+mod cursor;
 mod dictionaries;
 mod gather;
-mod lane;
 mod output;
 
 use std::collections::BTreeSet;
@@ -52,7 +52,7 @@ use crate::source::Source;
 use crate::spill::{SpillBuffer, Waiting};
 use crate::zone::{FilterRequest, Observer};
 
-use gather::Lanes;
+use gather::SourceCursors;
 
 pub(crate) use carried::Carried;
 pub(crate) use dictionaries::UnionCache;
@@ -212,29 +212,29 @@ pub(crate) fn weave(
         splices: weaving.sources.iter().map(may_splice).collect(),
         is_ours: true,
     };
-    let mut lanes = Lanes::new(weaving, windows, weaving.carried.take(output.index));
+    let mut cursors = SourceCursors::new(weaving, windows, weaving.carried.take(output.index));
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
-        let make = how(weaving, output, steps, &leaf.splices, &mut lanes)?;
+        let make = how(weaving, output, steps, &leaf.splices, &mut cursors)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
         let rules = rules(weaving, output, codec);
         let chunk = match make {
             Make::Foreign => {
                 leaf.united = None;
-                output::foreign(&leaf, &mut lanes, steps, spill)?
+                output::foreign(&leaf, &mut cursors, steps, spill)?
             }
             Make::Plain => {
                 leaf.united = None;
-                output::ours(&leaf, &mut lanes, steps, rules, None, spill, share)?
+                output::ours(&leaf, &mut cursors, steps, rules, None, spill, share)?
             }
             Make::Ids(united, ids) => {
                 leaf.united = Some(united);
-                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, true)), spill, share)?
+                output::ours(&leaf, &mut cursors, steps, rules, Some((ids, true)), spill, share)?
             }
             Make::Kept(united, ids) => {
                 leaf.united = Some(united);
-                output::ours(&leaf, &mut lanes, steps, rules, Some((ids, false)), spill, share)?
+                output::ours(&leaf, &mut cursors, steps, rules, Some((ids, false)), spill, share)?
             }
         };
         if chunk.close.rows_written != steps.rows() {
@@ -251,7 +251,7 @@ pub(crate) fn weave(
         }
         chunks.push(chunk);
     }
-    weaving.carried.keep(output.index, lanes, &weaving.context);
+    weaving.carried.keep(output.index, cursors, &weaving.context);
     Ok(chunks)
 }
 
@@ -261,7 +261,7 @@ fn how(
     output: &OutputLeaf,
     steps: &PackedRuns,
     splices: &[bool],
-    lanes: &mut Lanes,
+    cursors: &mut SourceCursors,
 ) -> Result<Make> {
     let path = output.descr.path();
     let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
@@ -282,7 +282,7 @@ fn how(
         },
         false => Make::Plain,
     };
-    Ok(match dictionaries::of_owner(weaving, output, steps, splices, lanes)? {
+    Ok(match dictionaries::of_owner(weaving, output, steps, splices, cursors)? {
         Some((united, ids)) => Make::Kept(united, ids),
         None => otherwise,
     })

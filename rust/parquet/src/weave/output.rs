@@ -18,7 +18,7 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::{Error, Kind, Result};
 
-use super::gather::{Lanes, gather};
+use super::gather::{SourceCursors, gather};
 use super::{LeafContext, PageOut};
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
@@ -54,7 +54,7 @@ pub(crate) trait SharedWork: Sync {
 /// Weaves a leaf into pages that are made here: with a dictionary, of ids if the flag says so.
 pub(super) fn ours(
     leaf: &LeafContext<'_>,
-    lanes: &mut Lanes,
+    cursors: &mut SourceCursors,
     steps: &PackedRuns,
     rules: PageRules<'_>,
     ids: Option<(Arc<Ids>, bool)>,
@@ -69,7 +69,7 @@ pub(super) fn ours(
         writer.keep_dictionary();
     }
     let mut out = Ours { leaf, writer, rules, share, waiting: VecDeque::new() };
-    gather(leaf, lanes, steps, &mut out)?;
+    gather(leaf, cursors, steps, &mut out)?;
     out.pack_waiting()?;
     out.writer.close()
 }
@@ -255,16 +255,16 @@ impl PageOut for Ours<'_> {
 /// Weaves a leaf into pages that the parquet crate makes.
 pub(super) fn foreign(
     leaf: &LeafContext<'_>,
-    lanes: &mut Lanes,
+    cursors: &mut SourceCursors,
     steps: &PackedRuns,
     spill: SpillBuffer,
 ) -> Result<Chunk> {
-    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, lanes, steps, spill))
+    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, cursors, steps, spill))
 }
 
 fn foreign_typed<T: DataType>(
     leaf: &LeafContext<'_>,
-    lanes: &mut Lanes,
+    cursors: &mut SourceCursors,
     steps: &PackedRuns,
     spill: SpillBuffer,
 ) -> Result<Chunk>
@@ -291,7 +291,7 @@ where
             writer: get_typed_column_writer::<T>(writer),
             observer,
         };
-        gather(leaf, lanes, steps, &mut out)?;
+        gather(leaf, cursors, steps, &mut out)?;
         let Foreign { writer, observer, .. } = out;
         let close = writer.close().map_err(|e| encode_error(e, output))?;
         (close, observer.map(Observer::finish).unwrap_or_default())

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Invariants
-//! Rows are taken in order. `left` rows of the block are not taken yet; a lane without a block has
+//! Rows are taken in order. `left` rows of the block are not taken yet; a cursor without a block has
 //! none.
 
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
 use crate::encode::PageBuffer;
-use crate::encode::buffer::Cursor;
+use crate::encode::buffer::PageAppender;
 
 /// Ids of more rows than this are looked up one by one instead of all at once.
 const LOOKUP_ROWS_MAX: usize = 64 << 10;
@@ -23,7 +23,7 @@ const LOOKUP_ROWS_MAX: usize = 64 << 10;
 /// The widest values that are looked up all at once.
 const LOOKUP_BYTES_MAX: usize = 16;
 
-/// What a lane's values are, for the loops that copy them.
+/// What a cursor's values are, for the loops that copy them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Form {
     /// Nothing is here.
@@ -39,7 +39,7 @@ pub(super) enum Form {
     Lookup,
 }
 
-/// How the rows of a lane are made of levels.
+/// How the rows of a cursor are made of levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Rows {
     /// One level and one value each.
@@ -53,7 +53,7 @@ pub(super) enum Rows {
 
 /// One source in one chunk.
 #[derive(Default)]
-pub(super) struct Lane {
+pub(super) struct SourceCursor {
     pub(super) reader: Option<BlockReader>,
     /// Rows of the block that are left.
     pub(super) left: usize,
@@ -73,7 +73,7 @@ pub(super) struct Lane {
     block: Option<Block>,
 }
 
-impl Lane {
+impl SourceCursor {
     /// Takes in a block whose first `skip` rows are not wanted.
     pub(super) fn load(&mut self, mut block: Block, skip: usize, layout: Layout, writes_ids: bool) {
         self.left = block.rows - skip;
@@ -165,10 +165,10 @@ impl Lane {
         self.plain.len() + self.dictionary.as_ref().map_or(0, |values| values.memory_size())
     }
 
-    /// Moves the next `rows` rows of a lane whose rows are one level each and whose values are
+    /// Moves the next `rows` rows of a cursor whose rows are one level each and whose values are
     /// ids. The page has room for them.
     #[inline(always)]
-    pub(super) fn put_ids(&mut self, rows: usize, nullable: bool, out: &mut Cursor<'_>) {
+    pub(super) fn put_ids(&mut self, rows: usize, nullable: bool, out: &mut PageAppender<'_>) {
         let values = self.put_levels(rows, nullable, out);
         match values {
             0 => {}
@@ -184,7 +184,7 @@ impl Lane {
         &mut self,
         rows: usize,
         nullable: bool,
-        out: &mut Cursor<'_>,
+        out: &mut PageAppender<'_>,
     ) {
         let values = self.put_levels(rows, nullable, out);
         let plain = &self.plain[self.byte..];
@@ -203,7 +203,7 @@ impl Lane {
     /// As [`put_ids`](Self::put_ids), for plain values with their length in front; `false` when the
     /// page has no room for the next one, which is then not moved. For single rows.
     #[inline(always)]
-    pub(super) fn put_prefixed(&mut self, nullable: bool, out: &mut Cursor<'_>) -> bool {
+    pub(super) fn put_prefixed(&mut self, nullable: bool, out: &mut PageAppender<'_>) -> bool {
         let is_there = !nullable || self.rows == Rows::Flat || self.def[self.row] == out.def_max();
         if is_there {
             let plain = &self.plain[self.byte..];
@@ -220,7 +220,7 @@ impl Lane {
 
     /// Moves the levels of `rows` rows; how many values are under them.
     #[inline(always)]
-    fn put_levels(&mut self, rows: usize, nullable: bool, out: &mut Cursor<'_>) -> usize {
+    fn put_levels(&mut self, rows: usize, nullable: bool, out: &mut PageAppender<'_>) -> usize {
         let row = self.row;
         self.row += rows;
         self.left -= rows;
@@ -235,10 +235,10 @@ impl Lane {
         out.add_nullable(&self.def[row..row + rows])
     }
 
-    /// Moves the next row of a lane that repeats, of plain values of `width` bytes; `false` when
+    /// Moves the next row of a cursor that repeats, of plain values of `width` bytes; `false` when
     /// the page has no room for it.
     #[inline(always)]
-    pub(super) fn put_repeated(&mut self, width: usize, out: &mut Cursor<'_>) -> bool {
+    pub(super) fn put_repeated(&mut self, width: usize, out: &mut PageAppender<'_>) -> bool {
         let Some(block) = &self.block else { return false };
         let levels = block.levels(self.row..self.row + 1);
         let values = block.values(self.row).len();
