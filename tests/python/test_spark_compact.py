@@ -401,7 +401,7 @@ def test_outputs_that_the_driver_does_not_see_are_not_committed(spark, tmp_path,
         return reports
 
     monkeypatch.setattr(plan, "_run", elsewhere)
-    with pytest.raises(plait.SourceNotFound):
+    with pytest.raises(plait.SourceChanged, match="is elsewhere"):
         ps.compact(spark, folder, sort_by="k")
     assert not committed(folder)
 

@@ -58,6 +58,8 @@ _ROUNDS_MAX = 64
 # Rounds in a row in which others were always first.
 _LOST_MAX = 16
 
+_SAME_STORAGE = "whoever merges and whoever commits must see the same storage under one path"
+
 # Others may have removed the file: then the group is lost.
 _MOVED = (SourceChanged, SourceNotFound)
 # Errors that end the merge of one group, and not the compaction.
@@ -229,16 +231,16 @@ def _check(group: Group, made: Merged, storage_options: object) -> None:
         options = {"file": output.path, "pages": False, "sort_by": None, "check_order": False}
         try:
             found = _call(_native.inspect, options, storage_options, None)
-        except SourceNotFound as error:
-            what = "an output was removed meanwhile, nothing was committed"
-            raise SourceChanged.of(what, got=f"`{output.path}`", hint=error.hint or "") from None
+        except SourceNotFound:
+            what = "an output was removed meanwhile or is elsewhere, nothing was committed"
+            raise SourceChanged.of(what, got=f"`{output.path}`", hint=_SAME_STORAGE) from None
         rows += found["rows"]
         if (found["rows"], found["bytes"]) != (output.rows, output.bytes):
             raise StorageError.of(
                 "an output is not the one that was written",
                 got=f"`{output.path}`: {found['rows']} rows, {found['bytes']} bytes, "
                 f"instead of {output.rows} and {output.bytes}",
-                hint="whoever merges and whoever commits must see the same storage under one path",
+                hint=_SAME_STORAGE,
             )
     if rows != group.rows:
         raise InternalError.of(
