@@ -313,7 +313,7 @@ pub(crate) fn unite(
 impl MergeOptions {
     /// How schemas are brought together.
     #[must_use]
-    pub fn unite(&self) -> Unite {
+    pub(crate) fn unite(&self) -> Unite {
         unite(self.widen, self.missing, self.missing_keys, self.metadata_conflicts)
     }
 
@@ -326,20 +326,20 @@ impl MergeOptions {
     /// Whether every key of the outputs is compared with the one before it. Page bounds prove no
     /// order of the rows inside of pages.
     #[must_use]
-    pub fn checks_every_key(&self) -> bool {
+    pub(crate) fn checks_every_key(&self) -> bool {
         let copies = self.copy_tiers.contains(&Tier::Chunk);
         !self.assume_sorted && (self.verify_order == VerifyOrder::Full || !copies)
     }
 
     /// Whether the level of ZSTD is chosen by trial: nobody named one.
     #[must_use]
-    pub fn leaves_level_open(&self) -> bool {
+    pub(crate) fn leaves_level_open(&self) -> bool {
         self.compression.as_deref().is_none_or(|text| text.trim().eq_ignore_ascii_case("zstd"))
     }
 
     /// What statistics the leaf `path` gets: the longest name that covers it decides, then `*`.
     #[must_use]
-    pub fn statistics_of(&self, path: &str) -> StatisticsLevel {
+    pub(crate) fn statistics_of(&self, path: &str) -> StatisticsLevel {
         let named = self.statistics.iter().filter(|(name, _)| covers(name, path));
         let longest = named.max_by_key(|(name, _)| name.len()).map(|(_, level)| *level);
         longest.or(self.statistics.get("*").copied()).unwrap_or(StatisticsLevel::Page)
@@ -349,7 +349,7 @@ impl MergeOptions {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] naming the option.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if self.sources.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to merge")
                 .with_hint("name at least one file, folder, glob or URL"));
@@ -361,7 +361,7 @@ impl MergeOptions {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] naming the option.
-    pub fn check_values(&self) -> Result<()> {
+    pub(crate) fn check_values(&self) -> Result<()> {
         let bad = |what: String| Err(Error::new(Kind::InvalidArgument, what));
         let sizes = [
             ("outputs", self.outputs),
@@ -408,13 +408,13 @@ impl MergeOptions {
 impl MergeOptions {
     /// Whether all rows leave.
     #[must_use]
-    pub fn keeps_all(&self) -> bool {
+    pub(crate) fn keeps_all(&self) -> bool {
         self.drop_options().keeps_all()
     }
 
     /// Which rows leave, in the core's words.
     #[must_use]
-    pub fn drop_options(&self) -> DropOptions {
+    pub(crate) fn drop_options(&self) -> DropOptions {
         DropOptions {
             on_duplicate: self.on_duplicate.into(),
             version_by: self.version_by.clone(),

@@ -90,13 +90,13 @@ impl Dictionary {
 
     /// Bytes of the longest value, prefix included: the most that an id can become.
     #[must_use]
-    pub fn longest(&self) -> usize {
+    pub(crate) fn longest(&self) -> usize {
         self.longest
     }
 
     /// All values, as a plain page holds them.
     #[must_use]
-    pub fn bytes(&self) -> &Bytes {
+    pub(crate) fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
@@ -106,7 +106,7 @@ impl Dictionary {
     /// When there is no such value.
     #[inline]
     #[must_use]
-    pub fn plain(&self, id: usize) -> &[u8] {
+    pub(crate) fn plain(&self, id: usize) -> &[u8] {
         match self.layout {
             Layout::Fixed(width) => &self.bytes[id * width..(id + 1) * width],
             Layout::Prefixed => &self.bytes[self.starts[id] as usize..self.starts[id + 1] as usize],
@@ -119,7 +119,7 @@ impl Dictionary {
     /// When there is no such value.
     #[inline]
     #[must_use]
-    pub fn value(&self, id: usize) -> &[u8] {
+    pub(crate) fn value(&self, id: usize) -> &[u8] {
         let plain = self.plain(id);
         match self.layout {
             Layout::Fixed(_) => plain,
@@ -132,7 +132,7 @@ impl Dictionary {
     /// # Panics
     /// When there is no such value.
     #[must_use]
-    pub fn look_up(&self, ids: &[u32]) -> Vec<u8> {
+    pub(crate) fn look_up(&self, ids: &[u32]) -> Vec<u8> {
         fn fixed<const N: usize>(values: &[u8], ids: &[u32]) -> Vec<u8> {
             let (values, _) = values.as_chunks::<N>();
             let mut out = vec![0; N * ids.len()];
@@ -150,7 +150,7 @@ impl Dictionary {
 
     /// Bytes held on the heap, the values included.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         self.bytes.len() + 4 * self.starts.capacity()
     }
 }
@@ -166,26 +166,20 @@ pub struct Remap {
 impl Remap {
     /// Whether ids stay what they are, so that pages can be taken as they are.
     #[must_use]
-    pub fn is_identity(&self) -> bool {
+    pub(crate) fn is_identity(&self) -> bool {
         self.is_identity
     }
 
     /// Leaves `len` ids as they are.
     #[must_use]
-    pub fn identity(len: usize) -> Self {
+    pub(crate) fn identity(len: usize) -> Self {
         Self { ids: Vec::new(), len, is_identity: true }
     }
 
     /// Number of ids.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Replaces ids of the source, all below [`len`](Self::len), by ids of the union.
@@ -197,7 +191,7 @@ impl Remap {
 
     /// Bytes held on the heap.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         4 * self.ids.capacity()
     }
 }
@@ -254,25 +248,25 @@ impl Union {
 
     /// Bytes of the values so far, as a plain page holds them.
     #[must_use]
-    pub fn byte_len(&self) -> usize {
+    pub(crate) fn byte_len(&self) -> usize {
         self.bytes.len()
     }
 
     /// Number of values so far.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.starts.len() - 1
     }
 
     /// Whether there are none.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes held on the heap.
     #[must_use]
-    pub fn memory_size(&self) -> usize {
+    pub(crate) fn memory_size(&self) -> usize {
         self.bytes.capacity() + 4 * self.starts.capacity() + 5 * self.ids.capacity()
     }
 

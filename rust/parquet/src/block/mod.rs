@@ -50,7 +50,7 @@ pub enum Layout {
 impl Layout {
     /// The layout of a leaf's values.
     #[must_use]
-    pub fn of(descr: &ColumnDescriptor) -> Self {
+    pub(crate) fn of(descr: &ColumnDescriptor) -> Self {
         match descr.physical_type() {
             Physical::BOOLEAN => Self::Fixed(1),
             Physical::INT32 | Physical::FLOAT => Self::Fixed(4),
@@ -66,7 +66,7 @@ impl Layout {
     /// Bytes that the value at `at` takes, prefix included; `None` when it does not end in `bytes`.
     #[inline]
     #[must_use]
-    pub fn len_at(self, bytes: &[u8], at: usize) -> Option<usize> {
+    pub(crate) fn len_at(self, bytes: &[u8], at: usize) -> Option<usize> {
         let len = match self {
             Self::Fixed(width) => width,
             Self::Prefixed => {

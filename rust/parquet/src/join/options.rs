@@ -63,7 +63,7 @@ impl Default for JoinOptions {
 impl JoinOptions {
     /// The same for the core.
     #[must_use]
-    pub fn spec(&self) -> Spec {
+    pub(crate) fn spec(&self) -> Spec {
         Spec {
             left_key: self.left_key.clone(),
             foreign_key: self.foreign_key.clone(),

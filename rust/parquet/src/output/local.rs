@@ -335,7 +335,7 @@ pub struct Sign {
 
 /// What a [`Sign`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Alive {
+pub(crate) enum Alive {
     /// Its process lives.
     Yes,
     /// It does not.
@@ -349,7 +349,7 @@ impl Sign {
     ///
     /// # Errors
     /// [`Kind::Storage`] when the file cannot be made.
-    pub fn put(path: &Path) -> Result<Option<Self>> {
+    pub(crate) fn put(path: &Path) -> Result<Option<Self>> {
         let failed = |e: io::Error| storage("cannot make the file of a lock", path, e);
         if let Some(dir) = path.parent() {
             fs::create_dir_all(dir).map_err(failed)?;
@@ -372,7 +372,7 @@ impl Sign {
 
     /// Reads the sign at `path`.
     #[must_use]
-    pub fn look(path: &Path) -> Alive {
+    pub(crate) fn look(path: &Path) -> Alive {
         let Ok(file) = open_write(path) else { return Alive::Unknown };
         match file.try_lock() {
             Ok(()) => Alive::No,
@@ -382,7 +382,7 @@ impl Sign {
     }
 
     /// Removes the sign at `path` if its process does not live.
-    pub fn sweep(path: &Path) {
+    pub(crate) fn sweep(path: &Path) {
         if let Ok(file) = open_write(path)
             && file.try_lock().is_ok()
         {

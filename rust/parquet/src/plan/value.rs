@@ -159,7 +159,7 @@ pub struct Slice {
 impl Slice {
     /// Its rows, if they are known.
     #[must_use]
-    pub fn rows(&self) -> Option<std::ops::Range<u64>> {
+    pub(crate) fn rows(&self) -> Option<std::ops::Range<u64>> {
         let is_exact = self.start.0 == self.start.1 && self.end.0 == self.end.1;
         is_exact.then_some(self.start.0..self.end.0)
     }
@@ -197,7 +197,7 @@ impl<'de> Deserialize<'de> for KeyBase64 {
 impl Plan {
     /// What `format` says of a plan.
     #[must_use]
-    pub fn format() -> String {
+    pub(crate) fn format() -> String {
         FORMAT.to_owned()
     }
 
@@ -244,7 +244,7 @@ impl Plan {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] naming what contradicts itself.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let bad = |what: &str, task: &PlanTask| {
             Err(Error::new(Kind::InvalidArgument, format!("the plan contradicts itself: {what}"))
                 .with_got(format!("task {}", task.index))

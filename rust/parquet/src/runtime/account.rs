@@ -38,20 +38,20 @@ struct Balance {
 impl Account {
     /// An account without charges.
     #[must_use]
-    pub fn new(limit_bytes: usize) -> Self {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
         let (held_bytes, peak_bytes) = (AtomicI64::new(0), AtomicI64::new(0));
         Self(Arc::new(Balance { limit_bytes, held_bytes, peak_bytes }))
     }
 
     /// The memory limit in bytes. Charges may exceed it; the report says so then.
     #[must_use]
-    pub fn limit_bytes(&self) -> usize {
+    pub(crate) fn limit_bytes(&self) -> usize {
         self.0.limit_bytes
     }
 
     /// Accounts `bytes` until the returned charge is dropped.
     #[must_use]
-    pub fn charge(&self, bytes: usize) -> Charge {
+    pub(crate) fn charge(&self, bytes: usize) -> Charge {
         let mut charge = Charge { account: self.clone(), bytes: 0 };
         charge.set(bytes);
         charge
@@ -72,7 +72,7 @@ impl Account {
 
     /// The most bytes that were ever accounted at once.
     #[must_use]
-    pub fn peak_bytes(&self) -> u64 {
+    pub(crate) fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed).max(0).unsigned_abs()
     }
 }
@@ -85,7 +85,7 @@ pub struct Charge {
 
 impl Charge {
     /// Changes the amount, for buffers that grow or shrink.
-    pub fn set(&mut self, bytes: usize) {
+    pub(crate) fn set(&mut self, bytes: usize) {
         let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         let change = signed(bytes) - signed(self.bytes);
         self.bytes = bytes;
@@ -100,7 +100,7 @@ impl Charge {
 
     /// The amount.
     #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }

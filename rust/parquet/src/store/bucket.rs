@@ -118,7 +118,7 @@ pub enum Completed {
 
 /// A place in a bucket.
 #[derive(Clone)]
-pub struct Place {
+pub(crate) struct Place {
     bucket: Arc<dyn Bucket>,
     /// Absent for the caller's own bucket, whose locations are keys.
     root: Option<Url>,
@@ -136,25 +136,25 @@ impl Place {
 
     /// The bucket.
     #[must_use]
-    pub fn bucket(&self) -> &Arc<dyn Bucket> {
+    pub(crate) fn bucket(&self) -> &Arc<dyn Bucket> {
         &self.bucket
     }
 
     /// The name in the bucket.
     #[must_use]
-    pub fn key(&self) -> &str {
+    pub(crate) fn key(&self) -> &str {
         &self.key
     }
 
     /// The place of another key of the bucket.
     #[must_use]
-    pub fn with_key(&self, key: String) -> Self {
+    pub(crate) fn with_key(&self, key: String) -> Self {
         Self { bucket: Arc::clone(&self.bucket), root: self.root.clone(), key }
     }
 
     /// The place of `name` below this one.
     #[must_use]
-    pub fn below(&self, name: &str) -> Self {
+    pub(crate) fn below(&self, name: &str) -> Self {
         match self.key.as_str() {
             "" => self.with_key(name.to_owned()),
             key => self.with_key(format!("{key}/{name}")),
@@ -163,7 +163,7 @@ impl Place {
 
     /// How callers write this place.
     #[must_use]
-    pub fn location(&self) -> String {
+    pub(crate) fn location(&self) -> String {
         let Some(root) = &self.root else { return self.key.clone() };
         let mut url = root.clone();
         if let Ok(mut segments) = url.path_segments_mut() {

@@ -54,17 +54,12 @@ pub(crate) use prefetched::RecordingReader;
 pub(crate) use wire::Traffic;
 
 /// One immutable source of bytes.
-pub trait Store: Send + Sync {
+pub(crate) trait Store: Send + Sync {
     /// The location as the caller gave it.
     fn path(&self) -> &str;
 
     /// Length in bytes when the store was opened.
     fn len(&self) -> u64;
-
-    /// Whether there are no bytes at all.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
 
     /// Reads exactly the bytes of `range`.
     ///
@@ -180,7 +175,7 @@ impl Stores {
     /// # Errors
     /// [`Kind::SourceNotFound`], [`Kind::Storage`], and [`Kind::InvalidArgument`] for a location
     /// that cannot be understood.
-    pub fn open(&self, location: &str) -> Result<Arc<dyn Store>> {
+    pub(crate) fn open(&self, location: &str) -> Result<Arc<dyn Store>> {
         match self.0.known.get().and_then(|known| known.of(location)) {
             Some(file) => prefetched::CachedReader::open(location, file, self),
             None => self.open_anew(location),
@@ -202,7 +197,7 @@ impl Stores {
     /// # Errors
     /// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two
     /// items name the same file, [`Kind::ForeignTable`] for a folder whose files a log counts.
-    pub fn list(&self, patterns: &[String]) -> Result<Vec<String>> {
+    pub(crate) fn list(&self, patterns: &[String]) -> Result<Vec<String>> {
         list::list(self, patterns)
     }
 
@@ -210,7 +205,10 @@ impl Stores {
     ///
     /// # Errors
     /// As [`list`](Self::list).
-    pub fn list_each(&self, patterns: &[String]) -> Result<Vec<(Option<String>, Vec<String>)>> {
+    pub(crate) fn list_each(
+        &self,
+        patterns: &[String],
+    ) -> Result<Vec<(Option<String>, Vec<String>)>> {
         let listed = list::list_each(self, patterns)?.into_iter().zip(patterns);
         listed
             .map(|(found, pattern)| Ok((list::folder_of(self, pattern, &found)?, found)))
@@ -221,7 +219,7 @@ impl Stores {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] for a location that cannot be understood.
-    pub fn locate(&self, location: &str) -> Result<Location> {
+    pub(crate) fn locate(&self, location: &str) -> Result<Location> {
         if !location.contains("://") {
             return Ok(match &self.0.own {
                 None => Location::Local(location.into()),
@@ -263,7 +261,7 @@ impl Stores {
 
     /// Requests that were made and bytes that they moved.
     #[must_use]
-    pub fn traffic(&self) -> &Traffic {
+    pub(crate) fn traffic(&self) -> &Traffic {
         &self.0.traffic
     }
 }
@@ -277,7 +275,7 @@ pub(crate) fn open_local(path: &Path) -> Result<Arc<dyn Store>> {
 }
 
 /// A location, understood.
-pub enum Location {
+pub(crate) enum Location {
     /// A local path.
     Local(PathBuf),
     /// A place in a bucket.

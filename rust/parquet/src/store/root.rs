@@ -24,7 +24,7 @@ use super::{Location, Place, Stores};
 
 /// The folder.
 #[derive(Clone)]
-pub enum Root {
+pub(crate) enum Root {
     /// A local folder, as the caller spelled it.
     Local(PathBuf),
     /// A prefix of a bucket.
@@ -33,7 +33,7 @@ pub enum Root {
 
 /// A file below a root.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub(crate) struct Found {
     /// Its length.
     pub bytes: u64,
     /// When it was written, if that is known.
@@ -45,7 +45,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Kind::SourceNotFound`], and what [`Stores::locate`] gives.
-    pub fn open(location: &str, stores: &Stores) -> Result<Self> {
+    pub(crate) fn open(location: &str, stores: &Stores) -> Result<Self> {
         match stores.locate(location)? {
             Location::Local(path) if path.is_dir() => Ok(Self::Local(path)),
             Location::Local(_) => {
@@ -57,7 +57,7 @@ impl Root {
 
     /// How callers write `name`, or the root itself if it is empty.
     #[must_use]
-    pub fn location(&self, name: &str) -> String {
+    pub(crate) fn location(&self, name: &str) -> String {
         match (self, name) {
             (Self::Local(root), "") => root.to_string_lossy().into_owned(),
             (Self::Local(root), name) => root.join(name).to_string_lossy().into_owned(),
@@ -70,7 +70,7 @@ impl Root {
     ///
     /// # Errors
     /// As [`Stores::locate`].
-    pub fn name_of(&self, location: &str, stores: &Stores) -> Result<Option<String>> {
+    pub(crate) fn name_of(&self, location: &str, stores: &Stores) -> Result<Option<String>> {
         let name = match (self, stores.locate(location)?) {
             (Self::Local(root), Location::Local(path)) => {
                 path.strip_prefix(root).ok().map(|name| name.to_string_lossy().into_owned())
@@ -88,7 +88,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Kind::Storage`]. A folder that is absent is empty.
-    pub fn names(&self, folder: &str, deep: bool) -> Result<Vec<String>> {
+    pub(crate) fn names(&self, folder: &str, deep: bool) -> Result<Vec<String>> {
         let mut names = Vec::new();
         match self {
             Self::Local(root) => local_names(root, folder, deep, &mut names)?,
@@ -106,7 +106,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn look(&self, name: &str) -> Result<Option<Found>> {
+    pub(crate) fn look(&self, name: &str) -> Result<Option<Found>> {
         match self {
             Self::Local(root) => match std::fs::symlink_metadata(root.join(name)) {
                 Ok(file) => Ok(Some(Found { bytes: file.len(), written_at: file.modified().ok() })),
@@ -124,7 +124,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         match self {
             Self::Local(root) => match std::fs::read(root.join(name)) {
                 Ok(bytes) => Ok(Some(bytes)),
@@ -144,7 +144,7 @@ impl Root {
 
     /// Whether the file `name` is reached through a link to a folder, and so may be elsewhere.
     #[must_use]
-    pub fn is_behind_link(&self, name: &str) -> bool {
+    pub(crate) fn is_behind_link(&self, name: &str) -> bool {
         let Self::Local(root) = self else { return false };
         let folders = Path::new(name).ancestors().skip(1);
         folders.filter(|folder| !folder.as_os_str().is_empty()).any(|f| root.join(f).is_symlink())
@@ -154,7 +154,7 @@ impl Root {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub fn remove(&self, name: &str) -> Result<()> {
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
         match self {
             Self::Local(root) => match std::fs::remove_file(root.join(name)) {
                 Err(e) if e.kind() != ErrorKind::NotFound => {

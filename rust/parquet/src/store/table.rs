@@ -87,13 +87,13 @@ pub struct Replaced {
 impl Manifest {
     /// The manifest of a folder without one.
     #[must_use]
-    pub fn none() -> Self {
+    pub(crate) fn none() -> Self {
         Self { format: "plait.manifest".into(), version: VERSION, ..Self::default() }
     }
 
     /// The name of manifest `number`.
     #[must_use]
-    pub fn name(number: u64) -> String {
+    pub(crate) fn name(number: u64) -> String {
         format!("manifest-{number:08}.json")
     }
 
@@ -102,7 +102,7 @@ impl Manifest {
     /// # Errors
     /// [`Kind::CorruptSource`] for one that does not parse or contradicts itself,
     /// [`Kind::Unsupported`] for one of another version, [`Kind::Storage`].
-    pub fn newest(root: &Root) -> Result<Self> {
+    pub(crate) fn newest(root: &Root) -> Result<Self> {
         Ok(Self::among(root, &root.names(FOLDER, false)?)?.unwrap_or_else(Self::none))
     }
 
@@ -125,7 +125,7 @@ impl Manifest {
     ///
     /// # Errors
     /// As [`newest`](Self::newest).
-    pub fn numbered(root: &Root, number: u64) -> Result<Self> {
+    pub(crate) fn numbered(root: &Root, number: u64) -> Result<Self> {
         let name = format!("{FOLDER}/{}", Self::name(number));
         let parsed = match root.read(&name)? {
             Some(text) => Self::parse(&text),
@@ -171,14 +171,14 @@ impl Manifest {
 
     /// The lease whose id the file `name` bears, if it has not ended.
     #[must_use]
-    pub fn lease_of(&self, name: &str) -> Option<&Lease> {
+    pub(crate) fn lease_of(&self, name: &str) -> Option<&Lease> {
         let stem = name.rsplit('/').next()?.strip_suffix(".parquet")?;
         self.leases.iter().find(|lease| stem.split('-').any(|part| part == lease.id))
     }
 
     /// The file in whose place `name` is read.
     #[must_use]
-    pub fn place_of<'a>(&'a self, name: &'a str) -> &'a str {
+    pub(crate) fn place_of<'a>(&'a self, name: &'a str) -> &'a str {
         let made = self.files.iter().find(|made| made.path == name);
         made.map_or(name, |made| made.place.as_str())
     }

@@ -24,7 +24,7 @@ use crate::runtime::{Context, Level};
 
 /// Requests made and bytes moved.
 #[derive(Debug, Default)]
-pub struct Traffic {
+pub(crate) struct Traffic {
     requests: AtomicU64,
     failed: AtomicU64,
     sent_bytes: AtomicU64,
@@ -34,25 +34,25 @@ pub struct Traffic {
 impl Traffic {
     /// Requests, retries among them.
     #[must_use]
-    pub fn requests(&self) -> u64 {
+    pub(crate) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
 
     /// Requests that found no server, or one with an error of its own.
     #[must_use]
-    pub fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
     /// Bytes of bodies sent.
     #[must_use]
-    pub fn sent_bytes(&self) -> u64 {
+    pub(crate) fn sent_bytes(&self) -> u64 {
         self.sent_bytes.load(Ordering::Relaxed)
     }
 
     /// Bytes of bodies that answers announced.
     #[must_use]
-    pub fn received_bytes(&self) -> u64 {
+    pub(crate) fn received_bytes(&self) -> u64 {
         self.asked_bytes.load(Ordering::Relaxed)
     }
 }
