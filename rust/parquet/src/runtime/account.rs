@@ -38,7 +38,7 @@ struct Balance {
 impl Account {
     /// An account without charges.
     #[must_use]
-    pub(crate) fn new(limit_bytes: usize) -> Self {
+    pub fn new(limit_bytes: usize) -> Self {
         let (held_bytes, peak_bytes) = (AtomicI64::new(0), AtomicI64::new(0));
         Self(Arc::new(Balance { limit_bytes, held_bytes, peak_bytes }))
     }
@@ -51,7 +51,7 @@ impl Account {
 
     /// Accounts `bytes` until the returned charge is dropped.
     #[must_use]
-    pub(crate) fn charge(&self, bytes: usize) -> Charge {
+    pub fn charge(&self, bytes: usize) -> Charge {
         let mut charge = Charge { account: self.clone(), bytes: 0 };
         charge.set(bytes);
         charge
@@ -72,7 +72,7 @@ impl Account {
 
     /// The most bytes that were ever accounted at once.
     #[must_use]
-    pub(crate) fn peak_bytes(&self) -> u64 {
+    pub fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed).max(0).unsigned_abs()
     }
 }

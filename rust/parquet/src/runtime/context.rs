@@ -91,7 +91,7 @@ impl Context {
     ///
     /// # Errors
     /// [`Kind::Cancelled`](plait_core::Kind::Cancelled).
-    pub(crate) fn check_cancelled(&self) -> Result<()> {
+    pub fn check_cancelled(&self) -> Result<()> {
         self.0.cancel.check()
     }
 
@@ -103,7 +103,7 @@ impl Context {
 
     /// Accounts `bytes` until the returned charge is dropped.
     #[must_use]
-    pub(crate) fn charge(&self, bytes: usize) -> Charge {
+    pub fn charge(&self, bytes: usize) -> Charge {
         self.0.account.charge(bytes)
     }
 
