@@ -27,7 +27,9 @@ pub(crate) fn own_code(src: &Path) -> Vec<(PathBuf, String)> {
         for (i, _) in lines.iter().enumerate().filter(|(_, line)| **line == "#[cfg(test)]") {
             for line in lines[i + 1..].iter().take(2) {
                 if let Some((_, name)) = line.strip_suffix(';').and_then(|l| l.split_once("mod ")) {
-                    tests.insert(path.with_file_name(format!("{name}.rs")));
+                    let file = format!("{name}.rs");
+                    tests.insert(path.with_file_name(&file)); // of `mod.rs`
+                    tests.insert(path.with_extension("").join(file)); // of any other file
                     break; // the next line may be a module that is no test
                 }
                 if let Some(file) = line.strip_prefix("#[path = \"") {
