@@ -167,8 +167,9 @@ def test_two_compactions_at_once_end_as_one(folder):
     assert rows(folder) == before
     assert plait.compact(folder, policy="overlap", sort_by="k").groups == ()
     names = sorted(os.listdir(folder / "_plait"))
-    # Each takes a lease, each group is committed once, and a lease may end by itself.
-    assert names[:2] == ["files", "leases"] and 4 <= len(names[2:]) <= 6
+    # Each takes a lease, each group is committed once, and a lease may end by itself. One that
+    # starts after the other has ended finds nothing to do, and takes no lease.
+    assert names[:2] == ["files", "leases"] and 3 <= len(names[2:]) <= 6
     assert names[2:] == [f"manifest-{n:08}.json" for n in range(1, len(names) - 1)]
     assert json.loads((folder / "_plait" / names[-1]).read_text())["leases"] == []
     assert list((folder / "_plait" / "leases").iterdir()) == []
