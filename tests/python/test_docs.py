@@ -4,6 +4,7 @@
     ```console    lines after `$ ` run in a shell; the others are what they print
     ```text       right after a python block: what that block prints
     ```sh         for the reader's own machine: checked to exist, not run
+    ```yaml       run by test_recipes.py, as are python blocks that import a scheduler
 
 `...` in shown output stands for anything; how many spaces there are does not matter, and a
 command that fails prints `[exit CODE]` last.
@@ -45,7 +46,8 @@ OTHERS = [path for path in sorted((ROOT / "docs").rglob("*.md")) if path not in 
 LINKING = [ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *PAGES, *OTHERS]
 COLUMNS_MAX = 100
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-KINDS = {"python", "console", "text", "sh"}
+KINDS = {"python", "console", "text", "sh", "yaml"}
+SCHEDULERS = re.compile(r"^(?:from|import) (?:airflow|dagster)\b", re.MULTILINE)
 
 
 def name_of(page: Path) -> str:
@@ -94,6 +96,13 @@ def sessions(text: str) -> list[tuple[str, str]]:
     return pairs
 
 
+def variables(page: Path, **replaced: str) -> dict[str, str]:
+    """What a page exports, with `replaced` for values of some names that it exports."""
+    exported = dict(re.findall(r"^    export (\w+)=(\S+)$", page.read_text("utf-8"), re.MULTILINE))
+    assert replaced.keys() <= exported.keys(), f"{page.name} exports {sorted(exported)}"
+    return exported | replaced
+
+
 ON_SPARK = [page for page in PAGES if page.name.startswith("spark")]
 RUNNING = [
     pytest.param(page, marks=[pytest.mark.spark] if page in ON_SPARK else []) for page in PAGES
@@ -106,12 +115,16 @@ def test_examples_run_and_print_what_is_shown(page, tmp_path, monkeypatch, reque
     if page in ON_SPARK:
         # The page's `getOrCreate` finds it.
         request.getfixturevalue("spark")
+    if page.name == "minio.md":
+        endpoint = request.getfixturevalue("s3_server").url
+        for name, value in variables(page, AWS_ENDPOINT_URL=endpoint).items():
+            monkeypatch.setenv(name, value)
     names: dict = {"__name__": "__main__"}
     printed = None
     for kind, text, line in blocks(page):
         where = f"{page.name}:{line}"
         assert kind in KINDS, f"{where}: a `{kind}` block is neither run nor compared"
-        if kind == "python":
+        if kind == "python" and not SCHEDULERS.search(text):
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
                 exec(compile("\n" * (line - 1) + text, str(page), "exec"), names)
