@@ -4,7 +4,7 @@ report = plait.merge("runs/*.parquet", "merged", sort_by="name, -ts", outputs=4)
 print(report)
 """
 
-from plait import errors
+from plait import _notebook, errors
 from plait._api import inspect, merge, verify
 from plait._interleave import interleave
 from plait._native import Array, Batch, Interleave, Schema, Stream
@@ -130,3 +130,5 @@ __all__ = [
     "scan",
     "verify",
 ]
+
+_notebook.draw()

@@ -52,10 +52,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """A key in the picture: the rows of the result in front of it."""
+    """A key in the picture: the rows of the result in front of it, and its columns as text."""
 
     row: float
-    key: str
+    key: tuple[str | None, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def distances(keys: Sequence[bytes]) -> list[float]:
 
 
 def laid_out(
-    keys: Sequence[str],
+    keys: Sequence[tuple[str | None, ...]],
     gaps: Sequence[float] | None,
     sources: Sequence[Span],
     outputs: Sequence[Span],
@@ -93,7 +93,7 @@ def laid_out(
     """Places files over the rows of the result.
 
     Args:
-        keys: The keys as text, in order; `""` for one that gets no mark.
+        keys: The keys as text by column, in order; `()` for one that gets no mark.
         gaps: How far each key is from the one before, if that is known.
         sources: Files before; a source covers the cells from its first to its last.
         outputs: Files after, which share no cell.

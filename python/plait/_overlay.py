@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
@@ -14,6 +15,7 @@ from plait._checks import Path, StorageOptions, _count, _flag, _path, _paths, _s
 from plait._native import Stream
 from plait._observe import watch
 from plait._report import _PrintedReport, _Report
+from plait._svg import Quantity, chart
 from plait._text import Page, Table, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
 from plait.report import TIERS, Copied
@@ -169,7 +171,15 @@ class OverlayReport(_PrintedReport):
             ("copied by", ", ".join(tiers) or "nothing"),
             ("time", f"{time.wall_s:.2f} s (check {time.check_s:.2f}, write {time.write_s:.2f})"),
         )
-        return Page(head, (Table(("column", "layer"), rows),), facts)
+        counts = Counter(layer for _, layer in rows)
+        picture = chart(
+            "Columns by the layer that supplies them",
+            [
+                Quantity(layer, count, f"{count:,} column" + ("" if count == 1 else "s"))
+                for layer, count in counts.items()
+            ],
+        )
+        return Page(head, (Table(("column", "layer"), rows),), facts, svg=picture)
 
 
 def overlay_files(

@@ -1,44 +1,151 @@
-"""Pictures of merges: one bar per file over the rows of the result, and how many share each key."""
+"""Pictures of merges: one bar per file over the rows of the result, as text and as SVG.
+
+    Before: 3 files, up to 2 overlap
+    a.parquet  ├──────────┤                 files; many of them are drawn as bands of files
+    b.parquet        ├──────────────┤
+    After: 2 files, none overlap
+    part-0     ├──────────┤
+    part-1                 ├────────┤
+    ts         08:00       12:30    17:00   columns of the key, and their values
+
+Not here: where files lie (`_layout`), lines and bars (`_svg`), matplotlib (`_plot`).
+"""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import TYPE_CHECKING, Any
 
 from plait._layout import Bar, Mark, Placed
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from plait._svg import COLOURS, FONT_SIZE, ROW_HEIGHT, Canvas, Part, Sides, fitted, text_width
+from plait._text import human_key
+from plait.order import column_names
 
 _COLUMNS = 60
-_BARS_MAX = 24
-_MARKS_MAX = 8
+BARS_MAX = 24
+_BANDS = 12
+_BAND_HEIGHT = 30
+_MARKS_MAX = 5
+_TEXT_MARKS_MAX = 8
+_STEPS_MAX = 100
 _KEY_MAX = 24
 _LEVELS = " ▁▂▃▄▅▆▇█"
-# Copy tiers have colours of their own, merge levels take the rest in turn.
-_TIER_COLOURS = {"chunk": "#2a9d8f", "page": "#8ab17d", "dict": "#e9c46a", "value": "#e76f51"}
-_COLOURS = ("#577590", "#90be6d", "#f9844a", "#9d4edd", "#43aa8b", "#f94144", "#277da1")
+# What a copy tier copies, in words.
+TIER_WORDS = {
+    "chunk": "whole row groups",
+    "page": "whole pages",
+    "dict": "dictionary ids",
+    "value": "values",
+}
+_TIER_COLOURS = dict(zip(TIER_WORDS.values(), COLOURS[1:5], strict=True))
+SOURCE = "source"
 
 Depths = Sequence[tuple[float, float, int]]
 
 
+def merged_times(level: int) -> str:
+    """How many merges lie behind a file, in words."""
+    few = ("not merged before", "merged once before", "merged twice before")
+    return few[level] if level < len(few) else f"merged {level:,} times before"
+
+
+@dataclass(frozen=True)
+class Band:
+    """Files that are drawn as one: one file, or neighbours of many."""
+
+    bars: tuple[Bar, ...]
+
+    @property
+    def start(self) -> float:
+        """Where the first of them begins."""
+        return min(bar.start for bar in self.bars)
+
+    @property
+    def end(self) -> float:
+        """Where the last of them ends."""
+        return max(bar.end for bar in self.bars)
+
+    @property
+    def name(self) -> str:
+        """The name of the file, or of the first and the last."""
+        names = [_base(bar.name) for bar in self.bars]
+        if len(names) == 1:
+            return names[0]
+        first, last = (name.removesuffix(".parquet") for name in (names[0], names[-1]))
+        return f"{len(names):,} files: {first} to {last}"
+
+    @property
+    def rows(self) -> int:
+        """Rows of all of them."""
+        return sum(bar.rows for bar in self.bars)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What they are coloured by."""
+        return tuple(dict.fromkeys(bar.kind for bar in self.bars))
+
+    @property
+    def lanes(self) -> list[int]:
+        """A number for each file: files of one number do not overlap."""
+        ends: list[float] = []
+        lanes = []
+        for bar in self.bars:
+            lane = next((i for i, end in enumerate(ends) if end <= bar.start), len(ends))
+            ends[lane : lane + 1] = [bar.end]
+            lanes.append(lane)
+        return lanes
+
+
+def banded(bars: Sequence[Bar]) -> list[Band]:
+    """Each file alone; of many, bands of as many each, by where they begin."""
+    if len(bars) <= BARS_MAX:
+        return [Band((bar,)) for bar in bars]
+    ordered = sorted(bars, key=lambda bar: (bar.start, bar.end))
+    cuts = [i * len(ordered) // _BANDS for i in range(_BANDS + 1)]
+    return [Band(tuple(ordered[cuts[i] : cuts[i + 1]])) for i in range(_BANDS)]
+
+
 @dataclass(frozen=True)
 class Picture:
-    """Files before and after a merge."""
+    """Files before and after a merge, or the parts of one file.
+
+    Attributes:
+        title: What is drawn.
+        sort_by: The order, whose columns name the values of the keys.
+        placed: Where everything lies.
+        words: What stands before the number of sources and outputs, and what they are.
+    """
 
     title: str
+    sort_by: str
     placed: Placed
+    words: tuple[str, str, str] = ("Before", "After", "file")
 
     @property
     def rows(self) -> float:
         """Length of the axis: rows of the result."""
         return max((bar.end for bar in self._bars()), default=0.0)
 
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        """Columns of the key."""
+        return column_names(self.sort_by)
+
     def _bars(self) -> tuple[Bar, ...]:
         return (*self.placed.sources, *self.placed.outputs)
+
+    def sides(self) -> list[tuple[str, tuple[Bar, ...], Depths]]:
+        """Headings, files and depths of what is before and what is after."""
+        placed, (before, after, what) = self.placed, self.words
+        parts = (
+            (before, placed.sources, placed.source_depth),
+            (after, placed.outputs, placed.output_depth),
+        )
+        return [
+            (_heading(name, what, bars, depths), bars, depths)
+            for name, bars, depths in parts
+            if bars
+        ]
 
     def text(self) -> str:
         """The picture in characters; `""` without files that have keys."""
@@ -48,71 +155,174 @@ class Picture:
             _depth_line("depth before", self.placed.source_depth, self.rows),
             *_bar_lines(self.placed.sources, self.rows),
             *_bar_lines(self.placed.outputs, self.rows),
-            *_key_lines(self.placed.marks, self.rows),
+            *_key_lines(self.placed.marks, self.rows, self.key_names),
         ]
         return "\n".join(lines)
 
     def svg(self) -> str:
         """The picture as SVG, without any package."""
-        before, after = self.placed.sources[:_BARS_MAX], self.placed.outputs[:_BARS_MAX]
-        bars = [*before, *after]
-        if not bars or not self.rows:
+        if not self._bars() or not self.rows:
             return ""
-        width, label, row = 640, 220, 14
-        scale = width / self.rows
-        parts = []
-        for i, bar in enumerate(bars):
-            y = i * row + (6 if i >= len(before) else 0)
-            length = max((bar.end - bar.start) * scale, 1)
-            parts.append(
-                f'<rect x="{bar.start * scale:.1f}" y="{y}" width="{length:.1f}" '
-                f'height="{row - 3}" fill="{_colour(bar.kind, bars)}" stroke="#ffffff">'
-                f"<title>{escape(_tooltip(bar))}</title></rect>"
-                f'<text x="{width + 6}" y="{y + row - 5}" font-size="10">'
-                f"{escape(_short(_base(bar.name), 36))}</text>"
-            )
-        height = len(bars) * row + 10
-        for mark in _picked(self.placed.marks, self.rows):
-            x = mark.row * scale
-            anchor = "start" if x < width / 4 else "end" if x > width * 3 / 4 else "middle"
-            parts.append(
-                f'<line x1="{x:.1f}" y1="0" x2="{x:.1f}" y2="{height}" stroke="#00000033"/>'
-                f'<text x="{x:.1f}" y="{height + 12}" font-size="10" text-anchor="{anchor}">'
-                f"{escape(_short(mark.key))}</text>"
-            )
-        height += 18
-        return (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width + label} {height}" '
-            f'width="{width + label}" height="{height}">{"".join(parts)}</svg>'
-        )
+        sides = self.sides()
+        bands = [banded(bars) for _, bars, _ in sides]
+        every = [band for part in bands for band in part]
+        labels = [band.name for band in every] + [*self.key_names, _OVERLAP]
+        canvas = Canvas(Sides.of(labels, [_rows(band) for band in every]))
+        spans: list[tuple[float, float]] = []
+        for (heading, bars, depths), part in zip(sides, bands, strict=True):
+            canvas.heading(heading)
+            kinds = list(dict.fromkeys(bar.kind for bar in bars))
+            if len(kinds) > 1:
+                title = "Mostly copied as" if kinds[0] in _TIER_COLOURS else "Files"
+                canvas.legend([(colour(kind, kinds), kind) for kind in kinds], title)
+            top = canvas.y
+            if _most(depths) > 1:
+                _draw_depths(canvas, depths, self.rows)
+            for band in part:
+                _draw_band(canvas, band, self.rows, kinds)
+            spans.append((top, canvas.y))
+            canvas.y += 4
+        _draw_keys(canvas, self, spans)
+        return canvas.svg(self.title)
 
 
-def _tooltip(bar: Bar) -> str:
-    return f"{bar.name}: {bar.rows:,} rows, {bar.kind}"
+_OVERLAP = "files that overlap"
+
+
+def _most(depths: Depths) -> int:
+    return max((depth for start, end, depth in depths if end > start), default=0)
+
+
+def _heading(name: str, what: str, bars: Sequence[Bar], depths: Depths) -> str:
+    kinds = {bar.kind for bar in bars} - {SOURCE}
+    most = max((depth for _, _, depth in depths), default=1)
+    parts = [f"{len(bars):,} {what}" + ("" if len(bars) == 1 else "s")]
+    if len(bars) > 1 and depths:
+        parts.append(f"up to {most:,} overlap" if most > 1 else "none overlap")
+    if len(kinds) == 1:
+        kind = next(iter(kinds))
+        parts.append(f"mostly copied as {kind}" if kind in _TIER_COLOURS else kind)
+    return f"{name}: {', '.join(parts)}"
+
+
+def _rows(band: Band) -> str:
+    return f"{band.rows:,} row" + ("" if band.rows == 1 else "s")
+
+
+def _draw_band(canvas: Canvas, band: Band, rows: float, kinds: Sequence[str]) -> None:
+    canvas.row(band.name, _rows(band))
+    height = ROW_HEIGHT
+    if len(band.bars) > 1:
+        height = _BAND_HEIGHT
+        grey = Part(1, height - 4, 0.15)
+        canvas.bar(band.start / rows, band.end / rows, "currentColor", tip=band.name, part=grey)
+    lanes = band.lanes
+    line = (height - 6) / (max(lanes) + 1)
+    for bar, lane in zip(band.bars, lanes, strict=True):
+        part = Part(3 + lane * line, line, 1.0)
+        tip = f"{bar.name}: {bar.rows:,} rows, {bar.kind}"
+        canvas.bar(bar.start / rows, bar.end / rows, colour(bar.kind, kinds), tip=tip, part=part)
+    canvas.y += height
+
+
+def stepped(depths: Depths, rows: float) -> Depths:
+    """The steps as they are; of very many the highest in each of equal places."""
+    if len(depths) <= _STEPS_MAX:
+        return depths
+    most = [0] * _STEPS_MAX
+    for start, end, depth in depths:
+        if end > start:
+            first, last = (int(at / rows * _STEPS_MAX) for at in (start, end))
+            for place in range(first, min(max(last, first + 1), _STEPS_MAX)):
+                most[place] = max(most[place], depth)
+    wide = rows / _STEPS_MAX
+    return [(i * wide, (i + 1) * wide, depth) for i, depth in enumerate(most)]
+
+
+def _draw_depths(canvas: Canvas, depths: Depths, rows: float) -> None:
+    """Steps: how many files overlap at each place."""
+    most, height = _most(depths), 28.0
+    canvas.row(_OVERLAP, f"up to {most:,}")
+    scale, base = canvas.sides.bars / rows, canvas.y + height
+    path = f"M{canvas.sides.label:.1f} {base:.1f}"
+    for start, end, depth in stepped(depths, rows):
+        if end > start:
+            y = base - depth / most * (height - 3)
+            path += f"V{y:.1f}H{canvas.sides.label + end * scale:.1f}"
+    canvas.parts.append(f'<path d="{path}V{base:.1f}Z" fill-opacity="0.35"/>')
+    canvas.y += height + 6
+
+
+def _draw_keys(canvas: Canvas, picture: Picture, spans: Sequence[tuple[float, float]]) -> None:
+    """The columns of the key below the bars, and their values where files begin and end."""
+    names, width = picture.key_names, canvas.sides.bars
+    marks = [mark for mark in picture.placed.marks if len(mark.key) == len(names)]
+    if not names or not marks:
+        return
+    places = placed_keys(marks, picture.rows, width)
+    for top, bottom in spans:
+        for mark, _ in places:
+            x = canvas.sides.label + mark.row / picture.rows * width
+            canvas.parts.append(
+                f'<path d="M{x:.1f} {top:.1f}V{bottom:.1f}" stroke="currentColor" '
+                'stroke-opacity="0.3" fill="none"/>'
+            )
+    for column, name in enumerate(names):
+        canvas.row(name, "")
+        for mark, left in places:
+            value = fitted(human_key(mark.key[column : column + 1]), _key_room(width))
+            canvas.text(canvas.sides.label + left, value)
+        canvas.y += ROW_HEIGHT - 2
+
+
+def _key_room(width: float) -> float:
+    return (width - FONT_SIZE) / 2
+
+
+def placed_keys(marks: Sequence[Mark], rows: float, width: float) -> list[tuple[Mark, float]]:
+    """Where the texts of keys begin: of the first, the last, and those for which there is room."""
+
+    def wide(mark: Mark) -> float:
+        return max(text_width(fitted(human_key((v,)), _key_room(width))) for v in mark.key)
+
+    marks = _picked(marks, rows, _MARKS_MAX)
+    first, last = marks[0], marks[-1]
+    if len(marks) == 1:
+        return [(first, min(first.row / rows * width, width - wide(first)))]
+    left = min(first.row / rows * width, width - wide(first) - FONT_SIZE - wide(last))
+    free = left + wide(first) + FONT_SIZE
+    last_left = max(last.row / rows * width - wide(last), free)
+    places = [(first, left)]
+    for mark in marks[1:-1]:
+        left = mark.row / rows * width - wide(mark) / 2
+        if left >= free and left + wide(mark) + FONT_SIZE <= last_left:
+            places.append((mark, left))
+            free = left + wide(mark) + FONT_SIZE
+    return [*places, (last, last_left)]
 
 
 def _base(name: str) -> str:
     return name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1]
 
 
-def _short(text: str, most: int = _KEY_MAX) -> str:
+def _shortened(text: str, most: int = _KEY_MAX) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _picked(marks: Sequence[Mark], rows: float) -> list[Mark]:
+def _picked(marks: Sequence[Mark], rows: float, most: int) -> list[Mark]:
     """The first and the last mark, and some between that are apart from their neighbours."""
     if len(marks) <= 2:  # noqa: PLR2004 - the first and the last
         return list(marks)
-    picked, apart = [marks[0]], rows / _MARKS_MAX
+    picked, apart = [marks[0]], rows / most
     for mark in marks[1:-1]:
         if mark.row - picked[-1].row >= apart and marks[-1].row - mark.row >= apart:
             picked.append(mark)
     return [*picked, marks[-1]]
 
 
-def _cells(bar: Bar, rows: float) -> range:
-    start = min(round(bar.start * _COLUMNS / rows), _COLUMNS - 1)
-    return range(start, max(round(bar.end * _COLUMNS / rows), start + 1))
+def _cells(band: Band, rows: float) -> range:
+    start = min(round(band.start * _COLUMNS / rows), _COLUMNS - 1)
+    return range(start, max(round(band.end * _COLUMNS / rows), start + 1))
 
 
 def _depth_line(name: str, depths: Depths, rows: float) -> str:
@@ -127,91 +337,32 @@ def _depth_line(name: str, depths: Depths, rows: float) -> str:
 
 def _bar_lines(bars: Sequence[Bar], rows: float) -> list[str]:
     lines = []
-    for bar in bars[:_BARS_MAX]:
-        cells = _cells(bar, rows)
+    for band in banded(bars):
+        cells = _cells(band, rows)
         marks = ["═" if cell in cells else " " for cell in range(_COLUMNS)]
         marks[cells.start] = "╞"
         marks[cells.stop - 1] = "╡" if len(cells) > 1 else "╪"
-        lines.append(f"{''.join(marks)}  {_base(bar.name)} ({bar.kind})")
-    if len(bars) > _BARS_MAX:
-        lines.append(f"{' ' * _COLUMNS}  and {len(bars) - _BARS_MAX:,} more")
+        lines.append(f"{''.join(marks)}  {band.name} ({', '.join(band.kinds)})")
     return lines
 
 
-def _key_lines(marks: Sequence[Mark], rows: float) -> list[str]:
+def _key_lines(marks: Sequence[Mark], rows: float, names: Sequence[str]) -> list[str]:
     """Keys below the bars: the first, the last, and those for which there is room."""
     if not marks:
         return []
-    last = _short(marks[-1].key)
-    line = _short(marks[0].key)
-    for mark in _picked(marks, rows)[1:-1]:
-        at, text = round(mark.row * _COLUMNS / rows), _short(mark.key)
+    texts = [_shortened(human_key(mark.key)) for mark in marks]
+    line, last = texts[0], texts[-1]
+    for mark in _picked(marks, rows, _TEXT_MARKS_MAX)[1:-1]:
+        at, text = round(mark.row * _COLUMNS / rows), _shortened(human_key(mark.key))
         if at >= len(line) + 2 and at + len(text) + 2 <= _COLUMNS - len(last):
             line = line.ljust(at) + text
     if len(marks) > 1:
         line = line.ljust(_COLUMNS - len(last)) + last
-    return [f"{line.ljust(_COLUMNS)}  keys"]
+    return [f"{line.ljust(_COLUMNS)}  {', '.join(names)}"]
 
 
-def _colour(kind: str, bars: Sequence[Bar]) -> str:
+def colour(kind: str, kinds: Sequence[str]) -> str:
+    """The colour of a kind: copy tiers have their own, others take them in turn."""
     if kind in _TIER_COLOURS:
         return _TIER_COLOURS[kind]
-    kinds = sorted({bar.kind for bar in bars} - set(_TIER_COLOURS))
-    return _COLOURS[kinds.index(kind) % len(_COLOURS)]
-
-
-def plot(picture: Picture, path: str | os.PathLike[str] | None) -> Figure:
-    """Draws the picture with matplotlib, and saves it if `path` is given."""
-    # Here, because the package is optional; not pyplot, which would keep every figure.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg  # noqa: PLC0415
-    from matplotlib.figure import Figure  # noqa: PLC0415
-
-    placed = picture.placed
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    FigureCanvasAgg(figure)
-    parts = [
-        ("before", placed.sources, placed.source_depth),
-        ("after", placed.outputs, placed.output_depth),
-    ]
-    heights = [_height(placed.sources), 2, _height(placed.outputs), 2]
-    axes: Any = figure.subplots(4, 1, sharex=True, height_ratios=heights)
-    figure.suptitle(picture.title)
-    for i, (name, bars, depths) in enumerate(parts):
-        files, curve = axes[2 * i], axes[2 * i + 1]
-        seen: set[str] = set()
-        for row, bar in enumerate(bars):
-            label = None if bar.kind in seen else bar.kind
-            seen.add(bar.kind)
-            colour = _colour(bar.kind, bars)
-            width = bar.end - bar.start
-            edge = {"edgecolor": "white", "linewidth": 0.5}
-            files.barh(row, width, left=bar.start, height=0.8, color=colour, label=label, **edge)
-        files.invert_yaxis()
-        names = [_short(_base(bar.name), 36) for bar in bars]
-        files.set_yticks(range(len(bars)) if len(bars) <= _BARS_MAX else [])
-        if len(bars) <= _BARS_MAX:
-            files.set_yticklabels(names, fontsize="x-small")
-        files.set_ylabel(f"files {name}")
-        if seen:
-            files.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
-        wide = [step for step in depths if step[1] > step[0]]
-        if wide:
-            edges = [wide[0][0], *(end for _, end, _ in wide)]
-            curve.stairs([depth for _, _, depth in wide], edges, color="#444444", baseline=None)
-        curve.set_ylim(0, max((depth for _, _, depth in wide), default=0) * 1.15 or 1)
-        curve.yaxis.get_major_locator().set_params(integer=True)
-        curve.set_ylabel("depth")
-    marks = _picked(placed.marks, picture.rows)
-    last = axes[-1]
-    if picture.rows:
-        last.set_xlim(0, picture.rows)
-    last.set_xticks([mark.row for mark in marks])
-    last.set_xticklabels([f"{mark.row:,.0f}\n{_short(mark.key)}" for mark in marks])
-    last.set_xlabel("rows of the result, and keys at them; places between keys are estimates")
-    if path is not None:
-        figure.savefig(path)
-    return figure
-
-
-def _height(bars: Sequence[Bar]) -> float:
-    return min(max(len(bars), 3), 30) / 3
+    return COLOURS[kinds.index(kind) % len(COLOURS)]

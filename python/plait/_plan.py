@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
-from plait import _layout, _native, _picture
+from plait import _layout, _native, _picture, _plot
 from plait._api import OnProgress, _call
 from plait._checks import (
     BloomFilters,
@@ -265,17 +265,17 @@ class Plan(_PrintedReport):
         Args:
             path: Where to save the picture, by its ending as SVG, PNG or PDF; not saved if absent.
         """
-        return _picture.plot(self._picture(), None if path is None else _path(path, "path"))
+        return _plot.plot(self._picture(), None if path is None else _path(path, "path"))
 
     def _picture(self) -> _picture.Picture:
         sources, tasks = self._data["sources"], self._data["tasks"]
-        texts: dict[bytes, str] = {}
+        texts: dict[bytes, tuple[str | None, ...]] = {}
         for ends, names in ((tasks, ("low", "high")), (sources, ("first", "last"))):
             texts_of = ("key_low", "key_high") if ends is tasks else ("key_min", "key_max")
             for end in ends:
                 for name, text in zip(names, texts_of, strict=True):
                     if key := _key(end[name]):
-                        texts[key] = human_key(end.get(text, ()))
+                        texts[key] = tuple(end.get(text, ()))
         keys = sorted(texts)
         index = {key: i for i, key in enumerate(keys)}
         parts: list[dict[int, float]] = [{} for _ in sources]
@@ -286,7 +286,7 @@ class Plan(_PrintedReport):
         before = [
             _layout.Span(
                 source.path,
-                f"level {source.merge_level}",
+                _picture.merged_times(source.merge_level),
                 _layout.cell_of(index[first]),
                 _layout.cell_of(index[last]),
                 source.rows,
@@ -301,11 +301,14 @@ class Plan(_PrintedReport):
             first = _layout.cell_of(index[low]) if low else 0
             last = _layout.cell_of(index[high]) - 1 if high else 2 * len(keys)
             name = self._output_name(task.index)
-            after.append(_layout.Span(name, _tier(task.tiers), first, last, task.rows))
+            after.append(
+                _layout.Span(name, _picture.TIER_WORDS[_tier(task.tiers)], first, last, task.rows)
+            )
         placed = _layout.laid_out(
             [texts[key] for key in keys], _layout.distances(keys), before, after
         )
-        return _picture.Picture(f"plan {_sorted_by(self.sort_by)}", placed)
+        title = f"plan to merge {_files(len(sources))} into {_files(len(tasks))}"
+        return _picture.Picture(title, self.sort_by, placed)
 
     def _output_name(self, index: int) -> str:
         """The name of an output: that of a file, or the one that it will have in a folder."""

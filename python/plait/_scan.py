@@ -18,9 +18,11 @@ from plait import _native
 from plait._api import _reach
 from plait._checks import Path, StorageOptions, _count, _flag, _mapping, _path, _size, _validate
 from plait._native import Batch, Schema
+from plait._notebook import schema_rows
 from plait._observe import watch, watched
+from plait._svg import Quantity, chart
 from plait._tables import Expanded, expand, look_up
-from plait._text import Table
+from plait._text import Page, Table
 from plait.errors import ForeignTable, InvalidArgument, SchemaConflict
 from plait.sizes import Size
 
@@ -104,6 +106,35 @@ class ScanReport:
         ]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        return self._page().html()
+
+    def _page(self, schema: Schema | None = None, facts: Sequence[tuple[str, str]] = ()) -> Page:
+        """The report as a page; with types where a schema is given."""
+        types = dict(schema_rows(schema)) if schema else {}
+        names = list(types) or list(self.seen)
+        where = {n: f"in {self.seen[n]:,} of {self.sources:,}" for n in names if n in self.seen}
+        picture = chart(
+            "Columns, and in how many sources they are",
+            [Quantity(name, self.seen[name], told) for name, told in where.items()],
+        )
+        rows = tuple((name, types.get(name, ""), where.get(name, "added")) for name in names)
+        told = [
+            *facts,
+            ("sources", f"{self.sources:,}, {self.files:,} of them files"),
+            ("schemas", f"{self.schemas:,}"),
+            *([] if self.rows_known is None else [("rows in files", f"{self.rows_known:,}")]),
+            ("read so far", f"{self.rows:,} rows in {self.batches:,} batches"),
+            ("opened", f"{self.sources_opened:,} sources, skipped {self.sources_skipped:,}"),
+        ]
+        return Page(
+            title=f"scan of {self.sources:,} sources into {len(names):,} columns",
+            svg=picture,
+            tables=(Table(("column", "type", "sources"), rows),),
+            facts=tuple(told),
+            remarks=tuple(f"changed in {c.source}: {'; '.join(c.what)}" for c in self.changes),
+        )
+
 
 @dataclass(frozen=True)
 class SourceAdapter:
@@ -183,6 +214,10 @@ class Scan:
 
     def __repr__(self) -> str:
         return f"<plait.Scan of {self._schema!r}>"
+
+    def _repr_html_(self) -> str:
+        facts = [] if self.fingerprint is None else [("fingerprint", self.fingerprint)]
+        return self.report._page(self._schema, facts).html()  # noqa: SLF001 - of this module
 
 
 def scan(

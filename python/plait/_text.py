@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from plait import _html
 
 Cell = str | int | None
 _STEP = 1000
@@ -42,10 +43,7 @@ class Table:
         """The table with aligned columns."""
         lines = [self.columns, *(tuple(map(_cell_text, row)) for row in self.rows)]
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        right = [
-            bool(self.rows) and all(isinstance(row[i], int) for row in self.rows)
-            for i in range(len(self.columns))
-        ]
+        right = self._right()
         return "\n".join(
             "  ".join(
                 cell.rjust(width) if is_right else cell.ljust(width)
@@ -56,12 +54,14 @@ class Table:
 
     def html(self) -> str:
         """The table as HTML, every cell escaped."""
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_cell_text(cell))}</td>" for cell in row) + "</tr>"
-            for row in self.rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        cells = [list(map(_cell_text, row)) for row in self.rows]
+        return _html.table(self.columns, cells, self._right())
+
+    def _right(self) -> list[bool]:
+        return [
+            bool(self.rows) and all(isinstance(row[i], int) for row in self.rows)
+            for i in range(len(self.columns))
+        ]
 
 
 @dataclass(frozen=True)
@@ -90,10 +90,10 @@ class Page:
 
     def html(self) -> str:
         """The page as HTML, everything escaped."""
-        facts = Table(("", ""), self.facts).html() if self.facts else ""
-        tables = "".join(table.html() for table in self.tables)
-        remarks = "".join(f"<p>{escape(remark)}</p>" for remark in self.remarks)
-        return f"<div><p>{escape(self.title)}</p>{self.svg}{tables}{facts}{remarks}</div>"
+        parts = [self.svg, *(table.html() for table in self.tables)]
+        if self.facts:
+            parts.append(_html.facts(self.facts))
+        return _html.page(self.title, [*parts, *map(_html.remark, self.remarks)])
 
 
 def _cell_text(cell: Cell) -> str:

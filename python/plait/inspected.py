@@ -7,8 +7,10 @@ FileReport ── row_groups: RowGroupReport ── columns: ColumnReport
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import Any
 
+from plait import _layout, _picture
 from plait._report import _PrintedReport, _Report, _yes
 from plait._text import Page, Table, human_bytes, human_key
 
@@ -160,15 +162,32 @@ class FileReport(_PrintedReport):
                 for column in group.columns
             ),
         )
+        count = len(self.row_groups)
+        groups_told = f"{count:,} row group" + ("" if count == 1 else "s")
         return Page(
-            title=f"{self.path}: {self.rows:,} rows in {len(self.row_groups):,} row groups, "
-            f"{human_bytes(self.bytes)}",
+            title=f"{self.path}: {self.rows:,} rows in {groups_told}, {human_bytes(self.bytes)}",
+            svg=self._picture().svg(),
             tables=(groups, columns) if self.row_groups else (),
             facts=tuple(facts),
             remarks=(self.schema.rstrip(),),
         )
 
+    def _picture(self) -> _picture.Picture:
+        """The row groups side by side, with the keys at which they begin, and the last."""
+        ends = [0, *accumulate(group.rows for group in self.row_groups)]
+        bars = [
+            _layout.Bar(f"row group {i}", _picture.SOURCE, *place, group.rows)
+            for i, (group, place) in enumerate(zip(self.row_groups, pairwise(ends), strict=True))
+        ]
+        groups = list(zip(bars, self.row_groups, strict=True))
+        marks = [_layout.Mark(bar.start, group.key_min) for bar, group in groups if group.key_min]
+        if groups and groups[-1][1].key_max:
+            marks.append(_layout.Mark(ends[-1], groups[-1][1].key_max))
+        placed = _layout.Placed((), tuple(bars), tuple(marks), (), ())
+        return _picture.Picture(self.path, self.sort_by or "", placed, _ROW_GROUPS)
 
+
+_ROW_GROUPS = ("", "In the file", "row group")
 _SHOWN_CHARS_MAX = 60
 
 

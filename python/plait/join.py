@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import Path, _count, _flag, _path, _size, _validate
+from plait._svg import related
+from plait._text import Page, human_bytes
 from plait.errors import InvalidArgument
 from plait.sizes import Size
 
@@ -314,6 +316,28 @@ class ForeignKeyJoin:
         where = options["state"] or "memory"
         last = "no step yet" if stats.step is None else f"last step {stats.step}"
         return "\n".join([head, f"state in {where}, {last}", *runs])
+
+    def _repr_html_(self) -> str:
+        options: dict[str, Any] = json.loads(self._join.options())
+        stats = self.stats
+        foreign = "computed" if options["is_computed"] else ", ".join(options["foreign_key"])
+
+        def held(runs: tuple[int, ...]) -> str:
+            return f"{sum(runs):,} rows in {len(runs):,} run" + ("" if len(runs) == 1 else "s")
+
+        left = ("left", ", ".join(options["left_key"]), held(stats.left_runs))
+        right = ("right", ", ".join(options["right_key"]), held(stats.right_runs))
+        return Page(
+            title=f"{options['how']} join of left and right by {foreign}",
+            svg=related(left, foreign, right),
+            facts=(
+                ("state", options["state"] or f"in memory, {human_bytes(stats.memory_bytes)}"),
+                ("steps", f"{stats.steps:,}, the last is {stats.step}" if stats.steps else "none"),
+                ("changes", f"{stats.left_changes:,} left, {stats.right_changes:,} right"),
+                ("places", held(stats.place_runs)),
+                ("runs merged", f"{stats.merges:,}, {stats.rows_merged:,} rows"),
+            ),
+        ).html()
 
     def compact(self) -> None:
         """Merges the runs of the state, but for those of the last step. Changes no answer."""

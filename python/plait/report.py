@@ -10,7 +10,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from plait import _layout, _picture
+from plait import _layout, _picture, _plot
 from plait._report import _files, _PrintedReport, _Report, _sorted_by, _yes
 from plait._text import Page, Table, human_bytes, human_key
 from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
@@ -224,20 +224,23 @@ class MergeReport(_PrintedReport):
         Args:
             path: Where to save the picture, by its ending as SVG, PNG or PDF; not saved if absent.
         """
-        return _picture.plot(self._picture(), None if path is None else os.fspath(path))
+        return _plot.plot(self._picture(), None if path is None else os.fspath(path))
 
     def _picture(self) -> _picture.Picture:
         def tier(output: OutputReport) -> str:
             most = max(output.tiers.values(), default=0)
-            return next((t for t in TIERS if output.tiers.get(t) == most), TIERS[-1])
+            found = next((t for t in TIERS if output.tiers.get(t) == most), TIERS[-1])
+            return _picture.TIER_WORDS[found]
 
         found = [*(s.span for s in self.sources), *(o.span for o in self.outputs)]
         spans = [span for span in found if span]
-        keys = [""] * (max((span[1] for span in spans), default=-1) + 1)
+        keys: list[tuple[str | None, ...]] = [()] * (
+            max((span[1] for span in spans), default=-1) + 1
+        )
         for output in self.outputs:
             if output.span:
-                keys[output.span[0]] = human_key(output.key_min)
-                keys[output.span[1]] = human_key(output.key_max)
+                keys[output.span[0]] = output.key_min
+                keys[output.span[1]] = output.key_max
 
         def span(file: SourceReport | OutputReport, kind: str) -> list[_layout.Span]:
             if not file.span:
@@ -245,10 +248,11 @@ class MergeReport(_PrintedReport):
             first, last = (_layout.cell_of(place) for place in file.span)
             return [_layout.Span(file.path, kind, first, last, file.rows)]
 
-        before = [bar for source in self.sources for bar in span(source, "source")]
+        before = [bar for source in self.sources for bar in span(source, _picture.SOURCE)]
         after = [bar for output in self.outputs for bar in span(output, tier(output))]
         placed = _layout.laid_out(keys, None, before, after)
-        return _picture.Picture(f"merge {_sorted_by(self.sort_by)}", placed)
+        title = f"merged {_files(len(self.sources))} into {_files(len(self.outputs))}"
+        return _picture.Picture(title, self.sort_by, placed)
 
     def _page(self) -> Page:
         outputs = Table(

@@ -597,7 +597,7 @@ def test_reports_print_as_text_and_html(reports):
     for report in reports:
         assert all(line == line.rstrip() for line in str(report).splitlines())
         html = report._repr_html_()
-        assert html.startswith("<div>") and html.endswith("</div>")
+        assert html.startswith('<div class="plait">') and html.endswith("</div>")
 
 
 def test_html_is_escaped(reports):

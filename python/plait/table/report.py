@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from plait._report import _files, _PrintedReport, _Report
+from plait._svg import Quantity, chart
 from plait._text import Page, Table, human_bytes
 
 __all__ = ["CompactReport", "CompactedGroup", "Skipped"]
@@ -131,10 +132,29 @@ class CompactReport(_PrintedReport):
                 for group in self.groups
             ),
         )
+        counts = [
+            quantity
+            for group in self.groups
+            for quantity in (
+                Quantity(
+                    group.folder or ".", len(group.sources), f"{_files(len(group.sources))} before"
+                ),
+                *(
+                    []
+                    if self.dry_run
+                    else [Quantity("", len(group.outputs), f"{_files(len(group.outputs))} now", 1)]
+                ),
+            )
+        ]
         remarks = [f"dropped {rows:,} rows: {why}" for why, rows in self.rows_dropped.items()]
         remarks += [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
         if self.lost:
             remarks.append(f"{self.lost} groups were compacted by another process first")
         if self.dry_run and self.groups:
             remarks.append("a dry run: nothing was done")
-        return Page(title=title, tables=(groups,) if self.groups else (), remarks=tuple(remarks))
+        return Page(
+            title=title,
+            svg=chart("Files by folder", counts),
+            tables=(groups,) if self.groups else (),
+            remarks=tuple(remarks),
+        )
