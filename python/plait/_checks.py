@@ -49,6 +49,7 @@ def _path(path: object, name: str) -> str:
         if any("\udc80" <= letter <= "\udcff" for letter in text):
             raise InvalidArgument.of(f"`{name}` is not valid UTF-8", got=ascii(text))
         return text
+    _check_no_data(path, name)
     raise InvalidArgument.of(
         f"`{name}` is not a path", got=f"`{path!r}`", hint="give text or a pathlib.Path"
     )
@@ -61,9 +62,25 @@ def _paths(paths: object, name: str) -> list[str]:
             got=f"`{paths!r}`",
             hint="give a list: of rows with equal keys the source named first comes first",
         )
+    # A frame is iterable, too: over its columns, whose names must not be taken for paths.
+    _check_no_data(paths, name)
     if isinstance(paths, Iterable) and not isinstance(paths, str | bytes | os.PathLike):
         return [_path(path, name) for path in paths]
     return [_path(paths, name)]
+
+
+def _check_no_data(source: object, name: str) -> None:
+    """Refuses tables, frames, streams and batches, by the call that takes them and not by value."""
+    if hasattr(source, "__arrow_c_stream__") or hasattr(source, "__arrow_c_array__"):
+        kind = type(source)
+        raise InvalidArgument.of(
+            f"`{name}` takes files, not data in memory",
+            got=f"a `{kind.__module__.partition('.')[0]}.{kind.__name__}`",
+            hint="`plait.merge_streams` merges tables, streams and files into a stream, which "
+            "`pyarrow.parquet.write_table(pyarrow.table(stream), path)` writes"
+            if name == "sources"
+            else "write it to a Parquet file first",
+        )
 
 
 def _count(value: object, name: str) -> int | None:
