@@ -81,35 +81,36 @@ def merge(
     depends on `memory_limit`, not on the data. Outputs become visible complete, or not at all.
 
     Args:
-        sources: Parquet files, sorted already: paths, globs, directories, object store URLs, one
-            or many. Their order decides ties. Of a Delta table the files that count are merged;
-            see "Tables among sources" in the guide.
+        sources: Parquet files, sorted already: paths, globs, folders, object store URLs. Their
+            order decides ties. Of a Delta table the files that count are merged; see "Tables among
+            sources" in the guide.
         out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
-        sort_by: The order of the sources and outputs, most significant column first: text
-            (`"name, -ts nulls first"`), a list of columns, or a list of
-            `(name, "ascending" | "descending")`. `[]` makes all rows equal: the sources are
-            concatenated. `None` takes the order that the files declare.
+        sort_by: The order of the sources and outputs, most significant column first, such as
+            `"name, -ts nulls first"`; the one that the files declare by default. Also a list of
+            columns, or of `(name, "ascending" | "descending")`. `[]` and `""` make all rows equal:
+            the sources are concatenated.
         outputs: At most so many files.
-        target_file_size: Files of about this size, in bytes or as `"256MB"`, `"1GiB"`.
+        target_file_size: Files of about this size, such as `"256MB"` or `"1GiB"`; a number counts
+            bytes.
         target_rows: Files of about so many rows.
-        cut_on: How many leading key columns must stay together in one file; all by default.
-        row_group_size: Bytes of a row group.
+        cut_on: How many leading key columns stay together in one file; all by default.
+        row_group_size: Size of a row group.
         row_group_rows: Rows of a row group, at most.
-        page_size: Bytes of a page.
+        page_size: Size of a page.
         page_rows: Rows of a page, at most.
         align_row_groups: Start a row group whenever one of so many leading key columns changes.
-        compression: Codec of the outputs, such as `"zstd(3)"`, `"snappy"` or `"none"`; `None`
-            keeps the codec of the sources.
-        dictionary: Whether to encode with dictionaries; `None` does as the sources do.
-        data_page_version: Version of the data pages, 1 or 2; `None` does as the sources do.
-        bloom_filters: Columns that get bloom filters: names, or a mapping from names to `True` or
+        compression: Codec of the outputs, such as `"zstd(3)"`, `"snappy"` or `"none"`; that of the
+            sources by default.
+        dictionary: Whether to encode with dictionaries; as the sources do by default.
+        data_page_version: Version of the data pages; that of the sources by default.
+        bloom_filters: Columns that get bloom filters. Names, or a mapping from names to `True` or
             to `{"fpp": 0.01, "ndv": 50_000}`, the rate of false positives and the distinct values
             of a row group to make room for; as many as there are by default. Filters of sources
             stay where a row group is copied whole, asked for or not.
-        value_sets: Columns whose values are listed in the footer of each output if they are at
-            most 64, or else prefixes of text and bytes; `prune` reads them.
+        value_sets: Columns whose values are listed in the footer of each output. If they are more
+            than 64, prefixes of text and bytes are listed instead; `prune` reads them.
         statistics: Of what smallest and greatest values are written: `"page"`, `"chunk"` (no page
-            index of columns) or `"none"`; or a mapping from names to these.
+            index of columns) or `"none"`. One for all columns, or a mapping from names.
         widen: Whether columns whose types differ are widened where nothing is lost, or refused.
         missing: Whether columns absent from some sources are filled with nulls, or refused.
         missing_keys: Whether a source without a sort column is refused, or its keys are null. With
@@ -117,42 +118,44 @@ def merge(
         metadata_conflicts: What to do with a footer entry that is not the same in every source:
             drop it, keep the first, or refuse. Entries that are known to describe one file are
             dropped or computed anew, whatever is asked for.
-        on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
-            of the first source), the last, or none of them may be: an error. `"keep_last"` makes
-            the sources runs of upserts, oldest first.
-        version_by: With `"keep_last"`, the row with the greatest value of this column stays; of
-            equal values the last. Nulls are least.
-        delete_where: A boolean column: where it is true and the row stays of its key, the key is
-            deleted, that is, the row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
-        keep_tombstones: Keep such rows. As long as older files are not part of the merge, they
-            must stay, or what they delete comes back.
+        on_duplicate: Which of several rows with one key stay: all, the first in merged order, the
+            last, or an error if there are several. The first is that of the first source.
+            `"keep_last"` makes the sources runs of upserts, oldest first.
+        version_by: With `"keep_last"`, the row with the greatest value of this column stays. Of
+            equal values the last stays; nulls are least.
+        delete_where: A boolean column: where it is true in the row that stays of a key, that row is
+            dropped, too. So the key is deleted. Needs `"keep_last"` or `"keep_first"`.
+        keep_tombstones: Keep rows that delete. As long as older files are not part of the merge,
+            they must stay, or what they delete comes back.
         drop_where: Rows to drop, as a comparison of a key column with a value, such as
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
             Nulls stay.
         verify_order: How the order of copied stretches is checked: by the bounds of their pages,
             or in full, by decoding every key. Decoded keys are always checked. Outputs declare an
             order only where every key was checked.
-        verify_pages: How pages that are copied as they are stored are checked: by their headers
-            and, where there is one, their checksum; or by unpacking them too, which takes longer.
-            Pages that are not copied are always decoded.
-        assume_sorted: Trust the sources. The report says so, and outputs declare no order: merge
-            them again with `sort_by`.
+        verify_pages: How pages that are copied as they are stored are checked: by their headers and
+            checksums, or by unpacking them, too. Unpacking takes longer. Pages that are not copied
+            are always decoded.
+        assume_sorted: Trust the order of the sources. The report says so, and outputs declare no
+            order: merge them again with `sort_by`.
         trust_footers: Whether keys that Plait wrote to footers are believed when the merge is
             planned. Footers that turn out to be wrong are found, and cost a second plan.
-        verify: `"content"` hashes all rows in and out and fails on a difference.
+        verify: Hash all rows in and out, and fail on a difference: `"content"`.
         sha256: Whether to report a SHA-256 digest of every output.
-        copy_tiers: Cheap ways of copying that may be used: `"chunk"` copies the column chunks of
-            whole row groups as they are, `"page"` copies whole pages as they are, `"dict"` unites
-            the dictionaries of the sources and copies ids instead of values. `()` decodes and
-            encodes everything. The rows are the same either way.
+        copy_tiers: Cheap ways of copying that may be used: column chunks, pages, dictionaries.
+            `"chunk"` copies the column chunks of whole row groups as they are, `"page"` copies
+            whole pages as they are, `"dict"` unites the dictionaries of the sources and copies ids
+            instead of values. `()` decodes and encodes everything. The rows are the same either
+            way.
         threads: Number of threads; all processors by default. The result does not depend on it.
-        memory_limit: Memory for buffers, in bytes or as text.
+        memory_limit: Memory for buffers, such as `"512MB"` or `"4G"`; a number counts bytes.
         if_exists: What to do when the folder holds Parquet files already, or the file exists:
             refuse, or add to the folder.
-        empty_output: Whether to write one file without rows when there are no rows.
-        storage_options: Settings of object stores, by the names that delta-rs and Polars use, such
-            as `{"aws_region": "eu-central-1"}`. They win over those of the environment. Or an
-            obstore store or an fsspec file system: paths without a scheme are names in it.
+        empty_output: Whether one file without rows is written when there are no rows.
+        storage_options: Settings of object stores, by the names of delta-rs and Polars, such as
+            `aws_region`. As in `{"aws_region": "eu-central-1"}`; they win over those of the
+            environment. Or an obstore store or an fsspec file system: paths without a scheme are
+            names in it.
         progress: Called a few times a second with a `Progress`. What it raises stops the merge.
 
     Returns:
@@ -207,11 +210,11 @@ def verify(
     Works on anybody's files. Every key and, with `against`, every value is read.
 
     Args:
-        files: The files, as `sources` of `merge`.
+        files: Files, folders, globs or URLs, as `sources` of `merge`.
         against: Files that must hold the same rows, in whatever order and split.
-        sort_by: The order to check; `None` takes the order that the files declare.
-        memory_limit: Memory for buffers, in bytes or as text.
-        storage_options: Settings of object stores, as for `merge`.
+        sort_by: The order to check; the one that the files declare by default.
+        memory_limit: See `merge`.
+        storage_options: See `merge`.
         check: Whether a difference raises; otherwise it is only reported.
         progress: Called a few times a second with a `Progress`.
 
@@ -270,10 +273,10 @@ def inspect(
 
     Args:
         file: Path or object store URL of one file.
-        pages: Whether to look for the pages of every column chunk, which reads the page indexes.
-        sort_by: The order of the keys to show; `None` takes the one that the file declares.
-        check_order: Whether to read all keys, to see if they are in order.
-        storage_options: Settings of object stores, as for `merge`.
+        pages: Whether to look for the pages of every column chunk, in the page indexes.
+        sort_by: The order of the keys to show; the one that the file declares by default.
+        check_order: Whether all keys are read, to see if they are in order.
+        storage_options: See `merge`.
 
     Returns:
         Sizes, declared order, metadata, schema, and statistics of every column chunk.

@@ -71,12 +71,13 @@ def overlay(
 
     Args:
         layers: The layers, weakest first unless they have a `precedence`.
-        index: The index column of every layer: its name, or entries of its field's metadata. The
-            column marked `{"plait.index": "true"}` by default, else `_index`. It is int64 or a
-            timestamp, of one type in all layers, without nulls.
-        row_number: A column that is compared as the index is; it distinguishes rows of equal index.
-        struct_validity: When a struct whose fields come from several layers is there: where `"any"`
-            of these layers has it, or, for compatibility, where not `"all_children"` are null.
+        index: The index column of every layer; by default the one that is marked, or `_index`. Its
+            name, or entries of its field's metadata; the mark is `{"plait.index": "true"}`. It is
+            int64 or a timestamp, of one type in all layers, without nulls.
+        row_number: A column that is compared as the index is. It distinguishes rows of equal index.
+        struct_validity: When a struct whose fields come from several layers is there: where any of
+            these layers has it, or where not all children are null. `"all_children"` is for
+            compatibility.
         check_unused: Whether layers that supply nothing are compared, too.
         batch_rows: Rows of every batch but the last, 1 to 1048576. By default batches end where
             those of the layers do, and short ones are joined.
@@ -205,15 +206,15 @@ def overlay_files(
         layers: The layers, weakest first unless they have a `precedence`. `stream` of each is a
             path, glob, folder or URL, or a list of them: files whose rows follow one another.
         out: Path of the output, which ends in `.parquet` and does not exist.
-        index: As in `overlay`.
-        row_number: As in `overlay`.
-        struct_validity: As in `overlay`.
-        check_unused: As in `overlay`.
-        check: When index columns are compared: `"upfront"`, before the first byte is written, or
-            `"after"` the last one, before the output is published.
-        copy_tiers: Cheap ways of copying that may be used: `"chunk"`, `"page"`, `"dict"`.
-        memory_limit: Memory for buffers, in bytes or as text.
-        storage_options: Settings of object stores, as for `merge`.
+        index: See `overlay`.
+        row_number: See `overlay`.
+        struct_validity: See `overlay`.
+        check_unused: See `overlay`.
+        check: When index columns are compared: before the first byte is written, or after the last
+            one. After the last one is before the output is published.
+        copy_tiers: See `merge`.
+        memory_limit: See `merge`.
+        storage_options: See `merge`.
         progress: Called a few times a second with a `Progress`. What it raises stops the call.
 
     Returns:

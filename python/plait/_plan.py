@@ -199,11 +199,11 @@ class Plan(_PrintedReport):
             out: A folder, or one path that ends in `.parquet`.
             tasks: Indices of tasks; all by default. Outputs of one plan may be made bit by bit:
                 they all go to one folder, under names that do not collide with one another.
-            threads: Number of threads; the result does not depend on it.
-            verify: `"content"` hashes the rows of these tasks in and out.
+            threads: See `merge`.
+            verify: Hash the rows of these tasks in and out: `"content"`.
             sha256: Whether to report a SHA-256 digest of every output.
-            if_exists: What to do when the folder holds other Parquet files.
-            storage_options: Settings of object stores. They are not part of a plan's JSON.
+            if_exists: See `merge`.
+            storage_options: See `merge`. They are not part of a plan's JSON.
             progress: Called a few times a second with a `Progress`.
 
         Returns:

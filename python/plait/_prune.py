@@ -33,7 +33,7 @@ def prune(
             count.
         where: A value for each column, or a list, set or tuple of values of which any will do;
             `None` looks for nulls. Rows must fit in all columns.
-        storage_options: Settings of object stores, as for `merge`.
+        storage_options: See `merge`.
 
     Returns:
         The files that are left, in their order.

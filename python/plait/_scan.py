@@ -252,49 +252,51 @@ def scan(
     do not go together are an error before the first row, all of them at once.
 
     Args:
-        sources: Parquet files (paths, globs, folders, URLs), Arrow streams, or a list of both. Of
+        sources: Parquet files: paths, globs, folders, URLs. Or Arrow streams, or a list of both. Of
             a Delta table, or an Iceberg table that says which metadata counts, the files that
             count, with its partition columns.
-        columns: The columns, in the order of the output: names, members (`"a.b"`), elements
-            (`"a[1]"`, which gives the whole list), `"*"` for all that are not named, static
-            columns. `None` is everything, `[]` keeps only the number of rows. Where all files have
-            field ids, any name that files have for a column will do.
+        columns: The columns, in the order of the output, such as `a.b`, `a[1]` or `*`; all by
+            default. Names, members (`"a.b"`), elements (`"a[1]"`, which gives the whole list),
+            `"*"` for all that are not named, static columns. `None` is everything, `[]` keeps only
+            the number of rows. Where all files have field ids, any name that files have for a
+            column will do.
         schema: An Arrow schema that wins over what sources say. The field metadata
             `plait.default` holds the value of a column where a source lacks it.
         strict: Refuse columns that `schema` does not name. Needs `schema`.
-        policy: What becomes of a kind of drift (`missing`, `extra`, `widen`, `lossy`,
-            `nullability`, `struct_field`, `zone`): `"error"`, `"null"`, `"drop"` or `"cast"`.
-            `extra` needs `schema`; in mode `"follow"` every kind does.
+        policy: What becomes of kinds of drift: each an error, null, dropped or cast. Kinds are
+            `missing`, `extra`, `widen`, `lossy`, `nullability`, `struct_field` and `zone`; what
+            becomes of them `"error"`, `"null"`, `"drop"` or `"cast"`. `extra` needs `schema`; in
+            mode `"follow"` every kind does.
         case: Whether names that differ in case alone are one column.
         missing: Whether a named column that no source has is an error, the default of mode
             `"resolve"`, or null, which mode `"follow"` makes it until a source has it.
         static: Columns of one value each, by name.
         implicit: Columns that say where a row is from: `_path`, `_filename`, `_file_index`,
             `_row_number`. They can be named in `columns` as well.
-        partitions: Whether folders are columns: `k=v` folders, or `dir0`, `dir1` below the folder
+        partitions: Whether folders are columns: key=value folders, or dir0, dir1 below the folder
             that is named.
-        partition_types: Types of partition columns, such as `{"year": "int32"}`. By default columns
-            of `k=v` folders are int64 or date32 if all values are, else text; `dir0`, `dir1` are
-            text. Needs `partitions`.
+        partition_types: Types of partition columns, such as int32. By default columns of `k=v`
+            folders are int64 or date32 if all values are, else text; `dir0`, `dir1` are text. Needs
+            `partitions`.
         root: The folder above `dir0`, for files that are named one by one, or in place of the
             folder that is named.
-        mode: `"resolve"` decides on the schema of all sources first; `"follow"` goes through
-            sources whose future cannot be seen.
+        mode: Resolve the schema of all sources first, or follow one source after the other.
+            `"follow"` goes through sources whose future cannot be seen.
         smooth: In mode `"follow"`, keep the published schema while it carries the data; true by
             default.
         on_change: In mode `"follow"`, report changes of the schema, the default, or refuse them.
         null_type: In mode `"follow"`, the type of columns that no source has had yet.
         batch_rows: Rows of a batch, at most; 1 to 1,048,576.
-        batch_bytes: Bytes of a batch, at most, unless one row is larger; 256 KiB to 2 GiB - 1.
+        batch_bytes: Size of a batch, at most, unless one row is larger; 256 KiB to 2 GiB - 1.
         limit: Rows in all, at most. Files that are not needed are not opened for reading.
         validate: How much of batches of streams is checked: `"basic"`, what memory safety relies
             on (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         threads: Number of threads; all processors by default. Rows do not depend on it.
-        memory_limit: What reading may take, at least 16 MiB: an eighth for batches that wait, an
+        memory_limit: What reading may take, at least 16 MiB. An eighth is for batches that wait, an
             eighth for bytes that are read and not decoded, half for batches being decoded. Where
             that is little, batches are smaller and fewer threads decode. One row or page larger
             than its share is read all the same; footers and batches handed out do not count.
-        storage_options: Settings of object stores, as for `merge`.
+        storage_options: See `merge`.
 
     Returns:
         The scan: its schema, its batches, its report.

@@ -96,13 +96,13 @@ class ForeignKeyJoin:
     has the primary key only. A left row whose foreign key is null joins nothing.
 
     Args:
-        left_key: Columns that identify a left row: the primary key.
-        foreign_key: Columns of the left table that hold a right key; or a callable that takes a
+        left_key: Columns that identify a left row, the primary key.
+        foreign_key: Columns of the left table that hold a right key. Or a callable that takes a
             batch of left changes and returns an array of foreign keys.
         right_key: Columns that identify a right row.
-        how: `"inner"`: left rows with a right row. `"left"`: all left rows.
-        columns: What the result has: a mapping of new names to those it would have, or names. The
-            primary key must be among them.
+        how: Left rows with a right row (inner), or all left rows (left).
+        columns: What the result has; all by default. Names, or a mapping of new names to those it
+            would have. The primary key must be among them.
         joiner: Makes the rows of the result, in place of `columns`: a callable that takes a batch
             of joined rows, with all columns the result would have, and returns as many rows in the
             same order, with columns of its own. The primary key stays in front of them. Where it
@@ -117,7 +117,7 @@ class ForeignKeyJoin:
         validate: How much of changes is checked: `"basic"`, what memory safety relies on (offsets,
             views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         batch_rows: Rows of a batch of changes, at most.
-        memory_limit: Bytes of memory to stay within. State in a folder may be larger.
+        memory_limit: Memory to stay within, such as `"4G"`. State in a folder may be larger.
         threads: Number of threads; all processors by default. Rows and their order do not depend on
             it. They exist only while something is done.
 

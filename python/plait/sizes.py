@@ -1,4 +1,7 @@
-"""Byte sizes: integers, or text with a decimal or binary unit."""
+"""Byte sizes: integers, or text with a decimal or binary unit.
+
+The `B` of a unit may be left out. `4G` is 4 GB, as in Kubernetes: only an `i` makes a unit binary.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,10 @@ Size = SupportsIndex | str
 
 _UNITS: dict[str, int] = {
     prefix + suffix: factor**power
-    for factor, suffix in ((1000, "b"), (1024, "ib"))
+    for factor, suffixes in ((1000, ("b", "")), (1024, ("ib", "i")))
     for power, prefix in enumerate(["", "k", "m", "g", "t", "p"])
-    if prefix or suffix == "b"
+    for suffix in suffixes
+    if prefix or suffix in ("b", "")
 }
 _TEXT = re.compile(r"\s*([0-9][0-9_]*(?:\.[0-9]+)?)\s*([a-z]*)\s*", re.IGNORECASE | re.ASCII)
 
@@ -23,8 +27,8 @@ def parse_size(value: Size, name: str = "size") -> int:
     """Reads a size in bytes.
 
     Args:
-        value: A positive integer, or text such as `"256MB"` (decimal), `"1GiB"` (binary),
-            `"1.5 KB"`. Units ignore case; `B` alone, or none, means bytes.
+        value: A positive integer, or text such as `"256MB"`, `"4G"`, `"1.5 KB"` (decimal) or
+            `"1GiB"` (binary). Units ignore case; `B` alone, or none, means bytes.
         name: The option, for the message.
 
     Returns:
@@ -42,7 +46,7 @@ def parse_size(value: Size, name: str = "size") -> int:
         raise InvalidArgument.of(
             f"`{name}` is not a size",
             got=f"`{value}`",
-            hint='give a positive number of bytes, or text such as "256MB" or "1GiB"',
+            hint="give bytes, or a number and a unit: 256MB, 4G, 1.5GB (decimal), 512 MiB (binary)",
         )
     return size_bytes
 
@@ -57,10 +61,10 @@ def _parse_text(text: str) -> int | None:
     match = _TEXT.fullmatch(text)
     if match is None:
         return None
-    number, unit = match[1].replace("_", ""), match[2].lower() or "b"
-    if unit not in _UNITS:
+    number, factor = match[1].replace("_", ""), _UNITS.get(match[2].lower())
+    if factor is None:
         return None
-    factor = _UNITS[unit]
     if "." in number:
-        return int(float(number) * factor)
+        # Half a byte is a unit forgotten.
+        return int(float(number) * factor) if factor > 1 else None
     return int(number) * factor

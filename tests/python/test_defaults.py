@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -15,6 +16,7 @@ import pytest
 import plait
 from plait import _native, sizes
 from plait.cli import _options
+from plait.cli._documented import options_of
 from plait.table import CompactOptions
 from plait.table.options import FolderOptions, TableOptions
 
@@ -73,15 +75,93 @@ def test_every_call_that_compacts_has_the_same_defaults(function):
         function(*[None] * required, polcy="full")
 
 
-def test_the_command_line_leaves_defaults_to_the_function():
-    parsed = vars(_options.parse(["compact", "events"]))
-    assert parsed == {
-        "command": "compact",
-        "folder": "events",
-        "format": None,
-        "catalog": None,
-        "json": False,
+LEAST = {
+    "merge": ["a", "-o", "o"],
+    "plan": ["a"],
+    "execute": ["p", "-o", "o"],
+    "compact": ["d"],
+    "expire": ["d"],
+    "verify": ["a"],
+    "overlay": ["--layer", "a", "-o", "o"],
+    "scan": ["a"],
+    "inspect": ["a"],
+    "join": ["--state", "s"],
+}
+FUNCTIONS = {
+    **{name: getattr(plait, name) for name in LEAST if name not in ("execute", "overlay", "join")},
+    "execute": plait.Plan.execute,
+    "overlay": plait.overlay_files,
+    "join": plait.ForeignKeyJoin,
+}
+
+
+@pytest.mark.parametrize("command", LEAST)
+def test_the_command_line_leaves_defaults_to_the_function(command):
+    parsed = vars(_options.parse([command, *LEAST[command]]))
+    given = {name for name in parsed if name in defaults(FUNCTIONS[command])}
+    assert given <= {"out", "state"}
+
+
+@pytest.mark.parametrize("command", LEAST)
+def test_options_default_and_choices_in_help_are_those_of_the_signature(command):
+    parameters = inspect.signature(FUNCTIONS[command]).parameters
+    actions = {a.dest: a for a in _options.parser().commands.choices[command].actions}
+    shown = 0
+    for name, parameter in parameters.items():
+        action = actions.get(name)
+        if action is None:
+            assert name in ("self", *PYTHON_ONLY), f"{command} lacks --{name}"
+            continue
+        assert action.help, name
+        if isinstance(parameter.default, str | int) and not isinstance(parameter.default, bool):
+            assert action.help.endswith(f" (default: {parameter.default})"), name
+            shown += 1
+        literal = re.match(r"Literal\[(.*?)\]", str(parameter.annotation))
+        if literal:
+            assert list(action.choices) == list(ast.literal_eval(f"[{literal[1]}]")), name
+    assert shown or command in ("execute", "inspect")
+
+
+# Arguments of functions for which a shell has no use, or another way.
+PYTHON_ONLY = (
+    *("progress", "check", "validate", "joiner", "left_schema", "right_schema", "batch_rows"),
+    *("out", "layers"),
+)
+
+
+def test_choices_of_signatures_are_those_that_are_checked():
+    from plait import _checks, _overlay, _scan, join
+
+    told = {
+        **options_of(plait.merge),
+        **{f"scan.{n}": o for n, o in options_of(plait.scan).items()},
+        **{f"overlay.{n}": o for n, o in options_of(plait.overlay_files).items()},
+        **{f"join.{n}": o for n, o in options_of(plait.ForeignKeyJoin).items()},
     }
+    checked = {
+        **{n: c for n, c in _checks.CHOICES.items() if n != "validate"},
+        **{f"scan.{n}": c for n, c in _scan.CHOICES.items()},
+        **{f"overlay.{n}": c for n, c in _overlay.CHOICES.items()},
+        **{f"join.{n}": c for n, c in join.CHOICES.items()},
+    }
+    assert {n: set(told[n].choices) for n in checked} == {n: set(c) for n, c in checked.items()}
+
+
+def test_help_is_the_first_sentence_of_the_docstring():
+    merge = options_of(plait.merge)
+    assert merge["outputs"].text == "at most so many files"
+    assert merge["drop_where"].text.endswith("""or `"day < '2024-05-01'"`""")
+    # What refers to another function says what that says, unless it has words of its own.
+    plan, compact = (
+        options_of(plait.plan, plait.merge),
+        options_of(plait.compact, CompactOptions, plait.merge),
+    )
+    assert plan["outputs"].text == merge["outputs"].text
+    assert plan["trust_footers"].text == "whether keys in footers are believed"
+    assert compact["compression"].text == merge["compression"].text
+    assert compact["guard"].text.startswith("Delta: whether")
+    for option in (*merge.values(), *plan.values(), *compact.values()):
+        assert option.text or option.name == "out", option.name
 
 
 def test_the_guide_names_the_defaults_of_compactions():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Mapping
@@ -11,39 +10,6 @@ from typing import Any
 
 import plait
 from plait import _native
-from plait.join import CHOICES
-
-
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """The grammar of the command."""
-    command.add_argument("--left", nargs="+", metavar="FILE", help="changes of the left table")
-    command.add_argument("--right", nargs="+", metavar="FILE", help="changes of the right table")
-    command.add_argument("--state", required=True, metavar="DIR", help="folder of the state")
-    command.add_argument("-o", "--out", metavar="FILE", help="where the changes go, as .parquet")
-    command.add_argument("--table", metavar="FILE", help="where the joined table goes, as .parquet")
-    for name, text in (
-        ("left_key", "columns that identify a left row, comma-separated"),
-        ("foreign_key", "columns of the left table that hold a right key"),
-        ("right_key", "columns that identify a right row"),
-    ):
-        flag = "--" + name.replace("_", "-")
-        command.add_argument(
-            flag, type=_listed, metavar="NAMES", help=f"{text}; default: as the state"
-        )
-    command.add_argument(
-        "--replace", action="store_true", help="replace --out and --table if they are there"
-    )
-    command.add_argument("--how", choices=CHOICES["how"], help="default: as the state, or inner")
-    command.add_argument("--columns", type=_columns, metavar="NAMES", help="columns, or NEW=OLD")
-    command.add_argument("--before", action="store_true", help="old values, too, as before.*")
-    command.add_argument(
-        "--on-null-key", choices=CHOICES["on_null_key"], help="default: as the state, or error"
-    )
-    command.add_argument("--step", type=int, metavar="N", help="number of the step; default: next")
-    command.add_argument("--compact", action="store_true", help="merge the runs of the state")
-    command.add_argument("--memory-limit", default="512MB", metavar="SIZE", help="(default: 512MB)")
-    command.add_argument("--threads", type=int, metavar="N", help="default: all processors")
-    command.add_argument("--json", action="store_true", help="print as JSON")
 
 
 def run(
@@ -103,11 +69,15 @@ def _check_output(flag: str, path: str | None, taken: set[Path], *, replace: boo
 
 
 def _written(changes: object, out: str, step: int | None) -> int:
+    again = f"the same command with --step {step} gives its changes again"
+    told = f"step {step} counts, and its changes are in no file: {again}"
     try:
         return _native.write_parquet(changes, out)
+    except plait.PlaitError as error:
+        error.hint = f"{error.hint}; {told}" if error.hint else told
+        raise
     except BaseException:
-        again = f"the same command with --step {step} gives its changes again"
-        print(f"step {step} counts, and its changes are in no file: {again}", file=sys.stderr)
+        print(told, file=sys.stderr)
         raise
 
 
@@ -115,33 +85,19 @@ def _open(
     state: str, sides: Mapping[str, plait.Scan | None], options: dict[str, Any]
 ) -> plait.ForeignKeyJoin:
     keys = ("left_key", "foreign_key", "right_key")
-    if all(options[key] is None for key in keys):
-        for name in ("how", "columns", "before", "on_null_key"):
-            if options[name]:
-                flag = "--" + name.replace("_", "-")
-                hint = "give all three keys, too, or go on as the state does"
-                raise plait.InvalidArgument.of(f"`{flag}` is that of the state", hint=hint)
-        limits = {name: options[name] for name in ("memory_limit", "threads")}
-        return plait.ForeignKeyJoin.restore(state, **limits)
+    settled = options.keys() - {*keys, "memory_limit", "threads"}
+    if not options.keys() & {*keys}:
+        for name in sorted(settled):
+            hint = "give all three keys, too, or go on as the state does"
+            raise plait.InvalidArgument.of(f"`{name}` is that of the state", hint=hint)
+        return plait.ForeignKeyJoin.restore(state, **options)
     for key in keys:
-        if options[key] is None:
-            flag = "--" + key.replace("_", "-")
+        if key not in options:
             hint = "give all three keys, or none to go on with the state"
-            raise plait.InvalidArgument.of(f"`{flag}` is missing", hint=hint)
-    options["how"] = options["how"] or "inner"
-    options["on_null_key"] = options["on_null_key"] or "error"
+            raise plait.InvalidArgument.of(f"`{key}` is missing", hint=hint)
     left, right = (found and found.schema for found in sides.values())
     return plait.ForeignKeyJoin(state=state, left_schema=left, right_schema=right, **options)
 
 
 def _changes(files: Iterable[str] | None) -> plait.Scan | None:
     return plait.scan(list(files), missing="null") if files else None
-
-
-def _listed(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _columns(text: str) -> dict[str, str]:
-    pairs = (name.partition("=") for name in _listed(text))
-    return {new: old or new for new, _, old in pairs}

@@ -14,7 +14,8 @@ from typing import Any
 
 import plait
 from plait import _native
-from plait.cli import _join, _options
+from plait.cli import _completion, _errors, _join, _options, _values
+from plait.cli._colour import BOLD, paint
 from plait.cli._progress import Bar
 
 EXIT_OK = 0
@@ -76,38 +77,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: The arguments after the program's name; those of the process by default.
     """
+    given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = _run(_options.parse(sys.argv[1:] if arguments is None else arguments))
+        code = _run(_options.parse(given))
         sys.stdout.flush()
-    except plait.PlaitError as error:
-        print(f"plait: error: {error}", file=sys.stderr)
-        return exit_code(error)
-    except KeyboardInterrupt:
-        print("plait: interrupted; nothing was published", file=sys.stderr)
-        return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader left. Python would complain once more when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
-    except Exception as error:  # noqa: BLE001 - an exit code of 1 would say that a check failed
-        return _failed(error)
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - 1 would be a failed check
+        code = _failed(error, given)
     return code
 
 
-def _failed(error: Exception) -> int:
-    """Tells of an error that is not one of Plait's own; gives its exit code."""
-    if isinstance(error, OSError):
-        print(f"plait: error: {error}", file=sys.stderr)
-        return EXIT_STORAGE
-    if isinstance(error, MemoryError):
-        print("plait: error: out of memory", file=sys.stderr)
-        return EXIT_MEMORY
-    if isinstance(error, ImportError):
-        print(f"plait: error: a package is missing: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    traceback.print_exception(error)
-    print("plait: error: this is a bug; please report it", file=sys.stderr)
-    return EXIT_INTERNAL
+def _failed(error: BaseException, arguments: Sequence[str]) -> int:
+    """Tells of an error; gives its exit code."""
+    if isinstance(error, KeyboardInterrupt):
+        error = plait.Cancelled("interrupted; nothing was published")
+    if isinstance(error, plait.PlaitError):
+        code = exit_code(error)
+    elif isinstance(error, OSError):
+        code = EXIT_STORAGE
+    elif isinstance(error, MemoryError):
+        code, error = EXIT_MEMORY, MemoryError("out of memory")
+    elif isinstance(error, ImportError):
+        code, error = EXIT_USAGE, ImportError(f"a package is missing: {error}")
+    else:
+        traceback.print_exception(error)
+        code, error = EXIT_INTERNAL, plait.InternalError("this is a bug; please report it")
+    _errors.tell(error, arguments, code)
+    return code
 
 
 def exit_code(error: plait.PlaitError) -> int:
@@ -127,35 +126,39 @@ _PRINTED: dict[str, Callable[..., Any]] = {
 def _run(parsed: argparse.Namespace) -> int:
     options = vars(parsed)
     command = options.pop("command")
-    as_json = options.pop("json")
+    as_json = options.pop("json", False)
     quiet = options.pop("quiet", False)
     _refuse_shell_globs(options.get("sources", ()))
     if command in _PRINTED:
         _print(_PRINTED[command](**options), as_json=as_json)
-        return EXIT_OK
-    if command == "scan":
+    elif command == "help":
+        root, topic = _options.parser(), options["topic"]
+        (root.commands.choices[topic] if topic else root).print_help()
+    elif command == "completion":
+        print(_completion.script(options["shell"], _options.parser()), end="")
+    elif command == "scan":
         _scan(options, as_json=as_json)
-        return EXIT_OK
-    if command == "join":
+    elif command == "join":
         _join.run(**options, as_json=as_json)
-        return EXIT_OK
-    with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
-        if command == "verify":
-            found = plait.verify(**options, check=False, progress=bar)
-        elif command == "overlay":
-            layers = [plait.Layer(file, paths or None) for file, *paths in options.pop("layers")]
-            done: Any = plait.overlay_files(layers, **options, progress=bar)
-        elif command == "execute":
-            done = _read_plan(options.pop("plan")).execute(**options, progress=bar)
-        else:
-            done = plait.merge(**options, progress=bar)
-    if command in ("merge", "overlay", "execute"):
+    else:
+        with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
+            report = _written(command, {**options, "progress": bar})
         if as_json or not quiet:
-            _print(done, as_json=as_json)
-        return EXIT_OK
-    if as_json or not quiet:
-        _print(found, as_json=as_json)
-    return EXIT_OK if found.ok else EXIT_VERIFICATION
+            _print(report, as_json=as_json)
+        return EXIT_OK if getattr(report, "ok", True) else EXIT_VERIFICATION
+    return EXIT_OK
+
+
+def _written(command: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - any report
+    """Does what takes long, and is drawn a bar for."""
+    if command == "verify":
+        return plait.verify(**options, check=False)
+    if command == "execute":
+        return _read_plan(options.pop("plan")).execute(**options)
+    if command == "overlay":
+        named = [(_values.path(file), paths) for file, *paths in options.pop("layers")]
+        return plait.overlay_files([plait.Layer(f, p or None) for f, p in named], **options)
+    return plait.merge(**options)
 
 
 def _refuse_shell_globs(sources: Sequence[object]) -> None:
@@ -181,11 +184,11 @@ def _read_plan(path: str) -> plait.Plan:
 
 
 def _scan(options: dict[str, Any], *, as_json: bool) -> None:
-    show_schema, explain = options.pop("schema"), options.pop("explain")
-    given = options.pop("schema_of")
-    if given is not None:
-        given = plait.scan(given, storage_options=options["storage_options"]).schema
-    scanned = plait.scan(**options, schema=given)
+    show_schema, explain = options.pop("show_schema"), options.pop("explain")
+    if "schema" in options:
+        settings = options.get("storage_options")
+        options["schema"] = plait.scan(options["schema"], storage_options=settings).schema
+    scanned = plait.scan(**options)
     if show_schema:
         columns = scanned.schema.columns
         if as_json:
@@ -208,4 +211,8 @@ def _scan(options: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _print(report: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any report
-    print(json.dumps(report.to_dict(), indent=2) if as_json else report)
+    if as_json:
+        print(json.dumps(report.to_dict(), indent=2))
+        return
+    title, newline, rest = str(report).partition("\n")
+    print(paint(title, BOLD, sys.stdout) + newline + rest)

@@ -60,7 +60,7 @@ def compact(
             table, such as `"db.events"`.
         format: What it is: a plain folder, a Delta or an Iceberg table; found out by default.
         catalog: Iceberg: a PyIceberg catalog, or the name of one that PyIceberg is configured for.
-        guard: Delta: whether removed files are logged as changed data, see `compact_delta`.
+        guard: Delta: whether removed files are logged as changed data. See `compact_delta`.
         threads: See `merge`.
         **options: Those of `plait.table.CompactOptions`, as keywords.
 

@@ -64,9 +64,9 @@ def expire(
 
     Args:
         folder: A folder that was compacted, or a URL.
-        retention: How long ago a file must have been replaced, or an output without a commit
-            written: seconds, or `"7d"`, `"12h"`, `"30min"`. Readers with a list of files that is
-            older find files missing.
+        retention: How long ago a file must have been replaced, such as `"7d"`, `"12h"` or
+            `"30min"`. So old must outputs be that were never committed, too; a number counts
+            seconds. Readers with a list of files that is older find files missing.
         storage_options: See `merge`.
         yes: Whether to remove them; otherwise the report says what would be removed.
 

@@ -52,15 +52,15 @@ class CompactOptions:
             `"size_tiered"` takes `merge_factor` files of a level at a time, so that a row is
             written once per level. `"overlap"` takes files that share a key with more than
             `max_depth`. `"full"` takes all.
-        where: Partitions to compact, such as `{"day": "2024-05-01"}`; all by default. A column may
-            have several values, as a list of text.
+        where: Partitions to compact, such as those of one day; all by default. `{"day":
+            "2024-05-01"}` names one; a column may have several values, as a list of text.
         max_depth: Policy overlap: number of files that may share a key.
         merge_factor: Policy size_tiered: number of files of a level that make one of the next.
         merge_factor_max: Policy size_tiered: number of files that are taken if there are more.
         mature_size: Policy size_tiered: files of this size are left alone, such as `"1GB"`.
         mature_level: Policy size_tiered: files of this level are left alone.
-        mature_age: Policy size_tiered: files that were written so long ago are left alone, in
-            seconds or as `"7d"`, `"12h"`.
+        mature_age: Policy size_tiered: files that were written so long ago are left alone, such as
+            `"7d"` or `"12h"`. A number counts seconds.
         finalize: Policy size_tiered: merge what is not mature, however few files there are.
         target_file_size: Size of the output files, about; none is one file a group.
         compression: See `merge`.
@@ -72,8 +72,8 @@ class CompactOptions:
         drop_where: See `merge`. A file with such a row is rewritten, whatever the policy; a file of
             such rows only is removed from the live files.
         verify: See `merge`.
-        memory_limit: Memory for buffers of a merge; by default 512 MB, on Spark the share of a
-            task.
+        memory_limit: Memory for buffers of a merge, such as `"4G"`; 512 MB by default. On Spark it
+            is the share of a task by default.
         storage_options: See `merge`.
         yes: Whether to compact. Otherwise the report says what would be done first.
     """
