@@ -84,7 +84,7 @@ def test_verify_says_yes_and_no_by_exit_code(runs, tmp_path, capsys, events):
 
 def test_inspect_prints_text_and_json(runs, capsys):
     assert main(["inspect", runs[0]]) == 0
-    assert "4 rows in 1 row groups" in capsys.readouterr().out
+    assert "4 rows in 1 row group, " in capsys.readouterr().out
     assert main(["inspect", runs[0], "--pages", "--json"]) == 0
     report = plait.FileReport.from_dict(json.loads(capsys.readouterr().out))
     assert report.rows == 4

@@ -324,7 +324,7 @@ def test_the_command_line_compacts_tables(uri, capsys):
     assert main(["compact", uri, "--sort-by", "k", "--no-guard", "--yes"]) == 0
     assert "merged 6 files into 2 files" in capsys.readouterr().out and rows(uri) == before
     assert main(["compact", uri, "--mature-age", "7d"]) == 2
-    assert "`mature_age` is not an option of the format: got delta" in capsys.readouterr().err
+    assert "`--mature-age` is not an option of the format: got delta" in capsys.readouterr().err
     assert main(["compact", uri, "--format", "folder"]) == 3
     assert "is a table of Delta, not a plain folder" in capsys.readouterr().err
     with pytest.raises(plait.Unsupported, match="hint: vacuum the table"):
