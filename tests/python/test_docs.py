@@ -1,4 +1,4 @@
-"""Every example of README.md, docs, docs/guide and docs/recipes runs and prints what it shows.
+"""Every example of README.md and of the pages of docs runs and prints what it shows.
 
     ```python     run, all of a page in one namespace
     ```console    lines after `$ ` run in a shell; the others are what they print
@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     ROOT / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs/first-hour").glob("*.md")),
     *sorted((ROOT / "docs/guide").glob("*.md")),
     *sorted((ROOT / "docs/recipes").glob("*.md")),
 ]
@@ -56,7 +57,11 @@ def name_of(page: Path) -> str:
 
 def blocks(page: Path) -> list[tuple[str, str, int]]:
     """Language, text and first line of every block; a text block is shown output."""
-    text = page.read_text(encoding="utf-8")
+    return blocks_of(page.read_text(encoding="utf-8"))
+
+
+def blocks_of(text: str) -> list[tuple[str, str, int]]:
+    """The blocks of the text of a page."""
     return [(m[1], m[2], text.count("\n", 0, m.start()) + 2) for m in BLOCK.finditer(text)]
 
 
@@ -184,6 +189,35 @@ def test_every_exception_is_under_its_exit_code_in_troubleshooting():
         error = getattr(plait, name)
         assert _main.exit_code(error()) == code, name
         assert base in [c.__name__ for c in error.__mro__], name
+
+
+def test_every_page_of_the_first_hour_leads_to_a_success_that_was_measured():
+    pages = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/first-hour").iterdir()}
+    overview = pages.pop("README.md")
+    marked = {name for name, text in pages.items() if text.count("<!-- first success -->") == 1}
+    assert pages.keys() - marked == {"rust.md"}, "its success needs a build"
+    measured = re.findall(r"(?m)^\| \[\w+\]\((\w+\.md)\) \| \d+ lines \| [\d.]+ s \|$", overview)
+    assert measured == sorted(marked)
+
+
+def test_figures_of_readme_and_comparison_are_those_of_the_benchmarks():
+    page = (ROOT / "docs/guide/benchmarks.md").read_text(encoding="utf-8")
+    found = {}
+    for workload, part in re.findall(r"(?ms)^## (W\d): (.*?)(?=^## |\Z)", page):
+        rows = re.findall(r"(?m)^\| ([\w-]+) \| ([\d.]+) \S+ \|.*?\| ([\d,]+) \S+ \|", part)
+        costs = {tool: (f"{float(wall):.1f} s", f"{memory} MB") for tool, wall, memory in rows}
+        best = re.search(r"Best peer: ([\w-]+)\.", part)[1]
+        found[workload] = (costs["plait"], best, costs[best])
+    told = (ROOT / "docs/comparison.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| (W\d): .*? \| (.*?), (.*?) \| (.*?): (.*?), (.*?) \|$", told)
+    named = {"DataFusion": "datafusion", "Polars, sort": "polars-sort"}
+    named["Polars, merge"] = "polars-merge"
+    assert {w: ((s, m), named[tool], (t, n)) for w, s, m, tool, t, n in rows} == found
+    (seconds, memory), best, (others, more) = found["W1"]
+    assert best == "datafusion"
+    screen = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    assert f"**{seconds} and {memory} of memory**" in screen
+    assert f"DataFusion, the fastest other tool, takes {others} and {more}" in screen
 
 
 def test_every_option_of_merge_is_in_the_guide():

@@ -1,4 +1,4 @@
-"""Recipes whose code runs elsewhere: in schedulers, and in workflows of GitHub.
+"""Recipes whose code runs elsewhere: in cron, in schedulers, and in workflows of GitHub.
 
 `test_docs.py` runs the other blocks of the same pages. Airflow, Dagster and the schema of
 workflows are no packages of the extra `test`: the extra `schedulers` has them.
@@ -112,6 +112,20 @@ def test_airflow_loads_and_runs_the_dag(year, tmp_path):
     assert "Returned value was: 0" in log, log
     assert "[plait.compact]" in log, "the log of the task has what Plait logs"
     assert pa.table(plait.scan(year)).num_rows == 2 * HOURS
+
+
+def test_the_script_for_cron_compacts_drops_old_rows_and_keeps_replaced_files(year, tmp_path):
+    page = (RECIPES / "hourly.md").read_text(encoding="utf-8")
+    script = re.search(r"(?m)(?:^    .*\n)+", page.partition("in a crontab")[2])[0]
+    script = script.replace("/data", str(tmp_path))
+    (tmp_path / "hourly.sh").write_text(script)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    # Where cron starts a job.
+    printed = run("env", "-C", "/", "sh", str(tmp_path / "hourly.sh"), PATH=path)
+    assert f"dropped {2 * HOURS} rows: expired" in printed
+    assert pa.table(plait.scan(year)).num_rows == 2 * HOURS
+    assert len(list(year.glob("*/hour-*.parquet"))) == 2 * HOURS
+    assert "nothing to merge" in run("env", "-C", "/", "sh", str(tmp_path / "hourly.sh"), PATH=path)
 
 
 @pytest.fixture
