@@ -119,7 +119,7 @@ def text(results: list[dict], others_max: float, chart: str | None) -> str:
     for line, names in settings.items():
         lines += [wrapped(f"{', '.join(names)}: {line}"), ""]
     if chart:
-        lines += [f"![Wall time and peak RSS of every tool on every workload]({chart})", ""]
+        lines += [f"![Seconds and peak memory of every tool on every workload]({chart})", ""]
     for result in results:
         if not result["for_memory"] or len(result["runs"]) > 1:
             lines += [*table(result), ""]
@@ -238,11 +238,14 @@ def memory_table(results: list[dict]) -> list[str]:
 
 # -- the chart -------------------------------------------------------------------------------------
 
-COLOURS = {"plait": "#0b6e4f", "peer": "#7a8ba3", "floor": "#d3d8de"}
+# Grey and middle tones show on light and dark pages alike.
+INK = "#7a7a7a"
+COLOURS = {"plait": "#2b8f82", "peer": "#7d8ea6", "floor": "#9a9a9a"}
+NO_MERGE = "no merge: "
 
 
 def draw(results: list[dict], path: Path) -> bool:
-    """Draws wall time and peak RSS, a row of bars a workload; same runs, same bytes."""
+    """Draws seconds and peak memory, a row of bars a workload; same runs, same bytes."""
     compared = [result for result in results if len(result["runs"]) > 1]
     try:
         import matplotlib as mpl
@@ -254,23 +257,28 @@ def draw(results: list[dict], path: Path) -> bool:
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
-    style = {"svg.hashsalt": "plait", "svg.fonttype": "none", "font.size": 8}
-    panels = (("wall_s", 1, "wall time, s", ".2f"), ("rss_bytes", 1e6, "peak RSS, MB", ",.0f"))
-    heights = [len(result["runs"]) + 2 for result in compared]
+    style = {"svg.hashsalt": "plait", "svg.fonttype": "none", "font.size": 9}
+    style |= dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
+    panels = (("wall_s", 1, "seconds", ".2f"), ("rss_bytes", 1e6, "peak memory, MB", ",.0f"))
+    heights = [len(result["runs"]) + 2.5 for result in compared]
     with mpl.rc_context(style):
         figure, grid = plt.subplots(
             len(compared),
             len(panels),
-            figsize=(9, 0.2 * sum(heights)),
+            figsize=(9, 0.22 * sum(heights)),
             height_ratios=heights,
+            sharey="row",
             squeeze=False,
             layout="constrained",
         )
         for row, result in zip(grid, compared):
             for axes, (fact, unit, label, digits) in zip(row, panels):
                 bars(axes, result, fact, unit, digits)
-                axes.set_title(f"{result['name']}: {label}", loc="left", fontweight="bold")
-        figure.savefig(path, metadata={"Date": None, "Creator": None})
+                axes.set_title(label, loc="left")
+            facts = result["facts"]
+            told = f"{facts['rows']:,} rows, {facts['columns']} columns, {facts['files']} files"
+            row[0].set_title(f"{result['name']}: {told}\nseconds", loc="left", fontweight="bold")
+        figure.savefig(path, metadata={"Date": None, "Creator": None}, transparent=True)
         plt.close(figure)
     return True
 
@@ -284,11 +292,17 @@ def bars(axes, result: dict, fact: str, unit: float, digits: str) -> None:
         for tool in names
     ]
     values = [medians[tool][fact] / unit if tool in medians else 0 for tool in names]
-    drawn = axes.barh(names, values, color=[COLOURS[kind] for kind in kinds])
+    told = [NO_MERGE + tool if TOOLS[tool].is_floor else tool for tool in names]
+    drawn = axes.barh(told, values, color=[COLOURS[kind] for kind in kinds])
     labels = [
         format(value, digits) if tool in medians else "failed" for tool, value in zip(names, values)
     ]
     axes.bar_label(drawn, labels, padding=3)
-    axes.invert_yaxis()
+    axes.set_ylim(len(names) - 0.4, -0.6)
     axes.margins(x=0.15)
-    axes.spines[["top", "right"]].set_visible(False)
+    # The values stand beside the bars.
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
+    axes.tick_params(length=0)
+    for label in axes.get_yticklabels():
+        label.set_fontweight("bold" if label.get_text() == "plait" else "normal")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,29 +153,70 @@ def simulate(name: str, days: int) -> tuple[Run, int]:
     return run, sum(len(file.keys) for file in live)
 
 
+# Grey and middle tones show on light and dark pages alike.
+INK = "#7a7a7a"
+COLOURS = {"none": "#7d7d7d", "size_tiered": "#b8742a", "overlap": "#2b8f82", "full": "#c0556a"}
+LABEL_GAP = 0.075  # of the height of a panel, between two names
+
+
 def draw(runs: dict[str, Run], path: Path) -> None:
-    """Three curves a policy, as SVG."""
+    """Three panels with a curve a policy, as SVG; names stand at the ends of the curves."""
     import matplotlib as mpl
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
-    mpl.rcParams["svg.hashsalt"] = "plait"
-    figure = Figure(figsize=(9, 8), layout="constrained")
-    FigureCanvasSVG(figure)
+    style = {"svg.hashsalt": "plait", "svg.fonttype": "none", "font.size": 9}
+    style |= dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
     shown = [
-        ("times written per row", "write_amplification_over_time"),
-        ("files", "files"),
-        ("files per key, on average", "depth"),
+        ("How often each row was written", "write_amplification_over_time", (1, 2, 5, 10, 20)),
+        ("Files in the folder", "files", (1, 10, 100, 1_000, 10_000)),
+        ("Files that have to be read for one key, on average", "depth", (1, 2, 5, 10)),
     ]
-    for axis, (label, what) in zip(figure.subplots(3, 1, sharex=True), shown, strict=True):
-        for name, run in runs.items():
-            axis.plot(run.days, getattr(run, what), label=name, linewidth=1.2)
-        axis.set_ylabel(label)
-        axis.set_yscale("log")
-        axis.grid(visible=True, alpha=0.3)
-    figure.axes[0].legend(ncols=4, fontsize="small")
-    figure.axes[-1].set_xlabel("days")
-    figure.savefig(path, metadata={"Date": None})
+    with mpl.rc_context(style):
+        figure = Figure(figsize=(8, 8.5), layout="constrained")
+        FigureCanvasSVG(figure)
+        panels = figure.subplots(3, 1, sharex=True)
+        for axis, (title, what, ticks) in zip(panels, shown, strict=True):
+            curves = {name: getattr(run, what) for name, run in runs.items()}
+            for name, curve in curves.items():
+                axis.plot(runs[name].days, curve, color=COLOURS[name], linewidth=1.4)
+            axis.set_title(title, loc="left", fontweight="bold")
+            axis.set_yscale("log")
+            axis.yaxis.set_major_locator(FixedLocator(ticks))
+            axis.yaxis.set_minor_locator(NullLocator())
+            axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+            axis.grid(visible=True, axis="y", alpha=0.3)
+            axis.spines[["top", "right", "left"]].set_visible(False)
+            axis.tick_params(length=0)
+            last = max(run.days[-1] for run in runs.values())
+            axis.set_xlim(0, last)
+            # A curve's name stands where its last sawtooth has its middle.
+            at = {name: sum(curve[-4:]) / len(curve[-4:]) for name, curve in curves.items()}
+            for name, height in spread(axis, at).items():
+                axis.text(
+                    1.01,
+                    height,
+                    name,
+                    color=COLOURS[name],
+                    transform=axis.transAxes,
+                    verticalalignment="center",
+                    fontweight="bold",
+                )
+        panels[-1].set_xticks(range(0, int(last) + 1, max(int(last) // 3, 1)))
+        panels[-1].xaxis.set_major_formatter(StrMethodFormatter("day {x:.0f}"))
+        figure.savefig(path, metadata={"Date": None}, transparent=True)
+
+
+def spread(axis, values: dict[str, float]) -> dict[str, float]:
+    """Heights of names as shares of the panel: at the values, and apart from one another."""
+    low, high = (math.log(limit) for limit in axis.get_ylim())
+    heights: dict[str, float] = {}
+    least = 0.0
+    for name, value in sorted(values.items(), key=lambda item: item[1]):
+        heights[name] = max((math.log(value) - low) / (high - low), least)
+        least = heights[name] + LABEL_GAP
+    return heights
 
 
 def table(runs: dict[str, Run]) -> str:
