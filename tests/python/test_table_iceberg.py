@@ -182,7 +182,10 @@ def test_the_command_line_compacts_tables(catalog, tmp_path, capsys, monkeypatch
     assert "merged 3 files into 1 file" in done.stdout, done.stderr
     assert rows(catalog) == before and len(files(catalog)) == 1
     assert main(["compact", NAME, "--format", "iceberg"]) == 2
-    assert "`catalog` is missing\nhint: pass catalog=, or --catalog NAME" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert (
+        "`--catalog` is missing\nhint: give the name of a catalog, such as --catalog lake" in told
+    )
     with pytest.raises(plait.Unsupported, match="is a table of Iceberg"):
         plait.compact(catalog.load_table(NAME).location().removeprefix("file://"))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import plait
@@ -43,6 +44,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     return root.parse_args(joined)
 
 
+@cache
 def parser() -> Parser:
     """The parser of the whole command line."""
     root = Parser(prog="plait", description=first_line(plait))

@@ -220,7 +220,9 @@ def find_table(
         if catalog is None and _is_delta(path, storage_options):
             format = "delta"  # noqa: A001 - found out
     if format == "iceberg" and catalog is None:
-        raise InvalidArgument.of("`catalog` is missing", hint="pass catalog=, or --catalog NAME")
+        raise InvalidArgument.of(
+            "`catalog` is missing", hint='give the name of a catalog, such as catalog="lake"'
+        )
     for option, kind, is_given in (
         ("catalog", "iceberg", catalog is not None),
         ("guard", "delta", not _flag(guard, "guard")),
