@@ -5,7 +5,7 @@
 # make demo-join   a Delta table follows the join of two tables that change (needs a JDK)
 # make check    Rust tests and the Python tests that take no seconds
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
-# make lint     formats, lints, types, and the links of the documentation
+# make lint     formats, lints, types, links of the documentation, licences of dependencies
 # make docs     the documentation as a site, in build/docs
 # make asan     the tests of all unsafe kernels under AddressSanitizer (needs a nightly toolchain)
 # make bench    side by side with other engines
@@ -51,8 +51,9 @@ $(VENV)/.docs: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements-docs.txt
 	touch $@
 
+# maturin hands every optional dependency to pip, which would name each that it ignores.
 build: setup
-	$(BIN)/maturin develop --quiet --profile $(PROFILE)
+	PIP_QUIET=1 $(BIN)/maturin develop --quiet --profile $(PROFILE)
 
 demo: build
 	$(BIN)/python examples/demo.py
@@ -85,6 +86,7 @@ java:
 lint: setup docs-site
 	cargo fmt --check
 	cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
+	$(BIN)/python scripts/licenses.py --check
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -103,7 +105,7 @@ asan:
 	  -p plait-interleave --tests
 
 bench: $(VENV)/.bench
-	$(BIN)/maturin develop --quiet --release
+	PIP_QUIET=1 $(BIN)/maturin develop --quiet --release
 	$(BIN)/python benches/run.py
 
 bench-rust: setup
@@ -119,5 +121,5 @@ wheel:
 clean:
 	cargo clean
 	rm -rf $(VENV) build dist demo-data bench-data .pytest_cache .hypothesis .mypy_cache .ruff_cache
-	rm -f python/plait/*.so
+	rm -f python/plait/*.so THIRD-PARTY-LICENSES.txt
 	find python tests examples benches scripts -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true

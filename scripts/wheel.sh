@@ -1,6 +1,7 @@
 #!/bin/sh
-# Builds the wheel that travels: for every Linux with glibc 2.28 or newer, every CPython from 3.10 on. Installs
-# it in a new environment, and merges two files there.
+# Builds the wheel that travels: for every Linux with glibc 2.28 or newer, every CPython from 3.10 on. Checks
+# that it holds the licences and the list of the crates it links, installs it in a new environment, and merges
+# two files there.
 #
 #   scripts/wheel.sh [FOLDER]                       into dist by default
 #   PROFILE=fast scripts/wheel.sh                   in the profile of the tests: built sooner, slower and larger
@@ -23,7 +24,9 @@ mkdir -p "$out" "$target"
 test -x "$tools/bin/python" || "$python" -m venv "$tools"
 "$python" scripts/extras.py build wheel > "$tools/requirements.txt"
 "$tools/bin/python" -m pip install --quiet --disable-pip-version-check -r "$tools/requirements.txt"
+"$python" scripts/licenses.py THIRD-PARTY-LICENSES.txt
 
+scripts=$PWD/scripts
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 # The first python on the path is asked for zig.
@@ -45,23 +48,14 @@ if found is None or tuple(map(int, found.groups())) > tuple(map(int, asked.group
 print(f"{shown['overall_tag']} is enough; {wanted} was asked for")
 PROGRAM
 
+"$tools/bin/python" scripts/check_wheel.py "$wheel"
+
 # As users do: nothing is there but the wheel, and PyArrow to make files with.
 "$python" -m venv "$fresh/environment"
 "$fresh/environment/bin/python" -m pip install --quiet --disable-pip-version-check "$wheel" pyarrow
 (
   cd "$fresh"
-  environment/bin/python - <<'PROGRAM'
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-import plait
-
-assert "/environment/" in plait.__file__, plait.__file__
-for i in range(2):
-    pq.write_table(pa.table({"k": [i, i + 2]}), f"{i}.parquet")
-print(plait.merge(["0.parquet", "1.parquet"], "merged.parquet", sort_by="k", verify="content"))
-assert pq.read_table("merged.parquet")["k"].to_pylist() == [0, 1, 2, 3]
-PROGRAM
+  environment/bin/python "$scripts/try_wheel.py"
 )
 mv "$wheel" "$out/"
 echo "$out/$(basename "$wheel")"
