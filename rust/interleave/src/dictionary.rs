@@ -7,11 +7,12 @@
 //!
 //! # Invariants
 //! Dictionaries that are one and the same, or equal, are taken as they are. Equal values of different
-//! dictionaries have one key in the output, if hashing them costs little beside copying the rows, or if
-//! there are more values than rows or than keys; else dictionaries are put behind each other.
+//! dictionaries have one key in the output, if hashing them costs little compared with copying the rows,
+//! or if there are more values than keys; else dictionaries are put behind each other. Where there are
+//! more values than rows, the output has only those that rows use.
 //!
 //! # Cost
-//! A value of every dictionary is hashed or copied once; a row costs one look.
+//! A value of every dictionary is hashed or copied once, at most one a row; a row costs one look, or two.
 //!
 //! # Not here
 //! Copying keys (`kernel`).
@@ -29,7 +30,7 @@ use arrow_schema::DataType;
 use crate::kernel;
 use crate::levels::{Levels, fixed, invalid, mixed, nulls, typed};
 use crate::select::Selection;
-use crate::unite::{Places, United, unite};
+use crate::unite::{Firsts, Places, Unite, United, unite};
 use crate::unsigned::Unsigned;
 use plait_base::{Error, Kind, Result, Runs, SourceId};
 
@@ -79,8 +80,14 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
     }
     let total: usize = dictionaries.iter().map(|values| values.len()).sum();
     let few = total <= HASHED_MIN.max(selection.len() / ROWS_PER_HASH);
-    let hashed = few || total > selection.len() || total > key_max::<K>();
-    let united = unite(&dictionaries, value, hashed, levels)?;
+    let how = if total > selection.len() {
+        Unite::ByValueIfUsed(used(&arrays, selection)?)
+    } else if few || total > key_max::<K>() {
+        Unite::ByValue
+    } else {
+        Unite::Behind
+    };
+    let united = unite(&dictionaries, value, &how, levels)?;
     if united.values.len() > key_max::<K>() {
         return Err(Error::new(Kind::Unsupported, "united dictionaries have too many values")
             .with_got(format!("{} values for keys of type `{}`", united.values.len(), K::DATA_TYPE))
@@ -92,6 +99,35 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
         4 => renumbered::<K, u32>(&arrays, united, selection, nulls),
         _ => renumbered::<K, u64>(&arrays, united, selection, nulls),
     }
+}
+
+/// Which values of each dictionary have a key in `selection`, at the first of the arrays that share it.
+fn used<K: ArrowDictionaryKeyType>(
+    arrays: &[&DictionaryArray<K>],
+    selection: &Selection,
+) -> Result<Vec<Vec<bool>>> {
+    let mut firsts = Firsts::new(arrays.len());
+    let first: Vec<usize> =
+        arrays.iter().enumerate().map(|(i, array)| firsts.first(array.values(), i)).collect();
+    let len = |i: usize, array: &&DictionaryArray<K>| {
+        if first.get(i) == Some(&i) { array.values().len() } else { 0 }
+    };
+    let mut used: Vec<Vec<bool>> =
+        arrays.iter().enumerate().map(|(i, array)| vec![false; len(i, array)]).collect();
+    selection.try_for_each(|array, start, len| {
+        let (Some(keys), Some(first)) = (arrays.get(array), first.get(array)) else {
+            return Err(mixed());
+        };
+        let used = used.get_mut(*first).ok_or_else(mixed)?;
+        // Keys that lead nowhere are refused later, unless they are null.
+        for key in keys.keys().values().get(start..start + len).ok_or_else(mixed)? {
+            if let Some(used) = used.get_mut(key.as_usize()) {
+                *used = true;
+            }
+        }
+        Ok(())
+    })?;
+    Ok(used)
 }
 
 /// The united dictionary with the keys that leave, in their places there; `U` are their bits.

@@ -524,7 +524,9 @@ fn keys_that_do_not_suffice_are_told() {
         Arc::new(texts.iter().map(String::as_str).collect::<DictionaryArray<Int8Type>>())
     };
     let values = vec![dictionary(0), dictionary(100)];
-    let lazy = Interleave::try_new(values, selector(&[0, 1]), selector(&[0, 0])).unwrap();
+    let arrays: Vec<u32> = (0..200).map(|row| row / 100).collect();
+    let rows: Vec<u32> = (0..200).map(|row| row % 100).collect();
+    let lazy = Interleave::try_new(values, selector(&arrays), selector(&rows)).unwrap();
     let error = lazy.to_arrow().unwrap_err();
     assert!(error.to_string().contains("200 values for keys of type `Int8`"), "{error}");
 }

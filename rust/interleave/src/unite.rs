@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Invariants
-//! Every value of every dictionary has a place. A dictionary that several arrays share is there once.
+//! Every value of every dictionary that is used has a place. A dictionary that several arrays share is there once.
 //!
 //! # Cost
 //! A value is hashed and copied, or copied; a dictionary that was seen before costs a look.
@@ -15,6 +15,7 @@
 //! Which of the two it is, and the keys (`dictionary`).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -44,24 +45,46 @@ pub(crate) enum Places {
     Tables(Vec<Vec<usize>>),
 }
 
-/// One dictionary of all: by value where they are `hashed`, else each behind the one before.
+/// How dictionaries become one.
+pub(crate) enum Unite {
+    /// Each behind the one before.
+    Behind,
+    /// Equal values once.
+    ByValue,
+    /// The same of the values that are marked, at the first of the arrays that share a dictionary.
+    /// The others get the place 0.
+    ByValueIfUsed(Vec<Vec<bool>>),
+}
+
+/// One dictionary of all.
 pub(crate) fn unite(
     dictionaries: &[&ArrayRef],
     value: &DataType,
-    hashed: bool,
+    how: &Unite,
     levels: Levels,
 ) -> Result<United> {
-    if hashed { by_value(dictionaries, value, levels) } else { behind(dictionaries, value, levels) }
+    match how {
+        Unite::Behind => behind(dictionaries, value, levels),
+        Unite::ByValue => by_value(dictionaries, None, value, levels),
+        Unite::ByValueIfUsed(used) => by_value(dictionaries, Some(used), value, levels),
+    }
 }
 
-fn by_value(dictionaries: &[&ArrayRef], value: &DataType, levels: Levels) -> Result<United> {
+fn by_value(
+    dictionaries: &[&ArrayRef],
+    used: Option<&Vec<Vec<bool>>>,
+    value: &DataType,
+    levels: Levels,
+) -> Result<United> {
     let mut known = Known::default();
+    let count = used.map_or(0, |used| used.iter().flatten().filter(|used| **used).count());
+    known.reserve(value, count);
     let mut tables = Vec::with_capacity(dictionaries.len());
     let mut firsts = Firsts::new(dictionaries.len());
     for (i, values) in dictionaries.iter().enumerate() {
         let table = match tables.get(firsts.first(values, i)) {
             Some(table) => Vec::clone(table),
-            None => known.add(i, values)?,
+            None => known.add(i, values, used.and_then(|used| used.get(i)).map(Vec::as_slice))?,
         };
         tables.push(table);
     }
@@ -124,19 +147,19 @@ fn joined<T: ByteArrayType>(arrays: &[&ArrayRef], levels: Levels) -> Option<Arra
 }
 
 /// Where each pointer was seen first; half of the slots stay free.
-struct Firsts {
+pub(crate) struct Firsts {
     slots: Vec<(u64, usize)>,
     shift: u32,
 }
 
 impl Firsts {
-    fn new(pointers: usize) -> Self {
+    pub(crate) fn new(pointers: usize) -> Self {
         let slots = (2 * pointers.max(1)).next_power_of_two();
         Self { slots: vec![(0, 0); slots], shift: u64::BITS - slots.trailing_zeros() }
     }
 
     /// The place where `array` was seen first: `at` if never.
-    fn first(&mut self, array: &ArrayRef, at: usize) -> usize {
+    pub(crate) fn first(&mut self, array: &ArrayRef, at: usize) -> usize {
         let pointer = Arc::as_ptr(array).addr() as u64;
         // Pointers are multiples of some power of two: the golden ratio spreads them over the high bits.
         let begin = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
@@ -164,22 +187,38 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// The places of all values of one dictionary.
-    fn add(&mut self, source: usize, values: &'a ArrayRef) -> Result<Vec<usize>> {
+    /// Makes room for `count` different values, or for fewer where many are equal.
+    fn reserve(&mut self, value: &DataType, count: usize) {
+        if value.is_primitive() {
+            self.numbers.reserve(count);
+        } else {
+            self.texts.reserve(count);
+        }
+    }
+
+    /// The places of all values of one dictionary, or of those that are `used`.
+    fn add(
+        &mut self,
+        source: usize,
+        values: &'a ArrayRef,
+        used: Option<&[bool]>,
+    ) -> Result<Vec<usize>> {
+        let used = |row: usize| used.is_none_or(|used| used.get(row) == Some(&true));
         macro_rules! texts {
-            ($t:ty) => {
-                Ok(self.add_texts(source, values.as_bytes_opt::<$t>().ok_or_else(mixed)?.iter()))
-            };
+            ($t:ty) => {{
+                let texts = values.as_bytes_opt::<$t>().ok_or_else(mixed)?.iter();
+                Ok(self.add_texts(source, texts, used))
+            }};
         }
         macro_rules! views {
-            ($t:ty) => {
-                Ok(self
-                    .add_texts(source, values.as_byte_view_opt::<$t>().ok_or_else(mixed)?.iter()))
-            };
+            ($t:ty) => {{
+                let texts = values.as_byte_view_opt::<$t>().ok_or_else(mixed)?.iter();
+                Ok(self.add_texts(source, texts, used))
+            }};
         }
         macro_rules! numbers {
             ($t:ty) => {
-                self.add_numbers::<$t>(source, values)
+                self.add_numbers::<$t>(source, values, used)
             };
         }
         downcast_primitive! {
@@ -191,53 +230,54 @@ impl<'a> Known<'a> {
             DataType::Utf8View => views!(StringViewType),
             DataType::BinaryView => views!(BinaryViewType),
             // Values that cannot be hashed as bytes are put behind each other.
-            _ => Ok((0..values.len()).map(|i| self.append(source, i)).collect()),
+            _ => {
+                let place = |i| if used(i) { append(&mut self.runs, source, i) } else { 0 };
+                Ok((0..values.len()).map(place).collect())
+            }
         }
-    }
-
-    fn append(&mut self, source: usize, row: usize) -> usize {
-        let place = usize::try_from(self.runs.rows()).unwrap_or(usize::MAX);
-        let source = SourceId(u32::try_from(source).unwrap_or(u32::MAX));
-        self.runs.push(source, row as u64, 1);
-        place
     }
 
     fn null(&mut self, source: usize, row: usize) -> usize {
         if let Some(place) = self.null {
             return place;
         }
-        let place = self.append(source, row);
+        let place = append(&mut self.runs, source, row);
         self.null = Some(place);
         place
     }
 
     fn text(&mut self, source: usize, row: usize, text: Option<&'a [u8]>) -> usize {
         let Some(text) = text else { return self.null(source, row) };
-        if let Some(place) = self.texts.get(text) {
-            return *place;
+        match self.texts.entry(text) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(free) => *free.insert(append(&mut self.runs, source, row)),
         }
-        let place = self.append(source, row);
-        self.texts.insert(text, place);
-        place
     }
 
     fn add_texts<T: AsRef<[u8]> + ?Sized + 'a>(
         &mut self,
         source: usize,
         texts: impl Iterator<Item = Option<&'a T>>,
+        used: impl Fn(usize) -> bool,
     ) -> Vec<usize> {
-        let texts = texts.enumerate();
-        texts.map(|(row, text)| self.text(source, row, text.map(AsRef::as_ref))).collect()
+        let place = |(row, text): (usize, Option<&'a T>)| {
+            if used(row) { self.text(source, row, text.map(AsRef::as_ref)) } else { 0 }
+        };
+        texts.enumerate().map(place).collect()
     }
 
     fn add_numbers<T: ArrowPrimitiveType>(
         &mut self,
         source: usize,
         values: &'a ArrayRef,
+        used: impl Fn(usize) -> bool,
     ) -> Result<Vec<usize>> {
         let array = values.as_primitive_opt::<T>().ok_or_else(mixed)?;
         let raw = kernel::raw(array).chunks_exact(size_of::<T::Native>().max(1));
         let places = raw.enumerate().map(|(row, raw)| {
+            if !used(row) {
+                return 0;
+            }
             if array.is_null(row) {
                 return self.null(source, row);
             }
@@ -249,15 +289,21 @@ impl<'a> Known<'a> {
                 *to = *from;
             }
             let number = u128::from_le_bytes(wide);
-            if let Some(place) = self.numbers.get(&number) {
-                return *place;
+            match self.numbers.entry(number) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(free) => *free.insert(append(&mut self.runs, source, row)),
             }
-            let place = self.append(source, row);
-            self.numbers.insert(number, place);
-            place
         });
         Ok(places.collect())
     }
+}
+
+/// Puts a value behind those that `runs` select; its place there.
+fn append(runs: &mut Runs, source: usize, row: usize) -> usize {
+    let place = usize::try_from(runs.rows()).unwrap_or(usize::MAX);
+    let source = SourceId(u32::try_from(source).unwrap_or(u32::MAX));
+    runs.push(source, row as u64, 1);
+    place
 }
 
 /// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.

@@ -206,7 +206,7 @@ impl MergeStream {
         let Self { order, cursors, slots, wanted, .. } = self;
         let (cursors, slots, wanted): (&[SourceCursor], &Slots, &Wanted) = (cursors, slots, wanted);
         let ahead = Mutex::new((order, Ok(Next::Enough)));
-        let copied: Vec<OnceLock<Result<ArrayRef, ArrowError>>> =
+        let copied: Vec<OnceLock<Result<ArrayRef>>> =
             (0..parts.len() * columns).map(|_| OnceLock::new()).collect();
         let task = |i: usize| {
             if let Some(at) = i.checked_sub(1) {
@@ -234,14 +234,14 @@ impl MergeStream {
         }
         let mut copied = copied.into_iter();
         for part in &parts {
-            let columns: Option<Result<Vec<ArrayRef>, ArrowError>> =
+            let columns: Option<Result<Vec<ArrayRef>>> =
                 copied.by_ref().take(columns).map(OnceLock::into_inner).collect();
             match columns {
                 Some(Ok(columns)) => self.give(part.rows(), columns)?,
-                Some(Err(ArrowError::DictionaryKeyOverflowError)) if part.rows() > 1 => {
+                Some(Err(e)) if e.kind() == Kind::Unsupported && part.rows() > 1 => {
                     self.copy_in_halves(part)?;
                 }
-                Some(Err(e)) => return Err(e),
+                Some(Err(e)) => return Err(e.into_arrow()),
                 None => {
                     return Err(Error::new(Kind::Internal, "a column was not copied").into_arrow());
                 }
@@ -252,17 +252,17 @@ impl MergeStream {
         Ok(())
     }
 
-    /// A batch for the values of which a dictionary has too few keys, as two.
+    /// A batch for which the keys of a dictionary, run ends or offsets are too narrow, as two.
     fn copy_in_halves(&mut self, part: &OutputRows) -> Result<(), ArrowError> {
         for half in part.halves() {
             let columns =
                 (0..self.schema.fields().len()).map(|column| half.column(&self.slots, column));
-            match columns.collect::<Result<Vec<_>, _>>() {
+            match columns.collect::<Result<Vec<_>>>() {
                 Ok(columns) => self.give(half.rows(), columns)?,
-                Err(ArrowError::DictionaryKeyOverflowError) if half.rows() > 1 => {
+                Err(e) if e.kind() == Kind::Unsupported && half.rows() > 1 => {
                     self.copy_in_halves(&half)?;
                 }
-                Err(e) => return Err(e),
+                Err(e) => return Err(e.into_arrow()),
             }
         }
         Ok(())

@@ -48,6 +48,23 @@ fn large_dictionaries_are_put_behind_each_other() {
 }
 
 #[test]
+fn only_values_of_rows_leave_where_there_are_more_values_than_rows() {
+    // 300 values, too many for 8-bit keys; the rows use three of them, one in both arrays.
+    let array = |from: i64| -> ArrayRef {
+        let keys: PrimitiveArray<UInt8Type> = (0..150).collect();
+        let values: ArrayRef = Arc::new((from..from + 150).collect::<Int64Array>());
+        Arc::new(DictionaryArray::new(keys, values))
+    };
+    let values = [array(0), array(149)];
+    let arrays: ArrayRef = Arc::new(UInt8Array::from(vec![1, 0, 0, 1]));
+    let rows: ArrayRef = Arc::new(UInt8Array::from(vec![0, 149, 7, 5]));
+    let made = Interleave::try_new(values.to_vec(), arrays, rows).unwrap().to_arrow().unwrap();
+    let made = made.as_dictionary::<UInt8Type>();
+    assert_eq!(made.keys().values(), &[1, 1, 0, 2]);
+    assert_eq!(made.values().as_primitive::<Int64Type>().values(), &[7, 149, 154]);
+}
+
+#[test]
 fn one_dictionary_of_several_arrays_is_there_once() {
     let random = &mut Random(4);
     let mut values: Vec<ArrayRef> = (0..3).map(|i| large(i, None, random)).collect();
