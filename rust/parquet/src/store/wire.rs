@@ -68,6 +68,8 @@ pub(super) struct Connector {
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        // The first provider of a process stays; one that is there already does as well.
+        drop(rustls::crypto::ring::default_provider().install_default());
         let inner = ReqwestConnector::default().connect(options)?;
         let traffic = Arc::clone(&self.traffic);
         let (context, is_conditional) = (self.context.clone(), self.is_conditional);
