@@ -27,8 +27,8 @@ STYLE = (
     ".plait{color:inherit;font:13px/1.5 system-ui,sans-serif;max-width:100%}"
     ".plait .plait-title{font-weight:600;margin:.4em 0;overflow-wrap:anywhere}"
     ".plait p{margin:.4em 0;overflow-wrap:anywhere}"
-    ".plait svg{display:block;max-width:100%;height:auto;margin:.6em 0}"
-    ".plait .plait-table{overflow-x:auto;margin:.6em 0}"
+    ".plait svg{display:block;max-width:100%;min-width:640px;height:auto}"
+    ".plait .plait-table,.plait .plait-picture{overflow-x:auto;margin:.6em 0}"
     ".plait table{border-collapse:collapse;margin:0;color:inherit;font-size:12px}"
     ".plait th,.plait td{padding:.2em .8em .2em 0;text-align:left;vertical-align:top;"
     f"border:0;border-bottom:1px solid {_BORDER};background:none;color:inherit;"
@@ -83,6 +83,11 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
         for name, value in pairs
     ]
     return f'<div class="plait-table"><table><tbody>{"".join(lines)}</tbody></table></div>'
+
+
+def picture(svg: str) -> str:
+    """A picture, which scrolls where it would be too small to read; nothing for none."""
+    return f'<div class="plait-picture">{svg}</div>' if svg else ""
 
 
 def remark(text: str) -> str:

@@ -67,12 +67,14 @@ class Band:
 
     @property
     def name(self) -> str:
-        """The name of the file, or of the first and the last."""
+        """The name of the file; of many the first and the last, or the first two."""
         names = [_base(bar.name) for bar in self.bars]
         if len(names) == 1:
             return names[0]
-        first, last = (name.removesuffix(".parquet") for name in (names[0], names[-1]))
-        return f"{len(names):,} files: {first} to {last}"
+        first, second, *_, last = (n.removesuffix(".parquet") for n in (*names[:2], names[-1]))
+        # From where they begin, their names may be in any order, and then no range.
+        told = f"{first} to {last}" if names == sorted(names) else f"{first}, {second}, …"
+        return f"{len(names):,} files: {told}"
 
     @property
     def rows(self) -> int:

@@ -90,7 +90,7 @@ class Page:
 
     def html(self) -> str:
         """The page as HTML, everything escaped."""
-        parts = [self.svg, *(table.html() for table in self.tables)]
+        parts = [_html.picture(self.svg), *(table.html() for table in self.tables)]
         if self.facts:
             parts.append(_html.facts(self.facts))
         return _html.page(self.title, [*parts, *map(_html.remark, self.remarks)])

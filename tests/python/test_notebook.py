@@ -238,6 +238,15 @@ def test_many_files_are_drawn_as_bands(tmp_path):
             assert lane != other or a.end <= b.start
 
 
+def test_bands_of_names_in_no_order_name_no_range(tmp_path):
+    for i in range(48):
+        name = f"{'ab'[i % 2]}-{i:02}.parquet"
+        pq.write_table(pa.table({"k": [i * 2, i * 2 + 1]}), tmp_path / name)
+    planned = plait.plan(tmp_path / "*.parquet", sort_by="k", outputs=1)
+    text = check(planned._repr_html_()).text
+    assert "4 files: a-00, b-01, …" in text and " to b-" not in text
+
+
 def test_long_tables_fold(folder):
     many = folder / "many"
     many.mkdir()
