@@ -233,3 +233,81 @@ def test_a_file_that_is_added_twice_counts_once(tmp_path):
         told = json.loads(_native.commit(json.dumps(change)))
     assert [made["path"] for made in told["manifest"]["files"]] == [name]
     assert rows(tmp_path) == Counter({(1, Path(name).name): 1, (2, Path(name).name): 1})
+
+
+def partitioned(root: Path, days: int = 2) -> Path:
+    for day in range(days):
+        folder = root / f"day=2024-05-0{day + 1}"
+        folder.mkdir(parents=True)
+        for i in range(2):
+            pq.write_table(
+                pa.table({"k": [i + 10 * day, i + 5 + 10 * day]}), folder / f"{i}.parquet"
+            )
+    return root
+
+
+def test_nothing_to_merge_is_explained_with_sizes(tmp_path):
+    for i in range(3):
+        pq.write_table(pa.table({"k": [10 * i, 10 * i + 5]}), tmp_path / f"{i}.parquet")
+    size = (tmp_path / "0.parquet").stat().st_size
+    apart = plait.compact(tmp_path, sort_by="k")
+    assert apart.reasons == (
+        f"3 files of {size} B: no two of them share a key; the policy full merges them all the same",
+    )
+    assert apart.reasons[0] in str(apart)
+    few = plait.compact(tmp_path, sort_by="k", policy="size_tiered")
+    assert "3 files of" in str(few) and "level 0: fewer than merge_factor 10" in str(few)
+    large = plait.compact(tmp_path, sort_by="k", policy="size_tiered", mature_size=size)
+    assert f"3 files of {size} B: large enough, from mature_size {size} B on" in str(large)
+    level = plait.compact(tmp_path, sort_by="k", policy="size_tiered", mature_level=0)
+    assert "merged often enough, from mature_level 0 on" in str(level)
+    done = plait.compact(tmp_path, sort_by="k", policy="full")
+    assert "merged 3 files into 1 file" in str(done) and "are now" not in str(done)
+    assert "no other file of the partition" in str(plait.compact(tmp_path, sort_by="k"))
+
+
+def test_an_empty_folder_is_said_to_be_empty(tmp_path):
+    assert "there is no Parquet file" in str(plait.compact(tmp_path, sort_by="k"))
+
+
+def test_files_that_count_are_counted_before_and_after(tmp_path):
+    for i in range(3):
+        pq.write_table(pa.table({"k": [i, i + 5]}), tmp_path / f"{i}.parquet")
+    pq.write_table(pa.table({"k": [100]}), tmp_path / "apart.parquet")
+    report = plait.compact(tmp_path, sort_by="k")
+    assert (report.files_before, report.files) == (4, 2)
+    assert "merged 3 files into 1 file; 4 files are now 2" in str(report)
+
+
+def test_files_of_several_schemas_are_said_to_be_merged_apart(tmp_path):
+    for i in range(4):
+        column = "a" if i % 2 else "b"
+        pq.write_table(pa.table({"k": [i, i + 5], column: [1, 2]}), tmp_path / f"{i}.parquet")
+    report = plait.compact(tmp_path, sort_by="k", yes=False)
+    assert len(report.groups) == 2
+    assert "the folder has files of 2 schemas, which are merged apart" in str(report)
+
+
+def test_a_where_that_matches_nothing_names_the_partitions(tmp_path):
+    partitioned(tmp_path)
+    with pytest.raises(plait.InvalidArgument) as caught:
+        plait.compact(tmp_path, sort_by="k", where={"day": "2024-06-01"})
+    assert str(caught.value) == (
+        "`where` matches no partition: got `day=2024-06-01`\n"
+        "hint: the partitions are `day=2024-05-01`, `day=2024-05-02`"
+    )
+
+
+def test_sorting_by_a_partition_column_is_said_to_be_that(tmp_path):
+    partitioned(tmp_path)
+    with pytest.raises(plait.UnknownColumn, match="sort column is a partition column") as caught:
+        plait.compact(tmp_path, sort_by="day, k")
+    assert caught.value.column == "day" and "leave it out of sort_by" in str(caught.value)
+
+
+def test_files_that_are_left_alone_for_one_reason_are_told_together(tmp_path):
+    for i in range(7):
+        pq.write_table(pa.table({"k": [5, 1]}), tmp_path / f"{i}.parquet")
+    text = str(plait.compact(tmp_path, sort_by="k"))
+    assert "left alone, 7 files: key goes backwards: column `k`, row 1, got 1 after 5" in text
+    assert text.count("key goes backwards") == 1 and "and 2 more" in text

@@ -51,7 +51,7 @@ def test_overlapping_files_become_one_and_a_second_run_does_nothing(uri):
         append(uri, [part, part + 5], f"of {part}")
     before = rows(uri)
     dry = compact_delta(uri, sort_by="k", yes=False)
-    assert dry.dry_run and "would merge 4 files in 1 groups" in str(dry)
+    assert dry.dry_run and "would merge 4 files in 1 group" in str(dry)
     report = compact_delta(uri, sort_by="k", verify="content", yes=True)
     assert rows(uri) == before
     table = deltalake.DeltaTable(uri)

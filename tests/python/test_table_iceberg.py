@@ -76,7 +76,7 @@ def test_overlapping_files_become_one_and_a_second_run_does_nothing(catalog):
         append(catalog, [part, part + 5], f"of {part}")
     before = rows(catalog)
     dry = compact_iceberg(catalog, NAME, sort_by="k", yes=False)
-    assert dry.dry_run and "would merge 4 files in 1 groups" in str(dry)
+    assert dry.dry_run and "would merge 4 files in 1 group" in str(dry)
     report = compact_iceberg(catalog, NAME, sort_by="k", verify="content", yes=True)
     assert rows(catalog) == before
     table = catalog.load_table(NAME)

@@ -31,7 +31,6 @@ from plait.table.survey import (
     Scope,
     TableFile,
     groups_of_all,
-    skipped_of,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ class Delta:
         # What a file lacks is null in the table: its log says that the column is there.
         merge = {**compaction.options.merge_options, "missing_keys": "null"}
         groups = groups_of_all(scopes, compaction, merge)
-        return Found(table.version(), groups, skipped_of(compaction.left))
+        return Found.of_scopes(table.version(), scopes, groups, compaction)
 
     def _file(self, row: dict[str, Any]) -> TableFile:
         path = unquote(row["path"])

@@ -21,8 +21,18 @@ from plait._lease import Lease
 from plait._plan import Plan, checked_options, plan_knowing, with_level
 from plait.errors import ForeignTable, InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
 from plait.table.change import Change, Committed, Conflicted, Outcome
+from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
-from plait.table.survey import Compaction, Found, Group, Scope, TableFile, no_prefetch
+from plait.table.survey import (
+    Compaction,
+    Found,
+    Group,
+    Scope,
+    TableFile,
+    no_partition,
+    no_prefetch,
+    of_partition,
+)
 
 __all__ = ["Folder", "Into", "reached", "refuse_tables"]
 
@@ -75,16 +85,37 @@ class Folder(_Leased):
         }
         # With a slash it is a folder, whatever its name ends in.
         known = _prefetched([f"{self.name.rstrip('/')}/"], compaction, self._storage_options)
-        found = _call(_native.survey, options, self._storage_options, None, known)
-        _check_where(wanted.partitions, [scope["folder"] for scope in found["scopes"]])
+        try:
+            found = _call(_native.survey, options, self._storage_options, None, known)
+        except UnknownColumn as error:
+            raise of_partition(error, self._names()) from None
+        skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
+        folders = {scope["folder"] for scope in found["scopes"]}
+        _check_where(wanted.partitions, sorted(folders), is_all=not skipped)
+        scopes = [s for s in found["scopes"] if _is_wanted(s["folder"], wanted.partitions)]
         groups = [
             self._group(scope, group, wanted.merge_options, known)
-            for scope in found["scopes"]
+            for scope in scopes
             for group in scope["groups"]
-            if _is_wanted(scope["folder"], wanted.partitions)
         ]
-        skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
-        return Found(found["manifest"], tuple(groups), skipped)
+        alike = [
+            Alike(
+                scope["folder"],
+                scope["sort_by"],
+                tuple((file["bytes"], file["merge_level"]) for file in scope["files"]),
+                bool(scope["groups"]),
+            )
+            for scope in scopes
+        ]
+        files = sum(len(scope["files"]) for scope in scopes) + len(skipped)
+        why = reasons(wanted.policy_options, alike)
+        return Found(found["manifest"], tuple(groups), skipped, files, why)
+
+    def _names(self) -> list[str]:
+        """The locations of all files."""
+        named = {"sources": [f"{self.name.rstrip('/')}/"]}
+        options = {**named, "storage_options": _settings(self._storage_options)}
+        return list(json.loads(_native.list_sources(json.dumps(options))))
 
     def _group(
         self,
@@ -251,7 +282,8 @@ def _below(root: str, paths: list[str]) -> set[str]:
     return {path.removeprefix(root.rstrip("/") + "/") for path in paths}
 
 
-def _check_where(where: dict[str, tuple[str, ...]], folders: list[str]) -> None:
+def _check_where(where: dict[str, tuple[str, ...]], folders: list[str], *, is_all: bool) -> None:
+    """Refuses partitions that are not there, if all folders are known."""
     columns = {p.split("=", 1)[0] for folder in folders for p in folder.split("/") if "=" in p}
     unknown = sorted(set(where) - columns) if folders else []
     if unknown:
@@ -260,6 +292,8 @@ def _check_where(where: dict[str, tuple[str, ...]], folders: list[str]) -> None:
             got=f"`{unknown[0]}`",
             hint=f"partition columns: {', '.join(sorted(columns)) or 'none'}",
         )
+    if is_all and folders and not any(_is_wanted(folder, where) for folder in folders):
+        raise no_partition(where, folders)
 
 
 def _is_wanted(folder: str, where: dict[str, tuple[str, ...]]) -> bool:

@@ -27,7 +27,6 @@ from plait.table.survey import (
     Scope,
     TableFile,
     groups_of_all,
-    skipped_of,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ class Iceberg:
             )
         snapshot = table.current_snapshot()
         if snapshot is None:
-            return Found(0)
+            return Found(0, files=0)
         order = _order(table) if options["sort_by"] is None else options["sort_by"]
         # What a file lacks is null in the table: its schema says that the column is there.
         merge = {**options, "sort_by": order, "missing_keys": "null"}
@@ -92,7 +91,7 @@ class Iceberg:
             name = "/".join(f"{column}={_text(value)}" for column, value in values_of)
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
         groups = groups_of_all(scopes, compaction, merge)
-        return Found(snapshot.snapshot_id, groups, skipped_of(compaction.left))
+        return Found.of_scopes(snapshot.snapshot_id, scopes, groups, compaction)
 
     def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
         """The groups as they are: what `VACUUM` or orphan removal spares is their age."""

@@ -66,6 +66,10 @@ class CompactReport(_PrintedReport):
         lost: Number of groups whose files others replaced first: their outputs are not live.
         skipped: Files that stay as they are, and why: such as unsorted or damaged ones.
         version: Number of the current manifest or version, or id of the current snapshot.
+        files_before: Number of live files that were looked at first, with those left alone;
+            `None` for sources that are merged into a folder of their own.
+        files: Number of them at the end.
+        reasons: Why the files of `files` are not merged (any more), one sentence each.
     """
 
     table: str
@@ -76,6 +80,9 @@ class CompactReport(_PrintedReport):
     lost: int
     skipped: tuple[Skipped, ...]
     version: int
+    files_before: int | None = None
+    files: int | None = None
+    reasons: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -111,12 +118,14 @@ class CompactReport(_PrintedReport):
             title = f"{self.table}: nothing to merge by policy {self.policy}"
         elif self.dry_run:
             title = (
-                f"{self.table}: would merge {_files(sources)} in {len(self.groups)} groups "
+                f"{self.table}: would merge {_files(sources)} in {_groups(len(self.groups))} "
                 f"by policy {self.policy}"
             )
         else:
             outputs = sum(len(group.outputs) for group in self.groups)
             title = f"{self.table}: merged {_files(sources)} into {_files(outputs)}"
+            if self.files and self.files_before not in (None, sources):
+                title += f"; {_files(self.files_before or 0)} are now {self.files:,}"
         groups = Table(
             ("folder", "order", "files", "depth", "rows", "bytes", "outputs"),
             tuple(
@@ -147,9 +156,15 @@ class CompactReport(_PrintedReport):
             )
         ]
         remarks = [f"dropped {rows:,} rows: {why}" for why, rows in self.rows_dropped.items()]
-        remarks += [f"left alone: {skipped.path}: {skipped.why}" for skipped in self.skipped]
+        if not self.groups:
+            remarks += self.reasons or (("there is no Parquet file",) if self.files == 0 else ())
+        else:
+            # Of what was merged there is no more to say.
+            remarks += [why for why in self.reasons if "merged apart" in why]
+        remarks += _left_alone(self.skipped)
         if self.lost:
-            remarks.append(f"{self.lost} groups were compacted by another process first")
+            were = "was" if self.lost == 1 else "were"
+            remarks.append(f"{_groups(self.lost)} {were} compacted by another process first")
         if self.dry_run and self.groups:
             remarks.append("a dry run: nothing was done")
         return Page(
@@ -158,3 +173,27 @@ class CompactReport(_PrintedReport):
             tables=(groups,) if self.groups else (),
             remarks=tuple(remarks),
         )
+
+
+# So many files that are left alone for one reason are named.
+_NAMED_MAX = 5
+
+
+def _groups(count: int) -> str:
+    return "1 group" if count == 1 else f"{count:,} groups"
+
+
+def _left_alone(skipped: tuple[Skipped, ...]) -> list[str]:
+    """One line for a file; files of one reason together, where they are several."""
+    by_why: dict[str, list[str]] = {}
+    for file in skipped:
+        by_why.setdefault(file.why, []).append(file.path)
+    lines = []
+    for why, paths in by_why.items():
+        if len(paths) == 1:
+            lines.append(f"left alone: {paths[0]}: {why}")
+            continue
+        more = len(paths) - _NAMED_MAX
+        named = [*paths[:_NAMED_MAX], *([f"and {more:,} more"] if more > 0 else [])]
+        lines.append("\n  ".join([f"left alone, {_files(len(paths))}: {why}", *named]))
+    return lines

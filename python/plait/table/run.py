@@ -131,8 +131,10 @@ def compact_table(
 def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport:
     done: list[CompactedGroup] = []
     lost = lost_in_a_row = rounds = 0
+    files: int | None = None
     while True:
         found = table.survey(compaction)
+        files = found.files if files is None else files
         if not (compaction.options.yes and found.groups and rounds < _ROUNDS_MAX):
             break
         left_before, done_before, lost_before = len(compaction.left), len(done), lost
@@ -167,6 +169,9 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
         lost=lost,
         skipped=found.skipped,
         version=found.version,
+        files_before=files,
+        files=found.files,
+        reasons=found.reasons,
     )
 
 

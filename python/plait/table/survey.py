@@ -22,6 +22,7 @@ from plait import _native
 from plait._plan import Plan, leased, plan_knowing
 from plait.errors import (
     CorruptSource,
+    InvalidArgument,
     PlaitError,
     UnknownColumn,
     UnsortedSource,
@@ -29,6 +30,7 @@ from plait.errors import (
     _by_file,
 )
 from plait.table.options import CompactOptions
+from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
 
 __all__ = [
@@ -41,7 +43,9 @@ __all__ = [
     "TableFile",
     "groups_of_all",
     "left_alone",
+    "no_partition",
     "no_prefetch",
+    "of_partition",
     "skipped_of",
 ]
 
@@ -50,6 +54,9 @@ OF_A_FILE = (UnsortedSource, CorruptSource, UnknownColumn, UnsupportedKey)
 
 # Reads what planning will read of files, given their paths and the options of `plait.plan`.
 Prefetch = Callable[[Sequence[str], Mapping[str, Any]], _native.Known | None]
+
+# So many partitions are named in an error.
+_NAMED_MAX = 8
 
 # One file has none to be merged with.
 _MERGED_MIN = 2
@@ -169,11 +176,47 @@ class Group:
 
 @dataclass(frozen=True)
 class Found:
-    """What there is to do: groups, files that are left alone, and the version looked at."""
+    """What there is to do.
+
+    Attributes:
+        version: The version looked at.
+        groups: What to merge.
+        skipped: Files that are left alone.
+        files: Number of all files, if they are those of one table.
+        reasons: Why the others are not merged.
+    """
 
     version: int
     groups: tuple[Group, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    files: int | None = None
+    reasons: tuple[str, ...] = ()
+
+    @classmethod
+    def of_scopes(
+        cls,
+        version: int,
+        scopes: Sequence[Scope],
+        groups: tuple[Group, ...],
+        compaction: Compaction,
+    ) -> Found:
+        """What was found in the partitions of a table."""
+        left, options = compaction.left, compaction.options
+        chosen = {group.scope for group in groups}
+        found = [
+            Alike(scope.name, "", files, scope.name in chosen)
+            for scope in scopes
+            if (files := tuple((f.bytes, 0) for f in scope.files if f.path not in left))
+        ]
+        # Levels are in footers, which a table is not read for.
+        known = options.policy != "size_tiered"
+        return cls(
+            version,
+            groups,
+            skipped_of(left),
+            sum(len(scope.files) for scope in scopes),
+            reasons(options.policy_options, found) if known else (),
+        )
 
 
 def groups_of_all(
@@ -206,8 +249,34 @@ def groups_of_all(
             why = str(error).partition("\nhint: ")[0]
             compaction.left.update({file.path: why for file in scope.files})
     if misfits and len(misfits) == len(shared):
-        raise misfits[0]
+        raise of_partition(misfits[0], [scope.name for scope in shared])
     return tuple(groups)
+
+
+def of_partition(error: PlaitError, names: Iterable[str]) -> PlaitError:
+    """The error for a sort column that no file has: another if it is a column of partitions."""
+    start = f"{error.column}="
+    if not any(part.startswith(start) for name in names for part in name.split("/")):
+        return error
+    found = UnknownColumn.of(
+        "sort column is a partition column, which files do not store",
+        got=f"`{error.column}`",
+        hint="leave it out of sort_by: files are merged within a partition, where it has one value",
+    )
+    found.column = error.column
+    return found
+
+
+def no_partition(where: Mapping[str, Sequence[str]], names: Iterable[str]) -> InvalidArgument:
+    """The error for a `where` that matches none of the partitions."""
+    known = sorted(set(names))
+    more = f" and {len(known) - _NAMED_MAX:,} more" if len(known) > _NAMED_MAX else ""
+    asked = ", ".join(f"{column}={value}" for column, of in where.items() for value in of)
+    return InvalidArgument.of(
+        "`where` matches no partition",
+        got=f"`{asked}`",
+        hint=f"the partitions are {', '.join(f'`{n}`' for n in known[:_NAMED_MAX])}{more}",
+    )
 
 
 def left_alone(error: PlaitError, paths: Iterable[str]) -> dict[str, str]:
