@@ -37,7 +37,7 @@ setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml scripts/extras.py
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade pip
-	$(BIN)/python scripts/extras.py build test spark lint > $(VENV)/requirements.txt
+	$(BIN)/python scripts/extras.py build test spark connect lint > $(VENV)/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $(VENV)/requirements.txt
 	touch $@
 

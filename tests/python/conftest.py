@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -86,7 +87,25 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSeria
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def spark_connect(spark_here):
+    """Where the server of Spark Connect listens, which is in the JVM of the session."""
+    return f"sc://127.0.0.1:{spark_here.conf.get('spark.connect.grpc.binding.port')}"
+
+
+def free_port() -> int:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        return listening.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def spark(spark_here):
+    """The session of the tests; one module has another."""
+    return spark_here
+
+
+@pytest.fixture(scope="session")
+def spark_here(tmp_path_factory):
     """A session on this machine, one for all tests."""
     from pyspark.sql import SparkSession
 
@@ -104,6 +123,9 @@ def spark(tmp_path_factory):
         .config("spark.sql.warehouse.dir", str(home / "warehouse"))
         .config("spark.local.dir", str(home / "local"))
         .config("spark.log.level", "ERROR")
+        .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+        .config("spark.connect.grpc.binding.address", "127.0.0.1")
+        .config("spark.connect.grpc.binding.port", str(free_port()))
         .getOrCreate()
     )
     yield session

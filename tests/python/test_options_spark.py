@@ -30,6 +30,7 @@ from plait import spark as ps
 from plait.spark import functions as fn
 from plait.spark import plan as spark_plan
 from plait.spark import sink, source
+from pyspark_plait import DefaultSource
 
 from . import option_effects as effects
 from . import test_options as here
@@ -280,7 +281,7 @@ def _(spark, folder):
 
     def batches(**options: str) -> int:
         """Batches of the one partition, as Spark asks for them."""
-        made = source.PlaitSource({"path": str(folder / "in"), "sort_by": "k", **options})
+        made = DefaultSource({"path": str(folder / "in"), "sort_by": "k", **options})
         reader = made.reader(made.schema())
         (partition,) = reader.partitions()
         return len(list(reader.read(partition)))

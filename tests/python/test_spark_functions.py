@@ -6,6 +6,7 @@ import os
 import random
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import plait
@@ -156,3 +157,35 @@ def test_users_own_code_merges_groups(spark):
     found = frame.groupBy("host").applyInArrow(merged, frame.schema).collect()
     for host in range(3):
         assert [row.ts for row in found if row.host == host] == list(range(host, 600, 3))
+
+
+@pytest.mark.spark
+def test_a_batch_of_plait_comes_out_of_map_in_arrow(spark, tmp_path):
+    for part in range(2):
+        pq.write_table(pa.table({"k": [part, part + 4]}), tmp_path / f"{part}.parquet")
+    folder = str(tmp_path)
+    one = spark.range(1).coalesce(1)
+
+    def as_it_is(_batches):
+        yield from plait.merge_streams([folder], sort_by="k")
+
+    def converted(batches):
+        return fn.to_spark(as_it_is(batches))
+
+    assert [row.k for row in one.mapInArrow(converted, "k long").collect()] == [0, 1, 4, 5]
+    # Spark takes batches of PyArrow only; whoever reads this failing can drop `to_spark`.
+    with pytest.raises(Exception, match="UDF_RETURN_TYPE"):
+        one.mapInArrow(as_it_is, "k long").collect()
+
+
+def test_batches_of_other_libraries_are_taken():
+    stream = plait.merge_streams([pa.table({"k": [1, 2], "v": ["a", "b"]})], sort_by="k")
+    batches = list(stream)
+    assert not any(isinstance(batch, pa.RecordBatch) for batch in batches)
+    declared = StructType().add("v", "string").add("k", "long")
+    (made,) = fn.to_spark(batches, declared)
+    assert made.to_pydict() == {"v": ["a", "b"], "k": [1, 2]}
+    (same,) = fn.checked(batches, StructType().add("k", "long").add("v", "string"))
+    assert isinstance(same, pa.RecordBatch)
+    (merged,) = fn.merge_runs(batches, run_column="v", sort_by="k")
+    assert merged.num_rows == 2

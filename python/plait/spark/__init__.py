@@ -1,18 +1,21 @@
 """Plait on Spark: plan on the driver, work on executors, commit on the driver.
 
 compact      folders, Delta and Iceberg tables: plan ──▶ task on executors ──▶ commit
-register     the format "plait": sorted files read merged, sorted runs written
+register     filters for the format "plait": sorted files read merged, sorted runs written
 merge_runs   sorted runs inside a DataFrame
 scan         files whose schemas drift        overlay   layers by position
 foreign_key_join  two tables that change, and how their join changes
 functions    for users' own mapInArrow and applyInArrow
 
-Spark is imported when a function is called, and not before. Rows never pass the driver.
+Rows never pass the driver.
 
 from plait import spark as ps
-ps.register(spark)
 frame = spark.read.format("plait").option("sort_by", "name, ts").load("runs")
 """
+
+from plait.spark import needs
+
+needs.check()
 
 from plait.spark import functions
 from plait.spark.compact import compact, compact_delta, compact_iceberg

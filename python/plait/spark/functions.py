@@ -2,8 +2,8 @@
 
     frame.mapInArrow(lambda batches: merge_runs(batches, run_column="run", sort_by="ts"), schema)
 
-All of them take and give iterators of PyArrow record batches, know nothing of a session, and work
-in tests without one. Batches that come out are bounded.
+All of them take record batches of any library, give iterators of PyArrow's, know nothing of a
+session, and work in tests without one. Batches that come out are bounded.
 
 Invariants: rows are neither lost nor made up; a batch that does not have the declared columns is an
 error, for Spark itself goes by position.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal
 import pyarrow as pa
 
 from plait._overlay import Layer, overlay
-from plait._streams import merge_streams
+from plait._streams import ArrowBatch, merge_streams
 from plait.errors import SchemaConflict
 from plait.order import SortBy
 from plait.sizes import Size
@@ -37,7 +37,7 @@ OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 
 
 def to_spark(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[ArrowBatch],
     schema: st.StructType | None = None,
     *,
     batch_rows: int = BATCH_ROWS_MAX,
@@ -45,8 +45,13 @@ def to_spark(
 ) -> Iterator[pa.RecordBatch]:
     """Brings batches to the types that Spark takes, and bounds them.
 
+    Spark refuses batches of other libraries than PyArrow; this makes them PyArrow's, without a copy
+    where types stay. So what Plait itself gives is yielded from `mapInArrow` as
+    `to_spark(plait.merge_streams(...))`.
+
     Args:
-        batches: The batches; anything of Arrow.
+        batches: The batches: a `plait.Stream`, or an iterable of batches of PyArrow, of Plait or
+            of any library with `__arrow_c_array__`.
         schema: The Spark schema that was declared. Columns are found by name. `None` takes what
             `plait.spark.types.spark_schema` makes of the first batch.
         batch_rows: Rows of a batch, at most.
@@ -65,14 +70,14 @@ def to_spark(
         [{'t': ['a'], 'n': [7]}]
     """
     wanted = None if schema is None else edge_schema(schema)
-    for batch in batches:
+    for batch in _of_pyarrow(batches):
         if wanted is None:
             wanted = edge_schema(spark_schema(batch.schema))
         for piece in bounded(batch, batch_rows):
             yield _to_spark(piece, wanted, lossy=lossy)
 
 
-def checked(batches: Iterable[pa.RecordBatch], schema: st.StructType) -> Iterator[pa.RecordBatch]:
+def checked(batches: Iterable[ArrowBatch], schema: st.StructType) -> Iterator[pa.RecordBatch]:
     """Passes batches on whose columns are those declared, in that order.
 
     `mapInArrow` goes by position: two columns of one type that changed places go unnoticed there.
@@ -88,7 +93,7 @@ def checked(batches: Iterable[pa.RecordBatch], schema: st.StructType) -> Iterato
         1
     """
     wanted = edge_schema(schema)
-    for batch in batches:
+    for batch in _of_pyarrow(batches):
         if batch.schema.names != wanted.names:
             raise SchemaConflict.of(
                 "columns are not those declared",
@@ -143,14 +148,13 @@ def merge_sorted(
         batch_rows=batch_rows,
         threads=_threads(),
     )
-    for batch in stream:
-        made = pa.record_batch(batch)
-        if made.num_rows:
-            yield made
+    for batch in _of_pyarrow(stream):
+        if batch.num_rows:
+            yield batch
 
 
 def merge_runs(
-    batches: Iterable[pa.RecordBatch],
+    batches: Iterable[ArrowBatch],
     *,
     run_column: str,
     sort_by: SortBy,
@@ -187,7 +191,7 @@ def merge_runs(
         [{'run': [1, 2, 2, 1], 'k': [1, 2, 3, 4]}]
     """
     with Runs(run_column, _memory_limit(memory_limit)) as runs:
-        for batch in batches:
+        for batch in _of_pyarrow(batches):
             runs.add(batch)
         sources = runs.in_order()
         if not sources:
@@ -214,7 +218,11 @@ def overlay_batches(
         >>> [b.to_pydict() for b in overlay_batches([Layer(base), Layer(patch, ["b"])])]
         [{'_index': [1, 2], 'a': [1, 2], 'b': ['x', 'y']}]
     """
-    for batch in overlay(layers, index=index, row_number=row_number):
-        made = pa.record_batch(batch)
-        if made.num_rows:
-            yield made
+    for batch in _of_pyarrow(overlay(layers, index=index, row_number=row_number)):
+        if batch.num_rows:
+            yield batch
+
+
+def _of_pyarrow(batches: Iterable[ArrowBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch if isinstance(batch, pa.RecordBatch) else pa.record_batch(batch)

@@ -34,7 +34,8 @@ from plait.spark.join_step import met as _met
 from plait.spark.join_step import routes as _routes
 from plait.spark.join_step import streamed as _streamed
 from plait.spark.join_step import written as _written
-from plait.spark.plan import _RAISED, _error
+from plait.spark.plan import is_connect, parallelism, raised
+from plait.spark.shipping import shipped
 from plait.spark.types import edge_schema, spark_schema
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def foreign_key_join(
         SchemaConflict: Foreign key and right key have different types.
         InvalidArgument: An option makes no sense, or the checkpoint is that of another join. In the
             query also: a key changes twice in a batch that has no `_seq`.
-        Unsupported: The checkpoint is not a folder.
+        Unsupported: The checkpoint is not a folder, or the session is one of Spark Connect.
 
     Example:
         >>> query = foreign_key_join(  # doctest: +SKIP
@@ -112,6 +113,13 @@ def foreign_key_join(
         ...     checkpoint="/mnt/state/orders", sink=lambda changes, batch: upsert(changes, batch),
         ... )
     """
+    if is_connect(left_changes.sparkSession):
+        raise Unsupported.of(
+            "`foreign_key_join` calls its sink in the driver, where Spark Connect runs no caller",
+            got="a session of Spark Connect",
+            hint="take foreign_key_join_stateful or foreign_key_join_batch, "
+            "or run the query in a session of its own driver",
+        )
     for side, frame in (("left_changes", left_changes), ("right_changes", right_changes)):
         if not frame.isStreaming:
             raise InvalidArgument.of(
@@ -280,7 +288,7 @@ def foreign_key_join_stateful(
         memory_limit=None,
     )
     packed = stages(joined, left_changes, right_changes)
-    return packed.mapInArrow(unpacked(joined), _declared(joined))
+    return packed.mapInArrow(shipped(unpacked(joined)), _declared(joined))
 
 
 def apply(batch: DataFrame, number: int, joined: Joined, store: Store) -> Commit:
@@ -300,10 +308,10 @@ def apply(batch: DataFrame, number: int, joined: Joined, store: Store) -> Commit
         made = _written(joined, step, _routes(joined, step, left), right)
         reports = [(row["shard"], json.loads(row["report"])) for row in made.collect()]
     except Exception as cause:
-        raised = _RAISED.search(str(cause))
-        if raised is None:
+        error = raised(cause)
+        if error is None:
             raise
-        raise _error(raised[1], raised[2]) from cause
+        raise error from cause
     finally:
         batch.unpersist()
     counts: Counter[str] = Counter()
@@ -431,7 +439,7 @@ def _joined(
         right=tables[1],
         has_seq=(SEQ in schemas[0].names, SEQ in schemas[1].names),
         shards=count,
-        tasks=max(1, min(count, left.sparkSession.sparkContext.defaultParallelism)),
+        tasks=max(1, min(count, parallelism(left.sparkSession))),
         memory_limit=None if memory_limit is None else parse_size(memory_limit, "memory_limit"),
     )
     _ = joined.made

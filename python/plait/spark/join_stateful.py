@@ -27,6 +27,7 @@ from plait.errors import InvalidArgument, NullKey, Unsupported
 from plait.order import _quoted_if_odd
 from plait.spark.join_step import OP, SEQ, Joined
 from plait.spark.keys import key_arrays, key_columns, row_key
+from plait.spark.shipping import shipped
 from plait.spark.types import to_spark
 
 if TYPE_CHECKING:
@@ -67,11 +68,11 @@ def stages(joined: Joined, left: DataFrame, right: DataFrame) -> DataFrame:
             got=f"`{provider}`",
             hint=f'spark.conf.set("{_PROVIDER}", "{_ROCKS}")',
         )
-    grouped = left.mapInArrow(_left_packed(joined), PACKED).groupBy("pk")
+    grouped = left.mapInArrow(shipped(_left_packed(joined)), PACKED).groupBy("pk")
     if not hasattr(grouped, "transformWithState"):
         raise Unsupported.of("transformWithState of rows is there from PySpark 4.1 on")
     routed = grouped.transformWithState(Places(joined), PACKED, "Append", "None")
-    both = routed.union(right.mapInArrow(_right_packed(joined), PACKED))
+    both = routed.union(right.mapInArrow(shipped(_right_packed(joined)), PACKED))
     halves = both.groupBy("fk").transformWithState(Rows(joined), HALF, "Append", "None")
     return halves.groupBy("pk").transformWithState(Met(joined), MADE, "Append", "None")
 

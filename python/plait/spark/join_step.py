@@ -34,6 +34,7 @@ from pyspark.sql import functions as sf
 from plait.errors import InvalidArgument
 from plait.join import ForeignKeyJoin
 from plait.spark.join_state import STATE, _sync
+from plait.spark.shipping import shipped
 from plait.spark.types import edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit as _memory_limit
 from plait.spark.worker import threads
@@ -187,7 +188,9 @@ def routes(joined: Joined, versions: Versions, left: DataFrame) -> DataFrame:
             }
         )
     )
-    routed = keyed.groupBy("shard").applyInArrow(_placed(joined, versions, declared), declared)
+    routed = keyed.groupBy("shard").applyInArrow(
+        shipped(_placed(joined, versions, declared)), declared
+    )
     # A row that joins nothing lies with its primary key.
     keys = [sf.col(f"row.{_quoted(name)}") for name in joined.left_key]
     here = _shard(joined, [sf.col(f"row.{_quoted(name)}") for name in joined.foreign_key], keys)
@@ -294,7 +297,7 @@ def written(joined: Joined, versions: Versions, routed: DataFrame, right: DataFr
             {"shard": pa.array([shard], pa.int32()), "report": pa.array([json.dumps(report)])}
         )
 
-    made: DataFrame = by_shard(joined, routed, right).applyInArrow(write, _REPORT)
+    made: DataFrame = by_shard(joined, routed, right).applyInArrow(shipped(write), _REPORT)
     return made
 
 
@@ -310,7 +313,9 @@ def streamed(joined: Joined, versions: Versions, routed: DataFrame, right: DataF
             batches = _changes(joined, rows, versions.batch, left, right)
             return pa.Table.from_batches([to_spark(b, schema) for b in batches], schema=schema)
 
-    made: DataFrame = by_shard(joined, routed, right).applyInArrow(stream, spark_schema(schema))
+    made: DataFrame = by_shard(joined, routed, right).applyInArrow(
+        shipped(stream), spark_schema(schema)
+    )
     return made
 
 

@@ -29,6 +29,7 @@ from plait.errors import InvalidArgument, RowMismatch, SchemaDrift, SourceFailed
 from plait.spark.folder import listed
 from plait.spark.functions import to_spark
 from plait.spark.ranges import open_file, read_rows, reading, rows_within
+from plait.spark.shipping import shipped
 from plait.spark.types import Lossy, edge_schema, spark_schema
 from plait.spark.worker import memory_limit as _memory_limit
 
@@ -188,7 +189,7 @@ def overlay(
                     start, end = part * part_rows, min((part + 1) * part_rows, total)
                     yield from joined([f.reader(start, end, limit) for f in files.values()])
 
-        return spark.range(0, parts, 1, max(parts, 1)).mapInArrow(of_files, declared)
+        return spark.range(0, parts, 1, max(parts, 1)).mapInArrow(shipped(of_files), declared)
 
     if row_number is None:
         raise InvalidArgument.of(
@@ -216,7 +217,7 @@ def overlay(
                     raise feed.failure from None
                 raise
 
-    return rows.mapInArrow(of_frames, declared)
+    return rows.mapInArrow(shipped(of_frames), declared)
 
 
 def _source(layer: Layer) -> _Files | DataFrame:

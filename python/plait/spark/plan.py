@@ -23,6 +23,7 @@ from plait._api import OnProgress
 from plait.errors import InvalidArgument, PlaitError
 from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size
+from plait.spark.shipping import absent, shipped
 from plait.spark.task import ANSWER, Counters, Packed, executor, pack
 from plait.table.options import CompactOptions
 from plait.table.run import FOR_ONE_GROUP, Merged, Runner, group_of
@@ -31,7 +32,7 @@ from plait.table.survey import Group
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
 
-__all__ = ["Share", "run_on", "share_of", "tagged"]
+__all__ = ["Share", "is_connect", "parallelism", "raised", "run_on", "share_of", "tagged"]
 
 # What a Python worker takes besides the engine: the interpreter, PyArrow, pandas.
 _WORKER_BYTES = 150_000_000
@@ -40,6 +41,8 @@ _LIMIT_BYTES_DEFAULT = 512_000_000
 _MIB = 1 << 20
 _SPARK_UNITS = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _PROGRESS_EVERY_S = 0.25
+# More rows than a cluster has cores.
+_RANGE_ROWS = 100_000
 _RAISED = re.compile(r"^plait\.(?:errors\.)?(\w+): (.+(?:\nhint: .+)?)", re.MULTILINE)
 
 
@@ -86,6 +89,22 @@ def share_of(spark: SparkSession, memory_limit: object = None) -> Share:
     return Share(cpus, max(_LIMIT_BYTES_MIN, shared // slots - _WORKER_BYTES))
 
 
+def is_connect(spark: SparkSession) -> bool:
+    """Whether a session is one of Spark Connect, which has no `sparkContext`."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks Spark runs side by side, as it says itself."""
+    if not is_connect(spark):
+        return max(1, int(spark.sparkContext.defaultParallelism))
+    # Into so many partitions Spark divides a range that says nothing of it.
+    from pyspark.sql import functions as sf  # noqa: PLC0415 - Spark is there when it is used
+
+    numbers = spark.range(_RANGE_ROWS).select(sf.spark_partition_id().alias("part"))
+    return max(1, numbers.distinct().count())
+
+
 def run_on(
     spark: SparkSession,
     share: Share,
@@ -128,8 +147,12 @@ class Watch:
         """Takes the callback of the caller."""
         self._progress = progress
         self._spark = spark
-        context = spark.sparkContext
-        self.counters = Counters(context.accumulator(0), context.accumulator(0))
+        # Spark Connect has no accumulators; there, answers are counted as they come.
+        self.counters = None
+        if not is_connect(spark):
+            context = spark.sparkContext
+            self.counters = Counters(context.accumulator(0), context.accumulator(0))
+        self._counted_bytes, self._counted_rows = 0, 0
         self._total_bytes = 0
 
     def collect(self, frame: DataFrame, tasks: Sequence[Packed], tag: str) -> list[Row]:
@@ -144,7 +167,7 @@ class Watch:
 
         def run() -> None:
             try:
-                made.set_result(frame.collect())
+                made.set_result(self._rows(frame, tasks))
             except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
                 made.set_exception(error)
 
@@ -162,8 +185,22 @@ class Watch:
                 raise
         return made.result()
 
+    def _rows(self, frame: DataFrame, tasks: Sequence[Packed]) -> list[Row]:
+        if self.counters is not None:
+            return frame.collect()
+        rows = []
+        # Tasks run side by side, and their answers come in the order of their numbers.
+        for row in frame.toLocalIterator():
+            rows.append(row)
+            if row["error"] is None:
+                self._counted_rows += MergeReport.from_dict(json.loads(row["report"])).rows_out
+                self._counted_bytes += tasks[row["number"]].bytes
+        return rows
+
     def _current(self) -> Progress:
-        done, rows = self.counters.bytes.value, self.counters.rows.value
+        done, rows = self._counted_bytes, self._counted_rows
+        if self.counters is not None:
+            done, rows = self.counters.bytes.value, self.counters.rows.value
         return Progress(done, self._total_bytes, rows, "merge")
 
 
@@ -177,7 +214,7 @@ def _run(
     count = len(tasks)
     numbers = spark.range(0, count, 1, count)
     run = executor(tasks, options, None if watch is None else watch.counters)
-    answers = numbers.mapInArrow(run, ANSWER)
+    answers = numbers.mapInArrow(shipped(run), ANSWER)
     with tagged(spark) as tag:
         rows = answers.collect() if watch is None else watch.collect(answers, tasks, tag)
     for row in rows:
@@ -198,16 +235,23 @@ def tagged(spark: SparkSession) -> Iterator[str]:
     try:
         yield tag
     except Exception as cause:
-        found = _RAISED.search(str(cause))
-        if found is None:
+        error = raised(cause)
+        if error is None:
             raise
-        raise _error(found[1], found[2]) from cause
+        raise error from cause
     except BaseException:
         # Ctrl-C: executors would go on with what nobody waits for.
         spark.interruptTag(tag)
         raise
     finally:
         spark.removeTag(tag)
+
+
+def raised(cause: Exception) -> PlaitError | None:
+    """The error of ours that a task raised, in what Spark raises."""
+    text = str(cause)
+    found = _RAISED.search(text)
+    return absent(text) if found is None else _error(found[1], found[2])
 
 
 def _error(kind: str, text: str) -> PlaitError:

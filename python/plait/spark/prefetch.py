@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from plait import _native
 from plait._api import _settings
 from plait.order import sort_text
-from plait.spark.plan import Share, tagged
+from plait.spark.plan import Share, parallelism, tagged
+from plait.spark.shipping import shipped
 from plait.table.survey import Prefetch
 
 if TYPE_CHECKING:
@@ -61,10 +62,10 @@ def prefetch_on(spark: SparkSession, share: Share, storage_options: object) -> P
             "memory_limit": share.memory_limit,
             "storage_options": _settings(storage_options),
         }
-        most = max(1, spark.sparkContext.defaultParallelism) * _TASKS_PER_CORE
+        most = parallelism(spark) * _TASKS_PER_CORE
         count = min(-(-len(paths) // _BATCH_FILES), most)
         numbers = spark.range(0, count, 1, count)
-        read = numbers.mapInArrow(_reader(tuple(paths), count, options), "known binary")
+        read = numbers.mapInArrow(shipped(_reader(tuple(paths), count, options)), "known binary")
         with tagged(spark):
             files = read.toArrow().column(0)
         return _native.Known([zlib.decompress(file.as_buffer()) for file in files])

@@ -17,6 +17,7 @@ from plait.sizes import Size
 from plait.spark.functions import OnDuplicate, to_spark
 from plait.spark.functions import merge_runs as _merge_runs
 from plait.spark.keys import key_columns
+from plait.spark.shipping import shipped
 from plait.spark.types import edge_schema
 
 if TYPE_CHECKING:
@@ -81,4 +82,4 @@ def merge_runs(
         )
         return to_spark(made, schema, batch_rows=batch_rows)
 
-    return frame.mapInArrow(merged, schema)
+    return frame.mapInArrow(shipped(merged), schema)

@@ -22,6 +22,7 @@ from plait._checks import _flag, _mapping
 from plait._scan import Constant, Scan, _choice, _names
 from plait.errors import InvalidArgument, PlaitError, Unsupported
 from plait.sizes import Size
+from plait.spark.shipping import shipped
 from plait.spark.types import Lossy, spark_schema
 from plait.spark.worker import memory_limit as _memory_limit
 from plait.spark.worker import threads
@@ -128,7 +129,7 @@ def scan(
                 made = (pa.record_batch(rows) for rows in part.to_batches())
                 yield from to_spark(made, declared, batch_rows=batch_rows, lossy=lossy)
 
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, declared)
+    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(shipped(read), declared)
 
 
 def _listed(sources: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> list[str]:
@@ -160,7 +161,9 @@ def _summaries(spark: SparkSession, files: list[str]) -> list[str]:
                 )
 
     job = spark.range(0, len(groups), 1, len(groups))
-    rows = cast("list[Any]", job.mapInArrow(summarize, "number long, summary string").collect())
+    rows = cast(
+        "list[Any]", job.mapInArrow(shipped(summarize), "number long, summary string").collect()
+    )
     known = {row.number: row.summary for row in rows}
     return [known.get(i) or _summary(group) for i, group in enumerate(groups)]
 

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -41,6 +41,7 @@ from plait.spark.folder import (
 )
 from plait.spark.keys import key_columns
 from plait.spark.objects import is_url, settings_of
+from plait.spark.shipping import shipped_object
 from plait.spark.types import edge_schema
 
 if TYPE_CHECKING:
@@ -226,6 +227,9 @@ class RunWriter(ds.DataSourceArrowWriter):
         self._runs = runs
         self._overwrite = overwrite
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shipped_object(type(self), self.__dict__)
+
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
         """The writer that options ask for."""
@@ -259,6 +263,9 @@ class RunStreamWriter(ds.DataSourceStreamArrowWriter):
 
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shipped_object(type(self), self.__dict__)
 
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:

@@ -1,6 +1,6 @@
 """The data source `plait`: sorted Parquet files as one sorted DataFrame, merged as they are read.
 
-    spark.read.format("plait").option("sort_by", "name, ts").load("runs")
+    spark.read.format("plait").option("sort_by", "name, ts").load("runs")     (`pyspark_plait`)
 
       driver     plan ─▶ disjoint ranges of keys ─▶ what filters leave ─▶ one partition each
       executor   partition ─▶ rows of every file ─▶ native merge ─▶ Arrow batches
@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import TaskContext, cloudpickle
+from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as ds
 
+import pyspark_plait
 from plait import plan
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import EVERYTHING, Condition, Range, cut, parse, ranges
@@ -41,14 +43,13 @@ from plait.spark.ranges import (
     reading,
     rows_of,
 )
+from plait.spark.shipping import shipped_object
 from plait.spark.types import bounded, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
-
-    from plait.spark.sink import RunStreamWriter, RunWriter
 
 _PART_ROWS = 1_000_000
 
@@ -63,49 +64,37 @@ OPTIONS = (
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format `"plait"` known to a session, for reading and writing.
+    """Lets Spark push filters down to the format `"plait"`, which it finds without this call.
 
-    Also lets Spark push filters down to Python sources, which it does not by default.
+    Spark pushes no filters down to Python sources until a setting of the session says so, and a
+    source cannot set it: `spark.sql.python.filterPushdown.enabled`. Where the Python of Spark's
+    driver did not find `pyspark_plait`, the session gets to know the format, too.
 
     Example:
         >>> register(spark)  # doctest: +SKIP
     """
-    spark.dataSource.register(PlaitSource)
+    # As code and not by name, for a driver's Python without Plait, too.
+    cloudpickle.register_pickle_by_value(pyspark_plait)  # type: ignore[no-untyped-call]
+    try:
+        spark.dataSource.register(pyspark_plait.DefaultSource)
+    except AnalysisException as error:
+        # What Spark found by itself cannot be registered.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
+    finally:
+        cloudpickle.unregister_pickle_by_value(pyspark_plait)  # type: ignore[no-untyped-call]
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
-class PlaitSource(ds.DataSource):
-    """The format `"plait"`. Users call `register`, then `spark.read.format("plait")`.
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """The merged schema of all files, in Spark's types."""
+    return Query.of(options).spark_schema()
 
-    Options of a reader are those of the guide (`docs/guide/spark-data.md`); options of a writer are
-    in `plait.spark.sink`.
-    """
 
-    @classmethod
-    def name(cls) -> str:
-        """What `format` is given."""
-        return "plait"
-
-    def schema(self) -> StructType:
-        """The merged schema of all files, in Spark's types."""
-        return Query.of(self.options).spark_schema()
-
-    def reader(self, schema: StructType) -> ds.DataSourceReader:
-        """Reads batches."""
-        query = Query.of(self.options)
-        return PushingReader(query, schema) if query.push_filters else MergingReader(query, schema)
-
-    def writer(self, schema: StructType, overwrite: bool) -> RunWriter:  # noqa: FBT001 - Spark's signature
-        """Writes one run a task."""
-        from plait.spark.sink import RunWriter  # noqa: PLC0415 - readers do not need it
-
-        return RunWriter.of(self.options, schema, overwrite=overwrite)
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> RunStreamWriter:  # noqa: FBT001, N802 - Spark's signature
-        """Writes one run a task and micro-batch."""
-        from plait.spark.sink import RunStreamWriter  # noqa: PLC0415 - readers do not need it
-
-        return RunStreamWriter.of(self.options, schema, overwrite=overwrite)
+def reader_of(options: Mapping[str, str], schema: StructType) -> MergingReader:
+    """What reads files as the options say."""
+    query = Query.of(options)
+    return PushingReader(query, schema) if query.push_filters else MergingReader(query, schema)
 
 
 @dataclass(frozen=True)
@@ -276,6 +265,9 @@ class MergingReader(ds.DataSourceReader):
         self._schema = schema
         self._conditions: list[Condition] = []
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shipped_object(type(self), self.__dict__)
+
     def partitions(self) -> Sequence[ds.InputPartition]:
         """One partition for every range of keys that may have rows."""
         query = self._query
@@ -366,7 +358,26 @@ class MergingReader(ds.DataSourceReader):
 class PushingReader(MergingReader):
     """As above, and leaves out what filters on key columns leave out."""
 
-    def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # noqa: N802 - Spark's name
+    @property
+    def pushFilters(self) -> PushFilters:  # noqa: N802 - Spark's name
+        """What Spark hands filters to, if it hands them down."""
+        return PushFilters(self._conditions)
+
+
+class PushFilters:
+    """`pushFilters` of a reader that takes filters where Spark hands them down, and else reads all.
+
+    While `spark.sql.python.filterPushdown.enabled` is off, Spark refuses readers whose method is
+    not that of the base class, lest users wait for filters in vain. It is off by default, and rows
+    are the same without; so here the method passes for the one that it overrides.
+    """
+
+    __func__ = staticmethod(ds.DataSourceReader.pushFilters)
+
+    def __init__(self, conditions: list[Condition]) -> None:
+        self._conditions = conditions
+
+    def __call__(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:
         """Takes note of filters; Spark checks them all again, so that none can lose a row."""
         for filter_ in filters:
             condition = _condition(filter_)
