@@ -3,12 +3,14 @@
     spark.read.format("plait") ─▶ Spark lists `pyspark_*` ─▶ `DefaultSource` ─▶ `plait.spark.source`
 
 Every session that meets a Python source imports this, so it imports Plait when the format is used.
+What is made here may run in a Python without Plait, and says so there.
 
 Not here: what the format does (`plait.spark.source`, `plait.spark.sink`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
@@ -21,7 +23,27 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["DefaultSource"]
+__all__ = ["HINT", "WHAT", "DefaultSource", "checker"]
+
+WHAT = "Spark's Python workers have no Plait"
+HINT = "set PYSPARK_PYTHON to a Python that has Plait on every node, or install Plait for this one"
+
+
+def checker() -> Callable[[], None]:
+    """A function that raises where there is no Plait: made here, so that it travels by value."""
+
+    def check() -> None:
+        import sys  # noqa: PLC0415 - it travels
+
+        try:
+            import plait  # noqa: F401, PLC0415 - it travels
+        except ModuleNotFoundError as cause:
+            if cause.name != "plait":
+                raise
+            text = f"{WHAT}: got `{sys.executable}`\nhint: {HINT}"
+            raise ModuleNotFoundError(text, name="plait") from None
+
+    return check
 
 
 class DefaultSource(DataSource):
@@ -37,24 +59,28 @@ class DefaultSource(DataSource):
 
     def schema(self) -> StructType:
         """The merged schema of all files, in Spark's types."""
+        checker()()
         from plait.spark import source  # noqa: PLC0415 - see the module
 
         return source.schema_of(self.options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Reads batches."""
+        checker()()
         from plait.spark import source  # noqa: PLC0415 - see the module
 
         return source.reader_of(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001 - Spark's signature
         """Writes one run a task."""
+        checker()()
         from plait.spark.sink import RunWriter  # noqa: PLC0415 - see the module
 
         return RunWriter.of(self.options, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001, N802 - Spark's signature
         """Writes one run a task and micro-batch."""
+        checker()()
         from plait.spark.sink import RunStreamWriter  # noqa: PLC0415 - see the module
 
         return RunStreamWriter.of(self.options, schema, overwrite=overwrite)

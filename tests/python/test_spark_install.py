@@ -151,7 +151,8 @@ def test_workers_without_plait_say_what_to_do(folder, tmp_path):
         assert "Spark's Python workers have no Plait" in text, (door, text)
         assert "hint: set PYSPARK_PYTHON to a Python that has Plait" in text, (door, text)
         assert sys.executable in text, (door, text)
-        assert kind == ("Unsupported" if door == "compact" else "PythonException"), (door, kind)
+        kinds = {"compact": "Unsupported", "format": "AnalysisException"}
+        assert kind == kinds.get(door, "PythonException"), (door, kind)
     assert not list(folder.glob("made/_plait/files/*"))
 
 

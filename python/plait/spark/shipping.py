@@ -6,8 +6,8 @@
 Cloudpickle ships functions that are made inside of others by value, and names modules for the rest:
 without this, a worker without Plait fails in the midst of unpickling.
 
-Invariant: `unpack` imports nothing at the top, and names nothing of this module but texts.
-Not here: packages besides Plait (`needs`).
+Invariant: what `unpack` names is of Python itself, or was made inside of a function.
+Not here: the check (`pyspark_plait`), packages besides Plait (`needs`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ from typing import Any, TypeVar, cast
 from pyspark import cloudpickle
 
 from plait.errors import PlaitError, Unsupported
+from pyspark_plait import HINT, WHAT, checker
 
 __all__ = ["absent", "shipped", "shipped_object"]
 
-_WHAT = "Spark's Python workers have no Plait"
-_HINT = "set PYSPARK_PYTHON to a Python that has Plait on every node, or install Plait for this one"
-_ABSENT = re.compile(rf"ModuleNotFoundError: {_WHAT}: got (`[^`]*`)")
+_ABSENT = re.compile(rf"ModuleNotFoundError: {WHAT}: got (`[^`]*`)")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -66,7 +65,7 @@ def shipped_object(kind: type, state: dict[str, Any]) -> tuple[Callable[..., Any
 def absent(text: str) -> PlaitError | None:
     """The error of a worker without Plait, if a text of Spark has one."""
     found = _ABSENT.search(text)
-    return None if found is None else Unsupported.of(_WHAT, got=found[1], hint=_HINT)
+    return None if found is None else Unsupported.of(WHAT, got=found[1], hint=HINT)
 
 
 def _packed(function: Callable[..., Any]) -> bytes:
@@ -82,17 +81,12 @@ def _built(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _unpacker() -> Callable[[bytes], Any]:
+    check = checker()
+
     def unpack(packed: bytes) -> Any:  # noqa: ANN401 - whatever was packed
         import pickle  # noqa: PLC0415 - by value: see the module
-        import sys  # noqa: PLC0415 - by value: see the module
 
-        try:
-            import plait  # noqa: F401, PLC0415 - by value: see the module
-        except ModuleNotFoundError as cause:
-            if cause.name != "plait":
-                raise
-            text = f"{_WHAT}: got `{sys.executable}`\nhint: {_HINT}"
-            raise ModuleNotFoundError(text, name="plait") from None
+        check()
         return pickle.loads(packed)  # noqa: S301 - of the driver, as all that Spark ships
 
     return unpack
