@@ -209,3 +209,28 @@ def test_the_wheel_has_the_package_in_which_spark_looks(root):
     settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["maturin"]
     beside = {path.name for path in (root / settings["python-source"]).iterdir() if path.is_dir()}
     assert beside - {"__pycache__", "plait"} == set(settings["python-packages"])
+
+
+def test_executors_need_the_package_plait_alone(folder, tmp_path):
+    """As they have it from an archive of that folder."""
+    from pyspark import cloudpickle
+
+    from plait.spark.shipping import shipped
+    from plait.spark.source import reader_of, schema_of
+
+    options = {"path": str(folder), "sort_by": "k"}
+    reader = reader_of(options, schema_of(options))
+
+    def doubled(numbers):
+        return [2 * number for number in numbers]
+
+    shipment = (shipped(doubled), reader, reader.partitions())
+    (tmp_path / "shipment").write_bytes(cloudpickle.dumps(shipment))
+    code = """
+import pickle, sys
+function, reader, parts = pickle.loads(open(sys.argv[1], "rb").read())
+print(function([1, 2]), [k for part in parts for b in reader.read(part) for k in b["k"].to_pylist()])
+"""
+    path = lacking(tmp_path / "lacking", "pyspark_plait")
+    made = ran(code, tmp_path / "shipment", PYTHONPATH=path)
+    assert made.stdout.strip() == "[2, 4] [0, 1, 2, 3]", made

@@ -20,11 +20,8 @@ from typing import Any, TypeVar, cast
 from pyspark import cloudpickle
 
 from plait.errors import PlaitError, Unsupported
-from pyspark_plait import HINT, WHAT, checker
 
 __all__ = ["absent", "shipped", "shipped_object"]
-
-_ABSENT = re.compile(rf"ModuleNotFoundError: {WHAT}: got (`[^`]*`)")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -64,7 +61,9 @@ def shipped_object(kind: type, state: dict[str, Any]) -> tuple[Callable[..., Any
 
 def absent(text: str) -> PlaitError | None:
     """The error of a worker without Plait, if a text of Spark has one."""
-    found = _ABSENT.search(text)
+    from pyspark_plait import HINT, WHAT  # noqa: PLC0415 - executors need not have it
+
+    found = re.search(rf"ModuleNotFoundError: {WHAT}: got (`[^`]*`)", text)
     return None if found is None else Unsupported.of(WHAT, got=found[1], hint=HINT)
 
 
@@ -81,6 +80,8 @@ def _built(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _unpacker() -> Callable[[bytes], Any]:
+    from pyspark_plait import checker  # noqa: PLC0415 - executors need not have it
+
     check = checker()
 
     def unpack(packed: bytes) -> Any:  # noqa: ANN401 - whatever was packed

@@ -26,7 +26,6 @@ from pyspark import TaskContext, cloudpickle
 from pyspark.errors import AnalysisException
 from pyspark.sql import datasource as ds
 
-import pyspark_plait
 from plait import plan
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import EVERYTHING, Condition, Range, cut, parse, ranges
@@ -73,6 +72,8 @@ def register(spark: SparkSession) -> None:
     Example:
         >>> register(spark)  # doctest: +SKIP
     """
+    import pyspark_plait  # noqa: PLC0415 - executors need not have it
+
     # As code and not by name, for a driver's Python without Plait, too.
     cloudpickle.register_pickle_by_value(pyspark_plait)  # type: ignore[no-untyped-call]
     try:
