@@ -19,7 +19,7 @@ __all__ = ["MissingPackage", "check"]
 PACKAGES = {"pyspark": "PySpark", "pyarrow": "PyArrow", "pandas": "pandas"}
 
 
-class MissingPackage(Unsupported, ImportError):
+class MissingPackage(Unsupported, ModuleNotFoundError):
     """A package is not installed that `plait.spark` needs."""
 
 
