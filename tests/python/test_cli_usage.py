@@ -46,7 +46,7 @@ def shell(tmp_path, environment):
 
 SIZES = "give bytes, or a number and a unit: 256MB, 4G, 1.5GB (decimal), 512 MiB (binary)"
 CHOICES = "give one of: keep_all, keep_first, keep_last, error"
-MORE = "`plait merge --help` tells more"
+MORE = "see `plait merge --help`"
 OUT = f"`--out`: folder, made if absent, or one path that ends in .parquet; {MORE}"
 OTHERS = "the output folder has other Parquet files, readers would see their rows too: file `full/x.parquet`"
 MISTAKES = [
@@ -70,7 +70,7 @@ MISTAKES = [
     ),
     (
         *(2, "verify events --outputs 3", "`--outputs` is not an option of `plait verify`"),
-        "`plait merge` has it; `plait verify --help` tells more",
+        "`plait merge` has it; see `plait verify --help`",
     ),
     (2, "merge events -x", "`-x` is not an option of `plait merge`", MORE),
     (2, "merge events", "`--out` is missing", OUT),

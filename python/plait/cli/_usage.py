@@ -105,7 +105,7 @@ class Parser(argparse.ArgumentParser):
     def wrong(self, what: str, *, hint: str = "") -> InvalidArgument:
         """The error of a wrong command line, which says where to look."""
         joint = "" if not hint else " " if hint.endswith("?") else "; "
-        return InvalidArgument.of(what, hint=f"{hint}{joint}`{self.prog} --help` tells more")
+        return InvalidArgument.of(what, hint=f"{hint}{joint}see `{self.prog} --help`")
 
     def error(self, message: str) -> NoReturn:
         """Refuses the command line; argparse calls this."""
