@@ -13,3 +13,8 @@ mod run;
 
 pub use error::{Error, Kind, Result};
 pub use run::{Run, Runs, SourceId};
+
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -33,3 +33,8 @@ pub mod validate;
 pub mod workers;
 
 pub use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
+
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -37,3 +37,8 @@ mod unsigned;
 
 pub use chunks::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Chunks};
 pub use interleave::{Interleave, Value, gather};
+
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

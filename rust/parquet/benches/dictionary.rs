@@ -2,6 +2,7 @@
 //! `dictionary/{union,remap}/{text,number}`.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use criterion::{Criterion, Throughput};
 use plait_core::Result;
@@ -45,12 +46,12 @@ fn main() -> Result<()> {
 }
 
 #[inline(never)]
-fn measured_union(layout: Layout, dictionaries: &[Dictionary]) -> Result<usize> {
+fn measured_union(layout: Layout, dictionaries: &[Dictionary]) -> Result<Arc<Dictionary>> {
     let mut union = Union::new(layout);
     for dictionary in dictionaries {
         black_box(union.add(dictionary)?);
     }
-    Ok(union.finish()?.len())
+    union.finish()
 }
 
 fn dictionary(layout: Layout, first: u32) -> Result<Dictionary> {

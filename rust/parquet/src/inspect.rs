@@ -149,11 +149,19 @@ pub struct ChunkReport {
 /// Longest metadata value that is shown whole.
 const METADATA_CHARS_MAX: usize = 200;
 
-/// Inspects one file of `stores`.
+/// Describes one file.
 ///
 /// # Errors
 /// A file that cannot be read.
-pub fn inspect_in(
+pub fn inspect(options: &InspectOptions, context: &Context) -> Result<InspectReport> {
+    inspect_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+}
+
+/// The same, of a file in `stores`.
+///
+/// # Errors
+/// As [`inspect`].
+pub(crate) fn inspect_in(
     options: &InspectOptions,
     stores: &Stores,
     context: &Context,

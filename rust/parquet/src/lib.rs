@@ -18,6 +18,7 @@
 
 mod arrow_file;
 mod block;
+mod calls;
 mod check;
 mod chunk;
 mod compact;
@@ -28,6 +29,7 @@ mod files;
 mod guard;
 mod inspect;
 mod join;
+mod json;
 mod keys;
 mod leaf;
 mod merge;
@@ -56,21 +58,37 @@ mod zone;
 
 pub use block::dictionary::Union;
 pub use block::{Dictionary, Layout};
-pub use compact::{LeaseOptions, choose_in, commit_in, expire_in, survey_in, take_in};
+pub use calls::JsonCall;
+pub use compact::take_in;
 pub use guard::guarding;
-pub use inspect::inspect_in;
-pub use join::{HowOption, Join, JoinOptions, Left, Reader, Right, whole, write_batches};
-pub use merge::{check_in, execute_in, merge, merge_in};
+pub use inspect::{ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect};
+pub use join::{
+    Counts, HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, Stats, whole,
+    write_batches,
+};
+pub use json::{from_json, to_json};
+pub use merge::{ExecuteOptions, execute, execute_in, merge, merge_in};
 pub use options::{MergeOptions, Tier, Verify};
 pub use output::Sign;
 pub use overlay::options::{
     Check, LayerOptions, MarkOption, OverlayFilesOptions, OverlayOptions, PathOption,
 };
-pub use overlay::{overlay_files, overlay_files_in};
-pub use plan::{LearnOptions, Plan, learn_in, list_in, plan_in, tables_in};
-pub use report::MergeReport;
-pub use runtime::{Account, Charge, Context, Progress, ScopedWorkers};
-pub use scan::{Scan, freeze_scan, summarize};
+pub use overlay::{OverlayReport, OverlayTimes, overlay_files};
+pub use plan::{MemoryNeed, Plan, PlanSource, PlanTask, learn_in, plan, plan_in};
+pub use report::{
+    ConflictReport, Copied, Memory, MergeReport, Metrics, OutputReport, Overlap, SourceReport,
+    Times,
+};
+pub use runtime::{Charge, Context, Progress, ScopedWorkers};
+pub use scan::{
+    ChangeReport, FileValues, FrozenScan, Named, Scan, ScanOptions, ScanReport, SourcePlan,
+    freeze_scan,
+};
 pub use store::{Bucket, Completed, Meta, Prefetched, Stores, Upload, unconditional};
 pub use stream::{StreamOptions, open_files};
-pub use verify::verify_in;
+pub use verify::{Against, VerifiedFile, VerifyOptions, VerifyReport, verify};
+
+/// Runs the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

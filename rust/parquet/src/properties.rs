@@ -49,23 +49,23 @@ const DICTIONARY_BYTES_MAX: usize = 1 << 20;
 /// How the sources are encoded, as a value that survives JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Encodings {
+pub(crate) struct Encodings {
     /// Version of data pages, 1 or 2.
-    pub page_version: u8,
+    pub(crate) page_version: u8,
     /// By leaf.
-    pub columns: Vec<ColumnEncoding>,
+    pub(crate) columns: Vec<ColumnEncoding>,
 }
 
 /// How one leaf is encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ColumnEncoding {
+pub(crate) struct ColumnEncoding {
     /// Codec, as `compression` takes it.
-    pub codec: String,
+    pub(crate) codec: String,
     /// Whether a dictionary pays.
-    pub dictionary: bool,
+    pub(crate) dictionary: bool,
     /// Encoding of values beside a dictionary, if it is a special one.
-    pub encoding: Option<String>,
+    pub(crate) encoding: Option<String>,
 }
 
 /// How `sources` encode `leaves`.

@@ -4,6 +4,7 @@
 //! `rows_in == rows_out + rows_dropped`, checked by the merge before it publishes.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,32 @@ pub struct MergeReport {
     pub content_hash: Option<String>,
     /// What the caller should know.
     pub warnings: Vec<String>,
+}
+
+/// One line: `7 rows of 2 sources in 1 output, sorted by k; 1 row dropped`. What people read in
+/// full is printed by the Python package.
+impl fmt::Display for MergeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = counted(self.rows_out, "row");
+        let sources = counted(self.sources.len() as u64, "source");
+        let outputs = counted(self.outputs.len() as u64, "output");
+        write!(f, "{rows} of {sources} in {outputs}, {}", sorted_by(&self.sort_by))?;
+        match self.rows_dropped.values().sum() {
+            0 => Ok(()),
+            dropped => write!(f, "; {} dropped", counted(dropped, "row")),
+        }
+    }
+}
+
+/// A number and what it counts, which has a regular plural.
+pub(crate) fn counted(number: u64, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+/// The order of rows, in words.
+pub(crate) fn sorted_by(order: &str) -> String {
+    if order.is_empty() { "in source order".to_owned() } else { format!("sorted by {order}") }
 }
 
 /// One source of a merge.

@@ -12,6 +12,7 @@
 //! Repairing.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use plait_core::key::{SortOrder, render};
@@ -28,6 +29,7 @@ use crate::leaf::LocationCache;
 use crate::options::check_memory_limit;
 use crate::order::{from_sources, key_leaves, lacks, renamed};
 use crate::plan::key_texts;
+use crate::report::{counted, sorted_by};
 use crate::runtime::{Context, MemoryStage, Stage};
 use crate::schema::reconcile;
 use crate::source::Source;
@@ -85,6 +87,19 @@ pub struct VerifyReport {
     pub problems: Vec<String>,
 }
 
+/// One line, then one for each problem.
+impl fmt::Display for VerifyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (rows, files) = (counted(self.rows, "row"), counted(self.files.len() as u64, "file"));
+        write!(f, "{rows} of {files}, {}: ", sorted_by(&self.sort_by))?;
+        match self.problems.len() as u64 {
+            0 => f.write_str("no problems"),
+            problems => f.write_str(&counted(problems, "problem")),
+        }?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n- {problem}"))
+    }
+}
+
 /// One file.
 #[derive(Clone, Debug, Serialize)]
 pub struct VerifiedFile {
@@ -113,11 +128,45 @@ pub struct Against {
     pub columns_differ: Vec<String>,
 }
 
-/// Verifies files of `stores`.
+/// Checks that files are sorted, disjoint and, if asked, complete.
+///
+/// ```
+/// use plait_parquet::{Context, VerifyOptions, verify};
+///
+/// # let folder = std::env::temp_dir().join(format!("plait-verify-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+/// # let context = Context::new(64 << 20);
+/// # for (name, keys) in [("a.parquet", vec![1, 3, 5]), ("b.parquet", vec![2, 4])] {
+/// #     let keys: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::Int64Array::from(keys));
+/// #     let batch = arrow_array::RecordBatch::try_from_iter([("k", keys)])?;
+/// #     let schema = batch.schema();
+/// #     let batches = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
+/// #     plait_parquet::write_batches(Box::new(batches), &path(name), &context)?;
+/// # }
+/// let options = VerifyOptions {
+///     files: vec![path("a.parquet"), path("b.parquet")],
+///     sort_by: Some("k".into()),
+///     ..VerifyOptions::default()
+/// };
+/// let report = verify(&options, &Context::new(512_000_000))?;
+/// assert!(!report.ok && !report.disjoint);
+/// assert!(report.to_string().starts_with("5 rows of 2 files, sorted by k: 1 problem\n"));
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// A file that cannot be read, schemas that cannot be compared, a sort order that is not known.
-pub fn verify_in(
+pub fn verify(options: &VerifyOptions, context: &Context) -> Result<VerifyReport> {
+    verify_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+}
+
+/// The same, of files in `stores`.
+///
+/// # Errors
+/// As [`verify`].
+pub(crate) fn verify_in(
     options: &VerifyOptions,
     stores: &Stores,
     context: &Context,

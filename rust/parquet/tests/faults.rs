@@ -78,7 +78,7 @@ impl Bench {
         );
         own.set(context.clone()).ok().unwrap();
         let outcome = merge(&self.options, &context);
-        assert_eq!(context.account().held_bytes(), 0, "memory is still accounted after the merge");
+        assert_eq!(context.held_bytes(), 0, "memory is still accounted after the merge");
         (outcome, count.load(Ordering::SeqCst))
     }
 

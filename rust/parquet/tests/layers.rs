@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[(&str, &str)] = &[
     ("runtime", ""),
     ("report", ""),
+    ("json", ""),
     ("schema", ""),
     ("store", "runtime"),
     ("options", "runtime"),
@@ -50,17 +51,18 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "chunk drops files keys leaf options order page properties report runtime schema sink source store",
+        "chunk drops files json keys leaf options order page properties report runtime schema sink source store",
     ),
-    ("compact", "drops files leaf options order plan runtime schema source store output"),
+    ("compact", "drops files json leaf options order plan runtime schema source store output"),
     ("content", "files leaf runtime schema sink source store"),
     ("inspect", "files keys leaf order page plan runtime schema source store zone"),
-    ("verify", "content files keys leaf options order plan runtime schema source store"),
+    ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",
         "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink source spill store output weave zone",
     ),
     ("join", "arrow_file leaf merge options page runtime source store output"),
+    ("calls", "compact inspect json merge overlay plan runtime scan store verify"),
 ];
 
 /// What is not said, and the word of the glossary in docs/concepts.md that is.
@@ -115,7 +117,7 @@ fn no_more_files_import_each_other() {
 }
 
 /// May only become smaller.
-const PUBLIC_ITEMS_MAX: usize = 193;
+const PUBLIC_ITEMS_MAX: usize = 150;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -62,7 +62,7 @@ fn fail_everywhere(name: &str, rows_per_group: usize, check: Check) {
         };
         let context = Context::with_faults(64_000_000, Box::new(fault));
         let outcome = overlay_files(&options, &context);
-        assert_eq!(context.account().held_bytes(), 0, "memory is still accounted");
+        assert_eq!(context.held_bytes(), 0, "memory is still accounted");
         let Some(operation) = operation.lock().unwrap().take() else {
             let report = outcome.unwrap();
             // The row groups are those of the layer that supplies most bytes, the patch.

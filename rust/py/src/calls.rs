@@ -1,24 +1,43 @@
 //! The functions of `_native` that take options as JSON and return a report as JSON.
 //!
 //! ```text
-//! _native.merge(options, progress, bucket, known) ── run ──▶ plait_parquet::merge_in
+//! _native.merge(options, progress, bucket, known) ── run ──▶ plait_parquet::JsonCall::Merge
 //! ```
 //!
 //! # Invariants
 //! One line of the table is one function; all of them take the same arguments.
 //!
 //! # Not here
-//! Functions that take or return Arrow data (`lib`); the conversion of JSON (`border`).
+//! Functions that take or return Arrow data (`lib`); JSON (`plait_parquet::JsonCall`).
 
-use plait_parquet as engine;
+use plait_core::Error;
+use plait_parquet::{Context, JsonCall};
 use pyo3::prelude::*;
 use pyo3::wrap_pyfunction;
 
-use crate::border::run;
+use crate::border::reach;
+use crate::enter::enter;
 use crate::known::{PyKnown, remember};
 
+/// The objects of Python that a call is given besides its options.
+struct Given {
+    progress: Option<Py<PyAny>>,
+    bucket: Option<Py<PyAny>>,
+    known: Option<Py<PyKnown>>,
+}
+
+/// Makes `call` behind the gate.
+fn run(py: Python<'_>, call: JsonCall, options: &str, given: Given) -> PyResult<String> {
+    let reached = reach(options, given.bucket);
+    let (context, stores) = reached.map_err(|e: Error| crate::errors::exception(py, &e))?;
+    remember(given.known, &stores);
+    // The last to hold the stores is the call's own thread: it may wait for requests to end.
+    let make = move |context: &Context| call.run(options, &stores, context);
+    enter(py, &context, given.progress, make)
+}
+
 macro_rules! calls {
-    ($($(#[$doc:meta])* $name:ident => $call:path;)*) => {
+    ($($(#[$doc:meta])* $name:ident => $call:ident;)*) => {
         $(
             $(#[$doc])*
             #[pyfunction]
@@ -30,10 +49,7 @@ macro_rules! calls {
                 bucket: Option<Py<PyAny>>,
                 known: Option<Py<PyKnown>>,
             ) -> PyResult<String> {
-                run(py, options, progress, bucket, |options, stores, context| {
-                    remember(known, stores);
-                    $call(options, stores, context)
-                })
+                run(py, JsonCall::$call, options, Given { progress, bucket, known })
             }
         )*
 
@@ -47,31 +63,31 @@ macro_rules! calls {
 
 calls! {
     /// Merges sorted files.
-    merge => engine::merge_in;
+    merge => Merge;
     /// Plans a merge.
-    plan => engine::plan_in;
+    plan => Plan;
     /// Executes tasks of a plan, which is one of the options.
-    execute => engine::execute_in;
+    execute => Execute;
     /// Checks the options of a merge.
-    check => engine::check_in;
+    check => Check;
     /// Lists the files that patterns name.
-    list_sources => engine::list_in;
+    list_sources => List;
     /// Finds the tables of other formats that patterns name, as a whole or in part.
-    tables_of => engine::tables_in;
+    tables_of => Tables;
     /// Summarizes the columns of files, for one frozen schema.
-    summarize_scan => engine::summarize;
+    summarize_scan => SummarizeScan;
     /// Chooses files of a folder by a policy.
-    survey => engine::survey_in;
+    survey => Survey;
     /// Chooses among files that need not exist by a policy.
-    choose => engine::choose_in;
+    choose => Choose;
     /// Commits a change of a folder.
-    commit => engine::commit_in;
+    commit => Commit;
     /// Removes replaced files of a folder.
-    expire => engine::expire_in;
+    expire => Expire;
     /// Checks that files are sorted, disjoint and complete.
-    verify => engine::verify_in;
+    verify => Verify;
     /// Describes one file.
-    inspect => engine::inspect_in;
+    inspect => Inspect;
     /// Overlays files.
-    overlay_files => engine::overlay_files_in;
+    overlay_files => OverlayFiles;
 }

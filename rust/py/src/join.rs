@@ -16,10 +16,9 @@ use plait_core::join::Call;
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
 use plait_parquet::Context;
-use plait_parquet::{Join, JoinOptions};
+use plait_parquet::{Join, JoinOptions, from_json};
 use pyo3::prelude::*;
 
-use crate::border::parse;
 use crate::capsule::{self, Reader};
 use crate::enter::enter;
 use crate::stream::{PyBatch, PySchema, PyStream};
@@ -55,7 +54,7 @@ impl PyJoin {
     ) -> PyResult<Self> {
         let validate = capsule::validate(py, validate)?;
         let raise = |e: Error| crate::errors::exception(py, &e);
-        let options: JoinOptions = parse(options).map_err(raise)?;
+        let options: JoinOptions = from_json(options).map_err(raise)?;
         let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
         let mut left = left_schema.map(capsule::schema).transpose()?;
         let right = right_schema.map(capsule::schema).transpose()?;
@@ -84,7 +83,7 @@ impl PyJoin {
     ) -> PyResult<Self> {
         let validate = capsule::validate(py, validate)?;
         let raise = |e: Error| crate::errors::exception(py, &e);
-        let options: JoinOptions = parse(options).map_err(raise)?;
+        let options: JoinOptions = from_json(options).map_err(raise)?;
         let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
         let is_computed = foreign_key.is_some();
         let make = |context: &Context| {

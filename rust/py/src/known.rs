@@ -7,12 +7,11 @@ use std::sync::Arc;
 
 use plait_core::Error;
 use plait_parquet::Context;
-use plait_parquet::{LearnOptions, learn_in};
-use plait_parquet::{Prefetched, Stores};
+use plait_parquet::{Prefetched, Stores, learn_in};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::border::{parse, reach};
+use crate::border::reach;
 use crate::enter::enter;
 
 /// Parts of files that were read before.
@@ -30,7 +29,7 @@ impl PyKnown {
     }
 
     fn __len__(&self) -> usize {
-        self.0.len()
+        self.0.files()
     }
 
     /// Bytes that are held.
@@ -54,8 +53,7 @@ pub(crate) fn learn<'py>(
 ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
     let raise = |error: Error| crate::errors::exception(py, &error);
     let (context, stores) = reach(options, None).map_err(raise)?;
-    let options: LearnOptions = parse(options).map_err(raise)?;
-    let call = move |context: &Context| learn_in(&options, &stores, context);
+    let call = move |context: &Context| learn_in(options, &stores, context);
     let known = enter(py, &context, None, call)?;
     Ok(known.into_iter().map(|file| Some(PyBytes::new(py, &file?))).collect())
 }

@@ -7,11 +7,10 @@ use std::sync::{Mutex, PoisonError};
 
 use plait_core::Error;
 use plait_parquet::Context;
-use plait_parquet::Sign;
-use plait_parquet::{LeaseOptions, take_in};
+use plait_parquet::{Sign, take_in};
 use pyo3::prelude::*;
 
-use crate::border::{parse, reach};
+use crate::border::reach;
 use crate::enter::enter;
 
 /// What says that the process which took a lease lives.
@@ -26,8 +25,7 @@ impl PyLease {
     fn take(py: Python<'_>, options: &str, bucket: Option<Py<PyAny>>) -> PyResult<Self> {
         let raise = |error: Error| crate::errors::exception(py, &error);
         let (context, stores) = reach(options, bucket).map_err(raise)?;
-        let options: LeaseOptions = parse(options).map_err(raise)?;
-        let call = move |context: &Context| take_in(&options, &stores, context);
+        let call = move |context: &Context| take_in(options, &stores, context);
         let sign = enter(py, &context, None, call)?;
         Ok(Self(Mutex::new(sign)))
     }

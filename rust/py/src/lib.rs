@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! plait.merge(...)            python/plait: names, sizes, defaults, dataclasses
-//!   └─ one JSON text ──▶ _native.merge ── enter ──▶ plait_parquet::merge_in
+//!   └─ one JSON text ──▶ _native.merge ── enter ──▶ plait_parquet::JsonCall
 //!   ◀─ one JSON text ──                  ◀─ Error ── plait.errors.<Kind>
 //! ```
 //!

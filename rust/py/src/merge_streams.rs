@@ -15,11 +15,11 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::stream::{MergeStream, Source, Workers};
 use plait_core::validate::Validate;
-use plait_parquet::{Context, ScopedWorkers, StreamOptions, open_files};
+use plait_parquet::{Context, ScopedWorkers, StreamOptions, from_json, open_files};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use crate::border::{parse, reach};
+use crate::border::reach;
 use crate::capsule;
 use crate::enter::enter;
 use crate::stream::PyStream;
@@ -37,7 +37,7 @@ pub(crate) fn merge_streams(
 ) -> PyResult<PyStream> {
     let raise = |e| crate::errors::exception(py, &e);
     let (context, stores) = reach(options, bucket).map_err(raise)?;
-    let options: StreamOptions = parse(options).map_err(raise)?;
+    let options: StreamOptions = from_json(options).map_err(raise)?;
     let core = options.to_core().map_err(raise)?;
     let paths = sources.iter().filter_map(|source| source.cast::<PyString>().ok());
     let paths = paths.map(|path| path.extract()).collect::<PyResult<Vec<String>>>()?;

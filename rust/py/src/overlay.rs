@@ -10,7 +10,7 @@ use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use plait_core::overlay::{LayerSpec, Overlay, Plan, common_schema};
 use plait_core::validate::{Validate, Validator};
 use plait_core::{Error, Kind};
-use plait_parquet::OverlayOptions;
+use plait_parquet::{OverlayOptions, from_json};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -25,7 +25,7 @@ pub(crate) fn overlay(
     validate: Validate,
 ) -> PyResult<PyStream> {
     let raise = |error: Error| crate::errors::exception(py, &error);
-    let options: OverlayOptions = crate::border::parse(options).map_err(raise)?;
+    let options: OverlayOptions = from_json(options).map_err(raise)?;
     if options.layers.len() != sources.len() {
         let (paths, streams) = (options.layers.len(), sources.len());
         let error = Error::new(Kind::InvalidArgument, "layers and streams are not equally many");

@@ -9,11 +9,10 @@ use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::{Error, Kind};
 use plait_parquet::Context;
-use plait_parquet::{Scan, freeze_scan};
+use plait_parquet::{Scan, freeze_scan, from_json};
 use pyo3::prelude::*;
-use serde::Serialize;
 
-use crate::border::{parse, reach};
+use crate::border::{json, reach};
 use crate::capsule::{self, Reader};
 use crate::enter::enter;
 use crate::stream::{PySchema, PyStream};
@@ -38,7 +37,7 @@ impl PyScan {
         let raise = |error: Error| crate::errors::exception(py, &error);
         let validate = capsule::validate(py, validate)?;
         let (context, stores) = reach(options, bucket).map_err(raise)?;
-        let options = parse(options).map_err(raise)?;
+        let options = from_json(options).map_err(raise)?;
         let schema = schema.map(capsule::schema).transpose()?;
         let streams = streams.iter().map(|stream| capsule::reader(stream, validate));
         let streams = streams.collect::<PyResult<Vec<_>>>()?;
@@ -98,19 +97,12 @@ pub(crate) fn freeze(
 ) -> PyResult<(String, PySchema)> {
     let raise = |error: Error| crate::errors::exception(py, &error);
     let (context, stores) = reach(options, None).map_err(raise)?;
-    let options = parse(options).map_err(raise)?;
+    let options = from_json(options).map_err(raise)?;
     let schema = schema.map(capsule::schema).transpose()?;
     let decide =
         move |context: &Context| freeze_scan(options, schema, &summaries, &stores, context);
     let frozen = enter(py, &context, None, decide)?;
     Ok((frozen.text, PySchema(frozen.schema)))
-}
-
-fn json(py: Python<'_>, value: &impl Serialize) -> PyResult<String> {
-    serde_json::to_string(value).map_err(|e| {
-        let error = Error::new(Kind::Internal, "cannot write the report").with_cause(e);
-        crate::errors::exception(py, &error)
-    })
 }
 
 /// Readers of C streams rely on one schema.

@@ -10,10 +10,9 @@ use arrow_schema::SchemaRef;
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind};
 use plait_parquet::Context;
-use plait_parquet::{JoinOptions, Left, Right};
+use plait_parquet::{JoinOptions, Left, Right, from_json};
 use pyo3::prelude::*;
 
-use crate::border::parse;
 use crate::capsule;
 use crate::enter::enter;
 use crate::stream::{PyBatch, PyStream};
@@ -27,7 +26,7 @@ fn asked(
     left: Option<&Bound<'_, PyAny>>,
     right: Option<&Bound<'_, PyAny>>,
 ) -> PyResult<(JoinOptions, Schemas)> {
-    let options = parse(options).map_err(|e| crate::errors::exception(py, &e))?;
+    let options = from_json(options).map_err(|e| crate::errors::exception(py, &e))?;
     let given = match (left, right) {
         (Some(left), Some(right)) => Some([capsule::schema(left)?, capsule::schema(right)?]),
         _ => None,

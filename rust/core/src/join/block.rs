@@ -43,11 +43,15 @@ pub const DELETED: &str = "_deleted";
 /// Column of sequence numbers.
 pub const SEQUENCE: &str = "_seq";
 /// Column of encoded foreign keys, in blocks of places.
-pub const FOREIGN_KEY: &str = "_fk";
+pub(crate) const FOREIGN_KEY: &str = "_fk";
 
 /// The schema of blocks with these columns of the user.
 #[must_use]
-pub fn schema_of(has_sequence: bool, has_foreign_key: bool, columns: &[FieldRef]) -> SchemaRef {
+pub(crate) fn schema_of(
+    has_sequence: bool,
+    has_foreign_key: bool,
+    columns: &[FieldRef],
+) -> SchemaRef {
     let mut fields: Vec<FieldRef> = vec![
         Arc::new(Field::new(KEY, DataType::Binary, false)),
         Arc::new(Field::new(DELETED, DataType::Boolean, false)),

@@ -36,16 +36,13 @@ mod staged;
 mod step;
 mod table;
 
-pub use block::{Block, DELETED, FOREIGN_KEY, KEY, SEQUENCE, schema_of};
+pub use block::{Block, DELETED, KEY, SEQUENCE};
 pub use changes::Changes;
 pub use compact::{compact, due};
-pub use deduplicate::Deduplicated;
 pub use find::{MemoryRun, SortedRun, View};
-pub use joiner::{Call, Joined, Joiner};
+pub use joiner::{Call, Joiner};
 pub use layout::{Layout, OPERATION, Side};
 pub use spec::{How, NullKeys, Spec};
-pub use staged::{
-    Added, Clock, Instruction, Keeper, Shown, StagedLeft, StagedRight, StateTable, changes_again,
-};
+pub use staged::{Added, Clock, Keeper, StagedLeft, StagedRight, StateTable, changes_again};
 pub use step::{Step, Tables, Trace, deduplicate, step};
 pub use table::Table;

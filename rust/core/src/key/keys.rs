@@ -150,7 +150,7 @@ impl KeyBytes {
 /// ```
 #[inline(always)]
 #[must_use]
-pub fn pack(bytes: &[u8]) -> u128 {
+pub(crate) fn pack(bytes: &[u8]) -> u128 {
     if let Some(whole) = bytes.first_chunk() {
         return u128::from_be_bytes(*whole);
     }

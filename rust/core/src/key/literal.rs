@@ -34,7 +34,7 @@ use plait_base::{Error, Kind, Result};
 /// assert!(literal("soon", &seconds).is_err());
 /// # Ok::<(), plait_core::Error>(())
 /// ```
-pub fn literal(text: &str, data_type: &DataType) -> Result<ArrayRef> {
+pub(crate) fn literal(text: &str, data_type: &DataType) -> Result<ArrayRef> {
     let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
     let data_type = match data_type {
         DataType::Dictionary(_, values) => values,

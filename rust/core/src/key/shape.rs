@@ -218,6 +218,31 @@ impl KeyColumn {
 }
 
 /// The columns of a key, first the most significant.
+///
+/// Keys are bytes whose order is that of the rows, whatever the columns, directions and nulls:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use arrow_array::{ArrayRef, Int64Array, StringArray};
+/// use arrow_schema::DataType;
+/// use plait_core::key::{KeyColumn, KeyShape, KeyType, Nulls, encode_arrow};
+///
+/// let column = |name: &str, data_type: &DataType, descending| {
+///     let ty = KeyType::from_arrow(data_type)?;
+///     Ok(KeyColumn { name: name.into(), ty, descending, nulls: Nulls::Last })
+/// };
+/// let shape = KeyShape::try_new(vec![
+///     column("user", &DataType::Utf8, false)?,
+///     column("time", &DataType::Int64, true)?, // the newest first
+/// ])?;
+/// let user: ArrayRef = Arc::new(StringArray::from(vec!["ann", "ann", "bob"]));
+/// let time: ArrayRef = Arc::new(Int64Array::from(vec![Some(7), None, Some(9)]));
+/// let keys = encode_arrow(&shape, &[user, time])?;
+/// let key = |row| keys.to_bytes(&shape, row);
+/// assert!(key(0) < key(1) && key(1) < key(2));
+/// # plait_core::Result::<()>::Ok(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct KeyShape {
     columns: Vec<KeyColumn>,

@@ -41,7 +41,7 @@ pub use resolve::{Node, Supply};
 pub use stream::Overlay;
 
 /// Field metadata that marks the index column: key and value.
-pub const INDEX_MARK: (&str, &str) = ("plait.index", "true");
+const INDEX_MARK: (&str, &str) = ("plait.index", "true");
 
 /// Name of the index column where none is marked.
-pub const INDEX_NAME: &str = "_index";
+const INDEX_NAME: &str = "_index";

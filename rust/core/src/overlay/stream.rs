@@ -35,6 +35,40 @@ const STEP_ROWS_MIN: usize = 1024;
 const STEP_ROWS_MAX: usize = 1 << 20;
 
 /// The batches of an overlay.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+/// use plait_core::overlay::{LayerSpec, Overlay, OverlayRules, Plan};
+/// use plait_core::{Error, Result};
+///
+/// let column = |values: [i64; 2]| -> ArrayRef { Arc::new(Int64Array::from(values.to_vec())) };
+/// let index = column([0, 1]);
+/// let base = [("_index", index.clone()), ("a", column([1, 2])), ("b", column([3, 4]))];
+/// let above = [("_index", index), ("b", column([30, 40]))];
+/// let batch = |columns: &[(&str, ArrayRef)]| {
+///     RecordBatch::try_from_iter(columns.iter().cloned()).map_err(Error::from_arrow)
+/// };
+/// let (mut layers, mut readers) = (Vec::new(), Vec::new());
+/// for (name, batch) in [("base", batch(&base)?), ("above", batch(&above)?)] {
+///     let schema = batch.schema();
+///     layers.push(LayerSpec {
+///         name: name.into(),
+///         schema: schema.clone(),
+///         paths: None,
+///         precedence: 0,
+///     });
+///     readers.push(Box::new(RecordBatchIterator::new([Ok(batch)], schema)) as _);
+/// }
+/// let plan = Plan::try_new(&layers, OverlayRules::default())?;
+/// let supplies = [("a".to_owned(), "base".to_owned()), ("b".to_owned(), "above".to_owned())];
+/// assert_eq!(plan.explain(), supplies);
+/// for batch in Overlay::try_new(plan, readers)? {
+///     assert_eq!(batch.map_err(Error::from_arrow)?["b"], column([30, 40]));
+/// }
+/// # Result::<()>::Ok(())
+/// ```
 pub struct Overlay {
     plan: Arc<Plan>,
     feeds: Vec<Feed>,

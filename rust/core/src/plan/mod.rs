@@ -25,7 +25,8 @@ mod run_block;
 mod window;
 
 pub use drops::{Condition, DropOptions, Drops, MarkColumn};
-pub use duplicates::{Clash, DropRule, Dropped, Marks, OnDuplicate};
+pub(crate) use duplicates::DropRule;
+pub use duplicates::{Clash, Dropped, Marks, OnDuplicate};
 pub use loser_tree::{Disorder, Stop};
 pub use merge::Merge;
 pub use window::{Ask, Window, WindowRule, Windows};

@@ -27,4 +27,4 @@ mod size_tiered;
 pub use choose::{Group, Policy, choose};
 pub use file::File;
 pub use neighbours::{Keep, is_oldest};
-pub use size_tiered::{SizeTiered, write_amplification_max};
+pub use size_tiered::SizeTiered;

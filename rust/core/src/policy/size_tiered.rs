@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //! Only files of one level are merged, except when a scope is finalised. So a row is written at most
-//! once a level, and once more then: [`write_amplification_max`].
+//! once a level, and once more then: `1 + mature_level` times at most.
 //!
 //! # Not here
 //! Sizes of outputs (the merge).
@@ -41,12 +41,6 @@ impl SizeTiered {
             || file.level >= self.mature_level
             || file.age_s >= self.mature_age_s
     }
-}
-
-/// How often a row is written at most, the first time included.
-#[must_use]
-pub fn write_amplification_max(how: &SizeTiered) -> u64 {
-    1 + how.mature_level
 }
 
 /// Groups of one level each, in the order given.

@@ -22,7 +22,7 @@ use super::unify::only_nulls;
 
 /// `array` of the field `from` as one of the field `to`, or `None` if more than nulls would change.
 #[must_use]
-pub fn fill(array: &ArrayRef, from: &Field, to: &Field) -> Option<ArrayRef> {
+pub(crate) fn fill(array: &ArrayRef, from: &Field, to: &Field) -> Option<ArrayRef> {
     let policy = checked();
     let rules = Rules { policy: &policy, refuse_extra: true };
     let way = rules.plan(array.data_type(), to.data_type()).ok()?;
@@ -53,7 +53,7 @@ pub fn fill(array: &ArrayRef, from: &Field, to: &Field) -> Option<ArrayRef> {
 /// assert_eq!(filled(&DataType::Int8, &DataType::Int16), None);
 /// ```
 #[must_use]
-pub fn filled(a: &DataType, b: &DataType) -> Option<DataType> {
+pub(crate) fn filled(a: &DataType, b: &DataType) -> Option<DataType> {
     let policy = checked();
     let rules = Rules { policy: &policy, refuse_extra: true };
     let both = supertype(a, b)?;

@@ -34,7 +34,7 @@ use super::unify::{Absent, GIVEN, Unifier, Variant, says};
 use plait_base::{Error, Kind, Result};
 
 /// Metadata of a given field: the value of the column where a source lacks it.
-pub const DEFAULT: &str = "plait.default";
+pub(crate) const DEFAULT: &str = "plait.default";
 
 /// What is asked of the sources.
 #[derive(Clone, Debug, Default)]

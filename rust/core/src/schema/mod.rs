@@ -31,11 +31,10 @@ mod tests;
 mod unify;
 
 pub use adapter::{Adapter, Value, constant};
-pub(crate) use fill::has_nulls;
-pub use fill::{fill, filled};
-pub use follow::{Change, Follow, Turn};
-pub use freeze::{DEFAULT, Decision, Frozen, Request, Static, freeze, reconcile};
-pub use policy::{Allow, Case, SchemaPolicy};
+pub(crate) use fill::{fill, filled, has_nulls};
+pub use follow::{Change, Follow};
+pub use freeze::{Decision, Frozen, Request, Static, freeze, reconcile};
+pub use policy::{Case, SchemaPolicy};
 pub use same::{FIELD_ID, matched};
 pub use summary::{Class, MEANING, SAYS, Summary};
-pub use supertype::{supertype, supertype_of};
+pub use supertype::supertype_of;

@@ -62,7 +62,7 @@ const DECIMAL_DIGITS_MAX: i16 = 76;
 /// assert_eq!(supertype(&DataType::Int64, &DataType::Float64), None);
 /// ```
 #[must_use]
-pub fn supertype(a: &DataType, b: &DataType) -> Option<DataType> {
+pub(super) fn supertype(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType as T;
     if a == b {
         return Some(a.clone());

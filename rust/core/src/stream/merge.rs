@@ -44,6 +44,38 @@ const PART_ROWS: usize = 8192;
 const WORK_VALUES_MIN: usize = 16_384;
 
 /// k sorted sources as one sorted stream.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+/// use arrow_array::{cast::AsArray, types::Int64Type};
+/// use plait_core::Error;
+/// use plait_core::key::SortOrder;
+/// use plait_core::plan::DropOptions;
+/// use plait_core::stream::{Alone, MergeStream, MergeStreamOptions, Source, Unite};
+///
+/// let source = |values: Vec<i64>| {
+///     let values: ArrayRef = Arc::new(Int64Array::from(values));
+///     let batch = RecordBatch::try_from_iter([("k", values)]).map_err(Error::from_arrow)?;
+///     let schema = batch.schema();
+///     let reader = Box::new(RecordBatchIterator::new([Ok(batch)], schema));
+///     Ok::<_, Error>(Source { reader, path: None })
+/// };
+/// let options = MergeStreamOptions {
+///     order: SortOrder::try_parse("k")?,
+///     batch_rows: 1_000,
+///     assume_sorted: false,
+///     unite: Unite::default(),
+///     drops: DropOptions::default(),
+/// };
+/// let sources = vec![source(vec![1, 4, 9])?, source(vec![2, 3])?];
+/// let mut merge = MergeStream::try_new(sources, &options, Box::new(Alone))?;
+/// let batch = merge.next().transpose().map_err(Error::from_arrow)?;
+/// let keys = batch.map(|batch| batch["k"].as_primitive::<Int64Type>().values().to_vec());
+/// assert_eq!(keys, Some(vec![1, 2, 3, 4, 9]));
+/// # Ok::<(), Error>(())
+/// ```
 pub struct MergeStream {
     schema: SchemaRef,
     wanted: Wanted,

@@ -35,7 +35,7 @@ use arrow_array::RecordBatchReader;
 pub use merge::{MergeStream, Tally};
 pub use schema::{MetadataConflicts, Unite, check_keys};
 
-pub use crate::workers::{Alone, Workers, share};
+pub use crate::workers::{Alone, Workers};
 
 use crate::key::SortOrder;
 use crate::plan::DropOptions;

@@ -19,7 +19,8 @@ use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{FieldRef, Metadata, Schema, SchemaRef};
 
 use crate::key::{SortColumn, SortOrder};
-use crate::schema::{self, Allow, Frozen, SchemaPolicy, reconcile};
+use crate::schema::policy::Allow;
+use crate::schema::{self, Frozen, SchemaPolicy, reconcile};
 use plait_base::{Error, Kind, Result};
 
 /// What to do with a metadata entry on which sources differ.

@@ -11,6 +11,7 @@ use arrow_schema::{ArrowError, DataType, Field, Schema};
 use proptest::prelude::*;
 
 use super::*;
+use crate::workers::share;
 use plait_base::{Error, Kind};
 
 type Row = (Option<i64>, String);

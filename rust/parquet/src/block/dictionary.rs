@@ -78,14 +78,8 @@ impl Dictionary {
 
     /// Number of values.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
-    }
-
-    /// Whether there are none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
     }
 
     /// Bytes of the longest value, prefix included: the most that an id can become.

@@ -40,60 +40,60 @@ const PROBE: &str = "conditional-put";
 /// A change of what counts.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct CommitOptions {
+pub(crate) struct CommitOptions {
     /// The folder.
-    pub folder: String,
+    pub(crate) folder: String,
     /// Where files are that count from now on.
-    pub add: Vec<String>,
+    pub(crate) add: Vec<String>,
     /// A part of names: nothing is added if a file that counts has it, since another process made
     /// the same files meanwhile.
-    pub unless: Option<String>,
+    pub(crate) unless: Option<String>,
     /// Files that count no more, by their path below the root; all of them must count now.
-    pub replace: Vec<Gone>,
+    pub(crate) replace: Vec<Gone>,
     /// Files that were replaced and removed, by their path below the root: they are forgotten.
-    pub forget: Vec<String>,
+    pub(crate) forget: Vec<String>,
     /// A lease that goes on.
-    pub renew: Option<Renewal>,
+    pub(crate) renew: Option<Renewal>,
     /// The id of a lease that ends with this change.
-    pub end: Option<String>,
+    pub(crate) end: Option<String>,
     /// Whether only to tell if the files to replace count.
-    pub check: bool,
+    pub(crate) check: bool,
     /// Bytes of memory to stay within.
-    pub memory_limit: Option<u64>,
+    pub(crate) memory_limit: Option<u64>,
     /// Settings of object stores.
-    pub storage_options: BTreeMap<String, String>,
+    pub(crate) storage_options: BTreeMap<String, String>,
 }
 
 /// A lease that goes on.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Renewal {
+pub(crate) struct Renewal {
     /// Its id.
-    pub id: String,
+    pub(crate) id: String,
     /// For so many seconds.
-    pub term_s: f64,
+    pub(crate) term_s: f64,
 }
 
 /// A file that is to count no more.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Gone {
+pub(crate) struct Gone {
     /// Its path below the root.
-    pub name: String,
+    pub(crate) name: String,
     /// SHA-256 of its footer; empty if it is known by its name alone.
     #[serde(default)]
-    pub footer: String,
+    pub(crate) footer: String,
 }
 
 /// How a commit ended.
 #[derive(Clone, Debug, Serialize)]
-pub struct Commit {
+pub(crate) struct Commit {
     /// Whether the change counts.
-    pub committed: bool,
+    pub(crate) committed: bool,
     /// Whether the files to replace counted until then.
-    pub counts: bool,
+    pub(crate) counts: bool,
     /// The manifest that counts now.
-    pub manifest: Manifest,
+    pub(crate) manifest: Manifest,
 }
 
 /// Commits a change in one step, or finds that others have replaced the same files.
@@ -101,7 +101,11 @@ pub struct Commit {
 /// # Errors
 /// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there or its lease has ended,
 /// [`Kind::Unsupported`] for a store that cannot commit, and what a damaged manifest gives.
-pub fn commit_in(options: &CommitOptions, stores: &Stores, context: &Context) -> Result<Commit> {
+pub(crate) fn commit_in(
+    options: &CommitOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Commit> {
     let root = Root::open(&options.folder, stores)?;
     check_root(&root)?;
     let mut add = Vec::new();

@@ -35,31 +35,31 @@ use crate::store::table::{FOLDER, Manifest, Replaced};
 /// What may be removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ExpireOptions {
+pub(crate) struct ExpireOptions {
     /// The folder.
-    pub folder: String,
+    pub(crate) folder: String,
     /// How long ago, in seconds, it must have been replaced or written.
-    pub retention_s: f64,
+    pub(crate) retention_s: f64,
     /// Whether to remove it, and not only to tell.
-    pub yes: bool,
+    pub(crate) yes: bool,
     /// Settings of object stores.
-    pub storage_options: BTreeMap<String, String>,
+    pub(crate) storage_options: BTreeMap<String, String>,
 }
 
 /// What was removed, or would be.
 #[derive(Clone, Debug, Default, Serialize)]
-pub struct Expired {
+pub(crate) struct Expired {
     /// The folder, as locations in it begin.
-    pub folder: String,
+    pub(crate) folder: String,
     /// Files that were replaced, by their path below it.
-    pub replaced: Vec<String>,
+    pub(crate) replaced: Vec<String>,
     /// Files that a compaction made and never committed.
-    pub orphans: Vec<String>,
+    pub(crate) orphans: Vec<String>,
     /// Files that were written under the name of one that was replaced, and so are others: they
     /// stay, and count from now on.
-    pub kept: Vec<String>,
+    pub(crate) kept: Vec<String>,
     /// Bytes of what was removed.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// Removes what nobody needs.
@@ -67,7 +67,11 @@ pub struct Expired {
 /// # Errors
 /// [`Kind::Storage`], [`Kind::SourceNotFound`] when a file that counts is missing, and what a
 /// damaged manifest gives.
-pub fn expire_in(options: &ExpireOptions, stores: &Stores, context: &Context) -> Result<Expired> {
+pub(crate) fn expire_in(
+    options: &ExpireOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Expired> {
     let root = Root::open(&options.folder, stores)?;
     let writer = Writer { root: &root, stores, context };
     let mut done = Expired { folder: root.location(""), ..Expired::default() };

@@ -28,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use super::commit::{Writer, probe};
 use super::survey::check_not_part;
+use crate::json::from_json;
 use crate::output::{Alive, Sign, machine};
 use crate::runtime::Context;
 use crate::store::Stores;
@@ -40,25 +41,25 @@ const LEASES: &str = "leases";
 /// Which lease to take.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct LeaseOptions {
+pub(crate) struct LeaseOptions {
     /// The folder.
-    pub folder: String,
+    pub(crate) folder: String,
     /// 16 random hexadecimal digits.
-    pub id: String,
+    pub(crate) id: String,
     /// Seconds after which others may end it, unless it is renewed.
-    pub term_s: f64,
+    pub(crate) term_s: f64,
     /// Who has it.
-    pub holder: Holder,
+    pub(crate) holder: Holder,
     /// Bytes of memory to stay within.
-    pub memory_limit: Option<u64>,
+    pub(crate) memory_limit: Option<u64>,
     /// Settings of object stores.
-    pub storage_options: BTreeMap<String, String>,
+    pub(crate) storage_options: BTreeMap<String, String>,
 }
 
 /// Who has a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Holder {
+pub(crate) enum Holder {
     /// This process: where there are locks, the lease goes with it.
     #[default]
     Process,
@@ -66,12 +67,14 @@ pub enum Holder {
     Many,
 }
 
-/// Takes a lease; the sign that its process lives, if there are locks, is the caller's to keep.
+/// Takes the lease that `options`, JSON, name. The sign that its process lives, if there are locks,
+/// is the caller's to keep.
 ///
 /// # Errors
-/// [`Kind::InvalidArgument`] for an id that is none or is taken, [`Kind::Unsupported`] where commits
+/// [`Kind::InvalidArgument`] for options that cannot be read and for an id that is none or is taken, [`Kind::Unsupported`] where commits
 /// are impossible, [`Kind::Storage`], and what a damaged manifest gives.
-pub fn take_in(options: &LeaseOptions, stores: &Stores, context: &Context) -> Result<Option<Sign>> {
+pub fn take_in(options: &str, stores: &Stores, context: &Context) -> Result<Option<Sign>> {
+    let options: LeaseOptions = from_json(options)?;
     let bad = |what: &str| {
         Err(Error::new(Kind::InvalidArgument, what).with_got(format!("`{}`", options.id)))
     };

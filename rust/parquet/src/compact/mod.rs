@@ -20,7 +20,7 @@ mod lease;
 mod retention;
 mod survey;
 
-pub use commit::commit_in;
-pub use expire::expire_in;
-pub use lease::{LeaseOptions, take_in};
-pub use survey::{choose_in, survey_in};
+pub(crate) use commit::commit_in;
+pub(crate) use expire::expire_in;
+pub use lease::take_in;
+pub(crate) use survey::{choose_in, survey_in};

@@ -41,42 +41,42 @@ use crate::store::table::{FOLDER, Manifest, table_around, tables_below};
 /// How files are chosen.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct SurveyOptions {
+pub(crate) struct SurveyOptions {
     /// The folder.
-    pub folder: String,
+    pub(crate) folder: String,
     /// The order; absent = as each file declares.
-    pub sort_by: Option<String>,
+    pub(crate) sort_by: Option<String>,
     /// `full`, `overlap` or `size_tiered`.
-    pub policy: PolicyOption,
+    pub(crate) policy: PolicyOption,
     /// See [`Policy::Overlap`].
-    pub max_depth: usize,
+    pub(crate) max_depth: usize,
     /// See [`SizeTiered`].
-    pub merge_factor: usize,
+    pub(crate) merge_factor: usize,
     /// See [`SizeTiered`].
-    pub merge_factor_max: usize,
+    pub(crate) merge_factor_max: usize,
     /// See [`SizeTiered`].
-    pub mature_size: u64,
+    pub(crate) mature_size: u64,
     /// See [`SizeTiered`].
-    pub mature_level: u64,
+    pub(crate) mature_level: u64,
     /// See [`SizeTiered`]; absent = never.
-    pub mature_age: Option<f64>,
+    pub(crate) mature_age: Option<f64>,
     /// See [`SizeTiered`].
-    pub finalize: bool,
+    pub(crate) finalize: bool,
     /// What becomes of rows with one key.
-    pub on_duplicate: OnDuplicateOption,
+    pub(crate) on_duplicate: OnDuplicateOption,
     /// Column of their versions.
-    pub version_by: Option<String>,
+    pub(crate) version_by: Option<String>,
     /// Whether there are rows that delete their key.
-    pub deletes: bool,
+    pub(crate) deletes: bool,
     /// What merges of the groups are asked for: the columns that it names must be there, and rows
     /// past their retention are a reason to write a file again.
-    pub merge: Option<MergeOptions>,
+    pub(crate) merge: Option<MergeOptions>,
     /// Locations of files to leave alone, and why.
-    pub leave: BTreeMap<String, String>,
+    pub(crate) leave: BTreeMap<String, String>,
     /// Bytes of memory to stay within.
-    pub memory_limit: u64,
+    pub(crate) memory_limit: u64,
     /// Settings of object stores.
-    pub storage_options: BTreeMap<String, String>,
+    pub(crate) storage_options: BTreeMap<String, String>,
 }
 
 impl Default for SurveyOptions {
@@ -106,7 +106,7 @@ impl Default for SurveyOptions {
 /// The policies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum PolicyOption {
+pub(crate) enum PolicyOption {
     /// [`Policy::Full`].
     Full,
     /// [`Policy::Overlap`].
@@ -134,66 +134,66 @@ impl SurveyOptions {
 
 /// What a folder holds, and what of it is to be merged.
 #[derive(Clone, Debug, Serialize)]
-pub struct Survey {
+pub(crate) struct Survey {
     /// The folder, as locations in it begin.
-    pub folder: String,
+    pub(crate) folder: String,
     /// Number of the manifest that counts, 0 without one.
-    pub manifest: u64,
+    pub(crate) manifest: u64,
     /// Files that may be merged with one another.
-    pub scopes: Vec<Scope>,
+    pub(crate) scopes: Vec<Scope>,
     /// Files that are left alone, and why.
-    pub skipped: Vec<Skipped>,
+    pub(crate) skipped: Vec<Skipped>,
 }
 
 /// Files of one folder, schema and order.
 #[derive(Clone, Debug, Serialize)]
-pub struct Scope {
+pub(crate) struct Scope {
     /// The folder below the root.
-    pub folder: String,
+    pub(crate) folder: String,
     /// The order.
-    pub sort_by: String,
+    pub(crate) sort_by: String,
     /// The folder that what is made of them belongs into.
-    pub out: String,
+    pub(crate) out: String,
     /// The files, in the order that breaks ties.
-    pub files: Vec<SurveyedFile>,
+    pub(crate) files: Vec<SurveyedFile>,
     /// What the policy wants merged: places in `files`.
-    pub groups: Vec<SurveyedGroup>,
+    pub(crate) groups: Vec<SurveyedGroup>,
 }
 
 /// A file.
 #[derive(Clone, Debug, Serialize)]
-pub struct SurveyedFile {
+pub(crate) struct SurveyedFile {
     /// Location.
-    pub path: String,
+    pub(crate) path: String,
     /// Path below the root.
-    pub name: String,
+    pub(crate) name: String,
     /// Rows.
-    pub rows: u64,
+    pub(crate) rows: u64,
     /// Length.
-    pub bytes: u64,
+    pub(crate) bytes: u64,
     /// How many merges lie behind it.
-    pub merge_level: u64,
+    pub(crate) merge_level: u64,
     /// SHA-256 of its footer.
-    pub footer: String,
+    pub(crate) footer: String,
 }
 
 /// A group.
 #[derive(Clone, Debug, Serialize)]
-pub struct SurveyedGroup {
+pub(crate) struct SurveyedGroup {
     /// Places in `files`.
-    pub files: Vec<usize>,
+    pub(crate) files: Vec<usize>,
     /// The most of them that share one key.
-    pub depth_max: usize,
+    pub(crate) depth_max: usize,
     /// Whether rows that delete must stay: there may be others to delete, in other files.
-    pub keep_tombstones: bool,
+    pub(crate) keep_tombstones: bool,
     /// Why these files.
-    pub why: Why,
+    pub(crate) why: Why,
 }
 
 /// Why files are a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub(crate) enum Why {
     /// The policy wants them merged.
     Policy,
     /// One file with rows past their retention, and others.
@@ -204,11 +204,11 @@ pub enum Why {
 
 /// A file that is left alone.
 #[derive(Clone, Debug, Serialize)]
-pub struct Skipped {
+pub(crate) struct Skipped {
     /// Location.
-    pub path: String,
+    pub(crate) path: String,
     /// Why.
-    pub why: String,
+    pub(crate) why: String,
 }
 
 impl Skipped {
@@ -226,7 +226,11 @@ impl Skipped {
 ///
 /// # Errors
 /// Whatever is wrong with the folder or a file.
-pub fn survey_in(options: &SurveyOptions, stores: &Stores, context: &Context) -> Result<Survey> {
+pub(crate) fn survey_in(
+    options: &SurveyOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Survey> {
     if let Some(merge) = &options.merge {
         merge.check_values()?;
     }
@@ -541,18 +545,18 @@ fn age_s(source: &Source) -> Option<f64> {
 /// What a policy is asked about files that need not exist.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ChooseOptions {
+pub(crate) struct ChooseOptions {
     /// The policy; its folder is not looked at.
-    pub policy: SurveyOptions,
+    pub(crate) policy: SurveyOptions,
     /// First and last key, bytes, level, task, age of each.
-    pub files: Vec<(u64, u64, u64, u64, String, f64)>,
+    pub(crate) files: Vec<(u64, u64, u64, u64, String, f64)>,
 }
 
 /// Chooses among files of one scope by numbers alone: for simulations.
 ///
 /// # Errors
 /// None.
-pub fn choose_in(
+pub(crate) fn choose_in(
     options: &ChooseOptions,
     _stores: &Stores,
     _context: &Context,

@@ -35,7 +35,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 pub use folder::write_batches;
-pub use options::{HowOption, JoinOptions};
+pub use options::{HowOption, JoinOptions, NullKeyOption};
 pub use staged::{Left, Right};
 
 use self::manifest::{JoinManifest, Owner};
@@ -90,6 +90,37 @@ pub struct Stats {
 }
 
 /// A join and its state.
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use arrow_array::{ArrayRef, RecordBatch, RecordBatchIterator, StringArray};
+/// use plait_core::Error;
+/// use plait_parquet::{Context, Join, JoinOptions, Reader, whole};
+///
+/// let changes = |columns: [(&str, &str); 2]| -> Result<Option<Reader>, Error> {
+///     let column = |(name, value)| -> (_, ArrayRef) {
+///         (name, Arc::new(StringArray::from(vec![value])))
+///     };
+///     let batch = RecordBatch::try_from_iter(columns.map(column)).map_err(Error::from_arrow)?;
+///     let schema = batch.schema();
+///     Ok(Some(Box::new(RecordBatchIterator::new([Ok(batch)], schema))))
+/// };
+/// let options = JoinOptions {
+///     left_key: vec!["order".into()],
+///     foreign_key: vec!["customer".into()],
+///     right_key: vec!["id".into()],
+///     ..JoinOptions::default()
+/// };
+/// let context = Context::new(512_000_000);
+/// let mut join = Join::try_new(options, None, None, &context)?;
+/// let orders = changes([("order", "o1"), ("customer", "c1")])?;
+/// let customers = changes([("id", "c1"), ("name", "Ann")])?;
+/// let step = join.apply(orders, customers, None, &context)?;
+/// assert_eq!(whole(step)?.num_rows(), 1);
+/// assert_eq!(whole(join.table()?)?.num_rows(), 1);
+/// # Ok::<(), Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Join {
     options: JoinOptions,

@@ -58,11 +58,19 @@ pub struct ExecuteOptions {
     pub storage_options: BTreeMap<String, String>,
 }
 
-/// Executes a plan, what is in `stores`.
+/// Executes tasks of a plan.
 ///
 /// # Errors
 /// As [`merge`](super::merge), and [`Kind::SourceChanged`] for a source that is not what was
 /// planned.
+pub fn execute(options: &ExecuteOptions, context: &Context) -> Result<MergeReport> {
+    execute_in(options, &Stores::try_new(&options.storage_options, context)?, context)
+}
+
+/// The same, with sources and outputs in `stores`.
+///
+/// # Errors
+/// As [`execute`].
 pub fn execute_in(
     options: &ExecuteOptions,
     stores: &Stores,
@@ -81,7 +89,7 @@ pub fn execute_in(
     merge.check_values()?;
     let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None };
     let outcome = timed(stores, context, |times| {
-        execute(&what, &merge, stores, context, KeyForm::Ranked, times).map_err(|stopped| {
+        execute_chosen(&what, &merge, stores, context, KeyForm::Ranked, times).map_err(|stopped| {
             match stopped.is_stale {
                 true => stopped.error.with_hint(
                     "a footer has keys of other rows; write the file again, or plan with trust_footers=False",
@@ -105,7 +113,7 @@ fn chosen<'a>(plan: &'a Plan, indices: Option<&[u64]>) -> Result<Vec<&'a PlanTas
     Ok(plan.tasks.iter().filter(|task| indices.contains(&task.index)).collect())
 }
 
-pub(super) fn execute(
+pub(super) fn execute_chosen(
     what: &ChosenTasks<'_>,
     options: &MergeOptions,
     stores: &Stores,

@@ -41,18 +41,44 @@ use crate::report::{MergeReport, Metrics, Times};
 use crate::runtime::{Context, Stage};
 use crate::store::Stores;
 
-pub use execute::execute_in;
+pub use execute::{ExecuteOptions, execute, execute_in};
 
 /// Checks options that are to be used later, for what is wrong with them whatever the sources.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`](plait_core::Kind::InvalidArgument).
-pub fn check_in(options: &MergeOptions, _stores: &Stores, _context: &Context) -> Result<()> {
+pub(crate) fn check_in(options: &MergeOptions, _stores: &Stores, _context: &Context) -> Result<()> {
     options.compression.as_deref().map(parse_codec).transpose()?;
     options.check_values()
 }
 
 /// Merges as `options` say.
+///
+/// ```
+/// use plait_parquet::{Context, MergeOptions, merge};
+///
+/// # let folder = std::env::temp_dir().join(format!("plait-merge-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+/// # let context = Context::new(64 << 20);
+/// # for (name, keys) in [("a.parquet", vec![1, 3, 5]), ("b.parquet", vec![2, 4])] {
+/// #     let keys: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::Int64Array::from(keys));
+/// #     let batch = arrow_array::RecordBatch::try_from_iter([("k", keys)])?;
+/// #     let schema = batch.schema();
+/// #     let batches = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
+/// #     plait_parquet::write_batches(Box::new(batches), &path(name), &context)?;
+/// # }
+/// let options = MergeOptions {
+///     sources: vec![path("a.parquet"), path("b.parquet")],
+///     out: path("merged.parquet"),
+///     sort_by: Some("k".into()),
+///     ..MergeOptions::default()
+/// };
+/// let report = merge(&options, &Context::new(512_000_000))?;
+/// assert_eq!(report.to_string(), "5 rows of 2 sources in 1 output, sorted by k");
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// Every [`Kind`](plait_core::Kind); whatever it is, no output is visible and no source changed.
@@ -108,7 +134,7 @@ fn plan_and_execute(
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let what =
         publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
-    execute::execute(&what, options, stores, context, form, times)
+    execute::execute_chosen(&what, options, stores, context, form, times)
 }
 
 /// Measures what `call` does.

@@ -97,7 +97,7 @@ pub fn overlay_files(options: &OverlayFilesOptions, context: &Context) -> Result
 ///
 /// # Errors
 /// As [`overlay_files`].
-pub fn overlay_files_in(
+pub(crate) fn overlay_files_in(
     options: &OverlayFilesOptions,
     stores: &Stores,
     context: &Context,

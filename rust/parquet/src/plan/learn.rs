@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use super::bounds::{KeyTrust, known_keys};
 use super::source_keys::Reading;
 use crate::files::output_leaves;
+use crate::json::from_json;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::order::{claimed, key_leaves};
@@ -40,34 +41,38 @@ const KEYS_BYTES_MAX: u64 = 64 << 10;
 /// Which files, and what will be asked of them.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct LearnOptions {
+pub(crate) struct LearnOptions {
     /// Locations of files.
-    pub sources: Vec<String>,
+    pub(crate) sources: Vec<String>,
     /// The order; absent = as each file declares.
-    pub sort_by: Option<String>,
+    pub(crate) sort_by: Option<String>,
     /// As [`MergeOptions::trust_footers`](crate::MergeOptions::trust_footers).
-    pub trust_footers: bool,
+    pub(crate) trust_footers: bool,
     /// Bytes of memory to stay within.
-    pub memory_limit: u64,
+    pub(crate) memory_limit: u64,
     /// Settings of object stores.
-    pub storage_options: std::collections::BTreeMap<String, String>,
+    pub(crate) storage_options: std::collections::BTreeMap<String, String>,
 }
 
 /// Which files.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct ListOptions {
+pub(crate) struct ListOptions {
     /// Files, folders, globs and URLs.
-    pub sources: Vec<String>,
+    pub(crate) sources: Vec<String>,
     /// Settings of object stores.
-    pub storage_options: std::collections::BTreeMap<String, String>,
+    pub(crate) storage_options: std::collections::BTreeMap<String, String>,
 }
 
 /// Locations of the files that patterns name, in the order in which they are merged.
 ///
 /// # Errors
 /// As [`Stores::list`].
-pub fn list_in(options: &ListOptions, stores: &Stores, _context: &Context) -> Result<Vec<String>> {
+pub(crate) fn list_in(
+    options: &ListOptions,
+    stores: &Stores,
+    _context: &Context,
+) -> Result<Vec<String>> {
     stores.list(&options.sources)
 }
 
@@ -75,7 +80,7 @@ pub fn list_in(options: &ListOptions, stores: &Stores, _context: &Context) -> Re
 ///
 /// # Errors
 /// As [`tables_of`].
-pub fn tables_in(
+pub(crate) fn tables_in(
     options: &ListOptions,
     stores: &Stores,
     _context: &Context,
@@ -83,20 +88,18 @@ pub fn tables_in(
     tables_of(&options.sources, stores)
 }
 
-/// What planning will read of each of the files; `None` of those that cannot be opened.
+/// What planning will read of each of the files that `options`, JSON, name; `None` of those that
+/// cannot be opened.
 ///
 /// # Errors
-/// [`Kind::InvalidArgument`] for an order that is none, [`Kind::Cancelled`].
-pub fn learn_in(
-    options: &LearnOptions,
-    stores: &Stores,
-    context: &Context,
-) -> Result<Vec<Option<Vec<u8>>>> {
+/// [`Kind::InvalidArgument`] for options or an order that cannot be read, [`Kind::Cancelled`].
+pub fn learn_in(options: &str, stores: &Stores, context: &Context) -> Result<Vec<Option<Vec<u8>>>> {
+    let options: LearnOptions = from_json(options)?;
     let order = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
     let paths = &options.sources;
     each(&ScopedWorkers::of_objects(None, context.budget()), paths.len(), |i| {
         context.check_cancelled()?;
-        of_file(&paths[i], order.as_ref(), options, stores, context)
+        of_file(&paths[i], order.as_ref(), &options, stores, context)
     })
 }
 

@@ -8,6 +8,7 @@
 //! What the members mean to a reader of the file (`docs/formats/plan.md`).
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,7 +17,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::options::MergeOptions;
 use crate::properties::Encodings;
-use crate::report::{ConflictReport, Overlap};
+use crate::report::{ConflictReport, Overlap, counted, sorted_by};
 use crate::schema::Renamed;
 use crate::store::table::is_id;
 
@@ -31,9 +32,9 @@ pub(crate) const VERSION: u32 = 1;
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     /// `plait.plan`.
-    pub format: String,
+    pub(crate) format: String,
     /// [`VERSION`].
-    pub version: u32,
+    pub(crate) version: u32,
     /// Names the plan; part of the names of outputs.
     pub task: String,
     /// Ends the names of outputs, if they lie where only names of a lease may come to count.
@@ -49,12 +50,12 @@ pub struct Plan {
     /// What was asked for, without sources, output and settings of stores.
     pub options: MergeOptions,
     /// The footer of an output without rows, base64: schema and metadata.
-    pub schema: KeyBase64,
+    pub(crate) schema: KeyBase64,
     /// What sources call columns that the outputs call otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub renamed: Vec<Renamed>,
+    pub(crate) renamed: Vec<Renamed>,
     /// How outputs are encoded where the options leave it open.
-    pub encodings: Encodings,
+    pub(crate) encodings: Encodings,
     /// `plait.merge_level` of the outputs.
     pub merge_level: u64,
     /// Whether keys out of footers took part in it.
@@ -76,7 +77,7 @@ pub struct Plan {
 /// Where the first and last key of a source are known from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum KeysFrom {
+pub(crate) enum KeysFrom {
     /// From `plait.key_range` in its footer.
     Footer,
     /// From its rows.
@@ -102,11 +103,11 @@ pub struct PlanSource {
     /// Its `plait.merge_level`.
     pub merge_level: u64,
     /// First key; absent without rows.
-    pub first: Option<KeyBase64>,
+    pub(crate) first: Option<KeyBase64>,
     /// Last key.
-    pub last: Option<KeyBase64>,
+    pub(crate) last: Option<KeyBase64>,
     /// Where these are from.
-    pub keys_from: KeysFrom,
+    pub(crate) keys_from: KeysFrom,
     /// First key as text, column by column.
     pub key_min: Vec<Option<String>>,
     /// Last key as text.
@@ -120,9 +121,9 @@ pub struct PlanTask {
     /// Which output it makes, from 0.
     pub index: u64,
     /// No key of it is below; absent = no bound.
-    pub low: Option<KeyBase64>,
+    pub(crate) low: Option<KeyBase64>,
     /// All keys of it are below; absent = no bound.
-    pub high: Option<KeyBase64>,
+    pub(crate) high: Option<KeyBase64>,
     /// `low` as text, column by column; empty without.
     #[serde(default)]
     pub key_low: Vec<Option<String>>,
@@ -130,7 +131,7 @@ pub struct PlanTask {
     #[serde(default)]
     pub key_high: Vec<Option<String>>,
     /// Rows of sources, in source order.
-    pub slices: Vec<Slice>,
+    pub(crate) slices: Vec<Slice>,
     /// Its rows.
     pub rows: u64,
     /// Whether that is exact, or an estimate.
@@ -147,13 +148,13 @@ pub struct PlanTask {
 /// is looked for between the two rows, by the task's bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// Index of the source in the plan.
-    pub source: usize,
+    pub(crate) source: usize,
     /// The first row lies between these two.
-    pub start: (u64, u64),
+    pub(crate) start: (u64, u64),
     /// The row behind the last lies between these two.
-    pub end: (u64, u64),
+    pub(crate) end: (u64, u64),
 }
 
 impl Slice {
@@ -179,7 +180,7 @@ pub struct MemoryNeed {
 
 /// Bytes that are base64 text in JSON.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KeyBase64(pub Vec<u8>);
+pub(crate) struct KeyBase64(pub(crate) Vec<u8>);
 
 impl Serialize for KeyBase64 {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -191,6 +192,16 @@ impl<'de> Deserialize<'de> for KeyBase64 {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = String::deserialize(from)?;
         BASE64.decode(&text).map(Self).map_err(serde::de::Error::custom)
+    }
+}
+
+/// One line: `7 rows of 2 sources in 1 task, sorted by k`.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rows = counted(self.rows, "row");
+        let sources = counted(self.sources.len() as u64, "source");
+        let tasks = counted(self.tasks.len() as u64, "task");
+        write!(f, "{rows} of {sources} in {tasks}, {}", sorted_by(&self.sort_by))
     }
 }
 

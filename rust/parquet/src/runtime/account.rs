@@ -16,17 +16,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use bytes::Bytes;
 
 /// The memory account of one call; clones are the same account.
-///
-/// ```
-/// use plait_parquet::Account;
-/// let account = Account::new(512 << 20);
-/// let page = account.charge(1 << 20);
-/// assert_eq!(account.held_bytes(), 1 << 20);
-/// drop(page);
-/// assert_eq!((account.held_bytes(), account.peak_bytes()), (0, 1 << 20));
-/// ```
 #[derive(Clone, Debug)]
-pub struct Account(Arc<Balance>);
+pub(crate) struct Account(Arc<Balance>);
 
 #[derive(Debug)]
 struct Balance {
@@ -38,7 +29,7 @@ struct Balance {
 impl Account {
     /// An account without charges.
     #[must_use]
-    pub fn new(limit_bytes: usize) -> Self {
+    pub(crate) fn new(limit_bytes: usize) -> Self {
         let (held_bytes, peak_bytes) = (AtomicI64::new(0), AtomicI64::new(0));
         Self(Arc::new(Balance { limit_bytes, held_bytes, peak_bytes }))
     }
@@ -51,7 +42,7 @@ impl Account {
 
     /// Accounts `bytes` until the returned charge is dropped.
     #[must_use]
-    pub fn charge(&self, bytes: usize) -> Charge {
+    pub(crate) fn charge(&self, bytes: usize) -> Charge {
         let mut charge = Charge { account: self.clone(), bytes: 0 };
         charge.set(bytes);
         charge
@@ -66,13 +57,13 @@ impl Account {
 
     /// Bytes accounted at this moment.
     #[must_use]
-    pub fn held_bytes(&self) -> u64 {
+    pub(crate) fn held_bytes(&self) -> u64 {
         self.0.held_bytes.load(Ordering::Relaxed).max(0).unsigned_abs()
     }
 
     /// The most bytes that were ever accounted at once.
     #[must_use]
-    pub fn peak_bytes(&self) -> u64 {
+    pub(crate) fn peak_bytes(&self) -> u64 {
         self.0.peak_bytes.load(Ordering::Relaxed).max(0).unsigned_abs()
     }
 }
@@ -119,5 +110,19 @@ struct AccountedBytes {
 impl AsRef<[u8]> for AccountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_held_until_the_charge_is_dropped() {
+        let account = Account::new(512 << 20);
+        let page = account.charge(1 << 20);
+        assert_eq!(account.held_bytes(), 1 << 20);
+        drop(page);
+        assert_eq!((account.held_bytes(), account.peak_bytes()), (0, 1 << 20));
     }
 }

@@ -32,8 +32,6 @@ use super::progress::{Counters, Progress};
 /// ```
 /// use plait_parquet::Context;
 /// let context = Context::new(512 << 20);
-/// let page = context.charge(1 << 20);
-/// assert_eq!(context.account().held_bytes(), 1 << 20);
 /// context.cancel();
 /// assert!(context.check_cancelled().is_err());
 /// ```
@@ -95,15 +93,21 @@ impl Context {
         self.0.cancel.check()
     }
 
+    /// Bytes of large buffers that the call holds at this moment: none after it.
+    #[must_use]
+    pub fn held_bytes(&self) -> u64 {
+        self.0.account.held_bytes()
+    }
+
     /// The memory account.
     #[must_use]
-    pub fn account(&self) -> &Account {
+    pub(crate) fn account(&self) -> &Account {
         &self.0.account
     }
 
     /// Accounts `bytes` until the returned charge is dropped.
     #[must_use]
-    pub fn charge(&self, bytes: usize) -> Charge {
+    pub(crate) fn charge(&self, bytes: usize) -> Charge {
         self.0.account.charge(bytes)
     }
 

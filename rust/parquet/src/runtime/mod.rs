@@ -26,7 +26,7 @@ mod pool;
 mod progress;
 mod workers;
 
-pub use account::{Account, Charge};
+pub use account::Charge;
 pub(crate) use budget::{Budget, MemoryStage, MergeSizes, ReaderSizes, ScanSizes};
 pub use context::Context;
 pub(crate) use events::Level;

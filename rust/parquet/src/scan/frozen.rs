@@ -33,7 +33,7 @@ use crate::store::Stores;
 /// A summary as it is sent.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SentSummary {
+pub(crate) struct SentSummary {
     classes: Vec<SentClass>,
 }
 
@@ -69,7 +69,11 @@ pub struct FrozenScan {
 ///
 /// # Errors
 /// As [`Scan::open`], but for those of deciding.
-pub fn summarize(options: &ScanOptions, stores: &Stores, context: &Context) -> Result<SentSummary> {
+pub(crate) fn summarize(
+    options: &ScanOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<SentSummary> {
     let scan = Scan::undecided(options.clone(), Vec::new(), stores, context)?;
     let (known, shapes) = scan.footers(context)?;
     let summary = scan.summary(&known, &shapes);

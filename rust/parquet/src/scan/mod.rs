@@ -39,8 +39,9 @@ use crate::runtime::{Context, ScanSizes};
 use crate::store::Stores;
 use file::Footer;
 use follow::FollowBatches;
-pub use frozen::{freeze_scan, summarize};
-pub(crate) use options::{Named, ScanOptions};
+pub(crate) use frozen::summarize;
+pub use frozen::{FrozenScan, freeze_scan};
+pub use options::{FileValues, Named, ScanOptions};
 use read::ResolvedBatches;
 use statics::Statics;
 
@@ -74,6 +75,33 @@ struct SchemaClass {
 }
 
 /// A scan: its sources, the schema of its batches, and how they are made.
+///
+/// ```
+/// use plait_parquet::{Context, Scan, Stores, from_json};
+///
+/// # let folder = std::env::temp_dir().join(format!("plait-scan-{}", std::process::id()));
+/// # std::fs::create_dir_all(&folder)?;
+/// # let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+/// # let context = Context::new(64 << 20);
+/// # for (name, keys) in [("a.parquet", vec![1, 3, 5]), ("b.parquet", vec![2, 4])] {
+/// #     let keys: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::Int64Array::from(keys));
+/// #     let batch = arrow_array::RecordBatch::try_from_iter([("k", keys)])?;
+/// #     let schema = batch.schema();
+/// #     let batches = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
+/// #     plait_parquet::write_batches(Box::new(batches), &path(name), &context)?;
+/// # }
+/// let files = [path("a.parquet"), path("b.parquet")];
+/// let options = from_json(&format!(r#"{{"sources": {files:?}, "columns": ["k"]}}"#))?;
+/// let stores = Stores::try_new(&Default::default(), &context)?;
+/// let scan = Scan::open(options, None, Vec::new(), &stores, &context)?;
+/// let mut rows = 0;
+/// for batch in scan.batches()? {
+///     rows += batch?.num_rows();
+/// }
+/// assert_eq!(rows, 5);
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Scan {
     entries: Vec<ScanSource>,
     streams: Mutex<Vec<Option<SourceStream>>>,

@@ -25,11 +25,11 @@ use super::adapt::LeafAdapter;
 /// Another name of a leaf.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Renamed {
+pub(crate) struct Renamed {
     /// What some sources call it.
-    pub from: Vec<String>,
+    pub(crate) from: Vec<String>,
     /// What the output calls it.
-    pub to: Vec<String>,
+    pub(crate) to: Vec<String>,
 }
 
 /// The other names of the leaves of `output`, of classes of sources and their adapters.

@@ -32,11 +32,11 @@ const ICEBERG: &str = "metadata";
 
 /// A table of another format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ForeignTable {
+pub(crate) struct ForeignTable {
     /// `Delta`, `Iceberg` or `Hudi`.
-    pub format: &'static str,
+    pub(crate) format: &'static str,
     /// Its folder, as callers write it.
-    pub root: String,
+    pub(crate) root: String,
 }
 
 impl ForeignTable {

@@ -50,14 +50,8 @@ impl Prefetched {
 
     /// Number of files.
     #[must_use]
-    pub fn len(&self) -> usize {
+    pub fn files(&self) -> usize {
         self.0.len()
-    }
-
-    /// Whether nothing is known.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 
     /// Bytes that are held.
@@ -355,7 +349,7 @@ mod tests {
         let file = known.of("a").unwrap();
         let pieces: Vec<_> = file.pieces.iter().map(|(at, bytes)| (*at, &**bytes)).collect();
         assert_eq!(pieces, [(1, &b"1234"[..]), (8, &b"89"[..])]);
-        assert_eq!((known.len(), known.memory_size()), (1, 6));
+        assert_eq!((known.files(), known.memory_size()), (1, 6));
     }
 
     #[test]

@@ -34,54 +34,54 @@ const VERSION: u32 = 2;
 /// What a manifest says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
+pub(crate) struct Manifest {
     /// `plait.manifest`.
-    pub format: String,
+    pub(crate) format: String,
     /// 2; 1 was without leases.
-    pub version: u32,
+    pub(crate) version: u32,
     /// Its number; 0 before there is one.
-    pub number: u64,
+    pub(crate) number: u64,
     /// Files that compactions made and that count.
-    pub files: Vec<Made>,
+    pub(crate) files: Vec<Made>,
     /// Files that do not count any more.
-    pub replaced: Vec<Replaced>,
+    pub(crate) replaced: Vec<Replaced>,
     /// Whoever is making files that are to count.
     #[serde(default)]
-    pub leases: Vec<Lease>,
+    pub(crate) leases: Vec<Lease>,
 }
 
 /// The right to make files count whose names bear its id. Such a file is nobody's to remove.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Lease {
+pub(crate) struct Lease {
     /// What names bear; given once.
-    pub id: String,
+    pub(crate) id: String,
     /// After this, in seconds since 1970, anybody may end it.
-    pub until: f64,
+    pub(crate) until: f64,
     /// Where its lock tells whether its process lives; empty if there is none.
-    pub machine: String,
+    pub(crate) machine: String,
 }
 
 /// A file that a compaction made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Made {
+pub(crate) struct Made {
     /// Its path below the root.
-    pub path: String,
+    pub(crate) path: String,
     /// It is read where this file stood: the last of those that it replaced.
-    pub place: String,
+    pub(crate) place: String,
 }
 
 /// A file that was replaced.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Replaced {
+pub(crate) struct Replaced {
     /// Its path below the root.
-    pub path: String,
+    pub(crate) path: String,
     /// When, in seconds since 1970.
-    pub since: f64,
+    pub(crate) since: f64,
     /// SHA-256 of its footer, by which it is known from a later file of that name.
-    pub footer: String,
+    pub(crate) footer: String,
 }
 
 impl Manifest {

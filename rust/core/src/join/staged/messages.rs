@@ -36,7 +36,7 @@ pub(super) const HASH_BYTES: i32 = 16;
 /// What the right side does with a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Instruction {
+pub(super) enum Instruction {
     /// Forget it.
     DeleteKeyNoPropagate = 0,
     /// Forget it, and answer that there is no right row.

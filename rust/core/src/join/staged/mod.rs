@@ -41,6 +41,5 @@ mod tests;
 
 pub use keeper::{Added, Clock, Keeper, StateTable};
 pub use left::StagedLeft;
-pub use messages::Instruction;
-pub use resolve::{Shown, changes_again};
+pub use resolve::changes_again;
 pub use right::StagedRight;

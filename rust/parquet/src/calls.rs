@@ -1,0 +1,113 @@
+//! Calls by JSON: options as one text in, the report as one text out, for shells in other
+//! languages.
+//!
+//! # Invariants
+//! An option that the call does not know is an error, never ignored (`deny_unknown_fields` of the
+//! options).
+//!
+//! # Not here
+//! The texts (`json`); calls that take or return Arrow data; what each call does (its own module).
+
+use plait_core::Result;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::compact::{choose_in, commit_in, expire_in, survey_in};
+use crate::inspect::inspect_in;
+use crate::json::{from_json, to_json};
+use crate::merge::{check_in, execute_in, merge_in};
+use crate::overlay::overlay_files_in;
+use crate::plan::{list_in, plan_in, tables_in};
+use crate::runtime::Context;
+use crate::scan::summarize;
+use crate::store::Stores;
+use crate::verify::verify_in;
+
+/// A call whose options and report are JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JsonCall {
+    /// Merges sorted files.
+    Merge,
+    /// Plans a merge.
+    Plan,
+    /// Executes tasks of a plan.
+    Execute,
+    /// Checks the options of a merge.
+    Check,
+    /// Lists the files that patterns name.
+    List,
+    /// Finds the tables of other formats that patterns name, as a whole or in part.
+    Tables,
+    /// Summarizes the columns of files, for one frozen schema.
+    SummarizeScan,
+    /// Selects files of a folder by a policy.
+    Survey,
+    /// Selects among files that need not exist by a policy.
+    Choose,
+    /// Commits a change of a folder.
+    Commit,
+    /// Removes replaced files of a folder.
+    Expire,
+    /// Checks that files are sorted, disjoint and complete.
+    Verify,
+    /// Describes one file.
+    Inspect,
+    /// Overlays files.
+    OverlayFiles,
+}
+
+impl JsonCall {
+    /// Makes the call and returns its report. Limits and settings of stores among `options` are
+    /// those of `context` and `stores`, which the caller makes.
+    ///
+    /// ```
+    /// use std::collections::BTreeMap;
+    ///
+    /// use plait_parquet::{Context, JsonCall, Stores};
+    ///
+    /// let context = Context::new(64 << 20);
+    /// let stores = Stores::try_new(&BTreeMap::new(), &context)?;
+    /// let files = JsonCall::List.run(r#"{"sources": ["Cargo.toml"]}"#, &stores, &context)?;
+    /// assert_eq!(files, r#"["Cargo.toml"]"#);
+    /// # Ok::<(), plait_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`](plait_core::Kind::InvalidArgument) for options that cannot be read, and those of the call.
+    pub fn run(self, options: &str, stores: &Stores, context: &Context) -> Result<String> {
+        let call = Reach { options, stores, context };
+        match self {
+            Self::Merge => call.run(merge_in),
+            Self::Plan => call.run(plan_in),
+            Self::Execute => call.run(execute_in),
+            Self::Check => call.run(check_in),
+            Self::List => call.run(list_in),
+            Self::Tables => call.run(tables_in),
+            Self::SummarizeScan => call.run(summarize),
+            Self::Survey => call.run(survey_in),
+            Self::Choose => call.run(choose_in),
+            Self::Commit => call.run(commit_in),
+            Self::Expire => call.run(expire_in),
+            Self::Verify => call.run(verify_in),
+            Self::Inspect => call.run(inspect_in),
+            Self::OverlayFiles => call.run(overlay_files_in),
+        }
+    }
+}
+
+/// What every call takes.
+struct Reach<'a> {
+    options: &'a str,
+    stores: &'a Stores,
+    context: &'a Context,
+}
+
+impl Reach<'_> {
+    fn run<O: DeserializeOwned, R: Serialize>(
+        &self,
+        call: impl FnOnce(&O, &Stores, &Context) -> Result<R>,
+    ) -> Result<String> {
+        let report = call(&from_json(self.options)?, self.stores, self.context)?;
+        to_json(&report)
+    }
+}
