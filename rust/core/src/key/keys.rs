@@ -143,11 +143,6 @@ impl KeyBytes {
 }
 
 /// The first 16 bytes of a key as a number, zeros on the right when there are fewer.
-///
-/// ```
-/// use plait_core::key::pack;
-/// assert_eq!(pack(&[0x01, 0x80]), 0x0180 << 112);
-/// ```
 #[inline(always)]
 #[must_use]
 pub(crate) fn pack(bytes: &[u8]) -> u128 {

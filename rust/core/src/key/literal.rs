@@ -24,16 +24,6 @@ use plait_base::{Error, Kind, Result};
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] when the text is no value of the type.
-///
-/// ```
-/// use arrow_schema::{DataType, TimeUnit};
-/// use plait_core::key::literal;
-/// let seconds = DataType::Timestamp(TimeUnit::Second, None);
-/// let (number, text) = (literal("86400", &seconds)?, literal("'1970-01-02'", &seconds)?);
-/// assert_eq!(&number, &text);
-/// assert!(literal("soon", &seconds).is_err());
-/// # Ok::<(), plait_core::Error>(())
-/// ```
 pub(crate) fn literal(text: &str, data_type: &DataType) -> Result<ArrayRef> {
     let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
     let data_type = match data_type {

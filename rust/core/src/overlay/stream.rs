@@ -65,7 +65,7 @@ const STEP_ROWS_MAX: usize = 1 << 20;
 /// let supplies = [("a".to_owned(), "base".to_owned()), ("b".to_owned(), "above".to_owned())];
 /// assert_eq!(plan.explain(), supplies);
 /// for batch in Overlay::try_new(plan, readers)? {
-///     assert_eq!(batch.map_err(Error::from_arrow)?["b"], column([30, 40]));
+///     assert_eq!(&batch.map_err(Error::from_arrow)?["b"], &column([30, 40]));
 /// }
 /// # Result::<()>::Ok(())
 /// ```

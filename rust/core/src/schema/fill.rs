@@ -42,16 +42,6 @@ pub(crate) fn fill(array: &ArrayRef, from: &Field, to: &Field) -> Option<ArrayRe
 }
 
 /// The type that values of both types are filled to, or `None` if there is no such type.
-///
-/// ```
-/// use arrow_schema::{DataType, Field};
-/// use plait_core::schema::filled;
-/// let fields = |x, y| DataType::Struct(
-///     vec![Field::new("x", x, true), Field::new("y", y, true)].into());
-/// let (a, b) = (fields(DataType::Null, DataType::Int8), fields(DataType::Utf8, DataType::Null));
-/// assert_eq!(filled(&a, &b), Some(fields(DataType::Utf8, DataType::Int8)));
-/// assert_eq!(filled(&DataType::Int8, &DataType::Int16), None);
-/// ```
 #[must_use]
 pub(crate) fn filled(a: &DataType, b: &DataType) -> Option<DataType> {
     let policy = checked();

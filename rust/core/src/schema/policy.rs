@@ -94,7 +94,8 @@ impl SchemaPolicy {
     /// Sets what becomes of one kind of drift, both by name.
     ///
     /// ```
-    /// use plait_core::schema::{Allow, SchemaPolicy};
+    /// use plait_core::schema::SchemaPolicy;
+    /// use plait_core::schema::policy::Allow;
     /// let policy = SchemaPolicy::default().with("lossy", "cast")?;
     /// assert_eq!(policy.lossy, Allow::Cast);
     /// assert!(SchemaPolicy::default().with("lossy", "ignore").is_err());

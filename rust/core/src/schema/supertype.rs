@@ -54,13 +54,6 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Metadata, TimeUnit};
 const DECIMAL_DIGITS_MAX: i16 = 76;
 
 /// The least type that holds every value of `a` and of `b`, or `None` when they conflict.
-///
-/// ```
-/// use arrow_schema::DataType;
-/// use plait_core::schema::supertype;
-/// assert_eq!(supertype(&DataType::Int32, &DataType::UInt32), Some(DataType::Int64));
-/// assert_eq!(supertype(&DataType::Int64, &DataType::Float64), None);
-/// ```
 #[must_use]
 pub(super) fn supertype(a: &DataType, b: &DataType) -> Option<DataType> {
     use DataType as T;
