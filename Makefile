@@ -11,6 +11,7 @@
 # make bench    side by side with other engines
 # make bench-rust   keys, order, weave, dictionaries alone; BENCH="merge/bytes --save-baseline before" and the like
 # make wheel    a wheel for every Linux with glibc 2.28, in dist; PROFILE=fast builds sooner
+# make crates   the packages that crates.io would get, in target/package; nothing is compiled or sent
 # make clean    everything that was made here
 
 export CARGO_TARGET_DIR ?= $(HOME)/.cache/plait/target
@@ -30,7 +31,7 @@ RUST_PACKAGES := --workspace --exclude plait-py
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join check test test-rust test-python test-spark java lint asan docs docs-site bench bench-rust callgrind wheel clean
+.PHONY: setup build demo demo-spark demo-join check test test-rust test-python test-spark java lint asan docs docs-site bench bench-rust callgrind wheel crates clean
 
 setup: $(VENV)/.installed
 
@@ -117,6 +118,9 @@ callgrind: setup
 
 wheel:
 	PROFILE=$(if $(filter command line environment,$(origin PROFILE)),$(PROFILE),release) scripts/wheel.sh
+
+crates:
+	cargo package --locked --no-verify $(RUST_PACKAGES)
 
 clean:
 	cargo clean
