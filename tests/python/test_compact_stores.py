@@ -106,6 +106,18 @@ def test_a_url_is_compacted_read_and_expired_as_a_folder_is(folder):
     assert len(left) == 2 and sum(folder.rows().values()) == 603
 
 
+def test_a_url_without_files_is_an_error_and_not_a_folder_with_nothing_to_do(folder):
+    misspelt = folder.url.replace("events", "evnets")
+    for yes in (True, False):
+        with pytest.raises(plait.SourceNotFound, match="evnets"):
+            plait.compact(misspelt, sort_by="k", yes=yes, storage_options=folder.options)
+    # A folder whose files all were removed by a compaction is there.
+    folder.compact(policy="size_tiered", drop_where="k < 1000")
+    plait.expire(folder.url, retention=0, yes=True, storage_options=folder.options)
+    assert not [name for name in folder.names() if name.endswith(".parquet")]
+    assert folder.compact().groups == ()
+
+
 def run(folder: Folder, stage: str, options: dict | None = None) -> subprocess.Popen:
     options = json.dumps(options or folder.options)
     command = [sys.executable, COMPACT, folder.url, stage, "0", options]

@@ -277,7 +277,12 @@ fn survey_once(
     // With a slash it is a folder, whatever its name ends in.
     let folder = format!("{}/", root.location("").trim_end_matches('/'));
     let opened = match open_each(&[folder], 0, None, stores, context) {
-        Err(e) if e.kind() == Kind::SourceNotFound && e.path().is_none_or(|p| p.ends_with('/')) => {
+        // Among objects a folder without files is one that is not there, such as a misspelt one.
+        Err(e)
+            if e.kind() == Kind::SourceNotFound
+                && e.path().is_none_or(|p| p.ends_with('/'))
+                && (manifest.number > 0 || matches!(root, Root::Local(_))) =>
+        {
             Vec::new()
         }
         outcome => outcome?,
