@@ -31,7 +31,7 @@ RUST_PACKAGES := --workspace --exclude plait-py
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join check test test-rust test-python test-spark java lint asan docs docs-site bench bench-rust callgrind wheel crates clean
+.PHONY: setup build demo demo-spark demo-join check test test-rust test-python test-spark java lint asan docs docs-site docs-rust bench bench-rust callgrind wheel crates clean
 
 setup: $(VENV)/.installed
 
@@ -84,7 +84,7 @@ java:
 	  echo "make: the Spark tests need a JDK (17 or newer) on the PATH; without one run: make test-rust test-python" >&2; \
 	  exit 1; }
 
-lint: setup docs-site
+lint: setup docs-site docs-rust
 	cargo fmt --check
 	cargo clippy --profile $(PROFILE) --workspace --all-targets -- -D warnings
 	$(BIN)/python scripts/licenses.py --check
@@ -92,9 +92,12 @@ lint: setup docs-site
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 
-docs: docs-site
-	cargo doc --no-deps --profile $(PROFILE) $(RUST_PACKAGES)
+docs: docs-site docs-rust
 	cp -R $(CARGO_TARGET_DIR)/doc build/docs/rust
+
+# Links that lead nowhere, or to what is private, are errors.
+docs-rust: setup
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --profile $(PROFILE) $(RUST_PACKAGES)
 
 # Strict: a link or anchor that leads nowhere is an error. Needs no extension and takes seconds.
 docs-site: $(VENV)/.docs

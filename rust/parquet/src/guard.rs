@@ -40,7 +40,7 @@ pub(crate) fn guard<T>(f: impl FnOnce() -> T) -> Result<T> {
     })
 }
 
-/// Whether this thread is inside [`guard`], where a panic is no news: panic hooks stay silent.
+/// Whether this thread is inside `guard`, where a panic becomes an error: panic hooks stay silent.
 #[must_use]
 pub fn guarding() -> bool {
     GUARDS.get() > 0

@@ -55,7 +55,7 @@ pub struct Marks {
     pub expired: Vec<bool>,
     /// Rows that delete their key.
     pub deletes: Vec<bool>,
-    /// Versions, in the shape of [`DropRule::version`].
+    /// Versions, as the rule of drops encodes them.
     pub versions: Option<Keys>,
 }
 

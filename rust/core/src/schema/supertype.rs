@@ -94,7 +94,7 @@ pub(super) fn supertype(a: &DataType, b: &DataType) -> Option<DataType> {
     })
 }
 
-/// [`supertype`] of any number of types; of none, the null type.
+/// The common type of any number of types; of none, the null type.
 #[must_use]
 pub fn supertype_of<'a>(types: impl IntoIterator<Item = &'a DataType>) -> Option<DataType> {
     types.into_iter().try_fold(DataType::Null, |all, next| supertype(&all, next))

@@ -14,7 +14,7 @@
 //! # Cost
 //! Memory: one batch a source, the keys of three slices of each, with drops one batch more, for the row
 //! that waits for others of its key, and one stretch of rows on its way out
-//! (at most [`merge::STRETCH_BYTES`] unless one batch is more). Time: encode, ⌈log2 k⌉ comparisons and
+//! (at most `merge::STRETCH_BYTES` unless one batch is more). Time: encode, ⌈log2 k⌉ comparisons and
 //! one copy a row.
 //!
 //! # Not here

@@ -68,7 +68,7 @@ impl Account {
     }
 }
 
-/// Bytes accounted against an [`Account`] while this value lives.
+/// Bytes accounted against an `Account` while this value lives.
 pub struct Charge {
     account: Account,
     bytes: usize,

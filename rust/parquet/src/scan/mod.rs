@@ -195,7 +195,7 @@ impl Scan {
     /// source alone.
     ///
     /// # Errors
-    /// As [`Stores::list`], `plait_core::schema::freeze` and opening files.
+    /// As `Stores::list`, `plait_core::schema::freeze` and opening files.
     pub fn open(
         options: ScanOptions,
         given: Option<SchemaRef>,

@@ -36,7 +36,7 @@ use super::{Location, Store, Stores, changed, check_range};
 pub struct Prefetched(BTreeMap<String, Arc<PrefetchedFile>>);
 
 impl Prefetched {
-    /// Files as [`PrefetchedFile::to_bytes`] gave them.
+    /// Files as `PrefetchedFile::to_bytes` gave them.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] for other bytes.

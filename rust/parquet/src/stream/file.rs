@@ -27,7 +27,7 @@ use crate::store::{Store, Stores};
 /// The files that each pattern names, as sources of batches of at most `batch_rows` rows.
 ///
 /// # Errors
-/// As [`Stores::list`], [`Stores::open`], [`Source::open`].
+/// As `Stores::list`, `Stores::open` and `Source::open`.
 pub fn open_files(
     patterns: &[String],
     batch_rows: usize,
