@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from plait import _native, _stores
-from plait._api import _call, _settings
+from plait._native_call import _call, _settings
 from plait.errors import PlaitError
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import OnProgress, _call
 from plait._checks import Path, StorageOptions, _count, _flag, _path, _paths, _size, _validate
 from plait._native import Stream
+from plait._native_call import OnProgress, _call
 from plait._observe import watch
 from plait._report import _PrintedReport, _Report
 from plait._svg import Quantity, chart

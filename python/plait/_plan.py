@@ -15,7 +15,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _layout, _native, _picture, _plot
-from plait._api import OnProgress, _call
 from plait._checks import (
     BloomFilters,
     Path,
@@ -28,6 +27,7 @@ from plait._checks import (
     _path,
     merge_options,
 )
+from plait._native_call import OnProgress, _call
 from plait._report import _files, _PrintedReport, _Report, _sorted_by
 from plait._tables import with_tables
 from plait._text import Page, Table, human_bytes, human_key

@@ -15,9 +15,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import _reach
 from plait._checks import Path, StorageOptions, _count, _flag, _mapping, _path, _size, _validate
 from plait._native import Batch, Schema
+from plait._native_call import _reach
 from plait._notebook import schema_rows
 from plait._observe import watch, watched
 from plait._svg import Quantity, chart

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, Literal, Protocol, SupportsIndex
 
 from plait import _native
-from plait._api import _reach
 from plait._checks import StorageOptions, _choice, _count, _flag, _path, _validate
+from plait._native_call import _reach
 from plait._observe import watch
 from plait._tables import look_up, with_tables
 from plait.errors import InvalidArgument

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from plait import _native, _stores
+from plait._native_call import _reach, _settings
 from plait.errors import ForeignTable
 
 if TYPE_CHECKING:
@@ -69,8 +70,6 @@ def look_up(sources: list[Named], storage_options: object = None) -> list[Named]
 
 def listed(paths: Sequence[str], storage_options: object = None) -> list[str]:
     """The files that paths name, as the engine lists them."""
-    from plait._api import _reach  # noqa: PLC0415 - it imports this module
-
     options: dict[str, Any] = {"sources": list(paths)}
     bucket = _reach(options, storage_options)
     found: list[str] = json.loads(_native.list_sources(json.dumps(options), None, bucket))
@@ -89,7 +88,6 @@ def expand(sources: Sequence[Named], storage_options: object, found: ForeignTabl
         ForeignTable: The log cannot be read, or a table is not a source but in one.
         Unsupported: The table has what its files alone do not say.
     """
-    from plait._api import _settings  # noqa: PLC0415 - it imports this module
     from plait.table.live import live  # noqa: PLC0415 - what few need is imported by few
 
     if _stores.is_store(storage_options):

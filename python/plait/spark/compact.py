@@ -12,8 +12,8 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from plait._api import OnProgress
 from plait._checks import Path, Paths, _path, _paths
+from plait._native_call import OnProgress
 from plait.spark.plan import run_on, share_of
 from plait.spark.prefetch import prefetch_on
 from plait.table._calls import find_table

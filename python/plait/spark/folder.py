@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from plait import _native
-from plait._api import _call
 from plait._lease import end, take
+from plait._native_call import _call
 from plait._plan import plan
 from plait._tables import listed as _listed
 from plait._tables import with_tables

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import plait
-from plait._api import OnProgress
+from plait._native_call import OnProgress
 from plait.errors import InvalidArgument, PlaitError
 from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from plait import _native
-from plait._api import _settings
+from plait._native_call import _settings
 from plait.order import sort_text
 from plait.spark.plan import Share, parallelism, tagged
 from plait.spark.shipping import shipped

@@ -10,8 +10,8 @@ import os
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native, _stores
-from plait._api import _settings
 from plait._checks import Path, _flag, _path
+from plait._native_call import _settings
 from plait.errors import ForeignTable, InvalidArgument
 from plait.table.delta import Delta
 from plait.table.folder import Folder, reached

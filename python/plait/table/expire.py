@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from plait import _native
-from plait._api import _call
 from plait._checks import Path, StorageOptions, _flag, _path, _time_span
+from plait._native_call import _call
 from plait._report import _files, _PrintedReport
 from plait._text import Page, human_bytes
 from plait.table.folder import reached, refuse_tables

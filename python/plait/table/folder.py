@@ -16,8 +16,8 @@ from pathlib import Path as LocalPath
 from typing import Any
 
 from plait import _native, _stores
-from plait._api import _call, _settings
 from plait._lease import Lease
+from plait._native_call import _call, _settings
 from plait._plan import Plan, checked_options, plan_knowing, with_level
 from plait.errors import ForeignTable, InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
 from plait.table.change import Change, Committed, Conflicted, Outcome

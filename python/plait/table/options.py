@@ -16,9 +16,9 @@ from functools import cached_property, wraps
 from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
 
 from plait import _stores
-from plait._api import _settings
 from plait._checks import CHOICES as _MERGE_CHOICES
 from plait._checks import POLICY_CHECKS, StorageOptions, _choice, _flag, _size, _time_span
+from plait._native_call import _settings
 from plait._plan import checked_options
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, SupportsIndex
 
 from plait import _native
-from plait._api import _call
+from plait._native_call import _call
 from plait._observe import watched
 from plait._plan import checked_options
 from plait.errors import (
