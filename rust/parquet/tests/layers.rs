@@ -55,8 +55,8 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("compact", "drops files json leaf options order plan runtime schema source store output"),
     ("content", "files leaf runtime schema sink source store"),
-    ("inspect", "files keys leaf order page plan runtime schema source store zone"),
-    ("verify", "content files keys leaf options order plan report runtime schema source store"),
+    ("inspect", "files keys leaf order page runtime schema source store zone"),
+    ("verify", "content files keys leaf options order report runtime schema source store"),
     (
         "merge",
         "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink source spill store output weave zone",
@@ -80,8 +80,9 @@ const REJECTED_OF_SOURCES: &[(&str, &str)] =
     &[("child", "source"), ("children", "sources"), ("stream", "source")];
 const OF_SOURCES: &[&str] = &["plan", "region", "merge", "run.rs", "keys.rs", "weave", "sink.rs"];
 
-/// Words of Spark, which its pages speak of.
-const OF_SPARK: &[&str] = &["job", "shard"];
+/// Words of Spark and of schedulers, which their pages speak of.
+const OF_OTHERS: &[&str] = &["job", "shard"];
+const OTHERS: &[&str] = &["spark", "airflow", "dagster", "github-action"];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -194,8 +195,8 @@ fn one_word_for_one_thing() {
         let more = if is_of_sources { REJECTED_OF_SOURCES } else { &[] };
         let mut words = [REJECTED, more].concat();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("spark") {
-            words.retain(|(bad, _)| !OF_SPARK.contains(bad));
+        if OTHERS.iter().any(|other| name.starts_with(other)) {
+            words.retain(|(bad, _)| !OF_OTHERS.contains(bad));
         }
         for (line, bad, good) in check::rejected(text, &words) {
             found.push(format!("{}:{line}: `{bad}`, say {good}", path.display()));
