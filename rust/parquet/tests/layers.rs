@@ -55,7 +55,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     ("compact", "drops files json leaf options order plan runtime schema source store output"),
     ("content", "files leaf runtime schema sink source store"),
-    ("inspect", "files keys leaf order page runtime schema source store zone"),
+    ("inspect", "files keys leaf order page plan runtime schema source store zone"),
     ("verify", "content files keys leaf options order report runtime schema source store"),
     (
         "merge",
