@@ -56,7 +56,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("compact", "drops files json leaf options order plan runtime schema source store output"),
     ("content", "files leaf runtime schema sink source store"),
     ("inspect", "files keys leaf order page plan runtime schema source store zone"),
-    ("verify", "content files keys leaf options order report runtime schema source store"),
+    ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",
         "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink source spill store output weave zone",
