@@ -24,6 +24,7 @@ mod cursor;
 mod gather;
 mod key;
 mod merge;
+mod order;
 mod schema;
 #[cfg(test)]
 mod tests;
