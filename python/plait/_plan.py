@@ -573,7 +573,10 @@ def checked_options(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def plan_knowing(
-    sources: Sequence[str], options: Mapping[str, Any], known: _native.Known | None
+    sources: Sequence[str],
+    options: Mapping[str, Any],
+    known: _native.Known | None,
+    progress: OnProgress | None = None,
 ) -> Plan:
     """The same plan, of files of which parts were read before.
 
@@ -581,8 +584,9 @@ def plan_knowing(
         sources: The files.
         options: Arguments of `plan`, by name.
         known: What was read of some of the files; it is served instead of reading it again.
+        progress: As for `plan`.
     """
     given: dict[str, Any] = {**(plan.__kwdefaults__ or {}), **options, "sources": sources}
     storage_options = given["storage_options"]
-    made = _call(_native.plan, merge_options(given), storage_options, None, known)
+    made = _call(_native.plan, merge_options(given), storage_options, progress, known)
     return Plan(made, storage_options=storage_options)

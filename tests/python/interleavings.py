@@ -30,9 +30,9 @@ def run(table, options, stage, other, *, between):
 
     work = run_here(options, threads=1)
 
-    def staged(groups):
+    def staged(groups, watch):
         now("work")
-        made = work(groups)
+        made = work(groups, watch)
         now("made")
         return made
 

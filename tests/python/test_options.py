@@ -253,6 +253,12 @@ EFFECTS: dict[str, tuple[Door, Any]] = {
 for function, door in (("merge", merge), ("plan", plan), ("Plan.execute", execute)):
     given = {} if function == "Plan.execute" else KEYED
     EFFECTS[f"plait.{function}.progress"] = (heard(door), replace(PROGRESS, given=given))
+for function, door in (
+    ("compact", compact),
+    ("table.compact_delta", delta),
+    ("table.compact_iceberg", iceberg),
+):
+    EFFECTS[f"plait.{function}.progress"] = (heard(door), PROGRESS)
 
 
 @pytest.mark.parametrize("name", EFFECTS)

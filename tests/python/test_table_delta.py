@@ -91,6 +91,27 @@ def test_partitions_are_compacted_apart_and_by_choice(uri):
         compact_delta(uri, sort_by="k", where={"month": "5"})
     with pytest.raises(plait.InvalidArgument, match="`where` does not name partitions"):
         compact_delta(uri, sort_by="k", where=[("day", "=", "tue")])
+    with pytest.raises(plait.InvalidArgument) as caught:
+        compact_delta(uri, sort_by="k", where={"day": ["mon", "wed"]})
+    assert str(caught.value) == (
+        "`where` matches no partition: got `day=mon, day=wed`\n"
+        "hint: the partitions are `day=__HIVE_DEFAULT_PARTITION__`, `day=a b/ü`, `day=tue`"
+    )
+
+
+def test_a_policy_by_levels_says_why_it_merges_nothing(uri):
+    for part in range(3):
+        append(uri, [part, part + 5], "small")
+    given = {"sort_by": "k", "policy": "size_tiered", "merge_factor": 4}
+    (reason,) = compact_delta(uri, **given).reasons
+    assert "3 files of" in reason and "of level 0: fewer than merge_factor 4" in reason
+    # What is merged once is of level 1, as its footer says.
+    compact_delta(uri, **{**given, "merge_factor": 3})
+    append(uri, [1, 2], "small")
+    reasons = compact_delta(uri, **given).reasons
+    assert [why.partition(" of level ")[2][0] for why in reasons] == ["0", "1"]
+    (reason,) = compact_delta(uri, **given, mature_size=1).reasons
+    assert reason.endswith("large enough, from mature_size 1 B on")
 
 
 UTC = dt.timezone.utc

@@ -134,6 +134,27 @@ def test_partitions_are_compacted_apart_and_by_choice(catalog):
     assert catalog.load_table(NAME).scan("day = 'a b/ü'").to_arrow().num_rows == 6
     with pytest.raises(plait.UnknownColumn, match="hint: partition fields: day"):
         compact_iceberg(catalog, NAME, sort_by="k", where={"month": "5"})
+    with pytest.raises(plait.InvalidArgument) as caught:
+        compact_iceberg(catalog, NAME, sort_by="k", where={"day": "mon"})
+    assert str(caught.value) == (
+        "`where` matches no partition: got `day=mon`\n"
+        "hint: the partitions are `day=a b/ü`, `day=null`, `day=tue`"
+    )
+    (reason,) = compact_iceberg(catalog, NAME, sort_by="k", policy="size_tiered").reasons
+    assert reason.startswith("3 files of ") and "no other file of the partition" in reason
+
+
+def test_a_policy_by_levels_says_why_it_merges_nothing(catalog):
+    create(catalog)
+    for part in range(3):
+        append(catalog, [part, 9], "v")
+    given = {"sort_by": "k", "policy": "size_tiered"}
+    (reason,) = compact_iceberg(catalog, NAME, **given).reasons
+    assert "3 files of" in reason and "of level 0: fewer than merge_factor 10" in reason
+    compact_iceberg(catalog, NAME, **given, merge_factor=3)
+    append(catalog, [1, 2], "v")
+    reasons = compact_iceberg(catalog, NAME, **given).reasons
+    assert [why.partition(" of level ")[2][0] for why in reasons] == ["0", "1"]
 
 
 def test_files_of_one_partition_may_lie_in_many_folders(catalog):

@@ -118,7 +118,6 @@ def exit_code(error: plait.PlaitError) -> int:
 _PRINTED: dict[str, Callable[..., Any]] = {
     "inspect": plait.inspect,
     "plan": plait.plan,
-    "compact": plait.compact,
     "expire": plait.expire,
 }
 
@@ -153,6 +152,8 @@ def _written(command: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - an
     """Does what takes long, and is drawn a bar for."""
     if command == "verify":
         return plait.verify(**options, check=False)
+    if command == "compact":
+        return plait.compact(**options)
     if command == "execute":
         return _read_plan(options.pop("plan")).execute(**options)
     if command == "overlay":

@@ -124,7 +124,7 @@ def _add_compact(root: Parser) -> None:
         default=argparse.SUPPRESS,
         help="compact, which is the default",
     )
-    _add_json(compact)
+    _add_printing(compact)
     expire = root.command("expire", "remove files that were replaced", plait.expire)
     _add_all(expire, plait.expire, plait.merge, takes={"folder": "DIR"})
     _add_json(expire)

@@ -56,8 +56,8 @@ def compact(
         out: A folder.
         if_exists: What to do when `out` has files of another merge: refuse, or add to them.
         progress: Called a few times a second, on the thread of the caller, with a
-            `plait.Progress`. Tasks report what they did when they end, so it grows by outputs. What
-            it raises stops the job.
+            `plait.Progress`, and for the last time when all is committed. Tasks report what they
+            did when they end, so it grows by outputs. What it raises stops the job.
         **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
             `policy` and `where` go without `out`. There is one task for each file of
             `target_file_size`; `storage_options` travel to executors with the tasks.
@@ -152,9 +152,9 @@ def _compact(
 ) -> CompactReport:
     share = share_of(spark, options.get("memory_limit"))
     given = replace(CompactOptions(**options), memory_limit=share.memory_limit)
-    run = run_on(spark, share, given, progress)
+    run = run_on(spark, share, given)
     prefetch = prefetch_on(spark, share, given.storage_options)
-    return compact_table(find(given), given, run, prefetch)
+    return compact_table(find(given), given, run, prefetch, progress)
 
 
 def _absolute(path: str) -> str:

@@ -26,6 +26,7 @@ from plait.sizes import parse_size
 from plait.spark.shipping import absent, shipped
 from plait.spark.task import ANSWER, Counters, Packed, executor, pack
 from plait.table.options import CompactOptions
+from plait.table.progress import Watch
 from plait.table.run import FOR_ONE_GROUP, Merged, Runner, group_of
 from plait.table.survey import Group
 
@@ -109,30 +110,32 @@ def run_on(
     spark: SparkSession,
     share: Share,
     options: CompactOptions,
-    progress: OnProgress | None = None,
 ) -> Runner:
     """The runner on executors: all groups of a round in one job."""
-    watch = None if progress is None else Watch(spark, progress)
     of_task = {
         "threads": share.threads,
         "verify": options.verify,
         "storage_options": options.storage_options,
     }
 
-    def run(groups: Sequence[Group]) -> list[tuple[Group, Merged | PlaitError]]:
+    def run(groups: Sequence[Group], watch: Watch) -> list[tuple[Group, Merged | PlaitError]]:
         try:
-            return list(zip(groups, merged(groups), strict=True))
+            return list(zip(groups, merged(groups, watch), strict=True))
         except FOR_ONE_GROUP as error:
             # The job has failed: of the other groups nothing is kept.
             return [(group_of(error, groups), error)]
 
-    def merged(groups: Sequence[Group]) -> list[Merged]:
+    def merged(groups: Sequence[Group], watch: Watch) -> list[Merged]:
         numbered = [(g, task) for g, group in enumerate(groups) for task in group.plan.tasks]
         # The last to finish should be a short one.
         numbered.sort(key=lambda pair: -pair[1].rows)
         tasks = [pack(task.to_json(), groups[g].out, task.bytes) for g, task in numbered]
         outputs: list[dict[int, OutputReport]] = [{} for _ in groups]
-        for number, report in _run(spark, tasks, of_task, watch).items():
+        total = sum(task.bytes for task in tasks)
+        watch.expect(total)
+        with watch.merging(total) as progress:
+            reports = _run(spark, tasks, of_task, progress)
+        for number, report in reports.items():
             g, task = numbered[number]
             (outputs[g][task.index],) = report.outputs
         return [Merged(tuple(of[index] for index in sorted(of))) for of in outputs]
@@ -140,8 +143,8 @@ def run_on(
     return run
 
 
-class Watch:
-    """Tells how far the jobs of one compaction are, a few times a second."""
+class Job:
+    """A job whose progress is reported a few times a second."""
 
     def __init__(self, spark: SparkSession, progress: OnProgress) -> None:
         """Takes the callback of the caller."""
@@ -162,7 +165,7 @@ class Watch:
         """
         from pyspark import InheritableThread  # noqa: PLC0415 - Spark is there when it is used
 
-        self._total_bytes += sum(task.bytes for task in tasks)
+        self._total_bytes = sum(task.bytes for task in tasks)
         made: Future[list[Row]] = Future()
 
         def run() -> None:
@@ -208,15 +211,16 @@ def _run(
     spark: SparkSession,
     tasks: Sequence[Packed],
     options: dict[str, Any],
-    watch: Watch | None = None,
+    progress: OnProgress | None = None,
 ) -> dict[int, MergeReport]:
     """The report of each task, by its number."""
     count = len(tasks)
     numbers = spark.range(0, count, 1, count)
-    run = executor(tasks, options, None if watch is None else watch.counters)
+    job = None if progress is None else Job(spark, progress)
+    run = executor(tasks, options, None if job is None else job.counters)
     answers = numbers.mapInArrow(shipped(run), ANSWER)
     with tagged(spark) as tag:
-        rows = answers.collect() if watch is None else watch.collect(answers, tasks, tag)
+        rows = answers.collect() if job is None else job.collect(answers, tasks, tag)
     for row in rows:
         if row["error"] is not None:
             details = json.loads(row["error"])

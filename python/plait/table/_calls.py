@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native, _stores
 from plait._checks import Path, _flag, _path
-from plait._native_call import _settings
+from plait._native_call import OnProgress, _settings
 from plait.errors import ForeignTable, InvalidArgument
 from plait.table.delta import Delta
 from plait.table.folder import Folder, reached
@@ -37,6 +37,7 @@ def compact(
     catalog: Catalog | str | None = None,
     guard: bool = True,
     threads: SupportsIndex | None = None,
+    progress: OnProgress | None = None,
     **options: Unpack[FolderOptions],
 ) -> CompactReport:
     """Merges sorted files of a folder or table where a policy selects them.
@@ -62,6 +63,9 @@ def compact(
         catalog: Iceberg: a PyIceberg catalog, or the name of one that PyIceberg is configured for.
         guard: Delta: whether removed files are logged as changed data. See `compact_delta`.
         threads: See `merge`.
+        progress: Called a few times a second with a `Progress`, which adds up over all merges, and
+            for the last time when all is committed. `total_bytes` grows when a merge is found to
+            be due. What it raises ends the compaction; groups that are committed by then stay so.
         **options: Those of `plait.table.CompactOptions`, as keywords.
 
     Returns:
@@ -90,7 +94,7 @@ def compact(
     """
     given = CompactOptions(**options)
     table = find_table(folder, format, catalog, given.storage_options, guard=guard)
-    return compact_table(table, given, run_here(given, threads))
+    return compact_table(table, given, run_here(given, threads), progress=progress)
 
 
 @takes(TableOptions)
@@ -99,6 +103,7 @@ def compact_delta(
     *,
     guard: bool = True,
     threads: SupportsIndex | None = None,
+    progress: OnProgress | None = None,
     **options: Unpack[TableOptions],
 ) -> CompactReport:
     """Merges sorted files of a Delta table where a policy selects them.
@@ -118,6 +123,7 @@ def compact_delta(
             they skip it (`skipChangeCommits`). Tables that are append-only or have a change feed
             go without, always.
         threads: See `plait.merge`.
+        progress: See `plait.compact`.
         **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
 
     Returns:
@@ -142,7 +148,7 @@ def compact_delta(
     """
     given = CompactOptions(**options)
     found = find_table(table, "delta", None, given.storage_options, guard=guard)
-    return compact_table(found, given, run_here(given, threads))
+    return compact_table(found, given, run_here(given, threads), progress=progress)
 
 
 @takes(TableOptions)
@@ -151,6 +157,7 @@ def compact_iceberg(
     table: str,
     *,
     threads: SupportsIndex | None = None,
+    progress: OnProgress | None = None,
     **options: Unpack[TableOptions],
 ) -> CompactReport:
     """Merges sorted files of an Iceberg table where a policy selects them.
@@ -164,6 +171,7 @@ def compact_iceberg(
         catalog: A PyIceberg catalog, or the name of one that PyIceberg is configured for.
         table: The table, such as `"db.events"`.
         threads: See `plait.merge`.
+        progress: See `plait.compact`.
         **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
             `storage_options` are for data files: the catalog has its own for metadata.
 
@@ -191,8 +199,8 @@ def compact_iceberg(
         >>> compact_iceberg(catalog, "db.events", sort_by="k").groups
         ()
     """
-    given = CompactOptions(**options)
-    return compact_table(Iceberg(catalog, table), given, run_here(given, threads))
+    given, found = CompactOptions(**options), Iceberg(catalog, table)
+    return compact_table(found, given, run_here(given, threads), progress=progress)
 
 
 def find_table(

@@ -31,6 +31,8 @@ from plait.table.survey import (
     Scope,
     TableFile,
     groups_of_all,
+    partition_name,
+    wanted,
 )
 
 if TYPE_CHECKING:
@@ -84,11 +86,11 @@ class Delta:
                 got=f"`{unknown[0]}`",
                 hint=f"partition columns: {', '.join(columns) or 'none'}",
             )
-        partitions = defaultdict(list)
+        every = defaultdict(list)
         for row in _live(table):
-            values = tuple((column, row.get(f"partition.{column}")) for column in columns)
-            if all(_text(dict(values)[name]) in wanted for name, wanted in where.items()):
-                partitions[values].append(row)
+            every[tuple((column, row.get(f"partition.{column}")) for column in columns)].append(row)
+        named = {values: {column: _text(value) for column, value in values} for values in every}
+        partitions = {values: every[values] for values in wanted(named, where)}
         with_vectors = _with_vectors(table)
         scopes = []
         for values in sorted(partitions, key=str):
@@ -101,7 +103,7 @@ class Delta:
                         got=f"`{unquote(row['path'])}`",
                         hint="purge them first, such as with REORG TABLE ... APPLY (PURGE)",
                     )
-            name = "/".join(f"{column}={_text(value)}" for column, value in values)
+            name = partition_name(named[values])
             files = tuple(self._file(row) for row in rows)
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
         # What a file lacks is null in the table: its log says that the column is there.

@@ -21,6 +21,7 @@ from plait._native_call import _call, _settings
 from plait._plan import Plan, checked_options, plan_knowing, with_level
 from plait.errors import ForeignTable, InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
 from plait.table.change import Change, Committed, Conflicted, Outcome
+from plait.table.progress import Watch
 from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
 from plait.table.survey import (
@@ -86,7 +87,8 @@ class Folder(_Leased):
         # With a slash it is a folder, whatever its name ends in.
         known = _prefetched([f"{self.name.rstrip('/')}/"], compaction, self._storage_options)
         try:
-            found = _call(_native.survey, options, self._storage_options, None, known)
+            planning = compaction.watch.planning
+            found = _call(_native.survey, options, self._storage_options, planning, known)
         except UnknownColumn as error:
             raise of_partition(error, self._names()) from None
         skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
@@ -94,7 +96,7 @@ class Folder(_Leased):
         _check_where(wanted.partitions, sorted(folders), is_all=not skipped)
         scopes = [s for s in found["scopes"] if _is_wanted(s["folder"], wanted.partitions)]
         groups = [
-            self._group(scope, group, wanted.merge_options, known)
+            self._group(scope, group, compaction, known)
             for scope in scopes
             for group in scope["groups"]
         ]
@@ -121,14 +123,14 @@ class Folder(_Leased):
         self,
         scope: dict[str, Any],
         group: dict[str, Any],
-        options: Mapping[str, Any],
+        compaction: Compaction,
         known: _native.Known | None,
     ) -> Group:
         chosen = [scope["files"][i] for i in group["files"]]
         self._footers |= {file["name"]: file["footer"] for file in chosen}
         files = tuple(TableFile(f["name"], f["path"], f["rows"], f["bytes"]) for f in chosen)
         merge = {
-            **options,
+            **compaction.options.merge_options,
             "storage_options": self._storage_options,
             "sort_by": scope["sort_by"] or [],
             "keep_tombstones": group["keep_tombstones"],
@@ -144,7 +146,7 @@ class Folder(_Leased):
             depth_max=group["depth_max"],
             make_plan=None
             if group["why"] == "all_expired"
-            else partial(_planned, [file.path for file in files], merge, known, level),
+            else partial(_planned, [f.path for f in files], merge, known, level, compaction.watch),
         )
 
     def is_live(self, group: Group) -> bool:
@@ -195,7 +197,8 @@ class Into(_Leased):
         if self._is_committed:
             return Found(self._manifest()["number"])
         known = _prefetched(self._sources, compaction, self._storage_options)
-        made = plan_knowing(self._sources, compaction.options.merge_options, known)
+        merge, planning = compaction.options.merge_options, compaction.watch.planning
+        made = plan_knowing(self._sources, merge, known, planning)
         token = made.to_dict()["task"]
         self._part = f"-{token}"
         manifest = self._manifest()
@@ -253,9 +256,13 @@ def refuse_tables(root: str, storage_options: object, hint: str) -> None:
 
 
 def _planned(
-    paths: list[str], merge: Mapping[str, Any], known: _native.Known | None, level: int | None
+    paths: list[str],
+    merge: Mapping[str, Any],
+    known: _native.Known | None,
+    level: int | None,
+    watch: Watch,
 ) -> Plan:
-    made = plan_knowing(paths, merge, known)
+    made = plan_knowing(paths, merge, known, watch.planning)
     return made if level is None else with_level(made, level)
 
 

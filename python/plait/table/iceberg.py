@@ -27,6 +27,8 @@ from plait.table.survey import (
     Scope,
     TableFile,
     groups_of_all,
+    partition_name,
+    wanted,
 )
 
 if TYPE_CHECKING:
@@ -73,22 +75,21 @@ class Iceberg:
         order = _order(table) if options["sort_by"] is None else options["sort_by"]
         # What a file lacks is null in the table: its schema says that the column is there.
         merge = {**options, "sort_by": order, "missing_keys": "null"}
-        partitions = defaultdict(list)
+        every = defaultdict(list)
         for task in _planned(self.name, table):
             _check_spec(self.name, task, table)
-            values = _values(task.file, columns)
-            if not all(_text(values[name]) in wanted for name, wanted in where.items()):
-                continue
-            _check_supported(self.name, task)
-            partitions[tuple(values.items())].append(task.file)
+            every[tuple(_values(task.file, columns).items())].append(task)
+        named = {values: {column: _text(value) for column, value in values} for values in every}
         scopes = []
-        for values_of in sorted(partitions, key=str):
-            found = sorted(partitions[values_of], key=lambda file: str(file.file_path))
+        for values in sorted(wanted(named, where), key=str):
+            for task in every[values]:
+                _check_supported(self.name, task)
+            found = sorted((t.file for t in every[values]), key=lambda file: str(file.file_path))
             files = tuple(
                 TableFile(f.file_path, _path(f.file_path), f.record_count, f.file_size_in_bytes)
                 for f in found
             )
-            name = "/".join(f"{column}={_text(value)}" for column, value in values_of)
+            name = partition_name(named[values])
             scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
         groups = groups_of_all(scopes, compaction, merge)
         return Found.of_scopes(snapshot.snapshot_id, scopes, groups, compaction)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, SupportsIndex
 
 from plait import _native
-from plait._native_call import _call
+from plait._native_call import OnProgress, _call
 from plait._observe import watched
 from plait._plan import checked_options
 from plait.errors import (
@@ -32,6 +32,7 @@ from plait.errors import (
 from plait.report import OutputReport
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.options import CompactOptions
+from plait.table.progress import Watch
 from plait.table.report import CompactedGroup, CompactReport
 from plait.table.survey import (
     OF_A_FILE,
@@ -75,7 +76,7 @@ class Merged:
 
 
 # Merges groups; each with what was made of it, or with what went wrong with it alone.
-Runner = Callable[[Sequence[Group]], Iterable[tuple[Group, Merged | PlaitError]]]
+Runner = Callable[[Sequence[Group], Watch], Iterable[tuple[Group, Merged | PlaitError]]]
 
 
 class Table(Committer, Protocol):
@@ -100,6 +101,7 @@ def compact_table(
     options: CompactOptions,
     run: Runner,
     prefetch: Prefetch = no_prefetch,
+    progress: OnProgress | None = None,
 ) -> CompactReport:
     """Compacts a table until its policy finds nothing more.
 
@@ -108,6 +110,8 @@ def compact_table(
         options: The options.
         run: Merges the groups of a round.
         prefetch: Reads what planning needs of many files.
+        progress: Called a few times a second, and when all is committed. What it raises ends the
+            compaction: groups that are committed by then stay so.
 
     Returns:
         What was done; in a dry run, what would be done first.
@@ -117,14 +121,16 @@ def compact_table(
         PlaitError: Anything that `merge` raises of more than one file.
     """
     options.check_format(table.format)
+    watch = Watch(progress)
     with watched("compact") as call:
-        report = _compact(table, Compaction(options, prefetch), run)
+        report = _compact(table, Compaction(options, prefetch, watch), run)
         facts = {
             "groups": len(report.groups),
             "lost": report.lost,
             "sources": sum(len(group.sources) for group in report.groups),
         }
         call.done({**facts, "rows_dropped": report.rows_dropped})
+    watch.end()
     return report
 
 
@@ -139,11 +145,12 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
             break
         left_before, done_before, lost_before = len(compaction.left), len(done), lost
         with table.leased(found.groups) as groups:
-            for group, made in run(groups):
+            for group, made in run(groups, compaction.watch):
                 if not isinstance(made, Merged):
                     lost += _is_lost(table, compaction, group, made)
                 elif _is_committed(table, compaction, group, made):
                     done.append(_described(group, made))
+                    compaction.watch.published()
                 else:
                     lost += 1
         # To leave files alone is no round: it does not change how others are merged.
@@ -179,18 +186,21 @@ def run_here(options: CompactOptions, threads: SupportsIndex | None) -> Runner:
     """The runner of this process: one group after the other."""
     checked_options({"threads": threads})
 
-    def run(groups: Sequence[Group]) -> Iterator[tuple[Group, Merged | PlaitError]]:
+    def run(groups: Sequence[Group], watch: Watch) -> Iterator[tuple[Group, Merged | PlaitError]]:
+        watch.expect(sum(group.bytes for group in groups if not group.is_expired))
         for group in groups:
             if group.is_expired:
                 yield group, Merged((), {"expired": group.rows})
                 continue
             try:
-                report = group.plan.execute(
-                    group.out,
-                    threads=threads,
-                    verify=options.verify,
-                    if_exists="add",
-                )
+                with watch.merging(group.bytes) as progress:
+                    report = group.plan.execute(
+                        group.out,
+                        threads=threads,
+                        verify=options.verify,
+                        if_exists="add",
+                        progress=progress,
+                    )
             except FOR_ONE_GROUP as error:
                 yield group, error
             else:
@@ -260,7 +270,7 @@ def _described(group: Group, made: Merged) -> CompactedGroup:
         sort_by=group.sort_by,
         sources=tuple(file.path for file in group.files),
         rows=group.rows,
-        bytes=sum(file.bytes for file in group.files),
+        bytes=group.bytes,
         depth_max=group.depth_max,
         outputs=tuple(output.path for output in made.outputs),
         bytes_out=sum(output.bytes for output in made.outputs),

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from plait import _native
 from plait._plan import Plan, leased, plan_knowing
@@ -30,6 +30,7 @@ from plait.errors import (
     _by_file,
 )
 from plait.table.options import CompactOptions
+from plait.table.progress import Watch
 from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
 
@@ -46,8 +47,12 @@ __all__ = [
     "no_partition",
     "no_prefetch",
     "of_partition",
+    "partition_name",
     "skipped_of",
+    "wanted",
 ]
+
+K = TypeVar("K")
 
 # What is wrong with one file, and leaves others as they are.
 OF_A_FILE = (UnsortedSource, CorruptSource, UnknownColumn, UnsupportedKey)
@@ -76,12 +81,16 @@ class Compaction:
     Attributes:
         options: Its options.
         prefetch: Reads what surveys and plans need of many files.
+        watch: What is called with how far it is.
         left: Files that stay as they are, by path, and why. Surveys and the loop add to it.
+        levels: How many merges lie behind a file, by path, as far as plans have read it.
     """
 
     options: CompactOptions
     prefetch: Prefetch = no_prefetch
+    watch: Watch = field(default_factory=Watch)
     left: dict[str, str] = field(default_factory=dict)
+    levels: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -147,6 +156,11 @@ class Group:
         )
 
     @property
+    def bytes(self) -> int:
+        """Sum of the sizes of the files."""
+        return sum(file.bytes for file in self.files)
+
+    @property
     def is_expired(self) -> bool:
         """Whether no row of the files stays."""
         return self.make_plan is None
@@ -201,21 +215,24 @@ class Found:
         compaction: Compaction,
     ) -> Found:
         """What was found in the partitions of a table."""
-        left, options = compaction.left, compaction.options
+        left, levels = compaction.left, compaction.levels
         chosen = {group.scope for group in groups}
         found = [
             Alike(scope.name, "", files, scope.name in chosen)
             for scope in scopes
-            if (files := tuple((f.bytes, 0) for f in scope.files if f.path not in left))
+            # Of a file that is alone in its partition the level does not matter.
+            if (
+                files := tuple(
+                    (f.bytes, levels.get(f.path, 0)) for f in scope.files if f.path not in left
+                )
+            )
         ]
-        # Levels are in footers, which a table is not read for.
-        known = options.policy != "size_tiered"
         return cls(
             version,
             groups,
             skipped_of(left),
             sum(len(scope.files) for scope in scopes),
-            reasons(options.policy_options, found) if known else (),
+            reasons(compaction.options.policy_options, found),
         )
 
 
@@ -267,6 +284,33 @@ def of_partition(error: PlaitError, names: Iterable[str]) -> PlaitError:
     return found
 
 
+def partition_name(values: Mapping[str, str]) -> str:
+    """What a partition is called: the values of its columns, such as `day=1/hour=2`."""
+    return "/".join(f"{column}={value}" for column, value in values.items())
+
+
+def wanted(
+    partitions: Mapping[K, Mapping[str, str]], where: Mapping[str, Sequence[str]]
+) -> list[K]:
+    """The partitions that `where` matches.
+
+    Args:
+        partitions: The values of each partition, by column, as text.
+        where: The values that a column may have.
+
+    Raises:
+        InvalidArgument: It matches none of them; names them.
+    """
+    found = [
+        key
+        for key, values in partitions.items()
+        if all(values[column] in texts for column, texts in where.items())
+    ]
+    if partitions and not found:
+        raise no_partition(where, map(partition_name, partitions.values()))
+    return found
+
+
 def no_partition(where: Mapping[str, Sequence[str]], names: Iterable[str]) -> InvalidArgument:
     """The error for a `where` that matches none of the partitions."""
     known = sorted(set(names))
@@ -296,19 +340,19 @@ def skipped_of(left: Mapping[str, str]) -> tuple[Skipped, ...]:
 def _groups_of(
     scope: Scope, compaction: Compaction, merge: Mapping[str, Any], known: _native.Known | None
 ) -> list[Group]:
-    files, whole = _planned(scope, merge, known, compaction.left)
+    files, whole = _planned(scope, merge, known, compaction)
     if whole is None:
         return []
     data = whole.to_dict()
+    levels = [source.merge_level for source in whole.sources]
+    compaction.levels.update((f.path, level) for f, level in zip(files, levels, strict=True))
     ends = [(source["first"] or "", source["last"] or "") for source in data["sources"]]
     # The policy compares keys only with one another: their ranks do as well.
     keys = sorted({key for end in ends for key in end}, key=base64.b64decode)
     rank = {key: i for i, key in enumerate(keys)}
     facts = [
         (rank[first], rank[last], file.bytes, level, _task(file, level), 0.0)
-        for (first, last), file, level in zip(
-            ends, files, (source.merge_level for source in whole.sources), strict=True
-        )
+        for (first, last), file, level in zip(ends, files, levels, strict=True)
     ]
     policy = compaction.options.policy_options
     chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": facts})))
@@ -317,22 +361,24 @@ def _groups_of(
         members = [files[i] for i in indices]
         planned = whole
         if len(members) < len(files):
-            planned = plan_knowing([file.path for file in members], merge, known)
+            paths = [file.path for file in members]
+            planned = plan_knowing(paths, merge, known, compaction.watch.planning)
         groups.append(Group.of_plan(scope, members, planned))
     return groups
 
 
 def _planned(
-    scope: Scope, merge: Mapping[str, Any], known: _native.Known | None, left: dict[str, str]
+    scope: Scope, merge: Mapping[str, Any], known: _native.Known | None, compaction: Compaction
 ) -> tuple[list[TableFile], Plan | None]:
     """The files of a partition that can be merged, and the plan of them, if they are several."""
+    left = compaction.left
     while True:
         files = [file for file in scope.files if file.path not in left]
         if len(files) < _MERGED_MIN:
             return files, None
         paths = [file.path for file in files]
         try:
-            return files, plan_knowing(paths, merge, known)
+            return files, plan_knowing(paths, merge, known, compaction.watch.planning)
         except OF_A_FILE as error:
             left.update(left_alone(error, paths))
 
