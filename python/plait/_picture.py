@@ -18,8 +18,7 @@ from dataclasses import dataclass
 
 from plait._layout import Bar, Mark, Placed
 from plait._svg import COLOURS, FONT_SIZE, ROW_HEIGHT, Canvas, Part, Sides, fitted, text_width
-from plait._text import human_key
-from plait.order import column_names
+from plait._text import column_names, human_key
 
 _COLUMNS = 60
 BARS_MAX = 24

@@ -4,7 +4,7 @@
 
 Invariants: the engine finds tables, and never reads past a log; where the log cannot be read, or
 says what files alone do not, the table is refused by name. A file that is named is that file.
-Not here: the logs (`plait.table.live`); compactions (`plait.table`).
+Not here: the logs (`plait._logs`); compactions (`plait.table`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from plait import _native, _stores
+from plait._logs.live import Live, live
 from plait._native_call import _reach, _settings
 from plait.errors import ForeignTable
-
-if TYPE_CHECKING:
-    from plait.table.live import Live
 
 # A path, or the number of a stream among the sources.
 Named = str | int
@@ -88,8 +86,6 @@ def expand(sources: Sequence[Named], storage_options: object, found: ForeignTabl
         ForeignTable: The log cannot be read, or a table is not a source but in one.
         Unsupported: The table has what its files alone do not say.
     """
-    from plait.table.live import live  # noqa: PLC0415 - what few need is imported by few
-
     if _stores.is_store(storage_options):
         raise found
     settings = _settings(storage_options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from plait import _html
 Cell = str | int | None
 _STEP = 1000
 _UNITS = ("B", "kB", "MB", "GB", "TB")
+_COLUMN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
+_NULLS = re.compile(r"\s+nulls\s+(first|last)\s*$", re.IGNORECASE)
 
 
 def human_bytes(size_bytes: float) -> str:
@@ -30,6 +33,23 @@ def human_bytes(size_bytes: float) -> str:
 def human_key(values: Sequence[str | None]) -> str:
     """Writes the columns of a key; a null key column is `null`."""
     return ", ".join("null" if value is None else value for value in values)
+
+
+def column_names(text: str) -> tuple[str, ...]:
+    """The columns of an order as people call them, without quotes.
+
+    Example:
+        >>> column_names('name, -"at, UTC" nulls first')
+        ('name', 'at, UTC (descending)')
+    """
+    names = []
+    for column in _COLUMN.findall(text):
+        name = _NULLS.sub("", column).strip()
+        descends = name.startswith("-")
+        name = name.removeprefix("-").strip()
+        name = re.sub(r'"((?:[^"]|"")*)"', lambda m: m[1].replace('""', '"'), name)
+        names.append(f"{name} (descending)" if descends else name)
+    return tuple(names)
 
 
 @dataclass(frozen=True)

@@ -48,27 +48,6 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     return ", ".join(_column_text(column) for column in sort_by)
 
 
-_COLUMN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
-_NULLS = re.compile(r"\s+nulls\s+(first|last)\s*$", re.IGNORECASE)
-
-
-def column_names(text: str) -> tuple[str, ...]:
-    """The columns of an order as people call them, without quotes.
-
-    Example:
-        >>> column_names('name, -"at, UTC" nulls first')
-        ('name', 'at, UTC (descending)')
-    """
-    names = []
-    for column in _COLUMN.findall(text):
-        name = _NULLS.sub("", column).strip()
-        descends = name.startswith("-")
-        name = name.removeprefix("-").strip()
-        name = re.sub(r'"((?:[^"]|"")*)"', lambda m: m[1].replace('""', '"'), name)
-        names.append(f"{name} (descending)" if descends else name)
-    return tuple(names)
-
-
 def _column_text(column: object) -> str:
     if isinstance(column, str) and column.strip():
         return column

@@ -5,15 +5,16 @@
 Every session that meets a Python source imports this, so it imports Plait when the format is used.
 What is made here may run in a Python without Plait, and says so there.
 
-Not here: what the format does (`plait.spark.source`, `plait.spark.sink`).
+Not here: what the format does (`plait.spark.source`, `plait.spark.sink`); the check (`_absent`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
+
+from pyspark_plait._absent import checker
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -23,27 +24,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-__all__ = ["HINT", "WHAT", "DefaultSource", "checker"]
-
-WHAT = "Spark's Python workers have no Plait"
-HINT = "set PYSPARK_PYTHON to a Python that has Plait on every node, or install Plait for this one"
-
-
-def checker() -> Callable[[], None]:
-    """A function that raises where there is no Plait: made here, so that it travels by value."""
-
-    def check() -> None:
-        import sys  # noqa: PLC0415 - it travels
-
-        try:
-            import plait  # noqa: F401, PLC0415 - it travels
-        except ModuleNotFoundError as cause:
-            if cause.name != "plait":
-                raise
-            text = f"{WHAT}: got `{sys.executable}`\nhint: {HINT}"
-            raise ModuleNotFoundError(text, name="plait") from None
-
-    return check
+__all__ = ["DefaultSource"]
 
 
 class DefaultSource(DataSource):

@@ -15,7 +15,7 @@ import plait
 from plait._html import STYLE
 from plait._picture import banded
 from plait._svg import COLOURS, Quantity, chart, fitted, text_width
-from plait.order import column_names
+from plait._text import column_names
 
 HOSTILE = "</text></svg><script>alert(1)</script>\"'<img src=x onerror=alert(2)>\x1b\u202e&amp;"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -27,7 +27,7 @@ from plait.spark.join import (
 from plait.spark.overlay import overlay
 from plait.spark.runs import merge_runs
 from plait.spark.scan import scan
-from plait.spark.source import register
+from plait.spark.session import register
 
 __all__ = [
     "compact",

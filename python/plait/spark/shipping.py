@@ -7,7 +7,7 @@ Cloudpickle ships functions that are made inside of others by value, and names m
 without this, a worker without Plait fails in the midst of unpickling.
 
 Invariant: what `unpack` names is of Python itself, or was made inside of a function.
-Not here: the check (`pyspark_plait`), packages besides Plait (`needs`).
+Not here: the check (`pyspark_plait._absent`), packages besides Plait (`needs`).
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def shipped_object(kind: type, state: dict[str, Any]) -> tuple[Callable[..., Any
 
 def absent(text: str) -> PlaitError | None:
     """The error of a worker without Plait, if a text of Spark has one."""
-    from pyspark_plait import HINT, WHAT  # noqa: PLC0415 - executors need not have it
+    from pyspark_plait._absent import HINT, WHAT  # noqa: PLC0415 - executors need not have it
 
     found = re.search(rf"ModuleNotFoundError: {WHAT}: got (`[^`]*`)", text)
     return None if found is None else Unsupported.of(WHAT, got=found[1], hint=HINT)
@@ -80,7 +80,7 @@ def _built(unpack: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
 
 
 def _unpacker() -> Callable[[bytes], Any]:
-    from pyspark_plait import checker  # noqa: PLC0415 - executors need not have it
+    from pyspark_plait._absent import checker  # noqa: PLC0415 - executors need not have it
 
     check = checker()
 

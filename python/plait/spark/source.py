@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-from pyspark import TaskContext, cloudpickle
-from pyspark.errors import AnalysisException
+from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import plan
@@ -47,7 +46,6 @@ from plait.spark.types import bounded, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
 _PART_ROWS = 1_000_000
@@ -60,31 +58,6 @@ OPTIONS = (
     *("missing_keys", "memory_limit", "read_log", "push_filters", "storage_options"),
     *(field.name for field in fields(Duplicates)),
 )
-
-
-def register(spark: SparkSession) -> None:
-    """Lets Spark push filters down to the format `"plait"`, which it finds without this call.
-
-    Spark pushes no filters down to Python sources until a setting of the session says so, and a
-    source cannot set it: `spark.sql.python.filterPushdown.enabled`. Where the Python of Spark's
-    driver did not find `pyspark_plait`, the session gets to know the format, too.
-
-    Example:
-        >>> register(spark)  # doctest: +SKIP
-    """
-    import pyspark_plait  # noqa: PLC0415 - executors need not have it
-
-    # As code and not by name, for a driver's Python without Plait, too.
-    cloudpickle.register_pickle_by_value(pyspark_plait)  # type: ignore[no-untyped-call]
-    try:
-        spark.dataSource.register(pyspark_plait.DefaultSource)
-    except AnalysisException as error:
-        # What Spark found by itself cannot be registered.
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
-            raise
-    finally:
-        cloudpickle.unregister_pickle_by_value(pyspark_plait)  # type: ignore[no-untyped-call]
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:

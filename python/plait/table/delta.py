@@ -12,7 +12,6 @@ Not here: statistics from footers (`statistics`). Source: the Delta transaction 
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 import time
 from collections import defaultdict
@@ -21,7 +20,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from plait.errors import InvalidArgument, SourceNotFound, StorageError, UnknownColumn, Unsupported
+from plait._logs.delta import live_files, load, logged, refused, with_vectors
+from plait.errors import UnknownColumn
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.statistics import statistics
 from plait.table.survey import (
@@ -77,7 +77,7 @@ class Delta:
     def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds in each partition."""
         where = compaction.options.partitions
-        table = self._load()
+        table = load(self.name, self._storage_options)
         columns = _check_supported(table, self.name)
         unknown = sorted(set(where) - set(columns))
         if unknown:
@@ -87,17 +87,17 @@ class Delta:
                 hint=f"partition columns: {', '.join(columns) or 'none'}",
             )
         every = defaultdict(list)
-        for row in _live(table):
+        for row in live_files(table):
             every[tuple((column, row.get(f"partition.{column}")) for column in columns)].append(row)
         named = {values: {column: _text(value) for column, value in values} for values in every}
         partitions = {values: every[values] for values in wanted(named, where)}
-        with_vectors = _with_vectors(table)
+        deleted = with_vectors(table)
         scopes = []
         for values in sorted(partitions, key=str):
             rows = sorted(partitions[values], key=lambda r: (r["modification_time"], r["path"]))
             for row in rows:
-                if unquote(row["path"]) in with_vectors:
-                    raise _refused(
+                if unquote(row["path"]) in deleted:
+                    raise refused(
                         self.name,
                         "has rows that are deleted by a deletion vector",
                         got=f"`{unquote(row['path'])}`",
@@ -114,7 +114,7 @@ class Delta:
     def _file(self, row: dict[str, Any]) -> TableFile:
         path = unquote(row["path"])
         if "://" in path or path.startswith("/"):
-            raise _refused(
+            raise refused(
                 self.name, "has files that lie elsewhere", got=f"`{path}`", hint="copy it deeply"
             )
         where = f"{self.name.rstrip('/')}/{path}"
@@ -126,7 +126,7 @@ class Delta:
 
     def is_live(self, group: Group) -> bool:
         """Whether the newest version has all files of the group."""
-        live = {unquote(row["path"]) for row in _live(self._load())}
+        live = {unquote(row["path"]) for row in live_files(load(self.name, self._storage_options))}
         return live.issuperset(file.name for file in group.files)
 
     def commit(self, change: Change) -> Outcome:
@@ -134,9 +134,9 @@ class Delta:
         from deltalake import CommitProperties, Transaction  # noqa: PLC0415 - an extra
         from deltalake.exceptions import CommitFailedError  # noqa: PLC0415
 
-        table = self._load()
+        table = load(self.name, self._storage_options)
         columns = _check_supported(table, self.name)
-        live = {unquote(row["path"]): row for row in _live(table)}
+        live = {unquote(row["path"]): row for row in live_files(table)}
         added = [output.path.removeprefix(self.name.rstrip("/") + "/") for output in change.added]
         app = f"plait.{change.token}"
         if all(path in live for path in added) and live.keys().isdisjoint(change.replaced):
@@ -144,7 +144,7 @@ class Delta:
         gone = [path for path in change.replaced if path not in live]
         if gone:
             return Conflicted(f"`{gone[0]}` does not count any more")
-        if not _with_vectors(table).isdisjoint(change.replaced):
+        if not with_vectors(table).isdisjoint(change.replaced):
             return Conflicted("rows were deleted by a deletion vector")
         now_ms = int(time.time() * 1000)
         version = (table.transaction_version(app) or 0) + 1
@@ -176,7 +176,7 @@ class Delta:
         now_ms = int(time.time() * 1000)
         first = live[change.replaced[0]]
         metadata = table.metadata()
-        values = {c: _logged(first[f"partition.{c}"]) for c in metadata.partition_columns}
+        values = {c: logged(first[f"partition.{c}"]) for c in metadata.partition_columns}
         schema = json.loads(table.schema().to_json())
         bounds = _bounds([live[path] for path in change.replaced])
         settings = {name: str(value) for name, value in metadata.configuration.items()}
@@ -201,60 +201,22 @@ class Delta:
         ]
         return adds + removes
 
-    def _load(self) -> DeltaTable:
-        try:
-            from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-            from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
-        except ImportError as cause:
-            raise InvalidArgument.of(
-                "Delta tables need deltalake", hint="pip install 'plait[delta]'"
-            ) from cause
-        try:
-            return DeltaTable(self.name, storage_options=self._storage_options)
-        except TableNotFoundError as cause:
-            raise SourceNotFound.of("there is no such Delta table", got=f"`{self.name}`") from cause
-        except (DeltaError, OSError) as cause:
-            if "is not supported" in str(cause) or "catalog-managed" in str(cause):
-                raise _refused(
-                    self.name, "uses a feature that is not known", got=str(cause)
-                ) from cause
-            raise StorageError.of(
-                "cannot read the Delta table", got=f"`{self.name}`: {cause}"
-            ) from cause
-
 
 def _check_supported(table: DeltaTable, name: str) -> list[str]:
     """Refuses what a commit would break; gives the partition columns."""
     protocol, metadata = table.protocol(), table.metadata()
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode != "none":
-        raise _refused(name, "maps column names", got=f"mode `{mode}`")
+        raise refused(name, "maps column names", got=f"mode `{mode}`")
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     unknown = sorted(features - _WRITER_FEATURES)
     if unknown:
-        raise _refused(name, "uses a feature whose rules are not kept", got=f"`{unknown[0]}`")
+        raise refused(name, "uses a feature whose rules are not kept", got=f"`{unknown[0]}`")
     version = protocol.min_writer_version
     if version > _WRITER_VERSION_MAX and version != _WRITER_VERSION_LISTED:
         what = "uses a writer version whose rules are not kept"
-        raise _refused(name, what, got=f"version {version}")
+        raise refused(name, what, got=f"version {version}")
     return list(metadata.partition_columns)
-
-
-def _refused(name: str, what: str, *, got: str = "", hint: str = "") -> Unsupported:
-    error = Unsupported.of(
-        f"the Delta table `{name}` {what}",
-        got=got,
-        hint=hint or "compact it with the engine that wrote it",
-    )
-    error.path = name
-    return error
-
-
-def _live(table: DeltaTable) -> list[dict[str, Any]]:
-    actions = table.get_add_actions(flatten=True)
-    names = actions.schema.names
-    columns = [actions.column(name).to_pylist() for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _bounds(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, Any]]:
@@ -269,36 +231,6 @@ def _bounds(rows: list[dict[str, Any]]) -> dict[str, tuple[Any, Any]]:
     return found
 
 
-def _with_vectors(table: DeltaTable) -> set[str]:
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
-
-    if "deletionVectors" not in (table.protocol().writer_features or ()):
-        return set()
-    base = table.table_uri.rstrip("/") + "/"
-    found = set()
-    try:
-        for batch in table.deletion_vectors():
-            for path in batch.column("filepath").to_pylist():
-                found.add(unquote(path.removeprefix(base)))
-    except DeltaError as cause:
-        raise StorageError.of(
-            "cannot read deletion vectors", got=f"`{table.table_uri}`: {cause}"
-        ) from cause
-    return found
-
-
 def _text(value: object) -> str:
-    logged = _logged(value)
-    return _NULL if logged is None else logged
-
-
-def _logged(value: object) -> str | None:
-    """A partition value as the log has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dt.datetime):
-        text = value.replace(tzinfo=None).isoformat(" ", "microseconds")
-        return text if value.tzinfo is None else text.replace(" ", "T") + "Z"
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="surrogateescape")
-    return None if value is None else str(value)
+    text = logged(value)
+    return _NULL if text is None else text

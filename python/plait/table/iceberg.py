@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn, Unsupported
+from plait._logs.iceberg import check_file, check_table, refused, scanned
+from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
 from plait.order import _quoted_if_odd
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
 from plait.table.survey import (
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["Iceberg"]
 
 _NULL = "null"
-# Format versions whose tables are read and committed.
-_VERSIONS = (1, 2)
 
 
 class Iceberg:
@@ -76,14 +75,14 @@ class Iceberg:
         # What a file lacks is null in the table: its schema says that the column is there.
         merge = {**options, "sort_by": order, "missing_keys": "null"}
         every = defaultdict(list)
-        for task in _planned(self.name, table):
+        for task in scanned(self.name, table):
             _check_spec(self.name, task, table)
             every[tuple(_values(task.file, columns).items())].append(task)
         named = {values: {column: _text(value) for column, value in values} for values in every}
         scopes = []
         for values in sorted(wanted(named, where), key=str):
             for task in every[values]:
-                _check_supported(self.name, task)
+                check_file(self.name, task)
             found = sorted((t.file for t in every[values]), key=lambda file: str(file.file_path))
             files = tuple(
                 TableFile(f.file_path, _path(f.file_path), f.record_count, f.file_size_in_bytes)
@@ -100,7 +99,7 @@ class Iceberg:
 
     def is_live(self, group: Group) -> bool:
         """Whether the newest snapshot has all files of the group."""
-        live = {task.file.file_path for task in _planned(self.name, self._load())}
+        live = {task.file.file_path for task in scanned(self.name, self._load())}
         return live.issuperset(file.name for file in group.files)
 
     def commit(self, change: Change) -> Outcome:
@@ -112,7 +111,7 @@ class Iceberg:
 
         table = self._load()
         check_table(self.name, table)
-        tasks = {task.file.file_path: task for task in _planned(self.name, table)}
+        tasks = {task.file.file_path: task for task in scanned(self.name, table)}
         replaced = [tasks.get(path) for path in change.replaced]
         # Named as the files of the table are, by whichever form of URL.
         first = change.replaced[0]
@@ -198,87 +197,10 @@ def _order(table: IcebergTable, schema: Schema | None = None) -> str | None:
     return ", ".join(parts) or None
 
 
-def check_table(name: str, table: IcebergTable) -> None:
-    """Refuses tables whose files alone do not say what the rows are, or that take no commit."""
-    version = table.metadata.format_version
-    if version not in _VERSIONS:
-        # Row lineage, deletion vectors, default values, new types; PyIceberg commits none of it.
-        raise _refused_table(name, "has a format version that is not known", f"version {version}")
-    if any(setting.startswith("encryption.") for setting in table.properties):
-        raise _refused_table(name, "is encrypted", "a property `encryption.*`")
-    for spec in table.specs().values():
-        for field in spec.fields:
-            if type(field.transform).__name__ == "UnknownTransform":
-                transform = getattr(field.transform, "_transform", field.transform)
-                got = f"`{transform}` of `{field.name}`"
-                raise _refused_table(name, "is partitioned by a transform that is not known", got)
-    for column in table.schema().fields:
-        if column.initial_default is not None:
-            what = "has a column with a value where files lack it"
-            raise _refused_table(name, what, f"`{column.name}`")
-    mapping = table.name_mapping()
-    for mapped in mapping.root if mapping is not None else ():
-        if len(mapped.names) > 1:
-            what = "maps several names to one column, which files without ids may have"
-            raise _refused_table(name, what, ", ".join(f"`{n}`" for n in sorted(mapped.names)))
-
-
-def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The files that count, once it is known that their rows are simply theirs."""
-    tasks = sorted(_planned(name, table), key=lambda task: str(task.file.file_path))
-    for task in tasks:
-        _check_supported(name, task)
-    return tasks
-
-
-def _planned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    try:
-        return list(table.scan().plan_files())
-    except (ValueError, NotImplementedError) as cause:
-        # PyIceberg cannot even plan tables with equality deletes.
-        if "delete" not in str(cause):
-            raise
-        hint = "rewrite such files first, such as with rewrite_data_files"
-        raise _refused_table(
-            name, "has rows that are deleted by value", str(cause), hint
-        ) from cause
-
-
 def _check_spec(name: str, task: FileScanTask, table: IcebergTable) -> None:
     """Refuses files whose partition is not one of the table as it is now."""
     if task.file.spec_id != table.spec().spec_id:
-        raise _refused(name, "has files of an older partition spec", task)
-
-
-def _check_supported(name: str, task: FileScanTask) -> None:
-    """Refuses files whose rows are not simply theirs."""
-    if task.delete_files:
-        hint = "rewrite such files first, such as with rewrite_data_files"
-        raise _refused(name, "has rows that are deleted by a delete file", task, hint)
-    if task.file.key_metadata is not None:
-        raise _refused(name, "has data files that are encrypted", task)
-    if task.file.file_format.name != "PARQUET":
-        raise _refused(name, "has data files that are not Parquet", task)
-
-
-def _refused_table(name: str, what: str, got: str, hint: str = "") -> Unsupported:
-    error = Unsupported.of(
-        f"the Iceberg table `{name}` {what}",
-        got=got,
-        hint=hint or "use the engine that wrote it",
-    )
-    error.path = name
-    return error
-
-
-def _refused(name: str, what: str, task: FileScanTask, hint: str = "") -> Unsupported:
-    error = Unsupported.of(
-        f"the Iceberg table `{name}` {what}",
-        got=f"`{task.file.file_path}`",
-        hint=hint or "rewrite it with the engine that wrote it",
-    )
-    error.path = task.file.file_path
-    return error
+        raise refused(name, "has files of an older partition spec", task)
 
 
 def _values(file: DataFile, columns: Iterable[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@
     events/metadata/*.json    PyIceberg    files of the snapshot that `version-hint.text` names
 
 Invariant: what files alone do not say (deleted rows, mapped or evolved columns) is refused by name.
-Not here: finding tables (the engine), compacting them (`delta`, `iceberg`).
+Not here: finding tables (the engine), compacting them (`plait.table`).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from plait._logs.delta import live_files, load, logged, with_vectors
+from plait._logs.iceberg import check_table, planned
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
 if TYPE_CHECKING:
@@ -129,13 +131,11 @@ def _is_in(path: str, part: str) -> bool:
 
 
 def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
-    from plait.table.delta import Delta, _live, _logged, _with_vectors  # noqa: PLC0415
-
     try:
         import deltalake as _  # noqa: F401, PLC0415 - an extra
     except ImportError as cause:
         raise _unread("Delta", root, "pip install 'plait[delta]'") from cause
-    table = Delta(root, settings or None, guard=True)._load()  # noqa: SLF001 - the same log
+    table = load(root, settings or None)
     protocol, metadata = table.protocol(), table.metadata()
     mode = metadata.configuration.get("delta.columnMapping.mode", "none")
     if mode != "none":
@@ -144,9 +144,9 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
     if unknown or protocol.min_reader_version > _READER_VERSION_MAX:
         got = f"`{unknown[0]}`" if unknown else f"reader version {protocol.min_reader_version}"
         raise _refused("Delta", root, "uses a feature whose rules are not kept", got=got)
-    rows = sorted(_live(table), key=lambda row: (row["modification_time"], row["path"]))
+    rows = sorted(live_files(table), key=lambda row: (row["modification_time"], row["path"]))
     rows = [row for row in rows if _is_in(unquote(row["path"]), part)]
-    deleted = [row["path"] for row in rows if unquote(row["path"]) in _with_vectors(table)]
+    deleted = [row["path"] for row in rows if unquote(row["path"]) in with_vectors(table)]
     if deleted:
         raise _refused(
             "Delta",
@@ -167,7 +167,7 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
                 "has a partition column whose type is not read",
                 got=f"`{column}` of {types[column]}",
             )
-        values = [_logged(row.get(f"partition.{column}")) for row in rows]
+        values = [logged(row.get(f"partition.{column}")) for row in rows]
         partitions.append((column, kind, dict(zip(files, values, strict=True))))
     # A folder that names a partition says what its rows have in these columns.
     said = {folder.partition("=")[0] for folder in part.split("/") if "=" in folder}
@@ -197,7 +197,6 @@ def _iceberg(root: str, part: str, settings: dict[str, str]) -> Live:
     try:
         from pyiceberg.table import StaticTable  # noqa: PLC0415 - an extra
 
-        from plait.table.iceberg import check_table, planned  # noqa: PLC0415
     except ImportError as cause:
         raise _unread("Iceberg", root, "pip install 'plait[iceberg]'") from cause
     if part:
