@@ -153,7 +153,8 @@ def merge(
             `aws_region`. As in `{"aws_region": "eu-central-1"}`; they win over those of the
             environment. Or an obstore store or an fsspec file system: paths without a scheme are
             names in it.
-        progress: Called a few times a second with a `Progress`. What it raises stops the merge.
+        progress: Called a few times a second with a `Progress`, and for the last time when the
+            outputs are published. What it raises stops the merge; the last call undoes nothing.
 
     Returns:
         What was read, written, copied and measured.

@@ -10,11 +10,34 @@ from typing import Any
 
 from plait import _api
 from plait._checks import Paths, StorageOptions, _paths
+from plait._report import _files
 from plait._tables import listed, with_tables
+from plait._text import Page, Table
 from plait.errors import InvalidArgument
 from plait.inspected import ZoneColumn
 
 _EPOCH = dt.date(1970, 1, 1)
+
+
+class PrunedFiles(list[str]):
+    """The files that `prune` leaves: a list, which draws itself in a notebook.
+
+    Attributes:
+        looked_at: The number of files among which these were found.
+        where: What was looked for: column, and values as text.
+    """
+
+    def __init__(self, files: Iterable[str], looked_at: int, where: Mapping[str, str]) -> None:
+        """Takes the files."""
+        super().__init__(files)
+        self.looked_at, self.where = looked_at, dict(where)
+
+    def _repr_html_(self) -> str:
+        return Page(
+            title=f"{len(self):,} of {_files(self.looked_at)} may hold what is looked for",
+            tables=(Table(("file",), tuple((file,) for file in self)),) if self else (),
+            facts=tuple(self.where.items()),
+        ).html()
 
 
 def prune(
@@ -22,7 +45,7 @@ def prune(
     where: Mapping[str, object],
     *,
     storage_options: StorageOptions | None = None,
-) -> list[str]:
+) -> PrunedFiles:
     """Names the files that may hold rows with these values.
 
     Reads footers, and the first and last key. A file that has no zone map, or none of a column, is
@@ -36,7 +59,7 @@ def prune(
         storage_options: See `merge`.
 
     Returns:
-        The files that are left, in their order.
+        The files that are left, in their order: a list, which notebooks show as a table.
 
     Raises:
         InvalidArgument: A value is not of the column's type.
@@ -57,7 +80,8 @@ def prune(
         )
     wanted = {column: _any_of(value) for column, value in where.items()}
     left = []
-    for path in _listed(_paths(files, "files"), storage_options):
+    listed_files = _listed(_paths(files, "files"), storage_options)
+    for path in listed_files:
         zones = _api.inspect(path, storage_options=storage_options).zone_map or {}
         if all(
             any(_may_hold(zones[column], column, value) for value in values)
@@ -65,7 +89,8 @@ def prune(
             if column in zones
         ):
             left.append(path)
-    return left
+    texts = {column: " or ".join(map(_shown, values)) for column, values in wanted.items()}
+    return PrunedFiles(left, len(listed_files), texts)
 
 
 def _listed(paths: list[str], storage_options: object) -> list[str]:
@@ -79,6 +104,10 @@ def _listed(paths: list[str], storage_options: object) -> list[str]:
         return found
 
     return with_tables(files_of, paths, storage_options, columns="of_files")
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else value if isinstance(value, str) else repr(value)
 
 
 def _any_of(value: object) -> list[object]:

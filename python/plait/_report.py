@@ -9,6 +9,7 @@ import dataclasses
 import types
 import typing
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,10 @@ class _PrintedReport(_Report, ABC):
 
     def __str__(self) -> str:
         return self._page().text()
+
+    def _said(self, say: Callable[[str], str]) -> str:
+        """The text, with options in the words of another door."""
+        return self._page().text(say)
 
     def _repr_html_(self) -> str:
         return self._page().html()

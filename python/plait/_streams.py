@@ -34,7 +34,7 @@ Source = str | os.PathLike[str] | ArrowStream | ArrowBatch | Iterable[ArrowBatch
 
 
 def merge_streams(
-    sources: Iterable[Source],
+    sources: str | os.PathLike[str] | Iterable[Source],
     *,
     sort_by: SortBy,
     batch_rows: SupportsIndex = 8192,
@@ -63,7 +63,8 @@ def merge_streams(
         sources: What is merged, sorted already; their order decides ties. Anything with
             `__arrow_c_stream__` (tables, frames, relations and readers of PyArrow, Polars,
             DuckDB, nanoarrow, arro3), iterables and generators of record batches, and paths of
-            Parquet files, with globs, folders and object store URLs as in `merge`.
+            Parquet files, with globs, folders and object store URLs as in `merge`. One path need
+            not be in a list.
         sort_by: The order of the sources and of the result, as in `merge`. `[]` makes all rows
             equal: the sources follow each other.
         batch_rows: Rows of every batch but the last. A batch with dictionaries whose keys are too
@@ -123,7 +124,9 @@ def merge_streams(
         >>> pa.table(stream).column("v").to_pylist(), stream.rows_dropped
         (['a', 'b', 'd'], {'duplicate': 1})
     """
-    if isinstance(sources, str | bytes | os.PathLike) or not isinstance(sources, Iterable):
+    if isinstance(sources, str | bytes | os.PathLike):
+        sources = [sources]
+    if not isinstance(sources, Iterable):
         raise InvalidArgument.of(
             "`sources` is not a list", got=f"`{sources!r}`", hint="give a list of sources"
         )

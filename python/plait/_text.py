@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from plait import _html
+from plait._fit import fitted, padded, printable, shortened, width
 
 Cell = str | int | None
 _STEP = 1000
@@ -59,18 +60,38 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
 
-    def text(self) -> str:
-        """The table with aligned columns."""
-        lines = [self.columns, *(tuple(map(_cell_text, row)) for row in self.rows)]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    def text(self, columns: int | None = None) -> str:
+        """The table with aligned columns.
+
+        Args:
+            columns: Its width at most: long cells of text are shortened.
+        """
+        rows = (tuple(printable(_cell_text(cell)) for cell in row) for row in self.rows)
+        lines = [self.columns, *rows]
         right = self._right()
+        widths = [max(map(width, column)) for column in zip(*lines, strict=True)]
+        if columns is not None:
+            # Numbers and titles stay whole.
+            titles = map(width, self.columns)
+            least = [
+                n if is_right else t for n, t, is_right in zip(widths, titles, right, strict=True)
+            ]
+            widths = fitted(widths, least, columns)
         return "\n".join(
             "  ".join(
-                cell.rjust(width) if is_right else cell.ljust(width)
-                for cell, width, is_right in zip(line, widths, right, strict=True)
+                padded(shortened(cell, room), room, right=is_right)
+                for cell, room, is_right in zip(line, widths, right, strict=True)
             ).rstrip()
             for line in lines
         )
+
+    def without_empty(self) -> Table:
+        """The table without columns that have nothing in any row."""
+        kept = [
+            i for i in range(len(self.columns)) if any(r[i] not in (None, "") for r in self.rows)
+        ]
+        rows = tuple(tuple(row[i] for i in kept) for row in self.rows)
+        return Table(tuple(self.columns[i] for i in kept), rows)
 
     def html(self) -> str:
         """The table as HTML, every cell escaped."""
@@ -84,9 +105,18 @@ class Table:
         ]
 
 
+class Advice(str):
+    """A remark that names options, as Python does: `yes=True`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Page:
-    """What every report is made of: a sentence, a drawing as text and SVG, tables, remarks."""
+    """What every report is made of: a sentence, a drawing as text and SVG, tables, remarks.
+
+    With `columns`, no line of the text is longer; in HTML tables scroll and lines wrap.
+    """
 
     title: str
     tables: tuple[Table, ...] = ()
@@ -94,19 +124,28 @@ class Page:
     remarks: tuple[str, ...] = ()
     drawing: str = ""
     svg: str = ""
+    columns: int | None = None
 
-    def text(self) -> str:
-        """The page as aligned text."""
-        width = max((len(name) for name, _ in self.facts), default=0)
-        facts = "\n".join(f"{name.ljust(width)}  {value}".rstrip() for name, value in self.facts)
+    def text(self, say: Callable[[str], str] = str) -> str:
+        """The page as aligned text.
+
+        Args:
+            say: Writes what names options in the words of the door.
+        """
         parts = [
-            self.title,
+            self._line(self.title),
             self.drawing,
-            *(table.text() for table in self.tables),
-            facts,
-            "\n".join(self.remarks),
+            *(table.text(self.columns) for table in self.tables),
+            Table(("", ""), self.facts).text(self.columns).removeprefix("\n") if self.facts else "",
+            "\n".join(say(r) if isinstance(r, Advice) else self._lines(r) for r in self.remarks),
         ]
         return "\n\n".join(part for part in parts if part)
+
+    def _line(self, text: str) -> str:
+        return text if self.columns is None else shortened(printable(text), self.columns)
+
+    def _lines(self, text: str) -> str:
+        return "\n".join(map(self._line, text.split("\n")))
 
     def html(self) -> str:
         """The page as HTML, everything escaped."""

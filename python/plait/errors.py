@@ -62,6 +62,7 @@ class PlaitError(Exception):
         column: Dotted path of the column, if one is named.
         row: Row of the file, counted from 0, if one is named.
         offset: Byte offset in the file, if one is named.
+        got: What was found, if that is said.
         hint: What the caller can do, if anything.
         errors: Where one error names several files: that of each.
     """
@@ -71,6 +72,7 @@ class PlaitError(Exception):
     column: str | None = None
     row: int | None = None
     offset: int | None = None
+    got: str | None = None
     hint: str | None = None
     errors: tuple[PlaitError, ...] = ()
 
@@ -78,7 +80,7 @@ class PlaitError(Exception):
     def of(cls, what: str, *, got: str = "", hint: str = "") -> Self:
         """The error that says `what`, what was found, and what to do."""
         error = cls(what + (f": got {got}" if got else "") + (f"\nhint: {hint}" if hint else ""))
-        error.what, error.hint = what, hint or None
+        error.what, error.got, error.hint = what, got or None, hint or None
         return error
 
     def __str__(self) -> str:

@@ -80,7 +80,7 @@ class FileReport(_PrintedReport):
         bytes: Its size.
         rows: Number of rows.
         created_by: The program that wrote it.
-        sort_by: The order it declares, if any.
+        sort_by: The order of the keys: the one that was given, or else the declared one, if any.
         key_min: First key, one text per column of that order, `None` for a null.
         key_max: Last key.
         metadata: Footer entries; long ones are cut.
@@ -89,6 +89,7 @@ class FileReport(_PrintedReport):
         sorted: Whether the rows are in that order, with `check_order`.
         unsorted_row: The first row that is not.
         zone_map: Columns whose values the footer lists, by path; `None` if Plait did not write it.
+        declared: The order that the footer declares, if any.
     """
 
     path: str
@@ -104,17 +105,15 @@ class FileReport(_PrintedReport):
     sorted: bool | None = None
     unsorted_row: int | None = None
     zone_map: dict[str, ZoneColumn] | None = None
+    declared: str | None = None
 
     def _page(self) -> Page:
         facts = [
             ("created by", self.created_by or "unknown"),
-            ("sorted by", "not declared" if self.sort_by is None else self.sort_by or "nothing"),
+            *self._order(),
         ]
         if self.key_min and self.key_max:
             facts += [("first key", human_key(self.key_min)), ("last key", human_key(self.key_max))]
-        if self.sorted is not None:
-            where = "" if self.unsorted_row is None else f": row {self.unsorted_row:,} goes back"
-            facts.append(("sorted", _yes(self.sorted) + where))
         facts += [(f"metadata {key}", _shortened(text)) for key, text in self.metadata.items()]
         groups = Table(
             ("group", "rows", "bytes", "stored", "first key", "last key"),
@@ -130,47 +129,64 @@ class FileReport(_PrintedReport):
                 for index, group in enumerate(self.row_groups)
             ),
         )
-        columns = Table(
-            (
-                "group",
-                "column",
-                "type",
-                "codec",
-                "encodings",
-                "bytes",
-                "stored",
-                "pages",
-                "dictionary",
-                "nulls",
-                "range",
-            ),
+        chunks = [(i, column) for i, g in enumerate(self.row_groups) for column in g.columns]
+        values = Table(
+            ("group", "column", "type", "nulls", "least", "greatest"),
             tuple(
                 (
                     index,
                     column.path,
                     column.logical_type or column.physical_type,
+                    "" if column.null_count is None else f"{column.null_count:,}",
+                    column.min,
+                    column.max,
+                )
+                for index, column in chunks
+            ),
+        )
+        stored = Table(
+            ("group", "column", "codec", "encodings", "bytes", "stored", "dictionary", *_PAGES),
+            tuple(
+                (
+                    index,
+                    column.path,
                     column.codec,
                     " ".join(column.encodings),
                     column.bytes,
                     column.compressed_bytes,
-                    _pages(column),
                     _dictionary(column),
-                    "" if column.null_count is None else f"{column.null_count:,}",
-                    _range(column.min, column.max),
+                    column.pages,
+                    column.page_rows_max,
                 )
-                for index, group in enumerate(self.row_groups)
-                for column in group.columns
+                for index, column in chunks
             ),
         )
+        tables = (groups, values.without_empty(), stored.without_empty())
         count = len(self.row_groups)
         groups_told = f"{count:,} row group" + ("" if count == 1 else "s")
         return Page(
             title=f"{self.path}: {self.rows:,} rows in {groups_told}, {human_bytes(self.bytes)}",
             svg=self._picture().svg(),
-            tables=(groups, columns) if self.row_groups else (),
+            tables=tables if self.row_groups else (),
             facts=tuple(facts),
             remarks=(self.schema.rstrip(),),
+            columns=_COLUMNS_MAX,
         )
+
+    def _order(self) -> list[tuple[str, str]]:
+        """The order, and whether it is declared, was checked, or neither."""
+        if self.sort_by is None:
+            return [("sorted by", "not declared in the footer")]
+        is_declared = self.sort_by == self.declared
+        origin = "declared in the footer" if is_declared else "given"
+        footer = "" if is_declared else f"; the footer declares {self.declared or 'none'}"
+        if self.sorted is None:
+            name, checked = "sorted by" if is_declared else "keys by", "not checked by reading"
+        elif self.sorted:
+            name, checked = "sorted by", "checked by reading"
+        else:
+            name, checked = "not sorted by", f"row {self.unsorted_row or 0:,} goes back"
+        return [(name, self.sort_by), ("order", f"{origin}, {checked}{footer}")]
 
     def _picture(self) -> _picture.Picture:
         """The row groups side by side, with the keys at which they begin, and the last."""
@@ -187,6 +203,8 @@ class FileReport(_PrintedReport):
         return _picture.Picture(self.path, self.sort_by or "", placed, _ROW_GROUPS)
 
 
+_COLUMNS_MAX = 100
+_PAGES = ("pages", "rows a page")
 _ROW_GROUPS = ("", "In the file", "row group")
 _SHOWN_CHARS_MAX = 60
 
@@ -196,18 +214,7 @@ def _shortened(text: str) -> str:
     return line if len(line) <= _SHOWN_CHARS_MAX else line[: _SHOWN_CHARS_MAX - 3] + "..."
 
 
-def _pages(column: ColumnReport) -> str:
-    if column.pages is None:
-        return ""
-    most = f", at most {column.page_rows_max:,} rows" if column.page_rows_max else ""
-    return f"{column.pages:,}{most}"
-
-
 def _dictionary(column: ColumnReport) -> str:
     if column.dictionary_bytes is not None:
         return human_bytes(column.dictionary_bytes)
     return _yes(column.dictionary)
-
-
-def _range(low: str | None, high: str | None) -> str:
-    return "" if low is None or high is None else _shortened(f"{low} .. {high}")

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from plait import _native
 from plait._checks import Path, _path, _validate
+from plait._svg import related
+from plait._text import Page
+from plait.errors import InvalidArgument
 from plait.join import Columns, _choice, _names
 
 if TYPE_CHECKING:
@@ -78,6 +81,7 @@ class StagedLeft:
     ) -> None:
         """Makes the side."""
         options = _options(left_key, foreign_key, right_key, how, state)
+        self._options: dict[str, Any] = json.loads(options)
         checked = _validate(validate)
         self._side = _native.StagedLeft(options, left_schema, right_schema, checked)
 
@@ -96,9 +100,9 @@ class StagedLeft:
             StorageError: Somebody else has it open.
         """
         side = cls.__new__(cls)
-        options = json.dumps({"state": _path(state, "state")})
-        made = _native.StagedLeft(options, None, None, _validate(validate))
-        side._side = made  # noqa: SLF001 -- its own, made in another way
+        options = {"state": _path(state, "state")}
+        made = _native.StagedLeft(json.dumps(options), None, None, _validate(validate))
+        side._side, side._options = made, options  # noqa: SLF001 -- its own, made in another way
         return side
 
     def send(self, changes: Batches | None = None) -> _native.Batch:
@@ -158,6 +162,9 @@ class StagedLeft:
         self._side.snapshot(location)
         return location
 
+    def _repr_html_(self) -> str:
+        return _drawn("left", self._options, self._side)
+
     def close(self) -> None:
         """Lets the state go, so that others may open its folder."""
         self._side.close()
@@ -199,6 +206,7 @@ class StagedRight:
     ) -> None:
         """Makes the side."""
         options = _options(left_key, foreign_key, right_key, how, state)
+        self._options: dict[str, Any] = json.loads(options)
         checked = _validate(validate)
         self._side = _native.StagedRight(options, left_schema, right_schema, checked)
 
@@ -206,9 +214,9 @@ class StagedRight:
     def restore(cls, state: Path, *, validate: Literal["basic", "full"] = "basic") -> Self:
         """As `StagedLeft.restore`."""
         side = cls.__new__(cls)
-        options = json.dumps({"state": _path(state, "state")})
-        made = _native.StagedRight(options, None, None, _validate(validate))
-        side._side = made  # noqa: SLF001 -- its own, made in another way
+        options = {"state": _path(state, "state")}
+        made = _native.StagedRight(json.dumps(options), None, None, _validate(validate))
+        side._side, side._options = made, options  # noqa: SLF001 -- its own, made in another way
         return side
 
     def receive(self, subscriptions: Batches) -> _native.Batch:
@@ -243,6 +251,9 @@ class StagedRight:
         self._side.snapshot(location)
         return location
 
+    def _repr_html_(self) -> str:
+        return _drawn("right", self._options, self._side)
+
     def close(self) -> None:
         """Lets the state go, so that others may open its folder."""
         self._side.close()
@@ -254,6 +265,28 @@ class StagedRight:
     def __exit__(self, *_: object) -> None:
         """Closes the side."""
         self.close()
+
+
+def _drawn(here: str, options: dict[str, Any], side: Any) -> str:  # noqa: ANN401 - either side
+    """A side of the join as HTML; what a restored state alone knows is left out."""
+    keys = {name: ", ".join(of) for name, of in options.items() if isinstance(of, list)}
+    places = {name: "here" if name == here else "elsewhere" for name in ("left", "right")}
+    left, right = ((name, keys.get(f"{name}_key", ""), place) for name, place in places.items())
+    try:
+        pending = "yes: send what is due" if side.pending else "no"
+        step = getattr(side, "step", None)
+    except InvalidArgument:
+        pending, step = "this side was closed", None
+    how = f"{options['how']} join" if "how" in options else "join, restored from its state"
+    return Page(
+        title=f"{here} side of a staged {how}",
+        svg=related(left, keys["foreign_key"], right) if keys else "",
+        facts=(
+            ("state", options["state"] or "in memory"),
+            ("pending", pending),
+            *((("step", f"{step:,}"),) if step is not None else ()),
+        ),
+    ).html()
 
 
 def _options(

@@ -210,6 +210,19 @@ def test_the_parts_of_an_error_are_fields(shell):
     }
 
 
+def test_what_was_found_is_an_attribute_and_not_cut_out_of_the_text(shell, tmp_path):
+    pq.write_table(pa.table({"a, got b": [3, 1]}), tmp_path / "odd.parquet")
+    ran = shell("merge", "odd.parquet", "-o", "out", "--sort-by", '"a, got b"', "--json")
+    assert json.loads(ran.stderr)["error"]["got"] == "1 after 3"
+    with pytest.raises(plait.UnsortedSource) as caught:
+        plait.merge(tmp_path / "odd.parquet", tmp_path / "out", sort_by='"a, got b"')
+    assert caught.value.got == "1 after 3"
+    with pytest.raises(plait.InvalidArgument) as wrong:
+        plait.merge("a.parquet", "out", outputs="many")
+    assert wrong.value.got == "`'many'`" and wrong.value.hint is not None
+    assert plait.Cancelled("stopped").got is None
+
+
 @pytest.mark.parametrize(
     ("size", "bytes_"),
     [("4G", 4 * 10**9), ("1.5GB", 1_500_000_000), ("512 MiB", 2**29), ("300000000", 300_000_000)],

@@ -252,7 +252,7 @@ def test_nothing_to_merge_is_explained_with_sizes(tmp_path):
     size = (tmp_path / "0.parquet").stat().st_size
     apart = plait.compact(tmp_path, sort_by="k")
     assert apart.reasons == (
-        f"3 files of {size} B: no two of them share a key; the policy full merges them all the same",
+        f'3 files of {size} B: no two of them share a key; policy="full" merges them all the same',
     )
     assert apart.reasons[0] in str(apart)
     few = plait.compact(tmp_path, sort_by="k", policy="size_tiered")
@@ -264,6 +264,22 @@ def test_nothing_to_merge_is_explained_with_sizes(tmp_path):
     done = plait.compact(tmp_path, sort_by="k", policy="full")
     assert "merged 3 files into 1 file" in str(done) and "are now" not in str(done)
     assert "no other file of the partition" in str(plait.compact(tmp_path, sort_by="k"))
+
+
+def test_advice_is_in_the_words_of_the_door(tmp_path, capsys):
+    for i in range(3):
+        pq.write_table(pa.table({"k": [10 * i, 10 * i + 5]}), tmp_path / f"{i}.parquet")
+    folder = str(tmp_path)
+    assert '; policy="full" merges them' in str(plait.compact(folder, sort_by="k"))
+    assert main(["compact", folder, "--sort-by", "k"]) == 0
+    assert "; --policy full merges them" in capsys.readouterr().out
+    assert main(["compact", folder, "--sort-by", "k", "--policy", "size_tiered"]) == 0
+    assert "fewer than --merge-factor 10; --finalize merges them" in capsys.readouterr().out
+    told = plait.expire(folder)
+    assert str(told).endswith("nothing was done; pass yes=True")
+    assert "pass yes=True" in told._repr_html_()
+    assert main(["expire", folder]) == 0
+    assert capsys.readouterr().out.endswith("nothing was done; pass --yes\n")
 
 
 def test_an_empty_folder_is_said_to_be_empty(tmp_path):

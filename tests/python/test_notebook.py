@@ -131,6 +131,9 @@ def drawn(folder):
     )
     orders = pa.table({"order_id": [1, 2], "buyer_id": [7, 8]})
     join.apply(left=orders, right=pa.table({"customer_id": [7], "name": ["Ada"]}))
+    keys = {"left_key": "order_id", "foreign_key": "buyer_id", "right_key": "customer_id"}
+    customers = pa.schema([("customer_id", pa.int64())])
+    schemas = {"left_schema": orders.schema, "right_schema": customers}
     scan = plait.scan(sources)
     stream = plait.merge_streams(sources, sort_by="service, ts")
     compacted = folder / "compacted"
@@ -151,6 +154,9 @@ def drawn(folder):
         "batch": next(iter(scan)),
         "schema": scan.schema,
         "join": join,
+        "left": plait.StagedLeft(**keys, **schemas),
+        "right": plait.StagedRight(**keys, **schemas),
+        "pruned": plait.prune(sources, {"service": ["a", None], "v": 7}),
     }
 
 
@@ -159,7 +165,9 @@ def test_every_object_draws_itself_in_html_that_is_well_formed(drawn):
         parsed = check(made._repr_html_())
         assert parsed.text.strip(), name
     with_pictures = [name for name, made in drawn.items() if "<svg" in made._repr_html_()]
-    assert with_pictures == "plan merge inspect overlay compact scan scanned join".split()
+    assert (
+        with_pictures == "plan merge inspect overlay compact scan scanned join left right".split()
+    )
 
 
 def test_pictures_show_names_of_files_columns_and_keys_without_hovering(drawn):
@@ -181,6 +189,35 @@ def test_pictures_show_names_of_files_columns_and_keys_without_hovering(drawn):
     assert "8 files before" in check(drawn["compact"]._repr_html_()).text
 
 
+def test_staged_sides_show_where_they_are_and_what_is_due(drawn, tmp_path):
+    left, right = (check(drawn[name]._repr_html_()).text for name in ("left", "right"))
+    assert "left side of a staged inner join" in left and "right side of a staged" in right
+    for text in (left, right):
+        assert "key: order_id" in text and "key: customer_id" in text and "in memory" in text
+    assert left.index("here") < left.index("elsewhere")
+    assert right.index("elsewhere") < right.index("here")
+    state = tmp_path / "state"
+    schema = pa.schema([("k", pa.int64())])
+    keys = {"left_key": "k", "foreign_key": "k", "right_key": "k", "how": "left"}
+    side = plait.StagedLeft(**keys, left_schema=schema, right_schema=schema, state=state)
+    side.send(pa.table({"k": [1]}))
+    text = check(side._repr_html_()).text
+    assert "staged left join" in text and str(state) in text and "step" in text
+    side.close()
+    assert "this side was closed" in check(side._repr_html_()).text
+    with plait.StagedLeft.restore(state) as again:
+        text = check(again._repr_html_()).text
+    assert "restored from its state" in text and str(state) in text
+
+
+def test_pruned_files_are_a_list_that_says_what_was_looked_for(drawn):
+    pruned = drawn["pruned"]
+    assert isinstance(pruned, list) and len(pruned) == 3
+    text = check(pruned._repr_html_()).text
+    assert "3 of 3 files may hold what is looked for" in text
+    assert "in-0.parquet" in text and "a or null" in text
+
+
 def test_drawing_a_stream_reads_none_of_its_rows(drawn):
     stream = drawn["stream"]
     assert "service" in check(stream._repr_html_()).text
@@ -196,6 +233,13 @@ def test_hostile_names_and_keys_are_text(tmp_path):
     planned = plait.plan([file], sort_by=order)
     join = plait.ForeignKeyJoin(left_key=HOSTILE, foreign_key="v", right_key="w")
     join.apply(left=table, right=pa.table({"w": [1]}))
+    staged = {
+        "left_key": HOSTILE,
+        "foreign_key": "v",
+        "right_key": "w",
+        "left_schema": table.schema,
+        "right_schema": pa.schema([("w", pa.int64())]),
+    }
     assert "alert(1)" in check(plait.verify(file, sort_by=order)._repr_html_()).text
     made = [
         planned,
@@ -206,11 +250,14 @@ def test_hostile_names_and_keys_are_text(tmp_path):
         plait.scan(file).report,
         plait.merge_streams([table], sort_by=order),
         join,
+        plait.StagedLeft(**staged, state=tmp_path / "<script>state"),
+        plait.StagedRight(**staged),
+        plait.prune(file, {HOSTILE: f"{HOSTILE}0"}),
     ]
     for one in made:
         html = one._repr_html_()
         parsed = check(html)
-        assert "script" in parsed.text or one is join
+        assert "script" in parsed.text or one is join or isinstance(one, plait.StagedRight)
         assert not {"script", "img"} & parsed.tags
         assert "\x1b" not in html and "\u202e" not in html
 

@@ -369,6 +369,30 @@ def test_a_missing_object_or_bucket_is_not_found(bucket, options):
         plait.inspect("s3://no-such-bucket-here/a.parquet", storage_options=options)
 
 
+def test_a_missing_bucket_is_named_in_one_sentence(options, tmp_path):
+    calls = {
+        "s3://no-such-bucket/in": lambda url: plait.merge(
+            url, tmp_path / "o", sort_by="k", storage_options=options
+        ),
+        "s3://no-such-bucket/in/_delta_log": lambda _: plait.compact(
+            "s3://no-such-bucket/in", sort_by="k", storage_options=options
+        ),
+        "s3://no-such-bucket/o.parquet": lambda url: plait.merge(
+            tmp_path / "a.parquet", url, sort_by="k", storage_options=options
+        ),
+    }
+    pq.write_table(rows(0, 1000), tmp_path / "a.parquet")
+    for url, call in calls.items():
+        with pytest.raises(plait.StorageError) as caught:
+            call(url)
+        error = caught.value
+        assert str(error) == (
+            f"the bucket does not exist: file `{url}`, got `no-such-bucket`, code NoSuchBucket\n"
+            "hint: check its name, and the region and endpoint in `storage_options`"
+        )
+        assert (error.got, error.path) == ("`no-such-bucket`, code NoSuchBucket", url)
+
+
 def test_an_object_that_changes_is_noticed(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     one = f"/{bucket.name}/in/0.parquet"

@@ -7,6 +7,7 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import duckdb
 import polars as pl
@@ -389,11 +390,19 @@ def test_a_batch_of_another_schema_is_drift():
         next(stream)
 
 
+@pytest.mark.parametrize("kind", [str, Path, os.fsencode])
+def test_one_path_need_not_be_in_a_list(kind, tmp_path):
+    for day in range(2):
+        pq.write_table(pa.table({"k": [day, day + 5]}), tmp_path / f"day-{day}.parquet")
+    days = plait.merge_streams(kind(str(tmp_path / "day-*.parquet")), sort_by="k")
+    assert pa.table(days).column("k").to_pylist() == [0, 1, 5, 6]
+
+
 def test_wrong_arguments_are_refused():
     table = pa.table({"k": [1], "l": [[1]]})
     for sources, options, error, text in [
         ([], {}, plait.InvalidArgument, "no sources"),
-        ("a.parquet", {}, plait.InvalidArgument, "not a list"),
+        (None, {}, plait.InvalidArgument, "not a list"),
         ([7], {}, plait.InvalidArgument, "not a stream"),
         ([table], {"batch_rows": 0}, plait.InvalidArgument, "at least one row"),
         ([table], {"batch_rows": -1}, plait.InvalidArgument, "count"),

@@ -15,7 +15,7 @@ from plait.cli._words import Flags, in_shell
 
 def tell(error: BaseException, arguments: Sequence[str], code: int) -> None:
     """Prints an error, and for people its hint, on standard error."""
-    flags = _flags(arguments)
+    flags = flags_of(arguments)
     known = error if isinstance(error, plait.PlaitError) else None
     text, _, _ = str(error).partition("\nhint: ")
     hint = _hint(known, flags)
@@ -42,17 +42,10 @@ def _described(
         "class": type(known).__name__,
         "message": _sentence(known.what or text, known, flags),
         "where": {name: value for name, value in place.items() if value is not None},
-        "got": _got(text, known.what),
+        "got": known.got,
         "hint": _hint(known, flags),
         **({"errors": [_described(e, e, flags) for e in known.errors]} if known.errors else {}),
     }
-
-
-def _got(text: str, what: str) -> str | None:
-    """What was found, which follows the place: `what: file ..., row 3, got ...`."""
-    found = text.removeprefix(what)
-    before, is_there, got = found.partition("got ")
-    return got if is_there and before.endswith((": ", ", ")) else None
 
 
 def _sentence(text: str, error: plait.PlaitError | None, flags: Flags) -> str:
@@ -70,7 +63,7 @@ def _hint(error: plait.PlaitError | None, flags: Flags) -> str | None:
     return in_shell(error.hint, flags, names=names)
 
 
-def _flags(arguments: Sequence[str]) -> Flags:
+def flags_of(arguments: Sequence[str]) -> Flags:
     """How options are written: those of the command first, then those of the others."""
     root = _options.parser()
     named = root.commands.choices

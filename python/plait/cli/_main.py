@@ -14,9 +14,11 @@ from typing import Any
 
 import plait
 from plait import _native
+from plait._report import _PrintedReport
 from plait.cli import _completion, _errors, _join, _options, _values
 from plait.cli._colour import BOLD, paint
 from plait.cli._progress import Bar
+from plait.cli._words import in_shell
 
 EXIT_OK = 0
 EXIT_VERIFICATION = 1
@@ -129,7 +131,7 @@ def _run(parsed: argparse.Namespace) -> int:
     quiet = options.pop("quiet", False)
     _refuse_shell_globs(options.get("sources", ()))
     if command in _PRINTED:
-        _print(_PRINTED[command](**options), as_json=as_json)
+        _print(_PRINTED[command](**options), command, as_json=as_json)
     elif command == "help":
         root, topic = _options.parser(), options["topic"]
         (root.commands.choices[topic] if topic else root).print_help()
@@ -143,7 +145,7 @@ def _run(parsed: argparse.Namespace) -> int:
         with Bar.on_terminal(sys.stderr, quiet=quiet or as_json) as bar:
             report = _written(command, {**options, "progress": bar})
         if as_json or not quiet:
-            _print(report, as_json=as_json)
+            _print(report, command, as_json=as_json)
         return EXIT_OK if getattr(report, "ok", True) else EXIT_VERIFICATION
     return EXIT_OK
 
@@ -208,12 +210,16 @@ def _scan(options: dict[str, Any], *, as_json: bool) -> None:
     else:
         for _ in scanned.to_batches():
             pass
-        _print(scanned.report, as_json=as_json)
+        _print(scanned.report, "scan", as_json=as_json)
 
 
-def _print(report: Any, *, as_json: bool) -> None:  # noqa: ANN401 - any report
+def _print(report: Any, command: str, *, as_json: bool) -> None:  # noqa: ANN401 - any report
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
         return
-    title, newline, rest = str(report).partition("\n")
+    text = str(report)
+    if isinstance(report, _PrintedReport):
+        flags = _errors.flags_of([command])
+        text = report._said(lambda advice: in_shell(advice, flags))  # noqa: SLF001 - our own
+    title, newline, rest = text.partition("\n")
     print(paint(title, BOLD, sys.stdout) + newline + rest)

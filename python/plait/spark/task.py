@@ -28,7 +28,7 @@ __all__ = ["ANSWER", "Counters", "Packed", "executor", "pack"]
 
 # Columns of the answers: by position, as Spark matches them.
 ANSWER = "number bigint, report string, error string"
-_DETAILS = ("path", "column", "row", "offset", "hint", "what")
+_DETAILS = ("path", "column", "row", "offset", "got", "hint", "what")
 
 
 @dataclass(frozen=True)

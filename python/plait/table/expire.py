@@ -11,7 +11,7 @@ from plait import _native
 from plait._checks import Path, StorageOptions, _flag, _path, _time_span
 from plait._native_call import _call
 from plait._report import _files, _PrintedReport
-from plait._text import Page, human_bytes
+from plait._text import Advice, Page, human_bytes
 from plait.table.folder import reached, refuse_tables
 
 __all__ = ["ExpireReport", "expire"]
@@ -45,7 +45,7 @@ class ExpireReport(_PrintedReport):
             f"{_files(len(self.orphans))} that never counted, {human_bytes(self.bytes)}",
             remarks=(
                 *(f"kept: {path} was written again, and counts" for path in self.kept),
-                *(("nothing was done; pass yes=True, or --yes",) if self.dry_run else ()),
+                *((Advice("nothing was done; pass yes=True"),) if self.dry_run else ()),
             ),
         )
 

@@ -75,7 +75,7 @@ def _apart(found: Sequence[Alike]) -> Iterator[str]:
 def _overlap(policy: dict[str, Any], files: list[tuple[int, int]]) -> Iterator[str]:
     depth = policy["max_depth"]
     most = "no two of them share a key" if depth == 1 else f"at most {depth} of them share a key"
-    yield f"{_sized(files)}: {most}; the policy full merges them all the same"
+    yield f'{_sized(files)}: {most}; policy="full" merges them all the same'
 
 
 def _size_tiered(policy: dict[str, Any], files: list[tuple[int, int]]) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _size_tiered(policy: dict[str, Any], files: list[tuple[int, int]]) -> Iterat
         elif count < factor:
             yield (
                 f"{_sized(few)} of level {of}: fewer than merge_factor {factor}; "
-                "finalize merges them"
+                "finalize=True merges them"
             )
         else:
             yield (

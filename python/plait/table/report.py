@@ -13,7 +13,7 @@ from typing import Any
 
 from plait._report import _files, _PrintedReport, _Report
 from plait._svg import Quantity, chart
-from plait._text import Page, Table, human_bytes
+from plait._text import Advice, Page, Table, human_bytes
 
 __all__ = ["CompactReport", "CompactedGroup", "Skipped"]
 
@@ -157,7 +157,9 @@ class CompactReport(_PrintedReport):
         ]
         remarks = [f"dropped {rows:,} rows: {why}" for why, rows in self.rows_dropped.items()]
         if not self.groups:
-            remarks += self.reasons or (("there is no Parquet file",) if self.files == 0 else ())
+            # What is in backticks are names of partitions and columns.
+            remarks += [why if "`" in why else Advice(why) for why in self.reasons]
+            remarks += ["there is no Parquet file"] if self.files == 0 else []
         else:
             # Of what was merged there is no more to say.
             remarks += [why for why in self.reasons if "merged apart" in why]

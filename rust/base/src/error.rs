@@ -345,6 +345,12 @@ impl Error {
         if found.is_empty() { self.0.what.clone() } else { format!("{}: {found}", self.0.what) }
     }
 
+    /// What was found, if that is said.
+    #[must_use]
+    pub fn got(&self) -> Option<&str> {
+        self.0.got.as_deref()
+    }
+
     /// The hint, if there is one.
     #[must_use]
     pub fn hint(&self) -> Option<&str> {

@@ -72,8 +72,10 @@ pub struct InspectReport {
     pub rows: u64,
     /// Who wrote it.
     pub created_by: Option<String>,
-    /// The sort order it claims.
+    /// The order of the keys shown: the one asked for, or else the one it claims.
     pub sort_by: Option<String>,
+    /// The sort order it claims.
+    pub declared: Option<String>,
     /// Whether its rows are in the order of the keys shown, if that was asked for.
     pub sorted: Option<bool>,
     /// First row whose key is smaller than the one before it, if it is not sorted.
@@ -173,9 +175,10 @@ pub(crate) fn inspect_in(
     };
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
+    let declared = claimed(source)?;
     let order = match &options.sort_by {
         Some(text) => Some(SortOrder::try_parse(text)?),
-        None => claimed(source)?,
+        None => declared.clone(),
     };
     let order = order.filter(|order| !order.is_empty());
     let keys = order.as_ref().map(|order| keys_of(source, order)).transpose()?;
@@ -226,6 +229,7 @@ pub(crate) fn inspect_in(
         sorted: (options.check_order && keys.is_some()).then_some(unsorted_row.is_none()),
         unsorted_row,
         sort_by: order.map(|o| o.to_string()),
+        declared: declared.map(|o| o.to_string()),
         key_min,
         key_max,
         zone_map: zone::of_file(source),

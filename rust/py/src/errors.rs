@@ -31,6 +31,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     exception.setattr("column", error.column())?;
     exception.setattr("row", error.row())?;
     exception.setattr("offset", error.offset())?;
+    exception.setattr("got", error.got())?;
     exception.setattr("hint", error.hint())?;
     let errors = error.errors().iter().map(|error| build(py, error)?.into_py_any(py));
     let errors = errors.collect::<PyResult<Vec<_>>>()?;

@@ -23,6 +23,7 @@
 mod bucket;
 mod coalesce;
 mod driver;
+mod failed;
 mod foreign;
 mod list;
 mod local;

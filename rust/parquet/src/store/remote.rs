@@ -35,6 +35,7 @@ use url::{Position, Url};
 
 use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
 use super::driver::Driver;
+use super::failed::request_error;
 use super::settings;
 use super::wire::Traffic;
 use crate::runtime::{Charge, Context, MemoryStage};
@@ -403,37 +404,6 @@ fn is_broken_answer(e: &object_store::Error) -> bool {
         cause = error.source();
     }
     false
-}
-
-fn request_error(e: object_store::Error, location: &str) -> Error {
-    match e {
-        object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => Error::new(Kind::Storage, super::REFUSED)
-            .with_path(location)
-            .with_cause(e)
-            .with_hint("credentials are taken from `storage_options` and the environment"),
-        object_store::Error::NotFound { .. } => super::not_found(location).with_cause(e),
-        e => {
-            let failed = Error::new(Kind::Storage, "a request to the object store failed")
-                .with_path(location);
-            let root = root_cause(&e).to_string();
-            // The client's own text ends at "error sending request".
-            if e.to_string().contains(&root) {
-                failed.with_cause(e)
-            } else {
-                failed.with_got(root).with_cause(e)
-            }
-        }
-    }
-}
-
-/// The error that made all others: a refused connection, a certificate that is not trusted.
-fn root_cause(e: &object_store::Error) -> &dyn std::error::Error {
-    let mut cause: &dyn std::error::Error = e;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause
 }
 
 #[cfg(test)]
