@@ -5,6 +5,7 @@
 # make demo-join   a Delta table follows the join of two tables that change (needs a JDK)
 # make check    Rust tests and the Python tests that take no seconds
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
+# make test-slow  the Python and Spark tests that take longest, which `make test` leaves out and CI runs
 # make lint     formats, lints, types, links of the documentation, licences of dependencies
 # make docs     the documentation as a site, in build/docs
 # make asan     the tests of all unsafe kernels under AddressSanitizer (needs a nightly toolchain)
@@ -23,6 +24,7 @@ PROFILE := fast
 export PYO3_PYTHON ?= $(CURDIR)/$(BIN)/python
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
 ASAN_TARGET ?= $(shell rustc -vV | sed -n 's/^host: //p')
+PYTEST := $(BIN)/python -m pytest tests/python
 # Python tests run in so many processes; the Spark tests in one, as executors are processes, too.
 TEST_PROCESSES ?= 2
 RUST_PACKAGES := --workspace --exclude plait-py
@@ -31,7 +33,7 @@ RUST_PACKAGES := --workspace --exclude plait-py
 BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
   --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
 
-.PHONY: setup build demo demo-spark demo-join check test test-rust test-python test-spark java lint asan docs docs-site docs-rust bench bench-rust callgrind wheel crates clean
+.PHONY: setup build demo demo-spark demo-join check test test-rust test-rust-code test-python test-spark test-slow java lint asan docs docs-site docs-rust bench bench-rust callgrind wheel crates clean
 
 setup: $(VENV)/.installed
 
@@ -65,19 +67,27 @@ demo-spark: build java
 demo-join: build java
 	$(BIN)/python examples/orders_customers.py
 
-check: test-rust build
-	$(BIN)/python -m pytest tests/python -n $(TEST_PROCESSES) --dist worksteal -m "not spark and not slow"
+check: test-rust-code build
+	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "not spark and not slow and not long"
 
 test: test-rust test-python test-spark
 
 test-rust: setup
 	cargo test --profile $(PROFILE) $(RUST_PACKAGES)
 
+# Without the examples of the documentation, which are compiled anew each time.
+test-rust-code: setup
+	cargo test --profile $(PROFILE) $(RUST_PACKAGES) --tests
+
 test-python: build
-	$(BIN)/python -m pytest tests/python -n $(TEST_PROCESSES) --dist worksteal -m "not spark"
+	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "not spark and not long"
 
 test-spark: build java
-	$(BIN)/python -m pytest tests/python -m spark
+	$(PYTEST) -m "spark and not long"
+
+test-slow: build java
+	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "long and not spark"
+	$(PYTEST) -m "long and spark"
 
 java:
 	@java -version >/dev/null 2>&1 || { \

@@ -58,12 +58,13 @@ def check(first, count, validate):
     assert words["equal"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validate", ["basic", "full"])
 def test_malformed_arrays_are_refused_through_every_door(validate):
     check(0, 780, validate)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("validate", ["basic", "full"])
 def test_malformed_arrays_are_refused_through_every_door_at_length(validate):
     check(780, 20_000 if os.environ.get("PLAIT_LONG") else 1_500, validate)

@@ -232,6 +232,7 @@ def test_sizes_are_read_as_people_write_them(shell, size, bytes_):
     assert json.loads(ran.stdout)["memory"]["limit_bytes"] == bytes_
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelt", [["--out=~/o.parquet"], ["--out", "~/o.parquet"]], ids=" ".join)
 def test_the_home_folder_is_found(shell, tmp_path, spelt):
     (tmp_path / "events").rename(tmp_path / "home/events")
@@ -274,6 +275,7 @@ def test_help_alone_lists_the_commands(shell):
 # ---- options of `execute` that came with the signature
 
 
+@pytest.mark.slow
 def test_execute_takes_options_of_the_plan_anew(shell, tmp_path):
     planned = shell("plan", "events", "--sort-by", "ts", "--json")
     (tmp_path / "p.json").write_text(planned.stdout)

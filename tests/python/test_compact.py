@@ -140,6 +140,7 @@ STAGES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [*STAGES, "0.35", "0.45"])
 def test_a_killed_compaction_leaves_old_or_new(folder, stage):
     before = rows(folder)
@@ -208,6 +209,7 @@ def test_the_command_line_compacts(folder, capsys):
     assert "removed 24 files" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_size_tiered_writes_rows_no_more_often_than_there_are_levels(tmp_path):
     script = Path(__file__).parents[2] / "benches" / "python" / "policies.py"
     out = tmp_path / "policies.json"

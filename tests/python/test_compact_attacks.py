@@ -223,6 +223,7 @@ def test_folders_and_files_may_have_any_name(tmp_path, monkeypatch, name):
     assert plait.compact("./t/", **HOW).groups == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["day=ü 1", "x#y?z", "d.parquet", "日本", "a&b=c;d", "50%25"])
 def test_objects_may_have_names_that_urls_escape(s3_server, name):
     store = pytest.importorskip("obstore.store")

@@ -18,7 +18,7 @@ from plait import _native
 from plait._lease import end
 from plait.cli import main
 
-pytestmark = pytest.mark.local  # the tests name URLs themselves
+pytestmark = [pytest.mark.local, pytest.mark.slow]  # the tests name URLs themselves
 
 COMPACT = Path(__file__).with_name("compact_staged.py")
 
@@ -173,7 +173,7 @@ def test_a_killed_compaction_leaves_old_or_new(folder, stage):
     assert len([name for name in folder.names() if name.endswith(".parquet")]) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_failing_requests_lose_nothing_and_count_nothing_twice(folder, s3_proxy):
     before = folder.rows()
     s3_proxy.share = 0.1

@@ -321,7 +321,7 @@ def test_a_merge_of_merged_files_is_one_level_higher(metrics, tmp_path):
     assert again.sort_by == "name, -ts"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bench_runs_and_checks_its_outputs(tmp_path):
     bench = [sys.executable, str(ROOT / "benches/python/merge_peers.py")]
     options = ["--workloads", "W2,W5", "--scale", "0.002", "--rounds", "1", "--wait", "0"]

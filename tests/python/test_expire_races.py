@@ -90,6 +90,7 @@ class Schedule:
 ROLES = ["append", "compact", "expire", "read", "compact"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_row_is_lost_beside_expire(tmp_path, seed, kills):
@@ -99,7 +100,7 @@ def test_no_row_is_lost_beside_expire(tmp_path, seed, kills):
     schedule.check(kills=kills)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("kills", [False, True], ids=["alive", "killed"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_object_is_lost_beside_expire(s3_server, tmp_path, seed, kills):

@@ -99,6 +99,7 @@ SORTED = {
 WAYS = {"copied": {"row_group_rows": 8}, "woven": {"copy_tiers": ()}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SORTED)
 def test_a_step_back_is_found_in_every_key_type_and_row(tmp_path, name, way):
@@ -525,7 +526,7 @@ def can_read_back(source: Path, folder: Path) -> bool:
     return not claimed & {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("case", "tier"),
     [(case, tier) for case in CASES for tier in TIERS if tier != "stored" or case in STORED_CASES],

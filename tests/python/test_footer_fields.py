@@ -249,7 +249,7 @@ def test_a_source_may_lack_any_optional_field(field, written, tmp_path):
     assert done or field in NOWHERE
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_source_may_lack_any_pair_of_optional_fields(written, tmp_path):
     rng = random.Random(SEED)
     pairs = list(itertools.combinations(FIELDS, 2))

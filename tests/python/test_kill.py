@@ -123,7 +123,7 @@ class Victim:
         return len(visible)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_merge_killed_at_any_time_leaves_only_whole_files(tmp_path, environment):
     victim = Victim(tmp_path, environment, rows=60_000, outputs=3, compression="zstd(9)", threads=2)
     rng = random.Random(SEED)
@@ -138,6 +138,7 @@ def test_a_merge_killed_at_any_time_leaves_only_whole_files(tmp_path, environmen
     assert stale > 0, "no process was killed while it wrote"
 
 
+@pytest.mark.slow
 def test_a_merge_killed_while_it_publishes_leaves_whole_files_that_the_next_run_completes(
     tmp_path, environment
 ):
@@ -201,6 +202,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [
@@ -264,6 +266,7 @@ assert not os.path.exists(sys.argv[2])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [0, 3, 1_000, 300_000, 1_500_000])
 def test_a_file_that_may_not_grow_is_a_storage_error(tmp_path, environment, limit):
     paths = runs(tmp_path / "in", rows=100_000)
@@ -341,6 +344,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_source_that_changes_while_it_is_merged_is_noticed(tmp_path, change):
     paths = runs(tmp_path / "in", rows=100_000)

@@ -159,7 +159,7 @@ def measure(python: Python, folder: Path, doors: str = DOOR_NAMES) -> dict[str, 
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_door_stays_near_its_limit_whatever_values_become(
     shape: str, tmp_path: Path, python: Python
@@ -182,7 +182,7 @@ def test_every_door_stays_near_its_limit_whatever_values_become(
     assert max(grown.values()) < SLACK, grown
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_merge_by_ids_of_huge_values_stays_near_its_limit(tmp_path: Path, python: Python) -> None:
     folder = tmp_path / "runs"
     folder.mkdir()

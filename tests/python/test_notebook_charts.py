@@ -57,6 +57,7 @@ def check(chart: Path) -> list[str]:
     return [text for text, *_ in found]
 
 
+@pytest.mark.slow
 def test_the_chart_of_policies_names_curves_and_has_few_ticks(tmp_path):
     shown = check(GUIDE / "policies.svg")
     for name in ("none", "size_tiered", "overlap", "full"):

@@ -262,7 +262,7 @@ def test_an_answer_that_is_lost_after_completing_is_no_error(bucket, s3_proxy):
     assert bucket.table("out/") == expected()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_two_in_a_hundred_requests_that_fail_lose_nothing(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     options |= {"retry_init_backoff_ms": "10", "retry_max_backoff_ms": "50", "timeout": "10s"}
@@ -280,6 +280,7 @@ def test_two_in_a_hundred_requests_that_fail_lose_nothing(bucket, s3_proxy):
     assert failed, "not one request failed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["500", "503", "cut", "slow"])
 def test_each_kind_of_fault_is_survived_often(bucket, s3_proxy, kind):
     options = bucket.server.options(s3_proxy.url)
@@ -341,6 +342,7 @@ def test_a_stopped_merge_aborts_its_uploads(bucket, s3_proxy):
     assert bucket.pending() == 0
 
 
+@pytest.mark.slow
 def test_large_outputs_go_up_in_parts_within_the_memory_limit(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     keys = list(range(200_000))
@@ -423,7 +425,7 @@ def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):
     assert pages > 200 and len(gets) < pages / 5, (pages, len(gets))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
     for part in range(24):
         bucket.put(f"in/{part:02}.parquet", parquet(rows(part, 24)))
@@ -522,6 +524,7 @@ def test_a_forked_process_reads_on_its_own(bucket, options, python):
     assert ran.returncode == 0, ran.stderr
 
 
+@pytest.mark.slow
 def test_the_command_line_takes_settings(bucket, options, python):
     flags = [f"--storage-options={name}={value}" for name, value in options.items()]
     ran = python("-m", "plait", "merge", f"{bucket.url}/in", "-o", f"{bucket.url}/out",

@@ -261,14 +261,22 @@ for function, door in (
     EFFECTS[f"plait.{function}.progress"] = (heard(door), PROGRESS)
 
 
-@pytest.mark.parametrize("name", EFFECTS)
+def marked(names):
+    """Names of options. Threads are seen only where large merges are watched, which takes long."""
+    return [
+        pytest.param(name, marks=pytest.mark.long) if name.endswith(".threads") else name
+        for name in names
+    ]
+
+
+@pytest.mark.parametrize("name", marked(EFFECTS))
 def test_the_option_has_an_effect(name, tmp_path):
     door, effect = EFFECTS[name]
     without, given = effects.compared(effect, name.rpartition(".")[2], tmp_path, door)
     assert without != given
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", marked(CASES))
 def test_the_option_of_one_function_has_an_effect(name, tmp_path):
     without, given = CASES[name](tmp_path)
     assert without != given

@@ -39,6 +39,7 @@ from .option_effects import KEYED, SCENARIOS, Effect, Made
 from .test_options import POLICY, days, groups, heard, logged, options_of
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.spark,
     pytest.mark.local,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

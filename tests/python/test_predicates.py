@@ -370,7 +370,7 @@ HOME = Path(os.environ.get("PLAIT_PARQUET_TESTING", ROOT.parent / "shared/data/p
 ROWS_MAX = 20_000
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not (HOME / "data").is_dir(), reason="no files of other writers")
 def test_filters_find_the_same_rows_in_copies_of_files_of_other_writers(tmp_path):
     wrong, counts = [], Counter()

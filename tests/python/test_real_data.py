@@ -30,7 +30,7 @@ def outputs(report: plait.MergeReport) -> pa.Table:
     return pa.concat_tables([pq.read_table(output.path) for output in report.outputs])
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_lineitem_equals_order_by_row_for_row(root: Path, tmp_path: Path) -> None:
     makers = demo(root)
     runs = tmp_path / "runs"
@@ -69,7 +69,7 @@ def flights(nycflights_csv: Path) -> pa.Table:
     return table.take(pc.sort_indices(table, sort_keys=order))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_flights_equal_order_by(nycflights_csv: Path, tmp_path: Path) -> None:
     table = flights(nycflights_csv)
     assert table.num_rows == 336_776

@@ -28,6 +28,7 @@ from .test_spark_join import KEYS
 from .test_spark_stateful import PROVIDER, ROCKS
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.spark,
     pytest.mark.local,
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -457,7 +457,7 @@ def run_and_kill(root: Path, kills: list[str], seconds: float, timeout: float = 
     return told
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_result_is_the_join_when_drivers_and_executors_are_killed(tmp_path):
     """Two drivers and two executors die, in the midst of batches."""
     cluster = load("spark_join_cluster")

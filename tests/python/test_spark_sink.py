@@ -414,7 +414,7 @@ spark.stop()
 
 
 @pytest.mark.spark
-@pytest.mark.slow
+@pytest.mark.long
 def test_killed_workers_and_executors_lose_nothing_and_double_nothing(tmp_path):
     script = tmp_path / "kills.py"
     script.write_text(KILLS)

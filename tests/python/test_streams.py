@@ -578,7 +578,7 @@ print(rows * ROW_BYTES, early, late)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_memory_stays_flat_while_rows_pass_by():
     run = subprocess.run(
         [sys.executable, "-c", FLAT, str(STREAM_BYTES)], capture_output=True, text=True
