@@ -166,7 +166,7 @@ def merge_runs(
 ) -> Iterator[pa.RecordBatch]:
     """Merges the sorted runs that lie in some batches, instead of sorting all rows.
 
-    Rows of one run must come in the order, whatever lies between them. Runs are told apart by
+    Rows of one run must come in the order, whatever lies between them. Runs are distinguished by
     `run_column`; runs with smaller values come first where keys are equal.
 
     Args:

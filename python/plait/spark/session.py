@@ -1,4 +1,4 @@
-"""What a session of Spark is told of the format `plait`.
+"""Lets a session of Spark know the format `plait`.
 
 Not here: the format (`pyspark_plait`, `source`, `sink`).
 """

@@ -363,7 +363,7 @@ impl Children {
     }
 }
 
-/// Whether rows of arrays of `lens` rows can be told by 32 bits.
+/// Whether rows of arrays of `lens` rows can be numbered with 32 bits.
 pub(crate) fn narrow(lens: &[usize]) -> bool {
     lens.iter().all(|len| u32::try_from(*len).is_ok())
 }

@@ -36,9 +36,7 @@ use plait_core::{Error, Kind, Result};
 
 use crate::check::{CheckedChunk, WrittenPage, encoding_stats};
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::MergeOptions;
-#[cfg(doc)]
-use crate::options::VerifyPages;
+use crate::options::{MergeOptions, VerifyPages};
 use crate::page::codec::decompress;
 use crate::page::header::{PageHeader, PageKind, Parsed};
 use crate::page::unpack::check_fits;
@@ -57,7 +55,7 @@ pub(crate) struct SourceChunk {
     column: String,
     codec: Compression,
     /// Whether pages without checksum are unpacked.
-    unpacks: bool,
+    verify: VerifyPages,
     context: Context,
 }
 
@@ -86,16 +84,16 @@ pub(crate) fn can_copy(
         })
 }
 
-/// Prepares the chunk of `leaf` in row group `row_group` of `source`, whose pages without checksum
-/// are unpacked on the way if `unpacks`; `None` if its pages do not
-/// lie as the footer says, so that it must be woven.
+/// Prepares the chunk of `leaf` in row group `row_group` of `source`, whose pages are checked
+/// on the way as `verify` says; `None` if its pages do not lie as the footer says, so that it must be
+/// woven.
 ///
 /// # Errors
 /// Whatever is wrong with the source.
 pub(crate) fn open(
     group: RowGroupOf<'_>,
     leaf: &OutputLeaf,
-    unpacks: bool,
+    verify: VerifyPages,
     waiting: &Arc<Waiting>,
     cache: &LocationCache,
     context: &Context,
@@ -140,7 +138,7 @@ pub(crate) fn open(
         parts,
         column: leaf.descr.path().string(),
         codec: chunk.compression(),
-        unpacks,
+        verify,
         context: context.clone(),
     };
     let (chunk, pages) = match source.store.is_local() {
@@ -197,7 +195,7 @@ impl SourceChunk {
             parts: self.parts.clone().into_iter(),
             column: self.column.clone(),
             codec: self.codec,
-            unpacks: self.unpacks,
+            verify: self.verify,
             context: self.context.clone(),
             page: Bytes::new(),
         }
@@ -401,7 +399,7 @@ pub(crate) struct PartsReader {
     parts: std::vec::IntoIter<(u64, u32)>,
     column: String,
     codec: Compression,
-    unpacks: bool,
+    verify: VerifyPages,
     context: Context,
     page: Bytes,
 }
@@ -435,7 +433,9 @@ impl PartsReader {
                     .with_hint("the file was damaged; fetch it again"));
             }
             Some(_) => {}
-            None if self.unpacks => self.try_unpack(&header, &body).map_err(place)?,
+            None if self.verify == VerifyPages::Unpack => {
+                self.try_unpack(&header, &body).map_err(place)?
+            }
             None => {}
         }
         let page = WrittenPage { offset, len: u64::from(part_len), kind: header.kind };

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //! Ids follow the order given. Every read of a source passes the context's fault switch. Nothing depends
-//! on threads: of several files that cannot be opened the first is told.
+//! on threads: of several files that cannot be opened the first is named.
 //!
 //! # Not here
 //! Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
@@ -17,7 +17,7 @@ use crate::leaf::OutputLeaf;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::schema::Reconciled;
 use crate::source::Source;
-use crate::store::{Location, Store, Stores, is_denied};
+use crate::store::{Location, RangeReader, Stores, is_denied};
 
 /// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them at
 /// a time, one per core if that is none.
@@ -124,7 +124,7 @@ pub(crate) fn output_leaves(reconciled: &Reconciled) -> Vec<OutputLeaf> {
 
 /// A store whose reads can be made to fail by tests.
 struct Watched {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn RangeReader>,
     context: Context,
 }
 
@@ -136,7 +136,7 @@ impl Watched {
     }
 }
 
-impl Store for Watched {
+impl RangeReader for Watched {
     fn path(&self) -> &str {
         self.inner.path()
     }

@@ -1,4 +1,4 @@
-//! Which order the rows have: asked for, or told by the files.
+//! Which order the rows have: asked for, or declared by the files.
 //!
 //! # Invariants
 //! What files tell is a claim; the merge checks it row by row.
@@ -224,7 +224,7 @@ pub(crate) fn unsorted(
 ) -> Error {
     let shape = &keys.shape;
     let text =
-        |key: &[u8]| keys.tell(key).map_or_else(|e| e.to_string(), |key| render(shape, &key));
+        |key: &[u8]| keys.stored(key).map_or_else(|e| e.to_string(), |key| render(shape, &key));
     let names: Vec<&str> = shape.columns().iter().map(|c| c.name.as_str()).collect();
     Error::new(Kind::UnsortedSource, "key goes backwards")
         .with_path(source.path())

@@ -185,16 +185,16 @@ pub(crate) fn properties(
             StatisticsLevel::Page => EnabledStatistics::Page,
         };
         builder = builder.set_column_statistics_enabled(path.clone(), level);
-        let told = encodings.columns.get(i).ok_or_else(|| {
+        let found = encodings.columns.get(i).ok_or_else(|| {
             Error::new(Kind::InvalidArgument, "there are more columns than encodings")
                 .with_column(path.string())
         })?;
-        let codec = asked.map_or_else(|| parse_codec(&told.codec), Ok)?;
+        let codec = asked.map_or_else(|| parse_codec(&found.codec), Ok)?;
         builder = builder.set_column_compression(path.clone(), codec);
         let is_boolean = leaf.descr.physical_type() == Physical::BOOLEAN;
-        let dictionary = options.dictionary.unwrap_or(told.dictionary);
+        let dictionary = options.dictionary.unwrap_or(found.dictionary);
         builder = builder.set_column_dictionary_enabled(path.clone(), dictionary && !is_boolean);
-        let encoding = told.encoding.as_deref().map(|text| {
+        let encoding = found.encoding.as_deref().map(|text| {
             text.parse::<Encoding>().map_err(|e| {
                 Error::new(Kind::InvalidArgument, "encoding is not known")
                     .with_column(path.string())

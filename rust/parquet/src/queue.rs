@@ -74,7 +74,7 @@ pub(crate) fn run<W: Work>(
         threads,
         idle: AtomicUsize::new(0),
     };
-    // Whatever ends this function, workers that wait are told.
+    // Whatever ends this function, workers that wait are woken.
     let stop = StopOnDrop(&queue);
     pool.in_place_scope(|scope| {
         for _ in 0..threads {

@@ -233,7 +233,7 @@ impl Output {
         let from = RowGroupOf { source, index: row_group };
         let (cache, context) = (&*weaving.cache, &weaving.context);
         let open = |leaf: &OutputLeaf| {
-            chunk::open(from, leaf, weaving.checks_pages, waiting, cache, context)
+            chunk::open(from, leaf, weaving.verify_pages, waiting, cache, context)
         };
         // All chunks are looked at before the first byte is written.
         let mut opened = Vec::with_capacity(leaves.len());

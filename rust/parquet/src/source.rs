@@ -31,7 +31,7 @@ use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
 use crate::guard::{guard, unwrap_error};
-use crate::store::Store;
+use crate::store::RangeReader;
 use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
 
 /// How much of the end of a file the first read fetches.
@@ -46,7 +46,7 @@ pub(crate) struct Source {
     /// Its index among the sources of the call.
     pub id: SourceId,
     /// Its bytes.
-    pub store: Arc<dyn Store>,
+    pub store: Arc<dyn RangeReader>,
     /// Its footer, without page indexes.
     pub meta: Arc<ParquetMetaData>,
     /// SHA-256 of the footer's bytes: names this version of the file.
@@ -62,7 +62,7 @@ impl Source {
     /// # Errors
     /// [`Kind::CorruptSource`] when the footer contradicts the format, the file or itself,
     /// [`Kind::EncryptedSource`], [`Kind::Unsupported`] when columns lie in other files.
-    pub(crate) fn open(id: SourceId, store: Arc<dyn Store>) -> Result<Self> {
+    pub(crate) fn open(id: SourceId, store: Arc<dyn RangeReader>) -> Result<Self> {
         let in_file = |e: Error| e.with_path(store.path());
         let (footer, footer_start) = read_footer(&*store).map_err(in_file)?;
         check_footer(&footer).map_err(in_file)?;
@@ -219,7 +219,7 @@ fn decode(footer: &[u8]) -> Result<ParquetMetaData> {
 }
 
 /// Reads the footer; gives its bytes and its offset.
-fn read_footer(store: &dyn Store) -> Result<(bytes::Bytes, u64)> {
+fn read_footer(store: &dyn RangeReader) -> Result<(bytes::Bytes, u64)> {
     let len = store.len();
     let not_parquet = |got: String| {
         Error::new(Kind::CorruptSource, "not a Parquet file, or cut short")

@@ -31,7 +31,7 @@ use crate::output::{storage, unnamed_file};
 use crate::page::pages::{Held, Stored};
 use crate::page::unwrap_error;
 use crate::runtime::{Charge, Context, Level};
-use crate::store::{Store, read_exact_at, write_all_at};
+use crate::store::{RangeReader, read_exact_at, write_all_at};
 
 /// How much is read from the file at once.
 const READ_BYTES: usize = 1 << 20;
@@ -107,7 +107,7 @@ enum Piece {
     Memory(Bytes),
     File(Arc<File>, u64, u64),
     /// In a source, where it stays until it is read.
-    InPlace(Arc<dyn Store>, u64, u64),
+    InPlace(Arc<dyn RangeReader>, u64, u64),
 }
 
 /// Written once from the front, then read once from the front.

@@ -8,7 +8,7 @@
 //! # Invariants
 //! The interpreter is released while waiting. The thread is joined before the gate returns, also
 //! after Ctrl-C and after an exception in the callback: the context is cancelled first, so the
-//! engine stops within one page. Events are told here, by the caller's thread: no
+//! engine stops within one page. Events are delivered here, by the caller's thread: no
 //! other waits for the interpreter. A panic of the engine becomes `InternalError`.
 //!
 //! # Cost
@@ -28,7 +28,7 @@ use pyo3::prelude::*;
 /// How long Ctrl-C waits at most before it is seen.
 const POLL: Duration = Duration::from_millis(50);
 
-/// The callback is told every so many polls: five times a second.
+/// The callback is called every so many polls: five times a second.
 const POLLS_PER_PROGRESS: u32 = 4;
 
 /// As much as a main thread has; nested schemas recurse.

@@ -147,8 +147,8 @@ impl PyInterleave {
     /// Runs `(array, start, length)` if the values are consumed front to back.
     fn runs(&self, py: Python<'_>) -> PyResult<Option<Vec<(u32, u64, u32)>>> {
         let runs = py.detach(|| self.lazy.runs()).map_err(|e| raised(py, &e))?;
-        let told = |run: &plait_core::Run| (run.source.0, run.start, run.len);
-        Ok(runs.map(|runs| runs.as_slice().iter().map(told).collect()))
+        let tuple = |run: &plait_core::Run| (run.source.0, run.start, run.len);
+        Ok(runs.map(|runs| runs.as_slice().iter().map(tuple).collect()))
     }
 
     #[pyo3(signature = (*, large=false))]
@@ -210,7 +210,7 @@ impl PyInterleave {
         let rows = self.lazy.len();
         let first = self.lazy.slice(0, rows.min(REPR_ROWS)).and_then(|first| first.to_arrow());
         let first = first.map_err(|e| raised(py, &e))?;
-        Ok(told("Interleave", self.lazy.field(), &first, rows))
+        Ok(shown("Interleave", self.lazy.field(), &first, rows))
     }
 }
 
@@ -260,12 +260,12 @@ impl PyArray {
 
     fn __repr__(&self) -> String {
         let first = self.array.slice(0, self.array.len().min(REPR_ROWS));
-        told("Array", &self.field, &first, self.array.len())
+        shown("Array", &self.field, &first, self.array.len())
     }
 }
 
 /// The first rows as Arrow prints them.
-fn told(name: &str, field: &FieldRef, first: &ArrayRef, rows: usize) -> String {
+fn shown(name: &str, field: &FieldRef, first: &ArrayRef, rows: usize) -> String {
     let more = if rows > first.len() {
         format!("\n... {} more", rows - first.len())
     } else {

@@ -33,10 +33,10 @@ pub(crate) struct PyStream {
     watcher: Mutex<Watcher>,
 }
 
-/// Who is told once how the stream went, on the thread of whoever reads it in Python.
+/// Who is called once when the stream is over, on the thread of whoever reads it in Python.
 #[derive(Default)]
 struct Watcher {
-    told: Option<Py<PyAny>>,
+    ended: Option<Py<PyAny>>,
     rows: usize,
     batches: usize,
 }
@@ -55,12 +55,12 @@ impl PyStream {
 
     /// Tells how the stream ended, the first time.
     fn tell(&self, py: Python<'_>, how: &str) -> PyResult<()> {
-        let (told, rows, batches) = {
+        let (ended, rows, batches) = {
             let mut watcher = self.watcher.lock().unwrap_or_else(PoisonError::into_inner);
-            (watcher.told.take(), watcher.rows, watcher.batches)
+            (watcher.ended.take(), watcher.rows, watcher.batches)
         };
-        let Some(told) = told else { return Ok(()) };
-        told.call1(py, (how, rows, batches, self.rows_dropped())).map(drop)
+        let Some(ended) = ended else { return Ok(()) };
+        ended.call1(py, (how, rows, batches, self.rows_dropped())).map(drop)
     }
 }
 
@@ -126,10 +126,10 @@ impl PyStream {
         }
     }
 
-    /// Has `told(how, rows, batches, rows_dropped)` called once, when the stream has ended, failed,
+    /// Has `ended(how, rows, batches, rows_dropped)` called once, when the stream has ended, failed,
     /// was closed, or was handed to another library.
-    fn _watch(&self, told: Py<PyAny>) {
-        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).told = Some(told);
+    fn _watch(&self, ended: Py<PyAny>) {
+        self.watcher.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(ended);
     }
 
     /// Lets the sources go; the rest of the stream is not read.
@@ -231,10 +231,10 @@ impl PySchema {
     /// Name, type and whether it may be null, of every column.
     #[getter]
     fn columns(&self) -> Vec<(String, String, bool)> {
-        let told = |f: &arrow_schema::FieldRef| {
+        let described = |f: &arrow_schema::FieldRef| {
             (f.name().clone(), f.data_type().to_string(), f.is_nullable())
         };
-        self.0.fields().iter().map(told).collect()
+        self.0.fields().iter().map(described).collect()
     }
 
     /// Whether `other` is the very same object, not only an equal one.

@@ -1,4 +1,4 @@
-//! What is joined with what, as told by the user.
+//! What is joined with what, as the user says.
 //!
 //! # Not here
 //! Checking it against schemas (`layout`).

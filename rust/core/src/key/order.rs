@@ -41,7 +41,7 @@ impl SortOrder {
     /// Reads the text form; blank text is the empty order.
     ///
     /// Quickwit's `metric_name|host|timestamp/V2` is read too: `+` or `-` before, after or behind a
-    /// colon; `timestamp` and `timestamp_secs` descend unless told otherwise; nulls last.
+    /// colon; `timestamp` and `timestamp_secs` descend by default; nulls last.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] when the text does not follow the grammar or names a column twice.

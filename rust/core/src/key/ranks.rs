@@ -32,7 +32,7 @@ use plait_base::{Error, Kind, Result};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RankOf {
     /// The column has no ranks, but its key bytes.
-    AsTold,
+    Stored,
     /// All values of a byte string column, ascending, each once.
     Values(Arc<KeyBytes>),
     /// The numbers `base..=base + span` (see [`numbers`](super::numbers)).
@@ -90,7 +90,7 @@ impl Ranks {
         let mut ranked = Vec::new();
         for (column, (of, has_null)) in stored.columns().iter().zip(columns) {
             let values = match (&of, column.ty) {
-                (RankOf::AsTold, _) => 0,
+                (RankOf::Stored, _) => 0,
                 (RankOf::Values(values), KeyType::Bytes { .. }) => values.len() as u128,
                 (RankOf::Numbers { span, .. }, ty) if number_bytes(ty).is_some() => {
                     u128::from(*span) + 1
@@ -98,7 +98,7 @@ impl Ranks {
                 _ => return Err(misfit("ranks do not fit the type of a key column")),
             };
             let ty = match &of {
-                RankOf::AsTold => column.ty,
+                RankOf::Stored => column.ty,
                 _ => KeyType::Rank { bytes: bytes_of(values + u128::from(has_null)) },
             };
             let null_is_least = has_null && (column.nulls == Nulls::First) != column.descending;
@@ -127,7 +127,7 @@ impl Ranks {
     /// What the ranks of column `column` stand for.
     #[must_use]
     pub fn of(&self, column: usize) -> &RankOf {
-        self.columns.get(column).map_or(&RankOf::AsTold, |numbering| &numbering.of)
+        self.columns.get(column).map_or(&RankOf::Stored, |numbering| &numbering.of)
     }
 
     /// The rank of the smallest value of column `column`; the others follow.
@@ -173,7 +173,7 @@ impl Ranks {
             start = end;
             let Some(column) = self.stored.columns().get(i) else { continue };
             let rank = number(field, column.mask());
-            if let RankOf::AsTold = numbering.of {
+            if let RankOf::Stored = numbering.of {
                 stored.extend_from_slice(field);
                 continue;
             }
@@ -220,7 +220,7 @@ impl Ranks {
             let stored = rest.get(..rest.len() - after.len()).unwrap_or_default();
             rest = after;
             let rank = match (&numbering.of, field) {
-                (RankOf::AsTold, _) => {
+                (RankOf::Stored, _) => {
                     ranked.extend_from_slice(stored);
                     continue;
                 }

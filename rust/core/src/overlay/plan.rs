@@ -22,7 +22,7 @@ use super::resolve::{self, Node, Supply};
 use super::{INDEX_MARK, INDEX_NAME};
 use plait_base::{Error, Kind, Result};
 
-/// How a column is told from others.
+/// What identifies a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// By its name.
@@ -31,7 +31,7 @@ pub enum Mark {
     Metadata(Vec<(String, String)>),
 }
 
-/// What an overlay can be told.
+/// Options of an overlay.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OverlayRules {
@@ -68,7 +68,7 @@ pub struct Plan {
     pub schema: SchemaRef,
     /// Where the columns behind the index come from.
     pub roots: Vec<Node>,
-    /// What it was told.
+    /// Its options.
     pub options: OverlayRules,
 }
 

@@ -32,7 +32,7 @@ use super::head::Head;
 use super::node::{ENDED, TreeNode};
 use crate::key::KeyBytes;
 
-/// Offsets from here on are not told apart.
+/// Offsets from here on have one code.
 const OFFSET_MAX: u32 = u32::MAX - 1;
 
 /// Bytes of a key in its code.

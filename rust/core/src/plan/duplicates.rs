@@ -11,7 +11,7 @@
 //! Rows that have expired go before.
 //!
 //! # Invariants
-//! Every row is told to [`Duplicates::see`] once, in merged order. It stays, is counted in
+//! Every row is passed to [`Duplicates::see`] once, in merged order. It stays, is counted in
 //! [`Dropped`], or is staged; one row at most is staged. Rows that stay keep their order.
 //!
 //! # Cost

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! # Invariants
-//! Keys of one source never descend: checked by [`Merge::supply`] unless told otherwise.
+//! Keys of one source never descend: checked by [`Merge::supply`] unless the check is off.
 //!
 //! # Cost
 //! Memory: one batch of keys per open source. Time: see `loser_tree`.

@@ -73,7 +73,7 @@ fn closed(files: &[File], groups: Vec<Vec<usize>>, strangers: &[u64]) -> Vec<Vec
     all
 }
 
-/// Everything, unless it is settled.
+/// Everything, unless it is one compacted run already.
 fn full(files: &[File]) -> Vec<Vec<usize>> {
     let all: Vec<usize> = (0..files.len()).collect();
     if is_compacted(files, &all) { Vec::new() } else { vec![all] }

@@ -3,11 +3,11 @@
 //! ```text
 //! source 0  (a int64!, b utf8)   publish (a int64!, b utf8)
 //! source 1  (a int64!)           the same object: b is null, of the type remembered
-//! source 2  (a, c)               a change, told once: `b` is gone, `c` is new
+//! source 2  (a, c)               a change, reported once: `b` is gone, `c` is new
 //! ```
 //!
 //! # Invariants
-//! While there is no change, every schema is the very same object. A change is told, or refused, and
+//! While there is no change, every schema is the very same object. A change is reported, or refused, and
 //! never silent: a published schema is only kept where it carries all data of the source.
 //!
 //! # Not here
@@ -112,16 +112,16 @@ impl Follow {
                 let after: SchemaRef = Arc::new(Schema::new(fields));
                 if let Some(before) = self.published.take() {
                     let what = differences(&before, &after);
-                    let told =
+                    let found =
                         Change { source: name.to_owned(), before, after: Arc::clone(&after), what };
                     if self.refuse {
-                        self.published = Some(told.before);
+                        self.published = Some(found.before);
                         return Err(Error::new(Kind::SchemaChanged, "schema changed")
                             .with_path(name)
-                            .with_got(told.what.join("; "))
+                            .with_got(found.what.join("; "))
                             .with_hint("name the columns, give a schema, or allow changes"));
                     }
-                    change = Some(told);
+                    change = Some(found);
                 }
                 after
             }

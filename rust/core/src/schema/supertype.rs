@@ -474,7 +474,7 @@ mod tests {
             T::LargeListView(item) => T::LargeListView(field(item)),
             T::FixedSizeList(item, n) => T::FixedSizeList(field(item), *n),
             T::Dictionary(key, value) => dictionary(key.as_ref().clone(), sorted(value)),
-            // Key and value are told apart by place, not by name.
+            // Key and value are distinguished by place, not by name.
             T::Map(entries, ordered) => {
                 let T::Struct(pair) = entries.data_type() else { unreachable!() };
                 let pair = T::Struct(pair.iter().map(field).collect());

@@ -9,7 +9,7 @@
 //! # Invariants
 //! Types are taken from the whole set at once, structs by name, lists and maps by place, leaves from
 //! the closed table ([`supertype`]). What does not go together is collected, and the walk goes on, so
-//! that all conflicts are told at once. Variants come in the order of their sources' names; only the
+//! that all conflicts are reported at once. Variants come in the order of their sources' names; only the
 //! order of struct fields depends on it.
 //!
 //! # Cost

@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //! As in the file above. A view that leads to a buffer its array does not have, as null rows may, leads to one that
-//! no output has, and is told. Whether it leads into its buffer is not looked at.
+//! no output has, and is an error. Whether it leads into its buffer is not looked at.
 //!
 //! # Cost
 //! A row is two loads of its view, one of a step, two stores; no branch but one that is never taken. Eight rows
@@ -32,7 +32,7 @@ pub(crate) use table::{VIEW_BYTES_MAX, ViewSource};
 
 /// The selected views, each with another number of its buffer: `step` tells, once for each array and buffer
 /// that a view leads to, the bits by which the two numbers differ. And whether a view leads to a buffer
-/// that is not there. `None` if there are more arrays and buffers than can be told apart.
+/// that is not there. `None` if there are more arrays and buffers than can be numbered.
 pub(crate) fn views(
     sources: &[ViewSource<'_>],
     selection: &Selection,

@@ -17,14 +17,14 @@ use plait_core::{Error, Kind, Result};
 
 use crate::runtime::{Charge, Context};
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::RangeReader;
 
 /// Files up to this size are read at once.
 const WHOLE_BYTES_MAX: u64 = 1 << 20;
 
 /// The bytes of the chunks of some leaves.
 pub(super) struct Windows {
-    store: Arc<dyn Store>,
+    store: Arc<dyn RangeReader>,
     /// Start, end and leaf of every chunk that may be read, by start.
     chunks: Vec<(u64, u64, usize)>,
     open: Mutex<HashMap<usize, (u64, Bytes, Charge)>>,

@@ -207,7 +207,7 @@ impl Scale {
         Some(longest as u64)
     }
 
-    /// The longest row of a page; `None` if rows cannot be told apart in it.
+    /// The longest row of a page; `None` if it does not say where rows begin.
     fn longest_row(&self, header: &PageHeader, page: &Page) -> Result<Option<u64>> {
         if header.data_encoding() == Some(parquet::basic::Encoding::DELTA_BYTE_ARRAY) {
             return Ok(None);

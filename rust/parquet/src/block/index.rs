@@ -5,7 +5,7 @@
 //! ```
 //!
 //! # Invariants
-//! An index that does not parse, has another number of pages, or whose order is not told is as none.
+//! An index that does not parse, has another number of pages, or whose order is absent is as none.
 //! What it says of a page fits the page's header.
 //!
 //! # Source

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::decode::ChunkDictionary;
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::RangeReader;
 
 /// Dictionaries by the chunk they are of.
 pub(crate) struct KeptDictionaries {
@@ -27,8 +27,8 @@ pub(crate) struct KeptDictionaries {
 }
 
 struct HeldDictionary {
-    /// Of the file, which is told by it.
-    store: Arc<dyn Store>,
+    /// Of the file, which its address identifies.
+    store: Arc<dyn RangeReader>,
     /// Row group and leaf.
     place: (usize, usize),
     dictionary: ChunkDictionary,

@@ -8,7 +8,7 @@ use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
-use super::{CheckedChunk, Contradiction, expect};
+use super::chunk::{CheckedChunk, Contradiction, WrittenPage, expect};
 use crate::block::index::bounds;
 use crate::encode::bounds::ValueOrder;
 use crate::page::header::PageKind;
@@ -143,7 +143,7 @@ pub(super) fn check_sizes(chunk: &CheckedChunk<'_>) -> Result<(), Contradiction>
     };
     let def = counts(chunk.metadata.definition_level_histogram());
     let rep = counts(chunk.metadata.repetition_level_histogram());
-    let values: u64 = chunk.data_pages().map(super::WrittenPage::num_values).sum();
+    let values: u64 = chunk.data_pages().map(WrittenPage::num_values).sum();
     check_levels(def.as_deref(), rep.as_deref(), values, chunk.nulls(), Some(chunk.rows))
 }
 

@@ -1,11 +1,12 @@
 use std::io::Write;
 
 use bytes::Bytes;
-use parquet::basic::BoundaryOrder;
+use parquet::basic::{BoundaryOrder, Encoding};
 use parquet::file::metadata::{
-    ColumnChunkMetaDataBuilder, ColumnIndexBuilder, LevelHistogram, OffsetIndexBuilder,
-    PageIndexPolicy, ParquetMetaDataReader,
+    ColumnChunkMetaData, ColumnChunkMetaDataBuilder, ColumnIndexBuilder, LevelHistogram,
+    OffsetIndexBuilder, PageIndexPolicy, ParquetMetaDataReader,
 };
+use parquet::file::page_index::column_index::ColumnIndexMetaData;
 use parquet::file::properties::WriterVersion;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;

@@ -16,7 +16,7 @@ use std::io::{self, Write};
 
 use plait_core::Result;
 
-use super::WrittenPage;
+use super::chunk::WrittenPage;
 use crate::page::header::{PageHeader, Parsed};
 use crate::page::unwrap_error;
 

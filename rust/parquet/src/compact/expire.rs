@@ -23,8 +23,8 @@ use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::commit::Writer;
 use super::lease::{end_abandoned, now_s, sweep};
+use super::put::Writer;
 use super::survey::footer_text;
 use crate::files::open_source;
 use crate::runtime::Context;

@@ -26,7 +26,7 @@ use std::time::SystemTime;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::commit::{Writer, probe};
+use super::put::{Writer, probe};
 use super::survey::check_not_part;
 use crate::json::from_json;
 use crate::output::{Alive, Sign, machine};

@@ -17,6 +17,7 @@
 mod commit;
 mod expire;
 mod lease;
+mod put;
 mod retention;
 mod survey;
 

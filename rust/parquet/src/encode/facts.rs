@@ -11,7 +11,6 @@ use parquet::schema::types::ColumnDescPtr;
 
 use super::bounds::{Bounds, ValueOrder, of_plain};
 use super::ids::Ids;
-use super::index::{add_up, widen};
 use crate::block::Layout;
 use crate::block::fold::occurrences;
 use crate::block::index::KnownPage;
@@ -162,6 +161,42 @@ impl Facts {
         let is_fixed = !matches!(order, ValueOrder::Bytes | ValueOrder::Decimal);
         let nans = if order.has_nan() { nans } else { Some(0) };
         Some(Self { rows, levels, nulls, nans, bounds, is_exact: is_fixed, bytes, rep, def })
+    }
+}
+
+/// The sum of histograms, if all are there.
+pub(super) fn add_up<'a>(mut all: impl Iterator<Item = Option<&'a [i64]>>) -> Option<Vec<i64>> {
+    let mut sum = all.next()??.to_vec();
+    for counts in all {
+        sum.iter_mut().zip(counts?).for_each(|(sum, count)| *sum += count);
+    }
+    Some(sum)
+}
+
+/// Widens the bounds of a chunk to those of a page, or those of a page to those of a part of it.
+pub(super) fn widen(
+    order: ValueOrder,
+    chunk: &mut Option<(Bounds, bool)>,
+    page: &Bounds,
+    is_exact: bool,
+) {
+    let Some((chunk, chunk_is_exact)) = chunk else {
+        *chunk = Some((page.clone(), is_exact));
+        return;
+    };
+    *chunk_is_exact &= is_exact;
+    // NaN are bounds only where there is nothing else.
+    match (order.is_nan(&chunk.min), order.is_nan(&page.min)) {
+        (true, false) => *chunk = page.clone(),
+        (false, true) => {}
+        _ => {
+            if order.compare(&page.min, &chunk.min).is_lt() {
+                chunk.min.clone_from(&page.min);
+            }
+            if order.compare(&page.max, &chunk.max).is_gt() {
+                chunk.max.clone_from(&page.max);
+            }
+        }
     }
 }
 

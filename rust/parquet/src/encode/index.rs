@@ -22,7 +22,7 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::Result;
 
 use super::bounds::{Bounds, ValueOrder};
-use super::facts::Facts;
+use super::facts::{Facts, add_up, widen};
 use super::statistics::Cut;
 use crate::page::unwrap_error;
 
@@ -156,40 +156,4 @@ impl IndexWriter {
 
 fn signed(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
-}
-
-/// The sum of histograms, if all are there.
-pub(super) fn add_up<'a>(mut all: impl Iterator<Item = Option<&'a [i64]>>) -> Option<Vec<i64>> {
-    let mut sum = all.next()??.to_vec();
-    for counts in all {
-        sum.iter_mut().zip(counts?).for_each(|(sum, count)| *sum += count);
-    }
-    Some(sum)
-}
-
-/// Widens the bounds of a chunk to those of a page, or those of a page to those of a part of it.
-pub(super) fn widen(
-    order: ValueOrder,
-    chunk: &mut Option<(Bounds, bool)>,
-    page: &Bounds,
-    is_exact: bool,
-) {
-    let Some((chunk, chunk_is_exact)) = chunk else {
-        *chunk = Some((page.clone(), is_exact));
-        return;
-    };
-    *chunk_is_exact &= is_exact;
-    // NaN are bounds only where there is nothing else.
-    match (order.is_nan(&chunk.min), order.is_nan(&page.min)) {
-        (true, false) => *chunk = page.clone(),
-        (false, true) => {}
-        _ => {
-            if order.compare(&page.min, &chunk.min).is_lt() {
-                chunk.min.clone_from(&page.min);
-            }
-            if order.compare(&page.max, &chunk.max).is_gt() {
-                chunk.max.clone_from(&page.max);
-            }
-        }
-    }
 }

@@ -40,7 +40,7 @@ use crate::leaf::LocationCache;
 use crate::page::{guard, unwrap_error};
 use crate::runtime::MemoryStage;
 use crate::source::Source;
-use crate::store::{Store, Stores};
+use crate::store::{RangeReader, Stores};
 
 /// Column of keys.
 const KEY: usize = 0;
@@ -54,7 +54,7 @@ pub(super) struct FileRun {
     number: u64,
     name: String,
     path: PathBuf,
-    store: Arc<dyn Store>,
+    store: Arc<dyn RangeReader>,
     metadata: ArrowReaderMetadata,
     located: Located,
     schema: SchemaRef,
@@ -295,7 +295,7 @@ fn pages(metadata: &ArrowReaderMetadata) -> Result<Vec<KeyPage>> {
 }
 
 /// A store for the parquet crate.
-struct Bytewise(Arc<dyn Store>);
+struct Bytewise(Arc<dyn RangeReader>);
 
 impl Length for Bytewise {
     fn len(&self) -> u64 {
@@ -320,7 +320,7 @@ impl ChunkReader for Bytewise {
 
 /// The bytes of a file from a place on.
 struct Rest {
-    store: Arc<dyn Store>,
+    store: Arc<dyn RangeReader>,
     at: u64,
     held: Bytes,
 }

@@ -11,7 +11,7 @@
 //! # Invariants
 //! A manifest names only files that are whole and durable. Files that none names are swept when the
 //! state is opened, and one process at a time has it open. A manifest that is there but perhaps not for
-//! good is taken back, or it is told that nobody knows.
+//! good is taken back, or the error says that nobody knows.
 //!
 //! # Cost
 //! A file for each table that a step adds to, and the manifest, each synced.
@@ -36,11 +36,12 @@ use plait_core::{Error, Kind, Result};
 use super::cache::Cache;
 use super::file::FileRun;
 use super::manifest::{JoinManifest, Owner};
+use super::reader::Reader;
 use crate::merge;
 use crate::options::{BloomFilter, IfExists, MergeOptions, OnDuplicateOption, StatisticsLevel};
-use crate::output::{Lock, Published, Target};
+use crate::output::{Lock, Target};
 use crate::runtime::Context;
-use crate::store::{Location, Stores};
+use crate::store::{Completed, Location, Stores};
 
 /// Rows of a page, so of a block.
 const PAGE_ROWS: usize = 4096;
@@ -328,7 +329,7 @@ fn put(target: &Target, manifest: &JoinManifest, folder: &Path) -> Result<(), Re
     let mut temp = target.create(&name)?;
     temp.write_all(&manifest.to_bytes()?).map_err(|e| unwritten(target, &name, e))?;
     temp.sync()?;
-    if temp.publish_new(target, &name)? != Published::Yes {
+    if temp.publish_new(target, &name)? != Completed::Yes {
         let error = Error::new(Kind::Storage, "another process wrote this step of the join")
             .with_path(target.location(&name))
             .with_hint("one process at a time has a state; open it again");
@@ -384,7 +385,7 @@ fn write_blocks(target: &Target, name: &str, blocks: &[Block]) -> Result<()> {
 /// # Errors
 /// [`Kind::InvalidArgument`] for a location that is no file, what the batches give,
 /// [`Kind::Unsupported`] for types that Parquet has not.
-pub fn write_batches(reader: super::Reader, location: &str, context: &Context) -> Result<u64> {
+pub fn write_batches(reader: Reader, location: &str, context: &Context) -> Result<u64> {
     let stores = Stores::try_new(&std::collections::BTreeMap::new(), context)?;
     let target = Target::open(location, &stores, context)?;
     let Some(name) = target.file_name().map(str::to_owned) else {
@@ -442,7 +443,7 @@ fn refused(target: &Target, name: &str, error: parquet::errors::ParquetError) ->
 }
 
 /// Our error for one at the end: of types nothing can be wrong any more, and what a buffer failed
-/// with when it was emptied is told as text.
+/// with when it was emptied is a text.
 fn unended(target: &Target, name: &str, error: parquet::errors::ParquetError) -> Error {
     match error {
         e @ parquet::errors::ParquetError::External(_) => refused(target, name, e),

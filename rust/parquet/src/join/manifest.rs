@@ -19,7 +19,6 @@ use plait_core::join::Clock;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Counts;
 use super::options::JoinOptions;
 
 /// Version of the layout.
@@ -54,6 +53,28 @@ impl Owner {
             Self::Right => &["right", "subscriber"],
         }
     }
+}
+
+/// What a join did since it was made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Counts {
+    /// Steps that were applied.
+    pub steps: u64,
+    /// Left changes that came.
+    pub left_changes: u64,
+    /// Right changes that came.
+    pub right_changes: u64,
+    /// Changes that a later one of the same step replaced.
+    pub folded: u64,
+    /// Changes without a key.
+    pub null_keys: u64,
+    /// Changes that were older than the state.
+    pub stale: u64,
+    /// Times that runs were merged.
+    pub merges: u64,
+    /// Rows of those runs.
+    pub rows_merged: u64,
 }
 
 /// A manifest.

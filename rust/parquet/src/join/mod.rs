@@ -20,52 +20,30 @@ mod file;
 mod folder;
 mod manifest;
 mod options;
+mod reader;
 mod staged;
 mod state;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use plait_core::join::{
     self, Call, Changes, Joiner, Layout, Side, StateTable, Table, Tables, Trace, View,
 };
 use plait_core::{Error, Kind, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 pub use folder::write_batches;
+pub use manifest::Counts;
 pub use options::{HowOption, JoinOptions, NullKeyOption};
+pub use reader::{Reader, whole};
 pub use staged::{Left, Right};
 
 use self::manifest::{JoinManifest, Owner};
+use self::reader::{same_columns, without_operation};
 use self::state::State;
 use crate::runtime::{Context, ScopedWorkers};
-
-/// Record batches of one schema.
-pub type Reader = Box<dyn RecordBatchReader + Send>;
-
-/// What a join did since it was made.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Counts {
-    /// Steps that were applied.
-    pub steps: u64,
-    /// Left changes that came.
-    pub left_changes: u64,
-    /// Right changes that came.
-    pub right_changes: u64,
-    /// Changes that a later one of the same step replaced.
-    pub folded: u64,
-    /// Changes without a key.
-    pub null_keys: u64,
-    /// Changes that were older than the state.
-    pub stale: u64,
-    /// Times that runs were merged.
-    pub merges: u64,
-    /// Rows of those runs.
-    pub rows_merged: u64,
-}
 
 /// What the state holds.
 #[derive(Clone, Debug, Serialize)]
@@ -161,7 +139,7 @@ impl Join {
             manifest.check(&join.options)?;
             join.resume(&manifest)?;
         }
-        join.settle()?;
+        join.complete()?;
         Ok(join)
     }
 
@@ -210,7 +188,7 @@ impl Join {
             }
             *given = Some(stored);
         }
-        self.settle()?;
+        self.complete()?;
         let layout = self.layout()?;
         self.state.resume(manifest, &tables_of(&layout))?;
         self.step = manifest.step;
@@ -224,11 +202,11 @@ impl Join {
     /// As [`Joiner::try_new`], once the columns are known.
     pub fn set_joiner(&mut self, call: Call) -> Result<()> {
         self.call = Some(call);
-        self.settle()
+        self.complete()
     }
 
-    /// Makes the layout once both schemas are known.
-    fn settle(&mut self) -> Result<()> {
+    /// Makes the layout once both schemas are known, and the joiner once there is a call for it.
+    fn complete(&mut self) -> Result<()> {
         if let (None, [Some(left), Some(right)]) = (&self.layout, &self.given) {
             let layout = Layout::try_new(self.options.spec(), left, right)?;
             self.layout = Some(Arc::new(layout));
@@ -300,7 +278,7 @@ impl Join {
                 *given = Some(without_operation(&reader.schema()));
             }
         }
-        self.settle()?;
+        self.complete()?;
         let layout = self.layout()?;
         let mut counts = self.counts.clone();
         let mut deduplicate = |side, reader: Option<Reader>| -> Result<_> {
@@ -446,40 +424,4 @@ fn tables_of(layout: &Layout) -> Vec<StateTable> {
 fn named(views: &[View]) -> Tables {
     let view = |place: usize| views.get(place).cloned().unwrap_or_default();
     Tables { left: view(0), place: view(1), right: view(2) }
-}
-
-/// The columns of changes without what they do, which not every batch says.
-fn without_operation(schema: &Schema) -> SchemaRef {
-    let fields = schema.fields().iter().filter(|field| field.name() != join::OPERATION);
-    Arc::new(Schema::new(fields.cloned().collect::<Vec<_>>()))
-}
-
-/// All rows of a reader as one batch.
-///
-/// # Errors
-/// What the reader gives; [`Kind::SchemaDrift`] when its batches differ.
-pub fn whole(reader: Reader) -> Result<RecordBatch> {
-    let schema = reader.schema();
-    let mut batches = Vec::new();
-    for batch in reader {
-        let batch = batch.map_err(Error::from_arrow)?;
-        if !same_columns(&batch.schema(), &schema) {
-            return Err(Error::new(
-                Kind::SchemaDrift,
-                "batches of one step have different columns",
-            ));
-        }
-        batches.push(batch);
-    }
-    match batches.as_slice() {
-        [one] => Ok(one.clone()),
-        all => arrow_select::concat::concat_batches(&schema, all).map_err(Error::from_arrow),
-    }
-}
-
-fn same_columns(a: &Schema, b: &Schema) -> bool {
-    let same = |(a, b): (&arrow_schema::FieldRef, &arrow_schema::FieldRef)| {
-        a.name() == b.name() && a.data_type() == b.data_type()
-    };
-    a.fields().len() == b.fields().len() && a.fields().iter().zip(b.fields()).all(same)
 }

@@ -23,12 +23,13 @@ use plait_core::join::{
 };
 use plait_core::{Error, Kind, Result};
 
-use super::manifest::{JoinManifest, Owner};
+use super::manifest::{Counts, JoinManifest, Owner};
+use super::options::JoinOptions;
+use super::reader::{Reader, same_columns, without_operation};
 use super::state::State;
-use super::{Counts, JoinOptions, Reader, same_columns, without_operation};
 use crate::runtime::Context;
 
-/// Bits of an epoch below the milliseconds: two sides that begin in one are told apart by chance.
+/// Bits of an epoch below the milliseconds: two sides that begin in one are distinguished by chance.
 const CHANCE_BITS: u32 = 20;
 
 /// What both sides keep.

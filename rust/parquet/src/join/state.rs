@@ -21,8 +21,8 @@ use plait_core::{Error, Kind, Result};
 
 use super::file::FileRun;
 use super::folder::{self, JoinFolder, Refused, Run};
-use super::manifest::{Files, JoinManifest, Owner};
-use super::{Counts, JoinOptions};
+use super::manifest::{Counts, Files, JoinManifest, Owner};
+use super::options::JoinOptions;
 use crate::runtime::{Budget, Context, MemoryStage, ScopedWorkers};
 
 /// What to do where nobody knows whether a step counts.

@@ -68,11 +68,11 @@ impl KeyLeaves {
         self.ranks.as_ref().map_or(&self.shape, |book| book.ranks().shape())
     }
 
-    /// The key as it is told, from one that was read.
+    /// The stored encoding of a key that was read.
     ///
     /// # Errors
     /// A key of another shape.
-    pub(crate) fn tell(&self, key: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn stored(&self, key: &[u8]) -> Result<Vec<u8>> {
         match &self.ranks {
             None => Ok(key.to_vec()),
             Some(book) => book.ranks().translate(key),

@@ -32,7 +32,7 @@ use plait_core::Result;
 use crate::page::Locations;
 use crate::runtime::{Charge, Context};
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::RangeReader;
 
 pub(crate) use adapt::{OutputLeaf, open};
 
@@ -122,13 +122,13 @@ pub(crate) struct LocationCache {
 }
 
 struct CachedLocations {
-    /// By file, row group, leaf. A file is told by where its store is in memory.
+    /// By file, row group, leaf. A file is identified by the address of its reader.
     chunks: BTreeMap<(usize, usize, usize), Kept>,
     charge: Charge,
 }
 
-/// Locations, and the store they are of, so that no other one comes to lie where it does.
-type Kept = (Arc<dyn Store>, Arc<Locations>);
+/// Locations, and their reader, so that no other one gets its address.
+type Kept = (Arc<dyn RangeReader>, Arc<Locations>);
 
 impl LocationCache {
     /// A cache of at most `bytes_max` bytes.

@@ -24,8 +24,9 @@ use std::sync::Arc;
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
+use super::attempt::Stopped;
 use super::prepare::{Prepared, prepare_group};
-use super::{Stopped, run};
+use super::run;
 use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
 use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, sources_at_once};

@@ -26,7 +26,7 @@ pub(super) fn clashing(prepared: &Prepared, clash: Clash, context: &Context) -> 
     };
     let after = source(id)?;
     let before = source(clash.before.0)?;
-    let key = keys.tell(&key_at(after, keys, row, cache, context)?)?;
+    let key = keys.stored(&key_at(after, keys, row, cache, context)?)?;
     Ok(Error::new(Kind::DuplicateKey, "two rows have the same key")
         .with_path(after.path())
         .with_row(row)

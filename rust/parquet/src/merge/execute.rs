@@ -18,12 +18,12 @@ use std::time::Instant;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::attempt::{Stopped, timed};
 use super::cascade;
 use super::frame::Frame;
 use super::prepare::{Prepared, prepare};
 use super::publish::{ChosenTasks, FinishedTask, publish};
 use super::run;
-use super::{Stopped, timed};
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};
 use crate::plan::{Plan, PlanTask, key_texts};

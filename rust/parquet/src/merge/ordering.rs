@@ -197,8 +197,8 @@ impl<'a> Ordering<'a> {
 
     /// Adds a window to `batch`. Whether the batch is complete.
     fn add(&mut self, mut window: Window, batch: &mut Batch) -> Result<bool> {
-        self.settle_keys(&mut window)?;
-        tell(&self.prepared.keys, &mut window)?;
+        self.read_end_keys(&mut window)?;
+        store_encoded(&self.prepared.keys, &mut window)?;
         batch.ends_output = window.ends_output;
         let (is_copy, is_empty) = (window.is_copy, window.steps.is_empty());
         if is_copy {
@@ -216,7 +216,7 @@ impl<'a> Ordering<'a> {
     }
 
     /// Where rows are dropped, the first and the last that leave say what the keys are.
-    fn settle_keys(&self, window: &mut Window) -> Result<()> {
+    fn read_end_keys(&self, window: &mut Window) -> Result<()> {
         let rows = (window.steps.first_row(), window.steps.last_row());
         let (Some(first), Some(last), Some(_)) = (rows.0, rows.1, &self.prepared.drops) else {
             return Ok(());
@@ -386,12 +386,12 @@ fn batch_bytes(prepared: &Prepared<'_>) -> u64 {
 }
 
 /// Makes the keys of a window those that files hold.
-fn tell(keys: &KeyLeaves, window: &mut Window) -> Result<()> {
+fn store_encoded(keys: &KeyLeaves, window: &mut Window) -> Result<()> {
     if keys.ranks.is_some() && !window.steps.is_empty() {
-        window.first_key = keys.tell(&window.first_key)?;
-        window.last_key = keys.tell(&window.last_key)?;
+        window.first_key = keys.stored(&window.first_key)?;
+        window.last_key = keys.stored(&window.last_key)?;
         for (_, key) in &mut window.samples {
-            *key = keys.tell(key)?;
+            *key = keys.stored(key)?;
         }
     }
     Ok(())

@@ -17,11 +17,12 @@ use super::frame::Frame;
 use super::output_check::is_ours;
 use super::run::RunOutputs;
 use crate::options::{MergeOptions, Verify};
-use crate::output::{Published, TempFile};
+use crate::output::TempFile;
 use crate::plan::{Plan, PlanSource, PlanTask};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
 use crate::runtime::{Context, Stage};
 use crate::source::Source;
+use crate::store::Completed;
 
 /// Tasks of a plan.
 pub(super) struct ChosenTasks<'a> {
@@ -200,7 +201,7 @@ fn name_all(
             Some(_) if !is_ours(stores, &report.path, task) => temp.publish_new(target, &name)?,
             _ => temp.publish(target, &name)?,
         };
-        if published == Published::Occupied && !is_ours(stores, &report.path, task) {
+        if published == Completed::Occupied && !is_ours(stores, &report.path, task) {
             let what = "the output was written by somebody else meanwhile";
             return Err(Error::new(Kind::OutputExists, what)
                 .with_path(report.path)

@@ -25,7 +25,7 @@ use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
 use crate::encode::Chunk;
-use crate::options::{MergeOptions, Tier, VerifyPages};
+use crate::options::{MergeOptions, Tier};
 use crate::plan::largest_cursor;
 use crate::queue::{self, Queue, Work};
 use crate::report::{Copied, Times};
@@ -192,7 +192,7 @@ fn weave_context(
             dict: options.copy_tiers.contains(&Tier::Dict),
         },
         asked_dictionary: options.dictionary,
-        checks_pages: options.verify_pages == VerifyPages::Unpack,
+        verify_pages: options.verify_pages,
         page_version: options.data_page_version,
         type_defined: Arc::clone(&prepared.type_defined),
         asks: Arc::clone(&prepared.asks),

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! # Invariants
-//! An error of the thread is told by [`Early::finish`]: the system tells it once, and not again to
+//! An error of the thread is given by [`Early::finish`]: the system reports it once, and not again to
 //! whoever syncs the same file later. The thread ends with the file.
 //!
 //! # Cost

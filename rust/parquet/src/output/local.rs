@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use plait_core::{Error, Kind, Result};
 
-use super::Published;
 use super::early::Early;
 use crate::runtime::Context;
+use crate::store::Completed;
 
 const TEMP_PREFIX: &str = ".plait-tmp-";
 
@@ -170,20 +170,20 @@ impl LocalFile {
     }
 
     /// Gives the file a visible name that nobody has, in one step.
-    pub(super) fn publish_new(mut self, path: &Path) -> Result<Published> {
+    pub(super) fn publish_new(mut self, path: &Path) -> Result<Completed> {
         match self.link(path)? {
-            Linked::Yes => Ok(Published::Yes),
-            Linked::Occupied => Ok(Published::Occupied),
+            Linked::Yes => Ok(Completed::Yes),
+            Linked::Occupied => Ok(Completed::Occupied),
             // A file system without links: the rename replaces what is there.
-            Linked::Never(_) => self.publish(path).map(|()| Published::Yes),
+            Linked::Never(_) => self.publish(path).map(|()| Completed::Yes),
         }
     }
 
     /// The same, for a name that must never be given twice.
-    pub(super) fn publish_once(mut self, path: &Path) -> Result<Published> {
+    pub(super) fn publish_once(mut self, path: &Path) -> Result<Completed> {
         match self.link(path)? {
-            Linked::Yes => Ok(Published::Yes),
-            Linked::Occupied => Ok(Published::Occupied),
+            Linked::Yes => Ok(Completed::Yes),
+            Linked::Occupied => Ok(Completed::Occupied),
             Linked::Never(e) => {
                 let what = "this file system cannot name a file only where there is none";
                 Err(Error::new(Kind::Unsupported, what)

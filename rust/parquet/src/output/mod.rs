@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use plait_core::{Error, Kind, Result};
 
 use crate::runtime::Context;
-use crate::store::{Location, Stores};
+use crate::store::{Completed, Location, Stores};
 pub use local::Sign;
 pub(crate) use local::{Alive, Lock, machine, storage, unnamed_file};
 
@@ -210,16 +210,6 @@ enum OutputFile {
     Object(object::ObjectOutput, Option<local::LocalFile>),
 }
 
-/// How publishing ended.
-#[must_use]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Published {
-    /// The file has its name.
-    Yes,
-    /// Another file has it; nothing was changed.
-    Occupied,
-}
-
 impl TempFile {
     /// Where it is until it has its name.
     #[must_use]
@@ -260,7 +250,7 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub(crate) fn publish_new(self, target: &Target, name: &str) -> Result<Published> {
+    pub(crate) fn publish_new(self, target: &Target, name: &str) -> Result<Completed> {
         match self.made {
             OutputFile::Local(file) => file.publish_new(Path::new(&target.location(name))),
             OutputFile::Object(output, _) => output.complete(),
@@ -271,7 +261,7 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub(crate) fn publish_once(self, target: &Target, name: &str) -> Result<Published> {
+    pub(crate) fn publish_once(self, target: &Target, name: &str) -> Result<Completed> {
         match self.made {
             OutputFile::Local(file) => file.publish_once(Path::new(&target.location(name))),
             OutputFile::Object(output, _) => output.complete(),
@@ -283,11 +273,11 @@ impl TempFile {
     ///
     /// # Errors
     /// [`Kind::Storage`].
-    pub(crate) fn publish(self, target: &Target, name: &str) -> Result<Published> {
+    pub(crate) fn publish(self, target: &Target, name: &str) -> Result<Completed> {
         match self.made {
             OutputFile::Local(file) => {
                 file.publish(Path::new(&target.location(name)))?;
-                Ok(Published::Yes)
+                Ok(Completed::Yes)
             }
             OutputFile::Object(output, _) => output.complete(),
         }
@@ -345,9 +335,9 @@ mod tests {
         let mut kept = target.create("a.parquet").unwrap();
         kept.write_all(b"whole").unwrap();
         kept.sync().unwrap();
-        assert_eq!(kept.publish(&target, "a.parquet").unwrap(), Published::Yes);
+        assert_eq!(kept.publish(&target, "a.parquet").unwrap(), Completed::Yes);
         let other = target.create("a.parquet").unwrap();
-        assert_eq!(other.publish_new(&target, "a.parquet").unwrap(), Published::Occupied);
+        assert_eq!(other.publish_new(&target, "a.parquet").unwrap(), Completed::Occupied);
         assert_eq!(target.visible().unwrap(), ["a.parquet"]);
         assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
         fs::remove_dir_all(&dir).unwrap();

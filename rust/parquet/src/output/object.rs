@@ -16,7 +16,6 @@ use std::io;
 
 use plait_core::{Error, Kind, Result};
 
-use super::Published;
 use crate::runtime::{Charge, Context};
 use crate::store::{Completed, Place, Upload};
 
@@ -102,12 +101,9 @@ impl ObjectOutput {
         self.upload.wait_all()
     }
 
-    pub(super) fn complete(mut self) -> Result<Published> {
+    pub(super) fn complete(mut self) -> Result<Completed> {
         self.fault("rename")?;
-        Ok(match self.upload.complete()? {
-            Completed::Yes => Published::Yes,
-            Completed::Occupied => Published::Occupied,
-        })
+        self.upload.complete()
     }
 
     fn fault(&self, operation: &str) -> Result<()> {

@@ -37,8 +37,8 @@ use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::{MergeOptions, Tier, check_memory_limit};
-use crate::output::{Published, Target};
+use crate::options::{MergeOptions, Tier, VerifyPages, check_memory_limit};
+use crate::output::Target;
 use crate::properties::{encodings, properties, type_defined_floats};
 use crate::report::Copied;
 use crate::runtime::{Budget, Context, MemoryStage};
@@ -46,7 +46,7 @@ use crate::schema::{LeafAdapter, LevelMap, describes_one_file};
 use crate::sink::Output;
 use crate::source::Source;
 use crate::spill::Waiting;
-use crate::store::Stores;
+use crate::store::{Completed, Stores};
 use crate::weave::{Tiers, WeaveContext};
 
 use layer::{Columns, FileLayer};
@@ -288,7 +288,7 @@ fn write(
             dict: options.copy_tiers.contains(&Tier::Dict),
         },
         asked_dictionary: None,
-        checks_pages: false,
+        verify_pages: VerifyPages::Checksum,
         page_version: None,
     };
     let waiting_bytes = budget.bytes(MemoryStage::OverlayChunks);
@@ -419,7 +419,7 @@ fn publish(
         }
     }
     context.check_cancelled()?;
-    if finished.temp.publish_new(target, name)? == Published::Occupied {
+    if finished.temp.publish_new(target, name)? == Completed::Occupied {
         return Err(Error::new(Kind::OutputExists, "the output is there already")
             .with_path(target.location(name))
             .with_hint("remove it or write elsewhere"));

@@ -1,4 +1,4 @@
-//! What an overlay is told, as it comes over the border: JSON members are Python's keywords.
+//! Options of an overlay, as they come over the border: JSON members are Python's keywords.
 //!
 //! # Invariants
 //! Unknown members are errors.
@@ -30,7 +30,7 @@ impl PathOption {
     }
 }
 
-/// How a column is told from others: by name, or by metadata.
+/// What identifies a column: its name, or by metadata.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum MarkOption {
@@ -76,7 +76,7 @@ impl LayerOptions {
     }
 }
 
-/// What an overlay is told.
+/// Options of an overlay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlayOptions {
@@ -130,7 +130,7 @@ pub enum Check {
     After,
 }
 
-/// What an overlay of files is told.
+/// Options of an overlay of files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlayFilesOptions {

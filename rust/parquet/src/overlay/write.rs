@@ -140,9 +140,9 @@ impl OverlayWriter<'_> {
         if let Some(span) = span {
             let source = &layer.files[span.file];
             let from = RowGroupOf { source, index: span.row_group };
-            let (cache, context) = (&*self.weaving.cache, self.context);
-            let opened =
-                chunk::open(from, leaf, false, self.waiting, cache, context).map_err(in_layer)?;
+            let (cache, verify) = (&*self.weaving.cache, self.weaving.verify_pages);
+            let opened = chunk::open(from, leaf, verify, self.waiting, cache, self.context);
+            let opened = opened.map_err(in_layer)?;
             if let Some((reader, close)) = opened {
                 let close = complete(self.weaving, leaf, from, close).map_err(in_layer)?;
                 let bytes = close.bytes_written;
@@ -314,7 +314,7 @@ impl OverlayWriter<'_> {
     }
 }
 
-/// Whether pages without values are told from others. Arrow's writer takes a page for one without values
+/// Whether pages without values can be recognised. Arrow's writer takes a page for one without values
 /// if it has as many nulls as rows, which a page of lists may well have beside its values.
 fn tells_null_pages(close: &ColumnCloseResult) -> bool {
     let Some(index) = &close.column_index else { return true };

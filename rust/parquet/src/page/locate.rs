@@ -31,7 +31,7 @@ use super::unpack::check_fits;
 use super::{PAGE_BYTES_MAX, codec, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::RangeReader;
 use crate::thrift;
 
 /// How much a walk reads at the start of a page.
@@ -123,7 +123,7 @@ impl Locations {
 
 /// What both ways of finding pages need.
 struct Find<'a> {
-    store: &'a dyn Store,
+    store: &'a dyn RangeReader,
     chunk: &'a ColumnChunkMetaData,
     range: Range<u64>,
     rows: u64,
@@ -315,14 +315,14 @@ pub(super) fn count_rows(
 
 /// Reads forward through a chunk, some bytes at a time.
 struct Ahead<'a> {
-    store: &'a dyn Store,
+    store: &'a dyn RangeReader,
     end: u64,
     start: u64,
     held: Bytes,
 }
 
 impl<'a> Ahead<'a> {
-    fn new(store: &'a dyn Store, end: u64) -> Self {
+    fn new(store: &'a dyn RangeReader, end: u64) -> Self {
         Self { store, end, start: 0, held: Bytes::new() }
     }
 

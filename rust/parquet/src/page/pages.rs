@@ -35,14 +35,14 @@ use super::unpack::{Unpacker, check_fits};
 use super::{guard, wrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::RangeReader;
 
 /// How much of a local file is read ahead: the system reads ahead itself.
 const LOCAL_READ_BYTES: usize = 128 << 10;
 
 /// Reads the pages of one column chunk.
 pub(crate) struct Pages {
-    store: Arc<dyn Store>,
+    store: Arc<dyn RangeReader>,
     context: Context,
     locations: Arc<Locations>,
     column: String,
@@ -419,7 +419,7 @@ impl Pages {
 
 /// Reads `range` into a buffer that is accounted for until its last slice is dropped. Local files are
 /// read into buffers that are used again: taking new ones from the system costs as much as reading.
-fn read_charged(store: &dyn Store, range: Range<u64>, context: &Context) -> Result<Bytes> {
+fn read_charged(store: &dyn RangeReader, range: Range<u64>, context: &Context) -> Result<Bytes> {
     let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
     check_fits(len, context)?;
     // The store says what is wrong with a range that ends behind the file.

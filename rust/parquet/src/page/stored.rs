@@ -12,7 +12,7 @@ use plait_core::{Error, Kind, Result};
 use super::header::{PageHeader, PageKind};
 use super::levels::LevelCount;
 use super::locate::PageLoc;
-use crate::store::Store;
+use crate::store::RangeReader;
 
 /// A page as it is stored, header included.
 #[derive(Clone)]
@@ -34,7 +34,7 @@ pub(crate) enum Held {
     /// Here, header and body.
     Here(Bytes),
     /// Where they lie in the source.
-    InPlace(Arc<dyn Store>),
+    InPlace(Arc<dyn RangeReader>),
 }
 
 impl Stored {

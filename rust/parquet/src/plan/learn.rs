@@ -33,7 +33,7 @@ use crate::order::{claimed, key_leaves};
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
-use crate::store::{ForeignTable, RecordingReader, Store, Stores, tables_of};
+use crate::store::{ForeignTable, RangeReader, RecordingReader, Stores, tables_of};
 
 /// Key columns of a file that are stored in so many bytes come whole: cuts are looked for in them.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
@@ -112,7 +112,7 @@ fn of_file(
 ) -> Result<Option<Vec<u8>>> {
     let Ok(store) = stores.open(path) else { return Ok(None) };
     let noted = Arc::new(RecordingReader::new(store));
-    let store: Arc<dyn Store> = Arc::clone(&noted) as _;
+    let store: Arc<dyn RangeReader> = Arc::clone(&noted) as _;
     let Ok(source) = Source::open(SourceId(0), store) else { return Ok(None) };
     let source = Arc::new(source);
     match read_keys(&source, order, options.trust_footers, context) {

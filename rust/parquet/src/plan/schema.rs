@@ -21,7 +21,7 @@ use super::value::KeyBase64;
 use crate::page::unwrap_error;
 use crate::schema::{Reconciled, Renamed, Unite, reconcile};
 use crate::source::Source;
-use crate::store::Store;
+use crate::store::RangeReader;
 
 /// What messages call the plan. It sorts before all paths: columns have the order of the first file.
 const NAME: &str = " the plan";
@@ -112,7 +112,7 @@ impl CarriedSchema {
 /// Bytes in memory.
 struct PlanBytes(Bytes);
 
-impl Store for PlanBytes {
+impl RangeReader for PlanBytes {
     fn path(&self) -> &str {
         "the plan"
     }

@@ -21,24 +21,23 @@
 //! # Not here
 //! The order of ranked keys, and the way back (`plait_core::key::Ranks`).
 
+mod kept;
 mod search;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parquet::basic::Type as Physical;
 use plait_core::SourceId;
-use plait_core::key::{KeyShape, KeyType, RankOf, Ranks};
+use plait_core::key::{KeyShape, RankOf, Ranks};
 use plait_core::{Error, Kind, Result};
 
-use self::search::Search;
-use crate::block::Layout;
+use self::search::{Search, Tables};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::runtime::{Charge, Context};
-use crate::schema::{LeafAdapter, LevelMap};
 use crate::source::Source;
+
+pub(crate) use kept::kept_as_keys_take_it;
 
 /// What the keys of a merge are made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +56,6 @@ pub(crate) struct RankBook {
     is_broken: AtomicBool,
     _charge: Charge,
 }
-
-/// By source and row group: a rank for each id of the chunk's dictionary.
-type Tables = BTreeMap<(SourceId, usize), Arc<[u32]>>;
 
 impl RankBook {
     /// Finds ranks for keys of `shape` of some rows of each source; `None` where they would not make
@@ -126,7 +122,7 @@ impl RankBook {
         present: &mut Vec<bool>,
     ) -> Result<()> {
         match self.ranks.of(column) {
-            RankOf::AsTold => return Ok(()),
+            RankOf::Stored => return Ok(()),
             RankOf::Values(_) => {}
             RankOf::Numbers { base, span } => {
                 let first = self.ranks.first(column);
@@ -169,30 +165,4 @@ impl RankBook {
         self.is_broken.store(true, Ordering::Relaxed);
         Error::new(Kind::Internal, "a key column has values that its file does not tell of")
     }
-}
-
-/// The source's leaf and what becomes of its levels, if its pages hold what keys of type `ty` take.
-///
-/// # Errors
-/// [`Kind::Internal`] for a source that was not reconciled.
-pub(crate) fn kept_as_keys_take_it<'a>(
-    source: &Source,
-    output: &'a OutputLeaf,
-    ty: KeyType,
-) -> Result<Option<(usize, &'a LevelMap)>> {
-    let LeafAdapter::Same { leaf, levels } = output.adapter(source.id)? else { return Ok(None) };
-    let descr = source.leaf(*leaf);
-    let physical = descr.physical_type();
-    let fits = match ty {
-        KeyType::Null => false,
-        KeyType::Bytes { .. } => {
-            matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY)
-        }
-        _ => matches!(
-            (ty.width(), Layout::of(&descr)),
-            (Some(width), Layout::Fixed(stored)) if width == stored && width <= size_of::<u64>()
-        ),
-    };
-    let is_flat = descr.max_rep_level() == 0 && descr.max_def_level() <= i16::from(u8::MAX);
-    Ok((fits && is_flat).then_some((*leaf, levels)))
 }

@@ -16,7 +16,7 @@ use plait_core::Result;
 use plait_core::SourceId;
 use plait_core::key::{KeyBytes, KeyShape, KeyType, RankOf, Ranks, numbers};
 
-use super::{Tables, kept_as_keys_take_it};
+use super::kept::kept_as_keys_take_it;
 use crate::block::Layout;
 use crate::block::decode::is_ids;
 use crate::block::dictionary::Union;
@@ -40,6 +40,9 @@ const SHORT_BYTES: usize = 12;
 
 /// The union's id, later the rank, of each id of a chunk's dictionary.
 type Drafts = BTreeMap<(SourceId, usize), Vec<u32>>;
+
+/// By source and row group: a rank for each id of the chunk's dictionary.
+pub(super) type Tables = BTreeMap<(SourceId, usize), Arc<[u32]>>;
 
 /// What ranks may stand for, and whether null needs one.
 type Of = (RankOf, bool);
@@ -101,10 +104,10 @@ impl<'a> Search<'a> {
         // become distances.
         let (mut strings, mut unmarked, mut narrow) = (Vec::new(), Vec::new(), Vec::new());
         for (column, leaf) in shape.columns().iter().zip(leaves) {
-            let as_told: Of = (RankOf::AsTold, true);
+            let stored: Of = (RankOf::Stored, true);
             let mut draft = Drafts::new();
             if let KeyType::Bytes { .. } = column.ty {
-                let mut of = as_told;
+                let mut of = stored;
                 if let Some((values, tables)) = self.unite(leaf, column.ty)? {
                     of = (RankOf::Values(Arc::new(values)), leaf.descr.max_def_level() > 0);
                     draft = tables;
@@ -114,8 +117,8 @@ impl<'a> Search<'a> {
                 narrow.push(of);
             } else {
                 let (whole, part) = self.numbers(leaf, column.ty)?;
-                let whole = whole.unwrap_or_else(|| as_told.clone());
-                strings.push(as_told);
+                let whole = whole.unwrap_or_else(|| stored.clone());
+                strings.push(stored);
                 narrow.push(part.unwrap_or_else(|| whole.clone()));
                 unmarked.push(whole);
             }

@@ -21,10 +21,10 @@ use arrow_schema::{Schema, SchemaRef};
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::Scan;
+use super::sources::ScanSources;
 use crate::arrow_file::{Batches, FileSchema, Request};
 use crate::source::Source;
-use crate::store::{Store, Stores};
+use crate::store::{RangeReader, Stores};
 
 /// What resolving keeps of a file.
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Footer {
 
 /// Opens a file and reads its footer; gives its Arrow schema, too.
 pub(super) fn open(path: &str, stores: &Stores) -> Result<(Source, FileSchema, Footer)> {
-    let store: Arc<dyn Store> = stores.open(path)?;
+    let store: Arc<dyn RangeReader> = stores.open(path)?;
     let source = Source::open(SourceId(0), store)?;
     let schema = FileSchema::of(&source)?;
     let bytes = |group: &parquet::file::metadata::RowGroupMetaData| {
@@ -70,7 +70,7 @@ impl FileReader {
     /// Reads `leaves` of an opened file in batches of at most so many rows and about as many bytes as
     /// the scan leaves to one.
     pub(super) fn new(
-        scan: &Scan,
+        sources: &ScanSources,
         source: &Source,
         schema: &FileSchema,
         leaves: &[usize],
@@ -84,10 +84,10 @@ impl FileReader {
             leaves: leaves.to_vec(),
             rows: 0..source.rows(),
             batch_rows,
-            batch_bytes: scan.sizes.file.batch_bytes,
-            window_bytes: scan.sizes.file.window(leaves.len()),
+            batch_bytes: sources.sizes.file.batch_bytes,
+            window_bytes: sources.sizes.file.window(leaves.len()),
         };
-        let batches = Batches::open(source, schema, request, &scan.context)?;
+        let batches = Batches::open(source, schema, request, &sources.context)?;
         let schema = Arc::clone(batches.schema());
         Ok(Self { schema, inner: Inner::Rows(Box::new(batches)) })
     }

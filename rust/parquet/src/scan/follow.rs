@@ -19,7 +19,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::file::{self, FileReader};
 use super::size::split;
-use super::{Scan, SourceStream};
+use super::sources::{ScanSources, SourceStream};
 
 /// The state of following.
 pub(super) struct FollowBatches {
@@ -45,23 +45,23 @@ enum FollowedRows {
 }
 
 impl FollowBatches {
-    pub(super) fn new(scan: &Scan, follow: Follow) -> Result<Self> {
-        let left = scan.options.limit.unwrap_or(u64::MAX);
+    pub(super) fn new(sources: &ScanSources, follow: Follow) -> Result<Self> {
+        let left = sources.options.limit.unwrap_or(u64::MAX);
         Ok(Self { follow, next: 0, open: None, ready: VecDeque::new(), left })
     }
 
     /// Learns the schema: reads the first batch if any row is asked for, and keeps it.
-    pub(super) fn peek(&mut self, scan: &Scan) -> Result<SchemaRef> {
+    pub(super) fn peek(&mut self, sources: &ScanSources) -> Result<SchemaRef> {
         if self.left == 0 {
-            self.open_next(scan)?;
+            self.open_next(sources)?;
             if let Some(open) = &mut self.open {
                 let schema = match &open.rows {
                     FollowedRows::File(reader) => Arc::clone(reader.schema()),
                     FollowedRows::Stream { stream, .. } => stream.schema(),
                 };
-                turn(scan, &mut self.follow, open, &schema)?;
+                turn(sources, &mut self.follow, open, &schema)?;
             }
-        } else if let Some(batch) = self.step(scan)? {
+        } else if let Some(batch) = self.step(sources)? {
             self.ready.push_front(batch);
         }
         self.follow
@@ -71,7 +71,7 @@ impl FollowBatches {
     }
 
     /// The next batch of at most the rows that are left.
-    pub(super) fn step(&mut self, scan: &Scan) -> Result<Option<RecordBatch>> {
+    pub(super) fn step(&mut self, sources: &ScanSources) -> Result<Option<RecordBatch>> {
         loop {
             if self.left == 0 {
                 self.open = None;
@@ -84,56 +84,60 @@ impl FollowBatches {
                 continue;
             }
             let Some(open) = &mut self.open else {
-                if self.next >= scan.entries.len() {
+                if self.next >= sources.entries.len() {
                     return Ok(None);
                 }
-                self.open_next(scan)?;
+                self.open_next(sources)?;
                 continue;
             };
             let in_source = |e: Error, name: &str| e.with_path(name);
-            match open.rows.next(scan).map_err(|e| in_source(e, &open.name))? {
+            match open.rows.next(sources).map_err(|e| in_source(e, &open.name))? {
                 None => {
                     // A source without rows has a schema all the same.
                     if open.adapter.is_none()
                         && let Some(schema) = open.rows.schema()
                     {
-                        turn(scan, &mut self.follow, open, &schema)?;
+                        turn(sources, &mut self.follow, open, &schema)?;
                     }
                     self.open = None;
                 }
                 Some(batch) => {
                     let schema = batch.schema();
                     if open.adapter.as_ref().is_none_or(|(fields, _)| fields != schema.fields()) {
-                        turn(scan, &mut self.follow, open, &schema)?;
+                        turn(sources, &mut self.follow, open, &schema)?;
                     }
                     let Some((_, adapter)) = &open.adapter else { continue };
                     let adapted = adapter.apply_at(&batch, open.row);
                     let adapted = adapted.map_err(|e| in_source(e, &open.name))?;
                     open.row += batch.num_rows() as u64;
-                    self.ready.extend(split(adapted, scan.rows_max, scan.sizes.file.batch_bytes));
+                    self.ready.extend(split(
+                        adapted,
+                        sources.rows_max,
+                        sources.sizes.file.batch_bytes,
+                    ));
                 }
             }
         }
     }
 
-    fn open_next(&mut self, scan: &Scan) -> Result<()> {
+    fn open_next(&mut self, sources: &ScanSources) -> Result<()> {
         let index = self.next;
-        let Some(entry) = scan.entries.get(index) else { return Ok(()) };
+        let Some(entry) = sources.entries.get(index) else { return Ok(()) };
         self.next += 1;
-        scan.counts.opened.fetch_add(1, Ordering::Relaxed);
+        sources.counts.opened.fetch_add(1, Ordering::Relaxed);
         let rows = match &entry.path {
             Some(path) => {
-                let (source, metadata, _) = file::open(path, &scan.stores)?;
+                let (source, metadata, _) = file::open(path, &sources.stores)?;
                 let leaves = self.follow.leaves(metadata.schema(), path)?;
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX).max(1);
-                let rows = scan.rows_max.min(left);
-                FollowedRows::File(FileReader::new(scan, &source, &metadata, &leaves, rows)?)
+                let rows = sources.rows_max.min(left);
+                FollowedRows::File(FileReader::new(sources, &source, &metadata, &leaves, rows)?)
             }
-            None => FollowedRows::Stream { stream: scan.take_stream(entry)?, ahead: None },
+            None => FollowedRows::Stream { stream: sources.take_stream(entry)?, ahead: None },
         };
         self.open = Some(Open {
             name: entry.name.clone(),
-            values: scan.values(index)?,
+            values: sources.values(index)?,
             rows,
             adapter: None,
             row: 0,
@@ -143,11 +147,16 @@ impl FollowBatches {
 }
 
 /// Lets `follow` decide on a schema of the open source, and counts a change.
-fn turn(scan: &Scan, follow: &mut Follow, open: &mut Open, schema: &Schema) -> Result<()> {
+fn turn(
+    sources: &ScanSources,
+    follow: &mut Follow,
+    open: &mut Open,
+    schema: &Schema,
+) -> Result<()> {
     let turn = follow.turn(schema, &open.name, &open.values)?;
     if let Some(change) = turn.change {
         let mut changes =
-            scan.counts.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            sources.counts.changes.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         changes.push(change);
     }
     open.adapter = Some((schema.fields().clone(), turn.adapter));
@@ -162,10 +171,10 @@ impl FollowedRows {
         }
     }
 
-    fn next(&mut self, scan: &Scan) -> Result<Option<RecordBatch>> {
+    fn next(&mut self, sources: &ScanSources) -> Result<Option<RecordBatch>> {
         match self {
             Self::File(reader) => reader.next(),
-            Self::Stream { stream, ahead } => stream_batch(stream, ahead, scan.rows_max),
+            Self::Stream { stream, ahead } => stream_batch(stream, ahead, sources.rows_max),
         }
     }
 }
@@ -228,9 +237,9 @@ fn meets(a: &Schema, b: &Schema) -> bool {
     })
 }
 
-/// A follower with its scan, as a reader.
+/// A follower with its sources, as a reader.
 pub(super) struct Attached {
-    scan: Arc<Scan>,
+    sources: Arc<ScanSources>,
     inner: FollowBatches,
     schema: SchemaRef,
     given: bool,
@@ -238,8 +247,8 @@ pub(super) struct Attached {
 }
 
 impl Attached {
-    pub(super) fn new(scan: Arc<Scan>, inner: FollowBatches, schema: SchemaRef) -> Self {
-        Self { scan, inner, schema, given: false, over: false }
+    pub(super) fn new(sources: Arc<ScanSources>, inner: FollowBatches, schema: SchemaRef) -> Self {
+        Self { sources, inner, schema, given: false, over: false }
     }
 }
 
@@ -250,7 +259,7 @@ impl Iterator for Attached {
         if self.over {
             return None;
         }
-        let batch = match self.inner.step(&self.scan) {
+        let batch = match self.inner.step(&self.sources) {
             Ok(Some(batch)) => {
                 let most = usize::try_from(self.inner.left).unwrap_or(usize::MAX);
                 if batch.num_rows() > most { batch.slice(0, most) } else { batch }
@@ -269,7 +278,7 @@ impl Iterator for Attached {
         };
         self.inner.left -= batch.num_rows() as u64;
         self.given = true;
-        self.scan.count(batch.num_rows());
+        self.sources.count(batch.num_rows());
         Some(Ok(batch))
     }
 }

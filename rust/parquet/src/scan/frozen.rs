@@ -26,7 +26,9 @@ use plait_core::schema::{Class, Decision, Frozen, Request, SchemaPolicy, Summary
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Scan, ScanOptions};
+use super::options::ScanOptions;
+use super::resolve::{footers, summary};
+use super::sources::ScanSources;
 use crate::runtime::Context;
 use crate::store::Stores;
 
@@ -68,15 +70,15 @@ pub struct FrozenScan {
 /// What the sources of `options` say of their columns.
 ///
 /// # Errors
-/// As [`Scan::open`], but for those of deciding.
+/// As `Scan::open`, but for those of deciding.
 pub(crate) fn summarize(
     options: &ScanOptions,
     stores: &Stores,
     context: &Context,
 ) -> Result<SentSummary> {
-    let scan = Scan::undecided(options.clone(), Vec::new(), stores, context)?;
-    let (known, shapes) = scan.footers(context)?;
-    let summary = scan.summary(&known, &shapes);
+    let sources = ScanSources::find(options.clone(), Vec::new(), stores, context)?;
+    let (known, shapes) = footers(&sources)?;
+    let summary = summary(&sources, &known, &shapes);
     let classes = summary.classes().into_iter().map(|class| SentClass {
         schema: encode_arrow_schema(&Schema::new(class.fields.clone())),
         first: class.first.clone(),
@@ -89,7 +91,7 @@ pub(crate) fn summarize(
 /// Decides the schema of a scan of all sources of `options` from the `summaries` of their parts.
 ///
 /// # Errors
-/// As [`Scan::open`].
+/// As `Scan::open`.
 pub fn freeze_scan(
     options: ScanOptions,
     given: Option<SchemaRef>,
@@ -98,7 +100,7 @@ pub fn freeze_scan(
     context: &Context,
 ) -> Result<FrozenScan> {
     options.check_effects(given.is_some())?;
-    let scan = Scan::undecided(options, Vec::new(), stores, context)?;
+    let sources = ScanSources::find(options, Vec::new(), stores, context)?;
     let mut summary = Summary::default();
     for text in summaries {
         let sent: SentSummary = serde_json::from_str(text).map_err(unreadable)?;
@@ -108,7 +110,7 @@ pub fn freeze_scan(
             summary.add(Class { fields, first, sources, has_rows });
         }
     }
-    let frozen = decide(&summary, &scan.request(given)?)?;
+    let frozen = decide(&summary, &sources.request(given)?)?;
     Ok(FrozenScan { schema: Arc::clone(frozen.schema()), text: write(&frozen)? })
 }
 

@@ -26,8 +26,9 @@ use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
 use super::file::{self, FileReader};
+use super::resolve::{Resolved, SchemaClass};
 use super::size::{batch_bytes, split};
-use super::{Scan, ScanPlan, SourceStream};
+use super::sources::{ScanSources, SourceStream};
 use crate::runtime::Charge;
 
 /// Files that are open or wait, at most.
@@ -35,7 +36,8 @@ const CURSORS_MAX: usize = 64;
 
 /// The batches of a resolved scan.
 pub(super) struct ResolvedBatches {
-    scan: Arc<Scan>,
+    sources: Arc<ScanSources>,
+    resolved: Arc<Resolved>,
     /// The next source that has no cursor yet.
     next: usize,
     cursors: VecDeque<FileCursor>,
@@ -63,10 +65,11 @@ struct FileCursor {
 }
 
 impl ResolvedBatches {
-    pub(super) fn new(scan: Arc<Scan>) -> Self {
-        let left = scan.options.limit.unwrap_or(u64::MAX);
+    pub(super) fn new(sources: Arc<ScanSources>, resolved: Arc<Resolved>) -> Self {
+        let left = sources.options.limit.unwrap_or(u64::MAX);
         Self {
-            scan,
+            sources,
+            resolved,
             next: 0,
             cursors: VecDeque::new(),
             stream: None,
@@ -109,15 +112,15 @@ impl ResolvedBatches {
                 self.stream_batch()?;
                 continue;
             }
-            let Some(entry) = self.scan.entries.get(self.next) else { return Ok(None) };
+            let Some(entry) = self.sources.entries.get(self.next) else { return Ok(None) };
             if entry.path.is_some() {
                 self.add_cursors();
                 if !self.cursors.is_empty() {
                     self.refill()?;
                 }
             } else {
-                let stream = self.scan.take_stream(entry)?;
-                self.scan.counts.opened.fetch_add(1, Ordering::Relaxed);
+                let stream = self.sources.take_stream(entry)?;
+                self.sources.counts.opened.fetch_add(1, Ordering::Relaxed);
                 self.stream = Some((self.next, stream, 0));
                 self.next += 1;
             }
@@ -126,7 +129,6 @@ impl ResolvedBatches {
 
     /// Opens cursors for the next files, as many as may wait; files without rows have none.
     fn add_cursors(&mut self) {
-        let ScanPlan::Resolved { known, .. } = &self.scan.plan else { return };
         let mut bytes: u64 =
             self.cursors.iter().map(|cursor| cursor.data_bytes).fold(0, u64::saturating_add);
         let mut rows: u64 = self
@@ -135,11 +137,13 @@ impl ResolvedBatches {
             .map(|l| l.rows_max.saturating_sub(l.row))
             .fold(0, u64::saturating_add);
         while self.cursors.len() < CURSORS_MAX
-            && (bytes < self.scan.sizes.ahead_bytes as u64
-                || self.cursors.len() < self.scan.sizes.threads)
+            && (bytes < self.sources.sizes.ahead_bytes as u64
+                || self.cursors.len() < self.sources.sizes.threads)
             && rows < self.left
         {
-            let Some(footer) = known.get(self.next).and_then(|known| known.footer.as_ref()) else {
+            let Some(footer) =
+                self.resolved.known.get(self.next).and_then(|known| known.footer.as_ref())
+            else {
                 break;
             };
             let index = self.next;
@@ -167,8 +171,8 @@ impl ResolvedBatches {
     /// Fills all cursors that are not full.
     fn refill(&mut self) -> Result<()> {
         self.add_cursors();
-        let share = (self.scan.sizes.ahead_bytes / self.cursors.len().max(1)).max(1);
-        let scan = &self.scan;
+        let share = (self.sources.sizes.ahead_bytes / self.cursors.len().max(1)).max(1);
+        let (sources, resolved) = (&*self.sources, &*self.resolved);
         let wait: Vec<Mutex<&mut FileCursor>> = self
             .cursors
             .iter_mut()
@@ -179,25 +183,25 @@ impl ResolvedBatches {
         let work = || {
             while let Some(cursor) = wait.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut cursor = cursor.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Err(e) = fill(scan, &mut cursor, share) {
+                if let Err(e) = fill(sources, resolved, &mut cursor, share) {
                     cursor.failed = Some(e);
                 }
             }
         };
-        on_threads(scan.sizes.threads.min(wait.len()), &work)
+        sources.on_threads(wait.len(), &work)
     }
 
     fn stream_batch(&mut self) -> Result<()> {
         let Some((index, stream, row)) = &mut self.stream else { return Ok(()) };
-        let ScanPlan::Resolved { frozen, known, shapes } = &self.scan.plan else { return Ok(()) };
-        let name = self.scan.entries.get(*index).map(|e| e.name.clone()).unwrap_or_default();
+        let Resolved { frozen, known, shapes } = &*self.resolved;
+        let name = self.sources.entries.get(*index).map(|e| e.name.clone()).unwrap_or_default();
         let Some(next) = stream.next() else {
             self.stream = None;
             return Ok(());
         };
         let batch = next.map_err(Error::from_arrow).map_err(|e| e.with_path(name.as_str()))?;
         let shape = known.get(*index).and_then(|known| shapes.get(known.class));
-        let values = self.scan.values(*index)?;
+        let values = self.sources.values(*index)?;
         let schema = batch.schema();
         // A stream may drift within itself, as long as it adapts.
         let adapter = match shape.filter(|shape| shape.schema.fields() == schema.fields()) {
@@ -207,13 +211,17 @@ impl ResolvedBatches {
         let adapted = adapter.and_then(|adapter| adapter.apply_at(&batch, *row));
         let adapted = adapted.map_err(|e| e.with_path(name))?;
         *row += batch.num_rows() as u64;
-        self.ready.extend(split(adapted, self.scan.rows_max, self.scan.sizes.file.batch_bytes));
+        self.ready.extend(split(
+            adapted,
+            self.sources.rows_max,
+            self.sources.sizes.file.batch_bytes,
+        ));
         Ok(())
     }
 }
 
 /// The adapter of a shape, made once.
-fn template(shape: &super::SchemaClass, frozen: &Frozen, source: &Schema) -> Result<Arc<Adapter>> {
+fn template(shape: &SchemaClass, frozen: &Frozen, source: &Schema) -> Result<Arc<Adapter>> {
     // Files read some leaves, streams give all columns: the first to come keeps its adapter.
     if let Some(made) = shape.adapter.get().filter(|made| made.source().fields() == source.fields())
     {
@@ -225,16 +233,21 @@ fn template(shape: &super::SchemaClass, frozen: &Frozen, source: &Schema) -> Res
 }
 
 /// Reads batches of one file until `share` bytes are ready or it ends.
-fn fill(scan: &Scan, cursor: &mut FileCursor, share: usize) -> Result<()> {
-    let ScanPlan::Resolved { frozen, known, shapes } = &scan.plan else { return Ok(()) };
-    let (Some(entry), Some(known)) = (scan.entries.get(cursor.index), known.get(cursor.index))
+fn fill(
+    sources: &ScanSources,
+    resolved: &Resolved,
+    cursor: &mut FileCursor,
+    share: usize,
+) -> Result<()> {
+    let Resolved { frozen, known, shapes } = resolved;
+    let (Some(entry), Some(known)) = (sources.entries.get(cursor.index), known.get(cursor.index))
     else {
         return Err(Error::new(Kind::Internal, "a source is not known"));
     };
     let path = entry.name.as_str();
     if cursor.reader.is_none() {
-        scan.counts.opened.fetch_add(1, Ordering::Relaxed);
-        let (source, metadata, footer) = file::open(path, &scan.stores)?;
+        sources.counts.opened.fetch_add(1, Ordering::Relaxed);
+        let (source, metadata, footer) = file::open(path, &sources.stores)?;
         if known.footer.as_ref().is_none_or(|resolved| resolved.hash != footer.hash) {
             return Err(Error::new(
                 Kind::SourceChanged,
@@ -245,16 +258,17 @@ fn fill(scan: &Scan, cursor: &mut FileCursor, share: usize) -> Result<()> {
         }
         let metadata = metadata.in_units_of(&source, frozen.schema());
         let leaves = frozen.leaves(metadata.schema());
-        let rows = usize::try_from(cursor.rows_max).unwrap_or(usize::MAX).clamp(1, scan.rows_max);
-        let reader = FileReader::new(scan, &source, &metadata, &leaves, rows)?;
+        let rows =
+            usize::try_from(cursor.rows_max).unwrap_or(usize::MAX).clamp(1, sources.rows_max);
+        let reader = FileReader::new(sources, &source, &metadata, &leaves, rows)?;
         let shape = shapes
             .get(known.class)
             .ok_or_else(|| Error::new(Kind::Internal, "a source has no schema"))?;
         let adapter = template(shape, frozen, reader.schema()).map_err(|e| e.with_path(path))?;
-        let adapter = if scan.statics.is_empty() && scan.options.columns.is_none() {
+        let adapter = if sources.statics.is_empty() && sources.options.columns.is_none() {
             adapter.as_ref().clone()
         } else {
-            adapter.bind(&scan.values(cursor.index)?)?
+            adapter.bind(&sources.values(cursor.index)?)?
         };
         cursor.reader = Some((reader, adapter));
     }
@@ -273,37 +287,12 @@ fn fill(scan: &Scan, cursor: &mut FileCursor, share: usize) -> Result<()> {
         let adapted = adapter.apply_at(&batch, cursor.row).map_err(|e| e.with_path(path))?;
         cursor.row += batch.num_rows() as u64;
         cursor.ready_bytes += batch_bytes(&adapted, 0, adapted.num_rows());
-        for part in split(adapted, scan.rows_max, scan.sizes.file.batch_bytes) {
-            let charge = scan.context.charge(batch_bytes(&part, 0, part.num_rows()));
+        for part in split(adapted, sources.rows_max, sources.sizes.file.batch_bytes) {
+            let charge = sources.context.charge(batch_bytes(&part, 0, part.num_rows()));
             cursor.ready.push_back((part, charge));
         }
     }
     Ok(())
-}
-
-/// Runs `work` on so many threads, this one included, and joins them.
-pub(super) fn on_threads(threads: usize, work: &(dyn Fn() + Sync)) -> Result<()> {
-    if threads <= 1 {
-        work();
-        return Ok(());
-    }
-    std::thread::scope(|scope| {
-        let mut others = Vec::new();
-        for number in 1..threads {
-            let started = std::thread::Builder::new()
-                .name(format!("plait-scan-{number}"))
-                .stack_size(8 << 20)
-                .spawn_scoped(scope, work);
-            // With fewer threads it takes longer, and that is all.
-            others.extend(started.ok());
-        }
-        work();
-        let panicked = others.into_iter().any(|other| other.join().is_err());
-        if panicked {
-            return Err(Error::new(Kind::Internal, "a thread of the scan panicked"));
-        }
-        Ok(())
-    })
 }
 
 impl Iterator for ResolvedBatches {
@@ -324,7 +313,7 @@ impl Iterator for ResolvedBatches {
                 if self.given {
                     return None;
                 }
-                RecordBatch::new_empty(Arc::clone(self.scan.schema()))
+                RecordBatch::new_empty(Arc::clone(self.resolved.frozen.schema()))
             }
             Err(e) => {
                 self.over = true;
@@ -334,13 +323,13 @@ impl Iterator for ResolvedBatches {
         };
         self.left -= batch.num_rows() as u64;
         self.given = true;
-        self.scan.count(batch.num_rows());
+        self.sources.count(batch.num_rows());
         Some(Ok(batch))
     }
 }
 
 impl RecordBatchReader for ResolvedBatches {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(self.scan.schema())
+        Arc::clone(self.resolved.frozen.schema())
     }
 }

@@ -24,7 +24,7 @@ use arrow_schema::{DataType, Field};
 use plait_core::schema::{Static, Value, constant};
 use plait_core::{Error, Kind, Result};
 
-use super::ScanSource;
+use super::entries::ScanSource;
 use super::options::{ScanOptions, type_named};
 use crate::store::table;
 
@@ -63,9 +63,9 @@ impl Statics {
             .with_column(name)
             .with_hint(format!("the partition columns are: {}", names.join(", "))));
         }
-        for told in &options.file_values {
-            let text = |path: &Option<String>| told.values.get(path.as_ref()?).cloned().flatten();
-            partitions.push((Arc::new(told.field()?), paths.iter().map(text).collect()));
+        for given in &options.file_values {
+            let text = |path: &Option<String>| given.values.get(path.as_ref()?).cloned().flatten();
+            partitions.push((Arc::new(given.field()?), paths.iter().map(text).collect()));
         }
         for (field, _) in &partitions {
             columns.push(Static { field: Arc::clone(field), shown: true });

@@ -21,62 +21,9 @@ use parquet::basic::{Repetition, Type as PhysicalType};
 use parquet::schema::types::SchemaDescriptor;
 use plait_core::{Error, Kind, Result};
 
-use super::leaf;
+use super::cast::{Cast, cast};
 use super::summary::{NodePlace, repetition};
 use super::tree::Node;
-
-/// How a decimal's digits are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DecimalForm {
-    /// As INT32.
-    Int32,
-    /// As INT64.
-    Int64,
-    /// As FIXED_LEN_BYTE_ARRAY: big-endian two's complement.
-    Fixed {
-        /// Bytes of every value.
-        bytes: usize,
-    },
-    /// As BYTE_ARRAY: big-endian two's complement of any length.
-    Bytes,
-}
-
-/// A cast of values that loses nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Cast {
-    /// INT32 to INT64, with its sign.
-    I32ToI64,
-    /// INT32 bits that are unsigned, to INT64.
-    U32ToI64,
-    /// INT32 to DOUBLE.
-    I32ToF64,
-    /// Two bytes of half precision to FLOAT.
-    F16ToF32,
-    /// Two bytes of half precision to DOUBLE.
-    F16ToF64,
-    /// FLOAT to DOUBLE.
-    F32ToF64,
-    /// INT32 to INT64, times a constant: milliseconds of a day to a finer unit; never overflows.
-    I32ToI64Mul {
-        /// The factor.
-        by: i64,
-    },
-    /// INT64 times a constant: a time to a finer unit. A value that overflows is an error.
-    I64Mul {
-        /// The factor.
-        by: i64,
-    },
-    /// A decimal to another form, with more digits after the point. A value that does not fit
-    /// has more digits than its file declared, and is an error.
-    Decimal {
-        /// The source's form.
-        from: DecimalForm,
-        /// The output's form, never [`DecimalForm::Bytes`].
-        to: DecimalForm,
-        /// The power of ten to multiply with.
-        mul10: u32,
-    },
-}
 
 /// The output's definition level for every definition level of a source's leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -208,7 +155,7 @@ fn adapter(
     if parts.len() == path.len() {
         let leaf = deepest.leaf;
         let ends = deepest.stored.as_ref().zip(node.stored.as_ref());
-        return match ends.and_then(|(from, to)| leaf::cast(from, to)) {
+        return match ends.and_then(|(from, to)| cast(from, to)) {
             Some(None) => Ok(LeafAdapter::Same { leaf, levels }),
             Some(Some(cast)) => Ok(LeafAdapter::Cast { leaf, levels, cast }),
             None => Err(Error::new(Kind::Internal, "no cast between types that were merged")

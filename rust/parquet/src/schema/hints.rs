@@ -28,7 +28,7 @@ use parquet::basic::{ConvertedType, Repetition};
 use parquet::file::metadata::{FileMetaData, KeyValue};
 use parquet::schema::types::{SchemaDescriptor, Type};
 
-use super::reconcile::Seen;
+use super::class::Seen;
 use super::summary::{fields, is_reread, item_of, layout, numbered, pair_of, presents, repetition};
 use super::tree::Node;
 

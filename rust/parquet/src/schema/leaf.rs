@@ -1,29 +1,24 @@
-//! What does a leaf mean, and which leaf stores the values of several?
+//! What does a leaf mean, and what does it store?
 //!
 //! ```text
-//! INT32 (INTEGER(8,false)) ─┐ meaning                supertype          node
-//! INT32                    ─┴─────────> uint8, int32 ─────────> int32 ──────> INT32
+//! INT32 (INTEGER(8,false))                    uint8
+//! INT64, `duration[s]` in ARROW:schema        int64, taken for a duration
 //! ```
 //!
 //! # Invariants
-//! Whether leaves go together is decided by the core, from their types and meanings. Leaves that agree
-//! are carried as they are, whatever they mean; others are stored as
-//! [`plait_core::schema::supertype_of`] what they store, and only if a cast exists for every one.
-//! What annotations add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with
-//! an annotation taken away, or bytes declared to be text, would not be what was written. So
-//! STRING and bare BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
+//! Whether leaves go together is decided by the core, from their types and meanings. What annotations
+//! add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with an annotation
+//! taken away, or bytes declared to be text, would not be what was written. So STRING and bare
+//! BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
 //!
 //! # Not here
-//! Names, repetition and nesting (`summary`, `tree`); casting values (the leaf readers, told by [`Cast`]).
+//! The leaf that stores the values of several (`cast`); names, repetition and nesting (`summary`,
+//! `tree`).
 
 use arrow_schema::{DataType, TimeUnit as ArrowUnit};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as PhysicalType};
 use parquet::schema::types::Type;
 use plait_core::key::KeyType;
-use plait_core::schema::supertype_of;
-
-use super::adapt::{Cast, DecimalForm};
-use super::summary::is_reread;
 
 /// What an annotation says beyond the Arrow type.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,10 +46,10 @@ pub(super) struct Meaning {
 pub(super) struct LeafType {
     pub(super) physical: PhysicalType,
     pub(super) length: i32,
-    precision: i32,
-    scale: i32,
-    logical: Option<LogicalType>,
-    converted: ConvertedType,
+    pub(super) precision: i32,
+    pub(super) scale: i32,
+    pub(super) logical: Option<LogicalType>,
+    pub(super) converted: ConvertedType,
 }
 
 impl LeafType {
@@ -78,12 +73,12 @@ impl LeafType {
         })
     }
 
-    fn bare(physical: PhysicalType) -> Self {
+    pub(super) fn bare(physical: PhysicalType) -> Self {
         let converted = ConvertedType::NONE;
         Self { physical, length: -1, precision: -1, scale: -1, logical: None, converted }
     }
 
-    fn integer(bits: i8) -> Self {
+    pub(super) fn integer(bits: i8) -> Self {
         let logical = Some(LogicalType::integer(bits, true));
         Self { converted: logical.clone().into(), logical, ..Self::bare(PhysicalType::INT32) }
     }
@@ -255,17 +250,6 @@ impl LeafType {
             _ => KeyType::from_arrow(&meaning.ty).ok(),
         }
     }
-
-    fn decimal_form(&self) -> DecimalForm {
-        match self.physical {
-            PhysicalType::INT32 => DecimalForm::Int32,
-            PhysicalType::INT64 => DecimalForm::Int64,
-            PhysicalType::FIXED_LEN_BYTE_ARRAY => {
-                DecimalForm::Fixed { bytes: usize::try_from(self.length).unwrap_or(0) }
-            }
-            _ => DecimalForm::Bytes,
-        }
-    }
 }
 
 impl std::fmt::Display for LeafType {
@@ -313,7 +297,8 @@ impl StoredType {
         Some(Self { leaf: LeafType::of(node)?, reread: None })
     }
 
-    fn ty(&self) -> Option<DataType> {
+    /// The Arrow type of the values, as a hint takes them.
+    pub(super) fn ty(&self) -> Option<DataType> {
         self.reread.clone().or_else(|| Some(self.leaf.meaning()?.ty))
     }
 }
@@ -325,137 +310,5 @@ impl std::fmt::Display for StoredType {
             Some(ty) => write!(f, ", {ty} in ARROW:schema"),
             None => Ok(()),
         }
-    }
-}
-
-/// What stores the values of all `sources`, which go together, or `None` when nothing known here does.
-pub(super) fn storage(sources: &[&StoredType]) -> Option<StoredType> {
-    let (first, rest) = sources.split_first()?;
-    if rest.iter().all(|s| s == first) {
-        return Some((*first).clone());
-    }
-    let types: Vec<DataType> = sources.iter().map(|s| s.ty()).collect::<Option<_>>()?;
-    let all = supertype_of(&types)?;
-    let leaves: Vec<&LeafType> = sources.iter().map(|s| &s.leaf).collect();
-    let built = build(&all, &leaves);
-    // A source's own node says more than a built one: names of legacy and of new annotations.
-    let of_a_source = leaves
-        .iter()
-        .zip(&types)
-        .filter(|(leaf, ty)| is_stored_as(ty, &all) && fits(leaf, built.as_ref()))
-        .map(|(leaf, _)| *leaf)
-        .reduce(|a, b| if a.logical.is_none() && b.logical.is_some() { b } else { a });
-    let leaf = of_a_source.cloned().or(built)?;
-    let reread = leaf.meaning().is_some_and(|m| is_reread(&m.ty, &all)).then_some(all);
-    let stored = StoredType { leaf, reread };
-    sources.iter().all(|source| cast(source, &stored).is_some()).then_some(stored)
-}
-
-/// Whether values of both types are the same bytes: a zone changes none.
-fn is_stored_as(a: &DataType, b: &DataType) -> bool {
-    match (a, b) {
-        (DataType::Timestamp(u, Some(_)), DataType::Timestamp(v, Some(_))) => u == v,
-        _ => a == b,
-    }
-}
-
-/// Whether a source's leaf stores values as the built one would.
-fn fits(ty: &LeafType, built: Option<&LeafType>) -> bool {
-    built.is_none_or(|built| ty.physical == built.physical && ty.length == built.length)
-}
-
-/// The leaf of a type that may be in no source.
-fn build(ty: &DataType, types: &[&LeafType]) -> Option<LeafType> {
-    use DataType as T;
-    Some(match ty {
-        T::Int8 => LeafType::integer(8),
-        T::Int16 => LeafType::integer(16),
-        T::Int32 => LeafType::bare(PhysicalType::INT32),
-        T::Int64 => LeafType::bare(PhysicalType::INT64),
-        T::Float64 => LeafType::bare(PhysicalType::DOUBLE),
-        T::Decimal128(p, s) | T::Decimal256(p, s) => {
-            let (precision, scale) = (i32::from(*p), i32::from(*s));
-            let all =
-                |physical: &[PhysicalType]| types.iter().all(|t| physical.contains(&t.physical));
-            let (physical, length) = if precision <= 9 && all(&[PhysicalType::INT32]) {
-                (PhysicalType::INT32, -1)
-            } else if precision <= 18 && all(&[PhysicalType::INT32, PhysicalType::INT64]) {
-                (PhysicalType::INT64, -1)
-            } else if types.iter().all(|t| t.physical == PhysicalType::BYTE_ARRAY)
-                && types.iter().all(|t| (t.precision, t.scale) == (precision, scale))
-            {
-                (PhysicalType::BYTE_ARRAY, -1)
-            } else {
-                let widest = types.iter().map(|t| t.length).max().unwrap_or(0);
-                (PhysicalType::FIXED_LEN_BYTE_ARRAY, widest.max(decimal_bytes(*p)))
-            };
-            LeafType {
-                physical,
-                length,
-                precision,
-                scale,
-                logical: Some(LogicalType::decimal(scale, precision)),
-                converted: ConvertedType::DECIMAL,
-            }
-        }
-        _ => return None,
-    })
-}
-
-/// Bytes of a two's complement number of `precision` digits.
-fn decimal_bytes(precision: u8) -> i32 {
-    // One bit for the sign, log2(10) bits a digit; no power of ten is a power of two.
-    let bits = 1.0 + f64::from(precision) * std::f64::consts::LOG2_10;
-    (1..=32).find(|bytes| f64::from(bytes * 8) >= bits).unwrap_or(32)
-}
-
-/// How values of `from` become values of `to`: `Ok(None)` when they are the same values already.
-pub(super) fn cast(source: &StoredType, output: &StoredType) -> Option<Option<Cast>> {
-    use DataType as T;
-    if source == output {
-        return Some(None);
-    }
-    let (a, b) = (source.ty()?, output.ty()?);
-    let (from, to) = (&source.leaf, &output.leaf);
-    let by = |from: &ArrowUnit, to: &ArrowUnit| match (nanos(*to), nanos(*from)) {
-        (to, from) if from % to == 0 => Some(from / to),
-        _ => None,
-    };
-    let cast = match (&a, &b) {
-        (T::Decimal128(_, s) | T::Decimal256(_, s), T::Decimal128(_, t) | T::Decimal256(_, t)) => {
-            let mul10 = u32::try_from(i32::from(*t) - i32::from(*s)).ok()?;
-            let (from, to) = (from.decimal_form(), to.decimal_form());
-            if mul10 == 0 && from == to {
-                return Some(None);
-            }
-            Cast::Decimal { from, to, mul10 }
-        }
-        (T::Time32(u), T::Time64(v)) => Cast::I32ToI64Mul { by: by(u, v)? },
-        (T::Time64(u), T::Time64(v))
-        | (T::Timestamp(u, _), T::Timestamp(v, _))
-        | (T::Duration(u), T::Duration(v))
-            if u != v =>
-        {
-            Cast::I64Mul { by: by(u, v)? }
-        }
-        (T::Float16, T::Float32) => Cast::F16ToF32,
-        (T::Float16, T::Float64) => Cast::F16ToF64,
-        (T::Float32, T::Float64) => Cast::F32ToF64,
-        (T::Time32(u), T::Time32(v)) if u != v => return None,
-        _ if from.physical == to.physical && from.length == to.length => return Some(None),
-        (T::UInt32, T::Int64 | T::UInt64) => Cast::U32ToI64,
-        (_, T::Int64 | T::UInt64) if from.physical == PhysicalType::INT32 => Cast::I32ToI64,
-        (_, T::Float64) if from.physical == PhysicalType::INT32 => Cast::I32ToF64,
-        _ => return None,
-    };
-    Some(Some(cast))
-}
-
-fn nanos(unit: ArrowUnit) -> i64 {
-    match unit {
-        ArrowUnit::Second => 1_000_000_000,
-        ArrowUnit::Millisecond => 1_000_000,
-        ArrowUnit::Microsecond => 1000,
-        ArrowUnit::Nanosecond => 1,
     }
 }

@@ -26,7 +26,6 @@ use plait_core::schema::conflict::Conflict;
 use plait_core::stream::MetadataConflicts;
 
 use super::described::{geo, pandas};
-use super::reconcile::path;
 
 /// What an entry says something of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +232,10 @@ fn judge<'a>(
             Verdict { is_asked: true, ..verdict(why, other, true) }
         }),
     }
+}
+
+fn path(sources: &[(&str, &FileMetaData)], source: usize) -> String {
+    sources.get(source).map_or_else(String::new, |(path, _)| (*path).to_owned())
 }
 
 /// A value as messages show it: not more than a line of it.

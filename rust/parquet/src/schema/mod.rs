@@ -18,6 +18,8 @@
 //! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf readers).
 
 mod adapt;
+mod cast;
+mod class;
 mod described;
 mod hints;
 mod key;
@@ -28,36 +30,13 @@ mod renamed;
 mod summary;
 mod tree;
 
-use std::sync::Arc;
-
-use parquet::file::metadata::KeyValue;
-use parquet::schema::types::{SchemaDescriptor, TypePtr};
-
-pub(crate) use adapt::{Cast, DecimalForm, LeafAdapter, LevelMap};
+pub(crate) use adapt::{LeafAdapter, LevelMap};
+pub(crate) use cast::{Cast, DecimalForm};
 pub(crate) use key::{key_leaf, key_type};
 pub(crate) use metadata::{MetadataConflict, describes_one_file};
 pub(crate) use plait_core::stream::Unite;
-pub(crate) use reconcile::reconcile;
+pub(crate) use reconcile::{Reconciled, reconcile};
 pub(crate) use renamed::Renamed;
-
-/// One schema for all sources.
-#[derive(Clone, Debug)]
-pub(crate) struct Reconciled {
-    /// Root of the output schema.
-    pub schema: TypePtr,
-    /// The same, with its leaves.
-    pub descr: Arc<SchemaDescriptor>,
-    /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of equal
-    /// schemas share their adapters.
-    pub leaves: Vec<Arc<[LeafAdapter]>>,
-    /// What sources call leaves that the output calls otherwise.
-    pub renamed: Vec<Renamed>,
-    /// File metadata for the output: what the sources agree on, and the Arrow hint. No key starts
-    /// with `plait.`.
-    pub metadata: Vec<KeyValue>,
-    /// Keys of file metadata that were not simply carried.
-    pub metadata_conflicts: Vec<MetadataConflict>,
-}
 
 #[cfg(test)]
 mod tests;

@@ -16,31 +16,59 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_schema::{Fields, Schema};
-use parquet::file::metadata::FileMetaData;
-use parquet::schema::types::SchemaDescriptor;
+use parquet::file::metadata::{FileMetaData, KeyValue};
+use parquet::schema::types::{SchemaDescriptor, TypePtr};
 use plait_core::schema::conflict::{self, Conflict};
 use plait_core::schema::{self as core, Request, Summary, freeze};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 
 use super::adapt::{LeafAdapter, adapters};
-use super::summary::{SchemaNode, columns, fields};
+use super::class::{Class, Seen};
+use super::metadata::MetadataConflict;
+use super::renamed::Renamed;
+use super::summary::{columns, fields};
 use super::tree::{Builder, without_unknown};
-use super::{Reconciled, hints, metadata, renamed};
+use super::{hints, metadata, renamed};
 
-/// Sources whose nodes are equal, and shown alike.
-pub(super) struct Class<'a> {
-    /// The least of their paths.
-    pub(super) first: &'a str,
-    pub(super) descr: &'a SchemaDescriptor,
-    /// As a reader shows them, if they have a hint.
-    pub(super) hinted: Option<Fields>,
-    pub(super) parts: Vec<SchemaNode>,
-    /// The fields of `parts`.
-    pub(super) fields: Fields,
-    has_rows: bool,
-    sources: u64,
+/// One schema for all sources.
+#[derive(Clone, Debug)]
+pub(crate) struct Reconciled {
+    /// Root of the output schema.
+    pub schema: TypePtr,
+    /// The same, with its leaves.
+    pub descr: Arc<SchemaDescriptor>,
+    /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of equal
+    /// schemas share their adapters.
+    pub leaves: Vec<Arc<[LeafAdapter]>>,
+    /// What sources call leaves that the output calls otherwise.
+    pub renamed: Vec<Renamed>,
+    /// File metadata for the output: what the sources agree on, and the Arrow hint. No key starts
+    /// with `plait.`.
+    pub metadata: Vec<KeyValue>,
+    /// Keys of file metadata that were not simply carried.
+    pub metadata_conflicts: Vec<MetadataConflict>,
+}
+
+impl Reconciled {
+    /// The path in the output of what any source calls `path`; `path` itself if none does.
+    ///
+    /// # Errors
+    /// [`Kind::UnsupportedKey`] for what sources call several leaves.
+    pub(crate) fn path(&self, path: &[String]) -> Result<Vec<String>> {
+        let mut found = self.renamed.iter().filter(|renamed| renamed.from == path);
+        match (found.next(), found.next()) {
+            (None, _) => Ok(path.to_vec()),
+            (Some(one), None) => Ok(one.to.clone()),
+            (Some(one), Some(other)) => {
+                let what = "column has a name that several columns have";
+                Err(Error::new(Kind::UnsupportedKey, what)
+                    .with_column(path.join("."))
+                    .with_got(format!("`{}` and `{}`", one.to.join("."), other.to.join(".")))
+                    .with_hint("name it as the output does"))
+            }
+        }
+    }
 }
 
 /// Reconciles the schemas of `sources`, given as path and footer.
@@ -95,9 +123,6 @@ pub(crate) fn reconcile(sources: &[(&str, &FileMetaData)], how: &Unite) -> Resul
         metadata_conflicts,
     })
 }
-
-/// Hints as they were read: each for one tree once, in the order of the sources.
-pub(super) type Seen = Vec<Option<Schema>>;
 
 /// The classes by the least path of each, the class of every source, and the hints.
 fn classify<'a>(sources: &[(&'a str, &'a FileMetaData)]) -> (Vec<Class<'a>>, Vec<usize>, Seen) {
@@ -154,8 +179,4 @@ fn classify<'a>(sources: &[(&'a str, &'a FileMetaData)]) -> (Vec<Class<'a>>, Vec
 fn equal(a: &SchemaDescriptor, b: &SchemaDescriptor) -> bool {
     let (a, b) = (a.root_schema_ptr(), b.root_schema_ptr());
     Arc::ptr_eq(&a, &b) || fields(&a) == fields(&b)
-}
-
-pub(super) fn path(sources: &[(&str, &FileMetaData)], source: usize) -> String {
-    sources.get(source).map_or_else(String::new, |(path, _)| (*path).to_owned())
 }

@@ -16,10 +16,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parquet::schema::types::SchemaDescriptor;
-use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::Reconciled;
 use super::adapt::LeafAdapter;
 
 /// Another name of a leaf.
@@ -57,25 +55,4 @@ pub(super) fn find<'a>(
         }
     }
     found.into_iter().collect()
-}
-
-impl Reconciled {
-    /// The path in the output of what any source calls `path`; `path` itself if none does.
-    ///
-    /// # Errors
-    /// [`Kind::UnsupportedKey`] for what sources call several leaves.
-    pub(crate) fn path(&self, path: &[String]) -> Result<Vec<String>> {
-        let mut found = self.renamed.iter().filter(|renamed| renamed.from == path);
-        match (found.next(), found.next()) {
-            (None, _) => Ok(path.to_vec()),
-            (Some(one), None) => Ok(one.to.clone()),
-            (Some(one), Some(other)) => {
-                let what = "column has a name that several columns have";
-                Err(Error::new(Kind::UnsupportedKey, what)
-                    .with_column(path.join("."))
-                    .with_got(format!("`{}` and `{}`", one.to.join("."), other.to.join(".")))
-                    .with_hint("name it as the output does"))
-            }
-        }
-    }
 }

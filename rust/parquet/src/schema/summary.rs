@@ -29,7 +29,7 @@ use plait_core::schema::{FIELD_ID, MEANING, SAYS};
 
 use super::leaf::{LeafType, StoredType, Tag};
 
-/// A node of a source, and what the core is told of it.
+/// A node of a source, and what the core knows of it.
 #[derive(Clone)]
 pub(super) struct SchemaNode {
     pub(super) place: NodePlace,

@@ -29,8 +29,9 @@ use parquet::schema::types::{Type, TypePtr};
 use plait_core::schema::conflict::{self, Conflict};
 use plait_core::schema::{Frozen, SAYS};
 
-use super::leaf::{self, StoredType};
-use super::reconcile::Class;
+use super::cast::storage;
+use super::class::Class;
+use super::leaf::{LeafType, StoredType};
 use super::summary::{
     Inside, NodePlace, SchemaNode, fields, fields_of, id, item_of, pair_of, repetition,
 };
@@ -129,7 +130,7 @@ impl<'a> Builder<'a> {
             Inside::Leaf => {
                 let all: Vec<&StoredType> =
                     here.iter().filter_map(|(_, p)| p.place.stored.as_ref()).collect();
-                stored = leaf::storage(&all);
+                stored = storage(&all);
                 if stored.is_none() {
                     self.conflict(&here, conflict::TYPES);
                     stored = first.place.stored.clone();
@@ -257,13 +258,13 @@ fn alike(places: &[Option<NodePlace>]) -> Built<Vec<Node>> {
             .map(|p| {
                 let p = p.as_ref()?;
                 let mut place = NodePlace::new(fields(&p.ty).get(at)?, p.leaf + before);
-                place.stored = leaf::StoredType::of(&place.ty);
+                place.stored = StoredType::of(&place.ty);
                 Some(place)
             })
             .collect();
         before += below.iter().flatten().next().map_or(0, |place| place.leaves);
         let field_id = same_id(below.iter().flatten().map(|place| &*place.ty));
-        let stored = leaf::StoredType::of(like);
+        let stored = StoredType::of(like);
         let children = alike(&below)?;
         let ty = match &stored {
             Some(_) => primitive(like, stored.as_ref(), repetition(like), field_id)?,
@@ -288,7 +289,7 @@ fn primitive(
     field_id: Option<i32>,
 ) -> Built<TypePtr> {
     let Some(StoredType { leaf, .. }) = stored else { return Ok(Arc::clone(like)) };
-    let same = leaf::LeafType::of(like).as_ref() == Some(leaf);
+    let same = LeafType::of(like).as_ref() == Some(leaf);
     if same && (repetition, field_id) == (self::repetition(like), id(like)) {
         return Ok(Arc::clone(like));
     }

@@ -106,11 +106,11 @@ pub trait Upload: Send {
     fn complete(&mut self) -> Result<Completed>;
 }
 
-/// How an upload ended.
+/// How an upload, or a local file that gets its name, ended.
 #[must_use]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Completed {
-    /// The object is visible.
+    /// The object or file is visible.
     Yes,
     /// There was one already, or it looks so; nothing was changed.
     Occupied,

@@ -23,7 +23,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use plait_core::Result;
 
-use super::{Store, check_range};
+use super::reader::{RangeReader, check_range};
 use crate::runtime::{Charge, Context, MemoryStage};
 
 /// What a first look at the end of a file brings: the footer and most often all indexes.
@@ -118,7 +118,7 @@ pub(super) struct Coalesced<S> {
     windows: Arc<WindowCache>,
 }
 
-impl<S: Store> Coalesced<S> {
+impl<S: RangeReader> Coalesced<S> {
     pub(super) fn new(inner: S, windows: &Arc<WindowCache>) -> Self {
         let id = windows.files.fetch_add(1, Ordering::Relaxed);
         Self { inner, id, windows: Arc::clone(windows) }
@@ -144,7 +144,7 @@ impl<S: Store> Coalesced<S> {
     }
 }
 
-impl<S: Store> Store for Coalesced<S> {
+impl<S: RangeReader> RangeReader for Coalesced<S> {
     fn path(&self) -> &str {
         self.inner.path()
     }
@@ -203,7 +203,7 @@ mod tests {
         reads: Mutex<Vec<Range<u64>>>,
     }
 
-    impl Store for NotedReads {
+    impl RangeReader for NotedReads {
         fn path(&self) -> &str {
             "noted"
         }

@@ -73,14 +73,14 @@ impl Driver {
         grace: Duration,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
-        let (tell, told) = sync_channel(1);
+        let (sender, received) = sync_channel(1);
         let (handle, _) = self.handle()?;
         let task = handle.spawn(async move {
-            let _ = tell.send(request.await);
+            let _ = sender.send(request.await);
         });
         let mut left = grace;
         loop {
-            match told.recv_timeout(POLL) {
+            match received.recv_timeout(POLL) {
                 Ok(answer) => return Ok(answer),
                 Err(RecvTimeoutError::Disconnected) => {
                     let what = "a request to the object store panicked";

@@ -25,10 +25,12 @@ pub(super) fn request_error(e: object_store::Error, location: &str) -> Error {
     }
     let failed = match &e {
         object_store::Error::PermissionDenied { .. }
-        | object_store::Error::Unauthenticated { .. } => Error::new(Kind::Storage, super::REFUSED)
-            .with_path(location)
-            .with_hint("credentials are taken from `storage_options` and the environment"),
-        object_store::Error::NotFound { .. } => super::not_found(location),
+        | object_store::Error::Unauthenticated { .. } => {
+            Error::new(Kind::Storage, super::reader::REFUSED)
+                .with_path(location)
+                .with_hint("credentials are taken from `storage_options` and the environment")
+        }
+        object_store::Error::NotFound { .. } => super::reader::not_found(location),
         _ => Error::new(Kind::Storage, "a request to the object store failed").with_path(location),
     };
     if let Some(answer) = answer {
@@ -37,7 +39,7 @@ pub(super) fn request_error(e: object_store::Error, location: &str) -> Error {
     let root = root_cause(&e).to_string();
     // The client's own text ends at "error sending request".
     let is_told = failed.kind() != Kind::Storage
-        || failed.what() == super::REFUSED
+        || failed.what() == super::reader::REFUSED
         || e.to_string().contains(&root);
     if is_told { failed.with_cause(e) } else { failed.with_got(root).with_cause(e) }
 }

@@ -23,8 +23,10 @@ use std::path::{Path, PathBuf};
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
+use super::bucket::Place;
+use super::reader::REFUSED;
+use super::registry::{Location, Stores};
 use super::root::{Root, below};
-use super::{Location, Place, REFUSED, Stores};
 
 const DELTA: &str = "_delta_log";
 const HUDI: &str = ".hoodie";

@@ -22,20 +22,46 @@ use std::path::{Path, PathBuf};
 
 use plait_core::{Error, Kind, Result};
 
+use super::bucket::Place;
 use super::local::storage_error;
+use super::reader::not_found;
+use super::registry::{Location, Stores};
 use super::root::below;
-use super::{Location, Place, Stores, foreign, not_found, table};
+use super::{foreign, table};
 
 /// Folders inside folders, at most; more means a loop of symbolic links.
 const DEPTH_MAX: usize = 64;
 
+impl Stores {
+    /// Finds the files that `patterns` name: files, folders, globs and URLs.
+    ///
+    /// # Errors
+    /// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two
+    /// items name the same file, [`Kind::ForeignTable`] for a folder whose files a log counts.
+    pub(crate) fn list(&self, patterns: &[String]) -> Result<Vec<String>> {
+        list(self, patterns)
+    }
+
+    /// The same for each pattern by itself, with the folder that it names, if it does not name a file.
+    ///
+    /// # Errors
+    /// As [`list`](Self::list).
+    pub(crate) fn list_each(
+        &self,
+        patterns: &[String],
+    ) -> Result<Vec<(Option<String>, Vec<String>)>> {
+        let listed = list_each(self, patterns)?.into_iter().zip(patterns);
+        listed.map(|(found, pattern)| Ok((folder_of(self, pattern, &found)?, found))).collect()
+    }
+}
+
 /// As [`Stores::list`].
-pub(super) fn list(stores: &Stores, patterns: &[String]) -> Result<Vec<String>> {
+fn list(stores: &Stores, patterns: &[String]) -> Result<Vec<String>> {
     Ok(list_each(stores, patterns)?.concat())
 }
 
 /// As [`Stores::list_each`].
-pub(super) fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
+fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
     let mut all = Vec::with_capacity(patterns.len());
     for pattern in patterns {
         let mut found = Vec::new();
@@ -58,11 +84,7 @@ pub(super) fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<
 ///
 /// # Errors
 /// As [`Stores::locate`].
-pub(super) fn folder_of(
-    stores: &Stores,
-    pattern: &str,
-    found: &[String],
-) -> Result<Option<String>> {
+fn folder_of(stores: &Stores, pattern: &str, found: &[String]) -> Result<Option<String>> {
     let (whole, wildcards): (_, &[char]) = match stores.locate(pattern)? {
         Location::Local(path) => (utf8(&path)?.to_owned(), &['*', '?', '['][..]),
         Location::Object(place) => (place.location(), &['*'][..]),

@@ -23,7 +23,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
-use super::{Store, changed, check_range, not_found, short_read};
+use super::reader::{RangeReader, changed, check_range, not_found, short_read};
 
 /// How many descriptors sources may hold; the usual limit of a process is 1,024.
 const HELD_FILES_MAX: usize = 512;
@@ -101,7 +101,7 @@ impl LocalReader {
     }
 }
 
-impl Store for LocalReader {
+impl RangeReader for LocalReader {
     fn path(&self) -> &str {
         &self.location
     }
@@ -193,7 +193,7 @@ pub(super) fn storage_error(e: io::Error, location: &str) -> Error {
     match e.kind() {
         io::ErrorKind::NotFound => not_found(location),
         io::ErrorKind::PermissionDenied => {
-            Error::new(Kind::Storage, super::DENIED).with_path(location)
+            Error::new(Kind::Storage, super::reader::DENIED).with_path(location)
         }
         _ => {
             Error::new(Kind::Storage, "reading the source failed").with_path(location).with_cause(e)

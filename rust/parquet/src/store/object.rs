@@ -18,7 +18,7 @@ use bytes::Bytes;
 use plait_core::Result;
 
 use super::bucket::{Meta, Place};
-use super::{Store, changed, check_range, not_found, short_read};
+use super::reader::{RangeReader, changed, check_range, not_found, short_read};
 
 /// An object in an object store.
 pub(super) struct ObjectFile {
@@ -39,7 +39,7 @@ impl ObjectFile {
     }
 }
 
-impl Store for ObjectFile {
+impl RangeReader for ObjectFile {
     fn path(&self) -> &str {
         &self.location
     }

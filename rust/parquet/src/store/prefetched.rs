@@ -29,7 +29,7 @@ use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::{Location, Store, Stores, changed, check_range};
+use super::reader::{RangeReader, changed, check_range};
 
 /// Prefetched parts of files, by location.
 #[derive(Default)]
@@ -130,7 +130,7 @@ impl PrefetchedFile {
     }
 
     /// Whether the file is the one of which this is known.
-    fn is_of(&self, store: &dyn Store) -> bool {
+    fn is_of(&self, store: &dyn RangeReader) -> bool {
         store.len() == self.facts.len && store.version() == self.facts.version
     }
 
@@ -145,12 +145,12 @@ impl PrefetchedFile {
 
 /// A file whose reads are recorded.
 pub(crate) struct RecordingReader {
-    inner: Arc<dyn Store>,
+    inner: Arc<dyn RangeReader>,
     pieces: Mutex<Vec<(u64, Bytes)>>,
 }
 
 impl RecordingReader {
-    pub(crate) fn new(inner: Arc<dyn Store>) -> Self {
+    pub(crate) fn new(inner: Arc<dyn RangeReader>) -> Self {
         Self { inner, pieces: Mutex::default() }
     }
 
@@ -200,7 +200,7 @@ fn joined(mut pieces: Vec<(u64, Bytes)>) -> Vec<(u64, Bytes)> {
     all.into_iter().map(|(start, bytes)| (start, bytes.into())).collect()
 }
 
-impl Store for RecordingReader {
+impl RangeReader for RecordingReader {
     fn path(&self) -> &str {
         self.inner.path()
     }
@@ -233,42 +233,45 @@ impl Store for RecordingReader {
     }
 }
 
+/// Opens the file itself.
+pub(super) type OpenReader = Box<dyn Fn() -> Result<Arc<dyn RangeReader>> + Send + Sync>;
+
 /// A file of which parts were prefetched.
 pub(super) struct CachedReader {
     location: String,
     known: Arc<PrefetchedFile>,
-    /// Where it is opened, once it must be.
-    stores: Stores,
-    inner: OnceLock<Arc<dyn Store>>,
+    /// Opens it, once it must be.
+    open: OpenReader,
+    inner: OnceLock<Arc<dyn RangeReader>>,
     is_local: bool,
 }
 
 impl CachedReader {
-    /// The file at `location`; without what is known if it is another one by now and that costs no
+    /// The file at `location`, which `open` opens; without what is known if it is another one by now and that costs no
     /// request to find out.
     pub(super) fn open(
         location: &str,
         known: &Arc<PrefetchedFile>,
-        stores: &Stores,
-    ) -> Result<Arc<dyn Store>> {
+        is_local: bool,
+        open: OpenReader,
+    ) -> Result<Arc<dyn RangeReader>> {
         let inner = OnceLock::new();
-        let is_local = matches!(stores.locate(location)?, Location::Local(_));
         if is_local {
-            let file = stores.open_anew(location)?;
+            let file = open()?;
             if !known.is_of(&*file) {
                 return Ok(file);
             }
             let _ = inner.set(file);
         }
-        let (known, stores) = (Arc::clone(known), stores.clone());
-        Ok(Arc::new(Self { location: location.to_owned(), known, stores, inner, is_local }))
+        let (location, known) = (location.to_owned(), Arc::clone(known));
+        Ok(Arc::new(Self { location, known, open, inner, is_local }))
     }
 
-    fn inner(&self) -> Result<&Arc<dyn Store>> {
+    fn inner(&self) -> Result<&Arc<dyn RangeReader>> {
         if let Some(inner) = self.inner.get() {
             return Ok(inner);
         }
-        let file = self.stores.open_anew(&self.location).map_err(|e| {
+        let file = (self.open)().map_err(|e| {
             // It was there when it was read.
             if e.kind() == Kind::SourceNotFound { changed(&self.location) } else { e }
         })?;
@@ -279,7 +282,7 @@ impl CachedReader {
     }
 }
 
-impl Store for CachedReader {
+impl RangeReader for CachedReader {
     fn path(&self) -> &str {
         &self.location
     }
@@ -325,6 +328,7 @@ impl Store for CachedReader {
 mod tests {
     use super::*;
     use crate::runtime::Context;
+    use crate::store::registry::Stores;
     use crate::store::remote::tests::{memory, put};
 
     fn stores(bucket: &Arc<crate::store::remote::Remote>) -> Stores {

@@ -93,7 +93,7 @@ impl Remote {
         let of = context.clone();
         let make: Make =
             Box::new(move || settings::client(&url, &location, &options, &traffic, &of));
-        let first = make()?; // settings that make no sense are told at once
+        let first = make()?; // settings that make no sense are refused at once
         let live = Mutex::new(Some((std::process::id(), first)));
         Ok(Self { root, make, live, driver: Arc::clone(driver), context: context.clone() })
     }
@@ -174,7 +174,7 @@ impl Bucket for Remote {
         let read = self.run(Duration::ZERO, get)?;
         read.map_err(|e| match e {
             object_store::Error::Precondition { .. } | object_store::Error::NotFound { .. } => {
-                super::changed(&self.at(key)).with_cause(e)
+                super::reader::changed(&self.at(key)).with_cause(e)
             }
             e => request_error(e, &self.at(key)).with_offset(range.start),
         })
@@ -387,7 +387,7 @@ fn meta_of(meta: ObjectMeta) -> Meta {
     }
 }
 
-/// Whether the answer began well and broke off. What the server refused is told at once.
+/// Whether the answer began well and broke off. What the server refused is an error at once.
 fn is_broken_answer(e: &object_store::Error) -> bool {
     let object_store::Error::Generic { source, .. } = e else { return false };
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(source.as_ref());

@@ -19,8 +19,9 @@ use std::time::SystemTime;
 
 use plait_core::{Error, Kind, Result};
 
+use super::bucket::Place;
 use super::local::storage_error;
-use super::{Location, Place, Stores};
+use super::registry::{Location, Stores};
 
 /// The folder.
 #[derive(Clone)]

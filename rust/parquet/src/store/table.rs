@@ -22,8 +22,9 @@ use std::path::{Path, PathBuf};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::bucket::Place;
+use super::reader::REFUSED;
 use super::root::{Root, below, is_name};
-use super::{Place, REFUSED};
 
 /// The folder of manifests and of files that compactions made, below the root.
 pub(crate) const FOLDER: &str = "_plait";

@@ -22,7 +22,7 @@ use plait_core::{Error, Result};
 use crate::arrow_file::{self, FileSchema, Request};
 use crate::runtime::{Context, ReaderSizes};
 use crate::source::Source;
-use crate::store::{Store, Stores};
+use crate::store::{RangeReader, Stores};
 
 /// The files that each pattern names, as sources of batches of at most `batch_rows` rows.
 ///
@@ -48,7 +48,7 @@ pub fn open_files(
 struct StreamReader {
     path: String,
     schema: SchemaRef,
-    store: Arc<dyn Store>,
+    store: Arc<dyn RangeReader>,
     /// None after the last row, or an error.
     batches: Option<arrow_file::Batches>,
 }
@@ -77,7 +77,7 @@ impl StreamReader {
         Ok(Self { path: path.to_owned(), schema, store, batches: Some(batches) })
     }
 
-    fn tell(&self, error: Error) -> ArrowError {
+    fn located(&self, error: Error) -> ArrowError {
         error.with_path(&self.path).into_arrow()
     }
 }
@@ -90,11 +90,11 @@ impl Iterator for StreamReader {
             Ok(Some(batch)) => Some(Ok(batch)),
             Ok(None) => {
                 self.batches = None;
-                self.store.check_unchanged().err().map(|e| Err(self.tell(e)))
+                self.store.check_unchanged().err().map(|e| Err(self.located(e)))
             }
             Err(e) => {
                 self.batches = None;
-                Some(Err(self.tell(e)))
+                Some(Err(self.located(e)))
             }
         }
     }

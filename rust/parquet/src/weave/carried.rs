@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use super::gather::SourceCursors;
+use super::cursors::SourceCursors;
 use crate::runtime::{Context, MemoryStage};
 
 /// Cursors between batches, by leaf.

@@ -14,15 +14,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use parquet::basic::Encoding;
 use plait_core::Result;
 use plait_core::SourceId;
 use plait_core::packed_runs::{PackedRuns, Taken};
 
-use super::gather::SourceCursors;
-use super::{WeaveContext, source_of};
+use super::context::{WeaveContext, source_of};
+use super::cursors::SourceCursors;
+use super::unions::{Cached, UnionOutcome};
 use crate::block::dictionary::{Remap, Union};
 use crate::block::reader::OwnDictionary;
 use crate::block::{Layout, reader};
@@ -48,48 +49,6 @@ const ROWS_PER_NUMBER_MIN: u64 = 16;
 
 /// A stretch shorter than this has too few whole pages to keep a dictionary for.
 const OWNER_ROWS_MIN: u64 = 4096;
-
-/// What came of it.
-#[derive(Clone)]
-pub(super) enum UnionOutcome {
-    /// One dictionary that is smaller than the values it stands for.
-    Pays(Arc<reader::United>, Arc<Ids>),
-    /// Plain values are smaller.
-    IsTooLarge,
-    /// Some chunks have values that are in no dictionary.
-    IsIncomplete,
-}
-
-/// The last union of every leaf: windows in a row often take from the same chunks.
-#[derive(Default)]
-pub(crate) struct UnionCache(Mutex<BTreeMap<usize, Cached>>);
-
-struct Cached {
-    chunks: Vec<(SourceId, usize)>,
-    rows: u64,
-    united: UnionOutcome,
-}
-
-impl UnionCache {
-    fn get(&self, leaf: usize, chunks: &[(SourceId, usize)], rows: u64) -> Option<UnionOutcome> {
-        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let cached = held.get(&leaf)?;
-        (cached.rows == rows && cached.chunks == chunks).then(|| cached.united.clone())
-    }
-
-    fn put(&self, leaf: usize, cached: Cached, bytes_max: usize) {
-        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        held.remove(&leaf);
-        let size = |united: &UnionOutcome| match united {
-            UnionOutcome::Pays(united, ids) => united.memory_size() + ids.memory_size(),
-            UnionOutcome::IsTooLarge | UnionOutcome::IsIncomplete => 0,
-        };
-        let all: usize = held.values().map(|cached| size(&cached.united)).sum();
-        if all + size(&cached.united) <= bytes_max {
-            held.insert(leaf, cached);
-        }
-    }
-}
 
 pub(super) fn unite(
     weaving: &WeaveContext,

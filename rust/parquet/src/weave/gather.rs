@@ -15,24 +15,20 @@
 //! # Not here
 //! What a page becomes (`encode`).
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use plait_core::SourceId;
 use plait_core::packed_runs::{PackedRun, PackedRuns, Taken};
 use plait_core::{Error, Kind, Result};
 
+use super::context::{BATCH_BYTES_MAX, LeafContext, PageOut};
 use super::cursor::{Form, Rows, SourceCursor};
-use super::{BATCH_BYTES_MAX, LeafContext, PageOut, WeaveContext};
+use super::cursors::SourceCursors;
 use crate::block::decode::is_ids;
-use crate::block::reader::{OwnDictionary, United};
-use crate::block::{Block, BlockReader, Dictionary, Layout, Values};
+use crate::block::{Block, BlockReader, Layout, Values};
 use crate::encode::buffer::PageAppender;
 use crate::encode::facts::Facts;
+use crate::options::VerifyPages;
 use crate::page::PageLoc;
 use crate::page::header::{PageHeader, PageKind};
 use crate::page::pages::Stored;
-use crate::runtime::Charge;
 
 /// Pages below this share of a full page are not worth ending another one for.
 const SPLICE_SHARE_MIN: usize = 8;
@@ -45,159 +41,6 @@ const FAST_ROWS_MAX: usize = 32 << 10;
 
 /// Levels a row of a leaf that repeats has room for, on average.
 const REPEATED_LEVELS: usize = 64;
-
-/// How many dictionaries of chunks stay: that of the owner, and that of the one that comes next.
-const DICTIONARIES_KEPT: usize = 2;
-
-/// The cursors of one leaf, through all windows that are woven together.
-pub(super) struct SourceCursors {
-    cursors: Vec<SourceCursor>,
-    /// The row that each source is read at next, and one past the last that is wanted.
-    rows: Vec<(u64, u64)>,
-    charge: Charge,
-    held: usize,
-    united: Option<Arc<United>>,
-    /// The dictionaries that were read last: the next chunk may keep one.
-    dictionaries: VecDeque<OwnDictionary>,
-}
-
-impl SourceCursors {
-    /// The cursors of one leaf, with what the windows before left in `carried`.
-    pub(super) fn new(
-        weaving: &WeaveContext,
-        windows: &[&PackedRuns],
-        carried: Option<Self>,
-    ) -> Self {
-        let mut rows: Vec<Option<(u64, u64)>> = vec![None; weaving.sources.len()];
-        for taken in windows.iter().flat_map(|steps| steps.taken()) {
-            if let Some(rows) = rows.get_mut(taken.source.index()) {
-                let start = rows.map_or(taken.start, |(start, _)| start);
-                *rows = Some((start, taken.end));
-            }
-        }
-        let mut cursors = carried.unwrap_or_else(|| Self {
-            cursors: rows.iter().map(|_| SourceCursor::default()).collect(),
-            rows: vec![(0, 0); rows.len()],
-            charge: weaving.context.charge(0),
-            held: 0,
-            united: None,
-            dictionaries: VecDeque::new(),
-        });
-        cursors.go_on(&rows);
-        cursors
-    }
-
-    /// Sets what is wanted next. Cursors stay open that are at the first wanted row of their source.
-    fn go_on(&mut self, wanted: &[Option<(u64, u64)>]) {
-        for ((cursor, rows), wanted) in self.cursors.iter_mut().zip(&mut self.rows).zip(wanted) {
-            let at = rows.0 - cursor.left as u64;
-            *rows = match *wanted {
-                Some((start, end)) if cursor.left > 0 && start == at => (rows.0, end),
-                other => {
-                    cursor.close();
-                    other.unwrap_or_default()
-                }
-            };
-        }
-        self.refresh_account();
-    }
-
-    /// Ends a batch: readers and what is used up go, rows that are left stay for the next.
-    pub(super) fn rest(&mut self) {
-        for (cursor, rows) in self.cursors.iter_mut().zip(&self.rows) {
-            match cursor.left {
-                0 => cursor.close(),
-                _ => cursor.reader = None,
-            }
-            debug_assert!(rows.0 >= cursor.left as u64, "a cursor has more rows than were read");
-        }
-        self.refresh_account();
-    }
-
-    fn refresh_account(&mut self) {
-        self.held = self.cursors.iter().map(SourceCursor::memory_size).sum();
-        self.charge.set(self.held + self.memory_size());
-    }
-
-    /// Bytes that resting cursors keep from being let go of.
-    pub(super) fn rest_size(&self) -> usize {
-        let dictionaries = self.dictionaries.iter().map(|held| held.values.memory_size());
-        self.held
-            + self.cursors.iter().map(SourceCursor::page_size).sum::<usize>()
-            + dictionaries.sum::<usize>()
-    }
-
-    /// The values of the dictionary of the chunk at `place`, if they are still here.
-    pub(super) fn dictionary(&self, place: (SourceId, usize)) -> Option<Arc<Dictionary>> {
-        let held = self.dictionaries.iter().find(|held| held.place == place)?;
-        Some(Arc::clone(&held.values))
-    }
-
-    /// Keeps a dictionary for the next chunks.
-    pub(super) fn keep_dictionary(&mut self, own: OwnDictionary) {
-        if self.dictionary(own.place).is_none() {
-            self.dictionaries.truncate(DICTIONARIES_KEPT - 1);
-            self.dictionaries.push_front(own);
-        }
-    }
-
-    /// Lets go of the dictionaries.
-    pub(super) fn forget_dictionaries(&mut self) {
-        self.dictionaries.clear();
-    }
-
-    /// Begins a chunk, of ids if it `writes_ids`. Blocks stay if they mean the same in it.
-    fn begin(&mut self, united: Option<&Arc<United>>, writes_ids: bool) {
-        let is_same = match (&self.united, united) {
-            (None, None) => true,
-            (Some(old), Some(new)) => Arc::ptr_eq(old, new),
-            _ => false,
-        };
-        if is_same && let Some(united) = united.filter(|_| writes_ids) {
-            self.cursors.iter_mut().for_each(|cursor| cursor.restore(&united.dictionary));
-        }
-        self.united = united.cloned();
-        for (cursor, rows) in self.cursors.iter_mut().zip(&mut self.rows) {
-            // Ids mean something in a chunk of their dictionary. Everything else is a value, also
-            // ids that have their dictionary with them, and a page of ids has no room for values:
-            // the page is read again, so that it ends the pages of ids where it is met.
-            let stays = match cursor.form {
-                Form::Ids => is_same && writes_ids,
-                _ => !writes_ids,
-            };
-            if cursor.left == 0 && is_same {
-                continue;
-            }
-            if cursor.left > 0 && stays {
-                cursor.reader = cursor.reader.take().filter(|_| is_same);
-                continue;
-            }
-            rows.0 -= cursor.left as u64;
-            cursor.close();
-        }
-        self.refresh_account();
-    }
-
-    /// Lets go of sources that have given all their rows.
-    fn sweep(&mut self) {
-        for (cursor, (row, end)) in self.cursors.iter_mut().zip(&self.rows) {
-            if cursor.left == 0 && row >= end && cursor.form != Form::Nothing {
-                self.held -= cursor.memory_size();
-                cursor.close();
-            }
-        }
-    }
-
-    /// Accounts for the cursors and `more` bytes, of the page that is made.
-    fn account(&mut self, more: usize) {
-        let own = self.held + self.memory_size();
-        self.charge.set(own + more);
-    }
-
-    fn memory_size(&self) -> usize {
-        self.cursors.capacity() * (size_of::<SourceCursor>() + size_of::<(u64, u64)>())
-    }
-}
 
 /// Moves the rows of one window to `out`.
 pub(super) fn gather(
@@ -375,7 +218,8 @@ impl Gather<'_> {
                 })?
             }
             Some(_) => {
-                let stored = reader.take(!self.weaving.weaving.checks_pages)?;
+                let stored =
+                    reader.take(self.weaving.weaving.verify_pages == VerifyPages::Checksum)?;
                 let is_ids = stored.header.data_encoding().is_some_and(is_ids);
                 let keeps = !is_ids || (out.has_dictionary() && reader.keeps_ids());
                 let fits_version = match stored.header.kind {
@@ -427,7 +271,7 @@ impl Gather<'_> {
         reader: &mut BlockReader,
         out: &mut impl PageOut,
     ) -> Result<Option<Facts>> {
-        if !self.weaving.weaving.checks_pages
+        if self.weaving.weaving.verify_pages == VerifyPages::Checksum
             && let Some(known) = reader.known(stored)?
             && let Ok(rows) = usize::try_from(stored.place.rows)
             && let Some(facts) = out.take_over(rows, known)

@@ -18,8 +18,9 @@ use parquet::schema::types::ColumnDescPtr;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::{Error, Kind, Result};
 
-use super::gather::{SourceCursors, gather};
-use super::{LeafContext, PageOut};
+use super::context::{LeafContext, PageOut};
+use super::cursors::SourceCursors;
+use super::gather::gather;
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
 use crate::check::is_true;
@@ -51,21 +52,35 @@ pub(crate) trait SharedWork: Sync {
     fn offer(&self, task: PageTask);
 }
 
-/// Weaves a leaf into pages that are made here: with a dictionary, of ids if the flag says so.
+/// The pages of a chunk that are made here.
+pub(super) enum OwnPages {
+    /// Plain values.
+    Plain,
+    /// Ids of one dictionary.
+    Ids(Arc<Ids>),
+    /// Plain values; pages of ids that are taken as they are have this dictionary.
+    PlainWithDictionary(Arc<Ids>),
+}
+
+/// Weaves a leaf into pages that are made here.
 pub(super) fn ours(
     leaf: &LeafContext<'_>,
     cursors: &mut SourceCursors,
     steps: &PackedRuns,
     rules: PageRules<'_>,
-    ids: Option<(Arc<Ids>, bool)>,
+    pages: OwnPages,
     spill: SpillBuffer,
     share: Option<&dyn SharedWork>,
 ) -> Result<Chunk> {
     let descr = &leaf.output.descr;
-    let (ids, writes_ids) = ids.unzip();
+    let keeps_dictionary = matches!(pages, OwnPages::PlainWithDictionary(_));
+    let ids = match pages {
+        OwnPages::Plain => None,
+        OwnPages::Ids(ids) | OwnPages::PlainWithDictionary(ids) => Some(ids),
+    };
     let mut writer = ChunkWriter::new(descr, rules, &leaf.weaving.packers, ids, spill)
         .with_observer(leaf.observer(steps.rows())?);
-    if writes_ids == Some(false) {
+    if keeps_dictionary {
         writer.keep_dictionary();
     }
     let mut out = Ours { leaf, writer, rules, share, waiting: VecDeque::new() };

@@ -96,7 +96,7 @@ impl ValueKind {
     /// The first `length` characters or bytes of `value`.
     fn cut(self, value: &[u8], length: usize) -> &[u8] {
         let end = match self {
-            // What is not UTF-8 is cut as bytes; it is told apart when the set is written.
+            // What is not UTF-8 is cut as bytes; it is marked when the set is written.
             Self::Text => match std::str::from_utf8(value) {
                 Ok(text) => text.char_indices().nth(length).map(|(at, _)| at),
                 Err(_) => Some(length),

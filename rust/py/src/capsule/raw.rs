@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! After [`import`] every buffer has the length that its array needs, as far as the producer told the
+//! After [`import`] every buffer has the length that its array needs, as far as the producer said the
 //! truth: the interface has no lengths of buffers but those of views. What leads from one buffer into
 //! another was checked by `plait_core::validate`.
 //!

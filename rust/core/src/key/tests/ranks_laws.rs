@@ -32,7 +32,7 @@ fn ranks_of(stored: &KeyShape, rows: &[Vec<KeyValue>], ranked: &[bool], slack: u
     for (i, column) in stored.columns().iter().enumerate() {
         let has_null = slack > 0 || rows.iter().any(|row| row[i] == KeyValue::Null);
         let of = if !ranked[i] {
-            RankOf::AsTold
+            RankOf::Stored
         } else if let KeyType::Bytes { .. } = column.ty {
             let values: Vec<KeyValue> = rows.iter().map(|row| row[i].clone()).collect();
             let distinct: BTreeSet<Vec<u8>> = dense(column.ty, &values).bytes.into_iter().collect();
@@ -43,9 +43,9 @@ fn ranks_of(stored: &KeyShape, rows: &[Vec<KeyValue>], ranked: &[bool], slack: u
             let (least, most) = (found.iter().min(), found.iter().max());
             let base = least.copied().unwrap_or(0).saturating_sub(slack);
             let span = most.copied().unwrap_or(0).saturating_add(slack) - base;
-            if span == u64::MAX { RankOf::AsTold } else { RankOf::Numbers { base, span } }
+            if span == u64::MAX { RankOf::Stored } else { RankOf::Numbers { base, span } }
         } else {
-            RankOf::AsTold
+            RankOf::Stored
         };
         columns.push((of, has_null));
     }
@@ -60,7 +60,7 @@ fn ranked_keys(ranks: &Ranks, rows: &[Vec<KeyValue>]) -> Vec<Vec<u8>> {
         let one = shape(vec![new.clone()]);
         for (row, key) in rows.iter().zip(&mut keys) {
             let value = &row[i];
-            if let RankOf::AsTold = ranks.of(i) {
+            if let RankOf::Stored = ranks.of(i) {
                 key.extend(encode_dense(&one, &[vec![value.clone()]]).to_bytes(&one, 0));
                 continue;
             }
@@ -84,7 +84,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
-    fn ranked_keys_are_ordered_and_translated_as_told_ones(
+    fn ranked_keys_are_ordered_and_translated_stored_ones(
         (columns, rows) in prop::collection::vec(any_column(), 1..4)
             .prop_flat_map(|columns| { let rows = rows(&columns); (Just(columns), rows) }),
         ranked in prop::collection::vec(prop::bool::weighted(0.8), 4),
@@ -167,7 +167,7 @@ proptest! {
         let mut values = KeyBytes::default();
         ["", "a\0", "b"].iter().for_each(|value| values.push(value.as_bytes()));
         let number = RankOf::Numbers { base: 1 << 31, span: 1 };
-        let columns = vec![(RankOf::Values(values.into()), true), (number, false), (RankOf::AsTold, true)];
+        let columns = vec![(RankOf::Values(values.into()), true), (number, false), (RankOf::Stored, true)];
         let ranks = Ranks::try_new(stored.clone(), columns).unwrap();
         match ranks.translate(&key) {
             // Columns as they are stored are copied, whatever they hold.

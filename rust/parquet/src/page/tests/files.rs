@@ -21,7 +21,7 @@ use plait_core::Result;
 
 use super::{guard, unwrap_error};
 use crate::guard::guarding;
-use crate::store::{Store, check_range};
+use crate::store::{RangeReader, check_range};
 
 /// A store in memory that notes what was read.
 pub(crate) struct Memory {
@@ -36,7 +36,7 @@ impl Memory {
     }
 }
 
-impl Store for Memory {
+impl RangeReader for Memory {
     fn path(&self) -> &str {
         &self.path
     }

@@ -1,0 +1,63 @@
+//! The sources of a scan, in order: files that are found, and streams.
+//!
+//! # Not here
+//! What lies where (`store`); opening sources (`sources`).
+
+use std::collections::BTreeSet;
+
+use plait_core::{Error, Kind, Result};
+
+use super::options::{Named, ScanOptions};
+use crate::store::Stores;
+
+/// One source of a scan.
+pub(super) struct ScanSource {
+    pub(super) name: String,
+    /// The file's path, or none for a stream.
+    pub(super) path: Option<String>,
+    /// The folder that was named to find it; none if the file itself was.
+    pub(super) folder: Option<String>,
+    /// The number of the stream among those passed.
+    pub(super) stream: usize,
+}
+
+pub(super) fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<ScanSource>> {
+    let mut entries = Vec::new();
+    let mut patterns: Vec<String> = Vec::new();
+    let flush = |patterns: &mut Vec<String>, entries: &mut Vec<ScanSource>| -> Result<()> {
+        if !patterns.is_empty() {
+            for (folder, paths) in stores.list_each(patterns)? {
+                for path in paths {
+                    let (name, folder) = (path.clone(), folder.clone());
+                    entries.push(ScanSource { name, path: Some(path), folder, stream: 0 });
+                }
+            }
+            patterns.clear();
+        }
+        Ok(())
+    };
+    for named in &options.sources {
+        match named {
+            Named::Files(pattern) => patterns.push(pattern.clone()),
+            Named::Stream(stream) => {
+                flush(&mut patterns, &mut entries)?;
+                entries.push(ScanSource {
+                    name: format!("<stream {stream}>"),
+                    path: None,
+                    folder: None,
+                    stream: *stream,
+                });
+            }
+        }
+    }
+    flush(&mut patterns, &mut entries)?;
+    let mut seen = BTreeSet::new();
+    for entry in &entries {
+        if !seen.insert(&entry.name) {
+            return Err(Error::new(Kind::InvalidArgument, "same source given twice")
+                .with_path(entry.name.as_str())
+                .with_hint("its rows would appear twice; name every source once"));
+        }
+    }
+    Ok(entries)
+}

@@ -1,0 +1,145 @@
+//! The sources of a scan and all that reading them takes, before and after a schema is decided.
+//!
+//! # Not here
+//! The schema (`resolve`, `follow`); reading files (`file`).
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use arrow_array::RecordBatchReader;
+use arrow_schema::SchemaRef;
+use plait_core::schema::{Change, Request, Value};
+use plait_core::{Error, Kind, Result};
+
+use super::entries::{ScanSource, entries};
+use super::options::ScanOptions;
+use super::statics::Statics;
+use crate::runtime::{Context, ScanSizes};
+use crate::store::Stores;
+
+/// A stream that is a source.
+pub(crate) type SourceStream = Box<dyn RecordBatchReader + Send>;
+
+/// The sources of a scan.
+pub(super) struct ScanSources {
+    pub(super) entries: Vec<ScanSource>,
+    streams: Mutex<Vec<Option<SourceStream>>>,
+    pub(super) statics: Statics,
+    pub(super) options: ScanOptions,
+    pub(super) rows_max: usize,
+    pub(super) sizes: ScanSizes,
+    /// Where files are; its account holds what is read and what waits.
+    pub(super) stores: Stores,
+    pub(super) context: Context,
+    pub(super) counts: ScanCounts,
+}
+
+/// What happened so far.
+#[derive(Default)]
+pub(super) struct ScanCounts {
+    pub(super) rows: AtomicU64,
+    pub(super) batches: AtomicUsize,
+    pub(super) opened: AtomicUsize,
+    pub(super) changes: Mutex<Vec<Change>>,
+}
+
+impl ScanSources {
+    /// Finds the sources; nothing is decided yet.
+    ///
+    /// # Errors
+    /// As `Stores::list`, and [`Kind::InvalidArgument`] without sources.
+    pub(super) fn find(
+        options: ScanOptions,
+        streams: Vec<SourceStream>,
+        stores: &Stores,
+        context: &Context,
+    ) -> Result<Self> {
+        let entries = entries(&options, stores)?;
+        if entries.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "there are no sources")
+                .with_hint("name at least one file, folder, glob or stream"));
+        }
+        let statics = Statics::new(&options, &entries)?;
+        let (rows_max, sizes) = (options.rows_max()?, options.sizes()?);
+        Ok(Self {
+            entries,
+            streams: Mutex::new(streams.into_iter().map(Some).collect()),
+            statics,
+            rows_max,
+            sizes,
+            stores: stores.clone(),
+            context: context.clone(),
+            options,
+            counts: ScanCounts::default(),
+        })
+    }
+
+    /// What is asked of the schema.
+    pub(super) fn request(&self, given: Option<SchemaRef>) -> Result<Request> {
+        Ok(Request {
+            policy: self.options.policy()?,
+            columns: self.options.columns.clone(),
+            schema: given,
+            strict: self.options.strict,
+            unknown_null: self.options.unknown_null()?,
+            statics: self.statics.columns.clone(),
+        })
+    }
+
+    /// The schema of a stream that nobody has taken.
+    pub(super) fn stream_schema(&self, entry: &ScanSource) -> Result<SchemaRef> {
+        let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        let stream = streams.get(entry.stream).and_then(Option::as_ref);
+        stream.map(RecordBatchReader::schema).ok_or_else(|| consumed(entry))
+    }
+
+    /// A stream, for whoever reads it.
+    pub(super) fn take_stream(&self, entry: &ScanSource) -> Result<SourceStream> {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.get_mut(entry.stream).and_then(Option::take).ok_or_else(|| consumed(entry))
+    }
+
+    /// The values of static columns in one source.
+    pub(super) fn values(&self, index: usize) -> Result<Vec<(String, Value)>> {
+        let path = self.entries.get(index).and_then(|entry| entry.path.as_deref());
+        self.statics.values(index, path)
+    }
+
+    /// Counts a batch that is handed out.
+    pub(super) fn count(&self, rows: usize) {
+        self.counts.rows.fetch_add(rows as u64, Ordering::Relaxed);
+        self.counts.batches.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Runs `work` on the scan's threads, at most so many, this one included, and joins them.
+    pub(super) fn on_threads(&self, most: usize, work: &(dyn Fn() + Sync)) -> Result<()> {
+        let threads = self.sizes.threads.min(most);
+        if threads <= 1 {
+            work();
+            return Ok(());
+        }
+        std::thread::scope(|scope| {
+            let mut others = Vec::new();
+            for number in 1..threads {
+                let started = std::thread::Builder::new()
+                    .name(format!("plait-scan-{number}"))
+                    .stack_size(8 << 20)
+                    .spawn_scoped(scope, work);
+                // With fewer threads it takes longer, and that is all.
+                others.extend(started.ok());
+            }
+            work();
+            let panicked = others.into_iter().any(|other| other.join().is_err());
+            if panicked {
+                return Err(Error::new(Kind::Internal, "a thread of the scan panicked"));
+            }
+            Ok(())
+        })
+    }
+}
+
+fn consumed(entry: &ScanSource) -> Error {
+    Error::new(Kind::InvalidArgument, "stream was read before")
+        .with_path(entry.name.as_str())
+        .with_hint("a stream is read once; scan it again to read it again")
+}
