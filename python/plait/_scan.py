@@ -314,7 +314,7 @@ def scan(
         >>> pq.write_table(pa.table({"b": ["x"], "a": [2]}), "b.parquet")
         >>> s = scan(["a.parquet", "b.parquet"])
         >>> s.schema
-        <plait.Schema of a: Int64, b: Utf8>
+        <plait.Schema of a: int64, b: string>
         >>> pa.table(s).to_pylist()
         [{'a': 1, 'b': None}, {'a': 2, 'b': 'x'}]
     """

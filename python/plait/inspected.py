@@ -19,7 +19,11 @@ __all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
 
 @dataclass(frozen=True)
 class ColumnReport(_Report):
-    """One column chunk: its types, encodings, sizes in bytes, pages and statistics."""
+    """One column chunk: its types, encodings, sizes in bytes, pages and statistics.
+
+    `logical_type` is in the words of PyArrow. `min` and `max` are as messages show values:
+    `2024-05-01 13:00:00.5`, `12.30`, `0x00ff`.
+    """
 
     path: str
     physical_type: str

@@ -184,7 +184,7 @@ def test_pictures_show_names_of_files_columns_and_keys_without_hovering(drawn):
     join = check(drawn["join"]._repr_html_()).text
     assert "key: order_id" in join and "key: customer_id" in join and "\nbuyer_id\n" in join
     scan = check(drawn["scan"]._repr_html_()).text
-    assert "in 2 of 3" in scan and "in 3 of 3" in scan and "Timestamp" in scan
+    assert "in 2 of 3" in scan and "in 3 of 3" in scan and "timestamp[us" in scan
     assert "label\n" in check(drawn["overlay"]._repr_html_()).text
     assert "8 files before" in check(drawn["compact"]._repr_html_()).text
 

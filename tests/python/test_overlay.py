@@ -218,6 +218,17 @@ def test_rows_that_differ_are_named(one, other, row, words, chunk):
         assert caught.value.column == "_index"
 
 
+def test_rows_that_differ_are_named_by_times_as_people_read_them():
+    times = [pa.array([second * 500], pa.timestamp("ms", "UTC")) for second in range(2)]
+    layers = [
+        Layer(pa.table({"_index": index, name: [1]}), name=name)
+        for index, name in zip(times, "ab", strict=True)
+    ]
+    with pytest.raises(plait.RowMismatch) as caught:
+        list(plait.overlay(layers))
+    assert "`1970-01-01 00:00:00Z` in layer `a`, `1970-01-01 00:00:00.5Z`" in str(caught.value)
+
+
 def test_unused_layers_are_compared_unless_told_otherwise():
     unused = pa.table({"_index": [9], "z": [1]})
     layers = [Layer(BASE), Layer(unused, [])]

@@ -45,7 +45,7 @@ def test_a_new_column_is_a_change_unless_it_was_asked_for():
     assert rows == [[{"a": 1}], [{"a": 2, "b": "x"}]]
     assert not batches[0].schema.is_same(batches[1].schema)
     [change] = scan.report.changes
-    assert change.what == ("`b` is new: Utf8",)
+    assert change.what == ("`b` is new: string",)
     assert change.source == "<stream 1>"
     asked = follow(sources, ["a", "b"], null_type="string")
     batches, rows = read(asked)
@@ -59,7 +59,7 @@ def test_a_new_column_is_a_change_unless_it_was_asked_for():
 def test_a_column_of_the_null_type_that_gets_a_type_is_a_change():
     scan = follow([source([A], [1]), source([A, B], [2], ["x"])], ["b", "a"])
     assert read(scan)[1] == [[{"b": None, "a": 1}], [{"b": "x", "a": 2}]]
-    assert [change.what for change in scan.report.changes] == [("`b` was Null, is Utf8",)]
+    assert [change.what for change in scan.report.changes] == [("`b` was null, is string",)]
 
 
 def test_changes_can_be_refused():
@@ -81,13 +81,13 @@ def test_a_type_or_nullability_that_cannot_be_carried_is_a_change():
     wide = source([pa.field("a", pa.int64())], [None])
     scan = follow([source([A], [1]), wide])
     assert read(scan)[1] == [[{"a": 1}], [{"a": None}]]
-    assert scan.report.changes[0].what == ("`a` was Int64 not null, is Int64",)
+    assert scan.report.changes[0].what == ("`a` was int64 not null, is int64",)
     scan = follow([wide, source([A], [1])])
     assert scan.report.changes == () and read(scan)[1] == [[{"a": None}], [{"a": 1}]]
     assert scan.report.changes == ()
     scan = follow([source([A], [1]), source([pa.field("a", pa.int32(), nullable=False)], [2])])
     read(scan)
-    assert scan.report.changes[0].what == ("`a` was Int64 not null, is Int32 not null",)
+    assert scan.report.changes[0].what == ("`a` was int64 not null, is int32 not null",)
 
 
 def test_a_column_that_is_never_null_and_missing_is_a_change_but_lists_are_empty():
@@ -178,7 +178,7 @@ def test_a_type_that_changes_within_a_source_ends_the_batch_and_is_told():
 
     scan = plait.scan([batches()], mode="follow")
     assert read(scan)[1] == [[{"a": 1}], [{"a": "x"}]]
-    assert scan.report.changes[0].what == ("`a` was Int64, is Utf8",)
+    assert scan.report.changes[0].what == ("`a` was int64, is string",)
 
 
 # ---- options of the other mode, or of another option

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import random
 import re
@@ -399,6 +400,21 @@ def test_partitions_by_every_kind_of_transform_are_compacted_apart(transform, ca
     report = compact_iceberg(catalog, NAME, sort_by="k", yes=True)
     assert len(report.groups) == len(parts) and rows(catalog) == before
     assert {str(file["partition"]) for file in files(catalog)} == parts
+
+
+@pytest.mark.parametrize("asked", ["2024-05-01", "19844"])
+def test_partitions_are_shown_as_where_takes_them(asked, catalog):
+    from pyiceberg.transforms import IdentityTransform
+
+    schema = pa.schema([("k", pa.int64()), ("on", pa.date32())])
+    table = catalog.create_table(NAME, schema)
+    with table.update_spec() as spec:
+        spec.add_field("on", IdentityTransform(), "on")
+    for part in range(2):
+        days = [dt.date(2024, 5, 1 + i % 2) for i in range(4)]
+        table.append(pa.table([[part, part, part + 5, part + 5], days], schema=schema))
+    report = compact_iceberg(catalog, NAME, sort_by="k", where={"on": asked}, yes=True)
+    assert [group.folder for group in report.groups] == ["on=2024-05-01"]
 
 
 def test_a_sort_order_by_a_transform_says_nothing_of_the_rows(catalog):

@@ -16,7 +16,10 @@ Flags = Mapping[str, Mapping[str, str]]
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _CALL = re.compile(rf"plait\.(\w+)\(((?:{_QUOTED}|[^()\"'])*)\)")
-_GIVEN = re.compile(rf"(?<![\w./-])(\w+)=(?!=)({_QUOTED}|[\w.]+)?((?:,? (?:or )?\"\w+\")*)")
+_MAPPING = r"\{[^{}]*\}"
+_GIVEN = re.compile(
+    rf"(?<![\w./-])(\w+)=(?!=)({_QUOTED}|{_MAPPING}|[\w.]+)?((?:,? (?:or )?\"\w+\")*)"
+)
 _NAME = re.compile(r"`(\w+)`")
 _WORD = re.compile(r"(?<![\w.`\"'=/-])([a-z]+(?:_[a-z]+)+)(?![\w.`\"'=/(-])")
 
@@ -65,6 +68,9 @@ def _option(name: str, value: str | None, flags: Flags) -> str:
         return _flag(name, flags) if name in flags else f"{name}={value}"
     if value in flags[name]:
         return flags[name][value]
+    if value.startswith("{"):
+        pairs = [f"{key}={of}" for key, of in ast.literal_eval(value).items()]
+        return " ".join([_flag(name, flags), *map(shlex.quote, pairs)])
     bare = value[1:-1] if value[:1] in "\"'" else value
     is_word = re.fullmatch(r"[\w.:/-]+", bare)
     return f"{_flag(name, flags)} " + (bare if is_word else f'"{bare}"')

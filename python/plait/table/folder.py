@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path as LocalPath
 from typing import Any
+from urllib.parse import unquote
 
 from plait import _native, _stores
 from plait._lease import Lease
@@ -305,4 +306,8 @@ def _check_where(where: dict[str, tuple[str, ...]], folders: list[str], *, is_al
 
 def _is_wanted(folder: str, where: dict[str, tuple[str, ...]]) -> bool:
     values = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
-    return all(values.get(column) in wanted for column, wanted in where.items())
+    # As the folder is called, or as its value reads: `a%20b` is `a b`.
+    return all(
+        {values.get(column), unquote(values.get(column, ""))} & {*wanted}
+        for column, wanted in where.items()
+    )

@@ -78,9 +78,9 @@ class Iceberg:
         for task in scanned(self.name, table):
             _check_spec(self.name, task, table)
             every[tuple(_values(task.file, columns).items())].append(task)
-        named = {values: {column: _text(value) for column, value in values} for values in every}
+        named = {values: _texts(table, dict(values)) for values in every}
         scopes = []
-        for values in sorted(wanted(named, where), key=str):
+        for values in sorted(wanted(named, _as_shown(where, named)), key=str):
             for task in every[values]:
                 check_file(self.name, task)
             found = sorted((t.file for t in every[values]), key=lambda file: str(file.file_path))
@@ -207,8 +207,25 @@ def _values(file: DataFile, columns: Iterable[str]) -> dict[str, Any]:
     return {column: file.partition[i] for i, column in enumerate(columns)}
 
 
-def _text(value: object) -> str:
-    return _NULL if value is None else str(value)
+def _texts(table: IcebergTable, values: dict[str, Any]) -> dict[str, str]:
+    """Values of a partition as people read them: days and times, not their numbers."""
+    texts = {}
+    for field in table.spec().fields:
+        value = values[field.name]
+        text = _NULL if value is None else str(value)
+        if isinstance(value, int):
+            source = table.schema().find_type(field.source_id)
+            text = field.transform.to_human_string(source, value)
+        texts[field.name] = text
+    return texts
+
+
+def _as_shown(
+    where: dict[str, tuple[str, ...]], named: dict[tuple[tuple[str, Any], ...], dict[str, str]]
+) -> dict[str, tuple[str, ...]]:
+    """A `where` by the texts of partitions; it may name the numbers that tables store, too."""
+    texts = {(c, str(value)): named[values][c] for values in named for c, value in values}
+    return {c: tuple(texts.get((c, value), value) for value in where[c]) for c in where}
 
 
 def _path(location: str) -> str:

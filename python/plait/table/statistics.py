@@ -1,6 +1,6 @@
 """Statistics of an output as the Delta log has them, from the bounds in its footer.
 
-footer: INT64 (TIMESTAMP) min 1577840523456789 ──▶ "2020-01-01T01:02:03.456Z"
+footer: min 2020-01-01 01:02:03.456789Z ──▶ "2020-01-01T01:02:03.456Z"
 
 Invariant: a bound may be wider than the values and never narrower; what is not known is left out.
 Bounds that a footer does not have, and those of floats, are those of the files that were replaced,
@@ -28,11 +28,15 @@ __all__ = ["statistics"]
 _COLUMNS = 32
 # Longer text is cut: statistics are in every reader's memory.
 _LETTERS_MAX = 32
-_HEX = re.compile(r"([0-9a-f]{2}){8,}")
+_HEX = re.compile(r"0x[0-9a-f]+…?")
+# As reports show them; no calendar of Python has the year 0.
+_DATE = re.compile(r"(?!0000)\d{4}-\d\d-\d\d")
+_TIMESTAMP = re.compile(rf"({_DATE.pattern} \d\d:\d\d:\d\d)(?:\.(\d{{1,9}}))?Z?")
 _WHOLE = ("byte", "short", "integer", "long")
 _DECIMAL_MAX = 1 << 53
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - zones are written by hand
-_UNITS = {"MILLIS": 1_000, "MICROS": 1}
+_SECOND = dt.timedelta(seconds=1)
+_NANOS_OF_SECOND, _NANOS_OF_MS = 10**9, 10**6
 _LAST_LETTER = "\U0010ffff"
 
 
@@ -129,20 +133,22 @@ def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) ->
     value: Any = None
     if text is None or chunk.physical_type == "INT96":
         pass
-    elif kind in _WHOLE or kind == "date":
+    elif kind in _WHOLE:
         value = int(text)
+    elif kind == "date":
+        value = text if _DATE.fullmatch(text) else None
     elif kind == "boolean":
         value = text == "true"
     elif kind.startswith("decimal"):
-        scale = re.search(r",\s*(\d+)\)", kind)
-        if scale and chunk.physical_type in ("INT32", "INT64"):
-            value = Decimal(text).scaleb(-int(scale[1]))
+        if chunk.physical_type in ("INT32", "INT64"):
+            value = Decimal(text)
     elif kind.startswith("timestamp"):
-        unit = next((u for u in _UNITS if f"unit: {u}" in (chunk.logical_type or "")), None)
-        if unit is not None:
+        found = _TIMESTAMP.fullmatch(text)
+        if found:
             # Delta has milliseconds.
-            us = int(text) * _UNITS[unit]
-            value = -(-us // 1000) if is_max else us // 1000
+            seconds = (dt.datetime.fromisoformat(found[1]) - _EPOCH) // _SECOND
+            nanos = seconds * _NANOS_OF_SECOND + int((found[2] or "").ljust(9, "0"))
+            value = -(-nanos // _NANOS_OF_MS) if is_max else nanos // _NANOS_OF_MS
     # Bounds that others cut inside of a letter are no text, and are shown as hexadecimal digits.
     elif kind == "string" and not _HEX.fullmatch(text):
         is_cut = len(text) > _LETTERS_MAX
@@ -154,8 +160,6 @@ def _bound(value: Any, kind: str) -> Any:  # noqa: ANN401 - any JSON
     """A bound from a footer as the log has it; `None` if it cannot."""
     if value is None:
         return None
-    if kind == "date":
-        return (dt.date(1970, 1, 1) + dt.timedelta(days=value)).isoformat()
     if kind.startswith("timestamp"):
         text = (_EPOCH + dt.timedelta(milliseconds=value)).isoformat("T", "milliseconds")
         return text + ("Z" if kind == "timestamp" else "")

@@ -1,4 +1,4 @@
-//! What every crate of Plait names: errors, sources, runs of rows.
+//! What every crate of Plait names: errors, sources, runs of rows, types in words.
 //!
 //! # Invariants
 //! Nothing here imports another crate of Plait.
@@ -10,9 +10,11 @@
 
 mod error;
 mod run;
+mod type_text;
 
 pub use error::{Error, Kind, Result};
 pub use run::{Run, Runs, SourceId};
+pub use type_text::type_text;
 
 /// Runs the examples of the README.
 #[cfg(doctest)]

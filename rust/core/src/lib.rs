@@ -32,7 +32,7 @@ pub mod stream;
 pub mod validate;
 pub mod workers;
 
-pub use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
+pub use plait_base::{Error, Kind, Result, Run, Runs, SourceId, type_text};
 
 /// Runs the examples of the README.
 #[cfg(doctest)]

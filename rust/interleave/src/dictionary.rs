@@ -32,7 +32,7 @@ use crate::levels::{Levels, fixed, invalid, mixed, nulls, typed};
 use crate::select::Selection;
 use crate::unite::{Firsts, Places, Unite, United, unite};
 use crate::unsigned::Unsigned;
-use plait_base::{Error, Kind, Result, Runs, SourceId};
+use plait_base::{Error, Kind, Result, Runs, SourceId, type_text};
 
 /// The selected rows of dictionaries, as a dictionary with keys of type `key`.
 pub(crate) fn gather(
@@ -90,7 +90,11 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
     let united = unite(&dictionaries, value, &how, levels)?;
     if united.values.len() > key_max::<K>() {
         return Err(Error::new(Kind::Unsupported, "united dictionaries have too many values")
-            .with_got(format!("{} values for keys of type `{}`", united.values.len(), K::DATA_TYPE))
+            .with_got(format!(
+                "{} values for keys of type `{}`",
+                united.values.len(),
+                type_text(&K::DATA_TYPE)
+            ))
             .with_hint("cast the dictionaries to a wider key type"));
     }
     match size_of::<K::Native>() {

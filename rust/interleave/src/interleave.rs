@@ -12,7 +12,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, new_empty_array};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, FieldRef};
 
-use plait_base::{Error, Kind, Result, Run, Runs, SourceId};
+use plait_base::{Error, Kind, Result, Run, Runs, SourceId, type_text};
 
 use crate::chunks::Chunks;
 use crate::levels::{self, Levels};
@@ -448,8 +448,8 @@ fn common(fields: &[FieldRef]) -> Result<FieldRef> {
 
 fn types_differ(first: &Field, other: &Field, at: usize) -> Error {
     let shown = |field: &Field| match field.extension_type_name() {
-        Some(name) => format!("`{}` (extension `{name}`)", field.data_type()),
-        None => format!("`{}`", field.data_type()),
+        Some(name) => format!("`{}` (extension `{name}`)", type_text(field.data_type())),
+        None => format!("`{}`", type_text(field.data_type())),
     };
     Error::new(Kind::InvalidArgument, "values are of different types")
         .with_got(format!("{} before {} at array {at}", shown(first), shown(other)))

@@ -27,7 +27,7 @@ use arrow_schema::DataType;
 use crate::kernel::{PIECE_ROWS, Vectored, high_bits, vectored};
 use crate::select::{Children, Selection, narrow, outside};
 use crate::unsigned::Unsigned;
-use plait_base::{Error, Kind, Result, Run, SourceId};
+use plait_base::{Error, Kind, Result, Run, SourceId, type_text};
 
 /// What it costs to copy a single row: runs that are shorter, in the mean, are copied row by row. Crossovers
 /// measured by the bench `interleave`.
@@ -80,7 +80,7 @@ pub(crate) fn check(name: &str, selector: &dyn Array) -> Result<()> {
             Kind::InvalidArgument,
             format!("`{name}` is not unsigned integers"),
         )
-        .with_got(format!("`{}`", selector.data_type()))
+        .with_got(format!("`{}`", type_text(selector.data_type())))
         .with_hint("cast it to uint32 or uint64"));
     }
     if let Some(nulls) = selector.nulls().filter(|nulls| nulls.null_count() > 0) {

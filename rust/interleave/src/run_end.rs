@@ -27,7 +27,7 @@ use crate::kernel;
 use crate::levels::{Levels, mixed, typed};
 use crate::lower::{self, RowCost};
 use crate::select::{Children, Rows, Selection, broken, narrow};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Runs of fewer rows in the mean are looked up row by row. Crossover measured by the bench `interleave`.
 const SINGLE_RUN_ROWS: usize = 4;
@@ -57,7 +57,11 @@ fn runs<R: RunEndIndexType>(
     let DataType::RunEndEncoded(_, field) = out else { return Err(mixed()) };
     if R::Native::from_usize(selection.len()).is_none() {
         return Err(Error::new(Kind::Unsupported, "rows do not fit the type of the run ends")
-            .with_got(format!("{} rows for run ends of type `{}`", selection.len(), R::DATA_TYPE))
+            .with_got(format!(
+                "{} rows for run ends of type `{}`",
+                selection.len(),
+                type_text(&R::DATA_TYPE)
+            ))
             .with_hint("export a stream of chunks, or encode with wider run ends"));
     }
     let arrays = typed::<RunArray<R>>(values)?;

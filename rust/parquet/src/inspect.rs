@@ -25,7 +25,7 @@ use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
 use crate::plan::key_texts;
 use crate::runtime::{Context, MemoryStage};
-use crate::schema::reconcile;
+use crate::schema::{bound_text, logical_type, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
 use crate::zone;
@@ -118,7 +118,7 @@ pub struct ChunkReport {
     pub path: String,
     /// Physical type.
     pub physical_type: String,
-    /// Logical type, if any.
+    /// Logical type, if any, in the words of PyArrow.
     pub logical_type: Option<String>,
     /// Codec.
     pub codec: String,
@@ -261,14 +261,11 @@ fn key_range(
 fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> ChunkReport {
     let descr = chunk.column_descr();
     let statistics = chunk.statistics();
-    let bound = |bytes: Option<&[u8]>| {
-        let bytes = bytes?;
-        Some(cut(&show(statistics?, bytes)))
-    };
+    let bound = |bytes: Option<&[u8]>| Some(cut(&bound_text(descr, bytes?)));
     ChunkReport {
         path: descr.path().string(),
         physical_type: chunk.column_type().to_string(),
-        logical_type: descr.logical_type_ref().map(|t| format!("{t:?}")),
+        logical_type: logical_type(descr),
         codec: chunk.compression().to_string(),
         encodings: chunk.encodings().map(|e| e.to_string()).collect(),
         bytes: chunk.uncompressed_size().max(0).unsigned_abs(),
@@ -283,23 +280,6 @@ fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> Chunk
         max: bound(statistics.and_then(Statistics::max_bytes_opt)),
         bloom_filter: chunk.bloom_filter_offset().is_some(),
     }
-}
-
-/// A bound in its physical type; text where it is text, else hex.
-fn show(statistics: &Statistics, bytes: &[u8]) -> String {
-    fn number<const N: usize>(bytes: &[u8]) -> Option<[u8; N]> {
-        bytes.try_into().ok()
-    }
-    let shown = match statistics {
-        Statistics::Boolean(_) => bytes.first().map(|b| (*b != 0).to_string()),
-        Statistics::Int32(_) => number(bytes).map(|b| i32::from_le_bytes(b).to_string()),
-        Statistics::Int64(_) => number(bytes).map(|b| i64::from_le_bytes(b).to_string()),
-        Statistics::Float(_) => number(bytes).map(|b| f32::from_le_bytes(b).to_string()),
-        Statistics::Double(_) => number(bytes).map(|b| f64::from_le_bytes(b).to_string()),
-        Statistics::ByteArray(_) => std::str::from_utf8(bytes).ok().map(str::to_owned),
-        Statistics::Int96(_) | Statistics::FixedLenByteArray(_) => None,
-    };
-    shown.unwrap_or_else(|| bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
 fn cut(text: &str) -> String {

@@ -16,7 +16,7 @@ use plait_core::{Runs, SourceId};
 use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::runtime::Context;
-use crate::schema::{LeafAdapter, Reconciled, key_leaf, key_type};
+use crate::schema::{LeafAdapter, Reconciled, key_leaf, key_shown, key_type};
 use crate::source::Source;
 
 /// Name of the footer entry with the sort order.
@@ -161,7 +161,7 @@ pub(crate) fn key_leaves(
     leaves: &[OutputLeaf],
 ) -> Result<KeyLeaves> {
     let descr = &reconciled.descr;
-    let mut columns = Vec::new();
+    let (mut columns, mut shown) = (Vec::new(), Vec::new());
     let mut key_leaves = Vec::new();
     for column in renamed(order, reconciled)?.columns() {
         let index = key_leaf(descr, &column.path)?;
@@ -172,10 +172,11 @@ pub(crate) fn key_leaves(
             descending: column.descending,
             nulls: column.nulls,
         });
+        shown.push(key_shown(&descr.column(index)));
         key_leaves.extend(leaves.get(index).cloned());
     }
     Ok(KeyLeaves {
-        shape: KeyShape::try_new(columns)?,
+        shape: KeyShape::try_new(columns)?.with_shown(shown),
         leaves: key_leaves,
         ranks: None,
         kept: None,

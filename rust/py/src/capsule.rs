@@ -31,7 +31,7 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use plait_core::validate::{Validate, Validator};
-use plait_core::{Error, Kind};
+use plait_core::{Error, Kind, type_text};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyIterator, PyTuple};
 
@@ -99,7 +99,7 @@ pub(crate) fn reader(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<
 pub(crate) fn batch(object: &Bound<'_, PyAny>, validator: &mut Validator) -> PyResult<RecordBatch> {
     let (field, array) = checked_array(object, validator)?;
     let Some(structs) = array.as_any().downcast_ref::<StructArray>() else {
-        let found = format!("an array of `{}`", array.data_type());
+        let found = format!("an array of `{}`", type_text(array.data_type()));
         return Err(argument(object, "not a record batch", &found));
     };
     let schema = Schema::new_with_metadata(structs.fields().clone(), field.metadata().clone());

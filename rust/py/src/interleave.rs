@@ -15,7 +15,7 @@ use arrow_array::{Array, ArrayRef, PrimitiveArray, downcast_primitive_array};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, FieldRef, TimeUnit};
 use plait_core::validate::Validate;
-use plait_core::{Error, Kind};
+use plait_core::{Error, Kind, type_text};
 use plait_interleave::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Interleave, Value};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
@@ -134,7 +134,7 @@ impl PyInterleave {
         let (_, mask) = capsule::array(mask, Validate::default())?;
         let Some(mask) = mask.as_boolean_opt() else {
             let error = Error::new(Kind::InvalidArgument, "`mask` is not booleans")
-                .with_got(format!("`{}`", mask.data_type()));
+                .with_got(format!("`{}`", type_text(mask.data_type())));
             return Err(raised(py, &error));
         };
         self.with(py, py.detach(|| self.lazy.filter(mask)))
@@ -271,7 +271,7 @@ fn shown(name: &str, field: &FieldRef, first: &ArrayRef, rows: usize) -> String 
     } else {
         String::new()
     };
-    format!("<plait.{name} of {rows} rows, {}>\n{first:?}{more}", field.data_type())
+    format!("<plait.{name} of {rows} rows, {}>\n{first:?}{more}", type_text(field.data_type()))
 }
 
 /// Memory of numbers that numpy looks at where it is.
@@ -300,7 +300,7 @@ fn numpy_array(py: Python<'_>, array: &ArrayRef, dtype: Option<Py<PyAny>>) -> Py
     use DataType as T;
     let refused = |what: &str, hint: &str| {
         let error = Error::new(Kind::InvalidArgument, format!("{what} have no form in numpy"));
-        raised(py, &error.with_got(format!("`{}`", array.data_type())).with_hint(hint))
+        raised(py, &error.with_got(format!("`{}`", type_text(array.data_type()))).with_hint(hint))
     };
     if array.null_count() > 0 {
         return Err(refused("nulls", "filter them out first, or go through an Arrow library"));

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use plait_core::stream::Tally;
-use plait_core::{Error, Kind};
+use plait_core::{Error, Kind, type_text};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
@@ -232,7 +232,7 @@ impl PySchema {
     #[getter]
     fn columns(&self) -> Vec<(String, String, bool)> {
         let described = |f: &arrow_schema::FieldRef| {
-            (f.name().clone(), f.data_type().to_string(), f.is_nullable())
+            (f.name().clone(), type_text(f.data_type()), f.is_nullable())
         };
         self.0.fields().iter().map(described).collect()
     }
@@ -255,11 +255,11 @@ impl PySchema {
     }
 }
 
-/// `a: Int64, b: Utf8`.
+/// `a: int64, b: string`.
 fn described(schema: &SchemaRef) -> String {
     let field = |field: &arrow_schema::FieldRef| {
         let not_null = if field.is_nullable() { "" } else { " not null" };
-        format!("{}: {}{not_null}", field.name(), field.data_type())
+        format!("{}: {}{not_null}", field.name(), type_text(field.data_type()))
     };
     schema.fields().iter().map(field).collect::<Vec<_>>().join(", ")
 }

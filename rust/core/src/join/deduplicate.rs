@@ -30,7 +30,7 @@ use super::order::{order, order_numbers};
 use super::spec::NullKeys;
 use crate::key::{KeyShape, Keys, encode_arrow};
 use crate::workers::{PART_ROWS_MIN, Workers, each, parts};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// The last change of each key.
 #[derive(Debug)]
@@ -233,7 +233,11 @@ fn aligned(
             return Ok(Arc::clone(array));
         }
         Err(drift(format!("a column of the {} changes has another type", side.name()), name)
-            .with_got(format!("{} instead of {}", array.data_type(), field.data_type())))
+            .with_got(format!(
+                "{} instead of {}",
+                type_text(array.data_type()),
+                type_text(field.data_type())
+            )))
     };
     fields.iter().map(find).collect()
 }

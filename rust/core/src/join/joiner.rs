@@ -30,7 +30,7 @@ use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
 
 use super::layout::{BEFORE, Layout, OPERATION};
 use super::same::same;
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Makes one row of each joined row.
 #[derive(Clone)]
@@ -137,7 +137,7 @@ impl Joiner {
             let found = all.column_by_name(field.name());
             found.filter(|array| array.data_type() == field.data_type()).cloned().ok_or_else(|| {
                 let what = "the joiner does not make the same columns of every batch";
-                let got = found.map_or("no such column".to_owned(), |a| a.data_type().to_string());
+                let got = found.map_or("no such column".to_owned(), |a| type_text(a.data_type()));
                 Error::new(Kind::SchemaDrift, what).with_column(field.name()).with_got(got)
             })
         };

@@ -20,7 +20,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use super::block::{DELETED, KEY, SEQUENCE, schema_of};
 use super::spec::Spec;
 use crate::key::{KeyColumn, KeyShape, KeyType, Nulls};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Column that says what a change does.
 pub const OPERATION: &str = "_op";
@@ -204,7 +204,7 @@ fn columns_of(schema: &Schema, side: Side) -> Result<(Vec<FieldRef>, bool)> {
             OPERATION => {}
             SEQUENCE => {
                 if field.data_type() != &DataType::Int64 {
-                    let got = format!("`{}`", field.data_type());
+                    let got = format!("`{}`", type_text(field.data_type()));
                     let what = "sequence numbers are not int64";
                     return Err(Error::new(Kind::InvalidArgument, what)
                         .with_column(name)

@@ -35,7 +35,7 @@ use half::f16;
 use super::column::{Column, Values, encode};
 use super::keys::Keys;
 use super::shape::{KeyColumn, KeyShape, KeyType};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// The keys of the rows of `arrays`, one array a column of `shape`.
 ///
@@ -83,8 +83,11 @@ fn check_type(column: &KeyColumn, data_type: &DataType) -> Result<()> {
     if fits {
         return Ok(());
     }
-    Err(Error::new(Kind::Internal, "array does not fit the key column")
-        .with_got(format!("{data_type} for {}", column.ty)))
+    Err(Error::new(Kind::Internal, "array does not fit the key column").with_got(format!(
+        "{} for {}",
+        type_text(data_type),
+        column.ty
+    )))
 }
 
 /// The array that holds the values, and where in it those of the rows are.

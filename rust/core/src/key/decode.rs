@@ -1,8 +1,8 @@
-//! Key bytes back to values, for reports, messages and cuts.
+//! Key bytes back to values, for cuts and for texts.
 //!
 //! ```text
 //! 01 6F 70 00 00 │ 01 80 00 00 07     service: text, n: int32
-//! └─ Text("op")    └─ Int(7)          rendered: `op`, 7
+//! └─ Text("op")    └─ Int(7)
 //! ```
 //!
 //! # Invariants
@@ -12,7 +12,7 @@
 //! Linear in the key.
 //!
 //! # Not here
-//! Comparing keys: that is `memcmp`.
+//! Comparing keys: that is `memcmp`. How people read the values (`text`).
 
 use std::fmt;
 
@@ -23,9 +23,6 @@ use super::keys::{ESCAPED, VALUE};
 use super::number::{flip_sign, float16, float32, float64};
 use super::shape::{KeyColumn, KeyShape, KeyType};
 use plait_base::{Error, Kind, Result};
-
-/// Longer texts are cut in messages.
-const RENDERED_CHARS_MAX: usize = 64;
 
 /// One value of a key.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,22 +96,6 @@ pub fn decode(shape: &KeyShape, key: &[u8]) -> Result<Vec<KeyValue>> {
             .with_got(format!("{} more bytes", rest.len())));
     }
     Ok(values)
-}
-
-/// The values of `key` for messages: texts in backticks and cut when long, never an error.
-#[must_use]
-pub fn render(shape: &KeyShape, key: &[u8]) -> String {
-    let Ok(values) = decode(shape, key) else {
-        return format!("unreadable key {}", shorten(&hex(key)));
-    };
-    let texts: Vec<String> = values
-        .iter()
-        .map(|value| match value {
-            KeyValue::Text(text) => format!("`{}`", shorten(text)),
-            other => shorten(&other.to_string()),
-        })
-        .collect();
-    texts.join(", ")
 }
 
 /// What stands behind a marker.
@@ -286,7 +267,7 @@ fn not_canonical(column: &KeyColumn) -> Error {
     corrupt("bytes of a key column encode no value").with_column(&column.name)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write;
     let mut text = String::with_capacity(2 + 2 * bytes.len());
     text.push_str("0x");
@@ -294,13 +275,6 @@ fn hex(bytes: &[u8]) -> String {
         let _infallible = write!(text, "{byte:02x}");
     }
     text
-}
-
-fn shorten(text: &str) -> String {
-    match text.char_indices().nth(RENDERED_CHARS_MAX) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
 }
 
 fn decimal_text(unscaled: i256, scale: i32) -> String {
@@ -356,20 +330,6 @@ mod tests {
         assert_eq!(KeyValue::Null.to_string(), "null");
         let int96 = KeyValue::Int96 { day: 2_440_588, nanos: 5 };
         assert_eq!(int96.to_string(), "julian day 2440588 + 5 ns");
-    }
-
-    #[test]
-    fn messages_show_keys_in_one_line() {
-        let text = KeyType::Bytes { text: true };
-        let shape = shape(&[(text, false), (KeyType::Int32, true)]);
-        let key = b"\x01op\0\0\x01\x7F\xFF\xFF\xF8";
-        assert_eq!(render(&shape, key), "`op`, 7");
-        assert_eq!(render(&shape, b"\x01\xFF\0\0\x02\0\0\0\0"), "0xff, null");
-        assert_eq!(render(&shape, b"\x07"), "unreadable key 0x07");
-        let mut long = vec![0x01];
-        long.extend("é".repeat(100).bytes());
-        long.extend([0, 0, 2, 0, 0, 0, 0]);
-        assert_eq!(render(&shape, &long), format!("`{}…`, null", "é".repeat(64)));
     }
 
     #[test]

@@ -23,14 +23,16 @@ mod quickwit;
 mod range;
 mod ranks;
 mod shape;
+mod shown;
 mod sort_column;
 mod target;
 #[cfg(test)]
 mod tests;
+mod text;
 
 pub use arrow::encode_arrow;
 pub use column::{Column, Packing, Values, encode};
-pub use decode::{KeyValue, decode, render};
+pub use decode::{KeyValue, decode};
 pub(crate) use keys::pack;
 pub use keys::{KeyBytes, Keys};
 pub(crate) use literal::literal;
@@ -39,4 +41,6 @@ pub use order::SortOrder;
 pub use range::{prefix_len, successor};
 pub use ranks::{RankOf, Ranks};
 pub use shape::{KeyColumn, KeyShape, KeyType};
+pub use shown::ShownAs;
 pub use sort_column::{Nulls, SortColumn};
+pub use text::{render, texts};

@@ -18,8 +18,9 @@ use std::fmt;
 
 use arrow_schema::DataType;
 
+use super::shown::ShownAs;
 use super::sort_column::Nulls;
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Keys of at most this many bytes are held as `u128`.
 pub(super) const PACKED_BYTES_MAX: usize = 16;
@@ -131,7 +132,7 @@ impl KeyType {
             | DataType::Union(..)
             | DataType::Map(..) => {
                 return Err(Error::new(Kind::UnsupportedKey, "type of a sort column has no order")
-                    .with_got(format!("`{data_type}`"))
+                    .with_got(format!("`{}`", type_text(data_type)))
                     .with_hint("sort by another column, or by a leaf of this one"));
             }
         })
@@ -243,11 +244,22 @@ impl KeyColumn {
 /// assert!(key(0) < key(1) && key(1) < key(2));
 /// # plait_core::Result::<()>::Ok(())
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default)]
 pub struct KeyShape {
     columns: Vec<KeyColumn>,
     fixed_width: Option<usize>,
+    /// By column, as far as it was said.
+    shown: Vec<ShownAs>,
 }
+
+/// Shapes are equal when their keys are, however these are shown.
+impl PartialEq for KeyShape {
+    fn eq(&self, other: &Self) -> bool {
+        self.columns == other.columns
+    }
+}
+
+impl Eq for KeyShape {}
 
 impl KeyShape {
     /// The shape of keys made of `columns`; no columns give the empty key, equal for all rows.
@@ -275,7 +287,27 @@ impl KeyShape {
         }
         let width = |ty: KeyType| ty.width().map(|width| ty.marker_bytes() + width);
         let fixed_width = columns.iter().map(|c| width(c.ty)).sum();
-        Ok(Self { columns, fixed_width })
+        Ok(Self { columns, fixed_width, shown: Vec::new() })
+    }
+
+    /// The same shape, with what the values of each column stand for in messages.
+    #[must_use]
+    pub fn with_shown(self, shown: Vec<ShownAs>) -> Self {
+        Self { shown, ..self }
+    }
+
+    /// What the values of column `i` stand for in messages.
+    pub(super) fn shown(&self, i: usize) -> ShownAs {
+        self.shown.get(i).copied().unwrap_or_default()
+    }
+
+    /// The shape of the first `count` columns.
+    ///
+    /// # Errors
+    /// None: fewer columns are as right as all of them.
+    pub fn leading(&self, count: usize) -> Result<Self> {
+        let leading = Self::try_new(self.columns.iter().take(count).cloned().collect())?;
+        Ok(leading.with_shown(self.shown.clone()))
     }
 
     /// The columns, first the most significant.
@@ -325,7 +357,7 @@ mod tests {
             assert_eq!(error.kind(), Kind::UnsupportedKey);
         }
         let error = KeyType::from_arrow(&DataType::Interval(IntervalUnit::DayTime)).unwrap_err();
-        assert!(error.to_string().contains("Interval"), "{error}");
+        assert!(error.to_string().contains("day_time_interval"), "{error}");
     }
 
     #[test]

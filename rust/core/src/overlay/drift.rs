@@ -19,7 +19,7 @@ use arrow_schema::{Field, FieldRef, Fields, Schema, SchemaRef};
 
 use super::path::dotted;
 use crate::schema::{fill, filled, has_nulls};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// The columns of `batch` in the types of `schema`, the schema of the layer `layer`.
 pub(super) fn columns(
@@ -58,7 +58,7 @@ pub(super) fn columns(
 
 fn described(field: &Field) -> String {
     let not_null = if field.is_nullable() { "" } else { " not null" };
-    format!("`{}{not_null}`", field.data_type())
+    format!("`{}{not_null}`", type_text(field.data_type()))
 }
 
 /// One schema for batches that are all known: the first one's, in which columns of the null type

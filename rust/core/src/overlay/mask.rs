@@ -19,7 +19,7 @@ use arrow_buffer::NullBuffer;
 use arrow_schema::DataType;
 use std::sync::Arc;
 
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Rows of a parent that are there.
 pub(super) struct Mask {
@@ -56,7 +56,7 @@ impl Mask {
                 let rows = UInt64Array::new(rows.into(), Some(self.valid.clone()));
                 arrow_select::take::take(array, &rows, None).map_err(|e| {
                     Error::new(Kind::Unsupported, "values that cannot be null lie under a null parent")
-                        .with_got(format!("type {}", array.data_type()))
+                        .with_got(format!("type {}", type_text(array.data_type())))
                         .with_cause(e)
                 })
             }

@@ -20,7 +20,7 @@ use super::layer::{LayerPlan, LayerSpec, StructValidity, check_names, in_layer};
 use super::path::{FieldPath, dotted};
 use super::resolve::{self, Node, Supply};
 use super::{INDEX_MARK, INDEX_NAME};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// What identifies a column.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -236,7 +236,7 @@ fn check_index_types(plans: &[LayerPlan]) -> Result<()> {
             };
             if !matches!(field.data_type(), DataType::Int64 | DataType::Timestamp(..)) {
                 return Err(wrong(format!("layer `{}`: the {what} has a wrong type", plan.name))
-                    .with_got(format!("`{}`", field.data_type())));
+                    .with_got(format!("`{}`", type_text(field.data_type()))));
             }
             match first {
                 None => first = Some((plan, field)),
@@ -244,9 +244,9 @@ fn check_index_types(plans: &[LayerPlan]) -> Result<()> {
                 Some((other, known)) => {
                     return Err(wrong(format!("the {what} has two types")).with_got(format!(
                         "`{}` in layer `{}`, `{}` in layer `{}`",
-                        known.data_type(),
+                        type_text(known.data_type()),
                         other.name,
-                        field.data_type(),
+                        type_text(field.data_type()),
                         plan.name
                     )));
                 }

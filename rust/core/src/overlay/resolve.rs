@@ -28,7 +28,7 @@ use arrow_schema::{DataType, Field, FieldRef, Fields};
 use super::declared::{Declared, Named, owners_of};
 use super::layer::{LayerPlan, StructValidity, check_names, in_layer};
 use super::path::{FieldPath, dotted};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// A part taken whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn check_exists(fields: &Fields, path: &FieldPath) -> Result<()> {
                 .with_got(format!(
                     "`{}` of type `{}`",
                     dotted(&above),
-                    field.data_type()
+                    type_text(field.data_type())
                 ))
             })?;
         }
@@ -264,7 +264,11 @@ impl Maker<'_> {
             _ => {
                 let whole = found.iter().find(|(_, field)| parts_of(field).is_none());
                 let got = whole.map(|(layer, field)| {
-                    format!("`{}` in layer `{}`", field.data_type(), self.plans[*layer].name)
+                    format!(
+                        "`{}` in layer `{}`",
+                        type_text(field.data_type()),
+                        self.plans[*layer].name
+                    )
                 });
                 let names: Vec<String> = found
                     .iter()

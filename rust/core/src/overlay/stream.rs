@@ -21,11 +21,12 @@ use arrow_array::types::{
 };
 use arrow_array::{ArrayRef, Int64Array, PrimitiveArray, RecordBatch, RecordBatchReader};
 use arrow_buffer::ScalarBuffer;
-use arrow_schema::{ArrowError, DataType, SchemaRef, TimeUnit};
+use arrow_schema::{ArrowError, DataType, FieldRef, SchemaRef, TimeUnit};
 
 use super::combine;
 use super::feed::{Feed, IndexValues, Piece, Reader};
 use super::plan::Plan;
+use crate::key::{KeyValue, ShownAs};
 use plait_base::{Error, Kind, Result};
 
 /// Shorter steps are joined: a batch costs some work per leaf, whatever its rows.
@@ -183,8 +184,7 @@ impl Overlay {
             }
         }
         let Some(Difference { row, place, of, values }) = first else { return Ok(()) };
-        let text =
-            |value: Option<i64>| value.map_or("null".to_owned(), |value| format!("`{value}`"));
+        let text = |value| of.text(base, value);
         let what = match of {
             ComparedColumn::Index => "layers do not hold the same rows in the same order",
             ComparedColumn::RowNumber => {
@@ -220,7 +220,7 @@ impl Overlay {
             .with_got(format!(
                 "no further row in layer `{}`, {} in layer `{}`",
                 ended.plan.name,
-                value.map_or("null".to_owned(), |value| format!("`{value}`")),
+                ComparedColumn::Index.text(other, value),
                 other.plan.name
             ))
     }
@@ -242,13 +242,23 @@ impl ComparedColumn {
         Some((values?, current.start))
     }
 
-    fn name(self, feed: &Feed) -> String {
+    fn field(self, feed: &Feed) -> Option<&FieldRef> {
         let place = match self {
             Self::Index => Some(feed.plan.index),
             Self::RowNumber => feed.plan.row_number,
         };
-        let field = place.and_then(|place| feed.plan.schema.fields().get(place));
-        field.map(|field| field.name().clone()).unwrap_or_default()
+        place.and_then(|place| feed.plan.schema.fields().get(place))
+    }
+
+    fn name(self, feed: &Feed) -> String {
+        self.field(feed).map(|field| field.name().clone()).unwrap_or_default()
+    }
+
+    /// A value as people read it.
+    fn text(self, feed: &Feed, value: Option<i64>) -> String {
+        let shown = self.field(feed).map(|field| ShownAs::of(field)).unwrap_or_default();
+        let text = |value| format!("`{}`", shown.text(&KeyValue::Int(value)));
+        value.map_or("null".to_owned(), text)
     }
 }
 

@@ -29,7 +29,7 @@ use super::conflict::{self, Conflict};
 use super::convert::{Convert, Misfit, Rules, nulls_of};
 use super::freeze::{DEFAULT, Decision, Frozen, Origin};
 use super::policy::Allow;
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// The value of a static column within one source.
 #[derive(Clone, Debug)]
@@ -155,7 +155,7 @@ impl Frozen {
             let Origin::Source(key) = origin else { continue };
             let wants = || {
                 let not_null = if field.is_nullable() { "" } else { " not null" };
-                format!("{}{not_null}", field.data_type())
+                format!("{}{not_null}", type_text(field.data_type()))
             };
             let matching: Vec<usize> = (0..pruned.len())
                 .filter(|i| pruned.get(*i).is_some_and(|(of, _)| of == key))
@@ -189,7 +189,7 @@ impl Frozen {
             if *closed || !is_left_out || nowhere(field.name()) {
                 conflict(
                     field.name(),
-                    field.data_type().to_string(),
+                    type_text(field.data_type()),
                     "absent".into(),
                     "would be lost",
                 );
@@ -244,9 +244,9 @@ impl Adapter {
         let words = |op: &Op, field: &Field| match op {
             Op::Take { convert: Convert::Same, from, .. } => format!("take #{from}"),
             Op::Take { convert, from, .. } => {
-                let old = self.source.fields().get(*from).map(|f| f.data_type().to_string());
+                let old = self.source.fields().get(*from).map(|f| type_text(f.data_type()));
                 let old = old.unwrap_or_default();
-                format!("{} #{from} {old} -> {}", convert.describe(), field.data_type())
+                format!("{} #{from} {old} -> {}", convert.describe(), type_text(field.data_type()))
             }
             Op::Constant(_) | Op::Pending(_) => "constant".to_owned(),
             Op::Empty => "empty list".to_owned(),
@@ -340,7 +340,7 @@ impl Adapter {
         Err(Error::new(Kind::LossyCast, "value does not fit the type of the output")
             .with_column(format!("{}{path}", field.name()))
             .with_row(first_row.saturating_add(row as u64))
-            .with_got(format!("`{value}` for {}{not_null}", field.data_type()))
+            .with_got(format!("`{value}` for {}{not_null}", type_text(field.data_type())))
             .with_hint(
                 "give a schema whose type holds the value, or leave the policy at its default",
             ))
@@ -392,7 +392,7 @@ pub fn constant(text: &str, field: &Field) -> Result<ArrayRef> {
     made.ok_or_else(|| {
         Error::new(Kind::InvalidArgument, "value is not of the column's type")
             .with_column(field.name())
-            .with_got(format!("`{text}` for {}", field.data_type()))
+            .with_got(format!("`{text}` for {}", type_text(field.data_type())))
     })
 }
 

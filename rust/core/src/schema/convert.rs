@@ -32,6 +32,7 @@ use super::policy::{Allow, SchemaPolicy};
 use super::same::members;
 use super::supertype::supertype;
 use super::unify::{list_item, only_nulls, with_item};
+use plait_base::type_text;
 
 /// What becomes of the values of one field.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,7 +181,10 @@ impl Rules<'_> {
         if self.refuse_extra
             && let Some((field, _)) = old.iter().zip(&used).find(|(_, used)| !**used)
         {
-            return Err((field.name().clone(), format!("a field of type {}", field.data_type())));
+            return Err((
+                field.name().clone(),
+                format!("a field of type {}", type_text(field.data_type())),
+            ));
         }
         let same = old == new && parts.iter().enumerate().all(|(i, part)| part.is_take(i));
         Ok(if same { Convert::Same } else { Convert::Struct { fields: new.clone(), parts } })

@@ -21,7 +21,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use super::adapter::{Adapter, Value, can_be_empty};
 use super::freeze::{DEFAULT, Decision, Frozen, Origin, Request, freeze};
 use super::summary::Summary;
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// The published schema changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -211,7 +211,11 @@ impl Follow {
 
 fn differences(before: &Schema, after: &Schema) -> Vec<String> {
     let says = |field: &Field| {
-        format!("{}{}", field.data_type(), if field.is_nullable() { "" } else { " not null" })
+        format!(
+            "{}{}",
+            type_text(field.data_type()),
+            if field.is_nullable() { "" } else { " not null" }
+        )
     };
     let mut what = Vec::new();
     for old in before.fields() {

@@ -31,7 +31,7 @@ use super::projection::Projection;
 use super::same::{key_of, members};
 use super::summary::{Class, Summary};
 use super::unify::{Absent, GIVEN, Unifier, Variant, says};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Metadata of a given field: the value of the column where a source lacks it.
 pub(crate) const DEFAULT: &str = "plait.default";
@@ -368,7 +368,10 @@ fn hold(
     let mut nullable = field.is_nullable();
     for v in variants {
         let shown = |says: String| {
-            [(v.class, says), (v.class, format!("{} in the given schema", field.data_type()))]
+            [
+                (v.class, says),
+                (v.class, format!("{} in the given schema", type_text(field.data_type()))),
+            ]
         };
         if let Err((path, found)) = rules.plan(v.field.data_type(), field.data_type()) {
             let column = if path.is_empty() {
@@ -380,7 +383,7 @@ fn hold(
         } else if policy.widen == Allow::Error && v.field.data_type() != field.data_type() {
             unifier.conflict_of(
                 field.name(),
-                shown(v.field.data_type().to_string()),
+                shown(type_text(v.field.data_type())),
                 conflict::WIDENED,
             );
         } else if rules.nullable(v.field, field).is_err() {

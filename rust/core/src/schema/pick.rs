@@ -29,7 +29,7 @@ use super::policy::SchemaPolicy;
 use super::projection::{Item, Projection, Want};
 use super::same::{FIELD_ID, by_id, id_of, key_of_id};
 use super::unify::{list_item, only_nulls, with_item};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// A column or member that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -362,7 +362,7 @@ impl Pick {
         let form = |demands: &str| {
             Error::new(Kind::ProjectionError, format!("path demands {demands}"))
                 .with_column(path)
-                .with_got(format!("type `{ty}`"))
+                .with_got(format!("type `{}`", type_text(ty)))
                 .with_hint("ask for the column itself")
         };
         if only_nulls(ty) {

@@ -28,6 +28,7 @@ use super::policy::{Allow, SchemaPolicy};
 use super::same::{FIELD_ID, by_id, id_of, key_of};
 use super::summary::{MEANING, SAYS};
 use super::supertype::supertype;
+use plait_base::type_text;
 
 /// What one class of sources has.
 #[derive(Clone, Copy)]
@@ -388,7 +389,7 @@ impl<'a> Unifier<'a> {
 
 /// A field's type in words.
 pub(super) fn says(field: &Field) -> String {
-    field.metadata().get(SAYS).map_or_else(|| field.data_type().to_string(), ToString::to_string)
+    field.metadata().get(SAYS).map_or_else(|| type_text(field.data_type()), ToString::to_string)
 }
 
 /// What `take` finds in each, if in all.

@@ -12,10 +12,10 @@ use std::sync::Arc;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, make_array};
 use arrow_buffer::NullBuffer;
-use arrow_schema::{DataType, Fields, Schema};
+use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::text;
-use crate::key::{KeyColumn, KeyShape, KeyType, Keys, SortOrder, encode_arrow};
+use crate::key::{KeyColumn, KeyShape, KeyType, Keys, ShownAs, SortOrder, encode_arrow};
 use plait_base::{Error, Kind, Result};
 
 /// Columns in a hint.
@@ -37,17 +37,20 @@ impl KeyColumns {
         let mut columns = Vec::with_capacity(order.len());
         let mut paths = Vec::with_capacity(order.len());
         let mut types = Vec::with_capacity(order.len());
+        let mut shown = Vec::with_capacity(order.len());
         for column in order.columns() {
             let name = column.dotted();
-            let (places, data_type) =
+            let (places, field) =
                 find(&column.path, schema.fields()).map_err(|e| e.with_column(&name))?;
+            let data_type = field.data_type();
             let ty = KeyType::from_arrow(data_type).map_err(|e| e.with_column(&name))?;
             let (descending, nulls) = (column.descending, column.nulls);
             columns.push(KeyColumn { name, ty, descending, nulls });
             paths.push(places);
             types.push(data_type.clone());
+            shown.push(ShownAs::of(field));
         }
-        Ok(Self { shape: KeyShape::try_new(columns)?, paths, types })
+        Ok(Self { shape: KeyShape::try_new(columns)?.with_shown(shown), paths, types })
     }
 
     /// Places of sort column `column`, from the root to the leaf.
@@ -79,21 +82,21 @@ impl KeyColumns {
     }
 }
 
-fn find<'a>(path: &[String], mut fields: &'a Fields) -> Result<(Vec<usize>, &'a DataType)> {
+fn find<'a>(path: &[String], mut fields: &'a Fields) -> Result<(Vec<usize>, &'a Field)> {
     let mut places = Vec::with_capacity(path.len());
-    let mut found: Option<&DataType> = None;
+    let mut found: Option<&Field> = None;
     for name in path {
-        fields = match found {
+        fields = match found.map(Field::data_type) {
             None => fields,
             Some(DataType::Struct(fields)) => fields,
             Some(_) => return Err(unknown(fields)),
         };
         let Some((place, field)) = fields.find(name) else { return Err(unknown(fields)) };
         places.push(place);
-        found = Some(field.data_type());
+        found = Some(field);
     }
-    let data_type = found.ok_or_else(|| Error::new(Kind::Internal, "sort column has no name"))?;
-    Ok((places, data_type))
+    let field = found.ok_or_else(|| Error::new(Kind::Internal, "sort column has no name"))?;
+    Ok((places, field))
 }
 
 fn unknown(fields: &Fields) -> Error {

@@ -21,7 +21,7 @@ use arrow_schema::{FieldRef, Metadata, Schema, SchemaRef};
 use crate::key::{SortColumn, SortOrder};
 use crate::schema::policy::Allow;
 use crate::schema::{self, Frozen, SchemaPolicy, reconcile};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// What to do with a metadata entry on which sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -238,7 +238,7 @@ impl SourceAdapter {
         let shown = |field: Option<&FieldRef>| {
             field.map_or_else(
                 || "nothing".to_owned(),
-                |field| format!("`{}: {}`", field.name(), field.data_type()),
+                |field| format!("`{}: {}`", field.name(), type_text(field.data_type())),
             )
         };
         let (before, after) = (self.from.fields(), found.fields());

@@ -28,7 +28,7 @@ use arrow_data::ArrayData;
 use arrow_schema::DataType;
 
 use column_path::{ColumnPath, broken};
-use plait_base::Result;
+use plait_base::{Result, type_text};
 
 /// How much of foreign arrays is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,7 +194,7 @@ fn child<'a>(data: &'a ArrayData, place: usize, at: &ColumnPath<'_>) -> Result<&
         broken(at, "an array has too few children").with_got(format!(
             "{} for type `{}`",
             data.child_data().len(),
-            data.data_type()
+            type_text(data.data_type())
         ))
     })
 }

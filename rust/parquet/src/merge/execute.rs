@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use plait_core::key::render;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -271,9 +272,9 @@ fn check_bounds(
     if is_inside || (options.assume_sorted && !trusts_footers) {
         return Ok(());
     }
-    let texts = |key| key_texts(&prepared.keys, key).map(|texts| format!("{texts:?}"));
+    let shape = &prepared.keys.shape;
     let error = Error::new(Kind::UnsortedSource, "a source has keys outside of its task")
-        .with_got(format!("keys from {} to {}", texts(min)?, texts(max)?));
+        .with_got(format!("keys from {} to {}", render(shape, min), render(shape, max)));
     Err(Stopped { is_stale: trusts_footers, ..error.into() })
 }
 

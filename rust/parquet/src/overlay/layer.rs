@@ -17,10 +17,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_schema::{ArrowError, FieldRef, Schema, SchemaRef};
 use parquet::basic::{ConvertedType, LogicalType};
 use parquet::schema::types::{SchemaDescriptor, TypePtr};
-use plait_core::{Error, Kind, Result};
+use plait_core::{Error, Kind, Result, type_text};
 
 use crate::arrow_file::{Batches, FileSchema, Request};
 use crate::files::open_sources;
@@ -196,9 +196,13 @@ fn stored(files: &[Arc<Source>]) -> Result<(Arc<SchemaDescriptor>, Adapters)> {
 }
 
 fn differing(first: &Schema, found: &Schema) -> String {
+    let text = |field: &FieldRef| {
+        let not_null = if field.is_nullable() { "" } else { " not null" };
+        format!("`{}: {}{not_null}`", field.name(), type_text(field.data_type()))
+    };
     let pairs = first.fields().iter().zip(found.fields());
     match pairs.into_iter().find(|(first, found)| first != found) {
-        Some((first, found)) => format!("`{found}` after `{first}`"),
+        Some((first, found)) => format!("{} after {}", text(found), text(first)),
         None => format!("{} columns after {}", found.fields().len(), first.fields().len()),
     }
 }

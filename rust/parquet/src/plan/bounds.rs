@@ -9,7 +9,7 @@ use parquet::basic::{SortOrder as ValueOrder, Type as PhysicalType};
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
-use plait_core::key::{KeyShape, KeyValue, SortOrder, decode};
+use plait_core::key::{SortOrder, texts};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
@@ -130,8 +130,7 @@ fn is_above(a: &Statistics, b: &Statistics) -> bool {
 /// # Errors
 /// A key of another shape.
 pub(crate) fn key_texts(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<String>>> {
-    let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
-    Ok(decode(&keys.shape, key)?.into_iter().map(text).collect())
+    texts(&keys.shape, key)
 }
 
 /// The key at which outputs are cut as text, by so many leading columns; empty for none, and for what
@@ -142,14 +141,12 @@ pub(super) fn cut_texts(
     key: Option<&KeyBase64>,
 ) -> Vec<Option<String>> {
     let Some(key) = key else { return Vec::new() };
-    let text = |v: KeyValue| (!matches!(v, KeyValue::Null)).then(|| v.to_string());
     for count in (1..=columns.min(keys.shape.columns().len())).rev() {
-        let leading = keys.shape.columns().iter().take(count).cloned().collect();
-        let Ok(shape) = KeyShape::try_new(leading) else { continue };
+        let Ok(shape) = keys.shape.leading(count) else { continue };
         let mut whole = key.0.clone();
         for _ in 0..=CUT_BYTES_MAX {
-            if let Ok(values) = decode(&shape, &whole) {
-                return values.into_iter().map(text).collect();
+            if let Ok(texts) = texts(&shape, &whole) {
+                return texts;
             }
             whole.push(0);
         }

@@ -8,7 +8,7 @@
 //! The text of sort orders (`plait_core::key`).
 
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
-use plait_core::key::KeyType;
+use plait_core::key::{KeyType, ShownAs};
 use plait_core::{Error, Kind, Result};
 
 use super::leaf::LeafType;
@@ -95,6 +95,11 @@ pub(crate) fn key_type(column: &ColumnDescriptor) -> Result<KeyType> {
             .with_got(leaf.map_or_else(String::new, |leaf| leaf.to_string()))
             .with_hint("sort by another column")
     })
+}
+
+/// What values of a leaf stand for in messages.
+pub(crate) fn key_shown(column: &ColumnDescriptor) -> ShownAs {
+    LeafType::of(column.self_type()).map_or(ShownAs::Plain, |leaf| leaf.shown())
 }
 
 /// Characters to insert, delete or replace to get from `a` to `b`.

@@ -18,7 +18,8 @@
 use arrow_schema::{DataType, TimeUnit as ArrowUnit};
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type as PhysicalType};
 use parquet::schema::types::Type;
-use plait_core::key::KeyType;
+use plait_core::key::{KeyType, ShownAs};
+use plait_core::type_text;
 
 /// What an annotation says beyond the Arrow type.
 #[derive(Clone, Debug, PartialEq)]
@@ -250,6 +251,15 @@ impl LeafType {
             _ => KeyType::from_arrow(&meaning.ty).ok(),
         }
     }
+
+    /// What the values stand for in messages.
+    pub(super) fn shown(&self) -> ShownAs {
+        match self.meaning() {
+            Some(Meaning { tag: Tag::Uuid, .. }) => ShownAs::Uuid,
+            Some(meaning) => ShownAs::of_type(&meaning.ty),
+            None => ShownAs::Plain,
+        }
+    }
 }
 
 impl std::fmt::Display for LeafType {
@@ -258,7 +268,14 @@ impl std::fmt::Display for LeafType {
         if self.physical == PhysicalType::FIXED_LEN_BYTE_ARRAY {
             write!(f, "[{}]", self.length)?;
         }
-        let annotation = match &self.logical {
+        self.annotation().map_or(Ok(()), |annotation| write!(f, " ({annotation})"))
+    }
+}
+
+impl LeafType {
+    /// What is said of the values beyond their physical type, in the words of the format.
+    pub(super) fn annotation(&self) -> Option<String> {
+        Some(match &self.logical {
             Some(LogicalType::Decimal(d)) => format!("DECIMAL({},{})", d.precision, d.scale),
             Some(LogicalType::Integer(i)) => {
                 format!("{}INT{}", if i.is_signed { "" } else { "U" }, i.bit_width)
@@ -276,10 +293,9 @@ impl std::fmt::Display for LeafType {
             None if self.converted == ConvertedType::DECIMAL => {
                 format!("DECIMAL({},{})", self.precision, self.scale)
             }
-            None if self.converted == ConvertedType::NONE => return Ok(()),
+            None if self.converted == ConvertedType::NONE => return None,
             None => self.converted.to_string(),
-        };
-        write!(f, " ({annotation})")
+        })
     }
 }
 
@@ -307,7 +323,7 @@ impl std::fmt::Display for StoredType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}", self.leaf)?;
         match &self.reread {
-            Some(ty) => write!(f, ", {ty} in ARROW:schema"),
+            Some(ty) => write!(f, ", {} in ARROW:schema", type_text(ty)),
             None => Ok(()),
         }
     }

@@ -27,16 +27,18 @@ mod leaf;
 mod metadata;
 mod reconcile;
 mod renamed;
+mod shown;
 mod summary;
 mod tree;
 
 pub(crate) use adapt::{LeafAdapter, LevelMap};
 pub(crate) use cast::{Cast, DecimalForm};
-pub(crate) use key::{key_leaf, key_type};
+pub(crate) use key::{key_leaf, key_shown, key_type};
 pub(crate) use metadata::{MetadataConflict, describes_one_file};
 pub(crate) use plait_core::stream::Unite;
 pub(crate) use reconcile::{Reconciled, reconcile};
 pub(crate) use renamed::Renamed;
+pub(crate) use shown::{bound_text, logical_type};
 
 #[cfg(test)]
 mod tests;

@@ -10,11 +10,16 @@ use std::fmt;
 
 use plait_core::{Error, Kind};
 
+use super::credentials::silence;
+
 /// Codes of S3 and Google Cloud Storage, and of Azure.
 const NO_BUCKET: [&str; 2] = ["NoSuchBucket", "ContainerNotFound"];
 
 /// The error for a request for `location`.
 pub(super) fn request_error(e: object_store::Error, location: &str) -> Error {
+    if let Some(silent) = silence(&e) {
+        return silent.error(location);
+    }
     let answer = Answer::of(&e.to_string());
     if let Some(answer) = answer.as_ref().filter(|a| NO_BUCKET.contains(&a.code.as_str())) {
         let bucket = answer.bucket.as_deref().unwrap_or_else(|| bucket_of(location));

@@ -21,6 +21,7 @@
 
 mod bucket;
 mod coalesce;
+mod credentials;
 mod driver;
 mod failed;
 mod foreign;

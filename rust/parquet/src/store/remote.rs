@@ -20,7 +20,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use object_store::client::{HttpError, HttpErrorKind};
@@ -34,6 +34,7 @@ use tokio::task::JoinHandle;
 use url::{Position, Url};
 
 use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
+use super::credentials::silence;
 use super::driver::Driver;
 use super::failed::request_error;
 use super::settings;
@@ -62,6 +63,8 @@ pub(super) struct Remote {
     live: Mutex<Option<(u32, Arc<dyn ObjectStore>)>>,
     driver: Arc<Driver>,
     context: Context,
+    /// No request is repeated later than this after it began.
+    repeat_time: Duration,
 }
 
 /// Splits a URL into that of its bucket and the key.
@@ -91,11 +94,13 @@ impl Remote {
         let (url, location, options) = (url.clone(), location.to_owned(), options.clone());
         let (root, traffic) = (split(&url, &location)?.0.to_string(), Arc::clone(traffic));
         let of = context.clone();
+        let repeat_time = settings::retry(&options)?.retry_timeout;
         let make: Make =
             Box::new(move || settings::client(&url, &location, &options, &traffic, &of));
         let first = make()?; // settings that make no sense are refused at once
         let live = Mutex::new(Some((std::process::id(), first)));
-        Ok(Self { root, make, live, driver: Arc::clone(driver), context: context.clone() })
+        let (driver, context) = (Arc::clone(driver), context.clone());
+        Ok(Self { root, make, live, driver, context, repeat_time })
     }
 
     fn client(&self) -> Result<Arc<dyn ObjectStore>> {
@@ -121,9 +126,10 @@ impl Remote {
         F: Future<Output = object_store::Result<T>> + Send + 'static,
     {
         let mut pause = PAUSE;
+        let began = Instant::now();
         for _ in 0..REPEATS {
             match self.driver.run(Some(&self.context), grace, request(self.client()?))? {
-                Err(e) if is_broken_answer(&e) => {
+                Err(e) if is_broken_answer(&e) && began.elapsed() < self.repeat_time => {
                     let wait = async move { tokio::time::sleep(pause).await };
                     self.driver.run(Some(&self.context), Duration::ZERO, wait)?;
                     pause *= 2;
@@ -390,6 +396,9 @@ fn meta_of(meta: ObjectMeta) -> Meta {
 /// Whether the answer began well and broke off. What the server refused is an error at once.
 fn is_broken_answer(e: &object_store::Error) -> bool {
     let object_store::Error::Generic { source, .. } = e else { return false };
+    if silence(e).is_some() {
+        return false;
+    }
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(source.as_ref());
     while let Some(error) = cause {
         if let Some(http) = error.downcast_ref::<HttpError>() {
@@ -423,6 +432,7 @@ pub(super) mod tests {
             live: Mutex::default(),
             driver: Arc::default(),
             context: Context::new(64 << 20),
+            repeat_time: Duration::MAX,
         };
         for (key, bytes) in objects {
             put(&remote, key, bytes);

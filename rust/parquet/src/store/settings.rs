@@ -23,6 +23,7 @@ use object_store::{ClientConfigKey, ObjectStore, ObjectStoreScheme, RetryConfig}
 use plait_core::{Error, Kind, Result};
 use url::{Position, Url};
 
+use super::credentials::MetadataServices;
 use super::wire::{Connector, Traffic};
 use crate::runtime::Context;
 
@@ -69,8 +70,13 @@ fn number(name: &str, value: &str) -> Result<u64> {
     })
 }
 
-fn retry(options: &BTreeMap<String, String>) -> Result<RetryConfig> {
+/// How failed requests are repeated. Where a time for requests is given and none for their retries,
+/// it is for both: no attempt begins once it has passed.
+pub(super) fn retry(options: &BTreeMap<String, String>) -> Result<RetryConfig> {
     let mut retry = RetryConfig::default();
+    if let Some(time) = options.get("timeout").and_then(|text| duration(text)) {
+        retry.retry_timeout = retry.retry_timeout.min(time);
+    }
     let given = |name: &str| options.get(name).map(|value| number(name, value)).transpose();
     if let Some(most) = given("max_retries")? {
         retry.max_retries = usize::try_from(most).unwrap_or(usize::MAX);
@@ -85,6 +91,30 @@ fn retry(options: &BTreeMap<String, String>) -> Result<RetryConfig> {
         }
     }
     Ok(retry)
+}
+
+/// A time such as `10s` or `1m 30s`; `None` for what the client itself refuses.
+fn duration(text: &str) -> Option<Duration> {
+    let mut all = Duration::ZERO;
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (number, after) = rest.split_at(rest.find(|c: char| !c.is_ascii_digit())?);
+        let after = after.trim_start();
+        let end = after.find(|c: char| !c.is_alphabetic()).unwrap_or(after.len());
+        let (unit, after) = after.split_at(end);
+        let number: u64 = number.parse().ok()?;
+        all = all.checked_add(match unit {
+            "ms" | "msec" | "millis" => Duration::from_millis(number),
+            "s" | "sec" | "secs" | "second" | "seconds" => Duration::from_secs(number),
+            "m" | "min" | "mins" | "minute" | "minutes" => {
+                Duration::from_secs(number.checked_mul(60)?)
+            }
+            "h" | "hr" | "hour" | "hours" => Duration::from_secs(number.checked_mul(3600)?),
+            _ => return None,
+        })?;
+        rest = after.trim_start();
+    }
+    Some(all)
 }
 
 /// Makes the client for the store of `url`.
@@ -102,8 +132,13 @@ pub(super) fn client(
         && !["aws_conditional_put", "conditional_put"]
             .iter()
             .any(|name| settings.get(*name).is_some_and(|value| value == "disabled"));
-    let connector =
-        Connector { traffic: Arc::clone(traffic), context: context.clone(), is_conditional };
+    check_http(&scheme, &settings, location)?;
+    let connector = Connector {
+        traffic: Arc::clone(traffic),
+        context: context.clone(),
+        is_conditional,
+        services: Arc::new(MetadataServices::of(&scheme, &settings)),
+    };
     macro_rules! build {
         ($builder:ty, $key:ty, $url:expr) => {{
             let mut builder =
@@ -135,6 +170,36 @@ pub(super) fn client(
             .with_cause(e)
             .with_hint("settings are taken from the environment and `storage_options`")
     })
+}
+
+/// Refuses an endpoint without TLS that was not allowed: requests to it would fail one by one.
+fn check_http(
+    scheme: &ObjectStoreScheme,
+    settings: &BTreeMap<String, String>,
+    location: &str,
+) -> Result<()> {
+    let is_endpoint = |name: &str| match scheme {
+        ObjectStoreScheme::AmazonS3 => {
+            use AmazonS3ConfigKey::{Endpoint, S3Endpoint};
+            matches!(AmazonS3ConfigKey::from_str(name), Ok(Endpoint | S3Endpoint))
+        }
+        ObjectStoreScheme::MicrosoftAzure => {
+            matches!(AzureConfigKey::from_str(name), Ok(AzureConfigKey::Endpoint))
+        }
+        _ => false,
+    };
+    let plain = settings.iter().find(|(name, value)| {
+        is_endpoint(name) && value.trim_start().to_lowercase().starts_with("http://")
+    });
+    let is_allowed = settings.iter().any(|(name, value)| {
+        let is_true = ["1", "true", "on", "yes", "y"].contains(&value.to_lowercase().as_str());
+        (name.ends_with("allow_http") || name.ends_with("use_emulator")) && is_true
+    });
+    let Some((name, value)) = plain.filter(|_| !is_allowed) else { return Ok(()) };
+    Err(Error::new(Kind::InvalidArgument, "the endpoint of the object store has no TLS")
+        .with_path(location)
+        .with_got(format!("{name}={value}"))
+        .with_hint("if that is right, pass storage_options={\"allow_http\": \"true\"}"))
 }
 
 /// The environment's settings, overridden by `options`.
@@ -203,6 +268,35 @@ mod tests {
         assert_eq!(merged.get("allow_http").unwrap(), "true");
         let retry = retry(&map(&[("max_retries", "2"), ("retry_timeout_ms", "1500")])).unwrap();
         assert_eq!((retry.max_retries, retry.retry_timeout), (2, Duration::from_millis(1500)));
+    }
+
+    #[test]
+    fn the_time_of_a_request_is_that_of_its_retries_unless_they_have_their_own() {
+        let time = |pairs: &[(&str, &str)]| retry(&map(pairs)).unwrap().retry_timeout;
+        assert_eq!(time(&[("timeout", "2s")]), Duration::from_secs(2));
+        assert_eq!(time(&[("timeout", "1m 30s")]), Duration::from_secs(90));
+        assert_eq!(time(&[("timeout", "1h")]), Duration::from_secs(180));
+        let both = [("timeout", "2s"), ("retry_timeout_ms", "9000")];
+        assert_eq!(time(&both), Duration::from_secs(9));
+        assert_eq!(time(&[("timeout", "soon")]), Duration::from_secs(180));
+    }
+
+    #[test]
+    fn an_endpoint_without_tls_is_refused_unless_it_is_allowed() {
+        let scheme = ObjectStoreScheme::AmazonS3;
+        let check = |pairs: &[(&str, &str)]| check_http(&scheme, &map(pairs), "s3://b/a");
+        let endpoint = ("aws_endpoint_url", "http://127.0.0.1:9000");
+        let error = check(&[endpoint]).unwrap_err().to_string();
+        assert!(error.contains("storage_options={\"allow_http\": \"true\"}"), "{error}");
+        assert!(check(&[endpoint, ("allow_http", "false")]).is_err());
+        check(&[endpoint, ("aws_allow_http", "TRUE")]).unwrap();
+        check(&[("aws_endpoint_url", "https://127.0.0.1:9000")]).unwrap();
+        check(&[("proxy_url", "http://127.0.0.1:9000")]).unwrap();
+        let google = ObjectStoreScheme::GoogleCloudStorage;
+        check_http(&google, &map(&[endpoint]), "gs://b/a").unwrap();
+        let azure = ObjectStoreScheme::MicrosoftAzure;
+        let of_azure = [("azure_endpoint", "http://127.0.0.1:10000")];
+        assert!(check_http(&azure, &map(&of_azure), "az://b/a").is_err());
     }
 
     #[test]

@@ -20,6 +20,7 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
 };
 
+use super::credentials::MetadataServices;
 use crate::runtime::{Context, Level};
 
 /// Requests made and bytes moved.
@@ -64,6 +65,7 @@ pub(super) struct Connector {
     pub(super) context: Context,
     /// Whether completing an upload asks that nothing be there.
     pub(super) is_conditional: bool,
+    pub(super) services: Arc<MetadataServices>,
 }
 
 impl HttpConnector for Connector {
@@ -73,7 +75,8 @@ impl HttpConnector for Connector {
         let inner = ReqwestConnector::default().connect(options)?;
         let traffic = Arc::clone(&self.traffic);
         let (context, is_conditional) = (self.context.clone(), self.is_conditional);
-        Ok(HttpClient::new(Counted { inner, traffic, context, is_conditional }))
+        let services = Arc::clone(&self.services);
+        Ok(HttpClient::new(Counted { inner, traffic, context, is_conditional, services }))
     }
 }
 
@@ -83,6 +86,7 @@ struct Counted {
     traffic: Arc<Traffic>,
     context: Context,
     is_conditional: bool,
+    services: Arc<MetadataServices>,
 }
 
 #[async_trait]
@@ -108,7 +112,12 @@ impl HttpService for Counted {
         };
         traffic.requests.fetch_add(1, Ordering::Relaxed);
         traffic.sent_bytes.fetch_add(request.body().content_length() as u64, Ordering::Relaxed);
-        let answer = self.inner.execute(request).await;
+        let authority = request.uri().authority().map(ToString::to_string).unwrap_or_default();
+        let answer = self.inner.execute(request);
+        let answer = match self.services.contains(&authority) {
+            true => self.services.within_time(&authority, answer).await,
+            false => answer.await,
+        };
         match &answer {
             Ok(answer) if answer.status().is_server_error() => {
                 tell(format!("answered {}", answer.status().as_u16()));

@@ -20,7 +20,7 @@ use arrow_array::ffi::{FFI_ArrowArray, from_ffi_and_data_type};
 use arrow_array::{ArrayRef, make_array};
 use arrow_schema::{DataType, UnionMode};
 use plait_core::validate::{Validate, Validator};
-use plait_core::{Error, Kind, Result};
+use plait_core::{Error, Kind, Result, type_text};
 
 /// The structure of the interface, whose members [`FFI_ArrowArray`] keeps to itself.
 #[repr(C)]
@@ -125,7 +125,7 @@ impl Node<'_> {
     /// Offset and length together, if all counts can be.
     fn counts(&self) -> Result<usize> {
         let Self { array, data_type, .. } = self;
-        let of_type = |count: i64| format!("{count} for type `{data_type}`");
+        let of_type = |count: i64| format!("{count} for type `{}`", type_text(data_type));
         if array.release.is_none() {
             return Err(self.broken("an array was released before it was read", of_type(0)));
         }
