@@ -12,6 +12,7 @@ from plait._native import version as _version
 from plait._overlay import Layer, OverlayReport, overlay, overlay_files
 from plait._plan import Plan, PlanSource, Task, execute_task, plan
 from plait._prune import prune
+from plait._read import ReadPlan, ReadStats, SortedRead, read
 from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._streams import merge_streams
 from plait.errors import (
@@ -90,6 +91,8 @@ __all__ = [
     "PlanSource",
     "Progress",
     "ProjectionError",
+    "ReadPlan",
+    "ReadStats",
     "RowMismatch",
     "Scan",
     "ScanReport",
@@ -98,6 +101,7 @@ __all__ = [
     "SchemaChanged",
     "SchemaConflict",
     "SchemaDrift",
+    "SortedRead",
     "SourceAdapter",
     "SourceChanged",
     "SourceFailed",
@@ -127,6 +131,7 @@ __all__ = [
     "overlay_files",
     "plan",
     "prune",
+    "read",
     "scan",
     "verify",
 ]

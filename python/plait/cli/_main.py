@@ -15,7 +15,7 @@ from typing import Any
 import plait
 from plait import _native
 from plait._report import _PrintedReport
-from plait.cli import _completion, _errors, _join, _options, _values
+from plait.cli import _cat, _completion, _errors, _join, _options, _values
 from plait.cli._colour import BOLD, paint
 from plait.cli._progress import Bar
 from plait.cli._words import in_shell
@@ -137,6 +137,8 @@ def _run(parsed: argparse.Namespace) -> int:
         (root.commands.choices[topic] if topic else root).print_help()
     elif command == "completion":
         print(_completion.script(options["shell"], _options.parser()), end="")
+    elif command == "cat":
+        _cat.run(options, format=options.pop("format"), explain=options.pop("explain"))
     elif command == "scan":
         _scan(options, as_json=as_json)
     elif command == "join":

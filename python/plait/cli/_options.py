@@ -14,7 +14,7 @@ from functools import cache
 from typing import Any
 
 import plait
-from plait.cli import _completion, _values
+from plait.cli import _cat, _completion, _values
 from plait.cli._documented import Option, first_line, options_of
 from plait.cli._usage import Parser
 from plait.cli._words import in_shell
@@ -89,6 +89,7 @@ def parser() -> Parser:
     _add_output(overlay, "path of the output")
     _add_printing(overlay)
 
+    _add_cat(root)
     _add_scan(root)
     _add_join(root)
 
@@ -128,6 +129,18 @@ def _add_compact(root: Parser) -> None:
     expire = root.command("expire", "remove files that were replaced", plait.expire)
     _add_all(expire, plait.expire, plait.merge, takes={"folder": "DIR"})
     _add_json(expire)
+
+
+def _add_cat(root: Parser) -> None:
+    cat = root.command("cat", "print rows of sorted files in order", plait.read)
+    _add_all(cat, plait.read, plait.merge, takes={"sources": "SOURCE"})
+    cat.add_argument(
+        "--format",
+        choices=_cat.FORMATS,
+        default="table",
+        help="how rows are printed (default: table)",
+    )
+    cat.add_argument("--explain", action="store_true", help="print what would be read, and no row")
 
 
 def _add_scan(root: Parser) -> None:

@@ -117,6 +117,7 @@ _BY_TYPE: dict[str, tuple[Any, ...]] = {
     "Mark": (_mark, "NAME", "or KEY=VALUE of its metadata"),
     "StorageOptions": (_pair, "NAME=VALUE", "repeatable"),
     "Where": (_pair, "COLUMN=VALUE", "repeatable"),
+    "Condition": _TEXT,
 }
 # Where a shell has a word of its own.
 _BY_NAME: dict[str, tuple[Any, ...]] = {

@@ -26,6 +26,7 @@ pub mod overlay;
 pub mod packed_runs;
 pub mod plan;
 pub mod policy;
+pub mod predicate;
 pub mod region;
 pub mod schema;
 pub mod stream;

@@ -24,11 +24,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parquet::basic::Compression;
-use parquet::bloom_filter::Sbbf;
 use parquet::column::writer::ColumnCloseResult;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::OffsetIndexBuilder;
-use parquet::file::page_index::index_reader::decode_column_index;
 use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use parquet::file::properties::EnabledStatistics;
 use parquet::file::reader::{ChunkReader, Length};
@@ -39,6 +37,7 @@ use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, VerifyPages};
 use crate::page::codec::decompress;
 use crate::page::header::{PageHeader, PageKind, Parsed};
+use crate::page::indexes::{bloom_filter, column_index};
 use crate::page::unpack::check_fits;
 use crate::page::{Locations, PAGE_BYTES_MAX, guard, unwrap_error, wrap_error};
 use crate::properties::parse_codec;
@@ -279,57 +278,6 @@ fn offset_index(locations: &Locations) -> OffsetIndexMetaData {
         }
     }
     builder.build()
-}
-
-/// The column index as the source has it; a broken one or one of another length is left out.
-fn column_index(
-    source: &Source,
-    row_group: usize,
-    leaf: usize,
-    pages: usize,
-) -> Result<Option<parquet::file::page_index::column_index::ColumnIndexMetaData>> {
-    let Some(bytes) = source.column_index(row_group, leaf)? else { return Ok(None) };
-    let physical = source.leaf(leaf).physical_type();
-    let index = guard(|| decode_column_index(&bytes, physical)).ok().and_then(Result::ok);
-    Ok(index.filter(|index| usize::try_from(index.num_pages()).ok() == Some(pages)))
-}
-
-fn bloom_filter(source: &Source, row_group: usize, leaf: usize) -> Result<Option<Sbbf>> {
-    let chunk = source.chunk(row_group, leaf)?;
-    if chunk.bloom_filter_offset().is_none() {
-        return Ok(None);
-    }
-    let reader = WholeFile(source);
-    match guard(|| Sbbf::read_from_column_chunk(chunk, &reader)) {
-        Ok(Ok(filter)) => Ok(filter),
-        // A filter that does not parse is left out: readers then read the pages.
-        Err(_) => Ok(None),
-        Ok(Err(e)) => match unwrap_error(e) {
-            e if e.kind() == Kind::Storage => Err(e),
-            _ => Ok(None),
-        },
-    }
-}
-
-struct WholeFile<'a>(&'a Source);
-
-impl Length for WholeFile<'_> {
-    fn len(&self) -> u64 {
-        self.0.store.len()
-    }
-}
-
-impl ChunkReader for WholeFile<'_> {
-    type T = io::Cursor<Bytes>;
-
-    fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let end = self.0.store.len().min(start.saturating_add(64 << 10));
-        self.0.store.read(start..end).map(io::Cursor::new).map_err(wrap_error)
-    }
-
-    fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes, ParquetError> {
-        self.0.store.read(start..start.saturating_add(length as u64)).map_err(wrap_error)
-    }
 }
 
 /// The bytes of a chunk that is copied.

@@ -147,11 +147,13 @@ impl RangeReader for Watched {
 
     fn read(&self, range: std::ops::Range<u64>) -> Result<bytes::Bytes> {
         self.fault()?;
+        self.context.counters().add_read(range.end.saturating_sub(range.start));
         self.inner.read(range)
     }
 
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.fault()?;
+        self.context.counters().add_read(out.len() as u64);
         self.inner.read_into(offset, out)
     }
 

@@ -22,6 +22,8 @@ mod bucket;
 mod calls;
 #[expect(unsafe_code, reason = "the C data interface is made of raw pointers")]
 mod capsule;
+mod caught;
+mod encode;
 mod enter;
 mod errors;
 mod interleave;
@@ -31,6 +33,7 @@ mod lease;
 mod merge_streams;
 mod overlay;
 mod panics;
+mod read;
 mod scan;
 mod staged;
 mod stream;
@@ -145,6 +148,8 @@ mod _native {
     use crate::known::PyKnown;
     #[pymodule_export]
     use crate::lease::PyLease;
+    #[pymodule_export]
+    use crate::read::PySortedRead;
     #[pymodule_export]
     use crate::scan::PyScan;
     #[pymodule_export]

@@ -7,12 +7,7 @@
 //! # Not here
 //! The merge (`plait_core::stream`), threads and files (`plait_parquet::stream`).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
-
-use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::ArrowError;
 use plait_core::stream::{MergeStream, Source, Workers};
 use plait_core::validate::Validate;
 use plait_parquet::{Context, ScopedWorkers, StreamOptions, from_json, open_files};
@@ -21,11 +16,9 @@ use pyo3::types::PyString;
 
 use crate::border::reach;
 use crate::capsule;
+use crate::caught::{Caught, Signals};
 use crate::enter::enter;
 use crate::stream::PyStream;
-
-/// How often signals are looked for.
-const POLL: Duration = Duration::from_millis(50);
 
 /// A stream of the rows of `sources`: paths, or what has record batches.
 pub(crate) fn merge_streams(
@@ -56,21 +49,17 @@ pub(crate) fn merge_streams(
             }
         }
     }
-    let workers = Watched {
-        workers: ScopedWorkers::new(options.threads),
-        looked: Mutex::new(Instant::now()),
-    };
+    let workers = Watched { workers: ScopedWorkers::new(options.threads), signals: Signals::new() };
     let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
     let merge = merge.map_err(raise)?;
     let tally = merge.tally();
-    let caught = Box::new(Caught { schema: merge.schema(), merge: Some(merge) });
-    Ok(PyStream::counted(caught, tally))
+    Ok(PyStream::counted(Box::new(Caught::new(Box::new(merge))), tally))
 }
 
 /// Threads, and signals.
 struct Watched {
     workers: ScopedWorkers,
-    looked: Mutex<Instant>,
+    signals: Signals,
 }
 
 impl Workers for Watched {
@@ -83,43 +72,6 @@ impl Workers for Watched {
     }
 
     fn check(&self) -> Result<(), ArrowError> {
-        let mut looked = self.looked.lock().unwrap_or_else(PoisonError::into_inner);
-        if looked.elapsed() < POLL {
-            return Ok(());
-        }
-        *looked = Instant::now();
-        drop(looked);
-        Python::attach(|py| py.check_signals()).map_err(|e| ArrowError::ExternalError(Box::new(e)))
-    }
-}
-
-/// A panic must not cross the C interface.
-struct Caught {
-    schema: SchemaRef,
-    merge: Option<MergeStream>,
-}
-
-impl Iterator for Caught {
-    type Item = Result<RecordBatch, ArrowError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let merge = self.merge.as_mut()?;
-        match catch_unwind(AssertUnwindSafe(|| merge.next())) {
-            Ok(Some(Ok(batch))) => Some(Ok(batch)),
-            Ok(last) => {
-                self.merge = None;
-                last
-            }
-            Err(payload) => {
-                self.merge = None;
-                Some(Err(crate::panics::error(payload.as_ref()).into_arrow()))
-            }
-        }
-    }
-}
-
-impl RecordBatchReader for Caught {
-    fn schema(&self) -> SchemaRef {
-        self.schema.clone()
+        self.signals.check()
     }
 }

@@ -20,6 +20,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyTuple};
 
 use crate::capsule::{self, Reader};
+use crate::encode::{PyEncodedRows, texts};
 use crate::turn::Turns;
 
 /// A lazy stream of record batches of one schema.
@@ -139,6 +140,15 @@ impl PyStream {
         self.tell(py, "closed")
     }
 
+    /// The rest of the rows as bytes of a format, `"jsonl"` or `"arrow"`, a piece at a time.
+    fn _encoded(&self, py: Python<'_>, format: &str) -> PyResult<PyEncodedRows> {
+        let reader = py.detach(|| self.reader.with(Option::take));
+        let reader = reader.and_then(|reader| reader.ok_or_else(consumed));
+        let reader = reader.map_err(|e| crate::errors::exception(py, &e))?;
+        self.tell(py, "handed on")?;
+        PyEncodedRows::new(py, reader, form)
+    }
+
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -194,6 +204,11 @@ impl PyBatch {
 
     fn __len__(&self) -> usize {
         self.0.num_rows()
+    }
+
+    /// The values as text, column by column; `None` for null.
+    fn _texts(&self, py: Python<'_>) -> PyResult<Vec<Vec<Option<String>>>> {
+        py.detach(|| texts(&self.0)).map_err(|e| crate::errors::exception(py, &e))
     }
 
     #[pyo3(signature = (requested_schema=None))]

@@ -30,7 +30,7 @@ use plait_base::{Error, Kind, Result};
 pub struct DropOptions {
     /// Which of several rows with one key stay.
     pub on_duplicate: OnDuplicate,
-    /// Column of the versions of rows: with `keep_last`, the highest stays.
+    /// Column of the versions of rows: the highest stays, of equal ones the last or the first.
     pub version_by: Option<String>,
     /// Boolean column: a row where it is true deletes its key.
     pub delete_where: Option<String>,
@@ -56,8 +56,11 @@ impl DropOptions {
         let bad = |what: &str, hint: &str| {
             Err(Error::new(Kind::InvalidArgument, what.to_owned()).with_hint(hint))
         };
-        if self.version_by.is_some() && self.on_duplicate != KeepLast {
-            return bad("`version_by` goes with on_duplicate=\"keep_last\"", "ask for that too");
+        if self.version_by.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
+            return bad(
+                "`version_by` goes with on_duplicate=\"keep_last\", or \"keep_first\"",
+                "ask for that too; of equal versions it says which row stays",
+            );
         }
         if self.delete_where.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
             return bad(

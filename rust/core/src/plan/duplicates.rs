@@ -6,8 +6,8 @@
 //! runs     a · · b · c d      what is dropped is a gap in its source
 //! ```
 //!
-//! One row of every key stays: the first, the last, or the one of the highest version, the last of
-//! equals. If it is a tombstone, it goes too, unless tombstones are kept for a later merge.
+//! One row of every key stays: the first, the last, or the one of the highest version, and of equal
+//! versions the first or the last. If it is a tombstone, it goes too, unless tombstones are kept for a later merge.
 //! Rows that have expired go before.
 //!
 //! # Invariants
@@ -29,7 +29,7 @@ pub enum OnDuplicate {
     /// All of them.
     #[default]
     KeepAll,
-    /// The first in merged order: that of the first source.
+    /// The first in merged order, that of the first source, or of the highest version.
     KeepFirst,
     /// The last in merged order, or of the highest version.
     KeepLast,
@@ -194,7 +194,12 @@ impl Duplicates {
                 let staged = self.staged.replace(next);
                 self.leave(staged, key_before, runs);
             }
-            OnDuplicate::KeepFirst => self.dropped.duplicate += 1,
+            OnDuplicate::KeepFirst => {
+                self.dropped.duplicate += 1;
+                if next.version > staged.version {
+                    self.staged = Some(next);
+                }
+            }
             OnDuplicate::KeepLast | OnDuplicate::Error => {
                 self.dropped.duplicate += 1;
                 if next.version >= staged.version {
@@ -284,7 +289,9 @@ mod tests {
                 continue;
             }
             let best = match (rule.on_duplicate, &rule.version) {
-                (OnDuplicate::KeepFirst, _) => live.first(),
+                // `max_by_key` takes the last of equal ones.
+                (OnDuplicate::KeepFirst, Some(_)) => live.iter().rev().max_by_key(|row| row.0.1),
+                (OnDuplicate::KeepFirst, None) => live.first(),
                 (_, Some(_)) => live.iter().max_by_key(|row| row.0.1),
                 _ => live.last(),
             };
@@ -390,7 +397,7 @@ mod tests {
             if !deletes || on_duplicate == OnDuplicate::KeepAll {
                 sources.iter_mut().flatten().for_each(|row| row.2 = false);
             }
-            let version = (versioned && on_duplicate == OnDuplicate::KeepLast).then(|| shape("v"));
+            let version = (versioned && on_duplicate != OnDuplicate::KeepAll).then(|| shape("v"));
             let rule = DropRule { on_duplicate, version, keeps_tombstones };
             let rows = sources.iter().map(|rows| rows.len() as u64).sum();
             let cut = WindowRule { rows, sample_every: 2, ..WindowRule::default() };

@@ -22,18 +22,19 @@ use plait_base::{Error, Kind, Result};
 const NAMES_MAX: usize = 12;
 
 /// Where the sort columns are, and how their keys look.
-pub(super) struct KeyColumns {
-    pub(super) shape: KeyShape,
+#[derive(Clone, Debug)]
+pub(crate) struct KeyColumns {
+    pub(crate) shape: KeyShape,
     /// Places from the root to the leaf.
     paths: Vec<Vec<usize>>,
     /// Types of the leaves.
-    pub(super) types: Vec<DataType>,
+    pub(crate) types: Vec<DataType>,
 }
 
 impl KeyColumns {
     /// # Errors
     /// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`].
-    pub(super) fn try_new(order: &SortOrder, schema: &Schema) -> Result<Self> {
+    pub(crate) fn try_new(order: &SortOrder, schema: &Schema) -> Result<Self> {
         let mut columns = Vec::with_capacity(order.len());
         let mut paths = Vec::with_capacity(order.len());
         let mut types = Vec::with_capacity(order.len());
@@ -54,17 +55,17 @@ impl KeyColumns {
     }
 
     /// Places of sort column `column`, from the root to the leaf.
-    pub(super) fn path(&self, column: usize) -> &[usize] {
+    pub(crate) fn path(&self, column: usize) -> &[usize] {
         self.paths.get(column).map_or(&[], Vec::as_slice)
     }
 
     /// The arrays of the sort columns.
-    pub(super) fn arrays(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
+    pub(crate) fn arrays(&self, columns: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
         self.paths.iter().map(|path| leaf(columns, path)).collect()
     }
 
     /// The keys of `len` rows from row `start` on.
-    pub(super) fn encode(&self, arrays: &[ArrayRef], start: usize, len: usize) -> Result<Keys> {
+    pub(crate) fn encode(&self, arrays: &[ArrayRef], start: usize, len: usize) -> Result<Keys> {
         if arrays.is_empty() {
             return Ok(Keys::Packed(vec![0; len]));
         }
@@ -76,7 +77,7 @@ impl KeyColumns {
     }
 
     /// The names of the sort columns, for messages.
-    pub(super) fn names(&self) -> String {
+    pub(crate) fn names(&self) -> String {
         let names: Vec<&str> = self.shape.columns().iter().map(|c| c.name.as_str()).collect();
         names.join(", ")
     }

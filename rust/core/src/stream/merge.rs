@@ -24,12 +24,13 @@ use arrow_schema::{ArrowError, SchemaRef};
 
 use super::cursor::{Held, SourceCursor};
 use super::gather::{OutputRows, Slots};
-use super::order::{Next, Order, PART_ROWS};
+use super::order::{Next, Order, PART_ROWS, lost};
 use super::schema::{check_keys, unite};
 use super::wanted::Wanted;
 use super::{Alone, MergeStreamOptions, Source, Workers};
+use crate::key::{KeyShape, encode_arrow};
 use crate::plan::{Dropped, Merge};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, SourceId};
 
 /// Rows that are ordered and copied at once, at most, unless a batch has more.
 const STRETCH_ROWS: usize = 65_536;
@@ -161,6 +162,24 @@ impl MergeStream {
             state: State::Going,
             tally: Tally::default(),
         })
+    }
+
+    /// Says that no key of source `source` comes before one that begins with `leading`, values of the
+    /// first sort columns in arrays of one row: the source is asked for rows only when that key is
+    /// next. A source that has rows before it is refused as not sorted.
+    ///
+    /// # Errors
+    /// Values of other types than the columns'.
+    pub fn begin_from(&mut self, source: usize, leading: &[ArrayRef]) -> Result<()> {
+        let columns = self.wanted.key.shape.columns().get(..leading.len()).unwrap_or_default();
+        if columns.is_empty() || source >= self.cursors.len() {
+            return Ok(());
+        }
+        let shape = KeyShape::try_new(columns.to_vec())?;
+        let key = encode_arrow(&shape, leading)?.to_bytes(&shape, 0);
+        let id = u32::try_from(source).map_err(|_| lost())?;
+        self.order.merge.announce(SourceId(id), &key);
+        Ok(())
     }
 
     /// Where rows that do not stay are counted, also after the merge is gone. The counts are those of

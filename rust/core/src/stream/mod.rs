@@ -33,6 +33,7 @@ mod wanted;
 
 use arrow_array::RecordBatchReader;
 
+pub(crate) use key::KeyColumns;
 pub use merge::{MergeStream, Tally};
 pub use schema::{MetadataConflicts, Unite, check_keys};
 

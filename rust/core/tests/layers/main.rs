@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("policy", "region"),
     ("join", "key workers"),
     ("stream", "key plan schema workers"),
+    ("predicate", "key stream"),
 ];
 
 /// Type names with two meanings, tuple parameters and public items (methods included) of each

@@ -35,14 +35,14 @@ pub(crate) struct Located {
 }
 
 impl Located {
-    /// The rows `rows` of a row group: of `leaves`, or of all.
+    /// Rows of a row group, in ranges that ascend: of `leaves`, or of all.
     ///
     /// # Errors
     /// Whatever is wrong with the file. Fewer rows are no error.
     pub(crate) fn read(
         &self,
         row_group: usize,
-        rows: Range<usize>,
+        rows: &[Range<usize>],
         leaves: Option<&[usize]>,
     ) -> Result<Option<RecordBatch>> {
         self.read_rows(row_group, rows, leaves).map_err(|e| e.with_path(self.source.path()))
@@ -51,7 +51,7 @@ impl Located {
     fn read_rows(
         &self,
         row_group: usize,
-        rows: Range<usize>,
+        rows: &[Range<usize>],
         leaves: Option<&[usize]>,
     ) -> Result<Option<RecordBatch>> {
         let descr = self.source.meta.file_metadata().schema_descr();
@@ -62,15 +62,19 @@ impl Located {
         let levels = levels(&self.source, mask, self.schema.schema().fields())?;
         let kept = Kept::default();
         let group = LocatedGroup { of: self.clone(), row_group, kept: kept.clone() };
-        let selection = RowSelection::from(vec![
-            RowSelector::skip(rows.start),
-            RowSelector::select(rows.len()),
-        ]);
+        let mut selectors = Vec::with_capacity(2 * rows.len());
+        let (mut at, mut count) = (0, 0);
+        for range in rows {
+            selectors.push(RowSelector::skip(range.start.saturating_sub(at)));
+            selectors.push(RowSelector::select(range.len()));
+            (at, count) = (range.end, count + range.len());
+        }
+        let selection = RowSelection::from(selectors);
         let mut reader = guard(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(
                 &levels,
                 &group,
-                rows.len().max(1),
+                count.max(1),
                 Some(selection),
             )
         })?
@@ -99,7 +103,11 @@ impl RowGroups for LocatedGroup {
             .and_then(|locations| Pages::open(source, self.row_group, leaf, 0, context, locations));
         // The error of the reader that is built is not one of Arrow: it keeps its class.
         let (pages, _) = opened.map_err(crate::page::wrap_error)?;
-        Ok(Box::new(OneChunk(Some(Guarded { pages, kept: self.kept.clone() }))))
+        Ok(Box::new(OneChunk(Some(Guarded {
+            pages,
+            kept: self.kept.clone(),
+            context: context.clone(),
+        }))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -128,6 +136,7 @@ impl PageIterator for OneChunk {}
 struct Guarded {
     pages: Pages,
     kept: Kept,
+    context: Context,
 }
 
 impl Guarded {
@@ -147,6 +156,9 @@ impl Iterator for Guarded {
 impl PageReader for Guarded {
     fn get_next_page(&mut self) -> Result<Option<Page>, ParquetError> {
         let page = self.pages.get_next_page();
+        if matches!(page, Ok(Some(Page::DataPage { .. } | Page::DataPageV2 { .. }))) {
+            self.context.counters().add_page();
+        }
         self.keep(page)
     }
 

@@ -85,6 +85,11 @@ impl FileSchema {
         &self.schema
     }
 
+    /// Whether timestamps are INT96, whose values may not fit: see [`Batches`].
+    pub(crate) fn has_int96(&self) -> bool {
+        self.units.iter().any(Option::is_some)
+    }
+
     /// The same, with timestamps that are INT96 in the units of `target`, by name: so it holds
     /// what no other unit would.
     #[must_use]

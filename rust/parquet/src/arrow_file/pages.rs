@@ -201,6 +201,7 @@ impl ChunkPages {
         match &page {
             Page::DictionaryPage { .. } => self.note_dictionary(&page)?,
             page => {
+                self.shared.context.counters().add_page();
                 if let Some(unit) = self.unit {
                     self.check_times(&header, page, unit)?;
                 }

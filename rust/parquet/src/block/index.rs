@@ -16,11 +16,11 @@ use std::sync::Arc;
 use parquet::basic::ColumnOrder;
 use parquet::data_type::{AsBytes, Int96};
 use parquet::file::page_index::column_index::{ColumnIndexMetaData, PrimitiveColumnIndex};
-use parquet::file::page_index::index_reader::decode_column_index;
 use plait_core::Result;
 
+use crate::page::Locations;
 use crate::page::header::{PageHeader, PageKind};
-use crate::page::{Locations, guard};
+use crate::page::indexes::column_index;
 use crate::source::Source;
 
 /// What is known of a page that was not unpacked.
@@ -70,12 +70,8 @@ impl ChunkIndex {
         ) {
             return Ok(None);
         }
-        let Some(bytes) = source.column_index(row_group, leaf)? else { return Ok(None) };
         let descr = source.leaf(leaf);
-        let physical = descr.physical_type();
-        let index = guard(|| decode_column_index(&bytes, physical)).ok().and_then(Result::ok);
-        let pages = locations.pages.len();
-        let index = index.filter(|index| usize::try_from(index.num_pages()).ok() == Some(pages));
+        let index = column_index(source, row_group, leaf, locations.pages.len())?;
         let count = |max: i16| usize::try_from(max).unwrap_or(0) + 1;
         Ok(index.map(|columns| Self {
             columns,

@@ -16,6 +16,7 @@
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::slice::from_ref;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -167,7 +168,7 @@ impl FileRun {
         rows: usize,
         leaves: Option<&[usize]>,
     ) -> Result<RecordBatch> {
-        let read = self.located.read(row_group, start..start + rows, leaves)?;
+        let read = self.located.read(row_group, from_ref(&(start..start + rows)), leaves)?;
         let short = || Error::new(Kind::CorruptSource, "a page has fewer rows than its index says");
         let batch = read.ok_or_else(|| short().with_path(self.store.path()))?;
         if batch.num_rows() == rows { Ok(batch) } else { Err(short().with_path(self.store.path())) }

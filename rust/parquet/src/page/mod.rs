@@ -19,6 +19,7 @@ mod expand;
 pub(crate) mod header;
 pub(crate) mod hybrid;
 pub(crate) mod hybrid_reader;
+pub(crate) mod indexes;
 mod kept;
 pub(crate) mod levels;
 pub(crate) mod locate;

@@ -52,6 +52,9 @@ pub(crate) struct Counters {
     total_bytes: AtomicU64,
     rows_written: AtomicU64,
     spilled_bytes: AtomicU64,
+    reads: AtomicU64,
+    read_bytes: AtomicU64,
+    pages: AtomicU64,
     stage: AtomicU8,
 }
 
@@ -64,6 +67,32 @@ impl Counters {
     /// Bytes read from sources so far, as stored.
     pub(crate) fn consumed_bytes(&self) -> u64 {
         self.consumed_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts one read of a source.
+    pub(crate) fn add_read(&self, bytes: u64) {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        self.read_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Reads of sources so far.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of these reads.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        self.read_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Counts a data page that became rows of Arrow arrays.
+    pub(crate) fn add_page(&self) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Such pages so far.
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
     }
 
     /// Adds to the bytes that waited on disk.
@@ -96,6 +125,9 @@ impl Counters {
         self.consumed_bytes.store(0, Ordering::Relaxed);
         self.rows_written.store(0, Ordering::Relaxed);
         self.spilled_bytes.store(0, Ordering::Relaxed);
+        self.reads.store(0, Ordering::Relaxed);
+        self.read_bytes.store(0, Ordering::Relaxed);
+        self.pages.store(0, Ordering::Relaxed);
     }
 
     /// Begins `stage`.

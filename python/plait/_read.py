@@ -1,0 +1,349 @@
+"""Many sorted files as one sorted table, read lazily.
+
+    rows = plait.read("runs/*.parquet", where="name = 'cpu' AND ts >= '2024-05-01'", limit=100)
+    for batch in rows: ...
+
+Not here: which rows and pages are read (the engine); conditions of other libraries (`_where`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+
+from plait import _native
+from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names, _paths, _size
+from plait._native import Batch, Schema, Stream
+from plait._native_call import _reach
+from plait._observe import watch, watched
+from plait._tables import with_tables
+from plait._where import Condition, where_text
+from plait.errors import InvalidArgument, Unsupported
+from plait.order import SortBy, sort_text
+from plait.sizes import Size
+
+if TYPE_CHECKING:
+    import polars as pl
+    from typing_extensions import CapsuleType
+
+OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """What may be read, by footers and indexes, before a row is.
+
+    Attributes:
+        sort_by: The order of the rows.
+        files: Files in all.
+        files_skipped: Files without a row that can be asked for.
+        row_groups: Row groups of all files.
+        row_groups_skipped: Row groups left out by bounds, bloom filters or the bounds of all pages.
+        pages: Pages of the columns of conditions whose bounds were looked at.
+        pages_skipped: Pages of these that are left out.
+        rows: Rows of all files.
+        rows_left: Rows that may be asked for.
+        depth: The most files that may have rows of one key, as far as footers tell.
+        window_bytes: Bytes that the rows of one file take at a time, about.
+        conditions_of_files: Conditions by which files are read.
+        conditions_of_rows: Conditions for which merged rows are tested, since rows of one key are
+            dropped before.
+    """
+
+    sort_by: str
+    files: int
+    files_skipped: int
+    row_groups: int
+    row_groups_skipped: int
+    pages: int
+    pages_skipped: int
+    rows: int
+    rows_left: int
+    depth: int
+    window_bytes: int
+    conditions_of_files: int
+    conditions_of_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        def of(skipped: int, all_: int) -> str:
+            return f"{all_ - skipped:,} of {all_:,}"
+
+        lines = [
+            f"read in the order {self.sort_by or 'of the files'}",
+            f"files       {of(self.files_skipped, self.files)}, at most {self.depth:,} at a key",
+            f"row groups  {of(self.row_groups_skipped, self.row_groups)}",
+        ]
+        if self.pages:
+            pages = of(self.pages_skipped, self.pages)
+            lines.append(f"pages       {pages} with bounds, of the columns of conditions")
+        lines.append(f"rows        {self.rows_left:,} of {self.rows:,}")
+        if self.conditions_of_rows:
+            lines.append(
+                f"tested once merged: {self.conditions_of_rows:,} of "
+                f"{self.conditions_of_rows + self.conditions_of_files:,} conditions"
+            )
+        return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class ReadStats:
+    """What the last read did so far.
+
+    Attributes:
+        files_opened: Files of which rows were read.
+        pages_read: Data pages that became Arrow arrays.
+        reads: Reads of files after those that opened them.
+        bytes_read: Bytes of these reads, as stored.
+        rows_read: Rows that were tested or merged.
+        rows_filtered: Rows for which a condition did not hold.
+        rows: Rows that were given out.
+        rows_dropped: Rows that were dropped, by reason, as in `MergeReport`.
+    """
+
+    files_opened: int
+    pages_read: int
+    reads: int
+    bytes_read: int
+    rows_read: int
+    rows_filtered: int
+    rows: int
+    rows_dropped: Mapping[str, int]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts as plain values."""
+        return asdict(self)
+
+
+class SortedRead:
+    """Rows of many sorted files in one order; made by `read`. It can be read again and again.
+
+    Any library that takes Arrow streams takes it: `pa.table(rows)`, `pl.DataFrame(rows)`,
+    `duckdb.sql("FROM rows")`.
+    """
+
+    def __init__(self, native: _native.SortedRead, again: _Again) -> None:
+        self._native = native
+        self._again = again
+        self._counted = native
+
+    def follow(self, read: SortedRead) -> None:
+        """Makes the counts of `read`, which asks for less of this one, those of `stats`."""
+        self._counted = read._native
+
+    @property
+    def schema(self) -> Schema:
+        """The schema of every batch."""
+        return self._native.schema
+
+    @property
+    def stats(self) -> ReadStats:
+        """What the last read did so far; zeros before the first."""
+        return ReadStats(**json.loads(self._counted.stats()))
+
+    def explain(self) -> ReadPlan:
+        """What may be read, by footers and indexes: files, row groups, pages, rows.
+
+        Raises:
+            CorruptSource: An index is damaged.
+        """
+        return ReadPlan(**json.loads(self._native.plan()))
+
+    def to_batches(self) -> Stream:
+        """The batches, from the first row on: a stream that can be read once and closed.
+
+        Raises:
+            UnsortedSource: A file is not in the order.
+            CorruptSource: A file is damaged; names file, column and offset.
+        """
+        self._counted = self._native
+        return watch("read", self._native.batches())
+
+    def count(self) -> int:
+        """How many rows there are. Reads them, but no column that is not needed to tell.
+
+        Example:
+            >>> import pyarrow as pa, pyarrow.parquet as pq
+            >>> pq.write_table(pa.table({"k": [1, 2, 3]}), "a.parquet")
+            >>> read("a.parquet", sort_by="k", where="k > 1").count()
+            2
+        """
+        counted = self._again(columns=[])
+        self.follow(counted)
+        return sum(batch.num_rows for batch in counted.to_batches())
+
+    def to_polars(self) -> pl.LazyFrame:
+        """A lazy frame of Polars: its projections, filters and limits reach the files.
+
+        A filter that cannot be expressed as conditions of `where` is applied by Polars.
+
+        Raises:
+            Unsupported: Polars is not installed.
+
+        Example:
+            >>> import pyarrow as pa, pyarrow.parquet as pq, polars as pl
+            >>> pq.write_table(pa.table({"k": [1, 2, 3], "v": ["a", "b", "c"]}), "a.parquet")
+            >>> read("a.parquet", sort_by="k").to_polars().filter(pl.col("k") > 1).collect().rows()
+            [(2, 'b'), (3, 'c')]
+        """
+        try:
+            from plait._polars import lazy_frame  # noqa: PLC0415 - Polars need not be there
+        except ImportError as cause:
+            raise Unsupported.of(
+                "`to_polars` needs Polars", hint="pip install 'plait[polars]'"
+            ) from cause
+        return lazy_frame(self, self._again)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType:
+        return self.to_batches().__arrow_c_stream__(requested_schema)
+
+    def __arrow_c_schema__(self) -> CapsuleType:
+        return self.schema.__arrow_c_schema__()
+
+    def __iter__(self) -> Iterator[Batch]:
+        return iter(self.to_batches())
+
+    def __repr__(self) -> str:
+        return f"<plait.SortedRead of {self.schema!r}>"
+
+
+class _Again:
+    """The options of a read, for one that asks for less."""
+
+    def __init__(self, options: dict[str, Any], storage_options: object) -> None:
+        self._options = options
+        self._storage_options = storage_options
+        self.limit: int | None = options["limit"]
+
+    def __call__(
+        self,
+        *,
+        columns: list[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        batch_rows: int | None = None,
+    ) -> SortedRead:
+        """The same with other columns, further conditions, fewer rows."""
+        options = dict(self._options)
+        if columns is not None:
+            options["columns"] = columns
+        if where is not None:
+            before = options["where"]
+            options["where"] = where if before is None else f"{before} AND {where}"
+        limits = [n for n in (limit, options["limit"]) if n is not None]
+        options["limit"] = min(limits) if limits else None
+        options["batch_rows"] = batch_rows or options["batch_rows"]
+        return _opened(options, self._storage_options)
+
+
+def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
+    given = dict(options)
+    bucket = _reach(given, storage_options)
+    try:
+        text = json.dumps(given)
+    except TypeError as cause:
+        raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
+    return SortedRead(_native.SortedRead(text, bucket), _Again(options, storage_options))
+
+
+def read(
+    sources: Paths,
+    *,
+    sort_by: SortBy | None = None,
+    columns: Iterable[str] | str | None = None,
+    where: Condition = None,
+    limit: SupportsIndex | None = None,
+    reverse: bool = False,
+    on_duplicate: OnDuplicate = "keep_all",
+    version_by: str | None = None,
+    delete_where: str | None = None,
+    drop_where: str | None = None,
+    missing_keys: Literal["error", "null"] = "error",
+    batch_rows: SupportsIndex = 65_536,
+    threads: SupportsIndex | None = None,
+    memory_limit: Size = "512MB",
+    storage_options: StorageOptions | None = None,
+) -> SortedRead:
+    """Reads many sorted Parquet files as one sorted table, lazily.
+
+    The rows are those that `merge` of the files would write, in its order. Files, row groups and
+    pages without a row that is asked for are not read: by the bounds in footers and page indexes,
+    by bloom filters, and by the first key of each file, before which the file is not opened.
+
+    Args:
+        sources: Sorted files: paths, globs, folders and tables as they count, URLs, as in `merge`.
+        sort_by: The order of the files, as in `merge`; by default what they state, and of one file
+            that states none the order of its rows. `[]` makes all rows equal: the files follow each
+            other.
+        columns: The columns, in the order of the output: names, members such as `"a.b"`, `"*"` for
+            all others; all by default. `[]` keeps only the number of rows.
+        where: Which rows: conditions with AND between them, such as
+            `"name = 'cpu' AND ts >= '2024-05-01'"`. A condition is a comparison (`<`, `<=`, `=`,
+            `!=`, `>=`, `>`), `IN (a, b)`, `BETWEEN a AND b`, `IS [NOT] NULL` or `LIKE 'prefix%'`,
+            of a column or a member of a struct. Or an expression of Polars or PyArrow that says the
+            same. A comparison with null is not true; NaN is above all other numbers.
+        limit: Rows in all, at most. Reading stops once they are there.
+        reverse: Whether the rows come from the last to the first. Files are read from their ends.
+        on_duplicate: Which of several rows with one key stay, as in `merge`; conditions of `where`
+            on other columns are tested on the rows that stay.
+        version_by: The row with the greatest value of this column stays; of equal ones the last
+            with `"keep_last"`, the first with `"keep_first"`.
+        delete_where: A boolean column: where it is true in the row that stays, the key is deleted.
+        drop_where: Rows to drop, as a comparison of a key column with a value.
+        missing_keys: Whether files without a sort column are refused, or their keys are null.
+        batch_rows: Rows of every batch but the last.
+        threads: Number of threads; all processors by default. Rows do not depend on it.
+        memory_limit: What rows of files may take while they are read, at least 16 MB: a third of
+            it, shared by the files that may have rows. Footers and batches given out do not count.
+        storage_options: See `merge`.
+
+    Returns:
+        The read: a schema, and batches each time it is read.
+
+    Raises:
+        InvalidArgument: The files state no order, or a condition cannot be read; says where.
+        UnknownColumn: A column is in no file, or a sort column is missing in some.
+        Unsupported: An expression of another library is no conjunction of such conditions.
+        UnsortedSource: A file is not in the order; comes while it is read.
+        SchemaConflict: Types of files do not go together.
+        SourceNotFound: There is no such file.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [1, 3], "v": ["a", "c"]}), "a.parquet")
+        >>> pq.write_table(pa.table({"k": [2, 4], "v": ["b", "d"]}), "b.parquet")
+        >>> rows = read(["a.parquet", "b.parquet"], sort_by="k", where="k >= 2", limit=2)
+        >>> pa.table(rows).to_pylist()
+        [{'k': 2, 'v': 'b'}, {'k': 3, 'v': 'c'}]
+        >>> rows.stats.rows
+        2
+    """
+    options: dict[str, Any] = {
+        "sort_by": sort_text(sort_by),
+        "columns": None if columns is None else _names(columns, "columns"),
+        "where": where_text(where),
+        "limit": _count(limit, "limit"),
+        "reverse": _flag(reverse, "reverse"),
+        "on_duplicate": _choice(on_duplicate, "on_duplicate"),
+        "version_by": version_by,
+        "delete_where": delete_where,
+        "drop_where": drop_where,
+        "missing_keys": _choice(missing_keys, "missing_keys"),
+        "batch_rows": _count(batch_rows, "batch_rows"),
+        "threads": _count(threads, "threads"),
+        "memory_limit": _size(memory_limit, "memory_limit"),
+    }
+
+    def opened(files: list[str]) -> SortedRead:
+        return _opened({"sources": files, **options}, storage_options)
+
+    with watched("read") as call:
+        made = with_tables(opened, _paths(sources, "sources"), storage_options)
+        if call.is_heard():
+            call.done({"columns": len(made.schema)})
+    return made

@@ -1,0 +1,268 @@
+//! A predicate against a schema: each condition as ranges of the keys of its column.
+//!
+//! ```text
+//! v < 5        [first value, key(5))              v != 5   [first value, key(5)) [after key(5), …)
+//! v IN (3, 5)  [key(3), after key(3)) [key(5), after key(5))
+//! ```
+//!
+//! # Invariants
+//! Ranges ascend and do not meet. Keys are those of one column that ascends with nulls first.
+//!
+//! # Not here
+//! The text (`parse`).
+
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_buffer::BooleanBuffer;
+use arrow_schema::{DataType, Schema};
+
+use super::{Comparison, Predicate, Test};
+use crate::key::{KeyType, Keys, Nulls, SortColumn, SortOrder, literal, pack, successor};
+use crate::stream::KeyColumns;
+use plait_base::{Error, Kind, Result};
+
+/// A predicate on the columns of one schema.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    conditions: Vec<Condition>,
+}
+
+/// A condition on one column.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    key: KeyColumns,
+    /// From the first key on, up to the second: to the last of all if there is none.
+    ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The values it asks for, where it asks for some alone.
+    equals: Vec<ArrayRef>,
+}
+
+impl Predicate {
+    /// The same on the columns of `schema`.
+    ///
+    /// # Errors
+    /// [`Kind::UnknownColumn`]; [`Kind::UnsupportedKey`] for a type that has no order, such as a list;
+    /// [`Kind::InvalidArgument`] for a text that is no value of its column.
+    pub fn bind(&self, schema: &Schema) -> Result<Filter> {
+        let bound = self.conditions.iter().map(|asked| {
+            let order = SortOrder::try_new(vec![SortColumn {
+                path: asked.path.clone(),
+                descending: false,
+                nulls: Nulls::First,
+            }])?;
+            let name = || order.to_string().replace(" nulls first", "");
+            let key = KeyColumns::try_new(&order, schema)?;
+            condition(key, &asked.test).map_err(|e| e.with_column(name()))
+        });
+        Ok(Filter { conditions: bound.collect::<Result<_>>()? })
+    }
+}
+
+impl Filter {
+    /// Whether it leaves every row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.conditions.is_empty()
+    }
+
+    /// Its conditions.
+    #[must_use]
+    pub fn conditions(&self) -> &[Condition] {
+        &self.conditions
+    }
+
+    /// For which of `rows` rows it holds, by the columns of the schema.
+    ///
+    /// # Errors
+    /// Columns of another schema.
+    pub fn holds(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanBuffer> {
+        let mut all = BooleanBuffer::new_set(rows);
+        for condition in &self.conditions {
+            all = &all & &condition.holds(columns, rows)?;
+        }
+        Ok(all)
+    }
+}
+
+impl Condition {
+    /// Places of its column in the schema, from the root to the leaf.
+    #[must_use]
+    pub fn path(&self) -> &[usize] {
+        self.key.path(0)
+    }
+
+    /// The type of its column.
+    #[must_use]
+    pub fn data_type(&self) -> &DataType {
+        self.key.types.first().unwrap_or(&DataType::Null)
+    }
+
+    /// The values of which one must be there, each an array of one row; none where it is not about
+    /// equality.
+    #[must_use]
+    pub fn equals(&self) -> &[ArrayRef] {
+        &self.equals
+    }
+
+    /// Whether it holds for null.
+    #[must_use]
+    pub fn holds_for_null(&self) -> bool {
+        self.contains(&[NULL])
+    }
+
+    /// For which pairs of a least and a greatest value it may hold for a value between them; a null
+    /// is a bound that is not known.
+    ///
+    /// # Errors
+    /// Arrays of other types.
+    pub fn can_hold(&self, least: &ArrayRef, greatest: &ArrayRef) -> Result<Vec<bool>> {
+        let rows = least.len();
+        let of = |array: &ArrayRef| self.key.encode(std::slice::from_ref(array), 0, rows);
+        let (low, high) = (of(least)?, of(greatest)?);
+        let shape = &self.key.shape;
+        let can = |row: usize| {
+            let low = (!is_null(least, row)).then(|| low.to_bytes(shape, row));
+            let high = (!is_null(greatest, row)).then(|| high.to_bytes(shape, row));
+            self.meets(low.as_deref().unwrap_or(&[VALUE]), high.as_deref())
+        };
+        Ok((0..rows).map(can).collect())
+    }
+
+    /// Whether a key that it holds for lies from `low` to `high`, both included.
+    fn meets(&self, low: &[u8], high: Option<&[u8]>) -> bool {
+        let ends_before = |end: &Option<Vec<u8>>| end.as_deref().is_some_and(|end| end <= low);
+        let at = self.ranges.partition_point(|(_, end)| ends_before(end));
+        self.ranges
+            .get(at)
+            .is_some_and(|(start, _)| high.is_none_or(|high| start.as_slice() <= high))
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        self.meets(key, Some(key))
+    }
+
+    fn holds(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanBuffer> {
+        let keys = self.key.encode(&self.key.arrays(columns)?, 0, rows)?;
+        Ok(match keys {
+            Keys::Packed(keys) => {
+                let bounds: Vec<(u128, Option<u128>)> = self
+                    .ranges
+                    .iter()
+                    .map(|(start, end)| (pack(start), end.as_deref().map(pack)))
+                    .collect();
+                match bounds.as_slice() {
+                    [(start, end)] => BooleanBuffer::collect_bool(rows, |row| {
+                        *start <= keys[row] && end.is_none_or(|end| keys[row] < end)
+                    }),
+                    bounds => BooleanBuffer::collect_bool(rows, |row| {
+                        let key = keys[row];
+                        let at =
+                            bounds.partition_point(|(_, end)| end.is_some_and(|end| end <= key));
+                        bounds.get(at).is_some_and(|(start, _)| *start <= key)
+                    }),
+                }
+            }
+            Keys::Bytes(keys) => {
+                BooleanBuffer::collect_bool(rows, |row| self.contains(keys.get(row)))
+            }
+        })
+    }
+}
+
+/// The key of null in a column that has nulls first, and the byte that begins all others.
+const NULL: u8 = 0;
+const VALUE: u8 = 1;
+
+/// Bytes at the end of the key of a text.
+const TERMINATOR_BYTES: usize = 2;
+
+fn condition(key: KeyColumns, test: &Test) -> Result<Condition> {
+    let is_nulls = matches!(key.shape.columns().first().map(|c| c.ty), Some(KeyType::Null) | None);
+    let data_type = key.types.first().cloned().unwrap_or(DataType::Null);
+    let mut equals = Vec::new();
+    let mut value = |text: &String| -> Result<Vec<u8>> {
+        let value = literal(text, &data_type)?;
+        let bytes = key.encode(std::slice::from_ref(&value), 0, 1)?.to_bytes(&key.shape, 0);
+        equals.push(value);
+        Ok(bytes)
+    };
+    let first = || vec![VALUE];
+    let mut is_equality = false;
+    let ranges = match test {
+        Test::IsNull => vec![(vec![NULL], Some(first()))],
+        Test::IsNotNull => vec![(first(), None)],
+        // A column without values: no comparison holds.
+        _ if is_nulls => Vec::new(),
+        Test::Compare(comparison, text) => {
+            let at = value(text)?;
+            let after = successor(&at);
+            is_equality = *comparison == Comparison::Equal;
+            match comparison {
+                Comparison::Less => vec![(first(), Some(at))],
+                Comparison::LessOrEqual => vec![(first(), after)],
+                Comparison::Equal => vec![(at, after)],
+                Comparison::NotEqual => outside(vec![(at, after)]),
+                Comparison::GreaterOrEqual => vec![(at, None)],
+                Comparison::Greater => after.map(|after| (after, None)).into_iter().collect(),
+            }
+        }
+        Test::In(texts) | Test::NotIn(texts) => {
+            let mut keys = texts.iter().map(&mut value).collect::<Result<Vec<_>>>()?;
+            keys.sort_unstable();
+            keys.dedup();
+            let ranges = keys.into_iter().map(|key| {
+                let after = successor(&key);
+                (key, after)
+            });
+            is_equality = matches!(test, Test::In(_));
+            if is_equality { ranges.collect() } else { outside(ranges.collect()) }
+        }
+        Test::Between(low, high) => vec![(value(low)?, successor(&value(high)?))],
+        Test::StartsWith(prefix) => {
+            if !is_text(&data_type) {
+                return Err(Error::new(Kind::InvalidArgument, "`LIKE` is for text")
+                    .with_got(format!("a column of type {data_type}"))
+                    .with_hint("compare with < <= = >= >"));
+            }
+            let text: ArrayRef = Arc::new(StringArray::from(vec![prefix.as_str()]));
+            let mut start = key.encode(&[text], 0, 1)?.to_bytes(&key.shape, 0);
+            start.truncate(start.len() - TERMINATOR_BYTES);
+            let end = successor(&start);
+            vec![(start, end)]
+        }
+    };
+    let ranges = ranges.into_iter().filter(|(start, end)| end.as_ref().is_none_or(|e| start < e));
+    let ranges = ranges.collect();
+    if !is_equality {
+        equals.clear();
+    }
+    Ok(Condition { key, ranges, equals })
+}
+
+/// The values that are in none of `ranges`.
+fn outside(ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    let mut found = Vec::with_capacity(ranges.len() + 1);
+    let mut from = Some(vec![VALUE]);
+    for (start, end) in ranges {
+        if let Some(from) = from {
+            found.push((from, Some(start)));
+        }
+        from = end;
+    }
+    found.extend(from.map(|from| (from, None)));
+    found
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Dictionary(_, values) => is_text(values),
+        DataType::RunEndEncoded(_, values) => is_text(values.data_type()),
+        _ => false,
+    }
+}
+
+fn is_null(array: &ArrayRef, row: usize) -> bool {
+    array.logical_nulls().is_some_and(|nulls| nulls.is_null(row))
+}

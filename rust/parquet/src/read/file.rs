@@ -1,0 +1,301 @@
+//! The rows of one file that are asked for, window by window, from its start or from its end.
+//!
+//! ```text
+//! ranges that may be asked for ─▶ window ─▶ columns of conditions ─▶ rows for which they hold
+//!                                                    │                        │
+//!                                                    └─ none: next window     └─▶ other columns
+//! ```
+//!
+//! # Invariants
+//! Between two windows no page is held. Rows come in the order of the file, or exactly in reverse.
+//!
+//! # Cost
+//! The pages of a window, those of conditions first. Windows begin small where few rows are wanted
+//! and grow; a page in which one ends is unpacked once more.
+//!
+//! # Not here
+//! Which ranges (`prune`); which file is read when (`ahead`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_schema::Schema;
+use arrow_select::concat::concat_batches;
+use arrow_select::filter::filter_record_batch;
+use arrow_select::take::take_record_batch;
+use plait_core::predicate::Filter;
+use plait_core::schema::Adapter;
+use plait_core::{Error, Kind, Result};
+
+use super::prune::{self, Left};
+use super::sizes::WindowSizes;
+use super::{Conditions, Shared};
+use crate::arrow_file::{Batches, FileSchema, Located, Request};
+use crate::source::Source;
+
+/// A file that may have rows.
+pub(super) struct ReadFile {
+    pub(super) source: Arc<Source>,
+    pub(super) schema: FileSchema,
+    /// The leaves of the columns that are given out, and of those that conditions are about.
+    pub(super) leaves: Vec<usize>,
+    pub(super) adapter: Arc<Adapter>,
+    pub(super) tested: Option<Tested>,
+}
+
+/// The columns of conditions in one file.
+pub(super) struct Tested {
+    pub(super) leaves: Vec<usize>,
+    pub(super) adapter: Arc<Adapter>,
+}
+
+impl ReadFile {
+    /// What may be asked for, by the file's own word.
+    pub(super) fn left(&self, shared: &Shared) -> Result<Left> {
+        let located = shared.conditions.as_ref().map(|c| c.located(self)).unwrap_or_default();
+        prune::rows(&self.source, &located, &shared.cache, &shared.context)
+            .map_err(|e| e.with_path(self.source.path()))
+    }
+}
+
+/// A file on its way.
+pub(super) struct FileCursor {
+    file: Arc<ReadFile>,
+    shared: Arc<Shared>,
+    /// Rows that were not looked at; none before the first window.
+    left: Option<Vec<Range<u64>>>,
+    /// Candidates of the next window.
+    step: u64,
+}
+
+impl FileCursor {
+    pub(super) fn new(file: Arc<ReadFile>, shared: Arc<Shared>) -> Self {
+        let step = shared.sizes.first_rows;
+        Self { file, shared, left: None, step }
+    }
+
+    /// The next rows, in the schema of all.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file, with its path.
+    pub(super) fn next(&mut self) -> Result<Option<RecordBatch>> {
+        self.step().map_err(|e| e.with_path(self.file.source.path()))
+    }
+
+    fn step(&mut self) -> Result<Option<RecordBatch>> {
+        if self.left.is_none() {
+            self.shared.counts.open();
+            self.left = Some(self.file.left(&self.shared)?.rows);
+        }
+        while let Some((group, rows)) = self.window() {
+            self.shared.context.check_cancelled()?;
+            let Some(batch) = self.read(group, &rows)? else {
+                self.grow(None);
+                continue;
+            };
+            self.grow(Some(&batch));
+            return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
+        }
+        self.file.source.store.check_unchanged()?;
+        Ok(None)
+    }
+
+    /// Takes the rows of the next window, which lie in one row group.
+    fn window(&mut self) -> Option<(usize, Vec<Range<u64>>)> {
+        let left = self.left.as_mut()?;
+        let source = &self.file.source;
+        let (mut room, mut taken) = (self.step, Vec::new());
+        if self.shared.reverse {
+            let last = left.last()?.end - 1;
+            let (group, _) = source.row_group_of(last);
+            let start = source.row_group_start(group);
+            while let Some(range) = left.last_mut().filter(|r| room > 0 && r.end > start) {
+                let from = range.start.max(start).max(range.end.saturating_sub(room));
+                room -= range.end - from;
+                taken.push(from..range.end);
+                range.end = from;
+                if range.is_empty() {
+                    left.pop();
+                }
+            }
+            taken.reverse();
+            return Some((group, taken));
+        }
+        let (group, _) = source.row_group_of(left.first()?.start);
+        let end = source.row_group_start(group) + source.row_group_rows(group);
+        let mut done = 0;
+        for range in left.iter_mut() {
+            if room == 0 || range.start >= end {
+                break;
+            }
+            let to = range.end.min(end).min(range.start.saturating_add(room));
+            room -= to - range.start;
+            taken.push(range.start..to);
+            range.start = to;
+            done += usize::from(range.is_empty());
+        }
+        left.drain(..done);
+        Some((group, taken))
+    }
+
+    /// Makes the next window larger: to what fits, as far as the last batch tells.
+    fn grow(&mut self, batch: Option<&RecordBatch>) {
+        let sizes: &WindowSizes = &self.shared.sizes;
+        let fits = batch.filter(|batch| batch.num_rows() > 0).map_or(sizes.rows_max, |batch| {
+            let row_bytes = (batch.get_array_memory_size() / batch.num_rows()).max(1);
+            (sizes.batch_bytes / row_bytes) as u64
+        });
+        let grown = self.step.saturating_mul(WindowSizes::GROWTH);
+        self.step = grown.min(fits).clamp(WindowSizes::ROWS_MIN, sizes.rows_max);
+    }
+
+    /// The rows of a window for which all conditions hold; none if there are none.
+    fn read(&self, group: usize, rows: &[Range<u64>]) -> Result<Option<RecordBatch>> {
+        let file = &self.file;
+        let candidates = count(rows);
+        self.shared.counts.add_candidates(candidates);
+        let first = rows.first().map_or(0, |range| range.start);
+        let (Some(tested), Some(Conditions { filter, .. })) =
+            (&file.tested, &self.shared.conditions)
+        else {
+            let batch = self.read_leaves(group, rows, &file.leaves)?;
+            return file.adapter.apply_at(&batch, first).map(Some);
+        };
+        let batch = self.read_leaves(group, rows, &tested.leaves)?;
+        let mask = mask(filter, &tested.adapter.apply_at(&batch, first)?)?;
+        let found = mask.true_count();
+        self.shared.counts.add_filtered(candidates - found as u64);
+        if found == 0 {
+            return Ok(None);
+        }
+        if tested.leaves == file.leaves {
+            let batch = filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?;
+            return file.adapter.apply_at(&batch, first).map(Some);
+        }
+        let kept = selected(rows, &mask);
+        // Short ranges cost more than the rows between them.
+        let few = kept.len() as u64 * RANGE_ROWS < candidates;
+        if few {
+            let batch = self.read_leaves(group, &kept, &file.leaves)?;
+            return file.adapter.apply_at(&batch, first).map(Some);
+        }
+        let batch = self.read_leaves(group, rows, &file.leaves)?;
+        let batch = filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?;
+        file.adapter.apply_at(&batch, first).map(Some)
+    }
+
+    /// Some rows of one row group.
+    fn read_leaves(
+        &self,
+        group: usize,
+        rows: &[Range<u64>],
+        leaves: &[usize],
+    ) -> Result<RecordBatch> {
+        let file = &self.file;
+        let wanted = usize::try_from(count(rows)).unwrap_or(usize::MAX);
+        if leaves.is_empty() {
+            let options = RecordBatchOptions::new().with_row_count(Some(wanted));
+            return RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options)
+                .map_err(Error::from_arrow);
+        }
+        if file.schema.has_int96() {
+            return self.read_checked(rows, leaves);
+        }
+        let located = Located {
+            source: Arc::clone(&file.source),
+            schema: file.schema.clone(),
+            cache: Arc::clone(&self.shared.cache),
+            context: self.shared.context.clone(),
+        };
+        let start = file.source.row_group_start(group);
+        let to_usize = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
+        let in_group: Vec<_> = rows.iter().map(|r| to_usize(r.start)..to_usize(r.end)).collect();
+        let batch = located.read(group, &in_group, Some(leaves))?;
+        batch.filter(|batch| batch.num_rows() == wanted).ok_or_else(|| {
+            Error::new(Kind::CorruptSource, "a row group has fewer rows than its footer says")
+                .with_hint("the file is damaged; write it again from its origin")
+        })
+    }
+
+    /// The same by the reader that checks each timestamp of 12 bytes.
+    fn read_checked(&self, rows: &[Range<u64>], leaves: &[usize]) -> Result<RecordBatch> {
+        let (sizes, mut parts, mut schema) = (&self.shared.sizes, Vec::new(), None);
+        for range in rows {
+            let request = Request {
+                leaves: leaves.to_vec(),
+                rows: range.clone(),
+                batch_rows: usize::try_from(range.end - range.start).unwrap_or(usize::MAX).max(1),
+                batch_bytes: sizes.batch_bytes,
+                window_bytes: sizes.read_bytes / leaves.len().max(1) as u64,
+            };
+            let file = &self.file;
+            let mut batches =
+                Batches::open(&file.source, &file.schema, request, &self.shared.context)?;
+            schema.get_or_insert_with(|| Arc::clone(batches.schema()));
+            while let Some(batch) = batches.next()? {
+                parts.push(batch);
+            }
+        }
+        let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
+        concat_batches(&schema, &parts).map_err(Error::from_arrow)
+    }
+}
+
+/// Where so many rows are left out for each range, ranges are read alone.
+const RANGE_ROWS: u64 = 32;
+
+fn count(rows: &[Range<u64>]) -> u64 {
+    rows.iter().map(|range| range.end - range.start).sum()
+}
+
+/// For which rows of a batch a filter holds.
+pub(super) fn mask(filter: &Filter, batch: &RecordBatch) -> Result<arrow_array::BooleanArray> {
+    let holds = filter.holds(batch.columns(), batch.num_rows())?;
+    Ok(arrow_array::BooleanArray::new(holds, None))
+}
+
+/// The rows among `rows` for which `mask` is true.
+fn selected(rows: &[Range<u64>], mask: &arrow_array::BooleanArray) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    let mut before = 0_u64;
+    let mut ranges = rows.iter();
+    let mut range = ranges.next();
+    // Slices of set bits may go beyond a range of rows.
+    for (start, end) in mask.values().set_slices() {
+        let (mut start, end) = (start as u64, end as u64);
+        while start < end {
+            let Some(here) = range else { return found };
+            let len = here.end - here.start;
+            if start >= before + len {
+                before += len;
+                range = ranges.next();
+                continue;
+            }
+            let to = end.min(before + len);
+            found.push(here.start + (start - before)..here.start + (to - before));
+            start = to;
+        }
+    }
+    found
+}
+
+/// The rows of a batch from the last to the first.
+fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
+    let rows: UInt64Array = (0..batch.num_rows() as u64).rev().collect();
+    take_record_batch(batch, &rows).map_err(Error::from_arrow)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::single_range_in_vec_init, reason = "ranges of rows")]
+
+    use super::*;
+
+    #[test]
+    fn rows_of_a_mask_are_those_of_the_ranges() {
+        let mask = arrow_array::BooleanArray::from(vec![true, true, false, true, true, true]);
+        assert_eq!(selected(&[10..12, 20..22, 30..32], &mask), [10..12, 21..22, 30..32]);
+        assert_eq!(selected(&[5..11], &mask), [5..7, 8..11]);
+    }
+}

@@ -1,0 +1,82 @@
+//! The options of a sorted read.
+//!
+//! # Not here
+//! What they mean for files (`mod`).
+
+use std::collections::BTreeMap;
+
+use plait_core::plan::DropOptions;
+use plait_core::{Error, Kind, Result};
+use serde::Deserialize;
+
+use crate::options::{MissingOption, OnDuplicateOption, check_memory_limit};
+
+/// Options of a sorted read.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ReadOptions {
+    /// Files, folders, globs, URLs; folders and tables as they count.
+    pub sources: Vec<String>,
+    /// Sort order as text; absent = the one that the files state.
+    pub sort_by: Option<String>,
+    /// Columns of the batches, in order; absent = all.
+    pub columns: Option<Vec<String>>,
+    /// Which rows, as text: see [`Predicate`](plait_core::predicate::Predicate).
+    #[serde(rename = "where")]
+    pub predicate: Option<String>,
+    /// Rows in all, at most.
+    pub limit: Option<u64>,
+    /// Whether the greatest keys come first.
+    pub reverse: bool,
+    /// Which of several rows with one key stay.
+    pub on_duplicate: OnDuplicateOption,
+    /// Column of the versions of rows.
+    pub version_by: Option<String>,
+    /// Boolean column: a row where it is true deletes its key.
+    pub delete_where: Option<String>,
+    /// Rows of a key column to drop.
+    pub drop_where: Option<String>,
+    /// `error` or `null`: sources without a sort column.
+    pub missing_keys: MissingOption,
+    /// Rows of every batch but the last.
+    pub batch_rows: usize,
+    /// Threads; absent = one per core.
+    pub threads: Option<usize>,
+    /// Memory of all that is read, in bytes.
+    pub memory_limit: u64,
+    /// Settings of object stores, read before the files are opened.
+    #[serde(default)]
+    pub storage_options: BTreeMap<String, String>,
+}
+
+impl ReadOptions {
+    /// Checks what can be checked without files.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] naming the option.
+    pub(super) fn check(&self) -> Result<()> {
+        if self.sources.is_empty() {
+            return Err(Error::new(Kind::InvalidArgument, "there is nothing to read")
+                .with_hint("name at least one file, folder, glob or URL"));
+        }
+        if self.batch_rows == 0 || self.threads == Some(0) {
+            return Err(Error::new(
+                Kind::InvalidArgument,
+                "`batch_rows` and `threads` must be at least 1",
+            ));
+        }
+        check_memory_limit(self.memory_limit)?;
+        self.drops().check()
+    }
+
+    /// Which rows leave, in the core's words; in reverse order the first of a key is the last.
+    pub(super) fn drops(&self) -> DropOptions {
+        DropOptions {
+            on_duplicate: self.on_duplicate.into(),
+            version_by: self.version_by.clone(),
+            delete_where: self.delete_where.clone(),
+            keep_tombstones: false,
+            drop_where: self.drop_where.clone(),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Which rows of a file may be asked for: by bounds of row groups and pages, and by bloom filters.
+//!
+//! ```text
+//! row groups   │ 0: no value in bounds │ 1: filter says no │ 2               │
+//! pages                                                    │   ▓▓▓▓    ▓▓▓▓  │ ──▶ ranges of rows
+//! ```
+//!
+//! # Invariants
+//! A row for which all conditions hold is never left out, whatever its file says in its favour.
+//!
+//! # Cost
+//! Row groups: no read. Pages and filters: one read each, of chunks of conditions alone.
+//!
+//! # Not here
+//! Conditions themselves, row by row (`file`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    Date32Type, Decimal128Type, Int32Type, Int64Type, Time32MillisecondType, Time64MicrosecondType,
+    TimestampMicrosecondType, TimestampMillisecondType, TimestampNanosecondType, UInt32Type,
+    UInt64Type,
+};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::{DataType, TimeUnit};
+use parquet::basic::Type;
+use parquet::bloom_filter::Sbbf;
+use plait_core::Result;
+use plait_core::predicate::Condition;
+
+use super::bounds::{Bounds, FileLeaf};
+use crate::leaf::LocationCache;
+use crate::page::indexes::bloom_filter;
+use crate::runtime::Context;
+use crate::source::Source;
+
+/// What is left of one file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Left {
+    /// Rows that may be asked for, in ranges that ascend and do not touch.
+    pub(super) rows: Vec<Range<u64>>,
+    /// Row groups that were left out: by their bounds, by bloom filters, by the bounds of all pages.
+    pub(super) row_groups_skipped: usize,
+    /// Pages of the columns of conditions that were looked at, and those left out.
+    pub(super) pages: usize,
+    pub(super) pages_skipped: usize,
+}
+
+/// A condition, and where its column is in the file; nowhere if the file lacks it.
+pub(super) struct Located<'a> {
+    pub(super) condition: &'a Condition,
+    pub(super) leaf: Option<FileLeaf>,
+}
+
+/// Which row groups may hold rows for which all conditions hold, by the footer alone.
+pub(super) fn row_groups(source: &Source, conditions: &[Located<'_>]) -> Result<Vec<usize>> {
+    let groups = source.num_row_groups();
+    let mut may: Vec<bool> = (0..groups).map(|group| source.row_group_rows(group) > 0).collect();
+    for Located { condition, leaf } in conditions {
+        match leaf {
+            // A column that the file lacks is null in all rows.
+            None if condition.holds_for_null() => {}
+            None => may.fill(false),
+            Some(leaf) => {
+                let bounds = leaf.of_row_groups(source)?;
+                let rows = |group: usize| source.row_group_rows(group);
+                let can = can_hold(condition, &bounds, &rows)?;
+                may.iter_mut().zip(can).for_each(|(may, can)| *may &= can);
+            }
+        }
+    }
+    Ok((0..groups).filter(|group| may[*group]).collect())
+}
+
+/// Which rows may be asked for.
+pub(super) fn rows(
+    source: &Arc<Source>,
+    conditions: &[Located<'_>],
+    cache: &LocationCache,
+    context: &Context,
+) -> Result<Left> {
+    let mut left = Left::default();
+    let groups = row_groups(source, conditions)?;
+    left.row_groups_skipped = source.num_row_groups() - groups.len();
+    for group in groups {
+        context.check_cancelled()?;
+        if !passes_filters(source, group, conditions)? {
+            left.row_groups_skipped += 1;
+            continue;
+        }
+        let start = source.row_group_start(group);
+        let mut rows = Vec::from([start..start + source.row_group_rows(group)]);
+        for Located { condition, leaf } in conditions {
+            let Some(leaf) = leaf else { continue };
+            if source.chunk(group, leaf.leaf)?.column_index_offset().is_none() {
+                continue;
+            }
+            let locations = cache.find(source, group, leaf.leaf, context)?;
+            let pages = &locations.pages;
+            let Some(bounds) = leaf.of_pages(source, group, pages.len())? else { continue };
+            let can = can_hold(condition, &bounds, &|page| pages[page].rows)?;
+            left.pages += pages.len();
+            left.pages_skipped += can.iter().filter(|can| !**can).count();
+            let kept = pages.iter().zip(can).filter(|(_, can)| *can).map(|(page, _)| {
+                // A page that begins within a row has a part of the one before it.
+                let first = start + page.first_row;
+                first.saturating_sub(u64::from(!page.row_aligned))..first + page.rows
+            });
+            rows = intersection(&rows, &joined(kept));
+        }
+        if rows.is_empty() {
+            left.row_groups_skipped += 1;
+        }
+        left.rows.extend(rows);
+    }
+    left.rows = joined(std::mem::take(&mut left.rows).into_iter());
+    Ok(left)
+}
+
+/// For which entries of `bounds` a condition may hold; `rows` says how many rows each has.
+fn can_hold(
+    condition: &Condition,
+    bounds: &Bounds,
+    rows: &dyn Fn(usize) -> u64,
+) -> Result<Vec<bool>> {
+    let by_value = condition.can_hold(&bounds.least, &bounds.greatest)?;
+    let nulls = &bounds.nulls;
+    let can = |(i, by_value): (usize, bool)| {
+        let known = (nulls.len() > i && nulls.is_valid(i)).then(|| nulls.value(i));
+        let has_null = known != Some(0);
+        let has_value = known.is_none_or(|known| known < rows(i)) || bounds.least.is_valid(i);
+        (by_value && has_value) || (has_null && condition.holds_for_null())
+    };
+    Ok(by_value.into_iter().enumerate().map(can).collect())
+}
+
+/// Whether bloom filters leave it open that one of the values asked for is in a row group.
+fn passes_filters(source: &Source, group: usize, conditions: &[Located<'_>]) -> Result<bool> {
+    for Located { condition, leaf } in conditions {
+        let (Some(leaf), false) = (leaf, condition.equals().is_empty()) else { continue };
+        let physical = source.leaf(leaf.leaf).physical_type();
+        // A filter has the values as the file stores them.
+        if leaf.field.data_type() != &leaf.data_type {
+            continue;
+        }
+        let values: Option<Vec<_>> =
+            condition.equals().iter().map(|value| stored(value, physical)).collect();
+        let Some(values) = values else { continue };
+        let Some(filter) = bloom_filter(source, group, leaf.leaf)? else { continue };
+        if !values.iter().any(|value| value.is_in(&filter)) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// A value as a file stores it.
+enum Stored {
+    Int32(i32),
+    Int64(i64),
+    Bytes(Vec<u8>),
+}
+
+impl Stored {
+    fn is_in(&self, filter: &Sbbf) -> bool {
+        match self {
+            Self::Int32(value) => filter.check(value),
+            Self::Int64(value) => filter.check(value),
+            Self::Bytes(value) => filter.check(value.as_slice()),
+        }
+    }
+}
+
+/// The value of an array of one row as `physical`; none where its form is not certain, as of floats.
+fn stored(value: &ArrayRef, physical: Type) -> Option<Stored> {
+    let int32 = |value: i32| (physical == Type::INT32).then_some(Stored::Int32(value));
+    let int64 = |value: i64| (physical == Type::INT64).then_some(Stored::Int64(value));
+    let bytes =
+        |value: &[u8]| matches!(physical, Type::BYTE_ARRAY).then(|| Stored::Bytes(value.to_vec()));
+    match value.data_type() {
+        DataType::Int32 => int32(value.as_primitive::<Int32Type>().value(0)),
+        DataType::UInt32 => int32(value.as_primitive::<UInt32Type>().value(0).cast_signed()),
+        DataType::Date32 => int32(value.as_primitive::<Date32Type>().value(0)),
+        DataType::Time32(TimeUnit::Millisecond) => {
+            int32(value.as_primitive::<Time32MillisecondType>().value(0))
+        }
+        DataType::Int64 => int64(value.as_primitive::<Int64Type>().value(0)),
+        DataType::UInt64 => int64(value.as_primitive::<UInt64Type>().value(0).cast_signed()),
+        DataType::Time64(TimeUnit::Microsecond) => {
+            int64(value.as_primitive::<Time64MicrosecondType>().value(0))
+        }
+        DataType::Timestamp(TimeUnit::Millisecond, _) => {
+            int64(value.as_primitive::<TimestampMillisecondType>().value(0))
+        }
+        DataType::Timestamp(TimeUnit::Microsecond, _) => {
+            int64(value.as_primitive::<TimestampMicrosecondType>().value(0))
+        }
+        DataType::Timestamp(TimeUnit::Nanosecond, _) => {
+            int64(value.as_primitive::<TimestampNanosecondType>().value(0))
+        }
+        DataType::Decimal128(..) => {
+            let value = value.as_primitive::<Decimal128Type>().value(0);
+            match physical {
+                Type::INT32 => int32(value.try_into().ok()?),
+                Type::INT64 => int64(value.try_into().ok()?),
+                _ => None,
+            }
+        }
+        DataType::Utf8 => bytes(value.as_string::<i32>().value(0).as_bytes()),
+        DataType::LargeUtf8 => bytes(value.as_string::<i64>().value(0).as_bytes()),
+        DataType::Utf8View => bytes(value.as_string_view().value(0).as_bytes()),
+        DataType::Binary => bytes(value.as_binary::<i32>().value(0)),
+        DataType::LargeBinary => bytes(value.as_binary::<i64>().value(0)),
+        DataType::BinaryView => bytes(value.as_binary_view().value(0)),
+        _ => None,
+    }
+}
+
+/// Ranges that ascend, joined where they meet.
+fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
+    let mut found: Vec<Range<u64>> = Vec::new();
+    for range in ranges.filter(|range| !range.is_empty()) {
+        match found.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => found.push(range),
+        }
+    }
+    found
+}
+
+/// What is in both lists.
+fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
+    let (mut i, mut j, mut found) = (0, 0, Vec::new());
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let both = x.start.max(y.start)..x.end.min(y.end);
+        if !both.is_empty() {
+            found.push(both);
+        }
+        if x.end < y.end { i += 1 } else { j += 1 }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_joined_and_intersected() {
+        let joined = joined([0..2, 2..4, 6..6, 7..9, 8..12].into_iter());
+        assert_eq!(joined, [0..4, 7..12]);
+        assert_eq!(intersection(&joined, &[1..3, 4..8, 11..20]), [1..3, 7..8, 11..12]);
+        assert_eq!(intersection(&joined, &[]), []);
+    }
+}

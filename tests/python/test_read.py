@@ -1,0 +1,396 @@
+"""Sorted reads: the rows of DuckDB in the order of a merge, and no more pages than needed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gc
+import os
+import random
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+NAMES = ["api", "api-2", "db", "it's", "", "Zürich"]
+START = dt.datetime(2024, 5, 1)
+
+
+def rows_of(rng: random.Random, count: int, *, nulls: bool) -> pa.Table:
+    """Random rows with every kind of leaf that conditions are about, not sorted."""
+
+    def some(make: Any, probability: float = 0.15) -> list[Any]:
+        return [None if nulls and rng.random() < probability else make() for _ in range(count)]
+
+    return pa.table(
+        {
+            "name": pa.array(some(lambda: rng.choice(NAMES)), pa.string()),
+            "ts": pa.array(
+                [START + dt.timedelta(seconds=rng.randrange(500)) for _ in range(count)],
+                pa.timestamp("us"),
+            ),
+            "i": pa.array(some(lambda: rng.randrange(-50, 50)), pa.int32()),
+            "f": pa.array(
+                some(lambda: rng.choice([rng.random(), -0.0, 0.0, float("inf")])), pa.float64()
+            ),
+            "d": pa.array(
+                some(lambda: Decimal(rng.randrange(-999, 999)) / 100), pa.decimal128(9, 2)
+            ),
+            "b": pa.array(some(lambda: rng.random() < 0.3), pa.bool_()),
+            "tags": pa.array(
+                [
+                    {"host": rng.choice(["a", "b", None]), "n": rng.randrange(4)}
+                    for _ in range(count)
+                ],
+                pa.struct([("host", pa.string()), ("n", pa.int64())]),
+            ),
+            "list": pa.array([[rng.randrange(9)] * rng.randrange(3) for _ in range(count)]),
+        }
+    )
+
+
+def sorted_files(rng: random.Random, folder: Path, order: list[tuple[str, str]]) -> list[str]:
+    """Some sorted files of several row groups and pages, one of which drifts."""
+    paths = []
+    for number in range(rng.randrange(1, 7)):
+        table = rows_of(rng, rng.randrange(0, 900), nulls=rng.random() < 0.7)
+        ranks = pc.sort_indices(table, sort_keys=order)
+        table = table.take(ranks)
+        if number == 1 and rng.random() < 0.5:
+            table = table.drop(["f"]).set_column(
+                table.column_names.index("i"), "i", table["i"].cast(pa.int64())
+            )
+        path = str(folder / f"{number}.parquet")
+        pq.write_table(
+            table,
+            path,
+            row_group_size=rng.choice([100, 350, 5000]),
+            data_page_size=rng.choice([200, 2000, 1 << 20]),
+            write_batch_size=rng.choice([16, 64]),
+            write_page_index=rng.random() < 0.7,
+            write_statistics=rng.random() < 0.9,
+            use_dictionary=rng.random() < 0.6,
+            data_page_version=rng.choice(["1.0", "2.0"]),
+        )
+        paths.append(path)
+    return paths
+
+
+def condition(rng: random.Random) -> str:
+    sign = rng.choice(["<", "<=", "=", "!=", ">=", ">"])
+    moment = START + dt.timedelta(seconds=rng.randrange(500))
+    return rng.choice(
+        [
+            f"name {sign} '{rng.choice(NAMES).replace(chr(39), chr(39) * 2)}'",
+            f"name IN ('api', '{rng.choice(['db', 'none', ''])}')",
+            f"name LIKE '{rng.choice(['api', 'a', 'Z', ''])}%'",
+            f"ts {sign} '{moment}'",
+            f"ts BETWEEN '{moment}' AND '{moment + dt.timedelta(seconds=40)}'",
+            f"i {sign} {rng.randrange(-60, 60)}",
+            f"i NOT IN ({rng.randrange(-50, 50)}, 3)",
+            f"f {sign} {rng.choice(['0', '0.5', '1e9'])}",
+            f"d {sign} {rng.randrange(-900, 900) / 100}",
+            "b = true",
+            f"{rng.choice(['i', 'name', 'f', 'tags.host'])} IS {rng.choice(['', 'NOT '])}NULL",
+            f"tags.host {sign} '{rng.choice('ab')}'",
+            f"tags.n {sign} {rng.randrange(5)}",
+        ]
+    )
+
+
+def plain(rows: list[dict[str, Any]]) -> list[str]:
+    return sorted(repr(sorted(row.items())) for row in rows)
+
+
+CASES = int(os.environ.get("PLAIT_READ_CASES", "2000" if os.environ.get("PLAIT_LONG") else "150"))
+ORDERS = [
+    [("name", "ascending"), ("ts", "ascending")],
+    [("ts", "ascending"), ("name", "ascending")],
+    [("name", "descending"), ("i", "ascending")],
+    [("ts", "descending")],
+]
+
+
+@pytest.mark.parametrize("part", range(5))
+def test_random_reads_are_what_duckdb_gives(tmp_path: Path, part: int) -> None:
+    rng = random.Random(part)
+    for case in range(CASES // 5):
+        folder = tmp_path / str(case)
+        folder.mkdir()
+        order = rng.choice(ORDERS)
+        files = sorted_files(rng, folder, order)
+        where = " AND ".join(condition(rng) for _ in range(rng.randrange(0, 4))) or None
+        columns = rng.choice([None, ["i"], ["list", "name"], ["tags.n", "ts"], ["ts", "tags"]])
+        limit = rng.choice([None, None, 0, 1, 7, 300])
+        reverse = rng.random() < 0.4
+        told = f"case {case}: {order} {where} {columns} {limit} {reverse}"
+        read = plait.read(
+            files,
+            sort_by=order,
+            columns=columns,
+            where=where,
+            limit=limit,
+            reverse=reverse,
+            threads=rng.choice([1, 2]),
+            batch_rows=rng.choice([10, 1000, 65_536]),
+            memory_limit=rng.choice(["16MB", "512MB"]),
+        )
+        found = pa.table(read)
+        flip = {"ascending": "DESC", "descending": "ASC"}
+        own = {"ascending": "ASC", "descending": "DESC"}
+        by = ", ".join(
+            f"{name} {(flip if reverse else own)[way]} NULLS {'FIRST' if reverse else 'LAST'}"
+            for name, way in order
+        )
+        clause = "" if where is None else f"WHERE {where}"
+        from_files = f"FROM read_parquet({files}, union_by_name = true) {clause}"
+        shown = {
+            None: "*", "i": "i", "list": "list, name", "tags.n": "struct_pack(n := tags.n) tags, ts",
+            "ts": "ts, tags",
+        }[columns and columns[0]]  # fmt: skip
+        expected = duckdb.sql(f"SELECT {shown} {from_files} ORDER BY {by}").to_arrow_table()
+        assert sorted(found.column_names) == sorted(expected.column_names), told
+        wanted = min(expected.num_rows, expected.num_rows if limit is None else limit)
+        assert found.num_rows == wanted == read.stats.rows, told
+        for name, _ in order:
+            if name in found.column_names:
+                assert found[name].to_pylist() == expected[name].to_pylist()[:wanted], told
+        if limit is None:
+            assert plain(found.to_pylist()) == plain(expected.to_pylist()), told
+        else:
+            every = plain(expected.to_pylist())
+            assert all(row in every for row in plain(found.to_pylist())), told
+
+
+def write(path: Path, table: pa.Table, **options: Any) -> str:
+    pq.write_table(table, path, write_page_index=True, **options)
+    return str(path)
+
+
+@pytest.fixture
+def hours(tmp_path: Path) -> list[str]:
+    """24 files of one hour each, and 3 series."""
+    paths = []
+    for hour in range(24):
+        keys = [(name, hour * 3600 + i) for name in ("a", "b", "c") for i in range(1000)]
+        table = pa.table(
+            {
+                "name": [name for name, _ in keys],
+                "ts": [ts for _, ts in keys],
+                "value": [float(ts) for _, ts in keys],
+                "text": ["x" * 20 for _ in keys],
+            }
+        )
+        path = write(
+            tmp_path / f"{hour:02}.parquet",
+            table,
+            data_page_size=1000,
+            write_batch_size=100,
+            use_dictionary=False,
+        )
+        paths.append(path)
+    return paths
+
+
+def test_rows_of_a_key_are_read_from_the_pages_that_have_them(hours: list[str]) -> None:
+    read = plait.read(hours, sort_by="name, ts", where="name = 'b' AND ts = 18005")
+    table = pa.table(read)
+    assert table.to_pylist() == [{"name": "b", "ts": 18005, "value": 18005.0, "text": "x" * 20}]
+    plan, stats = read.explain(), read.stats
+    assert (plan.files, plan.files_skipped) == (24, 23)
+    assert plan.pages_skipped > plan.pages - 10
+    assert plan.rows_left <= 200
+    # A page of each of four columns, and those of the two conditions once more.
+    assert stats.files_opened == 1
+    assert stats.pages_read <= 8
+    assert stats.rows == 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_limit_stops_reading(hours: list[str], reverse: bool) -> None:
+    with pytest.raises(plait.UnsortedSource, match=r"\.parquet"):
+        list(plait.read(hours, sort_by="ts, name", reverse=reverse))
+    resorted = [
+        write(Path(path), pq.read_table(path).sort_by([("ts", "ascending"), ("name", "ascending")]))
+        for path in hours
+    ]
+    read = plait.read(resorted, sort_by="ts, name", limit=5, reverse=reverse)
+    first = pa.table(read)["ts"].to_pylist()
+    assert first == (
+        [86399] * 0 + [82800 + 999] * 3 + [82800 + 998] * 2 if reverse else [0] * 3 + [1] * 2
+    )
+    assert read.stats.files_opened == 1
+    assert read.stats.rows_read < 3000
+    everything = plait.read(resorted, sort_by="ts, name")
+    assert pa.table(everything).num_rows == 72_000
+    assert everything.stats.files_opened == 24
+
+
+def test_a_version_that_lost_is_not_found_by_its_other_columns(tmp_path: Path) -> None:
+    old = write(
+        tmp_path / "a.parquet", pa.table({"k": [1, 2], "v": [10, 20], "dead": [False, False]})
+    )
+    new = write(
+        tmp_path / "b.parquet", pa.table({"k": [1, 2], "v": [11, 21], "dead": [False, True]})
+    )
+    ask: dict[str, Any] = {"sort_by": "k", "on_duplicate": "keep_last"}
+    assert pa.table(plait.read([old, new], where="v = 10", **ask)).num_rows == 0
+    read = plait.read([old, new], where="v >= 10 AND k >= 1", **ask)
+    assert pa.table(read)["v"].to_pylist() == [11, 21]
+    assert read.explain().conditions_of_rows == 1
+    assert read.stats.rows_dropped == {"duplicate": 2}
+    alive = plait.read([old, new], columns=["v"], delete_where="dead", **ask)
+    assert pa.table(alive).to_pylist() == [{"v": 11}]
+    for reverse in (False, True):
+        first = plait.read([old, new], sort_by="k", on_duplicate="keep_first", reverse=reverse)
+        last = plait.read([old, new], reverse=reverse, **ask)
+        flip = slice(None, None, -1 if reverse else 1)
+        assert pa.table(first)["v"].to_pylist() == [10, 20][flip]
+        assert pa.table(last)["v"].to_pylist() == [11, 21][flip]
+        by_version = plait.read([new, old], version_by="v", reverse=reverse, **ask)
+        assert pa.table(by_version)["v"].to_pylist() == [11, 21][flip]
+
+
+def test_reverse_is_the_very_opposite_of_forward(tmp_path: Path) -> None:
+    rng = random.Random(7)
+    files = sorted_files(rng, tmp_path, ORDERS[0])
+    forward = pa.table(plait.read(files, sort_by=ORDERS[0])).to_pylist()
+    backward = pa.table(plait.read(files, sort_by=ORDERS[0], reverse=True)).to_pylist()
+    assert [repr(row) for row in backward] == [repr(row) for row in reversed(forward)]
+
+
+def test_bloom_filters_rule_files_out(tmp_path: Path) -> None:
+    files = []
+    for number in range(10):
+        table = pa.table({"id": [f"{i:04}" for i in range(number, 1000, 10)]})
+        plain_file = write(tmp_path / f"p{number}.parquet", table)
+        out = str(tmp_path / f"{number}.parquet")
+        plait.merge(plain_file, out, sort_by="id", bloom_filters=["id"])
+        files.append(out)
+    read = plait.read(files, where="id = '0123'")
+    assert pa.table(read).to_pylist() == [{"id": "0123"}]
+    plan = read.explain()
+    assert plan.files_skipped >= 8
+    assert read.stats.rows_read <= 200
+
+
+def test_expressions_of_others_are_conditions(hours: list[str]) -> None:
+    expected = pa.table(plait.read(hours, sort_by="name, ts", where="name = 'b' AND ts < 5"))
+    for where in (
+        (pl.col("name") == "b") & (pl.col("ts") < 5),
+        (pl.col("ts") < 5) & pl.col("name").is_in(["b"]) & pl.col("value").is_not_null(),
+        pl.col("ts").is_between(0, 5, closed="left") & pl.col("name").str.starts_with("b"),
+        (pc.field("name") == "b") & (pc.field("ts") < 5),
+        pc.field("name").isin(["b", "z"]) & (5 > pc.field("ts")) & pc.field("ts").is_valid(),
+        pc.starts_with(pc.field("name"), "b") & (pc.field("ts") <= 4),
+    ):
+        assert pa.table(plait.read(hours, sort_by="name, ts", where=where)) == expected, str(where)
+    for bad in (
+        pl.col("name") == pl.col("text"),
+        (pl.col("ts") < 5) | (pl.col("ts") > 9),
+        pl.col("ts").cast(pl.Int8) < 5,
+        pl.col("name").str.to_uppercase() == "B",
+        (pc.field("ts") < 5) | (pc.field("ts") > 9),
+        pc.field("ts") + 1 < 5,
+    ):
+        with pytest.raises(plait.Unsupported, match="cannot be read from files"):
+            plait.read(hours, sort_by="name, ts", where=bad)
+    with pytest.raises(plait.InvalidArgument, match="no condition"):
+        plait.read(hours, sort_by="name, ts", where=5)
+
+
+def test_polars_pushes_filters_projections_and_limits(hours: list[str]) -> None:
+    read = plait.read(hours, sort_by="name, ts")
+    lazy = read.to_polars()
+    found = lazy.filter(pl.col("name") == "c").select("value").head(10).collect()
+    assert found["value"].to_list() == [float(i) for i in range(10)]
+    assert read.stats.rows_read <= 24_000  # of 72,000
+    assert lazy.head(10).collect().height == 10
+    assert read.stats.rows == 10
+    # What cannot be pushed is applied by Polars.
+    odd = lazy.filter((pl.col("ts") % 2 == 1) & (pl.col("name") == "a")).head(3).collect()
+    assert odd["ts"].to_list() == [1, 3, 5]
+    assert lazy.select(pl.len()).collect().item() == 72_000
+    assert lazy.select("ts").collect().height == 72_000
+
+
+def test_engines_take_a_read(hours: list[str]) -> None:
+    read = plait.read(hours, sort_by="name, ts", where="ts >= 82800")
+    assert duckdb.sql("SELECT count(*), max(ts) FROM read").fetchall() == [(3000, 83799)]
+    assert len(pl.DataFrame(read)) == 3000
+    assert pa.table(read).num_rows == read.count() == 3000
+    assert sum(len(batch) for batch in read) == 3000
+    import datafusion
+
+    context = datafusion.SessionContext()
+    frame = context.from_arrow(read)
+    assert frame.count() == 3000
+
+
+def test_a_reader_that_stops_leaves_nothing(hours: list[str]) -> None:
+    before = threading.active_count()
+    files = len(os.listdir("/proc/self/fd"))
+    read = plait.read(hours, sort_by="name, ts", batch_rows=100)
+    stream = read.to_batches()
+    next(stream)
+    stream.close()
+    for batch in read:
+        assert len(batch) == 100
+        break
+    other = read.to_batches()
+    next(other)
+    del other, read, stream, batch
+    gc.collect()
+    assert threading.active_count() == before
+    assert len(os.listdir("/proc/self/fd")) <= files
+
+
+def test_what_is_wrong_is_said(tmp_path: Path, hours: list[str]) -> None:
+    with pytest.raises(plait.InvalidArgument, match="does not say how it is sorted"):
+        plait.read(hours)
+    with pytest.raises(plait.UnknownColumn, match="nope"):
+        plait.read(hours, sort_by="name, ts", where="nope = 1")
+    with pytest.raises(plait.UnknownColumn):
+        plait.read(hours, sort_by="name, ts", columns=["nope"])
+    with pytest.raises(plait.InvalidArgument, match="AND expected"):
+        plait.read(hours, sort_by="name, ts", where="ts < 5 OR ts > 9")
+    with pytest.raises(plait.InvalidArgument, match="no value of the column"):
+        plait.read(hours, sort_by="name, ts", where="ts < 'yesterday'")
+    with pytest.raises(plait.SourceNotFound):
+        plait.read(tmp_path / "none.parquet", sort_by="ts")
+    lacks = write(tmp_path / "lacks.parquet", pa.table({"name": ["a"]}))
+    with pytest.raises(plait.UnknownColumn, match="lacks a sort column"):
+        plait.read([*hours, lacks], sort_by="name, ts")
+    table = pa.table(plait.read([*hours, lacks], sort_by="name, ts", missing_keys="null"))
+    assert table.num_rows == 72_001
+    damaged = bytearray(Path(hours[3]).read_bytes())
+    damaged[60:90] = b"\xff" * 30
+    Path(hours[3]).write_bytes(damaged)
+    with pytest.raises(plait.CorruptSource, match=r"03\.parquet"):
+        list(plait.read(hours, sort_by="name, ts"))
+
+
+def test_a_read_is_read_again_and_without_columns(hours: list[str]) -> None:
+    read = plait.read(hours, sort_by="name, ts", columns=[])
+    assert pa.table(read).num_columns == 0
+    assert read.count() == read.count() == 72_000
+    assert read.stats.rows == 72_000
+    assert plait.read(hours, sort_by="name, ts", limit=7).count() == 7
+
+
+def test_a_table_is_read_by_the_files_that_count(tmp_path: Path) -> None:
+    from deltalake import DeltaTable, write_deltalake
+
+    table = str(tmp_path / "table")
+    write_deltalake(table, pa.table({"k": [1, 2], "v": ["a", "b"]}))
+    write_deltalake(table, pa.table({"k": [3], "v": ["c"]}), mode="append")
+    DeltaTable(table).delete("k = 3")
+    assert pa.table(plait.read(table, sort_by="k"))["k"].to_pylist() == [1, 2]
