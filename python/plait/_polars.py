@@ -6,25 +6,22 @@ Not here: conditions as text (`_where`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import Any
 
 import polars as pl
 from polars.io.plugins import register_io_source
 
 from plait._where import pushed_down
 
-if TYPE_CHECKING:
-    from plait._read import SortedRead, _Again
-
 _BATCH_ROWS = 8192
 
 
-def lazy_frame(read: SortedRead, again: _Again) -> pl.LazyFrame:
+def lazy_frame(read: Any, again: Any) -> pl.LazyFrame:  # noqa: ANN401 - `_read` is above
     """The frame; each `collect` reads the files again.
 
     Args:
-        read: What is read.
-        again: Reads less of it.
+        read: A `SortedRead`.
+        again: Makes reads of less of it.
     """
 
     def batches(

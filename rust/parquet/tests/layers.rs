@@ -37,7 +37,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
     ("order", "keys leaf runtime schema source"),
-    ("read", "arrow_file files leaf options order page runtime scan schema source store"),
+    ("read", "arrow_file files leaf options order page runtime schema source store"),
     ("zone", "block leaf options runtime source"),
     ("drops", "keys leaf options order page runtime schema source"),
     ("encode", "block leaf page properties runtime source spill zone"),

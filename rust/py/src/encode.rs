@@ -6,13 +6,14 @@
 //! # Not here
 //! Tables for people, whose widths a shell knows (`python/plait/cli`).
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_cast::cast;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use arrow_ipc::writer::StreamWriter;
 use arrow_json::writer::{LineDelimited, WriterBuilder};
-use arrow_schema::ArrowError;
+use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
 use plait_core::{Error, Kind};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -69,7 +70,7 @@ impl Encoder {
         }
         match (&mut self.form, batch) {
             (Form::JsonLines(writer), Some(batch)) => {
-                writer.write(&batch)?;
+                writer.write(&batch_in_utc(&batch)?)?;
                 Ok(Some(std::mem::take(writer.get_mut())))
             }
             (Form::JsonLines(_), None) => Ok(None),
@@ -98,8 +99,48 @@ impl PyEncodedRows {
     }
 }
 
+/// The same with times in UTC where a time zone has a name: what names mean is not known here.
+fn in_utc(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let wanted = utc_type(array.data_type());
+    if &wanted == array.data_type() { Ok(Arc::clone(array)) } else { cast(array, &wanted) }
+}
+
+fn utc_type(data_type: &DataType) -> DataType {
+    let of = |field: &FieldRef| {
+        let inner = utc_type(field.data_type());
+        Arc::new(field.as_ref().clone().with_data_type(inner))
+    };
+    match data_type {
+        DataType::Timestamp(unit, Some(zone)) if !zone.starts_with(['+', '-']) => {
+            DataType::Timestamp(*unit, Some("+00:00".into()))
+        }
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(of).collect()),
+        DataType::List(field) => DataType::List(of(field)),
+        DataType::LargeList(field) => DataType::LargeList(of(field)),
+        DataType::FixedSizeList(field, len) => DataType::FixedSizeList(of(field), *len),
+        DataType::Map(field, is_sorted) => DataType::Map(of(field), *is_sorted),
+        DataType::Dictionary(_, values) => match utc_type(values) {
+            same if same == **values => data_type.clone(),
+            other => other,
+        },
+        other => other.clone(),
+    }
+}
+
+fn batch_in_utc(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let columns = batch.columns().iter().map(in_utc).collect::<Result<Vec<_>, _>>()?;
+    let fields =
+        batch.schema_ref().fields().iter().zip(&columns).map(|(field, column)| {
+            field.as_ref().clone().with_data_type(column.data_type().clone())
+        });
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    RecordBatch::try_new_with_options(schema, columns, &options)
+}
+
 /// The values of a batch as people read them, column by column; none for null.
 pub(crate) fn texts(batch: &RecordBatch) -> Result<Vec<Vec<Option<String>>>, Error> {
+    let batch = batch_in_utc(batch).map_err(Error::from_arrow)?;
     let options = FormatOptions::new()
         .with_timestamp_format(Some("%Y-%m-%d %H:%M:%S%.f"))
         .with_timestamp_tz_format(Some("%Y-%m-%d %H:%M:%S%.f%:z"))

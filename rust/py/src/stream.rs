@@ -141,7 +141,7 @@ impl PyStream {
     }
 
     /// The rest of the rows as bytes of a format, `"jsonl"` or `"arrow"`, a piece at a time.
-    fn _encoded(&self, py: Python<'_>, format: &str) -> PyResult<PyEncodedRows> {
+    fn _encoded(&self, py: Python<'_>, form: &str) -> PyResult<PyEncodedRows> {
         let reader = py.detach(|| self.reader.with(Option::take));
         let reader = reader.and_then(|reader| reader.ok_or_else(consumed));
         let reader = reader.map_err(|e| crate::errors::exception(py, &e))?;

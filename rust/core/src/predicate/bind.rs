@@ -17,7 +17,8 @@ use arrow_array::{Array, ArrayRef, StringArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Schema};
 
-use super::{Comparison, Predicate, Test};
+use super::Predicate;
+use super::asked::{Comparison, Test};
 use crate::key::{KeyType, Keys, Nulls, SortColumn, SortOrder, literal, pack, successor};
 use crate::stream::KeyColumns;
 use plait_base::{Error, Kind, Result};

@@ -17,6 +17,7 @@
 //! # Not here
 //! Statistics of files, and reading (`plait_parquet`).
 
+mod asked;
 mod bind;
 mod parse;
 #[cfg(test)]
@@ -24,6 +25,7 @@ mod tests;
 
 pub use bind::{Condition, Filter};
 
+use self::asked::Asked;
 use plait_base::Result;
 
 /// A conjunction of conditions, by the names of columns.
@@ -49,36 +51,6 @@ use plait_base::Result;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predicate {
     conditions: Vec<Asked>,
-}
-
-/// One condition as it is written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Asked {
-    /// Names from the root to the leaf.
-    path: Vec<String>,
-    test: Test,
-}
-
-/// What is asked of a value. Values are texts, in quotes if they were.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Test {
-    Compare(Comparison, String),
-    In(Vec<String>),
-    NotIn(Vec<String>),
-    Between(String, String),
-    IsNull,
-    IsNotNull,
-    StartsWith(String),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Comparison {
-    Less,
-    LessOrEqual,
-    Equal,
-    NotEqual,
-    GreaterOrEqual,
-    Greater,
 }
 
 impl Predicate {

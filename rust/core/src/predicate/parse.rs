@@ -3,7 +3,7 @@
 //! # Not here
 //! What values mean (`bind`).
 
-use super::{Asked, Comparison, Test};
+use super::asked::{Asked, Comparison, Test};
 use plait_base::{Error, Kind, Result};
 
 const HINT: &str = "write conditions with AND between them: column < value (or <= = != >= >), \

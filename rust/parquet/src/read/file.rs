@@ -20,17 +20,17 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
-use arrow_schema::Schema;
+use arrow_schema::{Fields, Schema};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
 use plait_core::predicate::Filter;
-use plait_core::schema::Adapter;
+use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
 use super::prune::{self, Left};
+use super::shared::{Conditions, Shared};
 use super::sizes::WindowSizes;
-use super::{Conditions, Shared};
 use crate::arrow_file::{Batches, FileSchema, Located, Request};
 use crate::source::Source;
 
@@ -38,13 +38,11 @@ use crate::source::Source;
 pub(super) struct ReadFile {
     pub(super) source: Arc<Source>,
     pub(super) schema: FileSchema,
-    /// The leaves of the columns that are given out, and of those that conditions are about.
-    pub(super) leaves: Vec<usize>,
-    pub(super) adapter: Arc<Adapter>,
-    pub(super) tested: Option<Tested>,
+    pub(super) adapted: Adapted,
 }
 
 /// The columns of conditions in one file.
+#[derive(Clone)]
 pub(super) struct Tested {
     pub(super) leaves: Vec<usize>,
     pub(super) adapter: Arc<Adapter>,
@@ -53,10 +51,44 @@ pub(super) struct Tested {
 impl ReadFile {
     /// What may be asked for, by the file's own word.
     pub(super) fn left(&self, shared: &Shared) -> Result<Left> {
-        let located = shared.conditions.as_ref().map(|c| c.located(self)).unwrap_or_default();
+        let located =
+            shared.conditions.as_ref().map(|c| c.located(&self.schema)).unwrap_or_default();
         prune::rows(&self.source, &located, &shared.cache, &shared.context)
             .map_err(|e| e.with_path(self.source.path()))
     }
+}
+
+/// How files of one schema become rows of the read.
+#[derive(Clone)]
+pub(super) struct Adapted {
+    /// The leaves of the columns that are given out or needed.
+    pub(super) leaves: Vec<usize>,
+    pub(super) adapter: Arc<Adapter>,
+    pub(super) tested: Option<Tested>,
+}
+
+impl Adapted {
+    pub(super) fn of(
+        all: &Frozen,
+        conditions: Option<&Conditions>,
+        schema: &FileSchema,
+    ) -> Result<Self> {
+        let of = |frozen: &Frozen| -> Result<_> {
+            let own = schema.schema();
+            let leaves = frozen.leaves(own);
+            let fields = read_fields(own.fields(), &leaves);
+            Ok((leaves, Arc::new(frozen.adapter(&Schema::new(fields))?)))
+        };
+        let (leaves, adapter) = of(all)?;
+        let tested = conditions.map(|conditions| of(&conditions.frozen)).transpose()?;
+        let tested = tested.map(|(leaves, adapter)| Tested { leaves, adapter });
+        Ok(Self { leaves, adapter, tested })
+    }
+}
+
+/// The fields of batches of some leaves: others are left out, structs that lose all of theirs too.
+fn read_fields(fields: &Fields, leaves: &[usize]) -> Fields {
+    fields.filter_leaves(|leaf, _| leaves.contains(&leaf))
 }
 
 /// A file on its way.
@@ -157,10 +189,10 @@ impl FileCursor {
         self.shared.counts.add_candidates(candidates);
         let first = rows.first().map_or(0, |range| range.start);
         let (Some(tested), Some(Conditions { filter, .. })) =
-            (&file.tested, &self.shared.conditions)
+            (&file.adapted.tested, &self.shared.conditions)
         else {
-            let batch = self.read_leaves(group, rows, &file.leaves)?;
-            return file.adapter.apply_at(&batch, first).map(Some);
+            let batch = self.read_leaves(group, rows, &file.adapted.leaves)?;
+            return file.adapted.adapter.apply_at(&batch, first).map(Some);
         };
         let batch = self.read_leaves(group, rows, &tested.leaves)?;
         let mask = mask(filter, &tested.adapter.apply_at(&batch, first)?)?;
@@ -169,20 +201,20 @@ impl FileCursor {
         if found == 0 {
             return Ok(None);
         }
-        if tested.leaves == file.leaves {
+        if tested.leaves == file.adapted.leaves {
             let batch = filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?;
-            return file.adapter.apply_at(&batch, first).map(Some);
+            return file.adapted.adapter.apply_at(&batch, first).map(Some);
         }
         let kept = selected(rows, &mask);
         // Short ranges cost more than the rows between them.
         let few = kept.len() as u64 * RANGE_ROWS < candidates;
         if few {
-            let batch = self.read_leaves(group, &kept, &file.leaves)?;
-            return file.adapter.apply_at(&batch, first).map(Some);
+            let batch = self.read_leaves(group, &kept, &file.adapted.leaves)?;
+            return file.adapted.adapter.apply_at(&batch, first).map(Some);
         }
-        let batch = self.read_leaves(group, rows, &file.leaves)?;
+        let batch = self.read_leaves(group, rows, &file.adapted.leaves)?;
         let batch = filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?;
-        file.adapter.apply_at(&batch, first).map(Some)
+        file.adapted.adapter.apply_at(&batch, first).map(Some)
     }
 
     /// Some rows of one row group.

@@ -20,40 +20,39 @@
 
 mod ahead;
 mod bounds;
+mod columns;
 mod file;
 mod options;
 mod prune;
 mod report;
 mod rows;
+mod shared;
 mod sizes;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ArrayRef;
-use arrow_schema::{DataType, Fields, Schema, SchemaRef};
-use plait_core::key::{Nulls, SortColumn, SortOrder};
+use arrow_schema::SchemaRef;
+use plait_core::key::{SortColumn, SortOrder};
 use plait_core::plan::OnDuplicate;
 use plait_core::predicate::{Filter, Predicate};
-use plait_core::schema::{Class, Frozen, Request, Summary, freeze};
+use plait_core::schema::{Frozen, Request, freeze};
 use plait_core::stream::{
-    MergeStream, MergeStreamOptions, Source as MergeSource, Tally, Unite, check_keys,
+    MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
 use plait_core::{Error, Kind, Result};
 
 use self::ahead::{Ahead, FileReader};
-use self::bounds::FileLeaf;
-use self::file::{FileCursor, ReadFile, Tested};
-use self::prune::Located;
+use self::columns::{Columns, check_present, renamed, resolve_order, reversed, summary};
+use self::file::{Adapted, FileCursor, ReadFile};
 use self::report::ReadCounts;
 use self::rows::Rows;
+use self::shared::{Conditions, Shared, file_leaf, places};
 use self::sizes::WindowSizes;
 use crate::arrow_file::FileSchema;
 use crate::files::open_sources;
 use crate::leaf::LocationCache;
-use crate::options::MissingOption;
-use crate::order;
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
-use crate::schema::reconcile;
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -83,39 +82,6 @@ pub struct SortedRead {
 struct LastRead {
     counts: Arc<Shared>,
     tally: Tally,
-}
-
-/// What all files of a read share.
-pub(crate) struct Shared {
-    reverse: bool,
-    sizes: WindowSizes,
-    conditions: Option<Conditions>,
-    cache: Arc<LocationCache>,
-    counts: ReadCounts,
-    context: Context,
-}
-
-/// The conditions by which files are read.
-#[derive(Clone)]
-struct Conditions {
-    /// The columns they are about.
-    frozen: Frozen,
-    filter: Filter,
-    /// Columns of which one value is asked for.
-    equal: Vec<(Vec<String>, ArrayRef)>,
-}
-
-impl Conditions {
-    /// Where the columns of each condition are in a file.
-    fn located(&self, file: &ReadFile) -> Vec<Located<'_>> {
-        self.located_in(&file.schema)
-    }
-
-    fn located_in(&self, schema: &FileSchema) -> Vec<Located<'_>> {
-        let conditions = self.filter.conditions().iter();
-        let leaf = |path| file_leaf(&self.frozen, schema.schema().fields(), path);
-        conditions.map(|condition| Located { condition, leaf: leaf(condition.path()) }).collect()
-    }
 }
 
 impl SortedRead {
@@ -187,7 +153,7 @@ impl SortedRead {
         for (source, schema) in sources.into_iter().zip(schemas) {
             let schema = schema.in_units_of(&source, self.all.schema());
             let located =
-                self.shared.conditions.as_ref().map(|c| c.located_in(&schema)).unwrap_or_default();
+                self.shared.conditions.as_ref().map(|c| c.located(&schema)).unwrap_or_default();
             let groups =
                 prune::row_groups(&source, &located).map_err(|e| e.with_path(source.path()))?;
             self.row_groups_skipped += source.num_row_groups() - groups.len();
@@ -199,15 +165,13 @@ impl SortedRead {
             let adapted = match known {
                 Some((_, adapted)) => adapted.clone(),
                 None => {
-                    let adapted =
-                        Adapted::of(self, &schema).map_err(|e| e.with_path(source.path()))?;
+                    let adapted = Adapted::of(&self.all, self.shared.conditions.as_ref(), &schema)
+                        .map_err(|e| e.with_path(source.path()))?;
                     adapters.push((Arc::clone(schema.schema()), adapted.clone()));
                     adapted
                 }
             };
-            let Adapted { leaves, adapter, tested } = adapted;
-            let tested = tested.map(|(leaves, adapter)| Tested { leaves, adapter });
-            files.push(Arc::new(ReadFile { source, schema, leaves, adapter, tested }));
+            files.push(Arc::new(ReadFile { source, schema, adapted }));
         }
         self.files = files;
         let sizes = WindowSizes::new(self.files.len(), self.options.limit, &self.shared.context);
@@ -225,7 +189,7 @@ impl SortedRead {
     ///
     /// # Errors
     /// As [`MergeStream::try_new`].
-    pub fn batches(&self) -> Result<crate::scan::SourceStream> {
+    pub fn batches(&self) -> Result<Reader> {
         let shared = Arc::new(self.shared.anew(self.shared.sizes));
         shared.context.counters().start_over();
         let cursors =
@@ -358,8 +322,12 @@ impl SortedRead {
         let mut left_files = Vec::new();
         for file in &self.files {
             let left = file.left(&self.shared)?;
-            let known =
-                self.shared.conditions.as_ref().map(|c| c.located(file)).unwrap_or_default();
+            let known = self
+                .shared
+                .conditions
+                .as_ref()
+                .map(|c| c.located(&file.schema))
+                .unwrap_or_default();
             let by_footer =
                 file.source.num_row_groups() - prune::row_groups(&file.source, &known)?.len();
             plan.row_groups_skipped += left.row_groups_skipped - by_footer;
@@ -421,240 +389,5 @@ impl SortedRead {
     }
 }
 
-impl Shared {
-    /// The same for another read, with nothing counted.
-    fn anew(&self, sizes: WindowSizes) -> Self {
-        Self {
-            reverse: self.reverse,
-            sizes,
-            conditions: self.conditions.clone(),
-            cache: Arc::clone(&self.cache),
-            counts: ReadCounts::default(),
-            context: self.context.clone(),
-        }
-    }
-}
-
 /// Rows that are merged at once, at least, where conditions are tested on them.
 const TESTED_ROWS_MIN: usize = 1024;
-
-/// How files of one schema become rows of the read.
-#[derive(Clone)]
-struct Adapted {
-    leaves: Vec<usize>,
-    adapter: Arc<plait_core::schema::Adapter>,
-    tested: Option<(Vec<usize>, Arc<plait_core::schema::Adapter>)>,
-}
-
-impl Adapted {
-    fn of(read: &SortedRead, schema: &FileSchema) -> Result<Self> {
-        let of = |frozen: &Frozen| -> Result<_> {
-            let own = schema.schema();
-            let leaves = frozen.leaves(own);
-            let fields = read_fields(own.fields(), &leaves);
-            Ok((leaves, Arc::new(frozen.adapter(&Schema::new(fields))?)))
-        };
-        let (leaves, adapter) = of(&read.all)?;
-        let conditions = read.shared.conditions.as_ref();
-        let tested = conditions.map(|conditions| of(&conditions.frozen)).transpose()?;
-        Ok(Self { leaves, adapter, tested })
-    }
-}
-
-impl Conditions {
-    fn find(predicate: &Predicate, summary: &Summary) -> Result<Self> {
-        let columns = predicate.columns().map(selected).collect();
-        let frozen = freeze(summary, &Request { columns: Some(columns), ..Request::default() })?;
-        let filter = predicate.bind(frozen.schema())?;
-        let conditions = predicate.columns().zip(filter.conditions());
-        let equal = conditions.filter_map(|(path, condition)| match condition.equals() {
-            [value] => Some((path.to_vec(), Arc::clone(value))),
-            _ => None,
-        });
-        Ok(Self { equal: equal.collect(), frozen, filter })
-    }
-}
-
-/// The columns of a read.
-struct Columns {
-    all: Frozen,
-    given: SchemaRef,
-}
-
-impl Columns {
-    /// Those that are asked for, then those that the order, the rule of duplicates and conditions of
-    /// rows need.
-    fn find(
-        options: &ReadOptions,
-        order: &SortOrder,
-        after: &Predicate,
-        summary: &Summary,
-        whole: &Frozen,
-        schemas: &[FileSchema],
-    ) -> Result<Self> {
-        let Some(asked) = &options.columns else {
-            return Ok(Self { given: Arc::clone(whole.schema()), all: whole.clone() });
-        };
-        let select = |columns: Vec<String>| {
-            freeze(summary, &Request { columns: Some(columns), ..Request::default() })
-        };
-        let given = match asked.is_empty() {
-            true => Arc::new(Schema::empty()),
-            false => Arc::clone(select(asked.clone())?.schema()),
-        };
-        let mut needed: Vec<Vec<String>> =
-            order.columns().iter().map(|column| column.path.clone()).collect();
-        needed.extend(after.columns().map(<[String]>::to_vec));
-        let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
-        for name in [&options.version_by, &options.delete_where].into_iter().flatten() {
-            for column in SortOrder::try_parse(name)?.columns() {
-                needed.push(whole.path(&own, &column.path)?);
-            }
-        }
-        let is_there = |path: &Vec<String>| places(given.fields(), path).is_some();
-        let mut columns = asked.clone();
-        columns.extend(needed.iter().filter(|path| !is_there(path)).map(|path| selected(path)));
-        Ok(Self { all: select(columns)?, given })
-    }
-}
-
-fn summary(sources: &[Arc<Source>], schemas: &[FileSchema]) -> Summary {
-    let mut summary = Summary::default();
-    for (source, schema) in sources.iter().zip(schemas) {
-        summary.add(Class {
-            fields: schema.schema().fields().clone(),
-            first: source.path().to_owned(),
-            sources: 1,
-            has_rows: source.rows() > 0,
-        });
-    }
-    summary
-}
-
-/// The order that is asked for, or the one that the files state, by the names of all files.
-fn resolve_order(
-    options: &ReadOptions,
-    sources: &[Arc<Source>],
-    whole: &Frozen,
-    schemas: &[FileSchema],
-) -> Result<SortOrder> {
-    let order = match &options.sort_by {
-        Some(text) => SortOrder::try_parse(text)?,
-        // The rows of one file have an order in any case: that in which they lie.
-        None if sources.len() == 1 && order::claimed(&sources[0])?.is_none() => SortOrder::empty(),
-        None => {
-            let footers: Vec<_> =
-                sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-            let unite = Unite { missing_keys: true, ..Unite::default() };
-            order::from_sources(sources, &reconcile(&footers, &unite)?)?
-        }
-    };
-    let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
-    let columns = order
-        .columns()
-        .iter()
-        .map(|column| Ok(SortColumn { path: whole.path(&own, &column.path)?, ..column.clone() }));
-    SortOrder::try_new(columns.collect::<Result<_>>()?)
-}
-
-/// Refuses files without a sort column, unless their keys may be null.
-fn check_present(
-    options: &ReadOptions,
-    order: &SortOrder,
-    whole: &Frozen,
-    sources: &[Arc<Source>],
-    schemas: &[FileSchema],
-) -> Result<()> {
-    if matches!(options.missing_keys, MissingOption::Null) {
-        return Ok(());
-    }
-    let lacks = |i: usize, column: usize| {
-        let path = order.columns().get(column).map(|column| &column.path);
-        let path = path.and_then(|path| places(whole.schema().fields(), path));
-        path.is_some_and(|path| file_leaf(whole, schemas[i].schema().fields(), &path).is_none())
-    };
-    check_keys(order, sources.len(), lacks, |i| Some(sources[i].path().to_owned()))
-}
-
-/// A predicate by the names of all files.
-fn renamed(predicate: Predicate, whole: &Frozen, schemas: &[FileSchema]) -> Result<Predicate> {
-    let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
-    predicate.renamed(|path| whole.path(&own, path))
-}
-
-/// The order of the rows from the last to the first.
-fn reversed(order: &SortOrder) -> Result<SortOrder> {
-    let columns = order.columns().iter().map(|column| SortColumn {
-        descending: !column.descending,
-        nulls: match column.nulls {
-            Nulls::First => Nulls::Last,
-            Nulls::Last => Nulls::First,
-        },
-        ..column.clone()
-    });
-    SortOrder::try_new(columns.collect())
-}
-
-/// A path as `columns` takes it.
-fn selected(path: &[String]) -> String {
-    match path {
-        [name] => name.clone(),
-        path => path.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join("."),
-    }
-}
-
-/// Places of a column from the root to the leaf.
-fn places(mut fields: &Fields, path: &[String]) -> Option<Vec<usize>> {
-    let mut found = Vec::with_capacity(path.len());
-    for (depth, name) in path.iter().enumerate() {
-        let (place, field) = fields.find(name)?;
-        found.push(place);
-        match field.data_type() {
-            DataType::Struct(inner) => fields = inner,
-            _ if depth + 1 == path.len() => {}
-            _ => return None,
-        }
-    }
-    Some(found)
-}
-
-/// Where a file has the column at `path` of the schema of all; none if it lacks it.
-fn file_leaf(frozen: &Frozen, file: &Fields, path: &[usize]) -> Option<FileLeaf> {
-    let (mut from, mut to) = (file, frozen.schema().fields());
-    let mut places = frozen.places(from);
-    let mut leaf = 0;
-    for (depth, at) in path.iter().enumerate() {
-        let own = (*places.get(*at)?)?;
-        leaf += from.iter().take(own).map(|field| leaf_count(field.data_type())).sum::<usize>();
-        let (field, target) = (from.get(own)?, to.get(*at)?);
-        if depth + 1 == path.len() {
-            let data_type = target.data_type().clone();
-            return Some(FileLeaf { leaf, field: field.as_ref().clone(), data_type });
-        }
-        (from, to) = match (field.data_type(), target.data_type()) {
-            (DataType::Struct(from), DataType::Struct(to)) => (from, to),
-            _ => return None,
-        };
-        places = frozen.members(from, to);
-    }
-    None
-}
-
-/// Leaves of a column in Parquet.
-fn leaf_count(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::Struct(fields) => fields.iter().map(|f| leaf_count(f.data_type())).sum(),
-        DataType::List(field)
-        | DataType::LargeList(field)
-        | DataType::ListView(field)
-        | DataType::LargeListView(field)
-        | DataType::FixedSizeList(field, _)
-        | DataType::Map(field, _) => leaf_count(field.data_type()),
-        _ => 1,
-    }
-}
-
-/// The fields of batches of some leaves: others are left out, structs that lose all of theirs too.
-fn read_fields(fields: &Fields, leaves: &[usize]) -> Fields {
-    fields.filter_leaves(|leaf, _| leaves.contains(&leaf))
-}

@@ -14,6 +14,7 @@
 //! # Not here
 //! Conditions themselves, row by row (`file`).
 
+use std::iter::once;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -91,7 +92,7 @@ pub(super) fn rows(
             continue;
         }
         let start = source.row_group_start(group);
-        let mut rows = Vec::from([start..start + source.row_group_rows(group)]);
+        let mut rows: Vec<_> = once(start..start + source.row_group_rows(group)).collect();
         for Located { condition, leaf } in conditions {
             let Some(leaf) = leaf else { continue };
             if source.chunk(group, leaf.leaf)?.column_index_offset().is_none() {

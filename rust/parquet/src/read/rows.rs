@@ -18,8 +18,8 @@ use plait_core::predicate::Filter;
 use plait_core::stream::MergeStream;
 use plait_core::{Error, Kind, Result};
 
-use super::Shared;
 use super::file::mask;
+use super::shared::Shared;
 
 /// A struct with those of its members that were asked for: others are there for the order.
 fn narrowed(column: &ArrayRef, data_type: &DataType) -> ArrayRef {

@@ -1,0 +1,221 @@
+"""Sorted reads side by side: Plait, DuckDB, Polars and DataFusion with the order declared.
+
+    python benches/python/read_sorted.py --scale 0.3 --rounds 3
+
+    S992       W1 cut into 62 files for each of its 16: all of them overlap
+    limit      the first and the last 100 rows of S992, 4 columns
+    series     one series of S992 (metric, service, host), all columns
+    whole      W1 in order, 4 columns and all, as batches that are counted
+
+Every read runs in a process of its own; rounds go through all tools in turn, and the fastest of
+each counts. `again` reads once more with the same `SortedRead`, whose footers are known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import workloads
+from one_run import peak_rss_bytes
+
+FOLDER = Path("bench-data")
+CUTS = 62
+SORT_BY = "metric_name, service, host, -timestamp_secs"
+KEY = ["metric_name", "service", "host", "timestamp_secs"]
+ORDER = ("metric_name ASC NULLS LAST, service ASC NULLS LAST, host ASC NULLS LAST, "
+         "timestamp_secs DESC NULLS LAST")  # fmt: skip
+LAST = ("metric_name DESC NULLS FIRST, service DESC NULLS FIRST, host DESC NULLS FIRST, "
+        "timestamp_secs ASC NULLS FIRST")  # fmt: skip
+TOOLS = ("plait", "duckdb", "polars", "datafusion")
+
+
+def cut_files(files: list[str], folder: Path) -> list[str]:
+    """Every 62nd row of each file as a file: sorted, overlapping all others."""
+    made = [folder / f"{i:02}-{j:02}.parquet" for i in range(len(files)) for j in range(CUTS)]
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for i, file in enumerate(files):
+            table = pq.read_table(file)
+            for j in range(CUTS):
+                part = table.take(list(range(j, table.num_rows, CUTS)))
+                pq.write_table(part, folder / f"{i:02}-{j:02}.parquet", compression="zstd",
+                               compression_level=3, write_page_index=True)  # fmt: skip
+        (folder / "done").touch()
+    return [str(path) for path in made]
+
+
+def counted(batches: Iterable) -> int:
+    return sum(len(batch) for batch in batches)
+
+
+def plait_read(job: dict) -> Callable[[], dict]:
+    import plait
+
+    def run() -> dict:
+        read = plait.read(
+            job["files"],
+            sort_by=SORT_BY,
+            columns=job["columns"],
+            where=job["where"],
+            limit=job["limit"],
+            reverse=job["reverse"],
+            threads=2,
+        )
+        rows = counted(read)
+        started = time.perf_counter()
+        counted(read)
+        again_s = time.perf_counter() - started
+        return {"rows": rows, "again_s": again_s, "stats": read.stats.to_dict()}
+
+    return run
+
+
+def query(job: dict, table: str) -> str:
+    columns = ", ".join(job["columns"] or ["*"])
+    where = f" WHERE {job['where']}" if job["where"] else ""
+    limit = f" LIMIT {job['limit']}" if job["limit"] else ""
+    return (
+        f"SELECT {columns} FROM {table}{where} ORDER BY {LAST if job['reverse'] else ORDER}{limit}"
+    )
+
+
+def duckdb_read(job: dict) -> Callable[[], dict]:
+    import duckdb
+
+    database = duckdb.connect()
+    database.execute("SET threads = 2")
+    text = query(job, f"read_parquet({job['files']})")
+
+    def run() -> dict:
+        reader = database.sql(text).to_arrow_reader(65_536)
+        return {"rows": counted(reader)}
+
+    return run
+
+
+def polars_read(job: dict) -> Callable[[], dict]:
+    import polars as pl
+
+    def run() -> dict:
+        frame = pl.scan_parquet(job["files"])
+        if job["where"]:
+            frame = frame.filter(pl.sql_expr(job["where"]))
+        down = [column == "timestamp_secs" for column in KEY]
+        down = [not d for d in down] if job["reverse"] else down
+        frame = frame.sort(KEY, descending=down, nulls_last=not job["reverse"])
+        frame = frame.select(job["columns"]) if job["columns"] else frame
+        frame = frame.head(job["limit"]) if job["limit"] else frame
+        return {"rows": len(frame.collect(engine="streaming"))}
+
+    return run
+
+
+def datafusion_read(job: dict) -> Callable[[], dict]:
+    from datafusion import SessionConfig, SessionContext, col
+
+    config = (
+        SessionConfig()
+        .with_target_partitions(len(job["files"]))
+        .set("datafusion.optimizer.repartition_file_scans", "false")
+    )
+    session = SessionContext(config)
+    down = [column == "timestamp_secs" for column in KEY]
+    # Order is declared as files have it; read in reverse, DataFusion sorts.
+    declared = [[col(c).sort(ascending=not d, nulls_first=False) for c, d in zip(KEY, down)]]
+    session.register_parquet("t", str(Path(job["files"][0]).parent), file_sort_order=declared)
+    text = query(job, "t")
+
+    def run() -> dict:
+        batches = session.sql(text).execute_stream()
+        return {"rows": sum(batch.to_pyarrow().num_rows for batch in batches)}
+
+    return run
+
+
+READS = {
+    "plait": plait_read, "duckdb": duckdb_read, "polars": polars_read, "datafusion": datafusion_read
+}  # fmt: skip
+
+
+def one(job: dict) -> dict:
+    run = READS[job["tool"]](job)
+    before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
+    more = run()
+    wall_s, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    if "again_s" in more:
+        wall_s -= more["again_s"]
+        cpu_s = min(cpu_s, 2 * wall_s)
+    return {"wall_s": wall_s, "cpu_s": cpu_s, "rss_bytes": peak_rss_bytes(), **more}
+
+
+def reads(cut: list[str], whole: list[str]) -> dict[str, dict]:
+    first = pq.ParquetFile(cut[len(cut) // 2]).read_row_group(0, columns=KEY[:3])
+    row = first.slice(first.num_rows // 2, 1).to_pylist()[0]
+    series = " AND ".join(f"{name} = '{value}'" for name, value in row.items())
+    common = {"files": cut, "columns": None, "where": None, "limit": None, "reverse": False}
+    four = [*KEY[:1], *KEY[2:], pq.read_schema(cut[0]).names[-1]]
+    return {
+        "S992, first 100": {**common, "columns": four, "limit": 100},
+        "S992, last 100": {**common, "columns": four, "limit": 100, "reverse": True},
+        "S992, one series": {**common, "where": series},
+        "W1, 4 columns": {**common, "files": whole, "columns": four},
+        "W1, all columns": {**common, "files": whole},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    parser.add_argument("--only", default="")
+    given = parser.parse_args()
+    folder = given.folder / f"W1-{given.scale}"
+    workloads.prepare("W1", folder, given.scale)
+    whole = [str(path) for path in sorted(folder.glob("*.parquet"))]
+    cut = cut_files(whole, given.folder / f"S992-{given.scale}")
+    for name, read in reads(cut, whole).items():
+        if given.only not in name:
+            continue
+        best: dict[str, dict] = {}
+        for _ in range(given.rounds):
+            for tool in TOOLS:
+                job = json.dumps({**read, "tool": tool})
+                run = subprocess.run(
+                    [sys.executable, __file__, "--job", job], capture_output=True, text=True, check=False
+                )  # fmt: skip
+                if run.returncode:
+                    best.setdefault(tool, {"error": run.stderr.strip().splitlines()[-1:]})
+                    continue
+                found = json.loads(run.stdout)
+                if found["wall_s"] <= best.get(tool, {}).get("wall_s", found["wall_s"]):
+                    best[tool] = found
+        print(name)
+        for tool, found in best.items():
+            if "error" in found:
+                print(f"  {tool:<11}{found['error']}")
+                continue
+            again = f", again {found['again_s']:.3f} s" if "again_s" in found else ""
+            print(
+                f"  {tool:<11}{found['wall_s']:8.3f} s wall {found['cpu_s']:8.3f} s processor "
+                f"{found['rss_bytes'] / 1e6:7.0f} MB {found['rows']:>9,} rows{again}",
+                flush=True,
+            )
+            if "stats" in found:
+                print(f"             {found['stats']}", flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--job"]:
+        print(json.dumps(one(json.loads(sys.argv[2]))))
+    else:
+        main()

@@ -1,0 +1,148 @@
+//! Which columns a read gives out and needs, and in which order its rows are.
+//!
+//! # Not here
+//! Where a file has them (`shared`).
+
+use std::sync::Arc;
+
+use arrow_schema::{Schema, SchemaRef};
+use plait_core::Result;
+use plait_core::key::{Nulls, SortColumn, SortOrder};
+use plait_core::predicate::Predicate;
+use plait_core::schema::{Class, Frozen, Request, Summary, freeze};
+use plait_core::stream::{Unite, check_keys};
+
+use super::options::ReadOptions;
+use super::shared::{file_leaf, places, selected};
+use crate::arrow_file::FileSchema;
+use crate::options::MissingOption;
+use crate::order;
+use crate::schema::reconcile;
+use crate::source::Source;
+
+/// The columns of a read.
+pub(super) struct Columns {
+    /// Those that are given out, then those that are needed besides.
+    pub(super) all: Frozen,
+    /// The schema of those that are given out.
+    pub(super) given: SchemaRef,
+}
+
+impl Columns {
+    /// Those that are asked for, then those that the order, the rule of duplicates and conditions of
+    /// rows need.
+    pub(super) fn find(
+        options: &ReadOptions,
+        order: &SortOrder,
+        after: &Predicate,
+        summary: &Summary,
+        whole: &Frozen,
+        schemas: &[FileSchema],
+    ) -> Result<Self> {
+        let Some(asked) = &options.columns else {
+            return Ok(Self { given: Arc::clone(whole.schema()), all: whole.clone() });
+        };
+        let select = |columns: Vec<String>| {
+            freeze(summary, &Request { columns: Some(columns), ..Request::default() })
+        };
+        let given = match asked.is_empty() {
+            true => Arc::new(Schema::empty()),
+            false => Arc::clone(select(asked.clone())?.schema()),
+        };
+        let mut needed: Vec<Vec<String>> =
+            order.columns().iter().map(|column| column.path.clone()).collect();
+        needed.extend(after.columns().map(<[String]>::to_vec));
+        let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
+        for name in [&options.version_by, &options.delete_where].into_iter().flatten() {
+            for column in SortOrder::try_parse(name)?.columns() {
+                needed.push(whole.path(&own, &column.path)?);
+            }
+        }
+        let is_there = |path: &Vec<String>| places(given.fields(), path).is_some();
+        let mut columns = asked.clone();
+        columns.extend(needed.iter().filter(|path| !is_there(path)).map(|path| selected(path)));
+        Ok(Self { all: select(columns)?, given })
+    }
+}
+
+/// What all files say of their columns.
+pub(super) fn summary(sources: &[Arc<Source>], schemas: &[FileSchema]) -> Summary {
+    let mut summary = Summary::default();
+    for (source, schema) in sources.iter().zip(schemas) {
+        summary.add(Class {
+            fields: schema.schema().fields().clone(),
+            first: source.path().to_owned(),
+            sources: 1,
+            has_rows: source.rows() > 0,
+        });
+    }
+    summary
+}
+
+/// The order that is asked for, or the one that the files state, by the names of all files.
+pub(super) fn resolve_order(
+    options: &ReadOptions,
+    sources: &[Arc<Source>],
+    whole: &Frozen,
+    schemas: &[FileSchema],
+) -> Result<SortOrder> {
+    let order = match &options.sort_by {
+        Some(text) => SortOrder::try_parse(text)?,
+        // The rows of one file have an order in any case: that in which they lie.
+        None if sources.len() == 1 && order::claimed(&sources[0])?.is_none() => SortOrder::empty(),
+        None => {
+            let footers: Vec<_> =
+                sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+            let unite = Unite { missing_keys: true, ..Unite::default() };
+            order::from_sources(sources, &reconcile(&footers, &unite)?)?
+        }
+    };
+    let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
+    let columns = order
+        .columns()
+        .iter()
+        .map(|column| Ok(SortColumn { path: whole.path(&own, &column.path)?, ..column.clone() }));
+    SortOrder::try_new(columns.collect::<Result<_>>()?)
+}
+
+/// Refuses files without a sort column, unless their keys may be null.
+pub(super) fn check_present(
+    options: &ReadOptions,
+    order: &SortOrder,
+    whole: &Frozen,
+    sources: &[Arc<Source>],
+    schemas: &[FileSchema],
+) -> Result<()> {
+    if matches!(options.missing_keys, MissingOption::Null) {
+        return Ok(());
+    }
+    let lacks = |i: usize, column: usize| {
+        let path = order.columns().get(column).map(|column| &column.path);
+        let path = path.and_then(|path| places(whole.schema().fields(), path));
+        path.is_some_and(|path| file_leaf(whole, schemas[i].schema().fields(), &path).is_none())
+    };
+    check_keys(order, sources.len(), lacks, |i| Some(sources[i].path().to_owned()))
+}
+
+/// A predicate by the names of all files.
+pub(super) fn renamed(
+    predicate: Predicate,
+    whole: &Frozen,
+    schemas: &[FileSchema],
+) -> Result<Predicate> {
+    let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
+    predicate.renamed(|path| whole.path(&own, path))
+}
+
+/// The order of the rows from the last to the first.
+pub(super) fn reversed(order: &SortOrder) -> Result<SortOrder> {
+    let columns = order.columns().iter().map(|column| SortColumn {
+        descending: !column.descending,
+        nulls: match column.nulls {
+            Nulls::First => Nulls::Last,
+            Nulls::Last => Nulls::First,
+        },
+        ..column.clone()
+    });
+    SortOrder::try_new(columns.collect())
+}
