@@ -298,8 +298,8 @@ def read(
         missing_keys: Whether files without a sort column are refused, or their keys are null.
         batch_rows: Rows of every batch but the last.
         threads: Number of threads; all processors by default. Rows do not depend on it.
-        memory_limit: What rows of files may take while they are read, at least 16 MB: a third of
-            it, shared by the files that may have rows. Footers and batches given out do not count.
+        memory_limit: What rows of files may take while they are read, at least 16 MB: half of it,
+            shared by the files that may have rows. Footers and batches given out do not count.
         storage_options: See `merge`.
 
     Returns:

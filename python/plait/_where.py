@@ -73,14 +73,14 @@ def _structure(expression: Any) -> Any:  # noqa: ANN401 - Polars' own form
         return json.loads(expression.meta.serialize(format="json"))
 
 
-def _inputs(expression: Any) -> list[Any]:  # noqa: ANN401 - expressions of Polars
+def _operands(expression: Any) -> list[Any]:  # noqa: ANN401 - expressions of Polars
     return list(reversed(expression.meta.pop()))
 
 
 def _conjuncts(expression: Any) -> Iterator[Any]:  # noqa: ANN401 - expressions of Polars
     form = _structure(expression)
     if isinstance(form, dict) and form.get("BinaryExpr", {}).get("op") in ("And", "LogicalAnd"):
-        for part in _inputs(expression):
+        for part in _operands(expression):
             yield from _conjuncts(part)
     else:
         yield expression
@@ -92,11 +92,11 @@ def _of_polars(expression: Any) -> list[str]:  # noqa: ANN401 - expressions of P
 
 def _polars_condition(expression: Any) -> str:  # noqa: ANN401 - expressions of Polars
     form = _structure(expression)
-    inputs = _inputs(expression)
-    column = _polars_column(inputs[0]) if inputs else None
+    operands = _operands(expression)
+    column = _polars_column(operands[0]) if operands else None
     if column is None or not isinstance(form, dict):
         raise unsupported(expression)
-    values = [_polars_value(value) for value in inputs[1:]]
+    values = [_polars_value(value) for value in operands[1:]]
     if "BinaryExpr" in form and form["BinaryExpr"].get("op") in _COMPARISONS:
         text = literal(values[0])
         if text is not None:

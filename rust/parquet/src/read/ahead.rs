@@ -12,7 +12,7 @@
 //! At most one batch a file that waits.
 //!
 //! # Not here
-//! Rows of one file (`file`); their order (`plait_core::stream`).
+//! SortedRows of one file (`file`); their order (`plait_core::stream`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,15 +22,15 @@ use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::workers::Workers;
 use plait_core::{Error, Result};
 
-use super::file::FileCursor;
+use super::file::WindowCursor;
 use crate::runtime::{Charge, Context, ScopedWorkers};
 
 /// Files that are read at once for each thread.
 const FILES_A_THREAD: usize = 2;
 
 /// All files of one read.
-pub(super) struct Ahead {
-    cursors: Vec<Mutex<Waiting>>,
+pub(super) struct FilesAhead {
+    cursors: Vec<Mutex<WaitingFile>>,
     /// Files that were asked before, the longest ago first.
     asked: Mutex<VecDeque<usize>>,
     workers: ScopedWorkers,
@@ -39,20 +39,20 @@ pub(super) struct Ahead {
 }
 
 /// A file and the batch that waits.
-struct Waiting {
+struct WaitingFile {
     /// None once it has ended.
-    cursor: Option<FileCursor>,
+    cursor: Option<WindowCursor>,
     ready: Option<(Result<RecordBatch>, Charge)>,
 }
 
-impl Ahead {
+impl FilesAhead {
     pub(super) fn new(
-        cursors: Vec<FileCursor>,
+        cursors: Vec<WindowCursor>,
         workers: ScopedWorkers,
         reads_ahead: bool,
         context: &Context,
     ) -> Self {
-        let waiting = |cursor| Mutex::new(Waiting { cursor: Some(cursor), ready: None });
+        let waiting = |cursor| Mutex::new(WaitingFile { cursor: Some(cursor), ready: None });
         Self {
             cursors: cursors.into_iter().map(waiting).collect(),
             asked: Mutex::default(),
@@ -62,7 +62,7 @@ impl Ahead {
         }
     }
 
-    fn lock(&self, file: usize) -> Option<MutexGuard<'_, Waiting>> {
+    fn lock(&self, file: usize) -> Option<MutexGuard<'_, WaitingFile>> {
         self.cursors.get(file).map(|c| c.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -99,7 +99,7 @@ impl Ahead {
     }
 }
 
-impl Waiting {
+impl WaitingFile {
     fn lacks(&self) -> bool {
         self.ready.is_none() && self.cursor.is_some()
     }
@@ -120,13 +120,13 @@ impl Waiting {
 }
 
 /// One file as the merge reads it.
-pub(super) struct FileReader {
-    pub(super) all: Arc<Ahead>,
+pub(super) struct FileRows {
+    pub(super) all: Arc<FilesAhead>,
     pub(super) file: usize,
     pub(super) schema: SchemaRef,
 }
 
-impl Iterator for FileReader {
+impl Iterator for FileRows {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -134,7 +134,7 @@ impl Iterator for FileReader {
     }
 }
 
-impl RecordBatchReader for FileReader {
+impl RecordBatchReader for FileRows {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -1,4 +1,4 @@
-//! Bounds of the values of one leaf, a row group or a page at a time, as arrays of its column's type.
+//! LeafBounds of the values of one leaf, a row group or a page at a time, as arrays of its column's type.
 //!
 //! # Invariants
 //! A bound that may be wrong is null: those of old writers, of orders that are not defined, and of
@@ -39,8 +39,8 @@ pub(super) struct FileLeaf {
     pub(super) data_type: DataType,
 }
 
-/// Bounds, one entry a row group or page; nulls are not known.
-pub(super) struct Bounds {
+/// LeafBounds, one entry a row group or page; nulls are not known.
+pub(super) struct LeafBounds {
     pub(super) least: ArrayRef,
     pub(super) greatest: ArrayRef,
     /// How many values are null.
@@ -60,7 +60,7 @@ struct Ends {
 
 impl FileLeaf {
     /// The bounds of all row groups.
-    pub(super) fn of_row_groups(&self, source: &Source) -> Result<Bounds> {
+    pub(super) fn of_row_groups(&self, source: &Source) -> Result<LeafBounds> {
         let groups = source.meta.row_groups();
         let converter = self.converter(source)?;
         let nulls = converter.row_group_null_counts(groups).map_err(unwrap_error)?;
@@ -81,7 +81,7 @@ impl FileLeaf {
         });
         Ok(match made {
             Ok(Ok((least, greatest))) => self.bounds(&least, &greatest, nulls),
-            // Bounds only save reads: those that do not convert are not known.
+            // LeafBounds only save reads: those that do not convert are not known.
             Ok(Err(_)) | Err(_) => self.unknown(groups.len(), nulls),
         })
     }
@@ -92,7 +92,7 @@ impl FileLeaf {
         source: &Source,
         row_group: usize,
         pages: usize,
-    ) -> Result<Option<Bounds>> {
+    ) -> Result<Option<LeafBounds>> {
         if !self.has_order(source) {
             return Ok(None);
         }
@@ -137,7 +137,7 @@ impl FileLeaf {
         if ends.may_be_null && column.nulls == Nulls::First {
             return Ok(None);
         }
-        // Bounds may be cut short: two equal ones are of one value only if they are whole.
+        // LeafBounds may be cut short: two equal ones are of one value only if they are whole.
         let is_whole = self.data_type.is_primitive() && !ends.may_be_null;
         Ok(Some((ends.first, is_whole && ends.low == ends.high)))
     }
@@ -199,7 +199,7 @@ impl FileLeaf {
         let physical = source.leaf(self.leaf).physical_type();
         let is_signed = matches!(self.field.data_type(), DataType::Int32 | DataType::Int64)
             && matches!(physical, Type::INT32 | Type::INT64);
-        // Bounds of Date64, intervals and half floats are stored as other types.
+        // LeafBounds of Date64, intervals and half floats are stored as other types.
         let is_plain = !matches!(
             self.field.data_type(),
             DataType::Date64 | DataType::Interval(_) | DataType::Float16
@@ -207,12 +207,12 @@ impl FileLeaf {
         (is_defined || is_signed) && is_plain
     }
 
-    fn unknown(&self, len: usize, nulls: UInt64Array) -> Bounds {
+    fn unknown(&self, len: usize, nulls: UInt64Array) -> LeafBounds {
         let none = || new_null_array(&self.data_type, len);
-        Bounds { least: none(), greatest: none(), nulls }
+        LeafBounds { least: none(), greatest: none(), nulls }
     }
 
-    fn bounds(&self, least: &ArrayRef, greatest: &ArrayRef, nulls: UInt64Array) -> Bounds {
+    fn bounds(&self, least: &ArrayRef, greatest: &ArrayRef, nulls: UInt64Array) -> LeafBounds {
         let len = least.len();
         let cast = |array: &ArrayRef| match array.data_type() == &self.data_type {
             true => Ok(Arc::clone(array)),
@@ -220,12 +220,12 @@ impl FileLeaf {
         };
         let is_float = matches!(self.field.data_type(), DataType::Float32 | DataType::Float64);
         match (cast(least), cast(greatest)) {
-            // Bounds pass over NaN, which is above all others.
+            // LeafBounds pass over NaN, which is above all others.
             (Ok(least), Ok(_)) if is_float => {
                 let least = without_nan(&least);
-                Bounds { least, greatest: new_null_array(&self.data_type, len), nulls }
+                LeafBounds { least, greatest: new_null_array(&self.data_type, len), nulls }
             }
-            (Ok(least), Ok(greatest)) => Bounds { least, greatest, nulls },
+            (Ok(least), Ok(greatest)) => LeafBounds { least, greatest, nulls },
             _ => self.unknown(len, nulls),
         }
     }

@@ -21,14 +21,14 @@ use crate::schema::reconcile;
 use crate::source::Source;
 
 /// The columns of a read.
-pub(super) struct Columns {
+pub(super) struct ReadColumns {
     /// Those that are given out, then those that are needed besides.
     pub(super) all: Frozen,
     /// The schema of those that are given out.
     pub(super) given: SchemaRef,
 }
 
-impl Columns {
+impl ReadColumns {
     /// Those that are asked for, then those that the order, the rule of duplicates and conditions of
     /// rows need.
     pub(super) fn find(

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! Between two windows no page is held. Rows come in the order of the file, or exactly in reverse.
+//! Between two windows no page is held. SortedRows come in the order of the file, or exactly in reverse.
 //!
 //! # Cost
 //! The pages of a window, those of conditions first. Windows begin small where few rows are wanted
@@ -28,8 +28,8 @@ use plait_core::predicate::Filter;
 use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
-use super::prune::{self, Left};
-use super::shared::{Conditions, Shared};
+use super::prune::{self, RowsLeft};
+use super::shared::{Conditions, ReadShared};
 use super::sizes::WindowSizes;
 use crate::arrow_file::{Batches, FileSchema, Located, Request};
 use crate::source::Source;
@@ -50,7 +50,7 @@ pub(super) struct Tested {
 
 impl ReadFile {
     /// What may be asked for, by the file's own word.
-    pub(super) fn left(&self, shared: &Shared) -> Result<Left> {
+    pub(super) fn left(&self, shared: &ReadShared) -> Result<RowsLeft> {
         let located =
             shared.conditions.as_ref().map(|c| c.located(&self.schema)).unwrap_or_default();
         prune::rows(&self.source, &located, &shared.cache, &shared.context)
@@ -92,17 +92,17 @@ fn read_fields(fields: &Fields, leaves: &[usize]) -> Fields {
 }
 
 /// A file on its way.
-pub(super) struct FileCursor {
+pub(super) struct WindowCursor {
     file: Arc<ReadFile>,
-    shared: Arc<Shared>,
-    /// Rows that were not looked at; none before the first window.
+    shared: Arc<ReadShared>,
+    /// SortedRows that were not looked at; none before the first window.
     left: Option<Vec<Range<u64>>>,
     /// Candidates of the next window.
     step: u64,
 }
 
-impl FileCursor {
-    pub(super) fn new(file: Arc<ReadFile>, shared: Arc<Shared>) -> Self {
+impl WindowCursor {
+    pub(super) fn new(file: Arc<ReadFile>, shared: Arc<ReadShared>) -> Self {
         let step = shared.sizes.first_rows;
         Self { file, shared, left: None, step }
     }

@@ -13,7 +13,7 @@
 //!
 //! # Cost
 //! All footers. Of a file the pages that may have rows, once its first key is next. Memory: a window
-//! of rows a file (`sizes`), shared out of a third of the limit, and the footers.
+//! of rows a file (`sizes`), shared out of half the limit, and the footers.
 //!
 //! # Not here
 //! Copying files into files (`merge`); one schema without order (`scan`).
@@ -42,12 +42,12 @@ use plait_core::stream::{
 };
 use plait_core::{Error, Kind, Result};
 
-use self::ahead::{Ahead, FileReader};
-use self::columns::{Columns, check_present, renamed, resolve_order, reversed, summary};
-use self::file::{Adapted, FileCursor, ReadFile};
+use self::ahead::{FileRows, FilesAhead};
+use self::columns::{ReadColumns, check_present, renamed, resolve_order, reversed, summary};
+use self::file::{Adapted, ReadFile, WindowCursor};
 use self::report::ReadCounts;
-use self::rows::Rows;
-use self::shared::{Conditions, Shared, file_leaf, places};
+use self::rows::SortedRows;
+use self::shared::{Conditions, ReadShared, file_leaf, places};
 use self::sizes::WindowSizes;
 use crate::arrow_file::FileSchema;
 use crate::files::open_sources;
@@ -72,7 +72,7 @@ pub struct SortedRead {
     row_groups_of_all: usize,
     files_of_all: usize,
     row_groups_skipped: usize,
-    shared: Arc<Shared>,
+    shared: Arc<ReadShared>,
     /// The conditions for which merged rows are tested.
     after: Filter,
     last: Mutex<Option<LastRead>>,
@@ -80,7 +80,7 @@ pub struct SortedRead {
 
 /// What the last read counts.
 struct LastRead {
-    counts: Arc<Shared>,
+    counts: Arc<ReadShared>,
     tally: Tally,
 }
 
@@ -111,7 +111,7 @@ impl SortedRead {
         let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
         let keeps_all = options.drops().keeps_all() && options.delete_where.is_none();
         let (before, after) = predicate.split(|path| keeps_all || is_key(path));
-        let columns = Columns::find(&options, &order, &after, &summary, &whole, &schemas)?;
+        let columns = ReadColumns::find(&options, &order, &after, &summary, &whole, &schemas)?;
         let conditions = (before.columns().next().is_some())
             .then(|| Conditions::find(&before, &summary))
             .transpose()?;
@@ -125,7 +125,7 @@ impl SortedRead {
             files_of_all: sources.len(),
             row_groups_skipped: 0,
             files: Vec::new(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(ReadShared {
                 reverse: options.reverse,
                 sizes: WindowSizes::new(sources.len(), options.limit, context),
                 conditions,
@@ -193,16 +193,16 @@ impl SortedRead {
         let shared = Arc::new(self.shared.anew(self.shared.sizes));
         shared.context.counters().start_over();
         let cursors =
-            self.files.iter().map(|file| FileCursor::new(Arc::clone(file), Arc::clone(&shared)));
+            self.files.iter().map(|file| WindowCursor::new(Arc::clone(file), Arc::clone(&shared)));
         let workers = ScopedWorkers::of_files(self.options.threads, shared.context.budget());
-        let ahead = Arc::new(Ahead::new(
+        let ahead = Arc::new(FilesAhead::new(
             cursors.collect(),
             workers,
             shared.sizes.reads_ahead && self.options.limit.is_none(),
             &shared.context,
         ));
         let sources = self.files.iter().enumerate().map(|(file, read)| MergeSource {
-            reader: Box::new(FileReader {
+            reader: Box::new(FileRows {
                 all: Arc::clone(&ahead),
                 file,
                 schema: Arc::clone(self.all.schema()),
@@ -214,7 +214,7 @@ impl SortedRead {
             sources.reverse();
         }
         if sources.is_empty() {
-            return Ok(Box::new(Rows::none(Arc::clone(&self.schema))));
+            return Ok(Box::new(SortedRows::none(Arc::clone(&self.schema))));
         }
         let mut merge = MergeStream::try_new(
             sources,
@@ -229,7 +229,7 @@ impl SortedRead {
         let last = LastRead { counts: Arc::clone(&shared), tally };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
         let is_exact = !self.options.reverse && self.shared.conditions.is_none();
-        Ok(Box::new(Rows::new(
+        Ok(Box::new(SortedRows::new(
             merge,
             Arc::clone(&self.schema),
             self.after.clone(),
@@ -389,5 +389,5 @@ impl SortedRead {
     }
 }
 
-/// Rows that are merged at once, at least, where conditions are tested on them.
+/// SortedRows that are merged at once, at least, where conditions are tested on them.
 const TESTED_ROWS_MIN: usize = 1024;

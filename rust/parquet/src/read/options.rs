@@ -19,12 +19,12 @@ pub struct ReadOptions {
     pub sources: Vec<String>,
     /// Sort order as text; absent = the one that the files state.
     pub sort_by: Option<String>,
-    /// Columns of the batches, in order; absent = all.
+    /// ReadColumns of the batches, in order; absent = all.
     pub columns: Option<Vec<String>>,
     /// Which rows, as text: see [`Predicate`](plait_core::predicate::Predicate).
     #[serde(rename = "where")]
     pub predicate: Option<String>,
-    /// Rows in all, at most.
+    /// SortedRows in all, at most.
     pub limit: Option<u64>,
     /// Whether the greatest keys come first.
     pub reverse: bool,
@@ -34,11 +34,11 @@ pub struct ReadOptions {
     pub version_by: Option<String>,
     /// Boolean column: a row where it is true deletes its key.
     pub delete_where: Option<String>,
-    /// Rows of a key column to drop.
+    /// SortedRows of a key column to drop.
     pub drop_where: Option<String>,
     /// `error` or `null`: sources without a sort column.
     pub missing_keys: MissingOption,
-    /// Rows of every batch but the last.
+    /// SortedRows of every batch but the last.
     pub batch_rows: usize,
     /// Threads; absent = one per core.
     pub threads: Option<usize>,

@@ -31,7 +31,7 @@ use parquet::bloom_filter::Sbbf;
 use plait_core::Result;
 use plait_core::predicate::Condition;
 
-use super::bounds::{Bounds, FileLeaf};
+use super::bounds::{FileLeaf, LeafBounds};
 use crate::leaf::LocationCache;
 use crate::page::indexes::bloom_filter;
 use crate::runtime::Context;
@@ -39,8 +39,8 @@ use crate::source::Source;
 
 /// What is left of one file.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Left {
-    /// Rows that may be asked for, in ranges that ascend and do not touch.
+pub(super) struct RowsLeft {
+    /// SortedRows that may be asked for, in ranges that ascend and do not touch.
     pub(super) rows: Vec<Range<u64>>,
     /// Row groups that were left out: by their bounds, by bloom filters, by the bounds of all pages.
     pub(super) row_groups_skipped: usize,
@@ -50,16 +50,19 @@ pub(super) struct Left {
 }
 
 /// A condition, and where its column is in the file; nowhere if the file lacks it.
-pub(super) struct Located<'a> {
+pub(super) struct LocatedCondition<'a> {
     pub(super) condition: &'a Condition,
     pub(super) leaf: Option<FileLeaf>,
 }
 
 /// Which row groups may hold rows for which all conditions hold, by the footer alone.
-pub(super) fn row_groups(source: &Source, conditions: &[Located<'_>]) -> Result<Vec<usize>> {
+pub(super) fn row_groups(
+    source: &Source,
+    conditions: &[LocatedCondition<'_>],
+) -> Result<Vec<usize>> {
     let groups = source.num_row_groups();
     let mut may: Vec<bool> = (0..groups).map(|group| source.row_group_rows(group) > 0).collect();
-    for Located { condition, leaf } in conditions {
+    for LocatedCondition { condition, leaf } in conditions {
         match leaf {
             // A column that the file lacks is null in all rows.
             None if condition.holds_for_null() => {}
@@ -78,11 +81,11 @@ pub(super) fn row_groups(source: &Source, conditions: &[Located<'_>]) -> Result<
 /// Which rows may be asked for.
 pub(super) fn rows(
     source: &Arc<Source>,
-    conditions: &[Located<'_>],
+    conditions: &[LocatedCondition<'_>],
     cache: &LocationCache,
     context: &Context,
-) -> Result<Left> {
-    let mut left = Left::default();
+) -> Result<RowsLeft> {
+    let mut left = RowsLeft::default();
     let groups = row_groups(source, conditions)?;
     left.row_groups_skipped = source.num_row_groups() - groups.len();
     for group in groups {
@@ -93,7 +96,7 @@ pub(super) fn rows(
         }
         let start = source.row_group_start(group);
         let mut rows: Vec<_> = once(start..start + source.row_group_rows(group)).collect();
-        for Located { condition, leaf } in conditions {
+        for LocatedCondition { condition, leaf } in conditions {
             let Some(leaf) = leaf else { continue };
             if source.chunk(group, leaf.leaf)?.column_index_offset().is_none() {
                 continue;
@@ -123,7 +126,7 @@ pub(super) fn rows(
 /// For which entries of `bounds` a condition may hold; `rows` says how many rows each has.
 fn can_hold(
     condition: &Condition,
-    bounds: &Bounds,
+    bounds: &LeafBounds,
     rows: &dyn Fn(usize) -> u64,
 ) -> Result<Vec<bool>> {
     let by_value = condition.can_hold(&bounds.least, &bounds.greatest)?;
@@ -138,8 +141,12 @@ fn can_hold(
 }
 
 /// Whether bloom filters leave it open that one of the values asked for is in a row group.
-fn passes_filters(source: &Source, group: usize, conditions: &[Located<'_>]) -> Result<bool> {
-    for Located { condition, leaf } in conditions {
+fn passes_filters(
+    source: &Source,
+    group: usize,
+    conditions: &[LocatedCondition<'_>],
+) -> Result<bool> {
+    for LocatedCondition { condition, leaf } in conditions {
         let (Some(leaf), false) = (leaf, condition.equals().is_empty()) else { continue };
         let physical = source.leaf(leaf.leaf).physical_type();
         // A filter has the values as the file stores them.
@@ -158,13 +165,13 @@ fn passes_filters(source: &Source, group: usize, conditions: &[Located<'_>]) -> 
 }
 
 /// A value as a file stores it.
-enum Stored {
+enum FilterValue {
     Int32(i32),
     Int64(i64),
     Bytes(Vec<u8>),
 }
 
-impl Stored {
+impl FilterValue {
     fn is_in(&self, filter: &Sbbf) -> bool {
         match self {
             Self::Int32(value) => filter.check(value),
@@ -175,11 +182,12 @@ impl Stored {
 }
 
 /// The value of an array of one row as `physical`; none where its form is not certain, as of floats.
-fn stored(value: &ArrayRef, physical: Type) -> Option<Stored> {
-    let int32 = |value: i32| (physical == Type::INT32).then_some(Stored::Int32(value));
-    let int64 = |value: i64| (physical == Type::INT64).then_some(Stored::Int64(value));
-    let bytes =
-        |value: &[u8]| matches!(physical, Type::BYTE_ARRAY).then(|| Stored::Bytes(value.to_vec()));
+fn stored(value: &ArrayRef, physical: Type) -> Option<FilterValue> {
+    let int32 = |value: i32| (physical == Type::INT32).then_some(FilterValue::Int32(value));
+    let int64 = |value: i64| (physical == Type::INT64).then_some(FilterValue::Int64(value));
+    let bytes = |value: &[u8]| {
+        matches!(physical, Type::BYTE_ARRAY).then(|| FilterValue::Bytes(value.to_vec()))
+    };
     match value.data_type() {
         DataType::Int32 => int32(value.as_primitive::<Int32Type>().value(0)),
         DataType::UInt32 => int32(value.as_primitive::<UInt32Type>().value(0).cast_signed()),

@@ -25,9 +25,9 @@ pub struct ReadPlan {
     pub pages: usize,
     /// Pages of these that are left out.
     pub pages_skipped: usize,
-    /// Rows of all files.
+    /// SortedRows of all files.
     pub rows: u64,
-    /// Rows that may be asked for.
+    /// SortedRows that may be asked for.
     pub rows_left: u64,
     /// The most files that may have rows of one key, as far as footers tell.
     pub depth: usize,
@@ -50,13 +50,13 @@ pub struct ReadStats {
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes_read: u64,
-    /// Rows that were tested or merged.
+    /// SortedRows that were tested or merged.
     pub rows_read: u64,
-    /// Rows for which a condition did not hold.
+    /// SortedRows for which a condition did not hold.
     pub rows_filtered: u64,
-    /// Rows that left.
+    /// SortedRows that left.
     pub rows: u64,
-    /// Rows that were dropped, by reason.
+    /// SortedRows that were dropped, by reason.
     pub rows_dropped: BTreeMap<&'static str, u64>,
 }
 

@@ -19,7 +19,7 @@ use plait_core::stream::MergeStream;
 use plait_core::{Error, Kind, Result};
 
 use super::file::mask;
-use super::shared::Shared;
+use super::shared::ReadShared;
 
 /// A struct with those of its members that were asked for: others are there for the order.
 fn narrowed(column: &ArrayRef, data_type: &DataType) -> ArrayRef {
@@ -38,7 +38,7 @@ fn narrowed(column: &ArrayRef, data_type: &DataType) -> ArrayRef {
 }
 
 /// The batches of a read.
-pub(super) struct Rows {
+pub(super) struct SortedRows {
     /// None after the last row.
     merge: Option<MergeStream>,
     schema: SchemaRef,
@@ -46,17 +46,17 @@ pub(super) struct Rows {
     left: u64,
     /// Whether the rows of a file are merged as they are numbered in it.
     is_exact: bool,
-    shared: Option<Arc<Shared>>,
+    shared: Option<Arc<ReadShared>>,
 }
 
-impl Rows {
+impl SortedRows {
     pub(super) fn new(
         merge: MergeStream,
         schema: SchemaRef,
         filter: Filter,
         limit: Option<u64>,
         is_exact: bool,
-        shared: Arc<Shared>,
+        shared: Arc<ReadShared>,
     ) -> Self {
         let left = limit.unwrap_or(u64::MAX);
         Self { merge: Some(merge), schema, filter, left, is_exact, shared: Some(shared) }
@@ -117,7 +117,7 @@ impl Rows {
     }
 }
 
-impl Iterator for Rows {
+impl Iterator for SortedRows {
     type Item = Result<RecordBatch, ArrowError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -130,7 +130,7 @@ impl Iterator for Rows {
     }
 }
 
-impl RecordBatchReader for Rows {
+impl RecordBatchReader for SortedRows {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

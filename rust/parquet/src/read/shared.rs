@@ -12,7 +12,7 @@ use plait_core::predicate::{Filter, Predicate};
 use plait_core::schema::{Frozen, Request, Summary, freeze};
 
 use super::bounds::FileLeaf;
-use super::prune::Located;
+use super::prune::LocatedCondition;
 use super::report::ReadCounts;
 use super::sizes::WindowSizes;
 use crate::arrow_file::FileSchema;
@@ -20,7 +20,7 @@ use crate::leaf::LocationCache;
 use crate::runtime::Context;
 
 /// What all files of a read share.
-pub(super) struct Shared {
+pub(super) struct ReadShared {
     /// Whether rows come from the last to the first.
     pub(super) reverse: bool,
     pub(super) sizes: WindowSizes,
@@ -36,16 +36,18 @@ pub(super) struct Conditions {
     /// The columns they are about.
     pub(super) frozen: Frozen,
     pub(super) filter: Filter,
-    /// Columns of which one value is asked for.
+    /// ReadColumns of which one value is asked for.
     pub(super) equal: Vec<(Vec<String>, ArrayRef)>,
 }
 
 impl Conditions {
     /// Where the columns of each condition are in a file.
-    pub(super) fn located(&self, schema: &FileSchema) -> Vec<Located<'_>> {
+    pub(super) fn located(&self, schema: &FileSchema) -> Vec<LocatedCondition<'_>> {
         let conditions = self.filter.conditions().iter();
         let leaf = |path| file_leaf(&self.frozen, schema.schema().fields(), path);
-        conditions.map(|condition| Located { condition, leaf: leaf(condition.path()) }).collect()
+        conditions
+            .map(|condition| LocatedCondition { condition, leaf: leaf(condition.path()) })
+            .collect()
     }
 }
 
@@ -63,7 +65,7 @@ impl Conditions {
     }
 }
 
-impl Shared {
+impl ReadShared {
     /// The same for another read, with nothing counted.
     pub(super) fn anew(&self, sizes: WindowSizes) -> Self {
         Self {

@@ -8,7 +8,7 @@ use crate::runtime::Context;
 /// The sizes of the windows of every file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSizes {
-    /// Rows of the first window, and of any.
+    /// SortedRows of the first window, and of any.
     pub(super) first_rows: u64,
     pub(super) rows_max: u64,
     /// Bytes of the rows of a window, about.
@@ -22,10 +22,6 @@ pub(super) struct WindowSizes {
 /// Of so many files there is no second batch.
 const AHEAD_FILES_MAX: usize = 128;
 
-/// A file has a batch of at least so many bytes.
-const BATCH_BYTES_MIN: usize = 16 << 10;
-const BATCH_BYTES_MAX: usize = 16 << 20;
-
 impl WindowSizes {
     /// A window has so many times the rows of the one before it.
     pub(super) const GROWTH: u64 = 8;
@@ -36,14 +32,13 @@ impl WindowSizes {
         let files = files.max(1);
         let reads_ahead = files <= AHEAD_FILES_MAX;
         let sizes = context.budget().stream(files);
-        let share = context.limit_bytes() / 3 / files / if reads_ahead { 2 } else { 1 };
         let rows_max = 1 << 18;
         // Some files give more of the first rows than others.
         let first = limit.map_or(4096, |limit| 4 * limit.div_ceil(files as u64));
         Self {
             first_rows: first.clamp(64, rows_max),
             rows_max,
-            batch_bytes: share.clamp(BATCH_BYTES_MIN, BATCH_BYTES_MAX),
+            batch_bytes: context.budget().read_window(files, 1 + usize::from(reads_ahead)),
             read_bytes: sizes.read_bytes as u64,
             reads_ahead,
         }

@@ -76,6 +76,8 @@ pub(crate) enum MemoryStage {
     StreamBatches,
     /// Bytes that those batches are decoded from.
     StreamReads,
+    /// Rows of the files of a sorted read: those that are merged, or those that wait.
+    ReadWindows,
     /// Blocks of the sorted runs of a join.
     JoinCache,
     /// What a join holds of its state besides: new rows and sparse indexes.
@@ -93,7 +95,9 @@ impl MemoryStage {
             Self::SourcePages | Self::PlannedDictionaries | Self::ScanDecoding => (1, 2),
             Self::JoinCache => (7, 16),
             Self::FileReaders | Self::JoinState => (3, 8),
-            Self::ExpandedPage | Self::LayerBatches | Self::LayerReads => (1, 4),
+            Self::ExpandedPage | Self::LayerBatches | Self::LayerReads | Self::ReadWindows => {
+                (1, 4)
+            }
             Self::PreparedDictionaries
             | Self::RowHashes
             | Self::ScanBatch
@@ -133,6 +137,9 @@ const BATCH_BYTES: (usize, usize) = (256 << 10, 16 << 20);
 
 /// Bytes of a chunk that are read at once for Arrow arrays, at least and at most.
 const READ_BYTES: (usize, usize) = (64 << 10, 2 << 20);
+
+/// Bytes of the rows of a file that are read in order at a time, at least and at most.
+const WINDOW_BYTES: (usize, usize) = (16 << 10, 16 << 20);
 
 /// Decoded batches that wait for the caller of a scan, at most.
 const SCAN_AHEAD_BYTES_MAX: usize = 64 << 20;
@@ -311,6 +318,14 @@ impl Budget {
         }
     }
 
+    /// Bytes of the rows of one of `files` files that are read in order, where `windows` of each are
+    /// held at a time, one or two.
+    #[must_use]
+    pub(crate) fn read_window(self, files: usize, windows: usize) -> usize {
+        let share = 2 * self.bytes(MemoryStage::ReadWindows) / files.max(1) / windows.max(1);
+        share.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1)
+    }
+
     /// Sizes of a scan of batches of at most `batch_bytes` on at most `threads` threads.
     #[must_use]
     pub(crate) fn scan(self, batch_bytes: usize, threads: usize) -> ScanSizes {
@@ -417,6 +432,18 @@ mod tests {
             "streams",
             &[
                 (Stage::StreamBatches, 1),
+                (Stage::StreamReads, 1),
+                (Stage::ExpandedPage, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "read",
+            &[
+                (Stage::PageLocations, 1),
+                // The rows that are merged, and those that wait.
+                (Stage::ReadWindows, 2),
                 (Stage::StreamReads, 1),
                 (Stage::ExpandedPage, 1),
                 (Stage::IdleBuffers, 1),
