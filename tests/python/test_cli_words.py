@@ -15,7 +15,7 @@ from plait.cli._words import in_shell
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = parser().commands.choices
-FLAGS = {name: _errors._flags([name]) for name in COMMANDS}
+FLAGS = {name: _errors.flags_of([name]) for name in COMMANDS}
 OPTIONS = {name for flags in FLAGS.values() for name in flags}
 GIVEN = re.compile(rf"(?<![\w/-])(?:{'|'.join(OPTIONS)}) *=(?!=)")
 # A letter in single quotes may be a double quote.

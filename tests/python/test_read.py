@@ -386,6 +386,41 @@ def test_a_read_is_read_again_and_without_columns(hours: list[str]) -> None:
     assert plait.read(hours, sort_by="name, ts", limit=7).count() == 7
 
 
+@pytest.mark.local
+def test_objects_are_read_as_files_are(s3_server: Any, hours: list[str]) -> None:
+    options = s3_server.options()
+    assert s3_server.request("PUT", "/sorted-reads")[0] == 200
+    for path in hours[:4]:
+        body = Path(path).read_bytes()
+        assert s3_server.request("PUT", f"/sorted-reads/{Path(path).name}", body)[0] == 200
+    ask: dict[str, Any] = {"sort_by": "name, ts", "where": "name = 'b' AND ts >= 11000"}
+    read = plait.read("s3://sorted-reads/", storage_options=options, **ask)
+    assert pa.table(read) == pa.table(plait.read(hours[:4], **ask))
+    assert read.stats.files_opened == 1
+    assert 0 < read.stats.reads < 20
+    last = plait.read("s3://sorted-reads/", storage_options=options, reverse=True, limit=1, **ask)
+    assert pa.table(last)["ts"].to_pylist() == [11799]
+
+
+def test_many_files_are_within_the_limit_of_open_files(tmp_path: Path) -> None:
+    import resource
+
+    count = 1500
+    for number in range(count):
+        pq.write_table(pa.table({"k": [number, number + count]}), tmp_path / f"{number:05}.parquet")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        read = plait.read(tmp_path, sort_by="k")
+        assert pa.table(read)["k"].to_pylist() == list(range(2 * count))
+        first = plait.read(tmp_path, sort_by="k", limit=3)
+        assert pa.table(first)["k"].to_pylist() == [0, 1, 2]
+        # A batch has few rows, so few files are needed for it.
+        assert first.stats.files_opened <= 8
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 def test_a_table_is_read_by_the_files_that_count(tmp_path: Path) -> None:
     from deltalake import DeltaTable, write_deltalake
 

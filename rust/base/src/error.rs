@@ -273,13 +273,6 @@ impl Error {
         self
     }
 
-    /// Takes the row back, where it is not one of the file.
-    #[must_use]
-    pub fn without_row(mut self) -> Self {
-        self.0.place.row = None;
-        self
-    }
-
     /// Names the byte offset in the file, unless a deeper layer did.
     #[must_use]
     pub fn with_offset(mut self, offset: u64) -> Self {

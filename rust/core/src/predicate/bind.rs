@@ -26,12 +26,12 @@ use plait_base::{Error, Kind, Result};
 /// A predicate on the columns of one schema.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    conditions: Vec<Condition>,
+    conditions: Vec<ColumnCondition>,
 }
 
 /// A condition on one column.
 #[derive(Clone, Debug)]
-pub struct Condition {
+pub struct ColumnCondition {
     key: KeyColumns,
     /// From the first key on, up to the second: to the last of all if there is none.
     ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
@@ -69,7 +69,7 @@ impl Filter {
 
     /// Its conditions.
     #[must_use]
-    pub fn conditions(&self) -> &[Condition] {
+    pub fn conditions(&self) -> &[ColumnCondition] {
         &self.conditions
     }
 
@@ -86,7 +86,7 @@ impl Filter {
     }
 }
 
-impl Condition {
+impl ColumnCondition {
     /// Places of its column in the schema, from the root to the leaf.
     #[must_use]
     pub fn path(&self) -> &[usize] {
@@ -178,7 +178,7 @@ const VALUE: u8 = 1;
 /// Bytes at the end of the key of a text.
 const TERMINATOR_BYTES: usize = 2;
 
-fn condition(key: KeyColumns, test: &Test) -> Result<Condition> {
+fn condition(key: KeyColumns, test: &Test) -> Result<ColumnCondition> {
     let is_nulls = matches!(key.shape.columns().first().map(|c| c.ty), Some(KeyType::Null) | None);
     let data_type = key.types.first().cloned().unwrap_or(DataType::Null);
     let mut equals = Vec::new();
@@ -238,7 +238,7 @@ fn condition(key: KeyColumns, test: &Test) -> Result<Condition> {
     if !is_equality {
         equals.clear();
     }
-    Ok(Condition { key, ranges, equals })
+    Ok(ColumnCondition { key, ranges, equals })
 }
 
 /// The values that are in none of `ranges`.

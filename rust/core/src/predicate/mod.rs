@@ -23,7 +23,7 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use bind::{Condition, Filter};
+pub use bind::{ColumnCondition, Filter};
 
 use self::asked::Asked;
 use plait_base::Result;

@@ -23,7 +23,7 @@ const SIGNS: [(&str, Comparison); 8] = [
 ];
 
 pub(super) fn predicate(text: &str) -> Result<Vec<Asked>> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Text { text, at: 0 };
     let mut conditions = Vec::new();
     loop {
         conditions.push(reader.condition()?);
@@ -35,12 +35,12 @@ pub(super) fn predicate(text: &str) -> Result<Vec<Asked>> {
 }
 
 /// A place in the text; `at` is always on a character boundary.
-struct Reader<'a> {
+struct Text<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Text<'a> {
     /// What is left, without blanks in front.
     fn rest(&mut self) -> &'a str {
         let rest = &self.text[self.at..];

@@ -29,7 +29,7 @@ use arrow_schema::{DataType, TimeUnit};
 use parquet::basic::Type;
 use parquet::bloom_filter::Sbbf;
 use plait_core::Result;
-use plait_core::predicate::Condition;
+use plait_core::predicate::ColumnCondition;
 
 use super::bounds::{FileLeaf, LeafBounds};
 use crate::leaf::LocationCache;
@@ -51,7 +51,7 @@ pub(super) struct RowsLeft {
 
 /// A condition, and where its column is in the file; nowhere if the file lacks it.
 pub(super) struct LocatedCondition<'a> {
-    pub(super) condition: &'a Condition,
+    pub(super) condition: &'a ColumnCondition,
     pub(super) leaf: Option<FileLeaf>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn rows(
 
 /// For which entries of `bounds` a condition may hold; `rows` says how many rows each has.
 fn can_hold(
-    condition: &Condition,
+    condition: &ColumnCondition,
     bounds: &LeafBounds,
     rows: &dyn Fn(usize) -> u64,
 ) -> Result<Vec<bool>> {

@@ -21,6 +21,24 @@ use plait_core::{Error, Kind, Result};
 use super::file::mask;
 use super::shared::ReadShared;
 
+/// The same without its row, which is counted among the rows that were read.
+fn without_row(error: &Error) -> Error {
+    let mut same = Error::new(error.kind(), error.what());
+    if let Some(path) = error.path() {
+        same = same.with_path(path);
+    }
+    if let Some(column) = error.column() {
+        same = same.with_column(column);
+    }
+    if let Some(got) = error.got() {
+        same = same.with_got(got);
+    }
+    match error.hint() {
+        Some(hint) => same.with_hint(hint),
+        None => same,
+    }
+}
+
 /// A struct with those of its members that were asked for: others are there for the order.
 fn narrowed(column: &ArrayRef, data_type: &DataType) -> ArrayRef {
     let (DataType::Struct(fields), Some(structs)) = (data_type, column.as_struct_opt()) else {
@@ -107,7 +125,7 @@ impl SortedRows {
         match error {
             ArrowError::ExternalError(inner) if !self.is_exact => match inner.downcast::<Error>() {
                 Ok(e) if matches!(e.kind(), Kind::UnsortedSource | Kind::DuplicateKey) => {
-                    e.without_row().into_arrow()
+                    without_row(&e).into_arrow()
                 }
                 Ok(e) => e.into_arrow(),
                 Err(inner) => ArrowError::ExternalError(inner),
