@@ -409,7 +409,7 @@ def test_wrong_arguments_are_refused():
         ([table], {"sort_by": None}, plait.InvalidArgument, "sort_by"),
         ([table], {"sort_by": "x"}, plait.UnknownColumn, "`k`"),
         ([table], {"sort_by": "k.x"}, plait.UnknownColumn, "`k`"),
-        ([table], {"sort_by": "l"}, plait.UnsupportedKey, "List"),
+        ([table], {"sort_by": "l"}, plait.UnsupportedKey, "list<item: int64>"),
         ([table], {"sort_by": "k,"}, plait.InvalidArgument, "comma"),
         ([table], {"widen": "no"}, plait.InvalidArgument, "widen"),
         ([pa.Table.from_arrays([[1], [2]], ["k", "k"])], {}, plait.DuplicateField, "`k`"),
