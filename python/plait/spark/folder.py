@@ -30,7 +30,8 @@ from plait._plan import plan
 from plait._tables import listed as _listed
 from plait._tables import with_tables
 from plait.errors import SourceChanged, StorageError
-from plait.spark.objects import Objects, is_url
+from plait.spark.objects import Objects
+from plait.spark.settings import is_url
 
 FOLDER = "_plait"
 FILES = f"{FOLDER}/files"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,11 +26,10 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from plait._api import merge
-from plait.errors import InvalidArgument, OutputExists, SourceNotFound, StorageError, Unsupported
+from plait.errors import OutputExists, SourceNotFound, StorageError, Unsupported
+from plait.spark.settings import Settings, is_url, settings_of
 
-__all__ = ["Objects", "is_url", "opened", "settings_of"]
-
-Settings = Mapping[str, str]
+__all__ = ["Objects", "Settings", "is_url", "opened", "settings_of"]
 
 # Names of settings, those of the environment in capitals among them: see `object_store`.
 _NAMES = {
@@ -43,30 +42,6 @@ _NAMES = {
     "virtual": ("aws_virtual_hosted_style_request", "virtual_hosted_style_request"),
 }
 _TRUE = ("1", "true", "yes", "on", "t", "y")
-
-
-def is_url(path: str) -> bool:
-    """Whether a path leads to an object store."""
-    return "://" in path and not path.startswith("file:")
-
-
-def settings_of(text: str | None) -> dict[str, str]:
-    """The option `storage_options`: a JSON object of texts.
-
-    Example:
-        >>> settings_of('{"aws_region": "eu-central-1"}')
-        {'aws_region': 'eu-central-1'}
-    """
-    try:
-        found = json.loads(text) if text else {}
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
-        raise InvalidArgument.of(
-            "`storage_options` is not a JSON object of texts",
-            hint="""give '{"aws_region": "eu-central-1"}'""",
-        )
-    return found
 
 
 def opened(url: str, settings: Settings) -> tuple[pa.NativeFile, str | None]:

@@ -40,7 +40,7 @@ from plait.spark.folder import (
     publish_batch,
 )
 from plait.spark.keys import key_columns
-from plait.spark.objects import is_url, settings_of
+from plait.spark.settings import is_url, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.types import edge_schema
 
