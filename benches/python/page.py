@@ -21,13 +21,13 @@ benchmark there; see `benches/README.md`.
 - **Compression.** Peers and floors write zstd level 3. Plait uses its defaults: the codec of the
   sources, with a level that it chooses. *output MB* shows what that costs or saves.
 - **Runs.** Every run is a new process, and the tools take turns. The tables show medians of the
-  rounds. Wall and CPU time cover the merge alone, without the start of Python. Peak RSS covers the
-  whole process.
+  rounds (of one round where it says so). Wall and CPU time cover the merge alone, without the start
+  of Python. Peak RSS covers the whole process.
 - **Ratios** in parentheses are relative to the best peer: the one with the least wall time among
   those that merged correctly.
 - **Plait** runs with its default `memory_limit` of 512 MB and checks every key.
-- **Other processes** kept some processors busy, by the number below each table, which is that of
-  the worst run of a tool. A run above {others_max} is repeated a few times. Above about 0.3, trust CPU
+- **Other processes**, below each table, is the number of processors that other programs used, in
+  the worst run of each tool. A run above {others_max} is repeated a few times. Above about 0.3, trust CPU
   seconds more than wall time.
 - ***checked*** is the result of `plait verify`. `order, rows` means that the output is sorted and
   that its rows equal those of the sources, value by value. Where a tool changes the type of a

@@ -28,7 +28,7 @@ from plait._checks import (
     merge_options,
 )
 from plait._native_call import OnProgress, _call
-from plait._report import _files, _PrintedReport, _Report, _sorted_by
+from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by
 from plait._tables import with_tables
 from plait._text import Page, Table, human_bytes, human_key
 from plait.errors import InvalidArgument
@@ -340,7 +340,7 @@ class Plan(_PrintedReport):
         by_footer = sum(source.keys_from == "footer" for source in known)
         memory = self.memory
         facts = [
-            ("overlap", f"{self.overlap.regions:,} regions, {self.overlap.depth_max:,} deep"),
+            ("overlap", f"{_regions(self.overlap.regions)}, {self.overlap.depth_max:,} deep"),
             (
                 "keys known",
                 f"from footers of {by_footer:,} sources, from rows of {len(known) - by_footer:,}",

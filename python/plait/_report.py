@@ -56,6 +56,10 @@ def _files(count: int) -> str:
     return "1 file" if count == 1 else f"{count:,} files"
 
 
+def _regions(count: int) -> str:
+    return "1 region" if count == 1 else f"{count:,} regions"
+
+
 def _sorted_by(sort_by: str) -> str:
     return f"sorted by {sort_by}" if sort_by else "in source order"
 

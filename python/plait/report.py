@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from plait import _layout, _picture, _plot
-from plait._report import _files, _PrintedReport, _Report, _sorted_by, _yes
+from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by, _yes
 from plait._text import Page, Table, human_bytes, human_key
 from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
 
@@ -275,7 +275,7 @@ class MergeReport(_PrintedReport):
                 for reason, rows in self.rows_dropped.items()
                 if rows
             ),
-            ("overlap", f"{self.overlap.regions:,} regions, {self.overlap.depth_max:,} deep"),
+            ("overlap", f"{_regions(self.overlap.regions)}, {self.overlap.depth_max:,} deep"),
             (
                 "time",
                 f"{time.wall_s:.2f} s"
