@@ -301,7 +301,7 @@ class ForeignKeyJoin:
         if options["is_computed"]:
             keys["foreign_key"] = "computed"
         runs = [
-            f"{name:6} {sum(rows):>13,} rows in {len(rows)} runs" + (f": {told}" if rows else "")
+            f"{name:6} {sum(rows):>13,} rows in {_runs(len(rows))}" + (f": {told}" if rows else "")
             for name, rows in (
                 ("left", stats.left_runs),
                 ("place", stats.place_runs),
@@ -323,7 +323,7 @@ class ForeignKeyJoin:
         foreign = "computed" if options["is_computed"] else ", ".join(options["foreign_key"])
 
         def held(runs: tuple[int, ...]) -> str:
-            return f"{sum(runs):,} rows in {len(runs):,} run" + ("" if len(runs) == 1 else "s")
+            return f"{sum(runs):,} rows in {_runs(len(runs))}"
 
         left = ("left", ", ".join(options["left_key"]), held(stats.left_runs))
         right = ("right", ", ".join(options["right_key"]), held(stats.right_runs))
@@ -361,6 +361,10 @@ class ForeignKeyJoin:
         for name, value in found.items():
             values[name] = tuple(value) if isinstance(value, list) else value
         return JoinStats(**values)
+
+
+def _runs(count: int) -> str:
+    return "1 run" if count == 1 else f"{count:,} runs"
 
 
 def _names(value: object, option: str) -> list[str]:
