@@ -132,6 +132,10 @@ class _Obstore:
             raise
         return True
 
+    def replace(self, key: str, body: bytes) -> None:
+        """Makes an object in the place of another."""
+        self._store.put(key, body, mode="overwrite", use_multipart=False)
+
     def remove(self, key: str) -> None:
         """Removes an object."""
         with contextlib.suppress(FileNotFoundError):
@@ -223,6 +227,10 @@ class _Fsspec:
 
     def put_new(self, key: str, body: bytes) -> None:
         """No method of fsspec promises to make a file only where there is none."""
+
+    def replace(self, key: str, body: bytes) -> None:
+        """Makes a file in the place of another."""
+        self._system.pipe_file(self._path(key), body)
 
     def remove(self, key: str) -> None:
         """Removes a file."""

@@ -8,6 +8,7 @@ or pauses in the middle of it.
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import random
 import socket
@@ -106,8 +107,9 @@ class Proxy:
         self.orphaned_uploads = 0
         # Which request is forwarded, once, and answered with an error all the same.
         self.lose = lambda method, path: False
-        # Headers of requests that the server does not get to see.
+        # Headers of requests that the server does not get to see, and others that it gets.
         self.drop_headers: tuple[str, ...] = ()
+        self.translated = dict
         numbers, lock, upstream = random.Random(seed), threading.Lock(), server.port
         proxy = self
 
@@ -132,7 +134,7 @@ class Proxy:
                 try:
                     dropped = ("connection", *proxy.drop_headers)
                     headers = {n: v for n, v in self.headers.items() if n.lower() not in dropped}
-                    connection.request(self.command, self.path, body, headers)
+                    connection.request(self.command, self.path, body, proxy.translated(headers))
                     answer = connection.getresponse()
                     data = answer.read()
                 finally:
@@ -181,6 +183,20 @@ class Proxy:
         self.url = f"http://127.0.0.1:{self.port}"
         self.thread = threading.Thread(target=self.http.serve_forever, args=(0.05,), daemon=True)
         self.thread.start()
+
+    def as_google(self) -> dict[str, str]:
+        """Speaks as Google Cloud Storage does, whose XML is that of S3; gives `storage_options`."""
+
+        def translated(headers: dict[str, str]) -> dict[str, str]:
+            given = {name.lower(): value for name, value in headers.items()}
+            if given.pop("x-goog-if-generation-match", None) == "0":
+                given["if-none-match"] = "*"
+            return {**given, "authorization": AUTHORIZATION}
+
+        self.translated = translated
+        names = ("client_email", "private_key", "private_key_id")
+        key = {"gcs_base_url": self.url, "disable_oauth": True, **dict.fromkeys(names, "")}
+        return {"google_service_account_key": json.dumps(key), "allow_http": "true"}
 
     def stop(self) -> None:
         self.http.shutdown()

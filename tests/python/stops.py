@@ -23,3 +23,17 @@ class Steps:
             return real(*arguments, **named)
 
         return call
+
+    def counting(self, made: Callable) -> Callable:
+        """`made`, whose results have methods that are calls, too."""
+        return lambda *arguments: Stepping(made(*arguments), self)
+
+
+class Stepping:
+    """An object whose methods are counted."""
+
+    def __init__(self, inner: object, steps: Steps) -> None:
+        self._inner, self._steps = inner, steps
+
+    def __getattr__(self, name: str) -> Callable:
+        return self._steps.counted(getattr(self._inner, name))

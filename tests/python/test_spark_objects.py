@@ -1,5 +1,6 @@
 """The format `plait` on S3: read as files are, written whole and once."""
 
+import contextlib
 import json
 import random
 import uuid
@@ -16,7 +17,7 @@ from pyspark.sql import datasource as ds
 
 from plait._lease import new_id
 from plait.spark import folder
-from plait.spark.objects import Objects, settings_of
+from plait.spark.settings import settings_of
 from plait.spark.source import MergingReader, PushingReader, Query
 
 from .stops import Steps, Stop
@@ -45,9 +46,7 @@ def put(client, url, table):
 
 def keys_in(client, url):
     found = client.list_objects_v2(Bucket=url.removeprefix("s3://").partition("/")[0])
-    keys = (entry["Key"] for entry in found.get("Contents", ()))
-    # PyArrow puts an empty object in the place of a folder from which it removes a file.
-    return sorted(key for key in keys if not key.endswith("/"))
+    return sorted(entry["Key"] for entry in found.get("Contents", ()))
 
 
 def reader(url, settings, pushed=(), **options):
@@ -122,16 +121,15 @@ def test_what_is_wrong_with_a_store_is_said(bucket):
     for other in ("gs://bucket/x", "hdfs://host/x"):
         with pytest.raises(plait.Unsupported, match="objects of S3"):
             Query.of({"path": other, "sort_by": "k"})
-        with pytest.raises(plait.Unsupported, match="objects of S3"):
-            Objects(other, {}).names()
 
 
-def run(place, name, keys):
+def run(bucket, name, keys):
     """A run that counts for nobody yet, and its lease."""
+    url, settings, _ = bucket
     lease = new_id()
-    folder.begin(place.root, lease, place.settings)
+    folder.begin(url, lease, settings)
     path = f"_plait/files/{name}-{lease}.parquet"
-    with place.created(path) as file:
+    with folder.place_of(url, settings).create(path) as file:
         pq.write_table(pa.table({"k": keys}), file)
     return path
 
@@ -140,14 +138,12 @@ def visible(url, settings):
     return sorted(row["k"] for part in rows(reader(url, settings, sort_by="k")) for row in part)
 
 
-@pytest.mark.parametrize("step", range(1, 11))
+@pytest.mark.parametrize("step", range(1, 16))
 def test_a_batch_counts_once_wherever_its_commit_stops(step, bucket, monkeypatch):
     url, settings, _ = bucket
-    place = Objects(url, settings)
-    first = [run(place, "first-0", [1, 2]), run(place, "first-1", [3])]
+    first = [run(bucket, "first-0", [1, 2]), run(bucket, "first-1", [3])]
     steps = Steps(step)
-    for name in ("touch", "put", "get", "exists", "remove", "replace"):
-        monkeypatch.setattr(Objects, name, steps.counted(getattr(Objects, name)))
+    monkeypatch.setattr(folder, "place_of", steps.counting(folder.place_of))
     for name in ("newest", "_call"):
         monkeypatch.setattr(folder, name, steps.counted(getattr(folder, name)))
     stopped = False
@@ -159,25 +155,68 @@ def test_a_batch_counts_once_wherever_its_commit_stops(step, bucket, monkeypatch
     assert stopped == (step <= steps.count)
     counted = folder.counting(url, settings)
     assert sorted(counted) in ([], sorted(first))
-    again = [run(place, "second-0", [1, 2, 3])]
+    again = [run(bucket, "second-0", [1, 2, 3])]
     folder.publish_batch(url, "query", 0, again, settings)
     assert visible(url, settings) == [1, 2, 3]
-    folder.publish_batch(url, "query", 1, [run(place, "next", [4])], settings)
+    folder.publish_batch(url, "query", 1, [run(bucket, "next", [4])], settings)
     assert visible(url, settings) == [1, 2, 3, 4]
 
 
 def test_a_batch_that_was_compacted_and_swept_since_does_not_come_back(bucket):
     url, settings, _ = bucket
-    place = Objects(url, settings)
     for batch, keys in enumerate(([1], [2])):
-        mine = [run(place, f"run-{batch}", keys)]
+        mine = [run(bucket, f"run-{batch}", keys)]
         folder.publish_batch(url, "query", batch, mine, settings)
     plait.compact(url, policy="full", sort_by="k", yes=True, storage_options=settings)
     plait.expire(url, retention=0, yes=True, storage_options=settings)
     assert visible(url, settings) == [1, 2]
-    again = run(place, "again", [2])
+    again = run(bucket, "again", [2])
     assert folder.publish_batch(url, "query", 1, [again], settings) == (again,)
     assert visible(url, settings) == [1, 2]
+
+
+@pytest.mark.parametrize("is_added", [False, True])
+def test_records_of_batches_that_are_tables_are_read_too(is_added, bucket, monkeypatch):
+    """Those that Plait 0.1 put into buckets."""
+    url, settings, _ = bucket
+    place = folder.place_of(url, settings)
+    first = [run(bucket, "first", [1, 2])]
+
+    def dies(*_arguments, **_named):
+        raise Stop
+
+    if not is_added:
+        monkeypatch.setattr(folder, "_add", dies)
+    with contextlib.suppress(Stop):
+        folder.publish_batch(url, "query", 0, first, settings)
+    monkeypatch.undo()
+    record = "_plait/batches/query/000000000000.json"
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.table({"value": [place.read(record).decode()]}), sink)
+    place.put_new(record.replace(".json", ".parquet"), sink.getvalue().to_pybytes())
+    place.remove(record)
+    again = run(bucket, "again", [1, 2])
+    assert folder.publish_batch(url, "query", 0, [again], settings) == (again,)
+    assert folder.counting(url, settings) == first
+    assert folder.publish_batch(url, "query", 0, [again], settings) == (again,)
+    assert folder.counting(url, settings) == first and not place.exists(record)
+
+
+def test_a_decision_of_an_older_version_that_was_swept_is_made_anew(bucket):
+    url, settings, _ = bucket
+    place = folder.place_of(url, settings)
+    token = ".plait-batches/query/000000000000-1"
+    place.put_new(token, b"")
+    sink = pa.BufferOutputStream()
+    decided = json.dumps({"files": ["_plait/files/swept.parquet"], "token": token})
+    pq.write_table(pa.table({"value": [decided]}), sink)
+    record = "_plait/batches/query/000000000000"
+    place.put_new(f"{record}.parquet", sink.getvalue().to_pybytes())
+    again = run(bucket, "again", [1, 2])
+    for _ in range(2):
+        assert folder.publish_batch(url, "query", 0, [again], settings) == ()
+        assert folder.counting(url, settings) == [again]
+    assert json.loads(place.read(f"{record}.json")) == {"files": [again], "token": token}
 
 
 @pytest.mark.spark

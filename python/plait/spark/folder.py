@@ -15,13 +15,13 @@ Not here: manifests themselves (`docs/formats/manifest.md`).
 from __future__ import annotations
 
 import json
-import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+import pyarrow.parquet as pq
 
 from plait import _native
 from plait._lease import end, take
@@ -30,8 +30,7 @@ from plait._plan import plan
 from plait._tables import listed as _listed
 from plait._tables import with_tables
 from plait.errors import SourceChanged, StorageError
-from plait.spark.objects import Objects
-from plait.spark.settings import is_url
+from plait.spark.settings import Settings, is_url
 
 FOLDER = "_plait"
 FILES = f"{FOLDER}/files"
@@ -42,79 +41,19 @@ _TRIES = 20
 _TERM_S = 3 * 86_400.0
 
 
-Settings = Mapping[str, str] | None
+def place_of(root: str, settings: Settings | None = None) -> _native.Folder:
+    """The folder, wherever it is; a local one must be there."""
+    options = {"folder": root, "storage_options": dict(settings or {})}
+    return _native.Folder(json.dumps(options))
 
 
-@dataclass(frozen=True)
-class Local:
-    """A folder on a disk: names below it, and files of JSON that are there whole or not at all."""
-
-    root: str
-    suffix = ".json"
-
-    def located(self, name: str) -> str:
-        """The path of a file below the folder."""
-        return str(self._at(name))
-
-    def exists(self, name: str) -> bool:
-        """Whether there is a file."""
-        return self._at(name).exists()
-
-    def names(self, below: str = "") -> list[str]:
-        """Names of all files below the folder, or some of them."""
-        found = sorted(path for path in self._at(below).rglob("*") if not path.is_dir())
-        return [str(path.relative_to(self.root)) for path in found]
-
-    def touch(self, name: str) -> None:
-        """Makes an empty file."""
-        _touch(self._at(name))
-
-    def remove(self, name: str) -> None:
-        """Removes a file, if it is there."""
-        self._at(name).unlink(missing_ok=True)
-
-    def put(self, name: str, value: object) -> bool:
-        """Writes a value where there is none, whole or not at all."""
-        self._at(name).parent.mkdir(parents=True, exist_ok=True)
-        return _put(self._at(name), value)
-
-    def get(self, name: str) -> Any:  # noqa: ANN401 - any JSON
-        """The value that was put."""
-        return json.loads(self._at(name).read_text(encoding="utf-8"))
-
-    def replace(self, name: str, value: object) -> None:
-        """Writes a value over another."""
-        _replace(self._at(name), value)
-
-    @contextmanager
-    def created(self, name: str) -> Iterator[IO[bytes]]:
-        """A new file, which is durable when the block ends; `name` is nobody else's."""
-        path = self._at(name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("xb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-
-    def _at(self, name: str) -> Path:
-        return Path(self.root, name)
-
-
-Place = Local | Objects
-
-
-def place_of(root: str, settings: Settings = None) -> Place:
-    """The folder, wherever it is."""
-    return Objects(root, dict(settings or {})) if is_url(root) else Local(root)
-
-
-def newest(root: str, settings: Settings = None) -> dict[str, Any]:
+def newest(root: str, settings: Settings | None = None) -> dict[str, Any]:
     """The manifest that counts; an empty one of number 0 before there is one."""
     found: dict[str, Any] = _call(_native.commit, {"folder": root}, settings, None)["manifest"]
     return found
 
 
-def counting(root: str, settings: Settings = None) -> list[str]:
+def counting(root: str, settings: Settings | None = None) -> list[str]:
     """Paths below `root` of the files that count, each where the file stood that it replaced."""
     # Listed before the manifest is read, which knows why a file is not in the list.
     names = place_of(root, settings).names()
@@ -142,14 +81,14 @@ def listed(paths: Iterable[str]) -> list[str]:
     return with_tables(_listed, list(paths), None)
 
 
-def begin(root: str, lease: str, settings: Settings = None) -> None:
+def begin(root: str, lease: str, settings: Settings | None = None) -> None:
     """Takes the lease of a write: its files, whose names bear it, are out of reach of `expire`."""
     if not is_url(root):
         Path(root).mkdir(parents=True, exist_ok=True)
     take(root, lease, _TERM_S, "many", settings).close()
 
 
-def give_up(root: str, lease: str | None, settings: Settings = None) -> None:
+def give_up(root: str, lease: str | None, settings: Settings | None = None) -> None:
     """Ends the lease of a write, if there is one: none of its other files will count."""
     if lease is not None:
         end(root, lease, settings)
@@ -160,7 +99,7 @@ def publish(
     add: Sequence[str],
     *,
     overwrite: bool = False,
-    settings: Settings = None,
+    settings: Settings | None = None,
     lease: str | None = None,
 ) -> int:
     """Makes files count, in one step, and with `overwrite` no others; gives the manifest's number.
@@ -173,7 +112,7 @@ def publish(
     place = place_of(root, settings)
     for _ in range(_TRIES):
         gone = _known(place, counting(root, settings), settings) if overwrite else []
-        added = [place.located(n) for n in add]
+        added = [place.location(n) for n in add]
         change = {"folder": root, "add": added, "replace": gone, "end": lease}
         if not added and not gone:
             give_up(root, lease, settings)
@@ -193,7 +132,7 @@ def publish_batch(
     query: str,
     batch: int,
     add: Sequence[str],
-    settings: Settings = None,
+    settings: Settings | None = None,
     *,
     lease: str | None = None,
 ) -> tuple[str, ...]:
@@ -207,15 +146,19 @@ def publish_batch(
         Files among `add` that are not needed, as the batch was decided before.
     """
     place = place_of(root, settings)
-    record = f"{FOLDER}/batches/{query}/{batch:012}{place.suffix}"
+    record = f"{FOLDER}/batches/{query}/{batch:012}.json"
     token = f"{_TOKENS}/{query}/{batch:012}-{uuid.uuid4().hex}"
-    mine = {"files": sorted(add), "token": token}
-    if not place.exists(record):
+    mine: dict[str, Any] = {"files": sorted(add), "token": token}
+    decided = _decided(place, record)
+    if decided is None:
         # Before the record, so that one without its token is a batch that was added.
-        place.touch(token)
-        if not place.put(record, mine):
+        place.put_new(token, b"")
+        decided = mine
+        if not place.put_new(record, _json(mine)):
             place.remove(token)
-    decided = place.get(record)
+            decided = _decided(place, record)
+    if decided is None:
+        raise StorageError.of("the record of a batch was removed", got=f"`{record}`")
     manifest = newest(root, settings)
     replaced = [entry["path"] for entry in manifest["replaced"]]
     if place.exists(decided["token"]) and decided["token"] not in replaced:
@@ -241,14 +184,38 @@ def publish_batch(
     return tuple(sorted(set(add) - set(decided["files"])))
 
 
-def _decide_anew(place: Place, record: str, decided: dict[str, Any], files: Sequence[str]) -> None:
+def _decided(place: _native.Folder, record: str) -> dict[str, Any] | None:
+    """The files and the token of a batch, if somebody decided them."""
+    found = place.read(record)
+    if found is None:
+        # Until 0.1 those of object stores were tables of one value.
+        table = place.read(record.removesuffix(".json") + ".parquet")
+        if table is None:
+            return None
+        found = pq.read_table(BytesIO(table))["value"][0].as_py()
+    decided: dict[str, Any] = json.loads(found)
+    return decided
+
+
+def _decide_anew(
+    place: _native.Folder, record: str, decided: dict[str, Any], files: Sequence[str]
+) -> None:
     """What was decided was swept before it counted: this run of the batch has the same rows."""
     decided["files"] = files
-    place.replace(record, decided)
+    place.replace(record, _json(decided))
 
 
-def _add(place: Place, change: Mapping[str, Any], names: Sequence[str], settings: Settings) -> None:
-    added = {"add": [place.located(name) for name in names]}
+def _json(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+def _add(
+    place: _native.Folder,
+    change: Mapping[str, Any],
+    names: Sequence[str],
+    settings: Settings | None,
+) -> None:
+    added = {"add": [place.location(name) for name in names]}
     _call(_native.commit, {**change, **added}, settings, None)
 
 
@@ -259,41 +226,13 @@ def _leased(manifest: Mapping[str, Any], name: str) -> bool:
     return counts or any(lease["id"] in parts for lease in manifest["leases"])
 
 
-def _known(place: Place, names: Sequence[str], settings: Settings) -> list[dict[str, str]]:
+def _known(
+    place: _native.Folder, names: Sequence[str], settings: Settings | None
+) -> list[dict[str, str]]:
     """Files with what they are known by: a later one of the same name is another file."""
     if not names:
         return []
-    paths = [place.located(name) for name in names]
+    paths = [place.location(name) for name in names]
     found = plan(paths, sort_by=[], storage_options=dict(settings or {})).to_dict()["sources"]
     footers = [source["footer"] for source in found]
     return [{"name": n, "footer": footer} for n, footer in zip(names, footers, strict=True)]
-
-
-def _touch(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.touch()
-
-
-def _put(path: Path, value: object) -> bool:
-    """Writes a file where there is none, whole or not at all."""
-    draft = _draft(path, value)
-    try:
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink()
-    return True
-
-
-def _replace(path: Path, value: object) -> None:
-    _draft(path, value).replace(path)
-
-
-def _draft(path: Path, value: object) -> Path:
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    with draft.open("w", encoding="utf-8") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    return draft

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import CorruptSource, InvalidArgument, StorageError, Unsupported
-from plait.spark.folder import _put
+from plait.spark.folder import place_of
 
 FOLDER = "plait-join"
 STATE = "state"
@@ -134,9 +134,11 @@ class Store:
         path = self.root / "join.json"
         try:
             self.root.mkdir(parents=True, exist_ok=True)
-            _put(path, options)
+            _put(self.root, path.name, options)
             found = json.loads(path.read_text(encoding="utf-8"))
         except OSError as cause:
+            if isinstance(cause, StorageError):
+                raise
             raise StorageError.of(
                 f"the checkpoint cannot be written: {cause.strerror}", got=f"`{path}`"
             ) from cause
@@ -188,8 +190,7 @@ class Store:
 
     def commit(self, commit: Commit) -> Commit:
         """Makes a batch count, unless it does already; gives the commit that counts."""
-        if _put(self._path(commit.batch), asdict(commit)):
-            _sync(self.root)
+        if _put(self.root, self._path(commit.batch).name, asdict(commit)):
             return commit
         return self.read(commit.batch, commit.query)
 
@@ -232,6 +233,10 @@ class Store:
 
     def _path(self, batch: int) -> Path:
         return self.root / f"commit-{batch:010}.json"
+
+
+def _put(root: Path, name: str, value: object) -> bool:
+    return place_of(str(root)).put_new(name, json.dumps(value).encode())
 
 
 def _link(there: Path, here: Path) -> None:

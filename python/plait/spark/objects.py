@@ -1,35 +1,26 @@
-"""Objects of S3 as files: what PyArrow opens, by the settings that the engine takes.
-
-    s3://bucket/runs/a.parquet ─┬─ engine: plans, manifests, what is written where nothing is
-                                └─ PyArrow: pages of a task, runs, lists, marks
+"""Objects of S3 to be read: what PyArrow opens, by the settings that the engine takes.
 
 Invariants: settings win over those of the environment, as for the engine. An object whose tag is
 not the planned one is `SourceChanged`.
-Not here: local files (`folder`, `ranges`); other stores, which only the engine reaches.
+Not here: local files (`ranges`); other stores, which only the engine reaches.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
-from plait._api import merge
-from plait.errors import OutputExists, SourceNotFound, StorageError, Unsupported
+from plait.errors import SourceNotFound, StorageError, Unsupported
 from plait.spark.settings import Settings, is_url, settings_of
 
-__all__ = ["Objects", "Settings", "is_url", "opened", "settings_of"]
+__all__ = ["Settings", "is_url", "opened", "settings_of"]
 
 # Names of settings, those of the environment in capitals among them: see `object_store`.
 _NAMES = {
@@ -57,85 +48,6 @@ def opened(url: str, settings: Settings) -> tuple[pa.NativeFile, str | None]:
         file = system.open_input_file(key)
         tag = file.metadata() or {}
         return file, next((_text(v) for k, v in tag.items() if _text(k) == "ETag"), None)
-
-
-@dataclass(frozen=True)
-class Objects:
-    """A folder of runs in a bucket, as `folder.Local` is one on a disk."""
-
-    root: str
-    settings: dict[str, str]
-    # Written where nothing is by the engine, which writes Parquet.
-    suffix = ".parquet"
-
-    def located(self, name: str) -> str:
-        """The URL of an object below the folder."""
-        return f"{self.root.rstrip('/')}/{quote(name, safe='/')}"
-
-    def exists(self, name: str) -> bool:
-        """Whether there is an object."""
-        with self._at(name) as (system, key):
-            return bool(system.get_file_info(key).type == fs.FileType.File)
-
-    def names(self, below: str = "") -> list[str]:
-        """Names of all objects below the folder, or some of them."""
-        with self._at(below) as (system, key):
-            prefix = self._key().rstrip("/") + "/"
-            selector = fs.FileSelector(key.rstrip("/"), recursive=True, allow_not_found=True)
-            found = system.get_file_info(selector)
-        return sorted(f.path.removeprefix(prefix) for f in found if f.type == fs.FileType.File)
-
-    def touch(self, name: str) -> None:
-        """Makes an object without bytes."""
-        with self._at(name) as (system, key):
-            system.open_output_stream(key).close()
-
-    def remove(self, name: str) -> None:
-        """Removes an object, if it is there."""
-        with self._at(name) as (system, key):
-            if system.get_file_info(key).type == fs.FileType.File:
-                system.delete_file(key)
-
-    def put(self, name: str, value: object) -> bool:
-        """Writes a value where there is none, whole or not at all."""
-        with tempfile.TemporaryDirectory() as home:
-            draft = Path(home, "value.parquet")
-            pq.write_table(_table(value), draft)
-            try:
-                merge([draft], self.located(name), sort_by=[], storage_options=self.settings)
-            except OutputExists:
-                return False
-        return True
-
-    def get(self, name: str) -> Any:  # noqa: ANN401 - any JSON
-        """The value that was put."""
-        with self._at(name) as (system, key):
-            table = pq.read_table(key, filesystem=system)
-        return json.loads(table["value"][0].as_py())
-
-    def replace(self, name: str, value: object) -> None:
-        """Writes a value over another."""
-        with self._at(name) as (system, key), system.open_output_stream(key) as file:
-            pq.write_table(_table(value), file)
-
-    @contextmanager
-    def created(self, name: str) -> Iterator[pa.NativeFile]:
-        """A new object, which is there when the block ends; `name` is nobody else's."""
-        with self._at(name) as (system, key), system.open_output_stream(key) as file:
-            yield file
-
-    def _key(self) -> str:
-        return _reached(self.root, self.settings)[1]
-
-    @contextmanager
-    def _at(self, name: str) -> Iterator[tuple[fs.FileSystem, str]]:
-        url = self.located(name) if name else self.root
-        with _storage_errors(url):
-            yield _reached(url, self.settings)
-
-
-def _table(value: object) -> pa.Table:
-    return pa.table({"value": [json.dumps(value)]})
 
 
 @contextmanager

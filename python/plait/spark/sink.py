@@ -26,13 +26,13 @@ import pyarrow.parquet as pq
 from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
+from plait import _native
 from plait._lease import new_id
 from plait._streams import merge_streams
 from plait.errors import InvalidArgument, Unsupported
 from plait.order import sort_text
 from plait.spark.folder import (
     FILES,
-    Place,
     begin,
     give_up,
     place_of,
@@ -95,7 +95,7 @@ class Runs:
     settings: Mapping[str, str]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> _native.Folder:
         """The folder."""
         return place_of(self.root, self.settings)
 
@@ -117,11 +117,6 @@ class Runs:
                 hint='.option("sort_by", "name, ts").save("folder"): rows must come in this order',
             )
         root = given["path"].removeprefix("file://").removeprefix("file:")
-        if is_url(root) and not root.startswith(("s3://", "s3a://")):
-            raise Unsupported.of(
-                'the format "plait" writes folders, local and mounted ones, and those of S3',
-                got=f"`{given['path']}`",
-            )
         rows = given.get("row_group_rows", str(_ROW_GROUP_ROWS)).replace("_", "")
         if not rows.isdecimal() or int(rows) < 1:
             raise InvalidArgument.of("`row_group_rows` is not a number above 0", got=f"`{rows}`")
@@ -192,7 +187,7 @@ class Runs:
         # A merge of one source: it checks the order, and passes the rows on.
         stream = merge_streams([rows()], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
         count = 0
-        with self.place.created(name) as file:
+        with self.place.create(name) as file:
             writer = pq.ParquetWriter(
                 file,
                 schema,
@@ -216,8 +211,9 @@ class Runs:
 
     def remove(self, names: Sequence[str]) -> None:
         """Removes files that count for nobody."""
+        place = self.place
         for name in names:
-            self.place.remove(name)
+            place.remove(name)
 
 
 class RunWriter(ds.DataSourceArrowWriter):

@@ -76,7 +76,7 @@ pub(crate) fn unwrap_error(e: ParquetError) -> Error {
 
 /// Gives our error back out of an I/O error. Sources are read through `store`, whose errors are
 /// ours: what remains comes from writing.
-fn unwrap_io_error(e: io::Error) -> Error {
+pub(crate) fn unwrap_io_error(e: io::Error) -> Error {
     let hint = match e.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free some space; nothing was published and no source was changed"

@@ -26,6 +26,7 @@ mod content;
 mod drops;
 mod encode;
 mod files;
+mod folder;
 mod guard;
 mod inspect;
 mod join;
@@ -61,6 +62,7 @@ pub use block::dictionary::Union;
 pub use block::{Dictionary, Layout};
 pub use calls::JsonCall;
 pub use compact::take_in;
+pub use folder::{Folder, NewFile};
 pub use guard::guarding;
 pub use inspect::{ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect};
 pub use join::{

@@ -23,6 +23,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("options", "runtime"),
     ("output", "runtime store"),
     ("guard", ""),
+    ("folder", "guard json runtime store output"),
     ("thrift", ""),
     ("source", "guard store thrift"),
     ("page", "guard runtime source store thrift"),
@@ -54,7 +55,10 @@ const LAYERS: &[(&str, &str)] = &[
         "plan",
         "chunk drops files json keys leaf options order page properties report runtime schema sink source store",
     ),
-    ("compact", "drops files json leaf options order plan runtime schema source store output"),
+    (
+        "compact",
+        "drops files folder json leaf options order plan runtime schema source store output",
+    ),
     ("content", "files leaf runtime schema sink source store"),
     ("inspect", "files keys leaf order page plan runtime schema source store zone"),
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
@@ -100,8 +104,8 @@ fn no_files_import_each_other() {
     assert_eq!(cycles::cycles(&root().join("rust/parquet/src")), Vec::<String>::new());
 }
 
-/// May only become smaller, but for a new call: sorted reads brought 9.
-const PUBLIC_ITEMS_MAX: usize = 159;
+/// May only become smaller, but for a new call: sorted reads brought 9, folders 13.
+const PUBLIC_ITEMS_MAX: usize = 172;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

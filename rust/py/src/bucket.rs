@@ -80,6 +80,12 @@ impl Bucket for PyBucket {
         }
     }
 
+    fn replace(&self, key: &str, bytes: Bytes) -> Result<()> {
+        attached(key, |py| {
+            self.0.call_method1(py, "replace", (key, PyBytes::new(py, &bytes))).map(drop)
+        })
+    }
+
     fn remove(&self, key: &str) -> Result<()> {
         attached(key, |py| self.0.call_method1(py, "remove", (key,)).map(drop))
     }

@@ -26,6 +26,7 @@ mod caught;
 mod encode;
 mod enter;
 mod errors;
+mod folder;
 mod interleave;
 mod join;
 mod known;
@@ -142,6 +143,8 @@ mod _native {
     #[pymodule_export]
     use crate::interleave::{PyArray, PyInterleave};
 
+    #[pymodule_export]
+    use crate::folder::{PyFileWriter, PyFolder};
     #[pymodule_export]
     use crate::join::PyJoin;
     #[pymodule_export]

@@ -1,17 +1,14 @@
 //! Puts a manifest under a number that nobody has taken.
 //!
 //! # Invariants
-//! Of two writers of one number one succeeds. A lost answer is not taken for a failure: the manifest
-//! that is there is compared with the own one.
+//! Of two writers of one number one succeeds, also if an answer is lost: see [`put_new`].
 //!
 //! # Not here
 //! What a manifest says (`commit`, `lease`, `expire`).
 
-use std::io::Write;
-
 use plait_core::{Error, Kind, Result};
 
-use crate::output::Target;
+use crate::folder::put_new;
 use crate::runtime::Context;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Manifest};
@@ -39,40 +36,7 @@ impl Writer<'_> {
         manifest.version = Manifest::none().version;
         let text = serde_json::to_vec_pretty(manifest)
             .map_err(|e| Error::new(Kind::Internal, "cannot write a manifest").with_cause(e))?;
-        let put = match self.root {
-            Root::Local(_) => Ok(self.put_local(&Manifest::name(manifest.number), &text)?),
-            Root::Objects(place) => {
-                let place = place.below(&name(manifest.number));
-                place.bucket().put_new(place.key(), text.clone().into())
-            }
-        };
-        match put {
-            Ok(Completed::Yes) => Ok(true),
-            Err(e) if e.kind() != Kind::Storage => Err(e),
-            // Somebody was faster, or the answer to our own request was lost.
-            outcome => match (self.root.read(&name(manifest.number))?, outcome) {
-                (Some(there), _) => Ok(there == text),
-                (None, Err(e)) => Err(e),
-                (None, Ok(_)) => Ok(false),
-            },
-        }
-    }
-
-    fn put_local(&self, name: &str, text: &[u8]) -> Result<Completed> {
-        let target = Target::open(&self.root.location(FOLDER), self.stores, self.context)?;
-        let mut temp = target.create(name)?;
-        temp.write_all(text).map_err(|e| {
-            Error::new(Kind::Storage, "cannot write a manifest")
-                .with_path(target.location(name))
-                .with_cause(e)
-        })?;
-        temp.sync()?;
-        if temp.publish_once(&target, name)? == Completed::Occupied {
-            // Over NFS, our own link may have been made by a request whose answer was lost.
-            return Ok(Completed::Occupied);
-        }
-        target.sync()?;
-        Ok(Completed::Yes)
+        put_new(self.root, &name(manifest.number), &text, self.stores, self.context)
     }
 }
 

@@ -8,7 +8,7 @@
 //! # Invariants
 //! A visible name always stands for a whole file. A temp file is locked by the process that writes
 //! it: one that can be locked has no owner any more and is removed by the next run
-//! ([`Folder::open`]).
+//! ([`LocalFolder::open`]).
 //!
 //! # Not here
 //! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
@@ -29,14 +29,14 @@ const TEMP_PREFIX: &str = ".plait-tmp-";
 static TEMP_COUNT: AtomicU64 = AtomicU64::new(0);
 
 /// A local folder that outputs are published to.
-pub(super) struct Folder {
+pub(super) struct LocalFolder {
     dir: PathBuf,
     /// Folders made for the output, innermost first.
     created: Vec<PathBuf>,
     context: Context,
 }
 
-impl Folder {
+impl LocalFolder {
     /// Opens the folder, or the folder of the file `path` if that ends in `.parquet`, unless it
     /// `is_folder`; makes it if
     /// it is missing and sweeps temp files whose owner is gone. Gives the file's name, too.
@@ -301,6 +301,12 @@ pub(crate) fn storage(what: &str, path: &Path, error: io::Error) -> Error {
         .with_path(path.display().to_string())
         .with_hint(hint)
         .with_cause(error)
+}
+
+/// Whether `name` is that of a file which is not whole, or of none at all.
+#[must_use]
+pub(crate) fn is_temp(name: &str) -> bool {
+    name.rsplit('/').next().is_some_and(|name| name.starts_with(TEMP_PREFIX))
 }
 
 /// A folder that one process has to itself, until this is dropped or the process ends.

@@ -25,7 +25,7 @@ use plait_core::{Error, Kind, Result};
 use crate::runtime::Context;
 use crate::store::{Completed, Location, Stores};
 pub use local::Sign;
-pub(crate) use local::{Alive, Lock, machine, storage, unnamed_file};
+pub(crate) use local::{Alive, Lock, is_temp, machine, storage, unnamed_file};
 
 /// A folder that outputs are published to.
 pub(crate) struct Target {
@@ -38,7 +38,7 @@ pub(crate) struct Target {
 }
 
 enum OutputPlace {
-    Local(local::Folder),
+    Local(local::LocalFolder),
     Objects(object::Prefix),
 }
 
@@ -85,7 +85,7 @@ impl Target {
         }
         let (place, file_name) = match location {
             Location::Local(path) => {
-                let (folder, name) = local::Folder::open(&path, out.ends_with('/'), context)?;
+                let (folder, name) = local::LocalFolder::open(&path, out.ends_with('/'), context)?;
                 (OutputPlace::Local(folder), name)
             }
             Location::Object(place) => {

@@ -56,6 +56,12 @@ pub trait Bucket: Send + Sync {
     /// [`Kind::Storage`](plait_core::Kind::Storage): then it is open whether it was made.
     fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed>;
 
+    /// Makes a small object, in one step, in the place of one that may be there.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn replace(&self, key: &str, bytes: Bytes) -> Result<()>;
+
     /// Removes an object; an absent one is no error.
     ///
     /// # Errors

@@ -254,6 +254,15 @@ impl Bucket for Remote {
         }
     }
 
+    fn replace(&self, key: &str, bytes: Bytes) -> Result<()> {
+        let path = self.path(key)?;
+        let put = |store: Arc<dyn ObjectStore>| {
+            let (path, bytes) = (path.clone(), PutPayload::from(bytes.clone()));
+            async move { store.put(&path, bytes).await }
+        };
+        self.run(ABORT_TIME, put)?.map(drop).map_err(|e| request_error(e, &self.at(key)))
+    }
+
     fn remove(&self, key: &str) -> Result<()> {
         let path = self.path(key)?;
         let delete = |store: Arc<dyn ObjectStore>| {

@@ -169,7 +169,7 @@ impl Root {
 }
 
 /// Whether `name` stays below the root that it is joined to.
-pub(super) fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     !name.contains('\0') && name.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
@@ -205,10 +205,27 @@ fn local_names(root: &Path, folder: &str, deep: bool, names: &mut Vec<String>) -
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::runtime::Context;
     use crate::store::remote::tests::memory;
+
+    /// An empty local folder, and a root in it and one in an empty bucket.
+    pub(crate) struct Twins {
+        pub(crate) dir: PathBuf,
+        pub(crate) roots: Vec<(Root, Stores, Context)>,
+    }
+
+    pub(crate) fn twins(name: &str) -> Twins {
+        let dir = std::env::temp_dir().join(format!("plait-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let context = Context::new(1 << 24);
+        let bucket = Stores::with_bucket(&Default::default(), memory(&[]), &context).unwrap();
+        let local = Stores::try_new(&Default::default(), &context).unwrap();
+        let roots = [("t", bucket), (dir.to_str().unwrap(), local)];
+        let open = |(at, stores)| (Root::open(at, &stores).unwrap(), stores, context.clone());
+        Twins { roots: roots.map(open).into(), dir }
+    }
 
     #[test]
     fn objects_and_files_have_the_same_names() {
