@@ -11,8 +11,9 @@
 //!
 //! # Invariants
 //! A name stands for a whole file. A name stays below the folder: [`inside`] checks every one of
-//! them. Only [`Folder::replace`] changes a file that is there. A lost answer is not taken for a
-//! failure: the file that is there is compared with the own bytes.
+//! them. Only [`Folder::replace`] changes a file that is there. A lost answer is no failure of
+//! [`put_new`], which compares the file that is there with the own bytes; [`NewFile::close`], whose
+//! bytes are many, takes it for the file of another.
 //!
 //! # Cost
 //! One request a call, two to read. A file of objects takes a request for every part, and three
