@@ -78,7 +78,7 @@ pub use overlay::options::{
 };
 pub use overlay::{OverlayReport, OverlayTimes, overlay_files};
 pub use plan::{MemoryNeed, Plan, PlanSource, PlanTask, learn_in, plan, plan_in};
-pub use read::{ReadOptions, ReadPlan, ReadStats, SortedRead};
+pub use read::{ReadLeft, ReadOptions, ReadPlan, ReadStats, SortedRead};
 pub use report::{
     ConflictReport, Copied, Memory, MergeReport, Metrics, OutputReport, Overlap, SourceReport,
     Times,

@@ -29,6 +29,7 @@ mod errors;
 mod folder;
 mod interleave;
 mod join;
+mod keys;
 mod known;
 mod lease;
 mod merge_streams;
@@ -119,6 +120,27 @@ mod _native {
     ) -> PyResult<Vec<Option<usize>>> {
         let (from, to) = (crate::capsule::schema(from)?, crate::capsule::schema(to)?);
         Ok(plait_core::schema::matched(from.fields(), to.fields()))
+    }
+
+    /// The columns of an order: names from the root, whether it descends, whether nulls come first.
+    #[pyfunction]
+    #[pyo3(signature = (sort_by, schema=None))]
+    fn sort_columns(
+        py: Python<'_>,
+        sort_by: &str,
+        schema: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Vec<(Vec<String>, bool, bool)>> {
+        crate::keys::sort_columns(py, sort_by, schema)
+    }
+
+    /// The stored key of each row of a batch; `None` where one of the sort columns is null.
+    #[pyfunction]
+    fn row_keys<'py>(
+        py: Python<'py>,
+        batch: &Bound<'py, PyAny>,
+        sort_by: &str,
+    ) -> PyResult<Vec<Option<Bound<'py, pyo3::types::PyBytes>>>> {
+        crate::keys::keys(py, batch, sort_by)
     }
 
     /// Version of the engine.

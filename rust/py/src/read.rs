@@ -58,6 +58,22 @@ impl PySortedRead {
         json(py, &plan)
     }
 
+    /// The files that may have rows that are asked for, as JSON.
+    fn files_left(&self, py: Python<'_>) -> PyResult<String> {
+        let left = enter(py, &self.context, None, |_| self.read.files_left())?;
+        json(py, &left)
+    }
+
+    /// The indices of the tasks of a plan of the files that may have such rows.
+    fn tasks_left(&self, py: Python<'_>, plan: &str) -> PyResult<Vec<u64>> {
+        enter(py, &self.context, None, |_| self.read.tasks_left(plan))
+    }
+
+    /// Columns with timestamps that a file stores in twelve bytes.
+    fn int96_columns(&self) -> Vec<String> {
+        self.read.int96_columns()
+    }
+
     /// What the last read did so far, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
         json(py, &self.read.stats())

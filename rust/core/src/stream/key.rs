@@ -10,13 +10,35 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, make_array};
+use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::text;
 use crate::key::{KeyColumn, KeyShape, KeyType, Keys, ShownAs, SortOrder, encode_arrow};
 use plait_base::{Error, Kind, Result};
+
+/// Refuses an order whose columns `schema` lacks, or whose types have no order.
+///
+/// # Errors
+/// [`Kind::UnknownColumn`], [`Kind::UnsupportedKey`].
+pub fn check_order(order: &SortOrder, schema: &Schema) -> Result<()> {
+    KeyColumns::try_new(order, schema).map(|_| ())
+}
+
+/// The stored key of each row of a batch; none where one of its sort columns is null.
+///
+/// # Errors
+/// As [`check_order`].
+pub fn row_keys(order: &SortOrder, batch: &RecordBatch) -> Result<Vec<Option<Vec<u8>>>> {
+    let columns = KeyColumns::try_new(order, &batch.schema())?;
+    let arrays = columns.arrays(batch.columns())?;
+    let keys = columns.encode(&arrays, 0, batch.num_rows())?;
+    let nulls: Vec<Option<NullBuffer>> = arrays.iter().map(Array::logical_nulls).collect();
+    let is_null = |row: usize| nulls.iter().flatten().any(|nulls| nulls.is_null(row));
+    let key = |row: usize| (!is_null(row)).then(|| keys.to_bytes(&columns.shape, row));
+    Ok((0..batch.num_rows()).map(key).collect())
+}
 
 /// Columns in a hint.
 const NAMES_MAX: usize = 12;

@@ -90,6 +90,11 @@ impl FileSchema {
         self.units.iter().any(Option::is_some)
     }
 
+    /// Whether some of these leaves are.
+    pub(crate) fn has_int96_among(&self, leaves: Range<usize>) -> bool {
+        self.units.get(leaves).is_some_and(|units| units.iter().any(Option::is_some))
+    }
+
     /// The same, with timestamps that are INT96 in the units of `target`, by name: so it holds
     /// what no other unit would.
     #[must_use]

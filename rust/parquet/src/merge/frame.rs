@@ -9,16 +9,14 @@
 
 use std::sync::Arc;
 
-use plait_core::SourceId;
 use plait_core::key::SortOrder;
 use plait_core::{Error, Kind, Result};
 
 use super::output_check::check_output;
-use crate::files::open_source;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
-use crate::plan::{CarriedSchema, Plan, PlanTask};
+use crate::plan::{CarriedSchema, Plan, PlanTask, open_planned};
 use crate::runtime::{Context, MemoryStage, Pool};
 use crate::source::Source;
 use crate::store::Stores;
@@ -53,7 +51,7 @@ impl<'a> Frame<'a> {
         let schema = CarriedSchema::read(&plan.schema, &plan.renamed)?;
         let sources = match sources {
             Some(sources) => sources.iter().cloned().map(Some).collect(),
-            None => open_planned(plan, tasks, stores, context)?,
+            None => open_planned(plan, tasks.iter().copied(), options.threads, stores, context)?,
         };
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = options.threads.unwrap_or_else(cores);
@@ -103,48 +101,4 @@ impl<'a> Frame<'a> {
             },
         }
     }
-}
-
-/// Opens the sources of `tasks` and compares them with what the plan says of them.
-fn open_planned(
-    plan: &Plan,
-    tasks: &[&PlanTask],
-    stores: &Stores,
-    context: &Context,
-) -> Result<Vec<Option<Arc<Source>>>> {
-    let mut sources: Vec<Option<Arc<Source>>> = plan.sources.iter().map(|_| None).collect();
-    for slice in tasks.iter().flat_map(|task| &task.slices) {
-        context.check_cancelled()?;
-        let (Some(planned), Some(place)) =
-            (plan.sources.get(slice.source), sources.get_mut(slice.source))
-        else {
-            return Err(Error::new(Kind::InvalidArgument, "a task names a source the plan lacks"));
-        };
-        if place.is_some() {
-            continue;
-        }
-        let source = open_source(&planned.path, SourceId(0), stores, context)?;
-        let footer: String = source.footer_hash.iter().map(|b| format!("{b:02x}")).collect();
-        let stamp = source.store.version();
-        let is_older =
-            |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
-        let changed = if source.store.len() != planned.bytes {
-            Some(format!("{} bytes instead of {}", source.store.len(), planned.bytes))
-        } else if footer != planned.footer || source.rows() != planned.rows {
-            Some("another footer".to_owned())
-        } else if is_older(&stamp, &planned.stamp) {
-            let [now, then] = [stamp, planned.stamp.clone()].map(Option::unwrap_or_default);
-            Some(format!("version {now} instead of {then}"))
-        } else {
-            None
-        };
-        if let Some(got) = changed {
-            return Err(Error::new(Kind::SourceChanged, "a source changed since it was planned")
-                .with_path(planned.path.as_str())
-                .with_got(got)
-                .with_hint("plan the merge again"));
-        }
-        *place = Some(Arc::new(source));
-    }
-    Ok(sources)
 }

@@ -23,16 +23,17 @@ use crate::schema::{Reconciled, Renamed, Unite, reconcile};
 use crate::source::Source;
 use crate::store::RangeReader;
 
-/// What messages call the plan. It sorts before all paths: columns have the order of the first file.
-const NAME: &str = " the plan";
-
 /// A schema that was carried.
 pub(crate) struct CarriedSchema {
     own: FileMetaData,
+    source: Source,
     renamed: Vec<Renamed>,
 }
 
 impl CarriedSchema {
+    /// What messages call it. It sorts before all paths: columns have the order of the first file.
+    pub(crate) const NAME: &str = " the plan";
+
     /// The schema and metadata of `reconciled` as bytes.
     ///
     /// # Errors
@@ -72,7 +73,17 @@ impl CarriedSchema {
             own.schema_descr_ptr(),
             own.column_orders().cloned(),
         );
-        Ok(Self { own, renamed: renamed.to_vec() })
+        Ok(Self { own, source, renamed: renamed.to_vec() })
+    }
+
+    /// The file without rows that has the schema.
+    pub(crate) fn source(&self) -> &Source {
+        &self.source
+    }
+
+    /// The other names of its columns.
+    pub(crate) fn renamed(&self) -> &[Renamed] {
+        &self.renamed
     }
 
     /// Adapts `sources` to the schema.
@@ -92,7 +103,7 @@ impl CarriedSchema {
         let mut reconciled = match alone {
             Some(reconciled) => reconciled,
             None => {
-                let all: Vec<_> = [(NAME, own)].into_iter().chain(footers()).collect();
+                let all: Vec<_> = [(Self::NAME, own)].into_iter().chain(footers()).collect();
                 let mut reconciled = reconcile(&all, how)?;
                 reconciled.leaves.remove(0);
                 reconciled

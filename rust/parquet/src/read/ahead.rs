@@ -12,7 +12,7 @@
 //! At most one batch a file that waits.
 //!
 //! # Not here
-//! SortedRows of one file (`file`); their order (`plait_core::stream`).
+//! Rows of one file (`file`); their order (`plait_core::stream`).
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -12,11 +12,13 @@ use plait_core::predicate::Predicate;
 use plait_core::schema::{Class, Frozen, Request, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
 
+use super::names::ColumnNames;
 use super::options::ReadOptions;
-use super::shared::{file_leaf, places, selected};
+use super::shared::{file_leaf, leaf_count, places, selected};
 use crate::arrow_file::FileSchema;
 use crate::options::MissingOption;
 use crate::order;
+use crate::plan::CarriedSchema;
 use crate::schema::reconcile;
 use crate::source::Source;
 
@@ -36,10 +38,10 @@ impl ReadColumns {
         order: &SortOrder,
         after: &Predicate,
         summary: &Summary,
-        whole: &Frozen,
-        schemas: &[FileSchema],
+        names: &ColumnNames<'_>,
     ) -> Result<Self> {
         let Some(asked) = &options.columns else {
+            let whole = names.whole();
             return Ok(Self { given: Arc::clone(whole.schema()), all: whole.clone() });
         };
         let select = |columns: Vec<String>| {
@@ -52,10 +54,9 @@ impl ReadColumns {
         let mut needed: Vec<Vec<String>> =
             order.columns().iter().map(|column| column.path.clone()).collect();
         needed.extend(after.columns().map(<[String]>::to_vec));
-        let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
         for name in [&options.version_by, &options.delete_where].into_iter().flatten() {
             for column in SortOrder::try_parse(name)?.columns() {
-                needed.push(whole.path(&own, &column.path)?);
+                needed.push(names.path(&column.path)?);
             }
         }
         let is_there = |path: &Vec<String>| places(given.fields(), path).is_some();
@@ -65,9 +66,22 @@ impl ReadColumns {
     }
 }
 
-/// What all files say of their columns.
-pub(super) fn summary(sources: &[Arc<Source>], schemas: &[FileSchema]) -> Summary {
+/// What all files say of their columns, and before them the plan.
+pub(super) fn summary(
+    sources: &[Arc<Source>],
+    schemas: &[FileSchema],
+    of_plan: Option<&FileSchema>,
+) -> Summary {
     let mut summary = Summary::default();
+    if let Some(planned) = of_plan {
+        summary.add(Class {
+            fields: planned.schema().fields().clone(),
+            first: CarriedSchema::NAME.to_owned(),
+            sources: 1,
+            // A file without rows would not keep a column nullable.
+            has_rows: true,
+        });
+    }
     for (source, schema) in sources.iter().zip(schemas) {
         summary.add(Class {
             fields: schema.schema().fields().clone(),
@@ -79,12 +93,25 @@ pub(super) fn summary(sources: &[Arc<Source>], schemas: &[FileSchema]) -> Summar
     summary
 }
 
+/// Columns of the read in which a file has timestamps of twelve bytes.
+pub(super) fn int96_columns(all: &Frozen, schema: &FileSchema) -> Vec<String> {
+    let fields = schema.schema().fields();
+    let mut leaf = 0;
+    let of_file: Vec<bool> = fields.iter().map(|field| {
+        let leaves = leaf..leaf + leaf_count(field.data_type());
+        leaf = leaves.end;
+        schema.has_int96_among(leaves)
+    }).collect();
+    let is_int96 = |place: Option<usize>| place.is_some_and(|place| of_file[place]);
+    let columns = all.schema().fields().iter().zip(all.places(fields));
+    columns.filter(|(_, place)| is_int96(*place)).map(|(field, _)| field.name().clone()).collect()
+}
+
 /// The order that is asked for, or the one that the files state, by the names of all files.
 pub(super) fn resolve_order(
     options: &ReadOptions,
     sources: &[Arc<Source>],
-    whole: &Frozen,
-    schemas: &[FileSchema],
+    names: &ColumnNames<'_>,
 ) -> Result<SortOrder> {
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,
@@ -97,11 +124,10 @@ pub(super) fn resolve_order(
             order::from_sources(sources, &reconcile(&footers, &unite)?)?
         }
     };
-    let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
     let columns = order
         .columns()
         .iter()
-        .map(|column| Ok(SortColumn { path: whole.path(&own, &column.path)?, ..column.clone() }));
+        .map(|column| Ok(SortColumn { path: names.path(&column.path)?, ..column.clone() }));
     SortOrder::try_new(columns.collect::<Result<_>>()?)
 }
 
@@ -122,16 +148,6 @@ pub(super) fn check_present(
         path.is_some_and(|path| file_leaf(whole, schemas[i].schema().fields(), &path).is_none())
     };
     check_keys(order, sources.len(), lacks, |i| Some(sources[i].path().to_owned()))
-}
-
-/// A predicate by the names of all files.
-pub(super) fn renamed(
-    predicate: Predicate,
-    whole: &Frozen,
-    schemas: &[FileSchema],
-) -> Result<Predicate> {
-    let own: Vec<SchemaRef> = schemas.iter().map(|s| Arc::clone(s.schema())).collect();
-    predicate.renamed(|path| whole.path(&own, path))
 }
 
 /// The order of the rows from the last to the first.

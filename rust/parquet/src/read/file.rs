@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! Between two windows no page is held. SortedRows come in the order of the file, or exactly in reverse.
+//! Between two windows no page is held. Rows come in the order of the file, or exactly in reverse.
 //!
 //! # Cost
 //! The pages of a window, those of conditions first. Windows begin small where few rows are wanted
@@ -28,6 +28,7 @@ use plait_core::predicate::Filter;
 use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
+use super::part::FilePart;
 use super::prune::{self, RowsLeft};
 use super::shared::{Conditions, ReadShared};
 use super::sizes::WindowSizes;
@@ -37,6 +38,7 @@ use crate::source::Source;
 /// A file that may have rows.
 pub(super) struct ReadFile {
     pub(super) source: Arc<Source>,
+    pub(super) part: FilePart,
     pub(super) schema: FileSchema,
     pub(super) adapted: Adapted,
 }
@@ -53,8 +55,16 @@ impl ReadFile {
     pub(super) fn left(&self, shared: &ReadShared) -> Result<RowsLeft> {
         let located =
             shared.conditions.as_ref().map(|c| c.located(&self.schema)).unwrap_or_default();
-        prune::rows(&self.source, &located, &shared.cache, &shared.context)
-            .map_err(|e| e.with_path(self.source.path()))
+        let find = || {
+            let mut left = prune::rows(&self.source, &located, &shared.cache, &shared.context)?;
+            if !left.rows.is_empty()
+                && let Some(part) = self.part.rows(&self.source, &shared.cache, &shared.context)?
+            {
+                left.rows = prune::intersection(&left.rows, part);
+            }
+            Ok(left)
+        };
+        find().map_err(|e: Error| e.with_path(self.source.path()))
     }
 }
 
@@ -95,7 +105,7 @@ fn read_fields(fields: &Fields, leaves: &[usize]) -> Fields {
 pub(super) struct WindowCursor {
     file: Arc<ReadFile>,
     shared: Arc<ReadShared>,
-    /// SortedRows that were not looked at; none before the first window.
+    /// Rows that were not looked at; none before the first window.
     left: Option<Vec<Range<u64>>>,
     /// Candidates of the next window.
     step: u64,

@@ -21,14 +21,18 @@
 mod ahead;
 mod bounds;
 mod columns;
+mod explain;
 mod file;
+mod names;
 mod options;
+mod part;
 mod prune;
 mod report;
 mod rows;
 mod shared;
 mod sizes;
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ArrayRef;
@@ -43,8 +47,12 @@ use plait_core::stream::{
 use plait_core::{Error, Kind, Result};
 
 use self::ahead::{FileRows, FilesAhead};
-use self::columns::{ReadColumns, check_present, renamed, resolve_order, reversed, summary};
+use self::columns::{
+    ReadColumns, check_present, int96_columns, resolve_order, reversed, summary,
+};
 use self::file::{Adapted, ReadFile, WindowCursor};
+use self::names::ColumnNames;
+use self::part::{FilePart, PlanPart, SourcePart};
 use self::report::ReadCounts;
 use self::rows::SortedRows;
 use self::shared::{Conditions, ReadShared, file_leaf, places};
@@ -53,9 +61,9 @@ use crate::arrow_file::FileSchema;
 use crate::files::open_sources;
 use crate::leaf::LocationCache;
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
-use crate::source::Source;
 use crate::store::Stores;
 
+pub use self::explain::ReadLeft;
 pub use self::options::ReadOptions;
 pub use self::report::{ReadPlan, ReadStats};
 
@@ -65,6 +73,8 @@ pub struct SortedRead {
     order: SortOrder,
     /// The columns that are given out, then those of the order and of conditions of rows.
     all: Frozen,
+    /// Columns in which a file has timestamps of twelve bytes.
+    int96: BTreeSet<String>,
     /// The schema of the batches.
     schema: SchemaRef,
     files: Vec<Arc<ReadFile>>,
@@ -92,26 +102,30 @@ impl SortedRead {
     /// [`Kind::UnknownColumn`], [`Kind::SchemaConflict`], and what is wrong with a file.
     pub fn open(options: ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {
         options.check()?;
-        let sources = open_sources(&options.sources, 0, options.threads, stores, context)?;
-        if sources.is_empty() {
-            return Err(Error::new(Kind::InvalidArgument, "there are no files to read")
-                .with_hint("name at least one file, folder or glob that has some"));
-        }
+        let planned = options.plan.as_deref().map(PlanPart::parse).transpose()?;
+        let (options, parts) = open_parts(options, planned.as_ref(), stores, context)?;
+        let (sources, parts): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
         let schemas = sources.iter().map(|s| FileSchema::of(s)).collect::<Result<Vec<_>>>()?;
-        let summary = summary(&sources, &schemas);
+        let of_plan = planned.as_ref().map(PlanPart::file_schema).transpose()?;
+        let summary = summary(&sources, &schemas, of_plan.as_ref());
         let whole = freeze(&summary, &Request::default())?;
-        let order = resolve_order(&options, &sources, &whole, &schemas)?;
+        let names = ColumnNames::new(&whole, &schemas, planned.as_ref());
+        let options = ReadOptions {
+            columns: options.columns.map(|asked| names.asked(asked)).transpose()?,
+            ..options
+        };
+        let order = resolve_order(&options, &sources, &names)?;
         check_present(&options, &order, &whole, &sources, &schemas)?;
         let order = if options.reverse { reversed(&order)? } else { order };
         let predicate = match &options.predicate {
-            Some(text) => renamed(Predicate::try_parse(text)?, &whole, &schemas)?,
+            Some(text) => Predicate::try_parse(text)?.renamed(|path| names.path(path))?,
             None => Predicate::default(),
         };
         // The row of a key that stays must not depend on what is asked of other columns.
         let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
         let keeps_all = options.drops().keeps_all() && options.delete_where.is_none();
         let (before, after) = predicate.split(|path| keeps_all || is_key(path));
-        let columns = ReadColumns::find(&options, &order, &after, &summary, &whole, &schemas)?;
+        let columns = ReadColumns::find(&options, &order, &after, &summary, &names)?;
         let conditions = (before.columns().next().is_some())
             .then(|| Conditions::find(&before, &summary))
             .transpose()?;
@@ -137,27 +151,28 @@ impl SortedRead {
                 context: context.clone(),
             }),
             after,
+            int96: schemas.iter().flat_map(|s| int96_columns(&columns.all, s)).collect(),
             all: columns.all,
             last: Mutex::default(),
             options,
         };
-        read.select(sources, schemas)?;
+        read.select(sources.into_iter().zip(parts).collect(), schemas)?;
         Ok(read)
     }
 
     /// Keeps the files that may have rows, by their footers.
-    fn select(&mut self, sources: Vec<Arc<Source>>, schemas: Vec<FileSchema>) -> Result<()> {
+    fn select(&mut self, sources: Vec<SourcePart>, schemas: Vec<FileSchema>) -> Result<()> {
         let mut files = Vec::with_capacity(sources.len());
         // Files of one schema share their adapters.
         let mut adapters: Vec<(SchemaRef, Adapted)> = Vec::new();
-        for (source, schema) in sources.into_iter().zip(schemas) {
+        for ((source, part), schema) in sources.into_iter().zip(schemas) {
             let schema = schema.in_units_of(&source, self.all.schema());
             let located =
                 self.shared.conditions.as_ref().map(|c| c.located(&schema)).unwrap_or_default();
             let groups =
                 prune::row_groups(&source, &located).map_err(|e| e.with_path(source.path()))?;
             self.row_groups_skipped += source.num_row_groups() - groups.len();
-            if groups.is_empty() {
+            if groups.is_empty() || part.is_empty() {
                 continue;
             }
             let known =
@@ -171,7 +186,7 @@ impl SortedRead {
                     adapted
                 }
             };
-            files.push(Arc::new(ReadFile { source, schema, adapted }));
+            files.push(Arc::new(ReadFile { source, part, schema, adapted }));
         }
         self.files = files;
         let sizes = WindowSizes::new(self.files.len(), self.options.limit, &self.shared.context);
@@ -183,6 +198,12 @@ impl SortedRead {
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
+    }
+
+    /// Columns in which a file has timestamps of twelve bytes (INT96): moments, whatever their type.
+    #[must_use]
+    pub fn int96_columns(&self) -> Vec<String> {
+        self.int96.iter().cloned().collect()
     }
 
     /// The batches, from the first row on.
@@ -299,80 +320,6 @@ impl SortedRead {
         leaf.first(&file.source, column)
     }
 
-    /// What may be read, by the footers and indexes of all files.
-    ///
-    /// # Errors
-    /// What is wrong with an index.
-    pub fn plan(&self) -> Result<ReadPlan> {
-        let mut plan = ReadPlan {
-            sort_by: self.order.to_string(),
-            files: self.files_of_all,
-            row_groups: self.row_groups_of_all,
-            row_groups_skipped: self.row_groups_skipped,
-            rows: self.rows_of_all,
-            window_bytes: self.shared.sizes.batch_bytes,
-            conditions_of_files: self
-                .shared
-                .conditions
-                .as_ref()
-                .map_or(0, |conditions| conditions.filter.conditions().len()),
-            conditions_of_rows: self.after.conditions().len(),
-            ..ReadPlan::default()
-        };
-        let mut left_files = Vec::new();
-        for file in &self.files {
-            let left = file.left(&self.shared)?;
-            let known = self
-                .shared
-                .conditions
-                .as_ref()
-                .map(|c| c.located(&file.schema))
-                .unwrap_or_default();
-            let by_footer =
-                file.source.num_row_groups() - prune::row_groups(&file.source, &known)?.len();
-            plan.row_groups_skipped += left.row_groups_skipped - by_footer;
-            plan.pages += left.pages;
-            plan.pages_skipped += left.pages_skipped;
-            plan.rows_left += left.rows.iter().map(|range| range.end - range.start).sum::<u64>();
-            if !left.rows.is_empty() {
-                left_files.push(Arc::clone(file));
-            }
-        }
-        plan.files_skipped = self.files_of_all - left_files.len();
-        plan.depth = self.depth(&left_files)?;
-        Ok(plan)
-    }
-
-    /// How many files overlap at most in their first sort column; all, where one does not say.
-    fn depth(&self, files: &[Arc<ReadFile>]) -> Result<usize> {
-        let Some(column) = self.order.columns().first() else { return Ok(files.len()) };
-        let Some(path) = places(self.all.schema().fields(), &column.path) else {
-            return Ok(files.len());
-        };
-        let mut ends = Vec::with_capacity(2 * files.len());
-        for file in files {
-            let leaf = file_leaf(&self.all, file.schema.schema().fields(), &path);
-            let Some(range) =
-                leaf.map(|leaf| leaf.range(&file.source, column)).transpose()?.flatten()
-            else {
-                return Ok(files.len());
-            };
-            ends.push((range.0, 0));
-            ends.push((range.1, 1));
-        }
-        ends.sort_unstable();
-        let (mut open, mut most) = (0_usize, 0);
-        for (_, end) in ends {
-            if end == 0 {
-                open += 1
-            } else {
-                open -= 1
-            }
-            most = most.max(open);
-        }
-        Ok(most)
-    }
-
     /// What the last read did so far; zeros before the first.
     #[must_use]
     pub fn stats(&self) -> ReadStats {
@@ -389,5 +336,28 @@ impl SortedRead {
     }
 }
 
-/// SortedRows that are merged at once, at least, where conditions are tested on them.
+/// The sources and the rows of them that are there, with the options as they are read.
+fn open_parts(
+    options: ReadOptions,
+    planned: Option<&PlanPart>,
+    stores: &Stores,
+    context: &Context,
+) -> Result<(ReadOptions, Vec<SourcePart>)> {
+    if let Some(planned) = planned {
+        let parts = planned.open(options.threads, stores, context)?;
+        return Ok((planned.applied_to(options), parts));
+    }
+    let sources = open_sources(&options.sources, 0, options.threads, stores, context)?;
+    if sources.is_empty() {
+        return Err(Error::new(Kind::InvalidArgument, "there are no files to read")
+            .with_hint("name at least one file, folder or glob that has some"));
+    }
+    let parts = match &options.rows {
+        Some(rows) => FilePart::of_rows(sources, rows),
+        None => sources.into_iter().map(|source| (source, FilePart::Whole)).collect(),
+    };
+    Ok((options, parts))
+}
+
+/// Rows that are merged at once, at least, where conditions are tested on them.
 const TESTED_ROWS_MIN: usize = 1024;

@@ -4,6 +4,7 @@
 //! What they mean for files (`mod`).
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use plait_core::plan::DropOptions;
 use plait_core::{Error, Kind, Result};
@@ -15,16 +16,22 @@ use crate::options::{MissingOption, OnDuplicateOption, check_memory_limit};
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReadOptions {
-    /// Files, folders, globs, URLs; folders and tables as they count.
+    /// Files, folders, globs, URLs; folders and tables as they count. None where a plan names them.
     pub sources: Vec<String>,
+    /// A plan, or a task of one, as JSON: which rows in which order, and which of them are dropped.
+    #[serde(default)]
+    pub plan: Option<String>,
+    /// Which rows of all files, as they follow each other; absent = all.
+    #[serde(default)]
+    pub rows: Option<Range<u64>>,
     /// Sort order as text; absent = the one that the files state.
     pub sort_by: Option<String>,
-    /// ReadColumns of the batches, in order; absent = all.
+    /// Columns of the batches, in order; absent = all.
     pub columns: Option<Vec<String>>,
     /// Which rows, as text: see [`Predicate`](plait_core::predicate::Predicate).
     #[serde(rename = "where")]
     pub predicate: Option<String>,
-    /// SortedRows in all, at most.
+    /// Rows in all, at most.
     pub limit: Option<u64>,
     /// Whether the greatest keys come first.
     pub reverse: bool,
@@ -34,11 +41,14 @@ pub struct ReadOptions {
     pub version_by: Option<String>,
     /// Boolean column: a row where it is true deletes its key.
     pub delete_where: Option<String>,
-    /// SortedRows of a key column to drop.
+    /// Whether rows that delete stay; only a plan says so.
+    #[serde(skip)]
+    pub keep_tombstones: bool,
+    /// Rows of a key column to drop.
     pub drop_where: Option<String>,
     /// `error` or `null`: sources without a sort column.
     pub missing_keys: MissingOption,
-    /// SortedRows of every batch but the last.
+    /// Rows of every batch but the last.
     pub batch_rows: usize,
     /// Threads; absent = one per core.
     pub threads: Option<usize>,
@@ -55,7 +65,7 @@ impl ReadOptions {
     /// # Errors
     /// [`Kind::InvalidArgument`] naming the option.
     pub(super) fn check(&self) -> Result<()> {
-        if self.sources.is_empty() {
+        if self.sources.is_empty() && self.plan.is_none() {
             return Err(Error::new(Kind::InvalidArgument, "there is nothing to read")
                 .with_hint("name at least one file, folder, glob or URL"));
         }
@@ -75,7 +85,7 @@ impl ReadOptions {
             on_duplicate: self.on_duplicate.into(),
             version_by: self.version_by.clone(),
             delete_where: self.delete_where.clone(),
-            keep_tombstones: false,
+            keep_tombstones: self.keep_tombstones,
             drop_where: self.drop_where.clone(),
         }
     }

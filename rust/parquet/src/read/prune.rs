@@ -40,7 +40,7 @@ use crate::source::Source;
 /// What is left of one file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RowsLeft {
-    /// SortedRows that may be asked for, in ranges that ascend and do not touch.
+    /// Rows that may be asked for, in ranges that ascend and do not touch.
     pub(super) rows: Vec<Range<u64>>,
     /// Row groups that were left out: by their bounds, by bloom filters, by the bounds of all pages.
     pub(super) row_groups_skipped: usize,
@@ -240,7 +240,7 @@ fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
 }
 
 /// What is in both lists.
-fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
+pub(super) fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
     let (mut i, mut j, mut found) = (0, 0, Vec::new());
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         let both = x.start.max(y.start)..x.end.min(y.end);

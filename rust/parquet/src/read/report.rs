@@ -25,9 +25,9 @@ pub struct ReadPlan {
     pub pages: usize,
     /// Pages of these that are left out.
     pub pages_skipped: usize,
-    /// SortedRows of all files.
+    /// Rows of all files.
     pub rows: u64,
-    /// SortedRows that may be asked for.
+    /// Rows that may be asked for.
     pub rows_left: u64,
     /// The most files that may have rows of one key, as far as footers tell.
     pub depth: usize,
@@ -50,13 +50,13 @@ pub struct ReadStats {
     pub reads: u64,
     /// Bytes of these reads.
     pub bytes_read: u64,
-    /// SortedRows that were tested or merged.
+    /// Rows that were tested or merged.
     pub rows_read: u64,
-    /// SortedRows for which a condition did not hold.
+    /// Rows for which a condition did not hold.
     pub rows_filtered: u64,
-    /// SortedRows that left.
+    /// Rows that left.
     pub rows: u64,
-    /// SortedRows that were dropped, by reason.
+    /// Rows that were dropped, by reason.
     pub rows_dropped: BTreeMap<&'static str, u64>,
 }
 

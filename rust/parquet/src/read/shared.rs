@@ -36,7 +36,7 @@ pub(super) struct Conditions {
     /// The columns they are about.
     pub(super) frozen: Frozen,
     pub(super) filter: Filter,
-    /// ReadColumns of which one value is asked for.
+    /// Columns of which one value is asked for.
     pub(super) equal: Vec<(Vec<String>, ArrayRef)>,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn file_leaf(frozen: &Frozen, file: &Fields, path: &[usize]) -> Optio
 }
 
 /// Leaves of a column in Parquet.
-fn leaf_count(data_type: &DataType) -> usize {
+pub(super) fn leaf_count(data_type: &DataType) -> usize {
     match data_type {
         DataType::Struct(fields) => fields.iter().map(|f| leaf_count(f.data_type())).sum(),
         DataType::List(field)

@@ -8,7 +8,7 @@ use crate::runtime::Context;
 /// The sizes of the windows of every file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WindowSizes {
-    /// SortedRows of the first window, and of any.
+    /// Rows of the first window, and of any.
     pub(super) first_rows: u64,
     pub(super) rows_max: u64,
     /// Bytes of the rows of a window, about.

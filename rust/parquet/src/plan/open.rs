@@ -1,0 +1,76 @@
+//! Opens the sources of a plan, and compares them with what the plan says of them.
+//!
+//! # Invariants
+//! A source that was written since is [`Kind::SourceChanged`], whichever task needs it.
+//!
+//! # Not here
+//! Which rows of them a task has (`find`).
+
+use std::sync::Arc;
+
+use plait_core::SourceId;
+use plait_core::workers::each;
+use plait_core::{Error, Kind, Result};
+
+use super::value::{Plan, PlanSource, PlanTask};
+use crate::files::open_source;
+use crate::runtime::{Context, ScopedWorkers};
+use crate::source::Source;
+use crate::store::{Location, Stores};
+
+/// The sources of `plan` by their index; only those that `tasks` need are open.
+///
+/// # Errors
+/// [`Kind::SourceChanged`] naming the source; what is wrong with a source.
+pub(crate) fn open_planned<'a>(
+    plan: &Plan,
+    tasks: impl IntoIterator<Item = &'a PlanTask>,
+    threads: Option<usize>,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Option<Arc<Source>>>> {
+    let mut needed = vec![false; plan.sources.len()];
+    for slice in tasks.into_iter().flat_map(|task| &task.slices) {
+        *needed.get_mut(slice.source).ok_or_else(|| {
+            Error::new(Kind::InvalidArgument, "a task names a source the plan lacks")
+        })? = true;
+    }
+    let indices: Vec<usize> = (0..needed.len()).filter(|i| needed[*i]).collect();
+    let is_local = |i: &usize| matches!(stores.locate(&plan.sources[*i].path), Ok(Location::Local(_)));
+    let readers = match indices.iter().all(is_local) {
+        true => ScopedWorkers::of_files(threads, context.budget()),
+        false => ScopedWorkers::of_objects(threads, context.budget()),
+    };
+    let opened = each(&readers, indices.len(), |i| {
+        context.check_cancelled()?;
+        let planned = &plan.sources[indices[i]];
+        let source = open_source(&planned.path, SourceId(0), stores, context)?;
+        check(&source, planned).map(|()| Arc::new(source))
+    })?;
+    let mut sources: Vec<Option<Arc<Source>>> = vec![None; plan.sources.len()];
+    for (i, source) in indices.into_iter().zip(opened) {
+        sources[i] = Some(source);
+    }
+    Ok(sources)
+}
+
+/// Refuses a source that is not the planned one.
+fn check(source: &Source, planned: &PlanSource) -> Result<()> {
+    let footer: String = source.footer_hash.iter().map(|b| format!("{b:02x}")).collect();
+    let stamp = source.store.version();
+    let is_older = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
+    let got = if source.store.len() != planned.bytes {
+        format!("{} bytes instead of {}", source.store.len(), planned.bytes)
+    } else if footer != planned.footer || source.rows() != planned.rows {
+        "another footer".to_owned()
+    } else if is_older(&stamp, &planned.stamp) {
+        let [now, then] = [stamp, planned.stamp.clone()].map(Option::unwrap_or_default);
+        format!("version {now} instead of {then}")
+    } else {
+        return Ok(());
+    };
+    Err(Error::new(Kind::SourceChanged, "a source changed since it was planned")
+        .with_path(planned.path.as_str())
+        .with_got(got)
+        .with_hint("plan again"))
+}

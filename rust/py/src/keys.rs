@@ -1,0 +1,47 @@
+//! Sort orders and keys of rows, for whoever groups rows by them: joins and writers in Spark.
+//!
+//! # Not here
+//! The bytes of a key (`plait_core::key`).
+
+use plait_core::key::{Nulls, SortOrder};
+use plait_core::stream::{check_order, row_keys};
+use plait_core::validate::{Validate, Validator};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use crate::capsule;
+
+/// A column of an order: names from the root, whether it descends, whether nulls come first.
+type ColumnParts = (Vec<String>, bool, bool);
+
+/// The columns of an order; with a schema only if it has all of them.
+pub(crate) fn sort_columns(
+    py: Python<'_>,
+    sort_by: &str,
+    schema: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Vec<ColumnParts>> {
+    let schema = schema.map(capsule::schema).transpose()?;
+    let parse = || {
+        let order = SortOrder::try_parse(sort_by)?;
+        if let Some(schema) = &schema {
+            check_order(&order, schema)?;
+        }
+        let parts = order.columns().iter().map(|column| {
+            (column.path.clone(), column.descending, column.nulls == Nulls::First)
+        });
+        Ok(parts.collect())
+    };
+    parse().map_err(|e| crate::errors::exception(py, &e))
+}
+
+/// The stored key of each row of a batch; `None` where one of the sort columns is null.
+pub(crate) fn keys<'py>(
+    py: Python<'py>,
+    batch: &Bound<'py, PyAny>,
+    sort_by: &str,
+) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+    let batch = capsule::batch(batch, &mut Validator::new(Validate::default()))?;
+    let made = SortOrder::try_parse(sort_by).and_then(|order| row_keys(&order, &batch));
+    let made = made.map_err(|e| crate::errors::exception(py, &e))?;
+    Ok(made.into_iter().map(|key| key.map(|key| PyBytes::new(py, &key))).collect())
+}
