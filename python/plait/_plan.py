@@ -99,6 +99,11 @@ class Task:
     tiers: dict[str, int]
     _plan: Plan = field(repr=False, compare=False)
 
+    @property
+    def storage_options(self) -> StorageOptions | None:
+        """Those that the plan was made with; no JSON has them."""
+        return self._plan.storage_options
+
     def to_json(self) -> str:
         """The task alone, with the sources it needs: a plan of one output.
 
@@ -150,6 +155,11 @@ class Plan(_PrintedReport):
             )
             for task in self._data["tasks"]
         )
+
+    @property
+    def storage_options(self) -> StorageOptions | None:
+        """Those that it was made with; no JSON has them."""
+        return self._storage_options
 
     @property
     def sort_by(self) -> str:
@@ -400,7 +410,7 @@ def with_level(made: Plan, merge_level: int) -> Plan:
 
 def _changed(made: Plan, members: dict[str, Any]) -> Plan:
     data = {**made.to_dict(), **members}
-    return Plan(data, out=made._out, storage_options=made._storage_options)  # noqa: SLF001
+    return Plan(data, out=made._out, storage_options=made.storage_options)  # noqa: SLF001
 
 
 def _only(data: dict[str, Any], index: int) -> dict[str, Any]:

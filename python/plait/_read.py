@@ -18,6 +18,7 @@ from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names,
 from plait._native import Batch, Schema, Stream
 from plait._native_call import _reach
 from plait._observe import watch, watched
+from plait._plan import Plan, Task
 from plait._tables import with_tables
 from plait._where import Condition, where_text
 from plait.errors import InvalidArgument, Unsupported
@@ -120,6 +121,21 @@ class ReadStats:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class FilesLeft:
+    """What may be read.
+
+    Attributes:
+        files: Files that may have rows that are asked for.
+        rows_of_files: All rows of these files.
+        rows: Rows that may be asked for.
+    """
+
+    files: tuple[str, ...]
+    rows_of_files: int
+    rows: int
+
+
 class SortedRead:
     """Rows of many sorted files in one order; made by `read`. It can be read again and again.
 
@@ -212,6 +228,27 @@ class SortedRead:
         return f"<plait.SortedRead of {self.schema!r}>"
 
 
+def files_left(read: SortedRead) -> FilesLeft:
+    """The files of a read that may have rows, by their footers and indexes."""
+    return FilesLeft(**json.loads(read._native.files_left()))  # noqa: SLF001 - of this module
+
+
+def tasks_left(read: SortedRead, plan: Plan) -> list[int]:
+    """The indices of the tasks of a plan of a read's files that may have rows."""
+    return read._native.tasks_left(plan.to_json())  # noqa: SLF001 - see above
+
+
+def int96_columns(read: SortedRead) -> list[str]:
+    """Columns of a read with timestamps that a file stores in twelve bytes: moments."""
+    return read._native.int96_columns()  # noqa: SLF001 - see above
+
+
+def read_rows(paths: Iterable[str], start: int, end: int, **options: Any) -> SortedRead:  # noqa: ANN401 - passed on
+    """Rows `start..end` of files that follow each other; other options are those of `read`."""
+    whole = read(list(paths), sort_by=[], **options)
+    return whole._again(rows={"start": start, "end": end})  # noqa: SLF001 - see above
+
+
 class _Again:
     """The options of a read, for one that asks for less."""
 
@@ -227,9 +264,10 @@ class _Again:
         where: str | None = None,
         limit: int | None = None,
         batch_rows: int | None = None,
+        rows: dict[str, int] | None = None,
     ) -> SortedRead:
-        """The same with other columns, further conditions, fewer rows."""
-        options = dict(self._options)
+        """The same with other columns, further conditions, fewer rows, or those between two."""
+        options = {**self._options, "rows": rows}
         if columns is not None:
             options["columns"] = columns
         if where is not None:
@@ -251,8 +289,20 @@ def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
     return SortedRead(_native.SortedRead(text, bucket), _Again(options, storage_options))
 
 
+def _planned(plan: Plan | Task, given: Mapping[str, object]) -> str:
+    """A plan as JSON, if the options leave to it what it says."""
+    said = [name for name, value in given.items() if value is not None]
+    if said:
+        raise InvalidArgument.of(
+            f"a plan says what `{said[0]}` is",
+            got=f"`{given[said[0]]}`",
+            hint="plan with this option, and read the plan without it",
+        )
+    return plan.to_json()
+
+
 def read(
-    sources: Paths,
+    sources: Paths | Plan | Task,
     *,
     sort_by: SortBy | None = None,
     columns: Iterable[str] | str | None = None,
@@ -277,6 +327,8 @@ def read(
 
     Args:
         sources: Sorted files: paths, globs, folders and tables as they count, URLs, as in `merge`.
+            Or a `Plan`, or a `Task` of one: the rows that executing it would write. It says the
+            order, which rows of a key stay and which are dropped.
         sort_by: The order of the files, as in `merge`; by default what they state, and of one file
             that states none the order of its rows. `[]` makes all rows equal: the files follow each
             other.
@@ -296,7 +348,8 @@ def read(
         delete_where: A boolean column: where it is true in the row that stays, the key is deleted.
         drop_where: Rows to drop, as a comparison of a key column with a value.
         missing_keys: Whether files without a sort column are refused, or their keys are null.
-        batch_rows: Rows of every batch but the last.
+        batch_rows: Rows of every batch but the last; fewer where rows are so wide that a batch
+            would take more than a thirty-second of `memory_limit`.
         threads: Number of threads; all processors by default. Rows do not depend on it.
         memory_limit: What rows of files may take while they are read, at least 16 MB: half of it,
             shared by the files that may have rows. Footers and batches given out do not count.
@@ -312,6 +365,7 @@ def read(
         UnsortedSource: A file is not in the order; comes while it is read.
         SchemaConflict: Types of files do not go together.
         SourceNotFound: There is no such file.
+        SourceChanged: A file is not the one that was planned.
 
     Example:
         >>> import pyarrow as pa, pyarrow.parquet as pq
@@ -342,6 +396,20 @@ def read(
     def opened(files: list[str]) -> SortedRead:
         return _opened({"sources": files, **options}, storage_options)
 
+    if isinstance(sources, Plan | Task):
+        given = {
+            "sort_by": sort_by,
+            "on_duplicate": None if on_duplicate == "keep_all" else on_duplicate,
+            "version_by": version_by,
+            "delete_where": delete_where,
+            "drop_where": drop_where,
+            "missing_keys": None if missing_keys == "error" else missing_keys,
+        }
+        options["plan"] = _planned(sources, given)
+        if storage_options is None:
+            storage_options = sources.storage_options
+        with watched("read"):
+            return opened([])
     with watched("read") as call:
         made = with_tables(opened, _paths(sources, "sources"), storage_options)
         if call.is_heard():

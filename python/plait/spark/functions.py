@@ -21,7 +21,6 @@ from plait._streams import ArrowBatch, merge_streams
 from plait.errors import SchemaConflict
 from plait.order import SortBy
 from plait.sizes import Size
-from plait.spark.ranges import BATCH_ROWS_MAX
 from plait.spark.spill import Runs
 from plait.spark.types import Lossy, bounded, edge_schema, spark_schema
 from plait.spark.types import to_spark as _to_spark
@@ -32,6 +31,8 @@ if TYPE_CHECKING:
     from pyspark.sql import types as st
 
 __all__ = ["checked", "merge_runs", "merge_sorted", "overlay_batches", "to_spark"]
+
+BATCH_ROWS_MAX = 65_536
 
 OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 

@@ -23,10 +23,10 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from plait import _native
 from plait.errors import InvalidArgument, NullKey, Unsupported
 from plait.order import _quoted_if_odd
 from plait.spark.join_step import OP, SEQ, Joined
-from plait.spark.keys import key_arrays, key_columns, row_key
 from plait.spark.shipping import shipped
 from plait.spark.types import to_spark
 
@@ -102,13 +102,11 @@ def _left_packed(joined: Joined) -> Batches:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             made = []
-            for i, row, op, seq in _rows(batch, joined.left):
-                key = primary.of_row(row)
+            for i, row, op, seq, (key, refers) in _rows(batch, joined.left, primary, foreign):
                 if key is None:
                     _check_null(joined, "left", joined.left_key, i)
                     continue
                 # What joins nothing is alone: it would lie in one place with all its like.
-                refers = foreign.of_row(row)
                 place = _NULL + key if refers is None else _KNOWN + refers
                 made.append(("left", key, place, op, seq, _written(row)))
             yield _packed(made)
@@ -123,8 +121,7 @@ def _right_packed(joined: Joined) -> Batches:
     def pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             made = []
-            for i, row, op, seq in _rows(batch, joined.right):
-                key = keys.of_row(row)
+            for i, row, op, seq, (key,) in _rows(batch, joined.right, keys):
                 if key is None:
                     _check_null(joined, "right", joined.right_key, i)
                     continue
@@ -136,34 +133,36 @@ def _right_packed(joined: Joined) -> Batches:
 
 @dataclass(frozen=True)
 class _Keys:
-    """Columns that make a key."""
+    """Columns that make a key, as an order."""
 
-    columns: tuple[Any, ...]
+    sort_by: str
 
     @classmethod
     def of(cls, names: tuple[str, ...] | list[str], schema: pa.Schema) -> _Keys:
-        return cls(key_columns(", ".join(_quoted_if_odd(name) for name in names), schema))
+        order = ", ".join(_quoted_if_odd(name) for name in names)
+        _native.sort_columns(order, schema)
+        return cls(order)
 
-    def of_row(self, row: pa.RecordBatch) -> bytes | None:
-        """The key of a batch of one row; `None` if a part of it is null."""
-        arrays = key_arrays(self.columns, row)
-        return None if any(a.null_count for a in arrays) else row_key(self.columns, arrays, 0)
+    def of_rows(self, rows: pa.RecordBatch) -> list[bytes | None]:
+        """The key of each row; `None` if a part of it is null."""
+        return _native.row_keys(rows, self.sort_by)
 
 
 def _rows(
-    batch: pa.RecordBatch, schema: pa.Schema
-) -> Iterator[tuple[int, pa.RecordBatch, str, int | None]]:
-    """The rows of a batch one by one: the columns of the table, what happened to it, its number."""
+    batch: pa.RecordBatch, schema: pa.Schema, *keys: _Keys
+) -> Iterator[tuple[int, pa.RecordBatch, str, int | None, tuple[bytes | None, ...]]]:
+    """The rows of a batch one by one: the columns of the table, what happened, its number, keys."""
     table = pa.Table.from_batches([batch]).select(schema.names).cast(schema).combine_chunks()
     ops = _column(batch, OP, "upsert")
     seqs = _column(batch, SEQ, None)
-    rows = table.to_batches()
-    for i, (op, seq) in enumerate(zip(ops, seqs, strict=True)):
-        if op not in _OPS:
-            raise InvalidArgument.of(
-                f"`{OP}` is none of {', '.join(_OPS)}", got=f"`{op}` in row {i} of a batch"
-            )
-        yield i, rows[0].slice(i, 1), "delete" if op == "delete" else "upsert", seq
+    for rows in table.to_batches():
+        found = zip(*(key.of_rows(rows) for key in keys), strict=True)
+        for i, (op, seq, made) in enumerate(zip(ops, seqs, found, strict=True)):
+            if op not in _OPS:
+                raise InvalidArgument.of(
+                    f"`{OP}` is none of {', '.join(_OPS)}", got=f"`{op}` in row {i} of a batch"
+                )
+            yield i, rows.slice(i, 1), "delete" if op == "delete" else "upsert", seq, made
 
 
 def _column(batch: pa.RecordBatch, name: str, otherwise: object) -> list[Any]:
@@ -322,10 +321,9 @@ class Rows(StatefulProcessor):
                     pass
             for some in join.apply(**now, step=1):
                 batch = to_spark(pa.record_batch(some), made)
-                for i in range(batch.num_rows):
-                    row = batch.slice(i, 1)
-                    op = row.column(made.get_field_index(OP))[0].as_py()
-                    yield _Half(keys.of_row(row), op, _written(row))
+                ops = batch.column(made.get_field_index(OP)).to_pylist()
+                for i, (key, op) in enumerate(zip(keys.of_rows(batch), ops, strict=True)):
+                    yield _Half(key, op, _written(batch.slice(i, 1)))
 
 
 class Met(StatefulProcessor):

@@ -25,10 +25,10 @@ from pyspark.sql import functions as sf
 
 from plait._overlay import Layer, StructValidity
 from plait._overlay import overlay as _overlay
+from plait._read import SortedRead, read, read_rows
 from plait.errors import InvalidArgument, RowMismatch, SchemaDrift, SourceFailed, UnknownColumn
 from plait.spark.folder import listed
 from plait.spark.functions import to_spark
-from plait.spark.ranges import open_file, read_rows, reading, rows_within
 from plait.spark.shipping import shipped
 from plait.spark.types import Lossy, edge_schema, spark_schema
 from plait.spark.worker import memory_limit as _memory_limit
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BATCH_ROWS = 16_384
+_LIMIT_BYTES_MIN = 16_000_000
 
 
 @dataclass(frozen=True)
@@ -51,31 +52,20 @@ class _Files:
     def of(cls, paths: Sequence[str]) -> _Files:
         rows, schema = [], None
         for path in paths:
-            with open_file(path) as file:
-                rows.append(file.metadata.num_rows)
-                # Field ids are metadata of fields: other ids are other columns.
-                if schema is not None and not _same(file.schema_arrow, schema):
-                    raise SchemaDrift.of(
-                        "files of one layer have different columns", got=f"`{path}`"
-                    )
-                schema = file.schema_arrow
+            file = read(path, sort_by=[])
+            found = pa.schema(file.schema)
+            rows.append(file.explain().rows)
+            # Field ids are metadata of fields: other ids are other columns.
+            if schema is not None and not _same(found, schema):
+                raise SchemaDrift.of("files of one layer have different columns", got=f"`{path}`")
+            schema = found
         return cls(tuple(paths), tuple(rows), schema)
 
-    def reader(self, start: int, end: int, memory_limit: int) -> pa.RecordBatchReader:
+    def stream(self, start: int, end: int, memory_limit: int) -> SortedRead:
         """Rows `start..end` of the files as if they were one."""
-        return pa.RecordBatchReader.from_batches(
-            self.schema, self._batches(start, end, memory_limit)
-        )
-
-    def _batches(self, start: int, end: int, memory_limit: int) -> Iterator[pa.RecordBatch]:
-        before = 0
-        for path, count in zip(self.paths, self.rows, strict=True):
-            first, last = max(start - before, 0), min(end - before, count)
-            before += count
-            if first < last:
-                with open_file(path) as file, reading(path):
-                    rows = min(rows_within(file, self.schema.names, memory_limit), _BATCH_ROWS)
-                    yield from read_rows(file, first, last, None, rows)
+        limit = max(memory_limit, _LIMIT_BYTES_MIN)
+        options: dict[str, Any] = {"batch_rows": _BATCH_ROWS, "threads": 1, "memory_limit": limit}
+        return read_rows(self.paths, start, end, **options)
 
 
 def _same(one: pa.Schema, other: pa.Schema) -> bool:
@@ -187,7 +177,7 @@ def overlay(
             for batch in batches:
                 for part in batch.column(0).to_pylist():
                     start, end = part * part_rows, min((part + 1) * part_rows, total)
-                    yield from joined([f.reader(start, end, limit) for f in files.values()])
+                    yield from joined([f.stream(start, end, limit) for f in files.values()])
 
         return spark.range(0, parts, 1, max(parts, 1)).mapInArrow(shipped(of_files), declared)
 
@@ -207,7 +197,7 @@ def overlay(
             # Behind the files' last row there may be none; overlay says so.
             start, end = part * part_rows, min((part + 1) * part_rows, total)
             streams: list[object] = [
-                files[i].reader(start, end, limit) if i in files else feed.reader(i)
+                files[i].stream(start, end, limit) if i in files else feed.reader(i)
                 for i in range(count)
             ]
             try:

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from plait import _native
 from plait.errors import UnknownColumn
 from plait.order import SortBy, sort_text
 from plait.sizes import Size
 from plait.spark.functions import OnDuplicate, to_spark
 from plait.spark.functions import merge_runs as _merge_runs
-from plait.spark.keys import key_columns
 from plait.spark.shipping import shipped
 from plait.spark.types import edge_schema
 
@@ -64,7 +64,7 @@ def merge_runs(
     """
     order = sort_text(sort_by) or ""
     schema = frame.schema
-    key_columns(order, edge_schema(schema))
+    _native.sort_columns(order, edge_schema(schema))
     for name in (run_column, version_by, delete_where):
         if name is not None and name not in schema.names:
             raise UnknownColumn.of(f"there is no column `{name}`", got=", ".join(schema.names))

@@ -39,7 +39,6 @@ from plait.spark.folder import (
     publish,
     publish_batch,
 )
-from plait.spark.keys import key_columns
 from plait.spark.settings import is_url, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.types import edge_schema
@@ -121,7 +120,7 @@ class Runs:
         if not rows.isdecimal() or int(rows) < 1:
             raise InvalidArgument.of("`row_group_rows` is not a number above 0", got=f"`{rows}`")
         order = sort_text(given["sort_by"]) or ""
-        if not key_columns(order, edge_schema(schema)):
+        if not _native.sort_columns(order, edge_schema(schema)):
             raise InvalidArgument.of("`sort_by` names no column", got=f"`{given['sort_by']}`")
         return cls(
             # Tasks run in other folders.
@@ -171,12 +170,9 @@ class Runs:
                 got=", ".join(schema.names),
                 hint="have " + ", ".join(self.schema.fieldNames()),
             )
-        columns = key_columns(self.sort_by, schema)
         sorting = [
-            pq.SortingColumn(
-                _leaf(schema, column.path), column.descending, nulls_first=column.nulls_first
-            )
-            for column in columns
+            pq.SortingColumn(_leaf(schema, path), descending, nulls_first=nulls_first)
+            for path, descending, nulls_first in _native.sort_columns(self.sort_by, schema)
         ]
 
         def rows() -> Iterator[pa.RecordBatch]:

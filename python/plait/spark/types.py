@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import types as st
@@ -267,19 +268,20 @@ def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 
 def _map(array: pa.Array, type_: pa.DataType, lossy: Lossy) -> pa.Array:
-    have = array.type
-    if not pa.types.is_map(have):
-        raise pa.ArrowTypeError(f"{have} is no map")
-    entry = pa.struct([have.key_field, have.item_field])
-    entries, offsets, holes = _lists(array.cast(pa.list_(entry)))
-    keys, items = entries.flatten() if len(entries) else (entries.field(0), entries.field(1))
-    return pa.MapArray.from_arrays(
-        offsets,
-        _convert(keys, type_.key_type, lossy),
-        _convert(items, type_.item_type, lossy),
-        type=type_,
-        mask=holes,
+    if not pa.types.is_map(array.type):
+        raise pa.ArrowTypeError(f"{array.type} is no map")
+    ends = array.offsets.to_numpy()
+    holes = array.is_null()
+    lengths = np.diff(ends)
+    valid = ~holes.to_numpy(zero_copy_only=False)
+    # Nulls may have entries, of which nobody knows.
+    has_entry = pa.array(np.repeat(valid, lengths))
+    keys, items = (
+        _convert(part.slice(ends[0], ends[-1] - ends[0]).filter(has_entry), of, lossy)
+        for part, of in ((array.keys, type_.key_type), (array.items, type_.item_type))
     )
+    offsets = np.concatenate([[0], np.cumsum(np.where(valid, lengths, 0))]).astype(np.int32)
+    return pa.MapArray.from_arrays(pa.array(offsets), keys, items, type=type_, mask=holes)
 
 
 def _is_binary(type_: pa.DataType) -> bool:

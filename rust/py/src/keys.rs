@@ -26,9 +26,10 @@ pub(crate) fn sort_columns(
         if let Some(schema) = &schema {
             check_order(&order, schema)?;
         }
-        let parts = order.columns().iter().map(|column| {
-            (column.path.clone(), column.descending, column.nulls == Nulls::First)
-        });
+        let parts = order
+            .columns()
+            .iter()
+            .map(|column| (column.path.clone(), column.descending, column.nulls == Nulls::First));
         Ok(parts.collect())
     };
     parse().map_err(|e| crate::errors::exception(py, &e))

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! Every batch has `batch_rows` rows but the last, and those whose dictionaries would not hold their
-//! values: these come in halves. An error comes after the batches that were whole before it; then
+//! Every batch has `batch_rows` rows but the last, those that would be too large, and those whose
+//! dictionaries would not hold their values: these come in halves. An error comes after the batches that were whole before it; then
 //! nothing does, and all sources are let go.
 //!
 //! # Cost
@@ -81,7 +81,10 @@ pub struct MergeStream {
     /// Batches of which rows may still leave.
     slots: Vec<Option<Arc<Held>>>,
     order: Order,
+    /// Rows of the batches to come: as many as were asked for, or as fit `batch_bytes`.
     batch_rows: usize,
+    batch_rows_max: usize,
+    batch_bytes: usize,
     workers: Box<dyn Workers>,
     ready: VecDeque<RecordBatch>,
     failed: Option<ArrowError>,
@@ -156,6 +159,8 @@ impl MergeStream {
             slots: Vec::new(),
             order,
             batch_rows: options.batch_rows,
+            batch_rows_max: options.batch_rows,
+            batch_bytes: usize::MAX,
             workers,
             ready: VecDeque::new(),
             failed: None,
@@ -182,6 +187,12 @@ impl MergeStream {
         Ok(())
     }
 
+    /// Gives batches fewer rows where rows are so wide that a batch would have more than `bytes`
+    /// bytes, about: rows wait in memory until there are enough for a batch.
+    pub fn bound_batches(&mut self, bytes: usize) {
+        self.batch_bytes = bytes;
+    }
+
     /// Where rows that do not stay are counted, also after the merge is gone. The counts are those of
     /// the rows that were ordered, which are ahead of those that were given until the end.
     #[must_use]
@@ -193,6 +204,7 @@ impl MergeStream {
     fn fill(&mut self) -> Result<(), ArrowError> {
         self.workers.check()?;
         loop {
+            self.batch_rows = self.batch_rows_max.min(self.batch_bytes / self.row_bytes()).max(1);
             let next = self.order.go_on(self.batch_rows, &self.cursors, &self.wanted);
             match next.map_err(Error::into_arrow)? {
                 Next::Enough => break,
@@ -219,9 +231,13 @@ impl MergeStream {
 
     /// Rows that are ordered ahead, as far as no source is asked.
     fn stretch_rows(&self) -> usize {
-        let bytes = self.cursors.iter().map(|cursor| cursor.row_bytes).max().unwrap_or(0).max(1);
-        let rows = (STRETCH_BYTES / bytes).min(STRETCH_ROWS);
+        let rows = (STRETCH_BYTES / self.row_bytes()).min(STRETCH_ROWS);
         (rows / self.batch_rows).max(1) * self.batch_rows
+    }
+
+    /// Bytes of a row, about: of the source with the widest rows.
+    fn row_bytes(&self) -> usize {
+        self.cursors.iter().map(|cursor| cursor.row_bytes).max().unwrap_or(0).max(1)
     }
 
     fn order_on(&mut self, goal: usize) {

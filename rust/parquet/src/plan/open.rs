@@ -36,7 +36,8 @@ pub(crate) fn open_planned<'a>(
         })? = true;
     }
     let indices: Vec<usize> = (0..needed.len()).filter(|i| needed[*i]).collect();
-    let is_local = |i: &usize| matches!(stores.locate(&plan.sources[*i].path), Ok(Location::Local(_)));
+    let is_local =
+        |i: &usize| matches!(stores.locate(&plan.sources[*i].path), Ok(Location::Local(_)));
     let readers = match indices.iter().all(is_local) {
         true => ScopedWorkers::of_files(threads, context.budget()),
         false => ScopedWorkers::of_objects(threads, context.budget()),

@@ -97,11 +97,14 @@ pub(super) fn summary(
 pub(super) fn int96_columns(all: &Frozen, schema: &FileSchema) -> Vec<String> {
     let fields = schema.schema().fields();
     let mut leaf = 0;
-    let of_file: Vec<bool> = fields.iter().map(|field| {
-        let leaves = leaf..leaf + leaf_count(field.data_type());
-        leaf = leaves.end;
-        schema.has_int96_among(leaves)
-    }).collect();
+    let of_file: Vec<bool> = fields
+        .iter()
+        .map(|field| {
+            let leaves = leaf..leaf + leaf_count(field.data_type());
+            leaf = leaves.end;
+            schema.has_int96_among(leaves)
+        })
+        .collect();
     let is_int96 = |place: Option<usize>| place.is_some_and(|place| of_file[place]);
     let columns = all.schema().fields().iter().zip(all.places(fields));
     columns.filter(|(_, place)| is_int96(*place)).map(|(field, _)| field.name().clone()).collect()

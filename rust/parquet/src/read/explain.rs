@@ -18,11 +18,11 @@ use plait_core::Result;
 use plait_core::workers::each;
 use serde::Serialize;
 
+use super::SortedRead;
 use super::file::ReadFile;
 use super::prune::{self, RowsLeft};
 use super::report::ReadPlan;
 use super::shared::{file_leaf, places};
-use super::SortedRead;
 use crate::files::readers;
 use crate::plan::{Plan, Slice};
 
@@ -110,7 +110,6 @@ impl SortedRead {
         }
         Ok(most)
     }
-
 
     /// The files that may have rows that are asked for.
     ///

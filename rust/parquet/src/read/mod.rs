@@ -47,9 +47,7 @@ use plait_core::stream::{
 use plait_core::{Error, Kind, Result};
 
 use self::ahead::{FileRows, FilesAhead};
-use self::columns::{
-    ReadColumns, check_present, int96_columns, resolve_order, reversed, summary,
-};
+use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed, summary};
 use self::file::{Adapted, ReadFile, WindowCursor};
 use self::names::ColumnNames;
 use self::part::{FilePart, PlanPart, SourcePart};
@@ -242,6 +240,7 @@ impl SortedRead {
             &self.merge_options(),
             Box::new(ScopedWorkers::new(self.options.threads)),
         )?;
+        merge.bound_batches(shared.sizes.given_bytes);
         for (file, read) in self.files.iter().enumerate() {
             let at = if self.options.reverse { self.files.len() - 1 - file } else { file };
             merge.begin_from(at, &self.leading(read)?)?;

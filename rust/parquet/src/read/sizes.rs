@@ -3,7 +3,7 @@
 //! # Not here
 //! The shares of the limit (`runtime::budget`).
 
-use crate::runtime::Context;
+use crate::runtime::{Context, MemoryStage};
 
 /// The sizes of the windows of every file.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,8 @@ pub(super) struct WindowSizes {
     pub(super) rows_max: u64,
     /// Bytes of the rows of a window, about.
     pub(super) batch_bytes: usize,
+    /// Bytes of the rows of a batch that is given out, about.
+    pub(super) given_bytes: usize,
     /// Bytes that are read at once.
     pub(super) read_bytes: u64,
     /// Whether a file may have a batch ready while another one of it is merged.
@@ -39,6 +41,7 @@ impl WindowSizes {
             first_rows: first.clamp(64, rows_max),
             rows_max,
             batch_bytes: context.budget().read_window(files, 1 + usize::from(reads_ahead)),
+            given_bytes: context.budget().bytes(MemoryStage::ReadBatch),
             read_bytes: sizes.read_bytes as u64,
             reads_ahead,
         }

@@ -78,6 +78,8 @@ pub(crate) enum MemoryStage {
     StreamReads,
     /// Rows of the files of a sorted read: those that are merged, or those that wait.
     ReadWindows,
+    /// Rows of a sorted read that wait for others of their batch.
+    ReadBatch,
     /// Blocks of the sorted runs of a join.
     JoinCache,
     /// What a join holds of its state besides: new rows and sparse indexes.
@@ -109,7 +111,7 @@ impl MemoryStage {
             Self::KeyBatches | Self::ReadAhead | Self::DictionaryUnions => (1, 16),
             Self::OverlayChunks => (1, 20),
             Self::SentParts | Self::StoreWindows => (1, 24),
-            Self::IdleBuffers | Self::RankTables | Self::WindowSteps => (1, 32),
+            Self::IdleBuffers | Self::RankTables | Self::WindowSteps | Self::ReadBatch => (1, 32),
             Self::CarriedCursors | Self::UploadPart => (1, 48),
             Self::PageLocations | Self::WaitingChunks => (1, 64),
             Self::BatchSteps => (1, 160),
@@ -444,6 +446,7 @@ mod tests {
                 (Stage::PageLocations, 1),
                 // The rows that are merged, and those that wait.
                 (Stage::ReadWindows, 2),
+                (Stage::ReadBatch, 1),
                 (Stage::StreamReads, 1),
                 (Stage::ExpandedPage, 1),
                 (Stage::IdleBuffers, 1),
