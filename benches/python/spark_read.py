@@ -1,9 +1,11 @@
 """Reading sorted runs as one sorted DataFrame: the format `plait` beside Spark's own sort.
 
     python benches/python/spark_read.py [--runs 16] [--rows 500000] [--rounds 3] [--alone]
+    python benches/python/spark_read.py --lineitem --runs 200 [--scale 1] [--rounds 3]
 
 Both sides read the same files and hand every row, in order, to Spark's `noop` sink. Also: one series by
-a filter on the key, and the latest row of every key. Prints seconds, the best of the rounds, and checks
+a filter on the key, and the latest row of every key; of W3 (`workloads.py`), dealt into more files, one
+day and an unsorted read. Prints seconds, the best of the rounds, and checks
 first that both sides have the same rows.
 """
 
@@ -18,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import workloads
 
 
 def make(folder: Path, runs: int, rows: int) -> None:
@@ -36,6 +39,19 @@ def make(folder: Path, runs: int, rows: int) -> None:
             }
         )
         pq.write_table(table, folder / f"{run:03}.parquet", row_group_size=100_000)
+
+
+def deal(folder: Path, runs: int, scale: float) -> None:
+    """The rows of W3, row by row in turn into so many sorted files."""
+    home = folder / "w3"
+    home.mkdir()
+    parts = runs // 10
+    workloads.prepare("W3", home, scale)
+    for number, path in enumerate(sorted(home.glob("in-*.parquet"))):
+        table = pq.read_table(path)
+        for part in range(parts):
+            rows = table.take(np.arange(part, len(table), parts))
+            pq.write_table(rows, folder / f"{number}-{part:02}.parquet", compression="zstd")
 
 
 def alone(files: str) -> None:
@@ -79,6 +95,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=16)
     parser.add_argument("--rows", type=int, default=500_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--lineitem", action="store_true", help="the rows of W3, in --runs files")
+    parser.add_argument("--scale", type=float, default=1.0, help="of W3")
     parser.add_argument("--alone", action="store_true", help="the merge of a task, without Spark")
     options = parser.parse_args()
     if options.alone:
@@ -95,7 +113,10 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home)
-        make(folder, options.runs, options.rows)
+        if options.lineitem:
+            deal(folder, options.runs, options.scale)
+        else:
+            make(folder, options.runs, options.rows)
         spark = (
             SparkSession.builder.master("local[2]")
             .config("spark.ui.enabled", "false")
@@ -111,8 +132,10 @@ def main() -> None:
         ps.register(spark)
         files = str(folder / "*.parquet")
 
+        key = [name for name, _ in workloads.KEYS["W3"]] if options.lineitem else ["metric", "ts"]
+
         def plait_read(**more):
-            return spark.read.format("plait").options(sort_by="metric, ts", **more).load(files)
+            return spark.read.format("plait").options(sort_by=", ".join(key), **more).load(files)
 
         own = spark.read.parquet(files)
         series = "metric = 'metric-0500'"
@@ -127,7 +150,16 @@ def main() -> None:
                 lambda: own.groupBy("metric", "ts").agg(sf.max_by("value", "run").alias("value")),
             ),
         }
-        print(f"{options.runs} runs of {options.rows:,} rows, local[2], best of {options.rounds}")
+        if options.lineitem:
+            day = "l_shipdate = date '1995-06-17'"
+            cases = {
+                "all rows in order": (plait_read, lambda: own.orderBy(*key)),
+                "all rows, Spark unsorted": (plait_read, lambda: own),
+                "one day": (lambda: plait_read().where(day), lambda: own.where(day)),
+            }
+        print(
+            f"{options.runs} runs of {own.count() // options.runs:,} rows, local[2], best of {options.rounds}"
+        )
         for name, sides in cases.items():
             counts = [side().count() for side in sides]
             assert counts[0] == counts[1], f"{name}: {counts}"

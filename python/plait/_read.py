@@ -243,6 +243,11 @@ def int96_columns(read: SortedRead) -> list[str]:
     return read._native.int96_columns()  # noqa: SLF001 - see above
 
 
+def narrowed(read: SortedRead, where: str) -> SortedRead:
+    """The rows of a read for which a condition holds, too."""
+    return read._again(where=where)  # noqa: SLF001 - see above
+
+
 def read_rows(paths: Iterable[str], start: int, end: int, **options: Any) -> SortedRead:  # noqa: ANN401 - passed on
     """Rows `start..end` of files that follow each other; other options are those of `read`."""
     whole = read(list(paths), sort_by=[], **options)
@@ -250,11 +255,11 @@ def read_rows(paths: Iterable[str], start: int, end: int, **options: Any) -> Sor
 
 
 class _Again:
-    """The options of a read, for one that asks for less."""
+    """The options of a read, for one that asks for less of the same files."""
 
-    def __init__(self, options: dict[str, Any], storage_options: object) -> None:
+    def __init__(self, native: _native.SortedRead, options: dict[str, Any]) -> None:
+        self._native = native
         self._options = options
-        self._storage_options = storage_options
         self.limit: int | None = options["limit"]
 
     def __call__(
@@ -276,7 +281,8 @@ class _Again:
         limits = [n for n in (limit, options["limit"]) if n is not None]
         options["limit"] = min(limits) if limits else None
         options["batch_rows"] = batch_rows or options["batch_rows"]
-        return _opened(options, self._storage_options)
+        native = self._native.narrowed(json.dumps(options))
+        return SortedRead(native, _Again(native, options))
 
 
 def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
@@ -286,7 +292,8 @@ def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
         text = json.dumps(given)
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    return SortedRead(_native.SortedRead(text, bucket), _Again(options, storage_options))
+    native = _native.SortedRead(text, bucket)
+    return SortedRead(native, _Again(native, options))
 
 
 def _planned(plan: Plan | Task, given: Mapping[str, object]) -> str:
@@ -325,10 +332,11 @@ def read(
     pages without a row that is asked for are not read: by the bounds in footers and page indexes,
     by bloom filters, and by the first key of each file, before which the file is not opened.
 
+    A `Plan`, or a `Task` of one, is read in place of files: the rows that executing it would write.
+    It says the order, which rows of a key stay and which are dropped.
+
     Args:
         sources: Sorted files: paths, globs, folders and tables as they count, URLs, as in `merge`.
-            Or a `Plan`, or a `Task` of one: the rows that executing it would write. It says the
-            order, which rows of a key stay and which are dropped.
         sort_by: The order of the files, as in `merge`; by default what they state, and of one file
             that states none the order of its rows. `[]` makes all rows equal: the files follow each
             other.

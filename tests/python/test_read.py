@@ -6,6 +6,8 @@ import datetime as dt
 import gc
 import os
 import random
+import subprocess
+import sys
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -430,3 +432,111 @@ def test_a_table_is_read_by_the_files_that_count(tmp_path: Path) -> None:
     write_deltalake(table, pa.table({"k": [3], "v": ["c"]}), mode="append")
     DeltaTable(table).delete("k = 3")
     assert pa.table(plait.read(table, sort_by="k"))["k"].to_pylist() == [1, 2]
+
+
+# ---- plans and tasks
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_tasks_of_a_plan_are_the_read_in_pieces(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    files = sorted_files(rng, tmp_path, [("name", "ascending"), ("ts", "ascending")])
+    asked = {"on_duplicate": rng.choice(["keep_all", "keep_first", "keep_last"])}
+    order = "name, ts"
+    where = condition(rng) if rng.random() < 0.7 else None
+    whole = pa.table(plait.read(files, sort_by=order, where=where, **asked))
+    plan = plait.plan(files, sort_by=order, target_rows=rng.choice([40, 300, 4000]), **asked)
+    assert pa.table(plait.read(plan, where=where)).equals(whole)
+    # Each in another process, as far as it knows.
+    tasks = [plait.Plan.from_json(task.to_json()) for task in plan.tasks]
+    parts = [pa.table(plait.read(task, where=where)) for task in tasks]
+    assert all(part.schema == whole.schema for part in parts)
+    assert pa.concat_tables([whole.slice(0, 0), *parts]).to_pylist() == whole.to_pylist()
+    backwards = [pa.table(plait.read(task, where=where, reverse=True)) for task in tasks]
+    assert pa.concat_tables([whole.slice(0, 0), *reversed(backwards)]).to_pylist() == list(
+        reversed(whole.to_pylist())
+    )
+
+
+def test_a_task_has_the_columns_of_its_plan(tmp_path: Path) -> None:
+    def field(name: str, type_: pa.DataType, number: int) -> pa.Field:
+        return pa.field(name, type_, metadata={"PARQUET:field_id": str(number)})
+
+    old = pa.schema([field("k", pa.int32(), 1), field("was", pa.int64(), 2)])
+    new = pa.schema(
+        [field("k", pa.int64(), 1), field("now", pa.int64(), 2), field("more", pa.string(), 3)]
+    )
+    write(tmp_path / "a.parquet", pa.table([[1, 2], [3, 4]], schema=old))
+    write(tmp_path / "b.parquet", pa.table([[11, 12], [13, 14], ["x", "y"]], schema=new))
+    plan = plait.plan(tmp_path, sort_by="k", target_rows=2)
+    assert len(plan.tasks) == 2
+    for name in ("was", "now"):
+        found = [
+            pa.table(plait.read(task, columns=[name, "more"], where=f"{name} > 3 and k < 12"))
+            for task in plan.tasks
+        ]
+        assert [list(map(list, zip(*t.to_pydict().values(), strict=True))) for t in found] == [
+            [[4, None]],
+            [[13, "x"]],
+        ]
+    assert {str(pa.schema(plait.read(task).schema)) for task in plan.tasks} == {
+        str(pa.schema(plait.read(tmp_path, sort_by="k").schema))
+    }
+
+
+def test_a_plan_says_what_options_must_not(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", pa.table({"k": [1, 2]}))
+    plan = plait.plan(tmp_path, sort_by="k")
+    for option in ({"sort_by": "k"}, {"on_duplicate": "keep_last"}, {"missing_keys": "null"}):
+        with pytest.raises(plait.InvalidArgument, match=next(iter(option))):
+            plait.read(plan, **option)
+    write(tmp_path / "a.parquet", pa.table({"k": [1, 3]}))
+    with pytest.raises(plait.SourceChanged, match=r"a\.parquet"):
+        plait.read(plan.tasks[0])
+
+
+def test_a_task_reads_the_pages_of_its_rows(hours: list[str]) -> None:
+    plan = plait.plan(hours, sort_by="name, ts", target_rows=1000)
+    whole = plait.read(hours, sort_by="name, ts")
+    assert whole.count() > 5000
+    task = plait.read(plan.tasks[0], columns=["value"])
+    table = pa.table(task)
+    assert abs(table.num_rows - 1000) < 500
+    assert task.stats.rows_read == table.num_rows
+    assert task.stats.pages_read < whole.stats.pages_read
+
+
+WIDE = """
+import os, sys
+import pyarrow as pa, pyarrow.parquet as pq
+import plait
+from tests.python.peak_memory import peak_rss_bytes
+
+folder = sys.argv[1]
+for i in range(2):
+    schema = pa.schema({"k": pa.int64(), "v": pa.string()})
+    with pq.ParquetWriter(f"{folder}/{i}.parquet", schema) as to:
+        for group in range(20):
+            keys = range(group * 40, group * 40 + 40)
+            texts = [os.urandom(2048).hex() * 100 for _ in keys]
+            to.write_table(pa.table({"k": pa.array(keys, pa.int64()), "v": texts}))
+before = peak_rss_bytes()
+rows = sum(b.num_rows for b in plait.read(folder, sort_by="k", memory_limit="64MB"))
+print(rows, peak_rss_bytes() - before)
+"""
+
+
+@pytest.mark.slow
+def test_wide_rows_make_small_batches(tmp_path: Path, root: Path) -> None:
+    """650 MB of rows of 400 kB: a batch of 65,536 of them would be all."""
+    done = subprocess.run(
+        [sys.executable, "-c", WIDE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{root / 'python'}"},
+    )
+    rows, grown = map(int, done.stdout.split())
+    assert rows == 1600
+    assert grown < 64e6 + 100e6

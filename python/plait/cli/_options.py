@@ -224,7 +224,7 @@ def _add_positional(
     command: argparse._ActionsContainer, option: Option, metavar: str, text: str
 ) -> None:
     # What `scan` takes in Python may be streams, too.
-    nargs = "+" if option.type in ("Paths", "object") else None
+    nargs = "+" if option.type.split(" | ")[0] in ("Paths", "object") else None
     command.add_argument(option.name, nargs=nargs, type=_values.path, metavar=metavar, help=text)
 
 

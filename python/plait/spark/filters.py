@@ -114,7 +114,7 @@ def _value(value: Any, type_: pa.DataType) -> str | None:  # noqa: ANN401 - Spar
 
 
 def _is_fine(type_: pa.DataType) -> bool:
-    return bool(pa.types.is_timestamp(type_)) and type_.unit == "ns"
+    return bool(pa.types.is_timestamp(type_) and type_.unit == "ns")
 
 
 def _type_at(path: Sequence[str], schema: pa.Schema) -> pa.DataType | None:

@@ -38,6 +38,13 @@ impl PySortedRead {
         Ok(Self { read, context })
     }
 
+    /// Another read of the same files, which are not opened again.
+    fn narrowed(&self, py: Python<'_>, options: &str) -> PyResult<Self> {
+        let options = from_json(options).map_err(|e| crate::errors::exception(py, &e))?;
+        let read = enter(py, &self.context, None, |_| self.read.narrowed(options))?;
+        Ok(Self { read, context: self.context.clone() })
+    }
+
     /// The schema of the batches.
     #[getter]
     fn schema(&self) -> PySchema {

@@ -38,7 +38,7 @@ use crate::source::Source;
 /// A file that may have rows.
 pub(super) struct ReadFile {
     pub(super) source: Arc<Source>,
-    pub(super) part: FilePart,
+    pub(super) part: Arc<FilePart>,
     pub(super) schema: FileSchema,
     pub(super) adapted: Adapted,
 }

@@ -24,6 +24,7 @@ mod columns;
 mod explain;
 mod file;
 mod names;
+mod opened;
 mod options;
 mod part;
 mod prune;
@@ -44,19 +45,18 @@ use plait_core::schema::{Frozen, Request, freeze};
 use plait_core::stream::{
     MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
-use plait_core::{Error, Kind, Result};
+use plait_core::Result;
 
 use self::ahead::{FileRows, FilesAhead};
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed, summary};
 use self::file::{Adapted, ReadFile, WindowCursor};
 use self::names::ColumnNames;
-use self::part::{FilePart, PlanPart, SourcePart};
+use self::opened::OpenedFiles;
+use self::part::PlanPart;
 use self::report::ReadCounts;
 use self::rows::SortedRows;
 use self::shared::{Conditions, ReadShared, file_leaf, places};
 use self::sizes::WindowSizes;
-use crate::arrow_file::FileSchema;
-use crate::files::open_sources;
 use crate::leaf::LocationCache;
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::store::Stores;
@@ -68,6 +68,7 @@ pub use self::report::{ReadPlan, ReadStats};
 /// A sorted read: its files, and which of their rows in which order. It can be read again and again.
 pub struct SortedRead {
     options: ReadOptions,
+    opened: Arc<OpenedFiles>,
     order: SortOrder,
     /// The columns that are given out, then those of the order and of conditions of rows.
     all: Frozen,
@@ -100,20 +101,35 @@ impl SortedRead {
     /// [`Kind::UnknownColumn`], [`Kind::SchemaConflict`], and what is wrong with a file.
     pub fn open(options: ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {
         options.check()?;
-        let planned = options.plan.as_deref().map(PlanPart::parse).transpose()?;
-        let (options, parts) = open_parts(options, planned.as_ref(), stores, context)?;
-        let (sources, parts): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        let schemas = sources.iter().map(|s| FileSchema::of(s)).collect::<Result<Vec<_>>>()?;
+        let opened = OpenedFiles::open(&options, stores, context)?;
+        Self::of(Arc::new(opened), options, context)
+    }
+
+    /// Another read of the same files, which are not opened again.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), but for those of files.
+    pub fn narrowed(&self, options: ReadOptions) -> Result<Self> {
+        options.check()?;
+        Self::of(Arc::clone(&self.opened), options, &self.shared.context)
+    }
+
+    fn of(opened: Arc<OpenedFiles>, options: ReadOptions, context: &Context) -> Result<Self> {
+        let OpenedFiles { sources, schemas, planned, .. } = &*opened;
+        let options = match planned {
+            Some(planned) => planned.applied_to(options),
+            None => options,
+        };
         let of_plan = planned.as_ref().map(PlanPart::file_schema).transpose()?;
-        let summary = summary(&sources, &schemas, of_plan.as_ref());
+        let summary = summary(sources, schemas, of_plan.as_ref());
         let whole = freeze(&summary, &Request::default())?;
-        let names = ColumnNames::new(&whole, &schemas, planned.as_ref());
+        let names = ColumnNames::new(&whole, schemas, planned.as_ref());
         let options = ReadOptions {
             columns: options.columns.map(|asked| names.asked(asked)).transpose()?,
             ..options
         };
-        let order = resolve_order(&options, &sources, &names)?;
-        check_present(&options, &order, &whole, &sources, &schemas)?;
+        let order = resolve_order(&options, sources, &names)?;
+        check_present(&options, &order, &whole, sources, schemas)?;
         let order = if options.reverse { reversed(&order)? } else { order };
         let predicate = match &options.predicate {
             Some(text) => Predicate::try_parse(text)?.renamed(|path| names.path(path))?,
@@ -152,19 +168,23 @@ impl SortedRead {
             int96: schemas.iter().flat_map(|s| int96_columns(&columns.all, s)).collect(),
             all: columns.all,
             last: Mutex::default(),
+            opened,
             options,
         };
-        read.select(sources.into_iter().zip(parts).collect(), schemas)?;
+        read.select()?;
         Ok(read)
     }
 
     /// Keeps the files that may have rows, by their footers.
-    fn select(&mut self, sources: Vec<SourcePart>, schemas: Vec<FileSchema>) -> Result<()> {
-        let mut files = Vec::with_capacity(sources.len());
+    fn select(&mut self) -> Result<()> {
+        let opened = Arc::clone(&self.opened);
+        let mut files = Vec::with_capacity(opened.sources.len());
         // Files of one schema share their adapters.
         let mut adapters: Vec<(SchemaRef, Adapted)> = Vec::new();
-        for ((source, part), schema) in sources.into_iter().zip(schemas) {
-            let schema = schema.in_units_of(&source, self.all.schema());
+        let parts = opened.parts(self.options.rows.as_ref());
+        for ((source, part), schema) in opened.sources.iter().zip(parts).zip(&opened.schemas) {
+            let source = Arc::clone(source);
+            let schema = schema.clone().in_units_of(&source, self.all.schema());
             let located =
                 self.shared.conditions.as_ref().map(|c| c.located(&schema)).unwrap_or_default();
             let groups =
@@ -333,29 +353,6 @@ impl SortedRead {
             ..counts.counts.stats()
         }
     }
-}
-
-/// The sources and the rows of them that are there, with the options as they are read.
-fn open_parts(
-    options: ReadOptions,
-    planned: Option<&PlanPart>,
-    stores: &Stores,
-    context: &Context,
-) -> Result<(ReadOptions, Vec<SourcePart>)> {
-    if let Some(planned) = planned {
-        let parts = planned.open(options.threads, stores, context)?;
-        return Ok((planned.applied_to(options), parts));
-    }
-    let sources = open_sources(&options.sources, 0, options.threads, stores, context)?;
-    if sources.is_empty() {
-        return Err(Error::new(Kind::InvalidArgument, "there are no files to read")
-            .with_hint("name at least one file, folder or glob that has some"));
-    }
-    let parts = match &options.rows {
-        Some(rows) => FilePart::of_rows(sources, rows),
-        None => sources.into_iter().map(|source| (source, FilePart::Whole)).collect(),
-    };
-    Ok((options, parts))
 }
 
 /// Rows that are merged at once, at least, where conditions are tested on them.

@@ -14,6 +14,7 @@
 //! # Not here
 //! Which of these rows are asked for (`prune`).
 
+use std::iter::once;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +33,7 @@ use crate::source::Source;
 use crate::store::Stores;
 
 /// A source and which of its rows are there.
-pub(super) type SourcePart = (Arc<Source>, FilePart);
+pub(super) type SourcePart = (Arc<Source>, Arc<FilePart>);
 
 /// Which rows of a file are there.
 pub(super) enum FilePart {
@@ -45,16 +46,16 @@ pub(super) enum FilePart {
 }
 
 impl FilePart {
-    /// The parts of `sources` that hold the rows `rows` of all, one source after the other.
-    pub(super) fn of_rows(sources: Vec<Arc<Source>>, rows: &Range<u64>) -> Vec<SourcePart> {
+    /// Which rows of each of `sources` are the rows `rows` of all, one source after the other.
+    pub(super) fn of_rows(sources: &[Arc<Source>], rows: &Range<u64>) -> Vec<Arc<Self>> {
         let mut before = 0;
-        let part = |source: Arc<Source>| {
+        let part = |source: &Arc<Source>| {
             let from = rows.start.saturating_sub(before).min(source.rows());
             let to = rows.end.saturating_sub(before).min(source.rows());
             before += source.rows();
-            (source, Self::Rows(if from < to { vec![from..to] } else { Vec::new() }))
+            Arc::new(Self::Rows(if from < to { once(from..to).collect() } else { Vec::new() }))
         };
-        sources.into_iter().map(part).collect()
+        sources.iter().map(part).collect()
     }
 
     /// The rows of `source`; none says all.
@@ -171,7 +172,7 @@ impl PlanPart {
             };
             let slices = self.tasks.iter().filter_map(of).collect();
             let rows = TaskRows { keys: Arc::clone(&keys), slices, found: OnceLock::new() };
-            Some((source?, FilePart::Tasks(rows)))
+            Some((source?, Arc::new(FilePart::Tasks(rows))))
         };
         Ok(opened.into_iter().enumerate().filter_map(part).collect())
     }
