@@ -267,10 +267,8 @@ def pipeline(spark, home: Path, kind, ticks: int = TICKS, count: int = ROWS) -> 
     shutil.rmtree(home / "log", ignore_errors=True)
     one = frame.where("metric = 'metric-07' and service = 'service-03'")
     means = one.groupBy("agent").mean("value").count()
-    opened = sum(
-        len(entry["files"])
-        for entry in (json.loads(p.read_text()) for p in (home / "log").iterdir())
-    )
+    tasks = [json.loads(path.read_text()) for path in (home / "log").iterdir()]
+    opened = sum(task["files_opened"] for task in tasks)
     print(f"one series: {one.count():,} rows of {means} agents, from {opened} files")
 
     target.compact(spark, policy="full")
