@@ -121,6 +121,21 @@ ORDERS = [
 ]
 
 
+def kept(files: list[str], order: list[tuple[str, str]], rule: str, deletes: bool) -> str:
+    """The rows of all files that stay, for DuckDB."""
+    if rule == "keep_all":
+        return f"read_parquet({files}, union_by_name = true)"
+    way = "DESC" if rule == "keep_last" else "ASC"
+    place = f"list_position({files}, filename) {way}, file_row_number {way}"
+    key = ", ".join(name for name, _ in order)
+    rows = f"read_parquet({files}, union_by_name = true, filename = true, file_row_number = true)"
+    alive = "WHERE b IS DISTINCT FROM true" if deletes else ""
+    one = (
+        f"SELECT * FROM {rows} QUALIFY row_number() OVER (PARTITION BY {key} ORDER BY {place}) = 1"
+    )
+    return f"(SELECT * EXCLUDE (filename, file_row_number) FROM ({one}) {alive})"
+
+
 @pytest.mark.parametrize("part", range(5))
 def test_random_reads_are_what_duckdb_gives(tmp_path: Path, part: int) -> None:
     rng = random.Random(part)
@@ -133,7 +148,9 @@ def test_random_reads_are_what_duckdb_gives(tmp_path: Path, part: int) -> None:
         columns = rng.choice([None, ["i"], ["list", "name"], ["tags.n", "ts"], ["ts", "tags"]])
         limit = rng.choice([None, None, 0, 1, 7, 300])
         reverse = rng.random() < 0.4
-        told = f"case {case}: {order} {where} {columns} {limit} {reverse}"
+        rule = rng.choice(["keep_all", "keep_all", "keep_first", "keep_last"])
+        deletes = rule == "keep_last" and rng.random() < 0.5
+        told = f"case {case}: {order} {where} {columns} {limit} {reverse} {rule} {deletes}"
         read = plait.read(
             files,
             sort_by=order,
@@ -141,6 +158,8 @@ def test_random_reads_are_what_duckdb_gives(tmp_path: Path, part: int) -> None:
             where=where,
             limit=limit,
             reverse=reverse,
+            on_duplicate=rule,
+            delete_where="b" if deletes else None,
             threads=rng.choice([1, 2]),
             batch_rows=rng.choice([10, 1000, 65_536]),
             memory_limit=rng.choice(["16MB", "512MB"]),
@@ -153,7 +172,7 @@ def test_random_reads_are_what_duckdb_gives(tmp_path: Path, part: int) -> None:
             for name, way in order
         )
         clause = "" if where is None else f"WHERE {where}"
-        from_files = f"FROM read_parquet({files}, union_by_name = true) {clause}"
+        from_files = f"FROM {kept(files, order, rule, deletes)} {clause}"
         shown = {
             None: "*", "i": "i", "list": "list, name", "tags.n": "struct_pack(n := tags.n) tags, ts",
             "ts": "ts, tags",

@@ -142,4 +142,4 @@ def _type_at(path: Sequence[str], schema: pa.Schema) -> pa.DataType | None:
 
 def _fits(type_: pa.DataType) -> bool:
     # Others are text in Spark.
-    return type_.precision <= _MOST_DIGITS and 0 <= type_.scale <= type_.precision
+    return bool(0 <= type_.scale <= type_.precision <= _MOST_DIGITS)
