@@ -38,7 +38,6 @@ const LAYERS: &[(&str, &str)] = &[
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
     ("order", "keys leaf runtime schema source"),
-    ("read", "arrow_file files leaf options order page runtime schema source store"),
     ("zone", "block leaf options runtime source"),
     ("drops", "keys leaf options order page runtime schema source"),
     ("encode", "block leaf page properties runtime source spill zone"),
@@ -55,6 +54,7 @@ const LAYERS: &[(&str, &str)] = &[
         "plan",
         "chunk drops files json keys leaf options order page properties report runtime schema sink source store",
     ),
+    ("read", "arrow_file files keys leaf options order page plan runtime schema source store"),
     (
         "compact",
         "drops files folder json leaf options order plan runtime schema source store output",
@@ -104,8 +104,8 @@ fn no_files_import_each_other() {
     assert_eq!(cycles::cycles(&root().join("rust/parquet/src")), Vec::<String>::new());
 }
 
-/// May only become smaller, but for a new call: sorted reads brought 9, folders 13.
-const PUBLIC_ITEMS_MAX: usize = 172;
+/// May only become smaller, but for a new call: sorted reads brought 9, their plans 5, folders 13.
+const PUBLIC_ITEMS_MAX: usize = 177;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -29,7 +29,6 @@ mod errors;
 mod folder;
 mod interleave;
 mod join;
-mod keys;
 mod known;
 mod lease;
 mod merge_streams;
@@ -39,6 +38,7 @@ mod read;
 mod scan;
 mod staged;
 mod stream;
+mod stream_keys;
 mod turn;
 
 /// The engine, for the package `plait` only.
@@ -130,7 +130,7 @@ mod _native {
         sort_by: &str,
         schema: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Vec<(Vec<String>, bool, bool)>> {
-        crate::keys::sort_columns(py, sort_by, schema)
+        crate::stream_keys::sort_columns(py, sort_by, schema)
     }
 
     /// The stored key of each row of a batch; `None` where one of the sort columns is null.
@@ -140,7 +140,7 @@ mod _native {
         batch: &Bound<'py, PyAny>,
         sort_by: &str,
     ) -> PyResult<Vec<Option<Bound<'py, pyo3::types::PyBytes>>>> {
-        crate::keys::keys(py, batch, sort_by)
+        crate::stream_keys::keys(py, batch, sort_by)
     }
 
     /// Version of the engine.

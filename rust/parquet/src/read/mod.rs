@@ -38,6 +38,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ArrayRef;
 use arrow_schema::SchemaRef;
+use plait_core::Result;
 use plait_core::key::{SortColumn, SortOrder};
 use plait_core::plan::OnDuplicate;
 use plait_core::predicate::{Filter, Predicate};
@@ -45,7 +46,6 @@ use plait_core::schema::{Frozen, Request, freeze};
 use plait_core::stream::{
     MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
-use plait_core::Result;
 
 use self::ahead::{FileRows, FilesAhead};
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed, summary};
