@@ -259,6 +259,23 @@ def test_a_filter_whose_value_a_column_cannot_hold_leaves_out_nothing():
     assert texts(ds.In, (moment,), nanos) == []
 
 
+def test_no_cuts_are_looked_for_where_filters_leave_few_rows(tmp_path):
+    """Without page indexes only counting some files shows it."""
+    for i in range(6):
+        table = pa.table({"k": range(i, 6000, 6), "v": [i] * 1000})
+        if i % 2:
+            table = table.append_column("w", pa.array(range(1000)))
+        pq.write_table(table, tmp_path / f"{i}.parquet")
+    options = {"path": tmp_path, "sort_by": "k", "part_rows": 500}
+    assert len(read(options)) > 8
+    few = read(options, [ds.GreaterThan(("k",), 3000), ds.LessThan(("k",), 3010)])
+    assert [[row["k"] for row in part] for part in few] == [list(range(3001, 3010))]
+    assert len(read(options, [ds.GreaterThan(("k",), 1000)])) > 6
+    # A column that the files that are counted lack.
+    found = flat(read(options, [ds.LessThan(("w",), 3)]))
+    assert sorted(row["k"] for row in found) == [1, 3, 5, 7, 9, 11, 13, 15, 17]
+
+
 def test_deletions_and_versions_are_those_of_merge(tmp_path):
     base = {"k": [1, 2, 3], "n": [5, 5, 5], "gone": [False, False, False], "w": ["a", "b", "c"]}
     change = {"k": [1, 2, 4], "n": [4, 6, 1], "gone": [False, True, False], "w": ["A", "B", "D"]}

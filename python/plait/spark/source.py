@@ -25,8 +25,8 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
-from plait._read import SortedRead, files_left, int96_columns, narrowed, read, tasks_left
-from plait.errors import InvalidArgument, SchemaConflict
+from plait._read import FilesLeft, SortedRead, files_left, int96_columns, narrowed, read, tasks_left
+from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
 from plait.spark.settings import is_url, settings_of
@@ -38,6 +38,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PART_ROWS = 1_000_000
+# How many files are counted to see how many rows filters leave, and rows that are read for that.
+_COUNTED_FILES = 4
+_COUNTED_ROWS_MAX = 2_000_000
+# Other files may have more.
+_COUNTED_MARGIN = 2
 
 # Which rows of one key stay, as in `plait.merge`.
 _DUPLICATES = ("on_duplicate", "version_by", "delete_where", "keep_tombstones", "drop_where")
@@ -132,11 +137,16 @@ class Query:
             },
         )
 
-    def read(self, columns: Sequence[str] | None, where: str | None = None) -> SortedRead:
-        """The rows of all files, on the driver."""
+    def read(
+        self,
+        columns: Sequence[str] | None,
+        where: str | None = None,
+        files: Sequence[str] | None = None,
+    ) -> SortedRead:
+        """The rows of all files, or some, on the driver."""
         asked = {name: v for name, v in self.duplicates.items() if name != "keep_tombstones"}
         return read(
-            list(self.paths),
+            list(self.paths if files is None else files),
             sort_by=self.sort_by,
             columns=None if columns is None else list(map(_quoted, columns)),
             where=where,
@@ -226,10 +236,10 @@ class MergingReader(ds.DataSourceReader):
         if not left.files:
             return []
         by_id = any(b"PARQUET:field_id" in (f.metadata or {}) for f in pa.schema(rows.schema))
-        target = None
-        if left.rows > query.part_rows:
+        target, share = None, _share(query, where, left)
+        if left.rows_of_files * share > query.part_rows:
             # Where conditions leave few rows, tasks have more of which these are.
-            target = max(query.part_rows * left.rows_of_files // left.rows, query.part_rows)
+            target = max(int(query.part_rows / share), query.part_rows)
         # Some files alone could call the key otherwise than all of them do.
         planned = query.plan(query.paths if by_id else left.files, target)
         may_have = set(tasks_left(rows, planned))
@@ -260,6 +270,27 @@ class MergingReader(ds.DataSourceReader):
         finally:
             if query.read_log is not None:
                 _write_log(query.read_log, partition.value, rows)
+
+
+def _share(query: Query, where: str | None, left: FilesLeft) -> float:
+    """The share of the rows of files that conditions leave, about: cuts for few would cost more.
+
+    Indexes say it; where they leave many rows, some files are counted.
+    """
+    share = left.rows / left.rows_of_files
+    if where is None or left.rows <= query.part_rows:
+        return share
+    some = left.files[:: -(-len(left.files) // _COUNTED_FILES)]
+    try:
+        rows = query.read([], where, some)
+    except (SchemaConflict, UnknownColumn, InvalidArgument):
+        # Some files need not have a column, or values of its type, that all of them have.
+        return share
+    counted = files_left(rows)
+    if counted.rows > _COUNTED_ROWS_MAX:
+        return share
+    whole = max(counted.rows_of_files, 1)
+    return min(share, max(_COUNTED_MARGIN * rows.count() / whole, 1 / whole))
 
 
 class PushingReader(MergingReader):
