@@ -2,9 +2,11 @@
 
     python benches/python/read_sorted.py --scale 0.3 --rounds 3
 
-    S992       W1 cut into 62 files for each of its 16: all of them overlap
-    limit      the first and the last 100 rows of S992, 4 columns
-    series     one series of S992 (metric, service, host), all columns
+    S992       W1 cut into 62 files for each of its 16, one behind the other: 16 of them overlap
+    D992       W1 dealt into as many: all of them overlap, and a page is a file
+    limit      the first and the last 100 rows, 4 columns
+    series     one series (metric, service, host), all columns
+    look-up    one of 8,000,000 ids in 1,000 files with bloom filters, whose footers are known
     whole      W1 in order, 4 columns and all, as batches that are counted
 
 Every read runs in a process of its own; rounds go through all tools in turn, and the fastest of
@@ -37,15 +39,20 @@ LAST = ("metric_name DESC NULLS FIRST, service DESC NULLS FIRST, host DESC NULLS
 TOOLS = ("plait", "duckdb", "polars", "datafusion")
 
 
-def cut_files(files: list[str], folder: Path) -> list[str]:
-    """Every 62nd row of each file as a file: sorted, overlapping all others."""
+def cut_files(files: list[str], folder: Path, deals: bool) -> list[str]:
+    """Each file as 62 files: stretches of rows, or every 62nd row."""
     made = [folder / f"{i:02}-{j:02}.parquet" for i in range(len(files)) for j in range(CUTS)]
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)
         for i, file in enumerate(files):
             table = pq.read_table(file)
+            rows = -(-table.num_rows // CUTS)
             for j in range(CUTS):
-                part = table.take(list(range(j, table.num_rows, CUTS)))
+                part = (
+                    table.take(list(range(j, table.num_rows, CUTS)))
+                    if deals
+                    else table.slice(j * rows, rows)
+                )
                 pq.write_table(part, folder / f"{i:02}-{j:02}.parquet", compression="zstd",
                                compression_level=3, write_page_index=True)  # fmt: skip
         (folder / "done").touch()
@@ -157,7 +164,51 @@ def one(job: dict) -> dict:
     return {"wall_s": wall_s, "cpu_s": cpu_s, "rss_bytes": peak_rss_bytes(), **more}
 
 
-def reads(cut: list[str], whole: list[str]) -> dict[str, dict]:
+def look_ups(folder: Path, files: int, rows: int) -> None:
+    """One id in so many files, of which each may have any: by bloom filters."""
+    import duckdb
+    import numpy as np
+    import pyarrow as pa
+
+    import plait
+
+    ids = np.random.default_rng(7).permutation(files * rows)
+    paths = [folder / f"{i:04}.parquet" for i in range(files)]
+    if not (folder / "done").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = folder / "draft"
+        for i, path in enumerate(paths):
+            mine = np.sort(ids[i * rows : (i + 1) * rows])
+            pq.write_table(pa.table({"id": mine, "text": [f"text {n}" for n in mine]}), draft)
+            plait.merge([draft], path, sort_by="id", bloom_filters={"id": 0.01}, page_rows=1000)
+        draft.unlink()
+        (folder / "done").touch()
+    files_ = [str(path) for path in paths]
+    read = plait.read(files_, sort_by="id")
+    asked = [int(n) for n in ids[:: len(ids) // 20]][:20]
+    seconds: dict[str, list[float]] = {"plait": [], "duckdb": []}
+    database = duckdb.connect()
+    database.execute("SET threads = 2")
+    requests = []
+    for key in asked:
+        started = time.perf_counter()
+        one = read.where(f"id = {key}")
+        assert counted(one) == 1
+        seconds["plait"].append(time.perf_counter() - started)
+        requests.append(one.stats.reads)
+        started = time.perf_counter()
+        text = f"SELECT * FROM read_parquet({files_}) WHERE id = {key}"
+        assert len(database.sql(text).fetchall()) == 1
+        seconds["duckdb"].append(time.perf_counter() - started)
+    print(f"look-up of one id in {files} files of {rows} rows, median and most of {len(asked)}")
+    for tool, found in seconds.items():
+        print(
+            f"  {tool:<11}{1e3 * sorted(found)[len(found) // 2]:8.1f} ms {1e3 * max(found):8.1f} ms"
+        )
+    print(f"             requests: {min(requests)} to {max(requests)}", flush=True)
+
+
+def reads(cut: list[str], dealt: list[str], whole: list[str]) -> dict[str, dict]:
     first = pq.ParquetFile(cut[len(cut) // 2]).read_row_group(0, columns=KEY[:3])
     row = first.slice(first.num_rows // 2, 1).to_pylist()[0]
     series = " AND ".join(f"{name} = '{value}'" for name, value in row.items())
@@ -167,6 +218,8 @@ def reads(cut: list[str], whole: list[str]) -> dict[str, dict]:
         "S992, first 100": {**common, "columns": four, "limit": 100},
         "S992, last 100": {**common, "columns": four, "limit": 100, "reverse": True},
         "S992, one series": {**common, "where": series},
+        "D992, first 100": {**common, "files": dealt, "columns": four, "limit": 100},
+        "D992, one series": {**common, "files": dealt, "where": series},
         "W1, 4 columns": {**common, "files": whole, "columns": four},
         "W1, all columns": {**common, "files": whole},
     }
@@ -182,8 +235,11 @@ def main() -> None:
     folder = given.folder / f"W1-{given.scale}"
     workloads.prepare("W1", folder, given.scale)
     whole = [str(path) for path in sorted(folder.glob("*.parquet"))]
-    cut = cut_files(whole, given.folder / f"S992-{given.scale}")
-    for name, read in reads(cut, whole).items():
+    cut = cut_files(whole, given.folder / f"S992-{given.scale}", deals=False)
+    dealt = cut_files(whole, given.folder / f"D992-{given.scale}", deals=True)
+    if given.only in "look-up":
+        look_ups(given.folder / f"ids-{given.scale}", 1000, int(8000 * given.scale))
+    for name, read in reads(cut, dealt, whole).items():
         if given.only not in name:
             continue
         best: dict[str, dict] = {}

@@ -180,6 +180,26 @@ class SortedRead:
         self._counted = self._native
         return watch("read", self._native.batches())
 
+    def where(self, condition: Condition) -> SortedRead:
+        """The rows for which a condition holds, too: the files are not opened again.
+
+        Args:
+            condition: As `where` of `read`.
+
+        Raises:
+            InvalidArgument: The condition cannot be read; says where.
+            UnknownColumn: A column is in no file.
+            Unsupported: An expression of another library is no conjunction of such conditions.
+
+        Example:
+            >>> import pyarrow as pa, pyarrow.parquet as pq
+            >>> pq.write_table(pa.table({"k": [1, 2, 3]}), "a.parquet")
+            >>> rows = read("a.parquet", sort_by="k")
+            >>> [rows.where(f"k = {key}").count() for key in (2, 9)]
+            [1, 0]
+        """
+        return self._again(where=where_text(condition))
+
     def count(self) -> int:
         """How many rows there are. Reads them, but no column that is not needed to tell.
 
@@ -241,11 +261,6 @@ def tasks_left(read: SortedRead, plan: Plan) -> list[int]:
 def int96_columns(read: SortedRead) -> list[str]:
     """Columns of a read with timestamps that a file stores in twelve bytes: moments."""
     return read._native.int96_columns()  # noqa: SLF001 - see above
-
-
-def narrowed(read: SortedRead, where: str) -> SortedRead:
-    """The rows of a read for which a condition holds, too."""
-    return read._again(where=where)  # noqa: SLF001 - see above
 
 
 def read_rows(paths: Iterable[str], start: int, end: int, **options: Any) -> SortedRead:  # noqa: ANN401 - passed on

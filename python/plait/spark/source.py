@@ -25,7 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
-from plait._read import FilesLeft, SortedRead, files_left, int96_columns, narrowed, read, tasks_left
+from plait._read import FilesLeft, SortedRead, files_left, int96_columns, read, tasks_left
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
@@ -227,7 +227,7 @@ class MergingReader(ds.DataSourceReader):
         pushed = conditions(self._filters, pa.schema(rows.schema))
         where = " AND ".join([*([] if query.where is None else [query.where]), *pushed]) or None
         if pushed:
-            rows = narrowed(rows, " AND ".join(pushed))
+            rows = rows.where(" AND ".join(pushed))
         if not rows.explain().sort_by:
             raise InvalidArgument.of(
                 "the files have no order", hint='give one: .option("sort_by", "name, ts")'

@@ -13,7 +13,9 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, StringArray};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int32Type;
+use arrow_array::{Array, ArrayRef, DictionaryArray, StringArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::{DataType, Schema};
 
@@ -144,7 +146,29 @@ impl ColumnCondition {
     }
 
     fn holds(&self, columns: &[ArrayRef], rows: usize) -> Result<BooleanBuffer> {
-        let keys = self.key.encode(&self.key.arrays(columns)?, 0, rows)?;
+        let arrays = self.key.arrays(columns)?;
+        match arrays.first().and_then(|array| array.as_dictionary_opt::<Int32Type>()) {
+            Some(coded) if coded.values().len() < rows => self.holds_coded(coded),
+            _ => self.holds_for(&arrays, rows),
+        }
+    }
+
+    /// The same for a dictionary: each of its values is looked at once.
+    fn holds_coded(&self, coded: &DictionaryArray<Int32Type>) -> Result<BooleanBuffer> {
+        let values = coded.values();
+        let holds = self.holds_for(std::slice::from_ref(values), values.len())?;
+        let for_null = self.holds_for_null();
+        let (keys, nulls) = (coded.keys().values(), coded.keys().nulls());
+        Ok(BooleanBuffer::collect_bool(coded.len(), |row| {
+            match nulls.is_some_and(|nulls| nulls.is_null(row)) {
+                true => for_null,
+                false => holds.value(keys[row] as usize),
+            }
+        }))
+    }
+
+    fn holds_for(&self, arrays: &[ArrayRef], rows: usize) -> Result<BooleanBuffer> {
+        let keys = self.key.encode(arrays, 0, rows)?;
         Ok(match keys {
             Keys::Packed(keys) => {
                 let bounds: Vec<(u128, Option<u128>)> = self

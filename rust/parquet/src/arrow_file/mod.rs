@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow_array::{RecordBatch, RecordBatchReader};
-use arrow_schema::{DataType, Fields, Schema, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
 use arrow_select::concat::concat_batches;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection, RowSelector};
 use parquet::arrow::{
@@ -93,6 +93,23 @@ impl FileSchema {
     /// Whether some of these leaves are.
     pub(crate) fn has_int96_among(&self, leaves: Range<usize>) -> bool {
         self.units.get(leaves).is_some_and(|units| units.iter().any(Option::is_some))
+    }
+
+    /// The same, with texts in the columns `columns` as dictionaries; none if none of these is text.
+    pub(crate) fn with_codes(&self, columns: &[usize]) -> Option<Self> {
+        let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+        let field = |(at, field): (usize, &FieldRef)| match columns.contains(&at)
+            && *field.data_type() == DataType::Utf8
+        {
+            true => Arc::new(field.as_ref().clone().with_data_type(coded.clone())),
+            false => Arc::clone(field),
+        };
+        let fields: Fields = self.schema.fields().iter().enumerate().map(field).collect();
+        if fields == *self.schema.fields() {
+            return None;
+        }
+        let schema = Schema::new_with_metadata(fields, self.schema.metadata().clone());
+        Some(Self { schema: Arc::new(schema), units: self.units.clone() })
     }
 
     /// The same, with timestamps that are INT96 in the units of `target`, by name: so it holds

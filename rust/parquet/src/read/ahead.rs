@@ -5,8 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! A file that was not asked for holds no row before another one lacks its own. Threads end before
-//! a call returns, so that a reader that is dropped leaves none.
+//! Of the files that were not asked for, only a few of the next ones are begun, and none where rows
+//! are limited. Threads end before a call returns, so that a reader that is dropped leaves none.
 //!
 //! # Cost
 //! At most one batch a file that waits.
@@ -33,9 +33,30 @@ pub(super) struct FilesAhead {
     cursors: Vec<Mutex<WaitingFile>>,
     /// Files that were asked before, the longest ago first.
     asked: Mutex<VecDeque<usize>>,
+    next: Mutex<NextFiles>,
     workers: ScopedWorkers,
-    reads_ahead: bool,
+    ahead: ReadsAhead,
     context: Context,
+}
+
+/// What is read before it is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadsAhead {
+    /// Nothing: rows are limited.
+    Nothing,
+    /// The first rows of the files that come next.
+    NextFiles,
+    /// Those, and further rows of files that were asked before.
+    NextRows,
+}
+
+/// Files that were not asked for, in their order.
+#[derive(Default)]
+struct NextFiles {
+    /// The first that was not begun.
+    first: usize,
+    /// How many were begun.
+    begun: usize,
 }
 
 /// A file and the batch that waits.
@@ -43,21 +64,33 @@ struct WaitingFile {
     /// None once it has ended.
     cursor: Option<WindowCursor>,
     ready: Option<(Result<RecordBatch>, Charge)>,
+    begun: Begun,
+}
+
+/// Why a file was begun.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begun {
+    Not,
+    Ahead,
+    Asked,
 }
 
 impl FilesAhead {
     pub(super) fn new(
         cursors: Vec<WindowCursor>,
         workers: ScopedWorkers,
-        reads_ahead: bool,
+        ahead: ReadsAhead,
         context: &Context,
     ) -> Self {
-        let waiting = |cursor| Mutex::new(WaitingFile { cursor: Some(cursor), ready: None });
+        let waiting = |cursor| {
+            Mutex::new(WaitingFile { cursor: Some(cursor), ready: None, begun: Begun::Not })
+        };
         Self {
             cursors: cursors.into_iter().map(waiting).collect(),
             asked: Mutex::default(),
+            next: Mutex::default(),
+            ahead: if workers.count() > 1 { ahead } else { ReadsAhead::Nothing },
             workers,
-            reads_ahead: reads_ahead && workers.count() > 1,
             context: context.clone(),
         }
     }
@@ -68,7 +101,13 @@ impl FilesAhead {
 
     /// The next rows of a file.
     fn next(&self, file: usize) -> Option<Result<RecordBatch>> {
-        let is_ready = self.lock(file)?.ready.is_some();
+        let (before, is_ready) = {
+            let mut waiting = self.lock(file)?;
+            (std::mem::replace(&mut waiting.begun, Begun::Asked), waiting.ready.is_some())
+        };
+        if before == Begun::Ahead {
+            self.next.lock().unwrap_or_else(PoisonError::into_inner).begun -= 1;
+        }
         if !is_ready {
             let files = self.wanted(file);
             self.workers.run(files.len(), &|i| {
@@ -86,8 +125,8 @@ impl FilesAhead {
         let mut wanted = vec![file];
         let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
         asked.retain(|other| *other != file);
-        if self.reads_ahead {
-            let most = self.workers.count() * FILES_A_THREAD;
+        let most = self.workers.count() * FILES_A_THREAD;
+        if self.ahead == ReadsAhead::NextRows {
             let lacks = |other: &usize| self.lock(*other).is_some_and(|waiting| waiting.lacks());
             let others: Vec<usize> = asked.iter().copied().filter(lacks).take(most - 1).collect();
             asked.retain(|other| !others.contains(other));
@@ -95,7 +134,25 @@ impl FilesAhead {
             wanted.extend(others);
         }
         asked.push_back(file);
+        drop(asked);
+        if self.ahead != ReadsAhead::Nothing {
+            self.begin_next(&mut wanted, most);
+        }
         wanted
+    }
+
+    /// Adds files that were not asked for, so that `most` are read at once.
+    fn begin_next(&self, wanted: &mut Vec<usize>, most: usize) {
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        while wanted.len() < most && next.begun < most {
+            let Some(mut waiting) = self.lock(next.first) else { return };
+            if waiting.begun == Begun::Not {
+                waiting.begun = Begun::Ahead;
+                wanted.push(next.first);
+                next.begun += 1;
+            }
+            next.first += 1;
+        }
     }
 }
 

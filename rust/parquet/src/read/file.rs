@@ -19,7 +19,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::{Fields, Schema};
 use arrow_select::concat::concat_batches;
 use arrow_select::filter::filter_record_batch;
@@ -28,6 +28,7 @@ use plait_core::predicate::Filter;
 use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
+use super::coded::CodedColumns;
 use super::part::FilePart;
 use super::prune::{self, RowsLeft};
 use super::shared::{Conditions, ReadShared};
@@ -48,6 +49,8 @@ pub(super) struct ReadFile {
 pub(super) struct Tested {
     pub(super) leaves: Vec<usize>,
     pub(super) adapter: Arc<Adapter>,
+    /// How they are read without copying texts, if they can be.
+    pub(super) coded: Option<CodedColumns>,
 }
 
 impl ReadFile {
@@ -90,8 +93,14 @@ impl Adapted {
             Ok((leaves, Arc::new(frozen.adapter(&Schema::new(fields))?)))
         };
         let (leaves, adapter) = of(all)?;
-        let tested = conditions.map(|conditions| of(&conditions.frozen)).transpose()?;
-        let tested = tested.map(|(leaves, adapter)| Tested { leaves, adapter });
+        let tested = conditions.map(|conditions| -> Result<_> {
+            let (own, adapter) = of(&conditions.frozen)?;
+            // Columns that are given out are read once, as they are given out.
+            let coded =
+                (own != leaves).then(|| CodedColumns::of(conditions, schema, &own)).flatten();
+            Ok(Tested { leaves: own, adapter, coded })
+        });
+        let tested = tested.transpose()?;
         Ok(Self { leaves, adapter, tested })
     }
 }
@@ -204,8 +213,16 @@ impl WindowCursor {
             let batch = self.read_leaves(group, rows, &file.adapted.leaves)?;
             return file.adapted.adapter.apply_at(&batch, first).map(Some);
         };
-        let batch = self.read_leaves(group, rows, &tested.leaves)?;
-        let mask = mask(filter, &tested.adapter.apply_at(&batch, first)?)?;
+        let coded = tested.coded.as_ref().filter(|coded| coded.are_in(&file.source, group));
+        let schema = coded.map_or(&file.schema, |coded| &coded.schema);
+        let batch = self.read_leaves_as(schema, group, rows, &tested.leaves)?;
+        let mask = match coded {
+            Some(coded) => mask(filter, &coded.columns(&batch), batch.num_rows())?,
+            None => {
+                let adapted = tested.adapter.apply_at(&batch, first)?;
+                mask(filter, adapted.columns(), adapted.num_rows())?
+            }
+        };
         let found = mask.true_count();
         self.shared.counts.add_filtered(candidates - found as u64);
         if found == 0 {
@@ -234,6 +251,17 @@ impl WindowCursor {
         rows: &[Range<u64>],
         leaves: &[usize],
     ) -> Result<RecordBatch> {
+        self.read_leaves_as(&self.file.schema, group, rows, leaves)
+    }
+
+    /// The same, by another schema of the file.
+    fn read_leaves_as(
+        &self,
+        schema: &FileSchema,
+        group: usize,
+        rows: &[Range<u64>],
+        leaves: &[usize],
+    ) -> Result<RecordBatch> {
         let file = &self.file;
         let wanted = usize::try_from(count(rows)).unwrap_or(usize::MAX);
         if leaves.is_empty() {
@@ -246,7 +274,7 @@ impl WindowCursor {
         }
         let located = Located {
             source: Arc::clone(&file.source),
-            schema: file.schema.clone(),
+            schema: schema.clone(),
             cache: Arc::clone(&self.shared.cache),
             context: self.shared.context.clone(),
         };
@@ -292,8 +320,12 @@ fn count(rows: &[Range<u64>]) -> u64 {
 }
 
 /// For which rows of a batch a filter holds.
-pub(super) fn mask(filter: &Filter, batch: &RecordBatch) -> Result<arrow_array::BooleanArray> {
-    let holds = filter.holds(batch.columns(), batch.num_rows())?;
+pub(super) fn mask(
+    filter: &Filter,
+    columns: &[ArrayRef],
+    rows: usize,
+) -> Result<arrow_array::BooleanArray> {
+    let holds = filter.holds(columns, rows)?;
     Ok(arrow_array::BooleanArray::new(holds, None))
 }
 

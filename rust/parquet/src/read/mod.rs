@@ -20,6 +20,7 @@
 
 mod ahead;
 mod bounds;
+mod coded;
 mod columns;
 mod explain;
 mod file;
@@ -47,7 +48,7 @@ use plait_core::stream::{
     MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
 
-use self::ahead::{FileRows, FilesAhead};
+use self::ahead::{FileRows, FilesAhead, ReadsAhead};
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed, summary};
 use self::file::{Adapted, ReadFile, WindowCursor};
 use self::names::ColumnNames;
@@ -57,8 +58,7 @@ use self::report::ReadCounts;
 use self::rows::SortedRows;
 use self::shared::{Conditions, ReadShared, file_leaf, places};
 use self::sizes::WindowSizes;
-use crate::leaf::LocationCache;
-use crate::runtime::{Context, MemoryStage, ScopedWorkers};
+use crate::runtime::{Context, ScopedWorkers};
 use crate::store::Stores;
 
 pub use self::explain::ReadLeft;
@@ -144,7 +144,6 @@ impl SortedRead {
             .then(|| Conditions::find(&before, &summary))
             .transpose()?;
         let after = after.bind(columns.all.schema())?;
-        let budget = context.budget();
         let mut read = Self {
             order,
             schema: columns.given,
@@ -157,10 +156,7 @@ impl SortedRead {
                 reverse: options.reverse,
                 sizes: WindowSizes::new(sources.len(), options.limit, context),
                 conditions,
-                cache: Arc::new(LocationCache::new(
-                    context,
-                    budget.bytes(MemoryStage::PageLocations),
-                )),
+                cache: Arc::clone(&opened.cache),
                 counts: ReadCounts::default(),
                 context: context.clone(),
             }),
@@ -237,7 +233,11 @@ impl SortedRead {
         let ahead = Arc::new(FilesAhead::new(
             cursors.collect(),
             workers,
-            shared.sizes.reads_ahead && self.options.limit.is_none(),
+            match (self.options.limit, shared.sizes.reads_ahead) {
+                (Some(_), _) => ReadsAhead::Nothing,
+                (None, false) => ReadsAhead::NextFiles,
+                (None, true) => ReadsAhead::NextRows,
+            },
             &shared.context,
         ));
         let sources = self.files.iter().enumerate().map(|(file, read)| MergeSource {

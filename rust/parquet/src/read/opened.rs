@@ -15,7 +15,8 @@ use super::options::ReadOptions;
 use super::part::{FilePart, PlanPart};
 use crate::arrow_file::FileSchema;
 use crate::files::open_sources;
-use crate::runtime::Context;
+use crate::leaf::LocationCache;
+use crate::runtime::{Context, MemoryStage};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -24,6 +25,8 @@ pub(super) struct OpenedFiles {
     pub(super) sources: Vec<Arc<Source>>,
     pub(super) schemas: Vec<FileSchema>,
     pub(super) planned: Option<PlanPart>,
+    /// Where pages are, as far as one of the reads looked.
+    pub(super) cache: Arc<LocationCache>,
     parts: Vec<Arc<FilePart>>,
 }
 
@@ -48,7 +51,10 @@ impl OpenedFiles {
                 .with_hint("name at least one file, folder or glob that has some"));
         }
         let schemas = sources.iter().map(|s: &Arc<Source>| FileSchema::of(s));
-        Ok(Self { schemas: schemas.collect::<Result<_>>()?, sources, planned, parts })
+        let schemas = schemas.collect::<Result<_>>()?;
+        let bytes_max = context.budget().bytes(MemoryStage::PageLocations);
+        let cache = Arc::new(LocationCache::new(context, bytes_max));
+        Ok(Self { schemas, sources, planned, cache, parts })
     }
 
     /// Which rows of each file are there: those `rows` of all, if that is said.

@@ -94,7 +94,8 @@ impl SortedRows {
             let batch = match self.filter.is_empty() {
                 true => batch,
                 false => {
-                    let mask = mask(&self.filter, &batch).map_err(Error::into_arrow)?;
+                    let mask = mask(&self.filter, batch.columns(), batch.num_rows())
+                        .map_err(Error::into_arrow)?;
                     let dropped = batch.num_rows() - mask.true_count();
                     if let Some(shared) = &self.shared {
                         shared.counts.add_filtered(dropped as u64);
