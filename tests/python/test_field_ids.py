@@ -430,10 +430,28 @@ def test_the_format_plait_reads_renamed_keys_and_columns(renamed):
         assert formatted(renamed, **asked, **options) == expected[1:]
         versioned = {"on_duplicate": "keep_last", "version_by": "new", "drop_where": "id < 3"}
         assert formatted(renamed, sort_by="id", **versioned, **options) == expected[2:]
-    with pytest.raises(plait.InvalidArgument, match="two names are one column"):
+    with pytest.raises(plait.InvalidArgument, match="two names in `columns` are one field"):
         formatted(renamed, sort_by="id", columns="old,new")
     with pytest.raises(plait.UnknownColumn):
         formatted(renamed, sort_by="id", columns="older")
+
+
+def test_a_sorted_read_takes_all_names_of_a_column(renamed):
+    expected = [(i, 10 * i) for i in (1, 2, 3, 4)]
+    for key in ("id", "k"):
+        for columns in (["id", "new"], ["k", "old"], ["k", "new"], ["id"]):
+            rows = plait.read(renamed, sort_by=key, columns=columns, where=f"{key} >= 2")
+            assert pa.schema(rows.schema).names == columns
+            found = pa.table(rows).to_pydict()
+            wanted = [row[: len(columns)] for row in expected[1:]]
+            assert list(zip(*found.values(), strict=True)) == wanted
+            assert rows.where("new = 30").count() == rows.where("old = 30").count() == 1
+    for version in ("new", "old"):
+        asked = {"on_duplicate": "keep_last", "version_by": version, "drop_where": "id < 3"}
+        assert plait.read(renamed, sort_by="k", **asked).count() == 2
+    for columns in (["id", "k"], ["k", "id"]):
+        with pytest.raises(plait.InvalidArgument, match="two names in `columns` are one field"):
+            plait.read(renamed, sort_by="id", columns=columns)
 
 
 def test_a_filter_that_needs_some_files_finds_keys_by_the_names_of_all(tmp_path):

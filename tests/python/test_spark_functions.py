@@ -138,7 +138,7 @@ def test_memory_and_threads_follow_what_spark_gives(monkeypatch):
     assert worker.memory_limit("64MB") == 64_000_000
 
 
-@pytest.mark.parametrize("module", ["filters", "functions", "keys", "types", "worker"])
+@pytest.mark.parametrize("module", ["filters", "functions", "settings", "types", "worker"])
 def test_examples_of_docstrings_run(module):
     failed, tried = doctest.testmod(importlib.import_module(f"plait.spark.{module}"))
     assert tried > 0 and failed == 0

@@ -54,7 +54,10 @@ const LAYERS: &[(&str, &str)] = &[
         "plan",
         "chunk drops files json keys leaf options order page properties report runtime schema sink source store",
     ),
-    ("read", "arrow_file files keys leaf options order page plan properties runtime schema source store"),
+    (
+        "read",
+        "arrow_file files keys leaf options order page plan properties runtime schema source store",
+    ),
     (
         "compact",
         "drops files folder json leaf options order plan runtime schema source store output",

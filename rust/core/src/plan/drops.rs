@@ -22,7 +22,9 @@ use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::DataType;
 
 use super::{DropRule, OnDuplicate};
-use crate::key::{KeyShape, KeyType, Keys, Nulls, SortOrder, encode_arrow, literal, pack};
+use crate::key::{
+    KeyShape, KeyType, Keys, Nulls, SortColumn, SortOrder, encode_arrow, literal, pack,
+};
 use plait_base::{Error, Kind, Result};
 
 /// What is asked for.
@@ -74,6 +76,29 @@ impl DropOptions {
         self.drop_where.as_deref().map_or(Ok(()), |text| {
             let (name, ..) = parse(text)?;
             named(name, Nulls::First).map(|_| ())
+        })
+    }
+
+    /// The same by other names of the columns.
+    ///
+    /// # Errors
+    /// Those of `rename`; [`Kind::InvalidArgument`] for what names no column.
+    pub fn renamed(self, rename: impl Fn(&[String]) -> Result<Vec<String>>) -> Result<Self> {
+        let column = |text: &str| -> Result<String> {
+            let column = named(text, Nulls::First)?.columns().first().cloned();
+            let Some(column) = column else { return Ok(text.to_owned()) };
+            Ok(SortColumn { path: rename(&column.path)?, ..column }.dotted())
+        };
+        let condition = |text: String| -> Result<String> {
+            let (name, ..) = parse(&text)?;
+            let rest = text.trim_start().get(name.len()..).unwrap_or_default();
+            Ok(format!("{}{rest}", column(name)?))
+        };
+        Ok(Self {
+            version_by: self.version_by.as_deref().map(column).transpose()?,
+            delete_where: self.delete_where.as_deref().map(column).transpose()?,
+            drop_where: self.drop_where.map(condition).transpose()?,
+            ..self
         })
     }
 }

@@ -12,7 +12,7 @@ use plait_core::predicate::Predicate;
 use plait_core::schema::{Class, Frozen, Request, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
 
-use super::names::ColumnNames;
+use super::names::{AskedColumns, ColumnNames};
 use super::options::ReadOptions;
 use super::shared::{file_leaf, leaf_count, places, selected};
 use crate::arrow_file::FileSchema;
@@ -35,21 +35,22 @@ impl ReadColumns {
     /// rows need.
     pub(super) fn find(
         options: &ReadOptions,
+        asked: Option<&AskedColumns>,
         order: &SortOrder,
         after: &Predicate,
         summary: &Summary,
         names: &ColumnNames<'_>,
     ) -> Result<Self> {
-        let Some(asked) = &options.columns else {
+        let Some(asked) = asked else {
             let whole = names.whole();
             return Ok(Self { given: Arc::clone(whole.schema()), all: whole.clone() });
         };
         let select = |columns: Vec<String>| {
             freeze(summary, &Request { columns: Some(columns), ..Request::default() })
         };
-        let given = match asked.is_empty() {
+        let given = match asked.columns.is_empty() {
             true => Arc::new(Schema::empty()),
-            false => Arc::clone(select(asked.clone())?.schema()),
+            false => Arc::clone(select(asked.columns.clone())?.schema()),
         };
         let mut needed: Vec<Vec<String>> =
             order.columns().iter().map(|column| column.path.clone()).collect();
@@ -60,9 +61,9 @@ impl ReadColumns {
             }
         }
         let is_there = |path: &Vec<String>| places(given.fields(), path).is_some();
-        let mut columns = asked.clone();
+        let mut columns = asked.columns.clone();
         columns.extend(needed.iter().filter(|path| !is_there(path)).map(|path| selected(path)));
-        Ok(Self { all: select(columns)?, given })
+        Ok(Self { all: select(columns)?, given: asked.name(&given) })
     }
 }
 

@@ -41,7 +41,7 @@ use arrow_array::ArrayRef;
 use arrow_schema::SchemaRef;
 use plait_core::Result;
 use plait_core::key::{SortColumn, SortOrder};
-use plait_core::plan::OnDuplicate;
+use plait_core::plan::{DropOptions, OnDuplicate};
 use plait_core::predicate::{Filter, Predicate};
 use plait_core::schema::{Frozen, Request, freeze};
 use plait_core::stream::{
@@ -68,6 +68,8 @@ pub use self::report::{ReadPlan, ReadStats};
 /// A sorted read: its files, and which of their rows in which order. It can be read again and again.
 pub struct SortedRead {
     options: ReadOptions,
+    /// Which rows are dropped, by the names of the read.
+    drops: DropOptions,
     opened: Arc<OpenedFiles>,
     order: SortOrder,
     /// The columns that are given out, then those of the order and of conditions of rows.
@@ -124,10 +126,7 @@ impl SortedRead {
         let summary = summary(sources, schemas, of_plan.as_ref());
         let whole = freeze(&summary, &Request::default())?;
         let names = ColumnNames::new(&whole, schemas, planned.as_ref());
-        let options = ReadOptions {
-            columns: options.columns.map(|asked| names.asked(asked)).transpose()?,
-            ..options
-        };
+        let asked = options.columns.as_ref().map(|columns| names.asked(columns)).transpose()?;
         let order = resolve_order(&options, sources, &names)?;
         check_present(&options, &order, &whole, sources, schemas)?;
         let order = if options.reverse { reversed(&order)? } else { order };
@@ -139,7 +138,8 @@ impl SortedRead {
         let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
         let keeps_all = options.drops().keeps_all() && options.delete_where.is_none();
         let (before, after) = predicate.split(|path| keeps_all || is_key(path));
-        let columns = ReadColumns::find(&options, &order, &after, &summary, &names)?;
+        let columns =
+            ReadColumns::find(&options, asked.as_ref(), &order, &after, &summary, &names)?;
         let conditions = (before.columns().next().is_some())
             .then(|| Conditions::find(&before, &summary))
             .transpose()?;
@@ -164,7 +164,8 @@ impl SortedRead {
             int96: schemas.iter().flat_map(|s| int96_columns(&columns.all, s)).collect(),
             all: columns.all,
             last: Mutex::default(),
-            opened,
+            drops: options.drops().renamed(|path| names.path(path))?,
+            opened: Arc::clone(&opened),
             options,
         };
         read.select()?;
@@ -280,7 +281,7 @@ impl SortedRead {
     }
 
     fn merge_options(&self) -> MergeStreamOptions {
-        let mut drops = self.options.drops();
+        let mut drops = self.drops.clone();
         if self.options.reverse {
             drops.on_duplicate = match drops.on_duplicate {
                 OnDuplicate::KeepFirst => OnDuplicate::KeepLast,

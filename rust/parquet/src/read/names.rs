@@ -7,10 +7,10 @@
 //! # Not here
 //! Which columns are the same (`plait_core::schema`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use plait_core::schema::Frozen;
 use plait_core::{Error, Kind, Result};
 
@@ -18,6 +18,30 @@ use super::part::PlanPart;
 use super::shared::{places, selected};
 use crate::arrow_file::FileSchema;
 use crate::schema::Renamed;
+
+/// Columns that are asked for.
+#[derive(Default)]
+pub(super) struct AskedColumns {
+    /// By the names of the read.
+    pub(super) columns: Vec<String>,
+    /// What those are called that are asked for by another name.
+    called: BTreeMap<String, String>,
+}
+
+impl AskedColumns {
+    /// A schema with the names that were asked for.
+    pub(super) fn name(&self, schema: &SchemaRef) -> SchemaRef {
+        if self.called.is_empty() {
+            return Arc::clone(schema);
+        }
+        let name = |field: &FieldRef| match self.called.get(field.name()) {
+            Some(name) => Arc::new(field.as_ref().clone().with_name(name)),
+            None => Arc::clone(field),
+        };
+        let fields: Fields = schema.fields().iter().map(name).collect();
+        Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
+    }
+}
 
 /// The names of the columns of a read.
 pub(super) struct ColumnNames<'a> {
@@ -66,22 +90,43 @@ impl<'a> ColumnNames<'a> {
         }
     }
 
-    /// The columns that are asked for, by names that the files of a part have.
+    /// The columns that are asked for, by the names of the read, and what they are called instead.
     ///
     /// # Errors
-    /// As [`path`](Self::path).
-    pub(super) fn asked(&self, columns: Vec<String>) -> Result<Vec<String>> {
-        if self.renamed.is_empty() {
-            return Ok(columns);
+    /// As [`path`](Self::path); [`Kind::InvalidArgument`] for two names of one column.
+    pub(super) fn asked(&self, columns: &[String]) -> Result<AskedColumns> {
+        let mut asked = AskedColumns::default();
+        let names: Vec<String> = columns.iter().map(|text| unquoted(text).to_owned()).collect();
+        for (text, name) in columns.iter().zip(&names) {
+            let path = self.path(std::slice::from_ref(name))?;
+            let own = match path.as_slice() {
+                [own] if own != name && self.has(&path) => own,
+                _ => {
+                    asked.columns.push(text.clone());
+                    continue;
+                }
+            };
+            let known = asked.called.insert(own.clone(), name.clone());
+            let known = known.or_else(|| names.contains(own).then(|| own.clone()));
+            if let Some(known) = known.filter(|known| known != name) {
+                let what = "two names in `columns` are one field";
+                return Err(Error::new(Kind::InvalidArgument, what)
+                    .with_column(own.as_str())
+                    .with_got(format!("`{known}` and `{name}`"))
+                    .with_hint("ask for it by one of its names"));
+            }
+            asked.columns.push(selected(&path));
         }
-        let name = |asked: String| {
-            let path = self.path(std::slice::from_ref(&asked))?;
-            Ok(if self.has(&path) { selected(&path) } else { asked })
-        };
-        columns.into_iter().map(name).collect()
+        Ok(asked)
     }
 
     fn has(&self, path: &[String]) -> bool {
         places(self.whole.schema().fields(), path).is_some()
     }
+}
+
+/// The name between backticks, or the text itself.
+fn unquoted(text: &str) -> &str {
+    let inner = text.strip_prefix('`').and_then(|rest| rest.strip_suffix('`'));
+    inner.filter(|name| !name.contains('`')).unwrap_or(text)
 }
