@@ -132,7 +132,12 @@ pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
     loop {
         let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
-        let file = create(&path).map_err(failed)?;
+        let file = create(&path).or_else(|e| match e.kind() {
+            // A task of another process that made the folder gave up, and removed it again.
+            io::ErrorKind::NotFound => fs::create_dir_all(dir).and_then(|()| create(&path)),
+            _ => Err(e),
+        });
+        let file = file.map_err(failed)?;
         // Another run's sweep may have come between the two: it has the lock and will remove the
         // file, or did. A file system without locks works; its stale temp files are left alone.
         let is_swept = matches!(file.try_lock(), Err(TryLockError::WouldBlock));

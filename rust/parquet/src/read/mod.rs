@@ -99,8 +99,9 @@ impl SortedRead {
     /// Opens the files and finds out which of them may have rows.
     ///
     /// # Errors
-    /// [`Kind::InvalidArgument`] for options that make no sense and for files that state no order;
-    /// [`Kind::UnknownColumn`], [`Kind::SchemaConflict`], and what is wrong with a file.
+    /// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for options that make no sense and for
+    /// files that state no order; [`UnknownColumn`](plait_core::Kind::UnknownColumn),
+    /// [`SchemaConflict`](plait_core::Kind::SchemaConflict), and what is wrong with a file.
     pub fn open(options: ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {
         options.check()?;
         let opened = OpenedFiles::open(&options, stores, context)?;
