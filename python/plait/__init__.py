@@ -5,7 +5,7 @@ print(report)
 """
 
 from plait import _notebook, errors
-from plait._api import inspect, merge, verify
+from plait._api import inspect, merge, sort, verify
 from plait._interleave import interleave
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
@@ -133,6 +133,7 @@ __all__ = [
     "prune",
     "read",
     "scan",
+    "sort",
     "verify",
 ]
 

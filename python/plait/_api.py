@@ -1,4 +1,4 @@
-"""The three calls: `merge`, `verify`, `inspect`.
+"""The calls on whole files: `merge`, `sort`, `verify`, `inspect`.
 
 Each writes its options as one JSON text, hands it to the engine, and reads one JSON report.
 """
@@ -23,7 +23,7 @@ from plait._checks import (
 )
 from plait._native_call import OnProgress, _call
 from plait._tables import with_tables
-from plait.errors import VerificationFailed
+from plait.errors import InvalidArgument, VerificationFailed
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, VerifyReport
 from plait.sizes import Size
@@ -60,6 +60,7 @@ def merge(
     drop_where: str | None = None,
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
+    unsorted: Literal["error", "sort", "skip"] = "error",
     assume_sorted: bool = False,
     trust_footers: bool = True,
     verify: Literal["content"] | None = None,
@@ -133,6 +134,9 @@ def merge(
         verify_pages: How pages that are copied as they are stored are checked: by their headers and
             checksums, or by unpacking them, too. Unpacking takes longer. Pages that are not copied
             are always decoded.
+        unsorted: What to do with sources that are not sorted: refuse them, `"sort"` them, or `"skip"`
+            them. Sorted stretches of a file are merged as they are; rows between them are sorted in
+            memory and spilled as sorted runs. `report.sort` says which files, and how many rows.
         assume_sorted: Trust the order of the sources. The report says so, and outputs declare no
             order: merge them again with `sort_by`.
         trust_footers: Whether keys that Plait wrote to footers are believed when the merge is
@@ -191,6 +195,40 @@ def merge(
         return _call(_native.merge, given, storage_options, progress)
 
     return MergeReport.from_dict(with_tables(run, options["sources"], storage_options))
+
+
+def sort(sources: Paths, out: Path, *, sort_by: SortBy | None = None, **options: Any) -> MergeReport:
+    """Sorts Parquet files in any order into sorted files whose key ranges do not overlap.
+
+    The same as `merge` with `unsorted="sort"`. Files that are sorted, and sorted stretches of the
+    others, are merged as they are. Only rows that are out of order are sorted, in memory, and
+    spilled to temporary files next to the outputs as sorted runs. The sort is stable: equal keys
+    keep the order of the sources, then of their rows.
+
+    Args:
+        sources: Parquet files: paths, globs, folders, object store URLs.
+        out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
+        sort_by: The order, such as `"name, -ts"`; the one that the files declare by default.
+        **options: As those of `merge`, but for `unsorted` and `assume_sorted`.
+
+    Returns:
+        What was read, sorted, written and measured; `report.sort` has the part of the sort.
+
+    Raises:
+        InvalidArgument: An option is invalid.
+        PlaitError: As `merge`, but for `UnsortedSource`.
+
+    Example:
+        >>> import pyarrow as pa, pyarrow.parquet as pq
+        >>> pq.write_table(pa.table({"k": [3, 1, 2]}), "unsorted.parquet")
+        >>> report = sort("unsorted.parquet", "sorted.parquet", sort_by="k")
+        >>> pq.read_table("sorted.parquet")["k"].to_pylist(), report.sort.rows
+        ([1, 2, 3], 3)
+    """
+    for name in ("unsorted", "assume_sorted"):
+        if name in options:
+            raise InvalidArgument.of(f"`sort` has no option `{name}`", hint="use `merge`")
+    return merge(sources, out, sort_by=sort_by, unsorted="sort", **options)
 
 
 def verify(

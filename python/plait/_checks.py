@@ -270,6 +270,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "drop_where": _text,
     "verify_order": _choice,
     "verify_pages": _choice,
+    "unsorted": _choice,
     "assume_sorted": _flag,
     "trust_footers": _flag,
     "verify": _choice,

@@ -485,6 +485,7 @@ def plan(
     drop_where: str | None = None,
     verify_order: Literal["bounds", "full"] = "full",
     verify_pages: Literal["checksum", "unpack"] = "checksum",
+    unsorted: Literal["error", "sort", "skip"] = "error",
     assume_sorted: bool = False,
     trust_footers: bool = True,
     verify: Literal["content"] | None = None,
@@ -533,6 +534,7 @@ def plan(
         drop_where: See `merge`.
         verify_order: See `merge`.
         verify_pages: See `merge`.
+        unsorted: See `merge`.
         assume_sorted: See `merge`.
         trust_footers: Whether keys in footers are believed. If one turns out to be wrong, the task
             that finds it fails; plan again without.

@@ -139,6 +139,7 @@ class Times(_Report):
     """Seconds by stage, in all (`wall_s`), and of processor time (`cpu_s`, where known)."""
 
     plan_s: float = 0.0
+    sort_s: float = 0.0
     order_s: float = 0.0
     weave_s: float = 0.0
     write_s: float = 0.0
@@ -153,6 +154,21 @@ class Memory(_Report):
 
     limit_bytes: int
     peak_accounted_bytes: int
+
+
+@dataclass(frozen=True)
+class SortReport(_Report):
+    """What became of sources that were not sorted.
+
+    Attributes:
+        unsorted: Paths of the sources that were not sorted: they were sorted, or left out.
+        rows: Number of rows that were sorted; all other rows were in order.
+        runs: Number of sorted runs that were merged; 0 if nothing had to be sorted.
+    """
+
+    unsorted: tuple[str, ...]
+    rows: int
+    runs: int
 
 
 @dataclass(frozen=True)
@@ -195,6 +211,7 @@ class MergeReport(_PrintedReport):
         time: Seconds by stage.
         memory: Limit and peak.
         metrics: Bytes and requests.
+        sort: What was sorted or left out, with `unsorted="sort"` or `"skip"`.
         assumed_sorted: Whether the order of the sources was taken on trust.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
         warnings: What a careful reader should know.
@@ -212,6 +229,7 @@ class MergeReport(_PrintedReport):
     time: Times
     memory: Memory
     metrics: Metrics = field(default_factory=Metrics)
+    sort: SortReport | None = None
     assumed_sorted: bool = False
     content_hash: str | None = None
     warnings: tuple[str, ...] = ()
@@ -263,7 +281,7 @@ class MergeReport(_PrintedReport):
             ),
         )
         time = self.time
-        stages = ("plan", "order", "weave", "write", "verify")
+        stages = ("plan", "sort", "order", "weave", "write", "verify")
         facts = [
             *(
                 (f"copied by {tier}", f"{copied.rows:,} rows, {human_bytes(copied.bytes)}")

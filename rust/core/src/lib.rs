@@ -22,6 +22,7 @@
 
 pub mod join;
 pub mod key;
+pub mod natural;
 pub mod overlay;
 pub mod packed_runs;
 pub mod plan;

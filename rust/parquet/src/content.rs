@@ -168,23 +168,7 @@ pub(crate) fn compare_outputs(
     context: &Context,
 ) -> Result<u128> {
     let hash_in = hash(&rows_in, context)?;
-    let mut sources = Vec::new();
-    for (i, output) in outputs.iter().enumerate() {
-        let path = output.temp.local_path().ok_or_else(|| {
-            Error::new(Kind::Internal, "an output that is to be compared cannot be read")
-        })?;
-        let store = store::open_local(path)?;
-        let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-        sources.push(Arc::new(Source::open(id, store)?));
-    }
-    let hash_out = if sources.is_empty() {
-        ContentHash { rows: 0, total: 0, leaves: vec![0; rows_in.leaves.len()] }
-    } else {
-        let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-        let reconciled = reconcile(&footers, &Unite::default())?;
-        let leaves = output_leaves(&reconciled);
-        hash(&HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves }, context)?
-    };
+    let hash_out = hash_outputs(outputs, rows_in.leaves.len(), context)?;
     if hash_in == hash_out {
         return Ok(hash_in.total);
     }
@@ -198,4 +182,31 @@ pub(crate) fn compare_outputs(
         .with_column(names.join(", "))
         .with_got(format!("{} rows out of {}", hash_out.rows, hash_in.rows))
         .with_hint("nothing was published; please report this"))
+}
+
+/// Hashes the rows of outputs that are not published, which have so many leaves.
+///
+/// # Errors
+/// [`Kind::Internal`] for outputs that cannot be read again.
+pub(crate) fn hash_outputs(
+    outputs: &[Finished],
+    leaves: usize,
+    context: &Context,
+) -> Result<ContentHash> {
+    let mut sources = Vec::new();
+    for (i, output) in outputs.iter().enumerate() {
+        let path = output.temp.local_path().ok_or_else(|| {
+            Error::new(Kind::Internal, "an output that is to be compared cannot be read")
+        })?;
+        let store = store::open_local(path)?;
+        let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+        sources.push(Arc::new(Source::open(id, store)?));
+    }
+    if sources.is_empty() {
+        return Ok(ContentHash { rows: 0, total: 0, leaves: vec![0; leaves] });
+    }
+    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let reconciled = reconcile(&footers, &Unite::default())?;
+    let leaves = output_leaves(&reconciled);
+    hash(&HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves }, context)
 }

@@ -192,6 +192,15 @@ impl MarkReader {
         })
     }
 
+    /// Goes on at `row`.
+    ///
+    /// # Errors
+    /// As [`KeyReader::skip_to`].
+    pub(crate) fn skip_to(&mut self, row: u64) -> Result<()> {
+        let readers = [&mut self.deletes, &mut self.expired, &mut self.version];
+        readers.into_iter().flatten().try_for_each(|reader| reader.skip_to(row))
+    }
+
     /// The marks of the next `rows` rows, which lie in one row group.
     ///
     /// # Errors

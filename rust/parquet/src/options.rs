@@ -80,6 +80,9 @@ pub struct MergeOptions {
     pub verify_order: VerifyOrder,
     /// How pages that are copied as they are stored are checked.
     pub verify_pages: VerifyPages,
+    /// What to do with sources that are not sorted.
+    #[serde(skip_serializing_if = "UnsortedOption::is_default")]
+    pub unsorted: UnsortedOption,
     /// Check no order at all. Outputs declare none.
     pub assume_sorted: bool,
     /// Whether keys that footers hold are believed until rows say otherwise.
@@ -135,6 +138,7 @@ impl Default for MergeOptions {
             drop_where: None,
             verify_order: VerifyOrder::Full,
             verify_pages: VerifyPages::Checksum,
+            unsorted: UnsortedOption::Error,
             assume_sorted: false,
             trust_footers: true,
             verify: None,
@@ -209,6 +213,12 @@ choice!(
         Error,
     }
 );
+impl UnsortedOption {
+    fn is_default(&self) -> bool {
+        *self == Self::Error
+    }
+}
+
 /// See [`OnDuplicate`](plait_core::plan::OnDuplicate).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -223,6 +233,17 @@ pub enum OnDuplicateOption {
     Error,
 }
 
+choice!(
+    /// What to do with sources that are not sorted.
+    UnsortedOption {
+        /// Refuse them.
+        Error,
+        /// Sort them, as far as they are not in order.
+        Sort,
+        /// Leave them out, and name them in the report.
+        Skip,
+    }
+);
 choice!(
     /// How row groups that are copied whole are checked for order.
     VerifyOrder {
@@ -397,6 +418,9 @@ impl MergeOptions {
                     .with_got(format!("fpp {fpp}, ndv {ndv:?}"))
                     .with_hint("give an fpp from 0.000001 to 0.5, and an ndv of at least 1"));
             }
+        }
+        if self.assume_sorted && self.unsorted != UnsortedOption::Error {
+            return bad("`unsorted` and `assume_sorted` exclude each other".into());
         }
         if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
             return bad("`data_page_version` must be 1 or 2".into());

@@ -35,6 +35,8 @@ pub struct MergeReport {
     pub memory: Memory,
     /// What was moved.
     pub metrics: Metrics,
+    /// What was sorted or left out, if unsorted sources were looked for.
+    pub sort: Option<SortReport>,
     /// Whether the caller switched the order check off.
     pub assumed_sorted: bool,
     /// Hash of all rows, order-independent, with `verify="content"`.
@@ -143,11 +145,24 @@ pub struct ConflictReport {
     pub files: Vec<String>,
 }
 
+/// What became of sources that were not sorted.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct SortReport {
+    /// Sources that were not sorted: they were sorted, or left out.
+    pub unsorted: Vec<String>,
+    /// Rows that were sorted; the others were in order.
+    pub rows: u64,
+    /// Sorted runs that were merged.
+    pub runs: u64,
+}
+
 /// Seconds by stage. Stages that run on several threads count the waiting thread's time.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Times {
     /// Footers, schema, bounds.
     pub plan_s: f64,
+    /// Sorting rows that were in no order.
+    pub sort_s: f64,
     /// Reading and merging keys.
     pub order_s: f64,
     /// Decoding, copying and encoding rows.

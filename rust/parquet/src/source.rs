@@ -31,6 +31,7 @@ use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
 use crate::guard::{guard, unwrap_error};
+use crate::selection::Selection;
 use crate::store::RangeReader;
 use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
 
@@ -54,6 +55,8 @@ pub(crate) struct Source {
     /// Bytes of the footer and of what follows it.
     pub footer_bytes: u64,
     row_starts: Vec<u64>,
+    /// Its rows, unless all rows of the file are.
+    selection: Option<Arc<Selection>>,
 }
 
 impl Source {
@@ -70,7 +73,15 @@ impl Source {
         let row_starts = check_meta(&meta, footer_start).map_err(in_file)?;
         let footer_hash = Sha256::digest(&footer).into();
         let footer_bytes = store.len() - footer_start;
-        Ok(Self { id, store, meta: Arc::new(meta), footer_hash, footer_bytes, row_starts })
+        Ok(Self {
+            id,
+            store,
+            meta: Arc::new(meta),
+            footer_hash,
+            footer_bytes,
+            row_starts,
+            selection: None,
+        })
     }
 
     /// The same file as another source of the call.
@@ -83,6 +94,49 @@ impl Source {
             footer_hash: self.footer_hash,
             footer_bytes: self.footer_bytes,
             row_starts: self.row_starts.clone(),
+            selection: self.selection.clone(),
+        }
+    }
+
+    /// Some rows of the same file as a source of their own.
+    #[must_use]
+    pub(crate) fn with_selection(&self, selection: Selection) -> Self {
+        Self { selection: Some(Arc::new(selection)), ..self.with_id(self.id) }
+    }
+
+    /// From the first row of the source to the one behind its last: all rows of the file, unless the
+    /// source is a selection of them.
+    #[must_use]
+    pub(crate) fn span(&self) -> Range<u64> {
+        self.selection.as_ref().map_or(0..self.rows(), |selection| selection.span())
+    }
+
+    /// Whether the source is some rows of its file.
+    #[must_use]
+    pub(crate) fn is_selection(&self) -> bool {
+        self.selection.is_some()
+    }
+
+    /// How many of `rows` belong to the source.
+    #[must_use]
+    pub(crate) fn count(&self, rows: &Range<u64>) -> u64 {
+        let all = rows.end.saturating_sub(rows.start);
+        self.selection.as_ref().map_or(all, |selection| selection.count(rows))
+    }
+
+    /// `row`, or the last row before it that belongs to the source.
+    #[must_use]
+    pub(crate) fn at_or_before(&self, row: u64) -> u64 {
+        self.selection.as_ref().map_or(row, |selection| selection.at_or_before(row))
+    }
+
+    /// The first rows of the source from `row` on that follow each other in the file.
+    #[must_use]
+    pub(crate) fn next_rows(&self, row: u64) -> Range<u64> {
+        let all = row..self.rows().max(row);
+        match &self.selection {
+            None => all,
+            Some(selection) => selection.next(row).unwrap_or(all.end..all.end),
         }
     }
 
@@ -92,7 +146,7 @@ impl Source {
         self.store.path()
     }
 
-    /// Number of rows.
+    /// Number of rows of the file.
     #[must_use]
     pub(crate) fn rows(&self) -> u64 {
         self.row_starts.last().copied().unwrap_or(0)

@@ -14,6 +14,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("workers", ""),
     ("schema", ""),
     ("key", ""),
+    ("natural", "key"),
     ("overlay", "key schema"),
     ("packed_runs", ""),
     ("plan", "key packed_runs"),

@@ -80,6 +80,9 @@ impl KeyLeaves {
     }
 }
 
+/// Rows that are passed over at once.
+const SKIPPED_ROWS: usize = 4096;
+
 /// Bytes of a value of a key, on average: batches of longer ones have fewer rows.
 const KEY_BYTES: usize = 256;
 
@@ -171,6 +174,22 @@ impl KeyReader {
         Ok(Some((keys, in_group == 0)))
     }
 
+    /// Goes on at `row`, which does not lie before the next one.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub(crate) fn skip_to(&mut self, row: u64) -> Result<()> {
+        while self.row < row {
+            let rows = usize::try_from(row - self.row).unwrap_or(usize::MAX);
+            if self.next(rows.min(SKIPPED_ROWS))?.is_none() {
+                return Err(Error::new(Kind::Internal, "a row lies behind the end of its source")
+                    .with_path(self.source.path())
+                    .with_row(row));
+            }
+        }
+        Ok(())
+    }
+
     fn read(&mut self, rows: usize) -> Result<Keys> {
         let (keys, columns) = (&self.keys, &mut self.columns);
         let shape = keys.read_shape();
@@ -252,7 +271,7 @@ impl KeyColumn {
     }
 }
 
-/// The key of one row, as it is read.
+/// The key of one row, as it is read; of a row that its source passes over, that of the row before.
 ///
 /// # Errors
 /// As [`KeyReader::next`]; a row behind the end is [`Kind::Internal`].
@@ -263,6 +282,7 @@ pub(crate) fn key_at(
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<Vec<u8>> {
+    let row = source.at_or_before(row);
     let mut reader = KeyReader::open(source, keys, row, cache, context)?;
     match reader.next(1)? {
         Some((key, _)) => Ok(key.to_bytes(keys.read_shape(), 0)),

@@ -27,17 +27,15 @@ use plait_core::{Error, Kind, Result};
 use super::attempt::Stopped;
 use super::prepare::{Prepared, prepare_group};
 use super::run;
-use crate::options::{IfExists, MergeOptions, OnDuplicateOption};
+use crate::options::MergeOptions;
 use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, sources_at_once};
 use crate::ranks::KeyForm;
 use crate::report::Times;
 use crate::runtime::Context;
+use crate::sort::temp_options;
 use crate::source::Source;
 use crate::store;
-
-/// Pages of temp files are not smaller: their headers and indexes would be most of them.
-const PAGE_BYTES_MIN: u64 = 8 << 10;
 
 /// Sources that were merged in groups.
 pub(super) struct Narrowed<'a> {
@@ -116,39 +114,7 @@ fn renumbered<'a>(sources: impl Iterator<Item = &'a Arc<Source>>) -> Arc<Vec<Arc
 fn group_options(prepared: &Prepared<'_>, groups: usize, options: &MergeOptions) -> MergeOptions {
     // All groups are open at once in the end: a page of each must fit then.
     let cursors = groups * (LEAVES_AT_ONCE + prepared.keys.leaves.len());
-    let page_size = options
-        .budget()
-        .temp_page_bytes(cursors)
-        .clamp(PAGE_BYTES_MIN, options.page_size.max(PAGE_BYTES_MIN));
-    let share = page_size as f64 / options.page_size.max(1) as f64;
-    let page_rows = (options.page_rows as f64 * share.min(1.0)).max(64.0) as u64;
-    MergeOptions {
-        sources: Vec::new(),
-        sort_by: Some(prepared.order().to_string()),
-        outputs: None,
-        target_file_size: None,
-        target_rows: None,
-        cut_on: None,
-        align_row_groups: 0,
-        page_size,
-        page_rows,
-        compression: Some("lz4".into()),
-        data_page_version: Some(1),
-        on_duplicate: OnDuplicateOption::KeepAll,
-        version_by: None,
-        delete_where: None,
-        keep_tombstones: false,
-        drop_where: None,
-        // What is read again by the merge alone needs none; nor has every group every column.
-        bloom_filters: Default::default(),
-        value_sets: Vec::new(),
-        statistics: Default::default(),
-        verify: None,
-        sha256: false,
-        if_exists: IfExists::Add,
-        empty_output: true,
-        ..options.clone()
-    }
+    temp_options(&prepared.order().to_string(), cursors, options)
 }
 
 fn merge_group(

@@ -88,7 +88,7 @@ pub fn execute_in(
         ..plan.options.clone()
     };
     merge.check_values()?;
-    let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None };
+    let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None, files: &[] };
     let outcome = timed(stores, context, |times| {
         execute_chosen(&what, &merge, stores, context, KeyForm::Ranked, times).map_err(|stopped| {
             match stopped.is_stale {
@@ -123,7 +123,7 @@ pub(super) fn execute_chosen(
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
     let started = Instant::now();
-    let frame = Frame::open(what.plan, what.tasks, what.sources, options, stores, context)?;
+    let frame = Frame::open(what, options, stores, context)?;
     times.plan_s += started.elapsed().as_secs_f64();
     let outcome = execute_in_frame(&frame, what, options, context, form, times);
     if outcome.is_err() {
@@ -236,7 +236,11 @@ fn run_prepared(
                 rows: &prepared.rows,
                 leaves: &prepared.leaves,
             };
-            let hash = content::compare_outputs(rows, &made.outputs, context)?;
+            let hash = match prepared.frame.merges_runs {
+                // Their files are compared with all outputs at once.
+                true => content::hash_outputs(&made.outputs, rows.leaves.len(), context)?.total,
+                false => content::compare_outputs(rows, &made.outputs, context)?,
+            };
             times.verify_s += comparing.elapsed().as_secs_f64();
             context.counters().enter(Stage::Merge);
             Some(hash)
@@ -245,9 +249,10 @@ fn run_prepared(
     };
     let outputs = made.outputs.iter().map(|output| report(prepared, output, options));
     let slices = task.slices.iter().map(|slice| slice.source);
+    let counts = prepared.sources.iter().zip(&prepared.rows);
     Ok(FinishedTask {
         outputs: outputs.collect::<Result<_>>()?,
-        rows: slices.zip(prepared.rows.iter().cloned()).collect(),
+        rows: slices.zip(counts.map(|(source, rows)| source.count(rows))).collect(),
         leaves: prepared.leaves.len() as u64,
         content,
         warning,

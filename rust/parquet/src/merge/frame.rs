@@ -13,10 +13,11 @@ use plait_core::key::SortOrder;
 use plait_core::{Error, Kind, Result};
 
 use super::output_check::check_output;
+use super::publish::ChosenTasks;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
-use crate::plan::{CarriedSchema, Plan, PlanTask, open_planned};
+use crate::plan::{CarriedSchema, Plan, open_planned};
 use crate::runtime::{Context, MemoryStage, Pool};
 use crate::source::Source;
 use crate::store::Stores;
@@ -35,18 +36,19 @@ pub(super) struct Frame<'a> {
     /// Where pages are, found once for all tasks.
     pub(super) cache: Arc<LocationCache>,
     pub(super) stores: &'a Stores,
+    /// Whether sources are runs of files, some of which were written here.
+    pub(super) merges_runs: bool,
 }
 
 impl<'a> Frame<'a> {
-    /// Opens what `tasks` need. `sources` are those of the whole plan, if they are open already.
+    /// Opens what the tasks need, unless it is open already.
     pub(super) fn open(
-        plan: &'a Plan,
-        tasks: &[&PlanTask],
-        sources: Option<&[Arc<Source>]>,
+        what: &ChosenTasks<'a>,
         options: &MergeOptions,
         stores: &'a Stores,
         context: &Context,
     ) -> Result<Self> {
+        let ChosenTasks { plan, tasks, sources, files } = *what;
         let order = SortOrder::try_parse(&plan.sort_by)?;
         let schema = CarriedSchema::read(&plan.schema, &plan.renamed)?;
         let sources = match sources {
@@ -63,7 +65,19 @@ impl<'a> Frame<'a> {
             context,
             options.budget().bytes(MemoryStage::PageLocations),
         ));
-        let frame = Self { plan, order, schema, sources, pool, threads, target, cache, stores };
+        let merges_runs = !files.is_empty();
+        let frame = Self {
+            plan,
+            order,
+            schema,
+            sources,
+            pool,
+            threads,
+            target,
+            cache,
+            stores,
+            merges_runs,
+        };
         if let Err(e) = frame.check_output(options) {
             frame.target.abandon();
             return Err(e);

@@ -27,15 +27,16 @@ mod prepare;
 mod publish;
 mod run;
 mod sizes;
+mod unsorted;
 #[cfg(test)]
 mod tests;
 
 use std::time::Instant;
 
-use plait_core::Result;
+use plait_core::{Kind, Result};
 
 use self::attempt::{Stopped, timed};
-use crate::options::MergeOptions;
+use crate::options::{MergeOptions, UnsortedOption};
 use crate::plan;
 use crate::properties::parse_codec;
 use crate::ranks::KeyForm;
@@ -108,17 +109,36 @@ fn merge_with(
 ) -> Result<MergeReport> {
     timed(stores, context, |times| {
         match plan_and_execute(options, stores, context, form, times) {
+            // A file whose footer says that it is sorted is not.
+            Err(Stopped { error, .. })
+                if options.unsorted != UnsortedOption::Error
+                    && options.trust_footers
+                    && error.kind() == Kind::UnsortedSource =>
+            {
+                retry(options, stores, context, form, times)
+            }
             Err(Stopped { is_stale: true, .. }) => {
                 // Some footer has keys that its rows do not have.
-                context.counters().start_over();
-                *times = Times::default();
-                let options = MergeOptions { trust_footers: false, ..options.clone() };
-                plan_and_execute(&options, stores, context, form, times)
+                retry(options, stores, context, form, times)
             }
             outcome => outcome,
         }
         .map_err(|stopped| stopped.error)
     })
+}
+
+/// Merges again without believing footers.
+fn retry(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    form: KeyForm,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    context.counters().start_over();
+    *times = Times::default();
+    let options = MergeOptions { trust_footers: false, ..options.clone() };
+    plan_and_execute(&options, stores, context, form, times)
 }
 
 fn plan_and_execute(
@@ -128,13 +148,20 @@ fn plan_and_execute(
     form: KeyForm,
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
+    if options.unsorted != UnsortedOption::Error {
+        return unsorted::plan_and_execute(options, stores, context, form, times);
+    }
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
     let made = plan::make(options, stores, context)?;
     context.counters().set_total(made.total_bytes);
     times.plan_s = started.elapsed().as_secs_f64();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
-    let what =
-        publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources) };
+    let what = publish::ChosenTasks {
+        plan: &made.plan,
+        tasks: &tasks,
+        sources: Some(&made.sources),
+        files: &[],
+    };
     execute::execute_chosen(&what, options, stores, context, form, times)
 }

@@ -94,10 +94,23 @@ struct KeyCursor {
     marks: Option<MarkReader>,
     /// Where the reader is opened next.
     next_row: u64,
-    /// The row behind the last one that is merged.
+    /// The row behind the last one that is merged, and the one behind the rows that follow `next_row`
+    /// without a gap.
     end_row: u64,
+    stretch_end: u64,
     /// First row of the row group that begins with the batch supplied last.
     start: u64,
+}
+
+impl KeyCursor {
+    /// Goes on behind the rows that the source passes over.
+    fn enter_stretch(&mut self, source: &Source) {
+        if self.next_row >= self.stretch_end {
+            let rows = source.next_rows(self.next_row);
+            self.next_row = rows.start.min(self.end_row);
+            self.stretch_end = rows.end.min(self.end_row);
+        }
+    }
 }
 
 impl<'a> Ordering<'a> {
@@ -128,6 +141,7 @@ impl<'a> Ordering<'a> {
             marks: None,
             next_row: rows.start,
             end_row: rows.end,
+            stretch_end: rows.start,
             start: rows.start,
         };
         let cursors = prepared.rows.iter().map(cursor);
@@ -246,7 +260,8 @@ impl<'a> Ordering<'a> {
         let source = Arc::clone(self.source(id)?);
         let prepared = self.prepared;
         let cursor = &mut self.cursors[id.index()];
-        let left = cursor.end_row.saturating_sub(cursor.next_row);
+        cursor.enter_stretch(&source);
+        let left = cursor.stretch_end.saturating_sub(cursor.next_row);
         if cursor.reader.is_none() && left > 0 {
             cursor.reader = Some(KeyReader::open(
                 &source,
@@ -259,6 +274,9 @@ impl<'a> Ordering<'a> {
         let row = cursor.next_row;
         let batch = match &mut cursor.reader {
             Some(reader) if left > 0 => {
+                if reader.row() < row {
+                    reader.skip_to(row)?;
+                }
                 let rows_max = usize::try_from(left).unwrap_or(usize::MAX);
                 reader.next(prepared.sizes.key_rows.min(rows_max))?
             }
@@ -272,7 +290,10 @@ impl<'a> Ordering<'a> {
         let mut marks = None;
         if let Some(drops) = &prepared.drops {
             let reader = match cursor.marks.take() {
-                Some(reader) => reader,
+                Some(mut reader) => {
+                    reader.skip_to(row)?;
+                    reader
+                }
                 None => MarkReader::open(drops, &source, row, &prepared.cache, self.context)?,
             };
             marks = Some(cursor.marks.insert(reader).next(drops, keys.len())?);
@@ -280,7 +301,9 @@ impl<'a> Ordering<'a> {
         cursor.next_row = row + keys.len() as u64;
         cursor.start = row;
         let (row_group, _) = source.row_group_of(row);
-        let is_whole = row + source.row_group_rows(row_group) <= cursor.end_row;
+        // Rows of a selection begin and end inside of row groups.
+        let is_whole = row + source.row_group_rows(row_group) <= cursor.stretch_end;
+        self.windows.begin_at(id, row);
         let is_start = starts && is_whole && self.is_worth_copying(&source, row_group);
         self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
             unsorted(&source, &prepared.keys, row, &before, &after)

@@ -62,7 +62,7 @@ pub(super) struct Prepared<'a> {
 
 impl Prepared<'_> {
     pub(super) fn all_rows(&self) -> u64 {
-        self.rows.iter().map(|rows| rows.end - rows.start).sum()
+        self.sources.iter().zip(&self.rows).map(|(source, rows)| source.count(rows)).sum()
     }
 
     /// Whether ranks turned out not to cover all keys.
@@ -127,8 +127,8 @@ pub(super) fn prepare<'a>(
     let known = |source: &Source, row: u64| {
         let stored = stored.get(source.id.index()).copied().flatten()?;
         let key = match row {
-            0 => stored.first.as_ref(),
-            row if row + 1 == source.rows() => stored.last.as_ref(),
+            row if row == source.span().start => stored.first.as_ref(),
+            row if row + 1 == source.span().end => stored.last.as_ref(),
             _ => None,
         };
         key.map(|key| key.0.clone())

@@ -5,7 +5,6 @@
 //! asked for, the contents are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,6 +15,8 @@ use sha2::{Digest, Sha256};
 use super::frame::Frame;
 use super::output_check::is_ours;
 use super::run::RunOutputs;
+use crate::content::{self, HashedRows};
+use crate::files::output_leaves;
 use crate::options::{MergeOptions, Verify};
 use crate::output::TempFile;
 use crate::plan::{Plan, PlanSource, PlanTask};
@@ -30,6 +31,8 @@ pub(super) struct ChosenTasks<'a> {
     pub(super) tasks: &'a [&'a PlanTask],
     /// The sources of the plan, if they are open.
     pub(super) sources: Option<&'a [Arc<Source>]>,
+    /// The files of which these sources are sorted runs; none if they are the sources.
+    pub(super) files: &'a [Arc<Source>],
 }
 
 /// A task that was executed, and not yet published.
@@ -37,8 +40,8 @@ pub(super) struct FinishedTask {
     pub(super) made: RunOutputs,
     /// Reports of its outputs; without paths.
     pub(super) outputs: Vec<OutputReport>,
-    /// Rows of sources of the plan.
-    pub(super) rows: Vec<(usize, Range<u64>)>,
+    /// How many rows of which sources of the plan.
+    pub(super) rows: Vec<(usize, u64)>,
     pub(super) leaves: u64,
     pub(super) content: Option<u128>,
     pub(super) warning: Option<String>,
@@ -70,7 +73,7 @@ pub(super) fn publish(
             ))
             .with_hint("please report this"));
     }
-    for source in frame.open_sources() {
+    for source in frame.open_sources().chain(what.files) {
         source.store.check_unchanged()?;
     }
     context.check_cancelled()?;
@@ -101,6 +104,9 @@ pub(super) fn publish(
         }
     }
     warnings.dedup();
+    if options.verify.is_some() && !what.files.is_empty() {
+        verify_files(frame, what.files, content, options, context, times)?;
+    }
     let outputs = name_all(frame, outputs, options)?;
     times.write_s += publishing.elapsed().as_secs_f64();
     let [chunk, page, dict, value] = tiers;
@@ -122,10 +128,33 @@ pub(super) fn publish(
         time: Times::default(),
         memory: Memory::default(),
         metrics: Metrics::default(),
+        sort: None,
         assumed_sorted: options.assume_sorted,
         content_hash: options.verify.map(|Verify::Content| format!("{content:032x}")),
         warnings,
     })
+}
+
+/// Compares the files of which sorted runs were merged with the outputs, whose hash is `content`.
+fn verify_files(
+    frame: &Frame<'_>,
+    files: &[Arc<Source>],
+    content: u128,
+    options: &MergeOptions,
+    context: &Context,
+    times: &mut Times,
+) -> Result<()> {
+    let comparing = Instant::now();
+    let reconciled = frame.schema.reconcile(files, &options.unite())?;
+    let leaves = output_leaves(&reconciled);
+    let rows = HashedRows { sources: files, rows: &content::whole(files), leaves: &leaves };
+    let hash = content::hash(&rows, context)?;
+    times.verify_s += comparing.elapsed().as_secs_f64();
+    if hash.total == content {
+        return Ok(());
+    }
+    Err(Error::new(Kind::VerificationFailed, "outputs do not have the rows of the sources")
+        .with_hint("nothing was published; please report this"))
 }
 
 /// Rows that were dropped, by the reasons that there were.
@@ -165,9 +194,9 @@ impl Axis {
 fn sources(plan: &Plan, all: &[FinishedTask], axis: &Axis) -> Vec<SourceReport> {
     let mut rows: Vec<Option<u64>> =
         plan.sources.iter().map(|source| (source.rows == 0).then_some(0)).collect();
-    for (source, slice) in all.iter().flat_map(|done| &done.rows) {
+    for (source, more) in all.iter().flat_map(|done| &done.rows) {
         if let Some(rows) = rows.get_mut(*source) {
-            *rows = Some(rows.unwrap_or(0) + (slice.end - slice.start));
+            *rows = Some(rows.unwrap_or(0) + more);
         }
     }
     let report = |(source, rows): (&PlanSource, Option<u64>)| {

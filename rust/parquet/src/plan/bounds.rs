@@ -44,19 +44,23 @@ pub(super) fn known_keys(
     reading: Reading<'_>,
 ) -> Result<(KeySamples, KeysFrom)> {
     let Reading { keys, cache, context } = reading;
+    let span = source.span();
     if trust.footers
+        && !source.is_selection()
         && let Some(samples) = stored_keys(source, order, keys)
     {
         return Ok((samples, KeysFrom::Footer));
     }
-    let last_row = source.rows().saturating_sub(1);
-    let first = key_at(source, keys, 0, cache, context)?;
+    let last_row = span.end.saturating_sub(1);
+    let first = key_at(source, keys, span.start, cache, context)?;
     let last = match last_row {
-        0 => first.clone(),
+        row if row == span.start => first.clone(),
         row => key_at(source, keys, row, cache, context)?,
     };
     let goes_back = last < first;
-    if !trust.order && (goes_back || bounds_go_back(source, order, keys)) {
+    // A selection is in order, whatever the rest of its file is.
+    let is_checked = !trust.order && !source.is_selection();
+    if is_checked && (goes_back || bounds_go_back(source, order, keys)) {
         // Somewhere between them a key goes backwards: that is what there is to tell.
         let rows = 0..source.rows();
         let found = find_disorder(source, keys, rows, KEY_ROWS, cache, context)?;
@@ -73,8 +77,8 @@ pub(super) fn known_keys(
     }
     let last = last.max(first.clone());
     let mut samples = vec![(0, first)];
-    if last_row > 0 {
-        samples.push((last_row, last));
+    if last_row > span.start {
+        samples.push((last_row - span.start, last));
     }
     Ok((samples, KeysFrom::Rows))
 }

@@ -78,7 +78,7 @@ pub(super) fn cuts(
     cut_columns: usize,
     reading: Reading<'_>,
 ) -> Result<Vec<OutputCut>> {
-    let rows = sources_keys.iter().map(|source_keys| source_keys.source.rows()).sum();
+    let rows = sources_keys.iter().map(|source_keys| source_keys.rows()).sum();
     if reading.keys.leaves.is_empty() {
         return Ok(cuts_anywhere(sources_keys, rule, rows));
     }
@@ -110,7 +110,7 @@ fn cuts_anywhere(sources_keys: &[SourceKeys], rule: Rule, rows: u64) -> Vec<Outp
         outputs_left -= 1;
         let mut left = done;
         let place = |source_keys: &SourceKeys| {
-            let taken = left.min(source_keys.source.rows());
+            let taken = left.min(source_keys.rows());
             left -= taken;
             (taken, taken)
         };
@@ -283,7 +283,7 @@ impl CutSearch<'_> {
                         low.as_ref().map_or(0, |key| source_keys.below(key, true).0).max(*floor);
                     let end = high
                         .as_ref()
-                        .map_or(source_keys.source.rows(), |key| source_keys.below(key, false).1);
+                        .map_or(source_keys.rows(), |key| source_keys.below(key, false).1);
                     (start, end.max(start))
                 })
                 .collect();

@@ -86,6 +86,11 @@ pub(super) fn stored_keys(
     Some(samples)
 }
 
+/// Whether the footer tells keys of the rows in `order`.
+pub(crate) fn tells_keys(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
+    stored_keys(source, order, keys).is_some()
+}
+
 /// Whether the footer's keys are keys of the merge: the same columns of the same types, perhaps
 /// with more behind them.
 fn is_same_key(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {

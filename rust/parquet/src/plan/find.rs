@@ -56,11 +56,12 @@ fn first_from(
         Ok(found.as_slice() < key)
     };
     let (mut low, mut high) = (rows.start, rows.end);
-    if low > 0 && !is_below(low - 1)? {
-        low = 0;
+    let span = source.span();
+    if low > span.start && !is_below(low - 1)? {
+        low = span.start;
     }
-    if high < source.rows() && is_below(high)? {
-        high = source.rows();
+    if high < span.end && is_below(high)? {
+        high = span.end;
     }
     while low < high {
         reading.context.check_cancelled()?;

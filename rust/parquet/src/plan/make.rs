@@ -26,12 +26,12 @@ use crate::drops;
 use crate::files::{open_sources, output_leaves, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
-use crate::options::{IfExists, MergeOptions, MissingOption};
+use crate::options::{IfExists, MergeOptions, MissingOption, UnsortedOption};
 use crate::order::{check_present, from_sources, key_leaves, renamed};
 use crate::properties::{encodings, parse_codec};
 use crate::report::{ConflictReport, Overlap};
 use crate::runtime::{Context, Level, MemoryStage, Stage};
-use crate::schema::{LeafAdapter, MetadataConflict, reconcile};
+use crate::schema::{LeafAdapter, MetadataConflict, Reconciled, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -55,6 +55,11 @@ pub(crate) fn make(
     context: &Context,
 ) -> Result<PlannedMerge> {
     options.check()?;
+    if options.unsorted != UnsortedOption::Error {
+        return Err(Error::new(Kind::Unsupported, "a plan takes sorted sources")
+            .with_got(format!("unsorted={:?}", options.unsorted).to_lowercase())
+            .with_hint("sort them first, or merge them with this option without a plan"));
+    }
     let sources = Arc::new(open_sources(&options.sources, 0, options.threads, stores, context)?);
     make_from(options, sources, context)
 }
@@ -124,27 +129,77 @@ pub(crate) fn make_from(
     sources: Arc<Vec<Arc<Source>>>,
     context: &Context,
 ) -> Result<PlannedMerge> {
-    let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
-    let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-    let reconciled = reconcile(&footers, &options.unite())?;
-    // Outputs and tasks know the columns by the names of the output alone.
-    let order = match &asked {
-        Some(order) => renamed(order, &reconciled)?,
-        None => from_sources(&sources, &reconciled)?,
-    };
-    let leaves = output_leaves(&reconciled);
-    let mut keys = key_leaves(&order, &reconciled, &leaves)?;
+    make_of(options, MergedFiles::describe(options, sources)?, None, context)
+}
+
+/// The files of a merge as one: their schema and their order.
+pub(crate) struct MergedFiles {
+    pub(crate) files: Arc<Vec<Arc<Source>>>,
+    pub(crate) reconciled: Reconciled,
+    pub(crate) order: SortOrder,
+}
+
+impl MergedFiles {
+    /// Brings `files` to one schema, and finds their order.
+    ///
+    /// # Errors
+    /// As [`make`], but for those of reading keys.
+    pub(crate) fn describe(
+        options: &MergeOptions,
+        files: Arc<Vec<Arc<Source>>>,
+    ) -> Result<Self> {
+        let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
+        let footers: Vec<_> = files.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+        let reconciled = reconcile(&footers, &options.unite())?;
+        // Outputs and tasks know the columns by the names of the output alone.
+        let order = match &asked {
+            Some(order) => renamed(order, &reconciled)?,
+            None => from_sources(&files, &reconciled)?,
+        };
+        let leaves = output_leaves(&reconciled);
+        let keys = key_leaves(&order, &reconciled, &leaves)?;
+        check_columns(options, &keys)?;
+        if matches!(options.missing_keys, MissingOption::Error) {
+            check_present(&order, &keys, &files)?;
+        }
+        if let Some(codec) = &options.compression {
+            parse_codec(codec)?;
+        }
+        // What is dropped is found when a task is executed; that it can be, now.
+        drops::find(options, &order, &reconciled, &leaves)?;
+        Ok(Self { files, reconciled, order })
+    }
+
+    /// The schema for `runs` of the files, which have it already.
+    pub(crate) fn reconcile(
+        &self,
+        runs: &[Arc<Source>],
+        options: &MergeOptions,
+    ) -> Result<Reconciled> {
+        let carried =
+            CarriedSchema::read(&CarriedSchema::write(&self.reconciled)?, &self.reconciled.renamed)?;
+        carried.reconcile(runs, &options.unite())
+    }
+}
+
+/// Plans the merge of `files`, or of the sorted runs that were made of them.
+///
+/// # Errors
+/// As [`make`].
+pub(crate) fn make_of(
+    options: &MergeOptions,
+    merged: MergedFiles,
+    runs: Option<Arc<Vec<Arc<Source>>>>,
+    context: &Context,
+) -> Result<PlannedMerge> {
+    let encodings = encodings(options, &merged.files, &output_leaves(&merged.reconciled))?;
+    let of_runs = runs.as_ref().map(|runs| merged.reconcile(runs, options)).transpose()?;
+    let MergedFiles { files, reconciled, order } = merged;
+    let sources = runs.unwrap_or_else(|| Arc::clone(&files));
+    let leaves = output_leaves(of_runs.as_ref().unwrap_or(&reconciled));
+    let mut keys = key_leaves(&order, of_runs.as_ref().unwrap_or(&reconciled), &leaves)?;
     // Nothing else needs memory yet.
     keys.keep_dictionaries(context.budget().bytes(MemoryStage::PlannedDictionaries));
-    check_columns(options, &keys)?;
-    if matches!(options.missing_keys, MissingOption::Error) {
-        check_present(&order, &keys, &sources)?;
-    }
-    if let Some(codec) = &options.compression {
-        parse_codec(codec)?;
-    }
-    // What is dropped is found when a task is executed; that it can be, now.
-    drops::find(options, &order, &reconciled, &leaves)?;
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let reading = Reading { keys: &keys, cache: &cache, context };
@@ -189,7 +244,7 @@ pub(crate) fn make_from(
             regions.len()
         )
     });
-    let found = cuts(&mut sources_keys, rule(options, &sources), cut_columns, reading)?;
+    let found = cuts(&mut sources_keys, rule(options, &files), cut_columns, reading)?;
     sources_keys
         .iter_mut()
         .zip(before)
@@ -222,8 +277,8 @@ pub(crate) fn make_from(
         },
         schema: CarriedSchema::write(&reconciled)?,
         renamed: reconciled.renamed.clone(),
-        encodings: encodings(options, &sources, &leaves)?,
-        merge_level: 1 + planned.iter().map(|source| source.merge_level).max().unwrap_or(0),
+        encodings,
+        merge_level: 1 + files.iter().map(|file| merge_level(file)).max().unwrap_or(0),
         trusts_footers: planned.iter().any(|source| source.keys_from == KeysFrom::Footer),
         sources: planned,
         tasks,
@@ -239,9 +294,9 @@ pub(crate) fn make_from(
             })
             .collect(),
         memory: memory_need(&sources, &leaves, &keys.leaves, depth, options.budget()),
-        warnings: warnings(&sources, &reconciled.metadata_conflicts),
+        warnings: warnings(&files, &reconciled.metadata_conflicts),
     };
-    plan.task = name(&plan, &sources);
+    plan.task = name(&plan, &files);
     let total_bytes = total_bytes(&sources, &keys);
     Ok(PlannedMerge { plan, sources, total_bytes })
 }
@@ -277,7 +332,7 @@ fn check_columns(options: &MergeOptions, keys: &KeyLeaves) -> Result<()> {
 fn plan_source(source: &Source) -> PlanSource {
     PlanSource {
         path: source.path().to_owned(),
-        rows: source.rows(),
+        rows: source.count(&source.span()),
         bytes: source.store.len(),
         row_groups: source.num_row_groups() as u64,
         footer: hexadecimal(&source.footer_hash),
@@ -320,7 +375,7 @@ fn stored(sources: &[Arc<Source>]) -> (u64, u64) {
 }
 
 fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
-    let whole = |source_keys: &SourceKeys| (source_keys.source.rows(), source_keys.source.rows());
+    let whole = |source_keys: &SourceKeys| (source_keys.rows(), source_keys.rows());
     let mut tasks = Vec::new();
     let mut low: Option<&OutputCut> = None;
     for index in 0..=cuts.len() {
@@ -332,6 +387,9 @@ fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
             };
             let (start, end) = (place(low, (0, 0)), place(high, whole(source_keys)));
             if end.1 > start.0 {
+                let first = source_keys.source.span().start;
+                let in_file = |count: Count| (first + count.0, first + count.1);
+                let (start, end) = (in_file(start), in_file(end));
                 let slice = Slice { source: source_keys.source.id.index(), start, end };
                 let middle = |count: Count| count.0 + (count.1 - count.0) / 2;
                 rows += middle(end) - middle(start).min(middle(end));

@@ -35,12 +35,12 @@ mod tail;
 mod value;
 
 pub(crate) use bounds::{KeyRange, key_ranges, key_texts};
-pub(crate) use entries::{entry, merge_level};
+pub(crate) use entries::{entry, merge_level, tells_keys};
 pub(crate) use estimate::COPY_SHARE_MIN;
 pub(crate) use find::find_rows;
 pub use learn::learn_in;
 pub(crate) use learn::{list_in, tables_in};
-pub(crate) use make::make;
+pub(crate) use make::{MergedFiles, PlannedMerge, make, make_of};
 pub use make::{plan, plan_in};
 pub(crate) use memory::{LEAVES_AT_ONCE, largest_cursor, sources_at_once};
 pub(crate) use open::open_planned;

@@ -5,6 +5,9 @@
 //! samples   a            f              m         below(c): at least 1, at most 65536 rows
 //! ```
 //!
+//! Rows are counted from the first row of the source, which is not that of its file where the source
+//! is a selection; rows that it passes over count with the key of the row before.
+//!
 //! # Invariants
 //! Rows and keys of samples ascend if the source is sorted. If it is not, counts are wrong, and the
 //! merge finds the disorder.
@@ -48,6 +51,12 @@ pub(super) struct SourceKeys {
 pub(super) type Count = (u64, u64);
 
 impl SourceKeys {
+    /// Number of rows.
+    pub(super) fn rows(&self) -> u64 {
+        let span = self.source.span();
+        span.end - span.start
+    }
+
     /// Rows with keys below `key`, or not above it.
     pub(super) fn below(&self, key: &[u8], or_equal: bool) -> Count {
         let is_below =
@@ -55,7 +64,7 @@ impl SourceKeys {
         let at = self.samples.partition_point(|(_, k)| is_below(k));
         let least =
             at.checked_sub(1).and_then(|i| self.samples.get(i)).map_or(0, |sample| sample.0 + 1);
-        let most = self.samples.get(at).map_or(self.source.rows(), |sample| sample.0);
+        let most = self.samples.get(at).map_or(self.rows(), |sample| sample.0);
         (least.min(most), most)
     }
 
@@ -75,7 +84,9 @@ impl SourceKeys {
         let at = match self.samples.binary_search_by_key(&row, |sample| sample.0) {
             Ok(at) => at,
             Err(at) => {
-                let key = key_at(&self.source, reading.keys, row, reading.cache, reading.context)?;
+                let in_file = self.source.span().start + row;
+                let Reading { keys, cache, context } = reading;
+                let key = key_at(&self.source, keys, in_file, cache, context)?;
                 self.samples.insert(at, (row, key));
                 at
             }
@@ -91,22 +102,26 @@ impl SourceKeys {
         if (to - from) as u64 == rows.end.saturating_sub(rows.start) {
             return Ok(());
         }
-        let mut reader = KeyReader::open(
-            &self.source,
-            reading.keys,
-            rows.start,
-            reading.cache,
-            reading.context,
-        )?;
-        let mut all = Vec::new();
-        while reader.row() < rows.end {
-            reading.context.check_cancelled()?;
+        let first = self.source.span().start;
+        let start = self.source.at_or_before(first + rows.start);
+        let Reading { keys, cache, context } = reading;
+        let mut reader = KeyReader::open(&self.source, keys, start, cache, context)?;
+        let mut all: KeySamples = Vec::new();
+        while reader.row() < first + rows.end {
+            context.check_cancelled()?;
             let row = reader.row();
-            let wanted = usize::try_from((rows.end - row).min(BATCH_ROWS)).unwrap_or(1);
+            let wanted = usize::try_from((first + rows.end - row).min(BATCH_ROWS)).unwrap_or(1);
             let Some((batch, _)) = reader.next(wanted)? else { break };
-            let shape = reading.keys.read_shape();
-            all.extend((0..batch.len()).map(|i| (row + i as u64, batch.to_bytes(shape, i))));
+            let shape = keys.read_shape();
+            for (i, row) in (row..).take(batch.len()).enumerate() {
+                let key = match all.last() {
+                    Some((_, before)) if self.source.at_or_before(row) != row => before.clone(),
+                    _ => batch.to_bytes(shape, i),
+                };
+                all.push((row.saturating_sub(first), key));
+            }
         }
+        all.retain(|(row, _)| *row >= rows.start);
         self.samples.splice(from..to, all);
         Ok(())
     }

@@ -76,6 +76,12 @@ pub(crate) enum MemoryStage {
     StreamBatches,
     /// Bytes that those batches are decoded from.
     StreamReads,
+    /// Ranges of rows of files that are in order, where the others are sorted.
+    SortedRanges,
+    /// Keys of the rows that are sorted at a time.
+    SortKeys,
+    /// The leaves whose rows are sorted.
+    SortedLeaves,
     /// Rows of the files of a sorted read: those that are merged, or those that wait.
     ReadWindows,
     /// Rows of a sorted read that wait for others of their batch.
@@ -96,7 +102,7 @@ impl MemoryStage {
         match self {
             Self::SourcePages | Self::PlannedDictionaries | Self::ScanDecoding => (1, 2),
             Self::JoinCache => (7, 16),
-            Self::FileReaders | Self::JoinState => (3, 8),
+            Self::FileReaders | Self::JoinState | Self::SortedLeaves => (3, 8),
             Self::ExpandedPage | Self::LayerBatches | Self::LayerReads | Self::ReadWindows => {
                 (1, 4)
             }
@@ -108,9 +114,11 @@ impl MemoryStage {
             | Self::StreamBatches
             | Self::StreamReads
             | Self::JoinMerge => (1, 8),
+            Self::SortKeys => (1, 10),
             Self::KeyBatches | Self::ReadAhead | Self::DictionaryUnions => (1, 16),
             Self::OverlayChunks => (1, 20),
             Self::SentParts | Self::StoreWindows => (1, 24),
+            Self::SortedRanges => (1, 40),
             Self::IdleBuffers | Self::RankTables | Self::WindowSteps | Self::ReadBatch => (1, 32),
             Self::CarriedCursors | Self::UploadPart => (1, 48),
             Self::PageLocations | Self::WaitingChunks => (1, 64),
@@ -274,6 +282,12 @@ impl Budget {
         (self.bytes(MemoryStage::SourcePages) / 2 / cursors.max(1)) as u64
     }
 
+    /// Bytes of the rows of one leaf that is sorted; two are at a time.
+    #[must_use]
+    pub(crate) fn sorted_leaf(self) -> usize {
+        self.bytes(MemoryStage::SortedLeaves) / 2
+    }
+
     /// Bytes of page buffers that wait for the next page.
     #[must_use]
     pub(crate) fn idle_buffers(self) -> usize {
@@ -402,6 +416,23 @@ mod tests {
                 (Stage::CarriedCursors, 1),
                 (Stage::UploadPart, 1),
                 (Stage::SentParts, 1),
+                (Stage::SortedRanges, 1),
+            ],
+        ),
+        (
+            "sort",
+            &[
+                (Stage::SortedRanges, 1),
+                (Stage::PageLocations, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+                (Stage::RankTables, 1),
+                (Stage::ReadAhead, 1),
+                // One chunk is written while the next is put in order.
+                (Stage::SortKeys, 2),
+                (Stage::SortedLeaves, 1),
+                (Stage::WaitingChunks, 2),
+                (Stage::DictionaryUnions, 1),
             ],
         ),
         (

@@ -24,6 +24,8 @@ pub struct Progress {
 pub(crate) enum Stage {
     /// Reads footers and keys.
     Plan,
+    /// Sorts rows that are in no order.
+    Sort,
     /// Writes outputs.
     Merge,
     /// Gives outputs their names.
@@ -33,11 +35,12 @@ pub(crate) enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 4] = [Self::Plan, Self::Merge, Self::Publish, Self::Verify];
+    const ALL: [Self; 5] = [Self::Plan, Self::Sort, Self::Merge, Self::Publish, Self::Verify];
 
     fn name(self) -> &'static str {
         match self {
             Self::Plan => "plan",
+            Self::Sort => "sort",
             Self::Merge => "merge",
             Self::Publish => "publish",
             Self::Verify => "verify",

@@ -26,6 +26,7 @@ mod cursors;
 mod dictionaries;
 mod gather;
 mod output;
+mod sorted;
 mod unions;
 
 use std::sync::Arc;
@@ -47,7 +48,8 @@ use crate::spill::{SpillBuffer, Waiting};
 
 use context::{BATCH_BYTES_MAX, LeafContext};
 use cursors::SourceCursors;
-use output::OwnPages;
+use output::{OwnPages, RowOrder};
+use sorted::{Collecting, collect};
 use unions::UnionOutcome;
 
 pub(crate) use context::{Tiers, WeaveContext};
@@ -102,29 +104,88 @@ pub(crate) fn weave(
         let chunk = match make {
             Make::Foreign => {
                 leaf.united = None;
-                output::foreign(&leaf, &mut cursors, steps, spill)?
+                output::foreign(&leaf, RowOrder::Woven(&mut cursors, steps), spill)?
             }
             Make::Own(united, pages) => {
                 leaf.united = united;
-                output::ours(&leaf, &mut cursors, steps, rules, pages, spill, share)?
+                let rows = RowOrder::Woven(&mut cursors, steps);
+                output::ours(&leaf, rows, rules, pages, spill, share)?
             }
         };
-        if chunk.close.rows_written != steps.rows() {
-            return Err(Error::new(
-                Kind::Internal,
-                "a woven chunk has another number of rows than its runs",
-            )
-            .with_column(output.descr.path().string())
-            .with_got(format!(
-                "{} rows instead of {}",
-                chunk.close.rows_written,
-                steps.rows()
-            )));
-        }
-        chunks.push(chunk);
+        chunks.push(counted(chunk, output, steps)?);
     }
     weaving.carried.keep(output.index, cursors, &weaving.context);
     Ok(chunks)
+}
+
+/// Sorts one leaf: a chunk of the rows of `steps`, which are numbered as they come there, in `order`.
+/// `None` if the rows take more than `bytes_max` bytes of memory.
+///
+/// # Errors
+/// As [`weave`].
+pub(crate) fn weave_sorted(
+    weaving: &WeaveContext,
+    output: &OutputLeaf,
+    rows: SortedRows<'_>,
+    waiting: &Arc<Waiting>,
+    share: Option<&dyn SharedWork>,
+) -> Result<Option<Chunk>> {
+    let SortedRows { steps, order, bytes_max } = rows;
+    let codec = weaving.properties.compression(output.descr.path());
+    let splices = vec![false; weaving.sources.len()];
+    let mut cursors =
+        SourceCursors::new(weaving.sources.len(), &[steps], None, &weaving.context);
+    let make = how(weaving, output, steps, &splices, &mut cursors)?;
+    let is_ours = !matches!(make, Make::Foreign);
+    let (united, pages) = match make {
+        Make::Foreign => (None, OwnPages::Plain),
+        Make::Own(united, pages) => (united, pages),
+    };
+    let leaf = LeafContext {
+        weaving,
+        output,
+        layout: Layout::of(&output.descr),
+        united,
+        batch_rows: batch_rows(weaving, output),
+        splices,
+        is_ours,
+    };
+    let held = match collect(&leaf, &mut cursors, steps, bytes_max)? {
+        Collecting::Held(held, charge) => (held, charge),
+        Collecting::TooLarge => return Ok(None),
+    };
+    drop(cursors);
+    let (spill, rows) = (SpillBuffer::new(waiting), RowOrder::Sorted(&held.0, order));
+    let chunk = match is_ours {
+        false => output::foreign(&leaf, rows, spill)?,
+        true => {
+            // Some page had values that are not in the dictionary.
+            let pages = if held.0.has_ids() { pages } else { OwnPages::Plain };
+            output::ours(&leaf, rows, rules(weaving, output, codec), pages, spill, share)?
+        }
+    };
+    counted(chunk, output, steps).map(Some)
+}
+
+/// Rows that are to be sorted.
+#[derive(Clone, Copy)]
+pub(crate) struct SortedRows<'a> {
+    /// The rows as they lie.
+    pub(crate) steps: &'a PackedRuns,
+    /// Their numbers, in order.
+    pub(crate) order: &'a [u32],
+    /// Most bytes that the rows of one leaf may take.
+    pub(crate) bytes_max: usize,
+}
+
+/// `chunk`, if it has the rows of `steps`.
+fn counted(chunk: Chunk, output: &OutputLeaf, steps: &PackedRuns) -> Result<Chunk> {
+    if chunk.close.rows_written == steps.rows() {
+        return Ok(chunk);
+    }
+    Err(Error::new(Kind::Internal, "a woven chunk has another number of rows than its runs")
+        .with_column(output.descr.path().string())
+        .with_got(format!("{} rows instead of {}", chunk.close.rows_written, steps.rows())))
 }
 
 /// How the pages of a chunk are made; `splices` says whose pages may be kept as they are.

@@ -21,6 +21,7 @@ use plait_core::{Error, Kind, Result};
 use super::context::{LeafContext, PageOut};
 use super::cursors::SourceCursors;
 use super::gather::gather;
+use super::sorted::HeldRows;
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout};
 use crate::check::is_true;
@@ -62,11 +63,34 @@ pub(super) enum OwnPages {
     PlainWithDictionary(Arc<Ids>),
 }
 
-/// Weaves a leaf into pages that are made here.
+/// The rows of a chunk, and in which order they come.
+pub(super) enum RowOrder<'a> {
+    /// As the runs of a merge say.
+    Woven(&'a mut SourceCursors, &'a PackedRuns),
+    /// In any order.
+    Sorted(&'a HeldRows, &'a [u32]),
+}
+
+impl RowOrder<'_> {
+    fn rows(&self) -> u64 {
+        match self {
+            Self::Woven(_, steps) => steps.rows(),
+            Self::Sorted(_, order) => order.len() as u64,
+        }
+    }
+
+    fn copy(self, leaf: &LeafContext<'_>, out: &mut impl PageOut) -> Result<()> {
+        match self {
+            Self::Woven(cursors, steps) => gather(leaf, cursors, steps, out),
+            Self::Sorted(held, order) => held.copy(order, out),
+        }
+    }
+}
+
+/// Copies the rows of a leaf into pages that are made here.
 pub(super) fn ours(
     leaf: &LeafContext<'_>,
-    cursors: &mut SourceCursors,
-    steps: &PackedRuns,
+    rows: RowOrder<'_>,
     rules: PageRules<'_>,
     pages: OwnPages,
     spill: SpillBuffer,
@@ -79,12 +103,12 @@ pub(super) fn ours(
         OwnPages::Ids(ids) | OwnPages::PlainWithDictionary(ids) => Some(ids),
     };
     let mut writer = ChunkWriter::new(descr, rules, &leaf.weaving.packers, ids, spill)
-        .with_observer(leaf.observer(steps.rows())?);
+        .with_observer(leaf.observer(rows.rows())?);
     if keeps_dictionary {
         writer.keep_dictionary();
     }
     let mut out = Ours { leaf, writer, rules, share, waiting: VecDeque::new() };
-    gather(leaf, cursors, steps, &mut out)?;
+    rows.copy(leaf, &mut out)?;
     out.pack_waiting()?;
     out.writer.close()
 }
@@ -267,20 +291,18 @@ impl PageOut for Ours<'_> {
     }
 }
 
-/// Weaves a leaf into pages that the parquet crate makes.
+/// Copies the rows of a leaf into pages that the parquet crate makes.
 pub(super) fn foreign(
     leaf: &LeafContext<'_>,
-    cursors: &mut SourceCursors,
-    steps: &PackedRuns,
+    rows: RowOrder<'_>,
     spill: SpillBuffer,
 ) -> Result<Chunk> {
-    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, cursors, steps, spill))
+    with_physical!(leaf.output.descr.physical_type(), T => foreign_typed::<T>(leaf, rows, spill))
 }
 
 fn foreign_typed<T: DataType>(
     leaf: &LeafContext<'_>,
-    cursors: &mut SourceCursors,
-    steps: &PackedRuns,
+    rows: RowOrder<'_>,
     spill: SpillBuffer,
 ) -> Result<Chunk>
 where
@@ -292,7 +314,7 @@ where
     let (rep_max, def_max) = (descr.max_rep_level(), descr.max_def_level());
     let level = |max: i16| u8::try_from(max).unwrap_or(u8::MAX);
     let mut sink = TrackedWrite::new(spill);
-    let observer = leaf.observer(steps.rows())?;
+    let observer = leaf.observer(rows.rows())?;
     let (mut close, seen) = {
         let page_writer = Box::new(SerializedPageWriter::new(&mut sink));
         let writer = get_column_writer(Arc::clone(descr), Arc::clone(properties), page_writer);
@@ -306,7 +328,7 @@ where
             writer: get_typed_column_writer::<T>(writer),
             observer,
         };
-        gather(leaf, cursors, steps, &mut out)?;
+        rows.copy(leaf, &mut out)?;
         let Foreign { writer, observer, .. } = out;
         let close = writer.close().map_err(|e| encode_error(e, output))?;
         (close, observer.map(Observer::finish).unwrap_or_default())

@@ -1,0 +1,200 @@
+//! Merges files that may be in no order: those that are not are sorted first, or left out.
+//!
+//! ```text
+//! find: which rows are in order? ─┬─ all ────────────────────────────▶ plan ─▶ execute
+//!                                 ├─ skip: the files that are ───────▶
+//!                                 └─ sort: runs of all rows (`sort`) ▶
+//! ```
+//!
+//! # Invariants
+//! As for every merge: all rows are in the outputs, or nothing is. Files that are left out are named
+//! in the report. A file that is taken for sorted by its footer and is not is found by the merge,
+//! which then looks at the keys of all files.
+//!
+//! # Not here
+//! Making runs (`sort`).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use plait_core::{Error, Kind, Result};
+
+use super::attempt::Stopped;
+use super::execute::execute_chosen;
+use super::publish::ChosenTasks;
+use crate::files::open_sources;
+use crate::options::{MergeOptions, UnsortedOption};
+use crate::output::Target;
+use crate::plan::{MergedFiles, PlannedMerge, make_of};
+use crate::ranks::KeyForm;
+use crate::report::{MergeReport, SortReport, SourceReport, Times};
+use crate::runtime::{Context, Level, Pool, Stage};
+use crate::sort::{FileOrder, SortCall, find, make_runs};
+use crate::source::Source;
+use crate::store::Stores;
+
+/// Plans and executes the merge of files of which some may be unsorted.
+pub(super) fn plan_and_execute(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    form: KeyForm,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    let started = Instant::now();
+    context.counters().enter(Stage::Plan);
+    let (mut merged, mut found) = look(options, stores, context)?;
+    let unsorted: Vec<usize> =
+        found.iter().filter(|order| !order.is_sorted()).map(|order| order.file).collect();
+    let mut report = SortReport {
+        unsorted: unsorted.iter().map(|i| merged.files[*i].path().to_owned()).collect(),
+        ..SortReport::default()
+    };
+    tell(context, &merged, &report);
+    if options.unsorted == UnsortedOption::Skip && !unsorted.is_empty() {
+        (merged, found) = without(merged, found, options)?;
+    }
+    if found.iter().all(FileOrder::is_sorted) {
+        let made = make_of(options, merged, None, context)?;
+        times.plan_s = started.elapsed().as_secs_f64();
+        let done = execute(&made, &[], options, stores, context, form, times)?;
+        return Ok(MergeReport { sort: Some(report), ..done });
+    }
+    times.plan_s = started.elapsed().as_secs_f64();
+    let target = Arc::new(Target::open(&options.out, stores, context)?);
+    let outcome = sort_and_execute(
+        SortedParts { merged, found, report: &mut report, target: &target },
+        options,
+        stores,
+        context,
+        form,
+        times,
+    );
+    if outcome.is_err() {
+        target.abandon();
+    }
+    outcome.map(|done| MergeReport { sort: Some(report), ..done })
+}
+
+/// Opens the files, and looks which of their rows are in order.
+pub(super) fn look(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<(MergedFiles, Vec<FileOrder>)> {
+    options.check()?;
+    let files = open_sources(&options.sources, 0, options.threads, stores, context)?;
+    let merged = MergedFiles::describe(options, Arc::new(files))?;
+    let found = find(SortCall { merged: &merged, options, context })?;
+    Ok((merged, found))
+}
+
+fn tell(context: &Context, merged: &MergedFiles, report: &SortReport) {
+    context.events().record(Level::Info, "sort", || {
+        let (unsorted, files) = (report.unsorted.len(), merged.files.len());
+        format!("{unsorted} of {files} files are not sorted by {}", merged.order)
+    });
+}
+
+/// The files that are sorted.
+pub(super) fn without(
+    merged: MergedFiles,
+    found: Vec<FileOrder>,
+    options: &MergeOptions,
+) -> Result<(MergedFiles, Vec<FileOrder>)> {
+    let sorted: Vec<FileOrder> = found.into_iter().filter(FileOrder::is_sorted).collect();
+    let files: Vec<Arc<Source>> = sorted
+        .iter()
+        .enumerate()
+        .map(|(i, order)| {
+            let id = plait_core::SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+            Arc::new(merged.files[order.file].with_id(id))
+        })
+        .collect();
+    if files.is_empty() {
+        let what = format!("no source is sorted by {}", merged.order);
+        return Err(Error::new(Kind::UnsortedSource, what)
+            .with_got(format!("{} unsorted files", merged.files.len()))
+            .with_hint("pass unsorted=\"sort\", or another sort_by"));
+    }
+    let renumbered = sorted.into_iter().enumerate().map(|(i, order)| FileOrder { file: i, ..order });
+    let options = MergeOptions { sort_by: Some(merged.order.to_string()), ..options.clone() };
+    Ok((MergedFiles::describe(&options, Arc::new(files))?, renumbered.collect()))
+}
+
+/// What is sorted, and where temp files go.
+struct SortedParts<'a> {
+    merged: MergedFiles,
+    found: Vec<FileOrder>,
+    report: &'a mut SortReport,
+    target: &'a Arc<Target>,
+}
+
+fn sort_and_execute(
+    parts: SortedParts<'_>,
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    form: KeyForm,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    let SortedParts { merged, found, report, target } = parts;
+    let sorting = Instant::now();
+    context.counters().enter(Stage::Sort);
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let pool = Pool::new(options.threads.unwrap_or_else(cores))?;
+    let call = SortCall { merged: &merged, options, context };
+    let runs = make_runs(call, found, target, pool.as_ref())?;
+    drop(pool);
+    context.buffers().release_idle();
+    report.rows = runs.sorted_rows;
+    report.runs = runs.sources.len() as u64;
+    times.sort_s = sorting.elapsed().as_secs_f64();
+    context.counters().enter(Stage::Plan);
+    let planning = Instant::now();
+    let files = Arc::clone(&merged.files);
+    let made = make_of(options, merged, Some(Arc::clone(&runs.sources)), context)?;
+    times.plan_s += planning.elapsed().as_secs_f64();
+    let done = execute(&made, &files, options, stores, context, form, times)?;
+    Ok(MergeReport { sources: by_file(&files, &done.sources), ..done })
+}
+
+fn execute(
+    made: &PlannedMerge,
+    files: &[Arc<Source>],
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+    form: KeyForm,
+    times: &mut Times,
+) -> Result<MergeReport, Stopped> {
+    context.counters().add_total(made.total_bytes);
+    let tasks: Vec<_> = made.plan.tasks.iter().collect();
+    let what = ChosenTasks {
+        plan: &made.plan,
+        tasks: &tasks,
+        sources: Some(&made.sources),
+        files,
+    };
+    execute_chosen(&what, options, stores, context, form, times)
+}
+
+/// The files that were sorted, in place of the runs that were made of them.
+fn by_file(files: &[Arc<Source>], runs: &[SourceReport]) -> Vec<SourceReport> {
+    let mut spans: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for run in runs {
+        if let Some((first, last)) = run.span {
+            let span = spans.entry(&run.path).or_insert((first, last));
+            *span = (span.0.min(first), span.1.max(last));
+        }
+    }
+    let report = |file: &Arc<Source>| SourceReport {
+        path: file.path().to_owned(),
+        rows: file.rows(),
+        bytes: file.store.len(),
+        row_groups: file.num_row_groups(),
+        span: spans.get(file.path()).copied(),
+    };
+    files.iter().map(report).collect()
+}

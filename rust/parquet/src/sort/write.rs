@@ -1,0 +1,416 @@
+//! Writes sorted runs of loose rows to temp files, leaf by leaf.
+//!
+//! ```text
+//! order   keys of chunk 1 │ keys of chunk 2 │ …      sorted while the chunk before is written
+//! write                     leaf 0, 1, 2 …  │ …      a temp file a chunk
+//! ```
+//!
+//! # Invariants
+//! A chunk has as many rows as its keys, and the rows of any one leaf, take of the memory limit. If a
+//! leaf turns out to take more, the chunk is sorted again in two halves.
+//!
+//! # Not here
+//! Finding loose rows (`find`); the rows of a chunk (`chunk`).
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parquet::file::properties::WriterPropertiesPtr;
+use plait_core::packed_runs::PackedRuns;
+use plait_core::plan::Window;
+use plait_core::{Error, Kind, Result, SourceId};
+
+use super::chunk::{LooseRows, steps};
+use super::order::SortKeys;
+use super::{Piece, SortCall, SortedFiles, rows_of};
+use crate::block::Layout;
+use crate::encode::Chunk;
+use crate::keys::KeyReader;
+use crate::leaf::OutputLeaf;
+use crate::options::{IfExists, MergeOptions, OnDuplicateOption, Tier};
+use crate::order::KEY_ROWS;
+use crate::output::{Target, TempFile};
+use crate::plan::LEAVES_AT_ONCE;
+use crate::properties::{Encodings, encodings, has_paying_dictionary, properties};
+use crate::queue::{self, Queue, Work};
+use crate::ranks::KeyForm;
+use crate::runtime::{Charge, Context, MemoryStage, Pool};
+use crate::schema::LeafAdapter;
+use crate::sink::{Output, sizes};
+use crate::source::Source;
+use crate::spill::Waiting;
+use crate::store;
+use crate::weave::{SharedWork, SortedRows, Tiers, WeaveContext, weave_sorted};
+
+/// Pages of temp files are not smaller: their headers and indexes would be most of them.
+const PAGE_BYTES_MIN: u64 = 8 << 10;
+
+/// Options of temp files that are merged again, with `cursors` pages of such files open at once.
+pub(crate) fn temp_options(order: &str, cursors: usize, options: &MergeOptions) -> MergeOptions {
+    let page_size = options
+        .budget()
+        .temp_page_bytes(cursors)
+        .clamp(PAGE_BYTES_MIN, options.page_size.max(PAGE_BYTES_MIN));
+    let share = page_size as f64 / options.page_size.max(1) as f64;
+    let page_rows = (options.page_rows as f64 * share.min(1.0)).max(64.0) as u64;
+    MergeOptions {
+        sources: Vec::new(),
+        sort_by: Some(order.to_owned()),
+        outputs: None,
+        target_file_size: None,
+        target_rows: None,
+        cut_on: None,
+        align_row_groups: 0,
+        page_size,
+        page_rows,
+        compression: Some("lz4".into()),
+        data_page_version: Some(1),
+        on_duplicate: OnDuplicateOption::KeepAll,
+        version_by: None,
+        delete_where: None,
+        keep_tombstones: false,
+        drop_where: None,
+        // What is read again by the merge alone needs none; nor has every group every column.
+        bloom_filters: Default::default(),
+        value_sets: Vec::new(),
+        statistics: Default::default(),
+        verify: None,
+        sha256: false,
+        if_exists: IfExists::Add,
+        empty_output: true,
+        ..options.clone()
+    }
+}
+
+/// Opens a temp file that is written.
+pub(super) fn open(temp: &TempFile) -> Result<Arc<Source>> {
+    let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
+    Source::open(SourceId(0), store).map(Arc::new)
+}
+
+/// Sorts loose rows.
+pub(super) struct Sorter<'a> {
+    call: SortCall<'a>,
+    target: &'a Arc<Target>,
+    pool: Option<&'a Pool>,
+    files: SortedFiles,
+    properties: WriterPropertiesPtr,
+    weaving: WeaveContext,
+    /// Bytes of all leaves in the files.
+    sizes: Vec<u64>,
+    rows_max: u64,
+}
+
+impl<'a> Sorter<'a> {
+    /// A sorter for `loose` rows, which are merged with so many other runs.
+    pub(super) fn new(
+        call: SortCall<'a>,
+        target: &'a Arc<Target>,
+        pool: Option<&'a Pool>,
+        runs: usize,
+        loose: u64,
+    ) -> Result<Self> {
+        let SortCall { merged, options, context } = call;
+        let files = SortedFiles::open(call, KeyForm::Ranked)?;
+        let rows_max = rows_max(call, &files);
+        let temps = usize::try_from(loose.div_ceil(rows_max.max(1))).unwrap_or(usize::MAX);
+        let cursors =
+            runs.saturating_add(temps).saturating_mul(LEAVES_AT_ONCE + files.keys.leaves.len());
+        let temp = temp_options(&merged.order.to_string(), cursors, options);
+        let found = plain(encodings(&temp, &merged.files, &files.leaves)?);
+        let properties = properties(&temp, &found, &files.leaves, Vec::new(), Vec::new())?;
+        let weaving = WeaveContext {
+            sources: Arc::clone(&merged.files),
+            properties: Arc::clone(&properties),
+            cache: Arc::clone(&files.cache),
+            context: context.clone(),
+            packers: Arc::default(),
+            unions: Arc::default(),
+            carried: Arc::default(),
+            levels: None,
+            tiers: Tiers { page: false, dict: options.copy_tiers.contains(&Tier::Dict) },
+            asked_dictionary: options.dictionary,
+            verify_pages: options.verify_pages,
+            page_version: Some(1),
+            type_defined: Arc::default(),
+            asks: Arc::default(),
+        };
+        let sizes = sizes(&weaving, &files.leaves);
+        Ok(Self { call, target, pool, files, properties, weaving, sizes, rows_max })
+    }
+
+    /// Sorts the rows of `pieces` into temp files, in the order that breaks ties.
+    ///
+    /// # Errors
+    /// Whatever is wrong with a file or with the storage.
+    pub(super) fn sort(&mut self, pieces: Vec<Piece>) -> Result<Vec<TempFile>> {
+        let mut temps = Vec::new();
+        let mut loose = LooseRows::new(pieces);
+        let mut rows_max = self.rows_max;
+        loop {
+            let feed = Mutex::new(ChunkFeed { loose, rows_max, written: Vec::new() });
+            let work = SortWork { sorter: self, feed, is_too_large: AtomicBool::new(false) };
+            let outcome = work.run(&mut temps);
+            let is_too_large = work.is_too_large.load(Ordering::Relaxed);
+            let feed = work.feed.into_inner().unwrap_or_else(PoisonError::into_inner);
+            loose = feed.loose;
+            // Chunks that were put in order and not written are sorted again.
+            feed.written.into_iter().rev().for_each(|pieces| loose.put_back(pieces));
+            match outcome {
+                Ok(()) => return Ok(temps),
+                Err(_) if is_too_large && rows_max > 1 => rows_max = rows_max.div_ceil(2),
+                Err(_) if self.files.is_broken() => {
+                    self.files = SortedFiles::open(self.call, KeyForm::Stored)?;
+                    self.rows_max = self::rows_max(self.call, &self.files);
+                    rows_max = rows_max.min(self.rows_max);
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    fn context(&self) -> &Context {
+        self.call.context
+    }
+}
+
+/// How many rows are sorted at a time.
+fn rows_max(call: SortCall<'_>, files: &SortedFiles) -> u64 {
+    /// Bytes of a key that does not pack, about.
+    const KEY_BYTES: usize = 48;
+    let budget = call.context.budget();
+    let shape = files.keys.read_shape();
+    let key_bytes = match shape.fixed_width() {
+        _ if shape.packs() => SortKeys::ROW_BYTES,
+        width => SortKeys::row_bytes(width.unwrap_or(KEY_BYTES)),
+    };
+    let by_keys = budget.bytes(MemoryStage::SortKeys) / key_bytes;
+    let widest =
+        files.leaves.iter().map(|leaf| row_bytes(&call.merged.files, leaf)).fold(1.0, f64::max);
+    let by_leaf = budget.sorted_leaf() as f64 / widest;
+    (by_keys as u64).min(by_leaf as u64).clamp(1, u64::from(u32::MAX / 2))
+}
+
+/// Bytes that a row of a leaf takes while it is sorted, about.
+fn row_bytes(files: &[Arc<Source>], leaf: &OutputLeaf) -> f64 {
+    /// To find a row that has no value, several, or values of different lengths.
+    const INDEX_BYTES: f64 = 8.0;
+    /// An id.
+    const ID_BYTES: f64 = 4.0;
+    let repeats = leaf.descr.max_rep_level() > 0;
+    let fixed = match Layout::of(&leaf.descr) {
+        Layout::Fixed(width) if !repeats => Some(width as f64),
+        _ => None,
+    };
+    let groups = files.iter().filter_map(|file| {
+        let index = leaf.adapter(file.id).ok().and_then(LeafAdapter::leaf)?;
+        Some(file.meta.row_groups().iter().filter(|group| group.num_rows() > 0).map(
+            move |group| {
+                let chunk = group.column(index);
+                let bytes = chunk.uncompressed_size().max(0) as f64 / group.num_rows() as f64;
+                match fixed {
+                    Some(width) => width,
+                    None if !repeats && has_paying_dictionary(chunk) => ID_BYTES,
+                    None => 2.0 * bytes,
+                }
+            },
+        ))
+    });
+    groups.flatten().fold(1.0, f64::max) + INDEX_BYTES
+}
+
+/// Encodings without special ones: what is read once more only need not be small.
+fn plain(mut encodings: Encodings) -> Encodings {
+    encodings.columns.iter_mut().for_each(|column| column.encoding = None);
+    encodings
+}
+
+/// Rows that wait, and chunks that are put in order and not written.
+struct ChunkFeed {
+    loose: LooseRows,
+    rows_max: u64,
+    written: Vec<Vec<Piece>>,
+}
+
+/// What threads do for a sort.
+struct SortWork<'a> {
+    sorter: &'a Sorter<'a>,
+    feed: Mutex<ChunkFeed>,
+    is_too_large: AtomicBool,
+}
+
+/// Rows that are sorted at a time.
+struct SortedChunk {
+    steps: PackedRuns,
+    order: Vec<u32>,
+    waiting: Arc<Waiting>,
+    _charge: Charge,
+}
+
+impl SortWork<'_> {
+    fn feed(&self) -> MutexGuard<'_, ChunkFeed> {
+        self.feed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run(&self, temps: &mut Vec<TempFile>) -> Result<()> {
+        match self.sorter.pool.and_then(Pool::threads) {
+            None => {
+                while let Some(chunk) = self.order()? {
+                    let take = |leaf| self.weave_leaf(&chunk, leaf, None);
+                    temps.push(self.write(&chunk, take)?);
+                }
+                Ok(())
+            }
+            Some(pool) => {
+                queue::run(pool, self, &self.sorter.sizes, |queue| self.run_beside(queue, temps))
+            }
+        }
+    }
+
+    /// Writes what threads put in order and copy.
+    fn run_beside(&self, queue: &Queue<'_, Self>, temps: &mut Vec<TempFile>) -> Result<()> {
+        queue.ask();
+        while let Some(chunk) = queue.first()? {
+            queue.ask();
+            temps.push(self.write(&chunk, |leaf| queue.take(leaf))?);
+            queue.pop();
+        }
+        Ok(())
+    }
+
+    fn write(
+        &self,
+        chunk: &SortedChunk,
+        take: impl FnMut(usize) -> Result<Vec<Chunk>>,
+    ) -> Result<TempFile> {
+        let sorter = self.sorter;
+        let schema = &sorter.call.merged.reconciled.schema;
+        let temp = sorter.target.create_scratch()?;
+        let mut output = Output::create(temp, schema, &sorter.properties)?;
+        let window = Window { steps: chunk.steps.clone(), ..Window::default() };
+        output.write(&[window], sorter.files.leaves.len(), take)?;
+        let finished = output.finish(&[])?;
+        sorter.context().counters().add_spilled(finished.bytes);
+        self.feed().written.remove(0);
+        Ok(finished.temp)
+    }
+
+    fn weave_leaf(
+        &self,
+        chunk: &SortedChunk,
+        leaf: usize,
+        share: Option<&dyn SharedWork>,
+    ) -> Result<Vec<Chunk>> {
+        let sorter = self.sorter;
+        let leaf = sorter.files.leaves.get(leaf);
+        let leaf = leaf.ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
+        let bytes_max = match chunk.order.len() {
+            1 => usize::MAX, // nothing is smaller than a row
+            _ => sorter.context().budget().sorted_leaf(),
+        };
+        let rows = SortedRows { steps: &chunk.steps, order: &chunk.order, bytes_max };
+        match weave_sorted(&sorter.weaving, leaf, rows, &chunk.waiting, share)? {
+            Some(chunk) => Ok(vec![chunk]),
+            None => {
+                self.is_too_large.store(true, Ordering::Relaxed);
+                Err(Error::new(Kind::Internal, "a leaf takes more memory than there is"))
+            }
+        }
+    }
+
+    fn keys(&self, pieces: &[Piece]) -> Result<SortKeys> {
+        let sorter = self.sorter;
+        let SortedFiles { keys, cache, .. } = &sorter.files;
+        let mut all = SortKeys::default();
+        let mut charge = sorter.context().charge(0);
+        for piece in pieces {
+            let file = &sorter.call.merged.files[piece.file];
+            let mut reader: Option<KeyReader> = None;
+            for rows in &piece.rows {
+                let reader = match &mut reader {
+                    Some(reader) => {
+                        reader.skip_to(rows.start)?;
+                        reader
+                    }
+                    None => reader.insert(KeyReader::open(
+                        file,
+                        keys,
+                        rows.start,
+                        cache,
+                        sorter.context(),
+                    )?),
+                };
+                while reader.row() < rows.end {
+                    sorter.context().check_cancelled()?;
+                    let left = usize::try_from(rows.end - reader.row()).unwrap_or(usize::MAX);
+                    let Some((keys, _)) = reader.next(left.min(KEY_ROWS))? else { break };
+                    all.push(&keys);
+                }
+            }
+            charge.set(all.memory_size());
+        }
+        Ok(all)
+    }
+}
+
+impl Work for SortWork<'_> {
+    type Batch = SortedChunk;
+
+    fn order(&self) -> Result<Option<SortedChunk>> {
+        let pieces = {
+            let mut feed = self.feed();
+            let rows_max = feed.rows_max;
+            let pieces = feed.loose.take(rows_max);
+            if pieces.is_empty() {
+                return Ok(None);
+            }
+            feed.written.push(pieces.clone());
+            pieces
+        };
+        let sorter = self.sorter;
+        let keys = self.keys(&pieces)?;
+        let sizes = sorter.context().budget().merge(1, 1, 1);
+        let charge = sorter.context().charge(keys.memory_size());
+        let order = keys.sort(sorter.pool.and_then(Pool::threads));
+        let rows: u64 = pieces.iter().map(|piece| rows_of(&piece.rows)).sum();
+        if order.len() as u64 != rows {
+            return Err(Error::new(Kind::Internal, "rows that are to be sorted do not add up")
+                .with_got(format!("{} keys of {rows} rows", order.len())));
+        }
+        let mut charge = charge;
+        charge.set(order.capacity() * size_of::<u32>());
+        Ok(Some(SortedChunk {
+            steps: steps(&pieces)?,
+            order,
+            waiting: Arc::new(Waiting::new(
+                &sorter.target.scratch(),
+                sizes.waiting_bytes,
+                sizes.spill_bytes,
+                sorter.context(),
+            )),
+            _charge: charge,
+        }))
+    }
+
+    fn is_woven(&self, _chunk: &SortedChunk) -> bool {
+        true
+    }
+
+    fn fits(&self, chunk: &SortedChunk, leaf: usize) -> bool {
+        let sorter = self.sorter;
+        let Some(leaf) = sorter.files.leaves.get(leaf) else { return true };
+        let bytes = row_bytes(&sorter.call.merged.files, leaf) * chunk.order.len() as f64;
+        let held = sorter.context().account().held_bytes().saturating_add(bytes as u64);
+        held <= sorter.context().budget().bytes(MemoryStage::SortedLeaves) as u64
+    }
+
+    fn weave(
+        &self,
+        chunk: &SortedChunk,
+        leaf: usize,
+        share: &dyn SharedWork,
+    ) -> Result<Vec<Chunk>> {
+        self.weave_leaf(chunk, leaf, Some(share))
+    }
+}
