@@ -34,6 +34,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "missing_keys": ("error", "null"),
     "metadata_conflicts": ("first", "drop", "error"),
     "on_duplicate": ("keep_all", "keep_first", "keep_last", "error"),
+    "unsorted": ("error", "sort", "skip"),
     "verify_order": ("bounds", "full"),
     "verify_pages": ("checksum", "unpack"),
     "verify": ("content",),

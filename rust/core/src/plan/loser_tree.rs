@@ -152,6 +152,11 @@ impl<N: TreeNode> LoserTree<N> {
         self.heads[i].row = row;
     }
 
+    /// Passes over the next rows of a source, whose keys are not supplied.
+    pub(super) fn pass_over(&mut self, i: usize, rows: u64) {
+        self.heads[i].row += rows;
+    }
+
     pub(super) fn announce(&mut self, i: usize, first_key: &[u8]) {
         self.heads[i].keys = N::Keys::single(first_key);
         self.heads[i].state = HeadState::Announced;

@@ -135,6 +135,12 @@ impl Merge {
         with_tree!(&mut self.tree, t => t.begin_at(source.index(), row));
     }
 
+    /// Passes over the next `rows` rows of `source`, which leave with no run: the keys supplied next
+    /// are those of the rows behind them.
+    pub fn pass_over(&mut self, source: SourceId, rows: u64) {
+        with_tree!(&mut self.tree, t => t.pass_over(source.index(), rows));
+    }
+
     /// Puts a source into the race by its first key alone: when that key wins, the source is
     /// asked for ([`Stop::Need`]). Sources that are far away need not be open.
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {

@@ -146,6 +146,11 @@ impl Windows {
         self.merge.begin_at(source, row);
     }
 
+    /// See [`Merge::pass_over`].
+    pub fn pass_over(&mut self, source: SourceId, rows: u64) {
+        self.merge.pass_over(source, rows);
+    }
+
     /// See [`Merge::announce`].
     pub fn announce(&mut self, source: SourceId, first_key: &[u8]) {
         self.merge.announce(source, first_key);

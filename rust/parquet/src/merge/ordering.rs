@@ -103,13 +103,15 @@ struct KeyCursor {
 }
 
 impl KeyCursor {
-    /// Goes on behind the rows that the source passes over.
-    fn enter_stretch(&mut self, source: &Source) {
-        if self.next_row >= self.stretch_end {
-            let rows = source.next_rows(self.next_row);
-            self.next_row = rows.start.min(self.end_row);
-            self.stretch_end = rows.end.min(self.end_row);
+    /// Goes on behind the rows that the source passes over; returns how many these are.
+    fn enter_stretch(&mut self, source: &Source) -> u64 {
+        if self.next_row < self.stretch_end {
+            return 0;
         }
+        let rows = source.next_rows(self.next_row);
+        let before = std::mem::replace(&mut self.next_row, rows.start.min(self.end_row));
+        self.stretch_end = rows.end.min(self.end_row);
+        self.next_row - before
     }
 }
 
@@ -260,7 +262,7 @@ impl<'a> Ordering<'a> {
         let source = Arc::clone(self.source(id)?);
         let prepared = self.prepared;
         let cursor = &mut self.cursors[id.index()];
-        cursor.enter_stretch(&source);
+        let passed_over = cursor.enter_stretch(&source);
         let left = cursor.stretch_end.saturating_sub(cursor.next_row);
         if cursor.reader.is_none() && left > 0 {
             cursor.reader = Some(KeyReader::open(
@@ -287,6 +289,7 @@ impl<'a> Ordering<'a> {
             self.windows.end(id);
             return Ok(());
         };
+        self.windows.pass_over(id, passed_over);
         let mut marks = None;
         if let Some(drops) = &prepared.drops {
             let reader = match cursor.marks.take() {
@@ -303,7 +306,7 @@ impl<'a> Ordering<'a> {
         let (row_group, _) = source.row_group_of(row);
         // Rows of a selection begin and end inside of row groups.
         let is_whole = row + source.row_group_rows(row_group) <= cursor.stretch_end;
-        self.windows.begin_at(id, row);
+
         let is_start = starts && is_whole && self.is_worth_copying(&source, row_group);
         self.windows.supply(id, keys, is_start).map_err(|Disorder { row, before, after }| {
             unsorted(&source, &prepared.keys, row, &before, &after)

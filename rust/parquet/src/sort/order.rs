@@ -9,14 +9,14 @@
 //! Rows with one key keep their order: the number of the row is compared last.
 //!
 //! # Cost
-//! The keys, and 24 or 16 bytes a row; `n log n` comparisons, on all threads.
+//! The keys, and 24 or 16 bytes a row; `n log n` comparisons, on one thread, while
+//! others write the rows before: a thread of the pool that waited for others could be given the work
+//! of one of these, and would wait for itself.
 //!
 //! # Not here
 //! Copying rows (`weave`).
 
 use plait_core::key::{KeyBytes, Keys};
-use rayon::ThreadPool;
-use rayon::slice::ParallelSliceMut;
 
 /// Keys of rows that are to be sorted.
 #[derive(Default)]
@@ -65,12 +65,9 @@ impl SortKeys {
     }
 
     /// The numbers of the rows, in order.
-    pub(super) fn sort(mut self, pool: Option<&ThreadPool>) -> Vec<u32> {
+    pub(super) fn sort(mut self) -> Vec<u32> {
         if !self.packed.is_empty() {
-            match pool {
-                Some(pool) => pool.install(|| self.packed.par_sort_unstable()),
-                None => self.packed.sort_unstable(),
-            }
+            self.packed.sort_unstable();
             return self.packed.into_iter().map(|key| key.row).collect();
         }
         let keys = &self.bytes;
@@ -85,10 +82,7 @@ impl SortKeys {
             let whole = || keys.get(a.1 as usize).cmp(keys.get(b.1 as usize));
             a.0.cmp(&b.0).then_with(whole).then(a.1.cmp(&b.1))
         };
-        match pool {
-            Some(pool) => pool.install(|| rows.par_sort_unstable_by(compare)),
-            None => rows.sort_unstable_by(compare),
-        }
+        rows.sort_unstable_by(compare);
         rows.into_iter().map(|(_, row)| row).collect()
     }
 }
@@ -106,12 +100,12 @@ mod tests {
         packed.push(&Keys::Packed(keys[..300].to_vec()));
         packed.push(&Keys::Packed(keys[300..].to_vec()));
         assert!(packed.memory_size() >= 1000 * SortKeys::ROW_BYTES);
-        assert_eq!(packed.sort(None), expected);
+        assert_eq!(packed.sort(), expected);
         let mut long = KeyBytes::default();
         keys.iter().for_each(|key| long.push(&key.to_be_bytes()));
         let mut bytes = SortKeys::default();
         bytes.push(&Keys::Bytes(long));
         assert!(bytes.memory_size() >= 1000 * SortKeys::row_bytes(16));
-        assert_eq!(bytes.sort(None), expected);
+        assert_eq!(bytes.sort(), expected);
     }
 }

@@ -372,7 +372,7 @@ impl Work for SortWork<'_> {
         let keys = self.keys(&pieces)?;
         let sizes = sorter.context().budget().merge(1, 1, 1);
         let charge = sorter.context().charge(keys.memory_size());
-        let order = keys.sort(sorter.pool.and_then(Pool::threads));
+        let order = keys.sort();
         let rows: u64 = pieces.iter().map(|piece| rows_of(&piece.rows)).sum();
         if order.len() as u64 != rows {
             return Err(Error::new(Kind::Internal, "rows that are to be sorted do not add up")
