@@ -14,6 +14,7 @@ from plait._plan import Plan, PlanSource, Task, execute_task, plan
 from plait._prune import prune
 from plait._read import ReadPlan, ReadStats, SortedRead, read
 from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
+from plait._run_writer import RunWriter
 from plait._streams import merge_streams
 from plait.errors import (
     Cancelled,
@@ -94,6 +95,7 @@ __all__ = [
     "ReadPlan",
     "ReadStats",
     "RowMismatch",
+    "RunWriter",
     "Scan",
     "ScanReport",
     "Schema",

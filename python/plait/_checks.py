@@ -290,3 +290,9 @@ def merge_options(given: Mapping[str, Any]) -> dict[str, Any]:
     `given` are the arguments of `merge` or `plan`, by name.
     """
     return {name: check(given[name], name) for name, check in MERGE_CHECKS.items()}
+
+
+def writer_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `merge` that `given` has by name, as the engine takes them."""
+    checks = MERGE_CHECKS.items()
+    return {name: check(given[name], name) for name, check in checks if name in given}

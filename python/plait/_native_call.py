@@ -26,20 +26,27 @@ def _call(
     progress: OnProgress | None,
     *more: object,
 ) -> dict[str, Any]:
-    def tell(consumed_bytes: int, total_bytes: int, rows_written: int, stage: str) -> None:
-        if progress is not None:
-            progress(Progress(consumed_bytes, total_bytes, rows_written, stage))
-
     bucket = _reach(options, storage_options)
     try:
         text = json.dumps(options)
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
     with watched(function.__name__) as call:
-        answer = function(text, None if progress is None else tell, bucket, *more)
+        answer = function(text, _teller(progress), bucket, *more)
         report: dict[str, Any] = json.loads(answer)
         call.done(report)
     return report
+
+
+def _teller(progress: OnProgress | None) -> Callable[[int, int, int, str], None] | None:
+    """What the engine calls, where there is somebody to be informed."""
+    if progress is None:
+        return None
+
+    def tell(consumed_bytes: int, total_bytes: int, rows_written: int, stage: str) -> None:
+        progress(Progress(consumed_bytes, total_bytes, rows_written, stage))
+
+    return tell
 
 
 def _reach(options: dict[str, Any], storage_options: object) -> object | None:

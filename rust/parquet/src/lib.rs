@@ -45,6 +45,7 @@ mod queue;
 mod ranks;
 mod read;
 mod report;
+mod run_writer;
 mod runtime;
 mod scan;
 mod schema;
@@ -85,6 +86,7 @@ pub use report::{
     ConflictReport, Copied, Memory, MergeReport, Metrics, OutputReport, Overlap, SourceReport,
     Times,
 };
+pub use run_writer::RunWriter;
 pub use runtime::{Charge, Context, Progress, ScopedWorkers};
 pub use scan::{
     ChangeReport, FileValues, FrozenScan, Named, Scan, ScanOptions, ScanReport, SourcePlan,

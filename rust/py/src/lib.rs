@@ -35,6 +35,7 @@ mod merge_streams;
 mod overlay;
 mod panics;
 mod read;
+mod run_writer;
 mod scan;
 mod staged;
 mod stream;
@@ -175,6 +176,8 @@ mod _native {
     use crate::lease::PyLease;
     #[pymodule_export]
     use crate::read::PySortedRead;
+    #[pymodule_export]
+    use crate::run_writer::PyRunWriter;
     #[pymodule_export]
     use crate::scan::PyScan;
     #[pymodule_export]

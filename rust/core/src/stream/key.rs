@@ -26,6 +26,15 @@ pub fn check_order(order: &SortOrder, schema: &Schema) -> Result<()> {
     KeyColumns::try_new(order, schema).map(|_| ())
 }
 
+/// The keys of all rows of a batch.
+///
+/// # Errors
+/// As [`check_order`].
+pub fn batch_keys(order: &SortOrder, batch: &RecordBatch) -> Result<Keys> {
+    let columns = KeyColumns::try_new(order, &batch.schema())?;
+    columns.encode(&columns.arrays(batch.columns())?, 0, batch.num_rows())
+}
+
 /// The stored key of each row of a batch; none where one of its sort columns is null.
 ///
 /// # Errors

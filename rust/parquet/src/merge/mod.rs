@@ -31,6 +31,7 @@ mod unsorted;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use plait_core::{Kind, Result};
@@ -42,6 +43,7 @@ use crate::properties::parse_codec;
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
 use crate::runtime::{Context, Stage};
+use crate::source::Source;
 use crate::store::Stores;
 
 pub use execute::{ExecuteOptions, execute, execute_in};
@@ -97,6 +99,40 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
 /// As [`merge`].
 pub fn merge_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<MergeReport> {
     let outcome = merge_with(options, stores, context, KeyForm::Ranked);
+    context.buffers().release_idle();
+    outcome
+}
+
+/// Merges sources that are open into files whose names end in `lease`: 16 hexadecimal digits, so that
+/// the same rows, merged twice, are in two files.
+///
+/// # Errors
+/// As [`merge`].
+pub(crate) fn merge_open(
+    sources: Arc<Vec<Arc<Source>>>,
+    lease: String,
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<MergeReport> {
+    let outcome = timed(stores, context, |times| {
+        let started = Instant::now();
+        context.counters().enter(Stage::Plan);
+        let mut made = plan::make_from(options, sources, context)?;
+        made.plan.lease = Some(lease);
+        context.counters().set_total(made.total_bytes);
+        times.plan_s = started.elapsed().as_secs_f64();
+        let tasks: Vec<_> = made.plan.tasks.iter().collect();
+        let what = publish::ChosenTasks {
+            plan: &made.plan,
+            tasks: &tasks,
+            sources: Some(&made.sources),
+            files: &[],
+        };
+        let form = KeyForm::Ranked;
+        execute::execute_chosen(&what, options, stores, context, form, times)
+            .map_err(|stopped| stopped.error)
+    });
     context.buffers().release_idle();
     outcome
 }

@@ -82,6 +82,8 @@ pub(crate) enum MemoryStage {
     SortKeys,
     /// The leaves whose rows are sorted.
     SortedLeaves,
+    /// Record batches that wait to be sorted and written, with their keys.
+    WrittenRows,
     /// Rows of the files of a sorted read: those that are merged, or those that wait.
     ReadWindows,
     /// Rows of a sorted read that wait for others of their batch.
@@ -114,6 +116,7 @@ impl MemoryStage {
             | Self::StreamBatches
             | Self::StreamReads
             | Self::JoinMerge => (1, 8),
+            Self::WrittenRows => (1, 3),
             Self::SortKeys => (1, 10),
             Self::KeyBatches | Self::ReadAhead | Self::DictionaryUnions => (1, 16),
             Self::OverlayChunks => (1, 20),
@@ -433,6 +436,15 @@ mod tests {
                 (Stage::SortedLeaves, 1),
                 (Stage::WaitingChunks, 2),
                 (Stage::DictionaryUnions, 1),
+            ],
+        ),
+        (
+            "run writer",
+            &[
+                // The rows, and as much again while they are copied and encoded.
+                (Stage::WrittenRows, 2),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
             ],
         ),
         (

@@ -36,6 +36,7 @@ use plait_core::natural::Stretch;
 use plait_core::{Result, SourceId};
 
 pub(crate) use find::{FileOrder, find};
+pub(crate) use order::SortKeys;
 pub(crate) use write::temp_options;
 
 use crate::files::output_leaves;

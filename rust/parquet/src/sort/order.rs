@@ -20,7 +20,7 @@ use plait_core::key::{KeyBytes, Keys};
 
 /// Keys of rows that are to be sorted.
 #[derive(Default)]
-pub(super) struct SortKeys {
+pub(crate) struct SortKeys {
     packed: Vec<PackedKey>,
     bytes: KeyBytes,
 }
@@ -35,7 +35,7 @@ struct PackedKey {
 
 impl SortKeys {
     /// Bytes of one row at least, as far as keys pack.
-    pub(super) const ROW_BYTES: usize = size_of::<PackedKey>();
+    pub(crate) const ROW_BYTES: usize = size_of::<PackedKey>();
 
     /// Bytes of one row with a key of `key` bytes that does not pack.
     pub(super) const fn row_bytes(key: usize) -> usize {
@@ -43,7 +43,7 @@ impl SortKeys {
     }
 
     /// Adds the keys of the next rows.
-    pub(super) fn push(&mut self, keys: &Keys) {
+    pub(crate) fn push(&mut self, keys: &Keys) {
         match keys {
             Keys::Packed(keys) => {
                 let rows = self.packed.len() as u32..;
@@ -65,7 +65,7 @@ impl SortKeys {
     }
 
     /// The numbers of the rows, in order.
-    pub(super) fn sort(mut self) -> Vec<u32> {
+    pub(crate) fn sort(mut self) -> Vec<u32> {
         if !self.packed.is_empty() {
             self.packed.sort_unstable();
             return self.packed.into_iter().map(|key| key.row).collect();

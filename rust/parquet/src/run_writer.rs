@@ -1,0 +1,389 @@
+//! Record batches in any order as sorted files, in bounded memory.
+//!
+//! ```text
+//! write   batch batch batch ─▶ memory full? sort ─▶ a sorted run, a temp file
+//! flush   runs ─▶ merge ─▶ files with names, durable
+//! ```
+//!
+//! # Invariants
+//! Rows that were flushed are in files that are whole, durable and sorted; rows that were not are in
+//! no file with a name. The sort is stable: rows with one key keep the order in which they came,
+//! within a flush. No two flushes write files of one name.
+//!
+//! # Cost
+//! Every row is copied once in memory, written once as part of a run, and once by the merge; a
+//! flush whose rows fit into memory writes one run. Memory: a third of the limit for rows, see
+//! `budget`.
+//!
+//! # Not here
+//! Merging runs (`merge`); files that are to be sorted (`sort`).
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_schema::SchemaRef;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use plait_core::key::SortOrder;
+use plait_core::stream::{batch_keys, check_order};
+use plait_core::{Error, Kind, Result, SourceId, type_text};
+use plait_interleave::Interleave;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::guard::unwrap_error;
+use crate::join::Reader;
+use crate::json::from_json;
+use crate::merge::merge_open;
+use crate::options::{IfExists, MergeOptions};
+use crate::output::{Target, TempFile};
+use crate::report::MergeReport;
+use crate::runtime::{Charge, Context, MemoryStage};
+use crate::sort::SortKeys;
+use crate::source::Source;
+use crate::store::table::is_id;
+use crate::store::{self, Stores};
+
+/// Codec of outputs where none is asked for.
+const COMPRESSION: &str = "zstd";
+
+/// A run has about so many row groups: the writer holds one of them encoded.
+const GROUPS_PER_RUN: usize = 8;
+
+/// Rows of a row group at least.
+const GROUP_ROWS_MIN: usize = 8 << 10;
+
+/// Rows that are copied at a time.
+const COPY_ROWS: usize = 16 << 10;
+
+/// How to write.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct RunWriterOptions {
+    /// Options of the merge; `out` is where files go, and there are no sources.
+    merge: MergeOptions,
+    /// 16 random hexadecimal digits, part of the names of files.
+    id: String,
+    /// Read by the border: bytes of memory to stay within.
+    #[serde(rename = "memory_limit")]
+    _memory_limit: Option<u64>,
+    /// Read by the border: settings of object stores.
+    #[serde(rename = "storage_options")]
+    _storage_options: BTreeMap<String, String>,
+}
+
+/// Writes record batches, which come in any order, as sorted files.
+///
+/// ```
+/// use std::collections::BTreeMap;
+/// use std::sync::Arc;
+///
+/// use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchIterator};
+/// use plait_parquet::{Context, RunWriter, Stores};
+///
+/// # let folder = std::env::temp_dir().join(format!("plait-runs-{}", std::process::id()));
+/// # let out = folder.to_string_lossy();
+/// let context = Context::new(64 << 20);
+/// let stores = Stores::try_new(&BTreeMap::new(), &context)?;
+/// let options = format!(
+///     r#"{{"merge": {{"out": "{out}", "sort_by": "k"}}, "id": "0123456789abcdef"}}"#
+/// );
+/// let mut writer = RunWriter::open(&options, &stores, &context)?;
+/// for keys in [vec![3, 1], vec![2]] {
+///     let keys: ArrayRef = Arc::new(Int64Array::from(keys));
+///     let batch = RecordBatch::try_from_iter([("k", keys)])?;
+///     let schema = batch.schema();
+///     writer.write(Box::new(RecordBatchIterator::new([Ok(batch)], schema)))?;
+/// }
+/// let report = writer.flush()?;
+/// assert_eq!(report.map(|report| report.rows_out), Some(3));
+/// # std::fs::remove_dir_all(&folder)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct RunWriter {
+    options: MergeOptions,
+    id: String,
+    order: SortOrder,
+    stores: Stores,
+    context: Context,
+    target: Target,
+    schema: Option<SchemaRef>,
+    batches: Vec<RecordBatch>,
+    /// Bytes of the batches.
+    charge: Charge,
+    bytes: usize,
+    rows: u64,
+    runs: Vec<TempFile>,
+    flushes: u64,
+}
+
+impl RunWriter {
+    /// Opens the folder or file that `options`, JSON, name.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for options that cannot be read, [`Kind::OutputExists`],
+    /// [`Kind::Storage`].
+    pub fn open(options: &str, stores: &Stores, context: &Context) -> Result<Self> {
+        let RunWriterOptions { mut merge, id, .. } = from_json(options)?;
+        let Some(order) = merge.sort_by.as_deref().map(SortOrder::try_parse).transpose()? else {
+            return Err(Error::new(Kind::InvalidArgument, "a run writer has no order")
+                .with_hint("pass sort_by, for example sort_by=\"service, -timestamp\""));
+        };
+        if !is_id(&id) {
+            return Err(Error::new(Kind::InvalidArgument, "`id` is not 16 hexadecimal digits")
+                .with_got(format!("`{id}`")));
+        }
+        merge.compression.get_or_insert_with(|| COMPRESSION.to_owned());
+        merge.memory_limit = context.limit_bytes() as u64;
+        merge.check_values()?;
+        let target = Target::open(&merge.out, stores, context)?;
+        if let Err(e) = check_free(&target, merge.if_exists) {
+            target.abandon();
+            return Err(e);
+        }
+        // From now on, files of this writer are there.
+        merge.if_exists = IfExists::Add;
+        Ok(Self {
+            options: merge,
+            id,
+            order,
+            stores: stores.clone(),
+            context: context.clone(),
+            target,
+            schema: None,
+            batches: Vec::new(),
+            charge: context.charge(0),
+            bytes: 0,
+            rows: 0,
+            runs: Vec::new(),
+            flushes: 0,
+        })
+    }
+
+    /// Takes in all batches of `reader`; gives their rows. The first batches say what the columns
+    /// are.
+    ///
+    /// # Errors
+    /// [`Kind::SchemaConflict`] for other columns than those before, [`Kind::UnknownColumn`] and
+    /// [`Kind::UnsupportedKey`] for sort columns, what the reader gives, and [`Kind::Storage`]. What
+    /// was taken in before stays.
+    pub fn write(&mut self, reader: Reader) -> Result<u64> {
+        let schema = reader.schema();
+        match &self.schema {
+            None => check_order(&self.order, &schema)?,
+            Some(known) => check_same(known, &schema)?,
+        }
+        let schema = Arc::clone(self.schema.get_or_insert(schema));
+        let mut rows = 0;
+        for batch in reader {
+            self.context.check_cancelled()?;
+            let batch = batch.map_err(Error::from_arrow)?;
+            check_same(&schema, &batch.schema())?;
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            rows += batch.num_rows() as u64;
+            self.take(batch)?;
+        }
+        Ok(rows)
+    }
+
+    fn take(&mut self, batch: RecordBatch) -> Result<()> {
+        let room = self.context.budget().bytes(MemoryStage::WrittenRows);
+        let bytes = slice_bytes(&batch)?;
+        // A batch that is larger than the room comes in parts.
+        let parts = bytes.div_ceil(room.max(1)).clamp(1, batch.num_rows());
+        let rows_max = batch.num_rows().div_ceil(parts);
+        let mut start = 0;
+        while start < batch.num_rows() {
+            let rows = rows_max.min(batch.num_rows() - start);
+            let part = batch.slice(start, rows);
+            let bytes = bytes / parts + rows * SortKeys::ROW_BYTES;
+            if !self.batches.is_empty() && self.bytes + bytes > room {
+                self.spill()?;
+            }
+            self.bytes += bytes;
+            self.rows += rows as u64;
+            self.batches.push(part);
+            self.charge.set(self.bytes);
+            start += rows;
+        }
+        Ok(())
+    }
+
+    /// Writes all rows that were taken in as sorted files; none if there are no rows.
+    ///
+    /// # Errors
+    /// As [`merge`](crate::merge()). No file is visible then, and the rows are kept: flushing may be
+    /// tried again.
+    pub fn flush(&mut self) -> Result<Option<MergeReport>> {
+        self.spill()?;
+        if self.runs.is_empty() {
+            return Ok(None);
+        }
+        if self.flushes > 0
+            && let Some(name) = self.target.file_name()
+        {
+            return Err(Error::new(Kind::InvalidArgument, "one file holds one flush")
+                .with_path(self.target.location(name))
+                .with_hint("write to a folder"));
+        }
+        let open = |(i, temp): (usize, &TempFile)| {
+            let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
+            let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+            Source::open(id, store).map(Arc::new)
+        };
+        let sources = self.runs.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
+        let lease = Sha256::digest(format!("{} {}", self.id, self.flushes).as_bytes());
+        let lease: String = lease.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let report =
+            merge_open(Arc::new(sources), lease, &self.options, &self.stores, &self.context)?;
+        self.runs.clear();
+        self.flushes += 1;
+        Ok(Some(report))
+    }
+
+    /// Gives up: rows that were not flushed are gone.
+    pub fn abort(self) {
+        let Self { target, runs, .. } = self;
+        drop(runs);
+        target.abandon();
+    }
+
+    /// Rows that are taken in and not flushed.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Sorts the batches, and writes them as a run.
+    fn spill(&mut self) -> Result<()> {
+        let Some(schema) = self.schema.clone().filter(|_| !self.batches.is_empty()) else {
+            return Ok(());
+        };
+        let mut keys = SortKeys::default();
+        for batch in &self.batches {
+            keys.push(&batch_keys(&self.order, batch)?);
+        }
+        let rows = self.batches.iter().map(RecordBatch::num_rows).sum::<usize>();
+        let order = keys.sort();
+        let group_rows = (rows / GROUPS_PER_RUN).max(GROUP_ROWS_MIN);
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::LZ4_RAW)
+            .set_max_row_group_row_count(Some(group_rows))
+            // Pages are not skipped when runs are merged.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .build();
+        let temp = self.target.create_scratch()?;
+        let mut writer = ArrowWriter::try_new(temp, Arc::clone(&schema), Some(properties))
+            .map_err(unwrap_error)?;
+        if order.is_sorted() {
+            for batch in &self.batches {
+                self.context.check_cancelled()?;
+                writer.write(batch).map_err(unwrap_error)?;
+            }
+        } else {
+            let sorted = SortedBatches::new(&self.batches, &schema);
+            for rows in order.chunks(COPY_ROWS) {
+                self.context.check_cancelled()?;
+                writer.write(&sorted.copy(rows)?).map_err(unwrap_error)?;
+            }
+        }
+        let temp = writer.into_inner().map_err(unwrap_error)?;
+        self.context.counters().add_spilled(temp.bytes());
+        self.runs.push(temp);
+        self.batches.clear();
+        self.bytes = 0;
+        self.charge.set(0);
+        Ok(())
+    }
+}
+
+/// Refuses a file or folder of others.
+fn check_free(target: &Target, if_exists: IfExists) -> Result<()> {
+    let taken = match target.file_name() {
+        Some(name) => target.exists(name)?.then(|| name.to_owned()),
+        None if if_exists == IfExists::Add => None,
+        None => target.visible()?.into_iter().next(),
+    };
+    match taken {
+        None => Ok(()),
+        Some(name) => Err(Error::new(Kind::OutputExists, "the output is there already")
+            .with_path(target.location(&name))
+            .with_hint("write to an empty folder, or pass if_exists=\"add\"")),
+    }
+}
+
+/// Refuses columns that differ in name or type.
+fn check_same(known: &SchemaRef, found: &SchemaRef) -> Result<()> {
+    if Arc::ptr_eq(known, found) {
+        return Ok(());
+    }
+    let columns = |schema: &SchemaRef| -> Vec<String> {
+        let fields = schema.fields().iter();
+        fields.map(|f| format!("{}: {}", f.name(), type_text(f.data_type()))).collect()
+    };
+    let (known, found) = (columns(known), columns(found));
+    if known == found {
+        return Ok(());
+    }
+    let differs = known.iter().zip(&found).find(|(known, found)| known != found);
+    let got = match differs {
+        Some((known, found)) => format!("`{found}` instead of `{known}`"),
+        None => format!("{} columns instead of {}", found.len(), known.len()),
+    };
+    Err(Error::new(Kind::SchemaConflict, "batches of one writer differ in their columns")
+        .with_got(got)
+        .with_hint("cast them to one schema before they are written"))
+}
+
+/// Bytes of the rows of a batch, not of what its buffers hold besides.
+fn slice_bytes(batch: &RecordBatch) -> Result<usize> {
+    batch.columns().iter().try_fold(0, |sum, array| {
+        let bytes = array.to_data().get_slice_memory_size().map_err(Error::from_arrow)?;
+        Ok(sum + bytes)
+    })
+}
+
+/// Batches whose rows are copied in any order.
+struct SortedBatches<'a> {
+    schema: &'a SchemaRef,
+    /// By column: the arrays of all batches.
+    columns: Vec<Arc<[ArrayRef]>>,
+    /// First row of each batch.
+    starts: Vec<u32>,
+}
+
+impl<'a> SortedBatches<'a> {
+    fn new(batches: &[RecordBatch], schema: &'a SchemaRef) -> Self {
+        let column = |i| batches.iter().map(|batch| Arc::clone(batch.column(i))).collect();
+        let mut start = 0;
+        let starts = batches.iter().map(|batch| {
+            let first = start;
+            start += batch.num_rows() as u32;
+            first
+        });
+        let starts = starts.collect();
+        Self { schema, columns: (0..schema.fields().len()).map(column).collect(), starts }
+    }
+
+    fn copy(&self, rows: &[u32]) -> Result<RecordBatch> {
+        let (mut batches, mut places) = (Vec::new(), Vec::new());
+        for row in rows {
+            let batch = self.starts.partition_point(|start| start <= row).saturating_sub(1);
+            batches.push(batch as u32);
+            places.push(row - self.starts.get(batch).copied().unwrap_or(0));
+        }
+        let batches: ArrayRef = Arc::new(UInt32Array::from(batches));
+        let places: ArrayRef = Arc::new(UInt32Array::from(places));
+        let copy = |arrays: &Arc<[ArrayRef]>| {
+            let (batches, places) = (Arc::clone(&batches), Arc::clone(&places));
+            Interleave::try_new(Arc::clone(arrays), batches, places)?.to_arrow()
+        };
+        let columns = self.columns.iter().map(copy).collect::<Result<Vec<_>>>()?;
+        RecordBatch::try_new(Arc::clone(self.schema), columns).map_err(Error::from_arrow)
+    }
+}
