@@ -142,6 +142,11 @@ class RunWriter:
         return self._closed
 
     @property
+    def rows(self) -> int:
+        """Number of rows that were written and not flushed."""
+        return self._native.rows
+
+    @property
     def reports(self) -> tuple[MergeReport, ...]:
         """What each flush did, in their order."""
         return tuple(self._reports)

@@ -189,6 +189,9 @@ WRITTEN = {
     "compression": Effect("snappy", effects.chunks, given=KEYED),
     "row_group_rows": Effect(100, effects.group_rows, given=KEYED),
     "storage_options": SCENARIOS["storage_options"],
+    "sort": Effect("true", effects.outcome, tables=effects.unsorted, given=KEYED),
+    # Too little for any task.
+    "memory_limit": Effect("1KB", effects.outcome, given={**KEYED, "sort": "true"}),
 }
 COMPACTED = {**scenarios("compression", "memory_limit"), **POLICY}
 del COMPACTED["verify"]  # what is read is read by workers

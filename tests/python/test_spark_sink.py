@@ -180,6 +180,9 @@ def test_options_that_make_no_sense_are_refused(tmp_path):
         ({**path, "sort_by": "absent"}, plait.UnknownColumn),
         ({**path, "sort_by": "ts", "sorted": "yes"}, plait.InvalidArgument),
         ({**path, "sort_by": "ts", "row_group_rows": "0"}, plait.InvalidArgument),
+        ({**path, "sort_by": "ts", "sort": "perhaps"}, plait.InvalidArgument),
+        ({**path, "sort_by": "ts", "memory_limit": "64MB"}, plait.InvalidArgument),
+        ({**path, "sort_by": "ts", "sort": "true", "memory_limit": "x"}, plait.InvalidArgument),
         ({"path": "hdfs://host/x", "sort_by": "ts"}, plait.InvalidArgument),
     ):
         with pytest.raises(error):
@@ -281,6 +284,27 @@ def test_every_task_writes_one_sorted_run(plaited, tmp_path):
     report = plait.compact(tmp_path / "t", policy="full", yes=True)
     assert sum(group.rows for group in report.groups) == 10_000
     assert load(plaited, tmp_path / "t").collect() == expected.collect()
+
+
+@pytest.mark.spark
+def test_tasks_sort_their_rows_if_asked_to(plaited, tmp_path):
+    frame = plaited.range(0, 40_000, 1, 4).selectExpr(
+        "concat('m', hash(id) % 5) name", "hash(id, 1) ts", "id", "array(id, null) tags"
+    )
+    options = {"sort_by": "name, -ts", "row_group_rows": "5000"}
+    writer = frame.write.format("plait").options(**options).mode("append")
+    with pytest.raises(Exception, match="UnsortedSource"):
+        writer.save(str(tmp_path / "refused"))
+    writer.options(sort="true", memory_limit="16MB").save(str(tmp_path / "t"))
+    names = files(tmp_path / "t")
+    assert len(names) == 4
+    for name in names:
+        found = plait.inspect(tmp_path / "t/_plait/files" / name, check_order=True)
+        assert found.sort_by == "name, -ts"
+    expected = frame.orderBy("name", frame.ts.desc(), "id").collect()
+    back = load(plaited, tmp_path / "t").collect()
+    assert [row[:2] for row in back] == [row[:2] for row in expected]
+    assert sorted(back) == sorted(expected)
 
 
 def assert_nothing_is_left(path):

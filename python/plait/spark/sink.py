@@ -1,8 +1,9 @@
 """Writing to the format `plait`: one sorted run a task, checked, visible all at once.
 
     rows of a task ─▶ in order? ─▶ _plait/files/run-….parquet ─▶ one manifest names all runs
+            └─ sort=true: sorted in bounded memory first
 
-      task      checks the order row by row; sorts nothing
+      task      checks the order row by row; sorts if it is asked to
       commit    a manifest, from the driver, of the tasks that won; once for every micro-batch
       abort     removes what tasks wrote
 
@@ -15,10 +16,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -28,9 +32,12 @@ from pyspark.sql import datasource as ds
 
 from plait import _native
 from plait._lease import new_id
+from plait._read import read
+from plait._run_writer import RunWriter as SortedWriter
 from plait._streams import merge_streams
 from plait.errors import InvalidArgument, Unsupported
 from plait.order import sort_text
+from plait.sizes import parse_size
 from plait.spark.folder import (
     FILES,
     begin,
@@ -49,12 +56,13 @@ if TYPE_CHECKING:
 
 OPTIONS = (
     *("path", "sort_by", "compression", "row_group_rows", "query", "checkpointlocation"),
-    "storage_options",
+    *("storage_options", "sort", "memory_limit"),
 )
 # What a batch has no use for: it counts once, and nobody commits it again.
 _OF_STREAMS = ("query", "checkpointlocation")
 
 _ROW_GROUP_ROWS = 131_072
+_MEMORY_LIMIT = "256MB"
 _BATCH_ROWS = 8_192
 
 
@@ -79,6 +87,7 @@ class Runs:
         row_group_rows: Rows of a row group.
         query: Name of a streaming query; `None` takes Spark's own id.
         prefix: How file names begin; `None` takes the batch's number.
+        memory_limit: Memory in which a task sorts its rows; `None`: they come in order.
         job: Tells the files of one write from those of others: the id of its lease.
         settings: Settings of object stores.
     """
@@ -90,6 +99,7 @@ class Runs:
     row_group_rows: int
     query: str | None
     prefix: str | None
+    memory_limit: int | None
     job: str
     settings: Mapping[str, str]
 
@@ -130,6 +140,7 @@ class Runs:
             compression=given.get("compression", "zstd"),
             row_group_rows=int(rows),
             query=given.get("query"),
+            memory_limit=_sort_memory(given),
             prefix=None if is_streaming else f"{time.time_ns() // 1_000_000:013}",
             job=new_id(),
             settings=settings_of(given.get("storage_options")),
@@ -179,11 +190,8 @@ class Runs:
             for batch in chain((first,), batches):
                 yield batch.cast(schema) if batch.schema != schema else batch
 
-        batch_rows = min(_BATCH_ROWS, self.row_group_rows)
-        # A merge of one source: it checks the order, and passes the rows on.
-        stream = merge_streams([rows()], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
         count = 0
-        with self.place.create(name) as file:
+        with self._in_order(rows()) as stream, self.place.create(name) as file:
             writer = pq.ParquetWriter(
                 file,
                 schema,
@@ -204,6 +212,21 @@ class Runs:
                         count += held_rows
                         held, held_rows = [], 0
         return count
+
+    @contextmanager
+    def _in_order(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Iterable[_native.Batch]]:
+        """The rows of a task, sorted or checked."""
+        batch_rows = min(_BATCH_ROWS, self.row_group_rows)
+        if self.memory_limit is None:
+            # A merge of one source: it checks the order, and passes the rows on.
+            yield merge_streams([rows], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
+            return
+        with tempfile.TemporaryDirectory(prefix="plait-sort-") as folder:
+            limits: dict[str, Any] = {"threads": 1, "memory_limit": self.memory_limit}
+            path = Path(folder) / "sorted.parquet"
+            with SortedWriter(path, sort_by=self.sort_by, compression="lz4", **limits) as writer:
+                writer.write(rows)
+            yield read(path, sort_by=self.sort_by, batch_rows=batch_rows, **limits).to_batches()
 
     def remove(self, names: Sequence[str]) -> None:
         """Removes files that count for nobody."""
@@ -289,6 +312,18 @@ class RunStreamWriter(ds.DataSourceStreamArrowWriter):
         """Removes the runs of a batch that failed."""
         give_up(self._runs.root, self._runs.job, self._runs.settings)
         self._runs.remove(_names(messages))
+
+
+def _sort_memory(given: Mapping[str, str]) -> int | None:
+    """Bytes in which a task sorts, if it does."""
+    sort, limit = given.get("sort", "false").lower(), given.get("memory_limit")
+    if sort not in ("true", "false"):
+        raise InvalidArgument.of("`sort` is neither true nor false", got=f"`{given['sort']}`")
+    if sort == "false":
+        if limit is not None:
+            raise InvalidArgument.of("`memory_limit` is for tasks that sort", hint="sort=true")
+        return None
+    return parse_size(limit or _MEMORY_LIMIT, "memory_limit")
 
 
 def _names(messages: Sequence[ds.WriterCommitMessage | None]) -> list[str]:

@@ -242,6 +242,7 @@ impl RunWriter {
         let report =
             merge_open(Arc::new(sources), lease, &self.options, &self.stores, &self.context)?;
         self.runs.clear();
+        self.rows = 0;
         self.flushes += 1;
         Ok(Some(report))
     }
