@@ -19,29 +19,34 @@
 //! Merging runs (`merge`); files that are to be sorted (`sort`).
 
 use std::collections::BTreeMap;
+use std::io::BufWriter;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
 use arrow_schema::SchemaRef;
 use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_writer::{ArrowColumnWriter, compute_leaves};
 use parquet::basic::Compression;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::SchemaDescriptor;
 use plait_core::key::SortOrder;
 use plait_core::stream::{batch_keys, check_order};
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result, SourceId, type_text};
 use plait_interleave::Interleave;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::guard::unwrap_error;
+use crate::guard::{guard, unwrap_error};
 use crate::join::Reader;
 use crate::json::from_json;
 use crate::merge::merge_open;
 use crate::options::{IfExists, MergeOptions};
 use crate::output::{Target, TempFile};
 use crate::report::MergeReport;
-use crate::runtime::{Charge, Context, MemoryStage};
+use crate::runtime::{Charge, Context, MemoryStage, ScopedWorkers};
 use crate::sort::SortKeys;
 use crate::source::Source;
 use crate::store::table::is_id;
@@ -272,28 +277,7 @@ impl RunWriter {
         let rows = self.batches.iter().map(RecordBatch::num_rows).sum::<usize>();
         let order = keys.sort();
         let group_rows = (rows / GROUPS_PER_RUN).max(GROUP_ROWS_MIN);
-        let properties = WriterProperties::builder()
-            .set_compression(Compression::LZ4_RAW)
-            .set_max_row_group_row_count(Some(group_rows))
-            // Pages are not skipped when runs are merged.
-            .set_statistics_enabled(EnabledStatistics::Chunk)
-            .build();
-        let temp = self.target.create_scratch()?;
-        let mut writer = ArrowWriter::try_new(temp, Arc::clone(&schema), Some(properties))
-            .map_err(unwrap_error)?;
-        if order.is_sorted() {
-            for batch in &self.batches {
-                self.context.check_cancelled()?;
-                writer.write(batch).map_err(unwrap_error)?;
-            }
-        } else {
-            let sorted = SortedBatches::new(&self.batches, &schema);
-            for rows in order.chunks(COPY_ROWS) {
-                self.context.check_cancelled()?;
-                writer.write(&sorted.copy(rows)?).map_err(unwrap_error)?;
-            }
-        }
-        let temp = writer.into_inner().map_err(unwrap_error)?;
+        let temp = self.write_run(&schema, &order, group_rows)?;
         self.context.counters().add_spilled(temp.bytes());
         self.runs.push(temp);
         self.batches.clear();
@@ -301,6 +285,56 @@ impl RunWriter {
         self.charge.set(0);
         Ok(())
     }
+
+    /// Writes the rows of all batches in `order`, column by column.
+    fn write_run(&self, schema: &SchemaRef, order: &[u32], group_rows: usize) -> Result<TempFile> {
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::LZ4_RAW)
+            // Pages are not skipped when runs are merged.
+            .set_statistics_enabled(EnabledStatistics::Chunk)
+            .build();
+        let temp = self.target.create_scratch()?;
+        let (mut file, factory) =
+            ArrowWriter::try_new(BufWriter::new(temp), Arc::clone(schema), Some(properties))
+                .and_then(ArrowWriter::into_serialized_writer)
+                .map_err(unwrap_error)?;
+        let leaves = leaves_of(file.schema_descr(), schema.fields().len());
+        let columns = SortedColumns::new(&self.batches, schema.fields().len());
+        let (workers, context) = (ScopedWorkers::new(self.options.threads), &self.context);
+        for (number, rows) in order.chunks(group_rows).enumerate() {
+            let rows: Vec<Selectors> = rows.chunks(COPY_ROWS).map(|r| columns.select(r)).collect();
+            let encoded = each(&workers, leaves.len(), |i| {
+                let mut writers = factory.create_column_writers(number).map_err(unwrap_error)?;
+                let mut writers: Vec<_> = writers.drain(leaves[i].clone()).collect();
+                for rows in &rows {
+                    context.check_cancelled()?;
+                    let array = columns.copy(i, rows)?;
+                    let write = || {
+                        let leaves = compute_leaves(schema.field(i), &array)?;
+                        writers.iter_mut().zip(&leaves).try_for_each(|(to, leaf)| to.write(leaf))
+                    };
+                    guard(write)?.map_err(unwrap_error)?;
+                }
+                let close = |writer: ArrowColumnWriter| writer.close().map_err(unwrap_error);
+                writers.into_iter().map(close).collect::<Result<Vec<_>>>()
+            })?;
+            let mut group = file.next_row_group().map_err(unwrap_error)?;
+            for chunk in encoded.into_iter().flatten() {
+                chunk.append_to_row_group(&mut group).map_err(unwrap_error)?;
+            }
+            group.close().map_err(unwrap_error)?;
+        }
+        let buffer = file.into_inner().map_err(unwrap_error)?;
+        buffer.into_inner().map_err(|e| unwrap_error(e.into_error().into()))
+    }
+}
+
+/// The leaves of each of so many columns.
+fn leaves_of(descr: &SchemaDescriptor, columns: usize) -> Vec<Range<usize>> {
+    let leaves = 0..descr.num_columns();
+    let first = |column| leaves.clone().find(|leaf| descr.get_column_root_idx(*leaf) >= column);
+    let first = |column| first(column).unwrap_or(leaves.end);
+    (0..columns).map(|column| first(column)..first(column + 1)).collect()
 }
 
 /// Refuses a file or folder of others.
@@ -349,17 +383,22 @@ fn slice_bytes(batch: &RecordBatch) -> Result<usize> {
     })
 }
 
-/// Batches whose rows are copied in any order.
-struct SortedBatches<'a> {
-    schema: &'a SchemaRef,
+/// Batches whose rows are copied in any order, column by column.
+struct SortedColumns {
     /// By column: the arrays of all batches.
     columns: Vec<Arc<[ArrayRef]>>,
     /// First row of each batch.
     starts: Vec<u32>,
 }
 
-impl<'a> SortedBatches<'a> {
-    fn new(batches: &[RecordBatch], schema: &'a SchemaRef) -> Self {
+/// Rows: which batch each is in, and which of its rows it is.
+struct Selectors {
+    batches: ArrayRef,
+    rows: ArrayRef,
+}
+
+impl SortedColumns {
+    fn new(batches: &[RecordBatch], columns: usize) -> Self {
         let column = |i| batches.iter().map(|batch| Arc::clone(batch.column(i))).collect();
         let mut start = 0;
         let starts = batches.iter().map(|batch| {
@@ -368,23 +407,25 @@ impl<'a> SortedBatches<'a> {
             first
         });
         let starts = starts.collect();
-        Self { schema, columns: (0..schema.fields().len()).map(column).collect(), starts }
+        Self { columns: (0..columns).map(column).collect(), starts }
     }
 
-    fn copy(&self, rows: &[u32]) -> Result<RecordBatch> {
-        let (mut batches, mut places) = (Vec::new(), Vec::new());
-        for row in rows {
+    fn select(&self, order: &[u32]) -> Selectors {
+        let (mut batches, mut rows) = (Vec::new(), Vec::new());
+        for row in order {
             let batch = self.starts.partition_point(|start| start <= row).saturating_sub(1);
             batches.push(batch as u32);
-            places.push(row - self.starts.get(batch).copied().unwrap_or(0));
+            rows.push(row - self.starts.get(batch).copied().unwrap_or(0));
         }
-        let batches: ArrayRef = Arc::new(UInt32Array::from(batches));
-        let places: ArrayRef = Arc::new(UInt32Array::from(places));
-        let copy = |arrays: &Arc<[ArrayRef]>| {
-            let (batches, places) = (Arc::clone(&batches), Arc::clone(&places));
-            Interleave::try_new(Arc::clone(arrays), batches, places)?.to_arrow()
-        };
-        let columns = self.columns.iter().map(copy).collect::<Result<Vec<_>>>()?;
-        RecordBatch::try_new(Arc::clone(self.schema), columns).map_err(Error::from_arrow)
+        Selectors {
+            batches: Arc::new(UInt32Array::from(batches)),
+            rows: Arc::new(UInt32Array::from(rows)),
+        }
+    }
+
+    fn copy(&self, column: usize, at: &Selectors) -> Result<ArrayRef> {
+        let arrays = self.columns.get(column).map(Arc::clone).unwrap_or_else(|| Arc::new([]));
+        let (batches, rows) = (Arc::clone(&at.batches), Arc::clone(&at.rows));
+        Interleave::try_new(arrays, batches, rows)?.to_arrow()
     }
 }

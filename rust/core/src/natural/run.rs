@@ -117,6 +117,13 @@ impl Blocks {
         }
     }
 
+    /// Takes the next `rows` rows, with which no run has begun, for loose.
+    pub(super) fn skip(&mut self, rows: u64) {
+        self.loosen(self.row..self.row + rows);
+        self.row += rows;
+        (self.run_start, self.block_start, self.outside) = (self.row, self.row, 0);
+    }
+
     /// Whether a block has become loose since the last call.
     pub(super) fn take_rough(&mut self) -> bool {
         std::mem::take(&mut self.is_rough)

@@ -105,7 +105,8 @@ fn one_row_in_a_hundred_that_moved_leaves_one_run() {
 
 #[test]
 fn pieces_behind_each_other_are_runs() {
-    let keys: Vec<u128> = (0..20).flat_map(|piece| (0..25_000).map(move |i| i * 20 + piece)).collect();
+    let keys: Vec<u128> =
+        (0..20).flat_map(|piece| (0..25_000).map(move |i| i * 20 + piece)).collect();
     assert_eq!(kept(&check(&keys, 3000)), (500_000, 20));
     // The end of a day that began too early, and goes on behind it.
     let keys: Vec<u128> = (0..50_000).chain(20_000..22_000).chain(50_000..100_000).collect();

@@ -10,7 +10,7 @@
 //! rows lie behind the tail.
 //!
 //! # Cost
-//! Rows that ascend are compared once, and their keys are not copied but for the last few.
+//! Rows are compared with the ones before them twice; keys of rows that ascend are not copied but for the last few.
 //!
 //! # Not here
 //! What becomes of rows that are decided (`run`).
@@ -84,6 +84,15 @@ impl KeyBatch for KeyBytes {
     }
 }
 
+/// Rows of a batch that is judged at a glance, at least.
+const GLANCE_ROWS: usize = 512;
+
+/// Whether so many keys are smaller than those before them that no run of use goes through the batch.
+fn is_rough(keys: &impl KeyBatch) -> bool {
+    let rows = keys.len();
+    rows >= GLANCE_ROWS && 4 * (1..rows).filter(|i| !keys.ascends(*i)).count() > rows
+}
+
 /// Follows one source, row by row.
 pub(super) struct Tracker<K> {
     blocks: Blocks,
@@ -110,6 +119,12 @@ impl<K: Ord + Clone> Tracker<K> {
 
     /// Looks at the next rows.
     pub(super) fn push(&mut self, keys: &impl KeyBatch<Key = K>) {
+        if is_rough(keys) {
+            self.restart();
+            self.blocks.skip(keys.len() as u64);
+            self.row += keys.len() as u64;
+            return;
+        }
         let mut i = 0;
         while i < keys.len() {
             let start = i;
@@ -206,8 +221,8 @@ impl<K: Ord + Clone> Tracker<K> {
         let recent = self.dropped.iter().rev().take(RECENT_ROWS).map(|(_, key)| key);
         let Some(largest) = recent.max() else { return };
         let above = self.tail.iter().rev().take_while(|(_, key)| key > largest).count();
-        let stays_in_order = above < self.tail.len()
-            || self.floor.as_ref().is_none_or(|floor| floor <= largest);
+        let stays_in_order =
+            above < self.tail.len() || self.floor.as_ref().is_none_or(|floor| floor <= largest);
         if above == 0 || above >= RECENT_ROWS || !stays_in_order {
             return;
         }

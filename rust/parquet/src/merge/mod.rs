@@ -27,9 +27,9 @@ mod prepare;
 mod publish;
 mod run;
 mod sizes;
-mod unsorted;
 #[cfg(test)]
 mod tests;
+mod unsorted;
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -118,7 +118,8 @@ pub(super) fn without(
             .with_got(format!("{} unsorted files", merged.files.len()))
             .with_hint("pass unsorted=\"sort\", or another sort_by"));
     }
-    let renumbered = sorted.into_iter().enumerate().map(|(i, order)| FileOrder { file: i, ..order });
+    let renumbered =
+        sorted.into_iter().enumerate().map(|(i, order)| FileOrder { file: i, ..order });
     let options = MergeOptions { sort_by: Some(merged.order.to_string()), ..options.clone() };
     Ok((MergedFiles::describe(&options, Arc::new(files))?, renumbered.collect()))
 }
@@ -171,12 +172,7 @@ fn execute(
 ) -> Result<MergeReport, Stopped> {
     context.counters().add_total(made.total_bytes);
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
-    let what = ChosenTasks {
-        plan: &made.plan,
-        tasks: &tasks,
-        sources: Some(&made.sources),
-        files,
-    };
+    let what = ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources), files };
     execute_chosen(&what, options, stores, context, form, times)
 }
 

@@ -148,6 +148,7 @@ pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
                 early: Early::default(),
                 context: context.clone(),
                 is_published: false,
+                is_scratch: false,
             });
         }
     }
@@ -160,6 +161,8 @@ pub(super) struct LocalFile {
     early: Early,
     context: Context,
     is_published: bool,
+    /// Nobody reads it after a crash: it need not be durable.
+    is_scratch: bool,
 }
 
 impl LocalFile {
@@ -167,8 +170,18 @@ impl LocalFile {
         &self.path
     }
 
+    /// The same, for bytes that need not outlive the process.
+    pub(super) fn into_scratch(self) -> Self {
+        let mut file = self;
+        file.is_scratch = true;
+        file
+    }
+
     /// Makes the bytes durable.
     pub(super) fn sync(&mut self) -> Result<()> {
+        if self.is_scratch {
+            return Ok(());
+        }
         let failed = |e: io::Error| storage("cannot sync an output", &self.path, e);
         self.context.faults().check("sync").map_err(failed)?;
         self.early.finish().and_then(|()| self.file.sync_all()).map_err(failed)
@@ -248,7 +261,9 @@ impl io::Write for LocalFile {
         };
         self.context.faults().check("write").map_err(failed)?;
         let written = self.file.write(bytes).map_err(failed)?;
-        self.early.wrote(&self.file, written as u64);
+        if !self.is_scratch {
+            self.early.wrote(&self.file, written as u64);
+        }
         Ok(written)
     }
 

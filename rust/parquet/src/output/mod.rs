@@ -172,7 +172,7 @@ impl Target {
     /// # Errors
     /// [`Kind::Storage`].
     pub(crate) fn create_scratch(&self) -> Result<TempFile> {
-        Ok(TempFile { made: OutputFile::Local(self.create_copy()?), bytes: 0 })
+        Ok(TempFile { made: OutputFile::Local(self.create_copy()?.into_scratch()), bytes: 0 })
     }
 
     fn create_copy(&self) -> Result<local::LocalFile> {

@@ -144,10 +144,7 @@ impl MergedFiles {
     ///
     /// # Errors
     /// As [`make`], but for those of reading keys.
-    pub(crate) fn describe(
-        options: &MergeOptions,
-        files: Arc<Vec<Arc<Source>>>,
-    ) -> Result<Self> {
+    pub(crate) fn describe(options: &MergeOptions, files: Arc<Vec<Arc<Source>>>) -> Result<Self> {
         let asked = options.sort_by.as_deref().map(SortOrder::try_parse).transpose()?;
         let footers: Vec<_> = files.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
         let reconciled = reconcile(&footers, &options.unite())?;
@@ -176,8 +173,10 @@ impl MergedFiles {
         runs: &[Arc<Source>],
         options: &MergeOptions,
     ) -> Result<Reconciled> {
-        let carried =
-            CarriedSchema::read(&CarriedSchema::write(&self.reconciled)?, &self.reconciled.renamed)?;
+        let carried = CarriedSchema::read(
+            &CarriedSchema::write(&self.reconciled)?,
+            &self.reconciled.renamed,
+        )?;
         carried.reconcile(runs, &options.unite())
     }
 }

@@ -205,17 +205,15 @@ fn row_bytes(files: &[Arc<Source>], leaf: &OutputLeaf) -> f64 {
     };
     let groups = files.iter().filter_map(|file| {
         let index = leaf.adapter(file.id).ok().and_then(LeafAdapter::leaf)?;
-        Some(file.meta.row_groups().iter().filter(|group| group.num_rows() > 0).map(
-            move |group| {
-                let chunk = group.column(index);
-                let bytes = chunk.uncompressed_size().max(0) as f64 / group.num_rows() as f64;
-                match fixed {
-                    Some(width) => width,
-                    None if !repeats && has_paying_dictionary(chunk) => ID_BYTES,
-                    None => 2.0 * bytes,
-                }
-            },
-        ))
+        Some(file.meta.row_groups().iter().filter(|group| group.num_rows() > 0).map(move |group| {
+            let chunk = group.column(index);
+            let bytes = chunk.uncompressed_size().max(0) as f64 / group.num_rows() as f64;
+            match fixed {
+                Some(width) => width,
+                None if !repeats && has_paying_dictionary(chunk) => ID_BYTES,
+                None => 2.0 * bytes,
+            }
+        }))
     });
     groups.flatten().fold(1.0, f64::max) + INDEX_BYTES
 }

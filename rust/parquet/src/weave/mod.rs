@@ -58,6 +58,10 @@ pub(crate) use output::{PageTask, SharedWork};
 /// Rows of a batch where they do not come in pages.
 const BATCH_ROWS_MAX: usize = 1024;
 
+/// Rows that are fewer than this share of those among which they lie get a dictionary of their own
+/// values: uniting those of the sources, which have the values of all rows, costs more.
+const FEW_ROWS_SHARE: u64 = 8;
+
 /// How the pages of a chunk are made.
 enum Make {
     /// Here; ids are those of the united dictionary.
@@ -133,9 +137,14 @@ pub(crate) fn weave_sorted(
     let SortedRows { steps, order, bytes_max } = rows;
     let codec = weaving.properties.compression(output.descr.path());
     let splices = vec![false; weaving.sources.len()];
-    let mut cursors =
-        SourceCursors::new(weaving.sources.len(), &[steps], None, &weaving.context);
-    let make = how(weaving, output, steps, &splices, &mut cursors)?;
+    let mut cursors = SourceCursors::new(weaving.sources.len(), &[steps], None, &weaving.context);
+    let lie_in: u64 = steps.taken().map(|taken| taken.end - taken.start).sum();
+    let wants_dictionary = weaving.properties.dictionary_enabled(output.descr.path());
+    let make = match steps.rows().saturating_mul(FEW_ROWS_SHARE) < lie_in {
+        true if wants_dictionary || !can_be_ours(output) => Make::Foreign,
+        true => Make::Own(None, OwnPages::Plain),
+        false => how(weaving, output, steps, &splices, &mut cursors)?,
+    };
     let is_ours = !matches!(make, Make::Foreign);
     let (united, pages) = match make {
         Make::Foreign => (None, OwnPages::Plain),
@@ -200,7 +209,7 @@ fn how(
     let path = output.descr.path();
     let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
     let is_special = !matches!(weaving.properties.encoding(path), None | Some(Encoding::PLAIN));
-    if (is_special && !is_boolean) || output.descr.max_def_level() > i16::from(u8::MAX) {
+    if (is_special && !is_boolean) || !can_be_ours(output) {
         return Ok(Make::Foreign);
     }
     let wants_dictionary = weaving.properties.dictionary_enabled(path);
@@ -223,6 +232,11 @@ fn how(
         Some((united, ids)) => Make::Own(Some(united), OwnPages::PlainWithDictionary(ids)),
         None => otherwise,
     })
+}
+
+/// Whether pages of a leaf can be made here: its levels fit a byte.
+fn can_be_ours(output: &OutputLeaf) -> bool {
+    output.descr.max_def_level() <= i16::from(u8::MAX)
 }
 
 /// Whether pages of `source` have the shape and the codec of the output.
