@@ -25,7 +25,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("guard", ""),
     ("folder", "guard json runtime store output"),
     ("thrift", ""),
-    ("source", "guard store thrift"),
+    ("selection", ""),
+    ("source", "guard selection store thrift"),
     ("page", "guard runtime source store thrift"),
     ("spill", "page runtime store output"),
     ("leaf", "page runtime schema source store"),
@@ -62,14 +63,19 @@ const LAYERS: &[(&str, &str)] = &[
         "compact",
         "drops files folder json leaf options order plan runtime schema source store output",
     ),
+    (
+        "sort",
+        "block encode files keys leaf options order plan properties queue ranks runtime schema selection sink source spill store output weave",
+    ),
     ("content", "files leaf runtime schema sink source store"),
     ("inspect", "files keys leaf order page plan runtime schema source store zone"),
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",
-        "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink source spill store output weave zone",
+        "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink sort source spill store output weave zone",
     ),
     ("join", "arrow_file leaf merge options page runtime source store output"),
+    ("run_writer", "guard join json merge options report runtime sort source store output"),
     ("calls", "compact inspect json merge overlay plan runtime scan store verify"),
 ];
 

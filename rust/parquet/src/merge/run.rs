@@ -55,7 +55,7 @@ pub(super) fn run(
     times: &mut Times,
 ) -> Result<RunOutputs> {
     let weaving = weave_context(prepared, options, context);
-    let mut writer = RunWriter {
+    let mut writer = OutputsWriter {
         prepared,
         options,
         context,
@@ -88,7 +88,7 @@ pub(super) fn run(
 }
 
 /// Everything on this thread, in the order that threads keep to as well.
-fn run_alone(weaver: &Weaver<'_>, writer: &mut RunWriter<'_>) -> Result<()> {
+fn run_alone(weaver: &Weaver<'_>, writer: &mut OutputsWriter<'_>) -> Result<()> {
     let mut now = weaver.order()?;
     while let Some(batch) = now {
         let next = weaver.order()?;
@@ -102,7 +102,7 @@ fn run_alone(weaver: &Weaver<'_>, writer: &mut RunWriter<'_>) -> Result<()> {
 /// Writes what threads put in order and weave.
 fn run_beside(
     weaver: &Weaver<'_>,
-    writer: &mut RunWriter<'_>,
+    writer: &mut OutputsWriter<'_>,
     queue: &Queue<'_, Weaver<'_>>,
 ) -> Result<()> {
     queue.ask();
@@ -199,7 +199,7 @@ fn weave_context(
     }
 }
 
-struct RunWriter<'a> {
+struct OutputsWriter<'a> {
     prepared: &'a Prepared<'a>,
     options: &'a MergeOptions,
     context: &'a Context,
@@ -210,7 +210,7 @@ struct RunWriter<'a> {
     seconds: f64,
 }
 
-impl RunWriter<'_> {
+impl OutputsWriter<'_> {
     fn new_output(&self) -> Result<Output> {
         let schema = &self.prepared.reconciled.schema;
         let temp = self.prepared.create_output()?;

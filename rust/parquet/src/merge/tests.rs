@@ -174,8 +174,8 @@ impl Bench {
         let made = plan::make(&options, &stores, &context).unwrap();
         let tasks: Vec<_> = made.plan.tasks.iter().collect();
         let sources = Some(made.sources.as_slice());
-        let frame =
-            frame::Frame::open(&made.plan, &tasks, sources, &options, &stores, &context).unwrap();
+        let what = publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
+        let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
         let prepared =
             prepare::prepare(&frame, tasks[0], &options, &context, KeyForm::Ranked).unwrap();
         frame.target.abandon();
@@ -338,8 +338,8 @@ fn with_footer(
     let made = plan::make(&options, &stores, &context).unwrap();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let sources = Some(made.sources.as_slice());
-    let frame =
-        frame::Frame::open(&made.plan, &tasks, sources, &options, &stores, &context).unwrap();
+    let what = publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
+    let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
     let mut times = Times::default();
     let tried =
         execute::execute_task(&frame, tasks[0], &options, &context, KeyForm::Ranked, &mut times);

@@ -70,7 +70,7 @@ pub(crate) struct SortedRuns {
 
 /// Some rows of a file.
 #[derive(Clone, Debug)]
-struct Piece {
+struct FileRows {
     file: usize,
     rows: Vec<Range<u64>>,
 }
@@ -78,9 +78,9 @@ struct Piece {
 /// What a run is made of.
 enum Slot {
     /// Rows of a file that are in order.
-    InOrder(Piece),
+    InOrder(FileRows),
     /// Rows to sort.
-    Loose(Vec<Piece>),
+    Loose(Vec<FileRows>),
 }
 
 /// Sorts what is not in order in `files`, whose order is `found`.
@@ -101,7 +101,7 @@ pub(crate) fn make_runs(
     });
     let sorted_rows = loose.sum();
     let runs_in_order = slots.iter().filter(|slot| matches!(slot, Slot::InOrder(_))).count();
-    let mut sorter = write::Sorter::new(call, target, pool, runs_in_order, sorted_rows)?;
+    let mut sort = write::LooseSort::new(call, target, pool, runs_in_order, sorted_rows)?;
     let (mut sources, mut temps) = (Vec::new(), Vec::new());
     for slot in slots {
         match slot {
@@ -114,7 +114,7 @@ pub(crate) fn make_runs(
                 });
             }
             Slot::Loose(pieces) => {
-                for temp in sorter.sort(pieces)? {
+                for temp in sort.sort(pieces)? {
                     sources.push(write::open(&temp)?);
                     temps.push(temp);
                 }
@@ -142,9 +142,9 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
         match slots.last_mut() {
             Some(Slot::Loose(pieces)) => match pieces.last_mut() {
                 Some(piece) if piece.file == file => piece.rows.extend(rows),
-                _ => pieces.push(Piece { file, rows }),
+                _ => pieces.push(FileRows { file, rows }),
             },
-            _ => slots.push(Slot::Loose(vec![Piece { file, rows }])),
+            _ => slots.push(Slot::Loose(vec![FileRows { file, rows }])),
         }
     };
     for FileOrder { file, stretches } in found {
@@ -153,7 +153,7 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
                 Stretch::Loose(rows) => loosen(&mut slots, file, vec![rows]),
                 Stretch::Run(run) => {
                     loosen(&mut slots, file, run.early);
-                    slots.push(Slot::InOrder(Piece { file, rows: run.rows }));
+                    slots.push(Slot::InOrder(FileRows { file, rows: run.rows }));
                     loosen(&mut slots, file, run.late);
                 }
             }

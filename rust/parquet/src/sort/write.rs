@@ -23,7 +23,7 @@ use plait_core::{Error, Kind, Result, SourceId};
 
 use super::chunk::{LooseRows, steps};
 use super::order::SortKeys;
-use super::{Piece, SortCall, SortedFiles, rows_of};
+use super::{FileRows, SortCall, SortedFiles, rows_of};
 use crate::block::Layout;
 use crate::encode::Chunk;
 use crate::keys::KeyReader;
@@ -90,7 +90,7 @@ pub(super) fn open(temp: &TempFile) -> Result<Arc<Source>> {
 }
 
 /// Sorts loose rows.
-pub(super) struct Sorter<'a> {
+pub(super) struct LooseSort<'a> {
     call: SortCall<'a>,
     target: &'a Arc<Target>,
     pool: Option<&'a Pool>,
@@ -102,8 +102,8 @@ pub(super) struct Sorter<'a> {
     rows_max: u64,
 }
 
-impl<'a> Sorter<'a> {
-    /// A sorter for `loose` rows, which are merged with so many other runs.
+impl<'a> LooseSort<'a> {
+    /// A sort of `loose` rows, which are merged with so many other runs.
     pub(super) fn new(
         call: SortCall<'a>,
         target: &'a Arc<Target>,
@@ -144,13 +144,13 @@ impl<'a> Sorter<'a> {
     ///
     /// # Errors
     /// Whatever is wrong with a file or with the storage.
-    pub(super) fn sort(&mut self, pieces: Vec<Piece>) -> Result<Vec<TempFile>> {
+    pub(super) fn sort(&mut self, pieces: Vec<FileRows>) -> Result<Vec<TempFile>> {
         let mut temps = Vec::new();
         let mut loose = LooseRows::new(pieces);
         let mut rows_max = self.rows_max;
         loop {
             let feed = Mutex::new(ChunkFeed { loose, rows_max, written: Vec::new() });
-            let work = SortWork { sorter: self, feed, is_too_large: AtomicBool::new(false) };
+            let work = SortWork { sort: self, feed, is_too_large: AtomicBool::new(false) };
             let outcome = work.run(&mut temps);
             let is_too_large = work.is_too_large.load(Ordering::Relaxed);
             let feed = work.feed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -228,12 +228,12 @@ fn plain(mut encodings: Encodings) -> Encodings {
 struct ChunkFeed {
     loose: LooseRows,
     rows_max: u64,
-    written: Vec<Vec<Piece>>,
+    written: Vec<Vec<FileRows>>,
 }
 
 /// What threads do for a sort.
 struct SortWork<'a> {
-    sorter: &'a Sorter<'a>,
+    sort: &'a LooseSort<'a>,
     feed: Mutex<ChunkFeed>,
     is_too_large: AtomicBool,
 }
@@ -252,7 +252,7 @@ impl SortWork<'_> {
     }
 
     fn run(&self, temps: &mut Vec<TempFile>) -> Result<()> {
-        match self.sorter.pool.and_then(Pool::threads) {
+        match self.sort.pool.and_then(Pool::threads) {
             None => {
                 while let Some(chunk) = self.order()? {
                     let take = |leaf| self.weave_leaf(&chunk, leaf, None);
@@ -261,7 +261,7 @@ impl SortWork<'_> {
                 Ok(())
             }
             Some(pool) => {
-                queue::run(pool, self, &self.sorter.sizes, |queue| self.run_beside(queue, temps))
+                queue::run(pool, self, &self.sort.sizes, |queue| self.run_beside(queue, temps))
             }
         }
     }
@@ -282,14 +282,14 @@ impl SortWork<'_> {
         chunk: &SortedChunk,
         take: impl FnMut(usize) -> Result<Vec<Chunk>>,
     ) -> Result<TempFile> {
-        let sorter = self.sorter;
-        let schema = &sorter.call.merged.reconciled.schema;
-        let temp = sorter.target.create_scratch()?;
-        let mut output = Output::create(temp, schema, &sorter.properties)?;
+        let sort = self.sort;
+        let schema = &sort.call.merged.reconciled.schema;
+        let temp = sort.target.create_scratch()?;
+        let mut output = Output::create(temp, schema, &sort.properties)?;
         let window = Window { steps: chunk.steps.clone(), ..Window::default() };
-        output.write(&[window], sorter.files.leaves.len(), take)?;
+        output.write(&[window], sort.files.leaves.len(), take)?;
         let finished = output.finish(&[])?;
-        sorter.context().counters().add_spilled(finished.bytes);
+        sort.context().counters().add_spilled(finished.bytes);
         self.feed().written.remove(0);
         Ok(finished.temp)
     }
@@ -300,15 +300,15 @@ impl SortWork<'_> {
         leaf: usize,
         share: Option<&dyn SharedWork>,
     ) -> Result<Vec<Chunk>> {
-        let sorter = self.sorter;
-        let leaf = sorter.files.leaves.get(leaf);
+        let sort = self.sort;
+        let leaf = sort.files.leaves.get(leaf);
         let leaf = leaf.ok_or_else(|| Error::new(Kind::Internal, "there is no such leaf"))?;
         let bytes_max = match chunk.order.len() {
             1 => usize::MAX, // nothing is smaller than a row
-            _ => sorter.context().budget().sorted_leaf(),
+            _ => sort.context().budget().sorted_leaf(),
         };
         let rows = SortedRows { steps: &chunk.steps, order: &chunk.order, bytes_max };
-        match weave_sorted(&sorter.weaving, leaf, rows, &chunk.waiting, share)? {
+        match weave_sorted(&sort.weaving, leaf, rows, &chunk.waiting, share)? {
             Some(chunk) => Ok(vec![chunk]),
             None => {
                 self.is_too_large.store(true, Ordering::Relaxed);
@@ -317,13 +317,13 @@ impl SortWork<'_> {
         }
     }
 
-    fn keys(&self, pieces: &[Piece]) -> Result<SortKeys> {
-        let sorter = self.sorter;
-        let SortedFiles { keys, cache, .. } = &sorter.files;
+    fn keys(&self, pieces: &[FileRows]) -> Result<SortKeys> {
+        let sort = self.sort;
+        let SortedFiles { keys, cache, .. } = &sort.files;
         let mut all = SortKeys::default();
-        let mut charge = sorter.context().charge(0);
+        let mut charge = sort.context().charge(0);
         for piece in pieces {
-            let file = &sorter.call.merged.files[piece.file];
+            let file = &sort.call.merged.files[piece.file];
             let mut reader: Option<KeyReader> = None;
             for rows in &piece.rows {
                 let reader = match &mut reader {
@@ -336,11 +336,11 @@ impl SortWork<'_> {
                         keys,
                         rows.start,
                         cache,
-                        sorter.context(),
+                        sort.context(),
                     )?),
                 };
                 while reader.row() < rows.end {
-                    sorter.context().check_cancelled()?;
+                    sort.context().check_cancelled()?;
                     let left = usize::try_from(rows.end - reader.row()).unwrap_or(usize::MAX);
                     let Some((keys, _)) = reader.next(left.min(KEY_ROWS))? else { break };
                     all.push(&keys);
@@ -366,10 +366,10 @@ impl Work for SortWork<'_> {
             feed.written.push(pieces.clone());
             pieces
         };
-        let sorter = self.sorter;
+        let sort = self.sort;
         let keys = self.keys(&pieces)?;
-        let sizes = sorter.context().budget().merge(1, 1, 1);
-        let charge = sorter.context().charge(keys.memory_size());
+        let sizes = sort.context().budget().merge(1, 1, 1);
+        let charge = sort.context().charge(keys.memory_size());
         let order = keys.sort();
         let rows: u64 = pieces.iter().map(|piece| rows_of(&piece.rows)).sum();
         if order.len() as u64 != rows {
@@ -382,10 +382,10 @@ impl Work for SortWork<'_> {
             steps: steps(&pieces)?,
             order,
             waiting: Arc::new(Waiting::new(
-                &sorter.target.scratch(),
+                &sort.target.scratch(),
                 sizes.waiting_bytes,
                 sizes.spill_bytes,
-                sorter.context(),
+                sort.context(),
             )),
             _charge: charge,
         }))
@@ -396,11 +396,11 @@ impl Work for SortWork<'_> {
     }
 
     fn fits(&self, chunk: &SortedChunk, leaf: usize) -> bool {
-        let sorter = self.sorter;
-        let Some(leaf) = sorter.files.leaves.get(leaf) else { return true };
-        let bytes = row_bytes(&sorter.call.merged.files, leaf) * chunk.order.len() as f64;
-        let held = sorter.context().account().held_bytes().saturating_add(bytes as u64);
-        held <= sorter.context().budget().bytes(MemoryStage::SortedLeaves) as u64
+        let sort = self.sort;
+        let Some(leaf) = sort.files.leaves.get(leaf) else { return true };
+        let bytes = row_bytes(&sort.call.merged.files, leaf) * chunk.order.len() as f64;
+        let held = sort.context().account().held_bytes().saturating_add(bytes as u64);
+        held <= sort.context().budget().bytes(MemoryStage::SortedLeaves) as u64
     }
 
     fn weave(
