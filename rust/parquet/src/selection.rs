@@ -81,7 +81,7 @@ mod tests {
         let selection = Selection::try_new(vec![10..20, 21..30, 50..51]).unwrap();
         assert_eq!(selection.span(), 10..51);
         for row in 0..60 {
-            let is_selected = |row: &u64| matches!(*row, 10..20 | 21..30 | 50);
+            let is_selected = |row: &u64| matches!(*row, 10..=19 | 21..=29 | 50);
             let before = (0..=row).rev().find(is_selected).unwrap_or(10);
             assert_eq!(selection.at_or_before(row), before, "{row}");
             let next = (row..60).find(is_selected);

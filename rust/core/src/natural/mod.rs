@@ -17,7 +17,7 @@
 //! of an early row lies before that row, none with the key of a late row behind it.
 //!
 //! # Cost
-//! A comparison or two a row; keys of at most [`DROPPED_MAX`] rows. What is found takes 16 bytes for
+//! A comparison or two a row; keys of a few thousand rows. What is found takes 16 bytes for
 //! each stretch of rows without a gap, and is bounded by the caller.
 //!
 //! # Not here
@@ -26,23 +26,17 @@
 mod run;
 mod tracker;
 
-pub use run::{NaturalRun, Stretch};
+pub use run::{NaturalRun, RowStretch};
 
 use self::run::Blocks;
 use self::tracker::Tracker;
 use crate::key::Keys;
 
-/// Rows of one key in a row that were not in order: behind them another run begins.
-pub(crate) const DROPPED_MAX: usize = 1024;
-
-/// Rows that are judged together: where more than a quarter of them are out of order, all are loose.
-pub(crate) const BLOCK_ROWS: u64 = 8192;
-
 /// Finds the natural runs of one source, whose keys it is given from the first row to the last.
 ///
 /// ```
 /// use plait_core::key::Keys;
-/// use plait_core::natural::{RunFinder, Stretch};
+/// use plait_core::natural::{RunFinder, RowStretch};
 ///
 /// // 20,000 ascending keys, of which one comes 10,000 rows late.
 /// let mut keys: Vec<u128> = (0..20_000).collect();
@@ -50,7 +44,7 @@ pub(crate) const BLOCK_ROWS: u64 = 8192;
 /// keys.insert(15_000, late);
 /// let mut finder = RunFinder::new(0, usize::MAX);
 /// finder.push(&Keys::Packed(keys));
-/// let [Stretch::Run(run)] = finder.finish().try_into().unwrap() else { panic!("one run") };
+/// let [RowStretch::Run(run)] = finder.finish().try_into().unwrap() else { panic!("one run") };
 /// assert_eq!(run.rows, [0..15_000, 15_001..20_000]);
 /// assert_eq!((run.early.len(), run.late), (0, vec![15_000..15_001]));
 /// ```
@@ -92,7 +86,7 @@ impl RunFinder {
 
     /// All stretches, in the order of their rows.
     #[must_use]
-    pub fn finish(self) -> Vec<Stretch> {
+    pub fn finish(self) -> Vec<RowStretch> {
         match self.tracker {
             KeyTracker::Unknown(blocks) => blocks.finish(),
             KeyTracker::Packed(tracker) => tracker.finish(),

@@ -9,11 +9,12 @@
 
 use std::ops::Range;
 
-use super::BLOCK_ROWS;
+/// Rows that are judged together: where more than a quarter of them are out of order, all are loose.
+const BLOCK_ROWS: u64 = 8192;
 
 /// Consecutive rows of a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Stretch {
+pub enum RowStretch {
     /// An ascending run, and the few rows between its rows that do not belong to it.
     Run(NaturalRun),
     /// Rows in no order worth keeping.
@@ -61,7 +62,7 @@ pub(super) enum Part {
 
 /// Rows that are decided, in blocks.
 pub(super) struct Blocks {
-    stretches: Vec<Stretch>,
+    stretches: Vec<RowStretch>,
     run: NaturalRun,
     /// The first row of the run, and of its last block.
     run_start: u64,
@@ -137,10 +138,10 @@ impl Blocks {
         self.close();
     }
 
-    pub(super) fn finish(mut self) -> Vec<Stretch> {
+    pub(super) fn finish(mut self) -> Vec<RowStretch> {
         let is_whole = self.stretches.is_empty() && self.run.rows.len() == 1;
         if is_whole && self.run.early.is_empty() && self.run.late.is_empty() {
-            return vec![Stretch::Run(self.run)];
+            return vec![RowStretch::Run(self.run)];
         }
         self.end_run();
         self.stretches
@@ -168,7 +169,7 @@ impl Blocks {
         let run = std::mem::take(&mut self.run);
         if count(&run.rows) >= BLOCK_ROWS {
             self.ranges_left = self.ranges_left.saturating_sub(run.ranges());
-            self.stretches.push(Stretch::Run(run));
+            self.stretches.push(RowStretch::Run(run));
         } else {
             self.loosen(rows);
         }
@@ -178,8 +179,8 @@ impl Blocks {
     fn loosen(&mut self, rows: Range<u64>) {
         match self.stretches.last_mut() {
             _ if rows.is_empty() => {}
-            Some(Stretch::Loose(last)) if last.end == rows.start => last.end = rows.end,
-            _ => self.stretches.push(Stretch::Loose(rows)),
+            Some(RowStretch::Loose(last)) if last.end == rows.start => last.end = rows.end,
+            _ => self.stretches.push(RowStretch::Loose(rows)),
         }
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::key::KeyBytes;
 
-fn find(keys: &[u128], batch: usize) -> Vec<Stretch> {
+fn find(keys: &[u128], batch: usize) -> Vec<RowStretch> {
     let mut finder = RunFinder::new(0, usize::MAX);
     keys.chunks(batch).for_each(|keys| finder.push(&Keys::Packed(keys.to_vec())));
     finder.finish()
@@ -16,7 +16,7 @@ fn rows(ranges: &[Range<u64>]) -> Vec<usize> {
 }
 
 /// Sorts by what was found: parts in order, each sorted stably, merged stably.
-fn sorted(keys: &[u128], found: &[Stretch]) -> Vec<usize> {
+fn sorted(keys: &[u128], found: &[RowStretch]) -> Vec<usize> {
     let mut parts: Vec<Vec<usize>> = Vec::new();
     let mut sort = |mut part: Vec<usize>| {
         part.sort_by_key(|row| keys[*row]);
@@ -24,8 +24,8 @@ fn sorted(keys: &[u128], found: &[Stretch]) -> Vec<usize> {
     };
     for stretch in found {
         match stretch {
-            Stretch::Loose(range) => sort(rows(std::slice::from_ref(range))),
-            Stretch::Run(run) => {
+            RowStretch::Loose(range) => sort(rows(std::slice::from_ref(range))),
+            RowStretch::Run(run) => {
                 sort(rows(&run.early));
                 let run_rows = rows(&run.rows);
                 assert!(run_rows.is_sorted_by_key(|row| keys[*row]), "a run descends");
@@ -43,7 +43,7 @@ fn sorted(keys: &[u128], found: &[Stretch]) -> Vec<usize> {
     all.into_iter().map(|(.., row)| row).collect()
 }
 
-fn check(keys: &[u128], batch: usize) -> Vec<Stretch> {
+fn check(keys: &[u128], batch: usize) -> Vec<RowStretch> {
     let found = find(keys, batch);
     let mut expected: Vec<usize> = (0..keys.len()).collect();
     expected.sort_by_key(|row| keys[*row]);
@@ -52,10 +52,10 @@ fn check(keys: &[u128], batch: usize) -> Vec<Stretch> {
 }
 
 /// How many rows are in runs, and how many runs there are.
-fn kept(found: &[Stretch]) -> (u64, usize) {
+fn kept(found: &[RowStretch]) -> (u64, usize) {
     let runs = found.iter().filter_map(|stretch| match stretch {
-        Stretch::Run(run) => Some(super::run::count(&run.rows)),
-        Stretch::Loose(_) => None,
+        RowStretch::Run(run) => Some(super::run::count(&run.rows)),
+        RowStretch::Loose(_) => None,
     });
     (runs.clone().sum(), runs.count())
 }
@@ -132,8 +132,8 @@ fn ranges_that_are_noted_have_a_bound() {
     finder.push(&Keys::Packed(keys.clone()));
     let found = finder.finish();
     let ranges = found.iter().map(|stretch| match stretch {
-        Stretch::Run(run) => run.rows.len() + run.early.len() + run.late.len(),
-        Stretch::Loose(_) => 0,
+        RowStretch::Run(run) => run.rows.len() + run.early.len() + run.late.len(),
+        RowStretch::Loose(_) => 0,
     });
     assert!(ranges.sum::<usize>() < 2000);
     assert!(kept(&found).0 > 0);

@@ -17,9 +17,11 @@
 
 use std::collections::VecDeque;
 
-use super::DROPPED_MAX;
-use super::run::{Blocks, Part, Stretch};
+use super::run::{Blocks, Part, RowStretch};
 use crate::key::KeyBytes;
+
+/// Rows that were dropped one after the other: with the first of them another run begins.
+const DROPPED_MAX: usize = 1024;
 
 /// Rows of the run that may leave it again.
 const TAIL_ROWS: usize = 16;
@@ -146,7 +148,7 @@ impl<K: Ord + Clone> Tracker<K> {
         }
     }
 
-    pub(super) fn finish(mut self) -> Vec<Stretch> {
+    pub(super) fn finish(mut self) -> Vec<RowStretch> {
         self.settle_all();
         self.blocks.finish()
     }

@@ -174,7 +174,8 @@ impl Bench {
         let made = plan::make(&options, &stores, &context).unwrap();
         let tasks: Vec<_> = made.plan.tasks.iter().collect();
         let sources = Some(made.sources.as_slice());
-        let what = publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
+        let what =
+            super::publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
         let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
         let prepared =
             prepare::prepare(&frame, tasks[0], &options, &context, KeyForm::Ranked).unwrap();
@@ -338,7 +339,7 @@ fn with_footer(
     let made = plan::make(&options, &stores, &context).unwrap();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let sources = Some(made.sources.as_slice());
-    let what = publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
+    let what = super::publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
     let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
     let mut times = Times::default();
     let tried =

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::{Result, Runs, SourceId};
 
-use super::FileRows;
+use super::call::FileRows;
 
 /// Rows that wait to be sorted.
 #[derive(Default)]
@@ -102,7 +102,8 @@ mod tests {
                     loose.put_back(taken);
                     continue;
                 }
-                let rows: u64 = taken.iter().map(|piece| super::super::rows_of(&piece.rows)).sum();
+                let rows: u64 =
+                    taken.iter().map(|piece| super::super::call::rows_of(&piece.rows)).sum();
                 assert_eq!(steps(&taken).unwrap().rows(), rows);
                 assert!(rows <= rows_max);
                 for piece in taken {

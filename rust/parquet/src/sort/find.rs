@@ -10,10 +10,10 @@
 use std::sync::Arc;
 
 use plait_core::Result;
-use plait_core::natural::{NaturalRun, RunFinder, Stretch};
+use plait_core::natural::{NaturalRun, RowStretch, RunFinder};
 use plait_core::workers::each;
 
-use super::{SortCall, SortedFiles};
+use super::call::{SortCall, SortedFiles};
 use crate::files::readers;
 use crate::keys::KeyReader;
 use crate::order::KEY_ROWS;
@@ -30,7 +30,7 @@ pub(crate) struct FileOrder {
     /// The file, by its place among all.
     pub(crate) file: usize,
     /// Its rows.
-    pub(crate) stretches: Vec<Stretch>,
+    pub(crate) stretches: Vec<RowStretch>,
 }
 
 impl FileOrder {
@@ -38,7 +38,7 @@ impl FileOrder {
     pub(crate) fn is_sorted(&self) -> bool {
         match self.stretches.as_slice() {
             [] => true,
-            [Stretch::Run(run)] => run.early.is_empty() && run.late.is_empty(),
+            [RowStretch::Run(run)] => run.early.is_empty() && run.late.is_empty(),
             _ => false,
         }
     }
@@ -68,7 +68,7 @@ fn find_in(call: SortCall<'_>, opened: &SortedFiles) -> Result<Vec<FileOrder>> {
             true if file.rows() == 0 => Vec::new(),
             true => {
                 let rows = std::iter::once(0..file.rows()).collect();
-                vec![Stretch::Run(NaturalRun { rows, ..NaturalRun::default() })]
+                vec![RowStretch::Run(NaturalRun { rows, ..NaturalRun::default() })]
             }
             false => stretches(call, opened, file, ranges_max)?,
         };
@@ -81,7 +81,7 @@ fn stretches(
     opened: &SortedFiles,
     file: &Arc<Source>,
     ranges_max: usize,
-) -> Result<Vec<Stretch>> {
+) -> Result<Vec<RowStretch>> {
     let mut finder = RunFinder::new(0, ranges_max);
     if file.rows() == 0 {
         return Ok(Vec::new());

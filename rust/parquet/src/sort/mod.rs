@@ -24,6 +24,7 @@
 //! # Not here
 //! Which rows are in order (`plait_core::natural`); merging runs (`merge`).
 
+mod call;
 mod chunk;
 mod find;
 mod order;
@@ -32,32 +33,19 @@ mod write;
 use std::ops::Range;
 use std::sync::Arc;
 
-use plait_core::natural::Stretch;
+use plait_core::natural::RowStretch;
 use plait_core::{Result, SourceId};
 
+pub(crate) use call::SortCall;
 pub(crate) use find::{FileOrder, find};
 pub(crate) use order::SortKeys;
 pub(crate) use write::temp_options;
 
-use crate::files::output_leaves;
-use crate::keys::KeyLeaves;
-use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::MergeOptions;
-use crate::order::key_leaves;
+use self::call::{FileRows, rows_of};
 use crate::output::{Target, TempFile};
-use crate::plan::MergedFiles;
-use crate::ranks::{KeyForm, RankBook};
-use crate::runtime::{Context, MemoryStage, Pool};
+use crate::runtime::Pool;
 use crate::selection::Selection;
 use crate::source::Source;
-
-/// What sorting needs of the call.
-#[derive(Clone, Copy)]
-pub(crate) struct SortCall<'a> {
-    pub(crate) merged: &'a MergedFiles,
-    pub(crate) options: &'a MergeOptions,
-    pub(crate) context: &'a Context,
-}
 
 /// Sorted runs of some files.
 pub(crate) struct SortedRuns {
@@ -66,13 +54,6 @@ pub(crate) struct SortedRuns {
     /// Rows that were sorted.
     pub(crate) sorted_rows: u64,
     _temps: Vec<TempFile>,
-}
-
-/// Some rows of a file.
-#[derive(Clone, Debug)]
-struct FileRows {
-    file: usize,
-    rows: Vec<Range<u64>>,
 }
 
 /// What a run is made of.
@@ -128,10 +109,6 @@ pub(crate) fn make_runs(
     Ok(SortedRuns { sources, sorted_rows, _temps: temps })
 }
 
-fn rows_of(ranges: &[Range<u64>]) -> u64 {
-    ranges.iter().map(|rows| rows.end - rows.start).sum()
-}
-
 /// What is in order, and what lies between, in the order that breaks ties.
 fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
     let mut slots: Vec<Slot> = Vec::new();
@@ -150,8 +127,8 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
     for FileOrder { file, stretches } in found {
         for stretch in stretches {
             match stretch {
-                Stretch::Loose(rows) => loosen(&mut slots, file, vec![rows]),
-                Stretch::Run(run) => {
+                RowStretch::Loose(rows) => loosen(&mut slots, file, vec![rows]),
+                RowStretch::Run(run) => {
                     loosen(&mut slots, file, run.early);
                     slots.push(Slot::InOrder(FileRows { file, rows: run.rows }));
                     loosen(&mut slots, file, run.late);
@@ -160,41 +137,4 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
         }
     }
     slots
-}
-
-/// The files as they are sorted: their leaves, and their keys in the shortest form.
-struct SortedFiles {
-    leaves: Vec<OutputLeaf>,
-    keys: KeyLeaves,
-    cache: Arc<LocationCache>,
-}
-
-impl SortedFiles {
-    fn open(call: SortCall<'_>, form: KeyForm) -> Result<Self> {
-        let SortCall { merged, context, .. } = call;
-        let leaves = output_leaves(&merged.reconciled);
-        let mut keys = key_leaves(&merged.order, &merged.reconciled, &leaves)?;
-        let cache = Arc::new(LocationCache::new(
-            context,
-            context.budget().bytes(MemoryStage::PageLocations),
-        ));
-        if form == KeyForm::Ranked {
-            let rows: Vec<_> = merged.files.iter().map(|file| 0..file.rows()).collect();
-            keys.ranks = RankBook::find_for(
-                &keys.shape,
-                &keys.leaves,
-                &merged.files,
-                &rows,
-                &cache,
-                context,
-            )?
-            .map(Arc::new);
-        }
-        Ok(Self { leaves, keys, cache })
-    }
-
-    /// Whether a key was met that footers do not tell of: all is read again without ranks then.
-    fn is_broken(&self) -> bool {
-        self.keys.ranks.as_ref().is_some_and(|book| book.is_broken())
-    }
 }

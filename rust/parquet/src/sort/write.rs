@@ -21,9 +21,9 @@ use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result, SourceId};
 
+use super::call::{FileRows, SortCall, SortedFiles, rows_of};
 use super::chunk::{LooseRows, steps};
 use super::order::SortKeys;
-use super::{FileRows, SortCall, SortedFiles, rows_of};
 use crate::block::Layout;
 use crate::encode::Chunk;
 use crate::keys::KeyReader;

@@ -1,0 +1,75 @@
+//! What sorting works on: the call, the files and their keys, and some of their rows.
+//!
+//! # Not here
+//! Which rows are sorted (`find`), and how (`write`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use plait_core::Result;
+
+use crate::files::output_leaves;
+use crate::keys::KeyLeaves;
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::options::MergeOptions;
+use crate::order::key_leaves;
+use crate::plan::MergedFiles;
+use crate::ranks::{KeyForm, RankBook};
+use crate::runtime::{Context, MemoryStage};
+
+/// What sorting needs of the call.
+#[derive(Clone, Copy)]
+pub(crate) struct SortCall<'a> {
+    pub(crate) merged: &'a MergedFiles,
+    pub(crate) options: &'a MergeOptions,
+    pub(crate) context: &'a Context,
+}
+
+/// Some rows of a file.
+#[derive(Clone, Debug)]
+pub(super) struct FileRows {
+    pub(super) file: usize,
+    pub(super) rows: Vec<Range<u64>>,
+}
+
+/// Number of rows in `ranges`.
+pub(super) fn rows_of(ranges: &[Range<u64>]) -> u64 {
+    ranges.iter().map(|rows| rows.end - rows.start).sum()
+}
+
+/// The files as they are sorted: their leaves, and their keys in the shortest form.
+pub(super) struct SortedFiles {
+    pub(super) leaves: Vec<OutputLeaf>,
+    pub(super) keys: KeyLeaves,
+    pub(super) cache: Arc<LocationCache>,
+}
+
+impl SortedFiles {
+    pub(super) fn open(call: SortCall<'_>, form: KeyForm) -> Result<Self> {
+        let SortCall { merged, context, .. } = call;
+        let leaves = output_leaves(&merged.reconciled);
+        let mut keys = key_leaves(&merged.order, &merged.reconciled, &leaves)?;
+        let cache = Arc::new(LocationCache::new(
+            context,
+            context.budget().bytes(MemoryStage::PageLocations),
+        ));
+        if form == KeyForm::Ranked {
+            let rows: Vec<_> = merged.files.iter().map(|file| 0..file.rows()).collect();
+            keys.ranks = RankBook::find_for(
+                &keys.shape,
+                &keys.leaves,
+                &merged.files,
+                &rows,
+                &cache,
+                context,
+            )?
+            .map(Arc::new);
+        }
+        Ok(Self { leaves, keys, cache })
+    }
+
+    /// Whether a key was met that footers do not tell of: all is read again without ranks then.
+    pub(super) fn is_broken(&self) -> bool {
+        self.keys.ranks.as_ref().is_some_and(|book| book.is_broken())
+    }
+}
