@@ -21,9 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use super::attempt::{Stopped, timed};
 use super::cascade;
+use super::chosen::ChosenTasks;
 use super::frame::Frame;
 use super::prepare::{Prepared, prepare};
-use super::publish::{ChosenTasks, FinishedTask, publish};
+use super::publish::{FinishedTask, publish};
 use super::run;
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};

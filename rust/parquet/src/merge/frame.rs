@@ -12,8 +12,8 @@ use std::sync::Arc;
 use plait_core::key::SortOrder;
 use plait_core::{Error, Kind, Result};
 
+use super::chosen::ChosenTasks;
 use super::output_check::check_output;
-use super::publish::ChosenTasks;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;

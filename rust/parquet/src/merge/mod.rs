@@ -18,6 +18,7 @@
 
 mod attempt;
 mod cascade;
+mod chosen;
 mod clash;
 mod execute;
 mod frame;
@@ -123,7 +124,7 @@ pub(crate) fn merge_open(
         context.counters().set_total(made.total_bytes);
         times.plan_s = started.elapsed().as_secs_f64();
         let tasks: Vec<_> = made.plan.tasks.iter().collect();
-        let what = publish::ChosenTasks {
+        let what = chosen::ChosenTasks {
             plan: &made.plan,
             tasks: &tasks,
             sources: Some(&made.sources),
@@ -193,7 +194,7 @@ fn plan_and_execute(
     context.counters().set_total(made.total_bytes);
     times.plan_s = started.elapsed().as_secs_f64();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
-    let what = publish::ChosenTasks {
+    let what = chosen::ChosenTasks {
         plan: &made.plan,
         tasks: &tasks,
         sources: Some(&made.sources),

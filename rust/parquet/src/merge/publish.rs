@@ -12,6 +12,7 @@ use std::time::Instant;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
+use super::chosen::ChosenTasks;
 use super::frame::Frame;
 use super::output_check::is_ours;
 use super::run::RunOutputs;
@@ -19,21 +20,11 @@ use crate::content::{self, HashedRows};
 use crate::files::output_leaves;
 use crate::options::{MergeOptions, Verify};
 use crate::output::TempFile;
-use crate::plan::{Plan, PlanSource, PlanTask};
+use crate::plan::{Plan, PlanSource};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
 use crate::runtime::{Context, Stage};
 use crate::source::Source;
 use crate::store::Completed;
-
-/// Tasks of a plan.
-pub(super) struct ChosenTasks<'a> {
-    pub(super) plan: &'a Plan,
-    pub(super) tasks: &'a [&'a PlanTask],
-    /// The sources of the plan, if they are open.
-    pub(super) sources: Option<&'a [Arc<Source>]>,
-    /// The files of which these sources are sorted runs; none if they are the sources.
-    pub(super) files: &'a [Arc<Source>],
-}
 
 /// A task that was executed, and not yet published.
 pub(super) struct FinishedTask {

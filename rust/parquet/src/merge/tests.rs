@@ -175,7 +175,7 @@ impl Bench {
         let tasks: Vec<_> = made.plan.tasks.iter().collect();
         let sources = Some(made.sources.as_slice());
         let what =
-            super::publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
+            super::chosen::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
         let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
         let prepared =
             prepare::prepare(&frame, tasks[0], &options, &context, KeyForm::Ranked).unwrap();
@@ -339,7 +339,7 @@ fn with_footer(
     let made = plan::make(&options, &stores, &context).unwrap();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let sources = Some(made.sources.as_slice());
-    let what = super::publish::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
+    let what = super::chosen::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
     let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
     let mut times = Times::default();
     let tried =

@@ -21,8 +21,8 @@ use std::time::Instant;
 use plait_core::{Error, Kind, Result};
 
 use super::attempt::Stopped;
+use super::chosen::ChosenTasks;
 use super::execute::execute_chosen;
-use super::publish::ChosenTasks;
 use crate::files::open_sources;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::output::Target;

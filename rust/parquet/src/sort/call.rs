@@ -27,7 +27,7 @@ pub(crate) struct SortCall<'a> {
 
 /// Some rows of a file.
 #[derive(Clone, Debug)]
-pub(super) struct FileRows {
+pub(super) struct RowsOfFile {
     pub(super) file: usize,
     pub(super) rows: Vec<Range<u64>>,
 }

@@ -12,21 +12,21 @@ use std::collections::VecDeque;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::{Result, Runs, SourceId};
 
-use super::call::FileRows;
+use super::call::RowsOfFile;
 
 /// Rows that wait to be sorted.
 #[derive(Default)]
 pub(super) struct LooseRows {
-    pieces: VecDeque<FileRows>,
+    pieces: VecDeque<RowsOfFile>,
 }
 
 impl LooseRows {
-    pub(super) fn new(pieces: Vec<FileRows>) -> Self {
+    pub(super) fn new(pieces: Vec<RowsOfFile>) -> Self {
         Self { pieces: pieces.into() }
     }
 
     /// The next `rows_max` rows; none at the end.
-    pub(super) fn take(&mut self, rows_max: u64) -> Vec<FileRows> {
+    pub(super) fn take(&mut self, rows_max: u64) -> Vec<RowsOfFile> {
         let (mut taken, mut left) = (Vec::new(), rows_max.max(1));
         while left > 0
             && let Some(mut piece) = self.pieces.pop_front()
@@ -45,7 +45,7 @@ impl LooseRows {
                 }
             }
             piece.rows.extend(ranges);
-            taken.push(FileRows { file: piece.file, rows: now });
+            taken.push(RowsOfFile { file: piece.file, rows: now });
             if !piece.rows.is_empty() {
                 self.pieces.push_front(piece);
             }
@@ -54,7 +54,7 @@ impl LooseRows {
     }
 
     /// Puts rows that were taken last back.
-    pub(super) fn put_back(&mut self, pieces: Vec<FileRows>) {
+    pub(super) fn put_back(&mut self, pieces: Vec<RowsOfFile>) {
         for piece in pieces.into_iter().rev() {
             match self.pieces.front_mut() {
                 Some(first) if first.file == piece.file => {
@@ -68,7 +68,7 @@ impl LooseRows {
 }
 
 /// The rows of `pieces` as they lie.
-pub(super) fn steps(pieces: &[FileRows]) -> Result<PackedRuns> {
+pub(super) fn steps(pieces: &[RowsOfFile]) -> Result<PackedRuns> {
     let mut runs = Runs::default();
     for piece in pieces {
         let source = SourceId(u32::try_from(piece.file).unwrap_or(u32::MAX));
@@ -86,8 +86,8 @@ mod tests {
     #[test]
     fn all_rows_are_taken_once_and_in_their_order() {
         let pieces = vec![
-            FileRows { file: 0, rows: vec![0..10, 12..13] },
-            FileRows { file: 2, rows: vec![5..25] },
+            RowsOfFile { file: 0, rows: vec![0..10, 12..13] },
+            RowsOfFile { file: 2, rows: vec![5..25] },
         ];
         for rows_max in 1..40 {
             let mut loose = LooseRows::new(pieces.clone());

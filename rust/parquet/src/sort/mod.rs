@@ -41,7 +41,7 @@ pub(crate) use find::{FileOrder, find};
 pub(crate) use order::SortKeys;
 pub(crate) use write::temp_options;
 
-use self::call::{FileRows, rows_of};
+use self::call::{RowsOfFile, rows_of};
 use crate::output::{Target, TempFile};
 use crate::runtime::Pool;
 use crate::selection::Selection;
@@ -59,9 +59,9 @@ pub(crate) struct SortedRuns {
 /// What a run is made of.
 enum Slot {
     /// Rows of a file that are in order.
-    InOrder(FileRows),
+    InOrder(RowsOfFile),
     /// Rows to sort.
-    Loose(Vec<FileRows>),
+    Loose(Vec<RowsOfFile>),
 }
 
 /// Sorts what is not in order in `files`, whose order is `found`.
@@ -119,9 +119,9 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
         match slots.last_mut() {
             Some(Slot::Loose(pieces)) => match pieces.last_mut() {
                 Some(piece) if piece.file == file => piece.rows.extend(rows),
-                _ => pieces.push(FileRows { file, rows }),
+                _ => pieces.push(RowsOfFile { file, rows }),
             },
-            _ => slots.push(Slot::Loose(vec![FileRows { file, rows }])),
+            _ => slots.push(Slot::Loose(vec![RowsOfFile { file, rows }])),
         }
     };
     for FileOrder { file, stretches } in found {
@@ -130,7 +130,7 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
                 RowStretch::Loose(rows) => loosen(&mut slots, file, vec![rows]),
                 RowStretch::Run(run) => {
                     loosen(&mut slots, file, run.early);
-                    slots.push(Slot::InOrder(FileRows { file, rows: run.rows }));
+                    slots.push(Slot::InOrder(RowsOfFile { file, rows: run.rows }));
                     loosen(&mut slots, file, run.late);
                 }
             }

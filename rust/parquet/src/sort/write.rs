@@ -21,7 +21,7 @@ use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result, SourceId};
 
-use super::call::{FileRows, SortCall, SortedFiles, rows_of};
+use super::call::{RowsOfFile, SortCall, SortedFiles, rows_of};
 use super::chunk::{LooseRows, steps};
 use super::order::SortKeys;
 use crate::block::Layout;
@@ -41,7 +41,7 @@ use crate::sink::{Output, sizes};
 use crate::source::Source;
 use crate::spill::Waiting;
 use crate::store;
-use crate::weave::{SharedWork, SortedRows, Tiers, WeaveContext, weave_sorted};
+use crate::weave::{RowsToSort, SharedWork, Tiers, WeaveContext, weave_sorted};
 
 /// Pages of temp files are not smaller: their headers and indexes would be most of them.
 const PAGE_BYTES_MIN: u64 = 8 << 10;
@@ -144,7 +144,7 @@ impl<'a> LooseSort<'a> {
     ///
     /// # Errors
     /// Whatever is wrong with a file or with the storage.
-    pub(super) fn sort(&mut self, pieces: Vec<FileRows>) -> Result<Vec<TempFile>> {
+    pub(super) fn sort(&mut self, pieces: Vec<RowsOfFile>) -> Result<Vec<TempFile>> {
         let mut temps = Vec::new();
         let mut loose = LooseRows::new(pieces);
         let mut rows_max = self.rows_max;
@@ -228,7 +228,7 @@ fn plain(mut encodings: Encodings) -> Encodings {
 struct ChunkFeed {
     loose: LooseRows,
     rows_max: u64,
-    written: Vec<Vec<FileRows>>,
+    written: Vec<Vec<RowsOfFile>>,
 }
 
 /// What threads do for a sort.
@@ -307,7 +307,7 @@ impl SortWork<'_> {
             1 => usize::MAX, // nothing is smaller than a row
             _ => sort.context().budget().sorted_leaf(),
         };
-        let rows = SortedRows { steps: &chunk.steps, order: &chunk.order, bytes_max };
+        let rows = RowsToSort { steps: &chunk.steps, order: &chunk.order, bytes_max };
         match weave_sorted(&sort.weaving, leaf, rows, &chunk.waiting, share)? {
             Some(chunk) => Ok(vec![chunk]),
             None => {
@@ -317,7 +317,7 @@ impl SortWork<'_> {
         }
     }
 
-    fn keys(&self, pieces: &[FileRows]) -> Result<SortKeys> {
+    fn keys(&self, pieces: &[RowsOfFile]) -> Result<SortKeys> {
         let sort = self.sort;
         let SortedFiles { keys, cache, .. } = &sort.files;
         let mut all = SortKeys::default();

@@ -130,11 +130,11 @@ pub(crate) fn weave(
 pub(crate) fn weave_sorted(
     weaving: &WeaveContext,
     output: &OutputLeaf,
-    rows: SortedRows<'_>,
+    rows: RowsToSort<'_>,
     waiting: &Arc<Waiting>,
     share: Option<&dyn SharedWork>,
 ) -> Result<Option<Chunk>> {
-    let SortedRows { steps, order, bytes_max } = rows;
+    let RowsToSort { steps, order, bytes_max } = rows;
     let codec = weaving.properties.compression(output.descr.path());
     let splices = vec![false; weaving.sources.len()];
     let mut cursors = SourceCursors::new(weaving.sources.len(), &[steps], None, &weaving.context);
@@ -178,7 +178,7 @@ pub(crate) fn weave_sorted(
 
 /// Rows that are to be sorted.
 #[derive(Clone, Copy)]
-pub(crate) struct SortedRows<'a> {
+pub(crate) struct RowsToSort<'a> {
     /// The rows as they lie.
     pub(crate) steps: &'a PackedRuns,
     /// Their numbers, in order.
