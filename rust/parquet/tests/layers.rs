@@ -113,8 +113,9 @@ fn no_files_import_each_other() {
     assert_eq!(cycles::cycles(&root().join("rust/parquet/src")), Vec::<String>::new());
 }
 
-/// May only become smaller, but for a new call: sorted reads brought 9, their plans 5, folders 13.
-const PUBLIC_ITEMS_MAX: usize = 177;
+/// May only become smaller, but for a new call: sorted reads brought 9, their plans 5, folders 13,
+/// writers of runs 7.
+const PUBLIC_ITEMS_MAX: usize = 184;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {
