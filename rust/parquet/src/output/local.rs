@@ -61,7 +61,7 @@ impl LocalFolder {
         let created = parents.take_while(|p| !p.exists()).map(Path::to_owned).collect();
         let failed = |e: io::Error| storage("cannot make the output folder", &dir, e);
         context.faults().check("mkdir").map_err(failed)?;
-        fs::create_dir_all(&dir).map_err(failed)?;
+        make_dir(&dir).map_err(failed)?;
         let folder = Self { dir, created, context: context.clone() };
         folder.sweep();
         Ok((folder, file_name))
@@ -111,18 +111,52 @@ impl LocalFolder {
         let Ok(entries) = fs::read_dir(&self.dir) else { return };
         for entry in entries.flatten() {
             if entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX) {
-                let path = entry.path();
-                if open_write(&path).is_ok_and(|f| {
-                    !matches!(
-                        f.try_lock(),
-                        Err(TryLockError::WouldBlock) | Err(TryLockError::Error(_))
-                    )
-                }) {
-                    let _ = fs::remove_file(&path);
-                }
+                sweep_temp(&entry.path());
             }
         }
     }
+}
+
+/// Removes the temp file at `path` if nobody has its lock. The lock is held until the file is gone:
+/// its owner may have made it just now, would lock it next and believe that it is safe.
+fn sweep_temp(path: &Path) {
+    let Ok(file) = open_write(path) else { return };
+    if file.try_lock().is_ok() {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// So often a folder is made again that others remove.
+const MAKE_DIR_TRIES: usize = 16;
+
+/// Makes a folder. Another process that made it, or one above it, may give up and remove it meanwhile:
+/// it is there when it is made, and not there when it is looked at.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    use io::ErrorKind::{AlreadyExists, NotFound};
+    let mut made = fs::create_dir_all(dir);
+    for _ in 1..MAKE_DIR_TRIES {
+        match &made {
+            Err(e) if matches!(e.kind(), NotFound | AlreadyExists) => {
+                made = fs::create_dir_all(dir);
+            }
+            _ => break,
+        }
+    }
+    made
+}
+
+/// Makes a file in a folder, which is made again if another process that had made it removed it.
+fn create_beside(dir: &Path, path: &Path) -> io::Result<File> {
+    let mut made = create(path);
+    for _ in 1..MAKE_DIR_TRIES {
+        match &made {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                made = make_dir(dir).and_then(|()| create(path));
+            }
+            _ => break,
+        }
+    }
+    made
 }
 
 /// Creates a temp file in `dir`.
@@ -132,12 +166,7 @@ pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
     loop {
         let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
         let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
-        let file = create(&path).or_else(|e| match e.kind() {
-            // A task of another process that made the folder gave up, and removed it again.
-            io::ErrorKind::NotFound => fs::create_dir_all(dir).and_then(|()| create(&path)),
-            _ => Err(e),
-        });
-        let file = file.map_err(failed)?;
+        let file = create_beside(dir, &path).map_err(failed)?;
         // Another run's sweep may have come between the two: it has the lock and will remove the
         // file, or did. A file system without locks works; its stale temp files are left alone.
         let is_swept = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
@@ -285,9 +314,12 @@ pub(crate) fn unnamed_file(dir: &Path, context: &Context) -> io::Result<File> {
     context.faults().check("create")?;
     let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
     let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
-    let file = create(&path)?;
-    fs::remove_file(&path)?;
-    Ok(file)
+    let file = create_beside(dir, &path)?;
+    match fs::remove_file(&path) {
+        // The sweep of another run was faster.
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(file),
+    }
 }
 
 #[expect(
@@ -428,4 +460,75 @@ impl Drop for Sign {
 pub(crate) fn machine() -> String {
     let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
     id.map(|id| id.trim().to_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    fn empty_dir(name: &str) -> PathBuf {
+        let dir = std::env::temp_dir().join(format!("plait-local-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_file_that_was_made_just_now_is_not_swept() {
+        let dir = empty_dir("swept");
+        let context = Context::new(1 << 20);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        LocalFolder::open(&dir, true, &context).unwrap();
+                    }
+                });
+            }
+            let made: Vec<_> = (0..3000)
+                .map(|i| create_in(&dir, &context)?.publish_once(&dir.join(i.to_string())))
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            for (i, one) in made.into_iter().enumerate() {
+                assert_eq!(one.unwrap(), Completed::Yes, "file {i}");
+            }
+        });
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_another_run_made_and_removes_is_made_again() {
+        let dir = empty_dir("removed");
+        let context = Context::new(1 << 20);
+        let below = dir.join("a/b/c");
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        LocalFolder::open(&below, true, &context).unwrap().0.abandon();
+                    }
+                });
+            }
+            let made: Vec<_> = (0..2000)
+                .map(|_| {
+                    let (folder, _) = LocalFolder::open(&below, true, &context)?;
+                    unnamed_file(&below, &context)
+                        .map_err(|e| storage("cannot spill", &below, e))?;
+                    let file = folder.create()?;
+                    drop(file);
+                    folder.abandon();
+                    Ok::<_, Error>(())
+                })
+                .collect();
+            is_over.store(true, Ordering::Relaxed);
+            for one in made {
+                one.unwrap();
+            }
+        });
+        fs::remove_dir_all(dir).unwrap();
+    }
 }
