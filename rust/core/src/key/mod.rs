@@ -35,7 +35,7 @@ pub use column::{Column, Packing, Values, encode};
 pub use decode::{KeyValue, decode};
 pub(crate) use keys::pack;
 pub use keys::{KeyBytes, Keys};
-pub(crate) use literal::literal;
+pub(crate) use literal::{Place, literal, place};
 pub use number::{numbers, numbers_at};
 pub use order::SortOrder;
 pub use range::{prefix_len, successor};

@@ -21,7 +21,7 @@ use arrow_schema::{DataType, Schema};
 
 use super::Predicate;
 use super::asked::{Comparison, Test};
-use crate::key::{KeyType, Keys, Nulls, SortColumn, SortOrder, literal, pack, successor};
+use crate::key::{KeyType, Keys, Nulls, Place, SortColumn, SortOrder, pack, place, successor};
 use crate::stream::KeyColumns;
 use plait_base::{Error, Kind, Result};
 
@@ -31,12 +31,31 @@ pub struct Filter {
     conditions: Vec<ColumnCondition>,
 }
 
+/// From a key on, up to another one that is not among them: to the last of all if there is none.
+type KeyRange = (Vec<u8>, Option<Vec<u8>>);
+
+/// Where a value lies among keys.
+struct Ends {
+    /// The first key that is not below the value; none if all are.
+    from: Option<Vec<u8>>,
+    /// The first key above the value; none if there is none.
+    after: Option<Vec<u8>>,
+}
+
+impl Ends {
+    /// The keys that are the value.
+    fn values(self) -> Option<KeyRange> {
+        let from = self.from.filter(|from| self.after.as_ref() != Some(from))?;
+        Some((from, self.after))
+    }
+}
+
 /// A condition on one column.
 #[derive(Clone, Debug)]
 pub struct ColumnCondition {
     key: KeyColumns,
     /// From the first key on, up to the second: to the last of all if there is none.
-    ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    ranges: Vec<KeyRange>,
     /// The values it asks for, where it asks for some alone.
     equals: Vec<ArrayRef>,
 }
@@ -55,7 +74,7 @@ impl Predicate {
                 nulls: Nulls::First,
             }])?;
             let name = || order.to_string().replace(" nulls first", "");
-            let key = KeyColumns::try_new(&order, schema)?;
+            let key = KeyColumns::try_new(&order, schema).map_err(of_condition)?;
             condition(key, &asked.test).map_err(|e| e.with_column(name()))
         });
         Ok(Filter { conditions: bound.collect::<Result<_>>()? })
@@ -195,6 +214,22 @@ impl ColumnCondition {
     }
 }
 
+/// The error about a column of a condition, which need not be a sort column.
+fn of_condition(e: Error) -> Error {
+    if e.kind() != Kind::UnsupportedKey {
+        return e;
+    }
+    let mut said = Error::new(e.kind(), "conditions are for columns whose values have an order")
+        .with_hint("name a member of a struct; filter lists and maps in what is read");
+    if let Some(column) = e.column() {
+        said = said.with_column(column.trim_end_matches(" nulls first"));
+    }
+    match e.got() {
+        Some(got) => said.with_got(got),
+        None => said,
+    }
+}
+
 /// The key of null in a column that has nulls first, and the byte that begins all others.
 const NULL: u8 = 0;
 const VALUE: u8 = 1;
@@ -206,13 +241,23 @@ fn condition(key: KeyColumns, test: &Test) -> Result<ColumnCondition> {
     let is_nulls = matches!(key.shape.columns().first().map(|c| c.ty), Some(KeyType::Null) | None);
     let data_type = key.types.first().cloned().unwrap_or(DataType::Null);
     let mut equals = Vec::new();
-    let mut value = |text: &String| -> Result<Vec<u8>> {
-        let value = literal(text, &data_type)?;
-        let bytes = key.encode(std::slice::from_ref(&value), 0, 1)?.to_bytes(&key.shape, 0);
-        equals.push(value);
-        Ok(bytes)
-    };
     let first = || vec![VALUE];
+    let mut ends = |text: &String| -> Result<Ends> {
+        let bytes = |value: ArrayRef| -> Result<Vec<u8>> {
+            Ok(key.encode(&[value], 0, 1)?.to_bytes(&key.shape, 0))
+        };
+        let between = |at: Option<Vec<u8>>| Ends { from: at.clone(), after: at };
+        Ok(match place(text, &data_type)? {
+            Place::At(value) => {
+                equals.push(Arc::clone(&value));
+                let from = bytes(value)?;
+                Ends { after: successor(&from), from: Some(from) }
+            }
+            Place::After(value) => between(successor(&bytes(value)?)),
+            Place::BelowAll => between(Some(first())),
+            Place::AboveAll => between(None),
+        })
+    };
     let mut is_equality = false;
     let ranges = match test {
         Test::IsNull => vec![(vec![NULL], Some(first()))],
@@ -220,30 +265,31 @@ fn condition(key: KeyColumns, test: &Test) -> Result<ColumnCondition> {
         // A column without values: no comparison holds.
         _ if is_nulls => Vec::new(),
         Test::Compare(comparison, text) => {
-            let at = value(text)?;
-            let after = successor(&at);
+            let at = ends(text)?;
             is_equality = *comparison == Comparison::Equal;
             match comparison {
-                Comparison::Less => vec![(first(), Some(at))],
-                Comparison::LessOrEqual => vec![(first(), after)],
-                Comparison::Equal => vec![(at, after)],
-                Comparison::NotEqual => outside(vec![(at, after)]),
-                Comparison::GreaterOrEqual => vec![(at, None)],
-                Comparison::Greater => after.map(|after| (after, None)).into_iter().collect(),
+                Comparison::Less => vec![(first(), at.from)],
+                Comparison::LessOrEqual => vec![(first(), at.after)],
+                Comparison::Equal => at.values().into_iter().collect(),
+                Comparison::NotEqual => outside(at.values().into_iter().collect()),
+                Comparison::GreaterOrEqual => {
+                    at.from.map(|from| (from, None)).into_iter().collect()
+                }
+                Comparison::Greater => at.after.map(|after| (after, None)).into_iter().collect(),
             }
         }
         Test::In(texts) | Test::NotIn(texts) => {
-            let mut keys = texts.iter().map(&mut value).collect::<Result<Vec<_>>>()?;
-            keys.sort_unstable();
-            keys.dedup();
-            let ranges = keys.into_iter().map(|key| {
-                let after = successor(&key);
-                (key, after)
-            });
+            let all = texts.iter().map(&mut ends).collect::<Result<Vec<_>>>()?;
+            let mut ranges: Vec<KeyRange> = all.into_iter().filter_map(Ends::values).collect();
+            ranges.sort_unstable();
+            ranges.dedup();
             is_equality = matches!(test, Test::In(_));
-            if is_equality { ranges.collect() } else { outside(ranges.collect()) }
+            if is_equality { ranges } else { outside(ranges) }
         }
-        Test::Between(low, high) => vec![(value(low)?, successor(&value(high)?))],
+        Test::Between(low, high) => {
+            let (low, high) = (ends(low)?, ends(high)?);
+            low.from.map(|from| (from, high.after)).into_iter().collect()
+        }
         Test::StartsWith(prefix) => {
             if !is_text(&data_type) {
                 return Err(Error::new(Kind::InvalidArgument, "`LIKE` is for text")
@@ -266,7 +312,7 @@ fn condition(key: KeyColumns, test: &Test) -> Result<ColumnCondition> {
 }
 
 /// The values that are in none of `ranges`.
-fn outside(ranges: Vec<(Vec<u8>, Option<Vec<u8>>)>) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+fn outside(ranges: Vec<KeyRange>) -> Vec<KeyRange> {
     let mut found = Vec::with_capacity(ranges.len() + 1);
     let mut from = Some(vec![VALUE]);
     for (start, end) in ranges {
