@@ -116,7 +116,13 @@ pub fn freeze_scan(
 
 /// Freezes the schema of all sources, which adapt to it.
 pub(super) fn decide(summary: &Summary, request: &Request) -> Result<Frozen> {
-    let frozen = freeze(summary, request)?;
+    let frozen = freeze(summary, request).map_err(|e| match (e.kind(), e.hint()) {
+        (Kind::UnknownColumn, Some(hint)) => {
+            let hint = format!("{hint}; missing=\"null\" takes what is unknown as null");
+            e.with_hint(hint)
+        }
+        _ => e,
+    })?;
     check(&frozen, summary)?;
     Ok(frozen)
 }
