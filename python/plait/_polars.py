@@ -12,6 +12,7 @@ import polars as pl
 from polars.io.plugins import register_io_source
 
 from plait._where import pushed_down
+from plait.errors import InvalidArgument, UnsupportedKey
 
 _BATCH_ROWS = 8192
 
@@ -30,7 +31,12 @@ def lazy_frame(read: Any, again: Any) -> pl.LazyFrame:  # noqa: ANN401 - `_read`
         rows: int | None,
         batch_rows: int | None,
     ) -> Iterator[pl.DataFrame]:
-        where, is_all = (None, True) if predicate is None else pushed_down(predicate)
+        found, is_all = ([], True) if predicate is None else pushed_down(predicate)
+        if found and again.limit is not None:
+            # The rows of the frame are those within the limit, of which the filter leaves some.
+            found, is_all = [], False
+        pushed = _readable(again, found)
+        where, is_all = " AND ".join(pushed) or None, is_all and len(pushed) == len(found)
         needed = columns
         if columns is not None and predicate is not None and not is_all:
             needed = list(dict.fromkeys([*columns, *predicate.meta.root_names()]))
@@ -59,3 +65,18 @@ def lazy_frame(read: Any, again: Any) -> pl.LazyFrame:  # noqa: ANN401 - `_read`
 
     schema = pl.DataFrame(again(limit=0)).schema
     return register_io_source(batches, schema=schema)
+
+
+def _readable(again: Any, conditions: list[str]) -> list[str]:  # noqa: ANN401 - see above
+    """Those of the conditions that the engine takes: others are about columns without an order."""
+
+    def is_taken(where: str) -> bool:
+        try:
+            again(where=where, limit=0)
+        except (InvalidArgument, UnsupportedKey):
+            return False
+        return True
+
+    if not conditions or is_taken(" AND ".join(conditions)):
+        return conditions
+    return [condition for condition in conditions if is_taken(condition)]

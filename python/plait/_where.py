@@ -23,6 +23,10 @@ from plait.errors import InvalidArgument, Unsupported
 Condition = Any
 
 _COMPARISONS = {"Lt": "<", "LtEq": "<=", "Eq": "=", "NotEq": "!=", "GtEq": ">=", "Gt": ">"}
+# What a comparison is with its sides the other way around.
+_TURNED = {"Lt": "Gt", "LtEq": "GtEq", "Eq": "Eq", "NotEq": "NotEq", "GtEq": "LtEq", "Gt": "Lt"}
+# What it is where it does not hold.
+_OPPOSITE = {"Lt": "GtEq", "LtEq": "Gt", "Eq": "NotEq", "NotEq": "Eq", "GtEq": "Lt", "Gt": "LtEq"}
 _BOUNDS = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
 
 
@@ -55,15 +59,15 @@ def where_text(where: Condition) -> str | None:
     )
 
 
-def pushed_down(expression: Any) -> tuple[str | None, bool]:  # noqa: ANN401 - Polars' own
-    """What of a filter of Polars can be written, and whether that is all of it."""
+def pushed_down(expression: Any) -> tuple[list[str], bool]:  # noqa: ANN401 - Polars' own
+    """What of a filter of Polars can be written, as conditions, and whether that is all of it."""
     found, is_all = [], True
     for part in _conjuncts(expression):
         try:
             found += _of_polars(part)
         except Unsupported:  # noqa: PERF203 - few conditions
             is_all = False
-    return " AND ".join(found) or None, is_all
+    return found, is_all
 
 
 def _structure(expression: Any) -> Any:  # noqa: ANN401 - Polars' own form
@@ -90,35 +94,62 @@ def _of_polars(expression: Any) -> list[str]:  # noqa: ANN401 - expressions of P
     return [_polars_condition(part) for part in _conjuncts(expression)]
 
 
-def _polars_condition(expression: Any) -> str:  # noqa: ANN401 - expressions of Polars
+def _polars_condition(expression: Any, *, holds: bool = True) -> str:  # noqa: ANN401 - of Polars
+    """A condition: that the expression is true, or that it is false."""
     form = _structure(expression)
+    if not isinstance(form, dict):
+        raise unsupported(expression)
+    if _function(form).get("Boolean") == "Not":
+        return _polars_condition(_operands(expression)[0], holds=not holds)
+    flag = _polars_column(expression)
+    if flag is not None:
+        return f"{flag} = {str(holds).lower()}"
     operands = _operands(expression)
+    comparison = form.get("BinaryExpr", {}).get("op")
+    if comparison in _COMPARISONS and _polars_column(operands[0]) is None:
+        operands, comparison = operands[::-1], _TURNED[comparison]
     column = _polars_column(operands[0]) if operands else None
-    if column is None or not isinstance(form, dict):
+    if column is None:
         raise unsupported(expression)
     values = [_polars_value(value) for value in operands[1:]]
-    if "BinaryExpr" in form and form["BinaryExpr"].get("op") in _COMPARISONS:
+    if comparison in _COMPARISONS:
         text = literal(values[0])
         if text is not None:
-            return f"{column} {_COMPARISONS[form['BinaryExpr']['op']]} {text}"
+            sign = _COMPARISONS[comparison if holds else _OPPOSITE[comparison]]
+            return f"{column} {sign} {text}"
+    found = _polars_function(column, _function(form), values, holds=holds)
+    if found is None:
+        raise unsupported(expression)
+    return found
+
+
+def _function(form: dict[str, Any]) -> dict[str, Any]:
     function = form.get("Function", {}).get("function", {})
-    of_strings = function.get("StringExpr")
-    prefix = values[0] if of_strings == "StartsWith" and values else None
-    if isinstance(prefix, str) and not set(prefix) & set("%_\\"):
-        return f"{column} LIKE {literal(prefix + '%')}"
+    return function if isinstance(function, dict) else {}
+
+
+def _polars_function(
+    column: str, function: dict[str, Any], values: list[Any], *, holds: bool
+) -> str | None:
+    """A call of Polars about one column; `None` for one that cannot be written."""
     kind = function.get("Boolean")
     if kind in ("IsNull", "IsNotNull"):
-        return f"{column} IS {'' if kind == 'IsNull' else 'NOT '}NULL"
+        return f"{column} IS {'' if (kind == 'IsNull') == holds else 'NOT '}NULL"
+    if isinstance(kind, dict) and "IsIn" in kind and isinstance(values[0], list):
+        texts = [literal(value) for value in values[0]]
+        if texts and None not in texts and not kind["IsIn"].get("nulls_equal"):
+            return f"{column} {'' if holds else 'NOT '}IN ({', '.join(map(str, texts))})"
+    if not holds:
+        return None
+    prefix = values[0] if function.get("StringExpr") == "StartsWith" and values else None
+    if isinstance(prefix, str) and not set(prefix) & set("%_\\"):
+        return f"{column} LIKE {literal(prefix + '%')}"
     if isinstance(kind, dict) and "IsBetween" in kind:
         low, high = (literal(value) for value in values)
         signs = _BOUNDS.get(kind["IsBetween"].get("closed"))
         if low is not None and high is not None and signs is not None:
             return f"{column} {signs[0]} {low} AND {column} {signs[1]} {high}"
-    if isinstance(kind, dict) and "IsIn" in kind and isinstance(values[0], list):
-        texts = [literal(value) for value in values[0]]
-        if texts and None not in texts and not kind["IsIn"].get("nulls_equal"):
-            return f"{column} IN ({', '.join(map(str, texts))})"
-    raise unsupported(expression)
+    return None
 
 
 def _polars_column(expression: Any) -> str | None:  # noqa: ANN401 - expressions of Polars
@@ -142,7 +173,11 @@ def _polars_value(expression: Any) -> object:  # noqa: ANN401 - expressions of P
     import polars as pl  # noqa: PLC0415 - the expression is one of Polars
 
     value = pl.select(expression).to_series()
-    if len(value) != 1:
-        return value.to_list()
-    item = value.item()
-    return item.to_list() if isinstance(item, pl.Series) else item
+    is_list = value.dtype in (pl.List, pl.Array)
+    items = value.explode() if is_list else value
+    # Times of Python have no nanoseconds.
+    if items.dtype == pl.Time:
+        items = items.dt.to_string("%H:%M:%S%.9f")
+    elif isinstance(items.dtype, pl.Datetime) and items.dtype.time_unit == "ns":
+        items = items.cast(pl.String)
+    return items.to_list() if is_list or len(value) != 1 else items.item()

@@ -109,11 +109,15 @@ def _is_in(column: str, field: Any, options: str) -> _Readings:  # noqa: ANN401 
     items = found and [line.strip().removesuffix(",") for line in found[2].strip().splitlines()]
     if not items or "..." in items or "null" in items:
         return
-    for same in zip(*(list(_values(item)) for item in items), strict=False):
-        values = [value.as_py() for value in same]
+    # Of each item the values that PyArrow may show so, by their types.
+    readings = [{value.type: value.as_py() for value in _values(item)} for item in items]
+    for type_ in readings[0]:
+        if not all(type_ in reading for reading in readings):
+            continue
+        values = [reading[type_] for reading in readings]
         texts = [literal(value) for value in values]
         if None not in texts:
-            made = field.isin(pa.array(values, same[0].type))
+            made = field.isin(pa.array(values, type_))
             yield f"{column} IN ({', '.join(map(str, texts))})", made
 
 

@@ -11,8 +11,8 @@ import decimal
 from plait.errors import Unsupported
 
 _HINT = (
-    "comparisons of a column with a value, is_in, is_between, is_null, is_not_null and "
-    "starts_with, with & between them, can be written as text"
+    "comparisons of a column with a value, is_in, is_between, is_null, is_not_null, "
+    "starts_with and ~, with & between them, can be written as text"
 )
 
 
@@ -34,6 +34,8 @@ def literal(value: object) -> str | None:
         return "NaN" if value != value else repr(value)  # noqa: PLR0124 - what NaN is
     if isinstance(value, int | decimal.Decimal):
         return str(value)
+    if isinstance(value, bytes):
+        return f"0x{value.hex()}"
     if isinstance(value, dt.datetime):
         value = value.isoformat(" ")
     elif isinstance(value, dt.date | dt.time):

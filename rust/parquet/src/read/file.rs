@@ -8,10 +8,12 @@
 //!
 //! # Invariants
 //! Between two windows no page is held. Rows come in the order of the file, or exactly in reverse.
+//! A batch has no more rows than fit, whatever a window has: the rest of the window is read again.
 //!
 //! # Cost
 //! The pages of a window, those of conditions first. Windows begin small where few rows are wanted
-//! and grow; a page in which one ends is unpacked once more.
+//! and grow, those of conditions alone to more rows than a batch; a page in which one ends is
+//! unpacked once more.
 //!
 //! # Not here
 //! Which ranges (`prune`); which file is read when (`ahead`).
@@ -31,6 +33,7 @@ use plait_core::{Error, Kind, Result};
 use super::coded::CodedColumns;
 use super::part::FilePart;
 use super::prune::{self, RowsLeft};
+use super::ranges::{count, intersection, selected, split};
 use super::shared::{Conditions, ReadShared};
 use super::sizes::WindowSizes;
 use crate::arrow_file::{Batches, FileSchema, Located, Request};
@@ -63,7 +66,7 @@ impl ReadFile {
             if !left.rows.is_empty()
                 && let Some(part) = self.part.rows(&self.source, &shared.cache, &shared.context)?
             {
-                left.rows = prune::intersection(&left.rows, part);
+                left.rows = intersection(&left.rows, part);
             }
             Ok(left)
         };
@@ -118,12 +121,20 @@ pub(super) struct WindowCursor {
     left: Option<Vec<Range<u64>>>,
     /// Candidates of the next window.
     step: u64,
+    /// Candidates that fit: their columns of conditions, as far as they are known.
+    tested_max: u64,
+    /// Rows of the next batch, at most.
+    given_max: u64,
 }
 
 impl WindowCursor {
     pub(super) fn new(file: Arc<ReadFile>, shared: Arc<ReadShared>) -> Self {
-        let step = shared.sizes.first_rows;
-        Self { file, shared, left: None, step }
+        let WindowSizes { first_rows, rows_max, .. } = shared.sizes;
+        let step = match &file.adapted.tested {
+            Some(tested) => shared.sizes.first_tested(stored_bytes(&file.source, &tested.leaves)),
+            None => first_rows,
+        };
+        Self { file, shared, left: None, step, tested_max: rows_max, given_max: first_rows }
     }
 
     /// The next rows, in the schema of all.
@@ -137,15 +148,15 @@ impl WindowCursor {
     fn step(&mut self) -> Result<Option<RecordBatch>> {
         if self.left.is_none() {
             self.shared.counts.open();
+            // The footer may be that of an earlier read. Objects say with every answer what they are.
+            if self.file.source.store.is_local() {
+                self.file.source.store.check_unchanged()?;
+            }
             self.left = Some(self.file.left(&self.shared)?.rows);
         }
         while let Some((group, rows)) = self.window() {
             self.shared.context.check_cancelled()?;
-            let Some(batch) = self.read(group, &rows)? else {
-                self.grow(None);
-                continue;
-            };
-            self.grow(Some(&batch));
+            let Some(batch) = self.read(group, &rows)? else { continue };
             return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
         }
         self.file.source.store.check_unchanged()?;
@@ -190,58 +201,116 @@ impl WindowCursor {
         Some((group, taken))
     }
 
-    /// Makes the next window larger: to what fits, as far as the last batch tells.
+    /// Makes the next window and batch larger: to what fits, as far as the last batch tells.
     fn grow(&mut self, batch: Option<&RecordBatch>) {
         let sizes: &WindowSizes = &self.shared.sizes;
-        let fits = batch.filter(|batch| batch.num_rows() > 0).map_or(sizes.rows_max, |batch| {
-            let row_bytes = (batch.get_array_memory_size() / batch.num_rows()).max(1);
-            (sizes.batch_bytes / row_bytes) as u64
-        });
-        let grown = self.step.saturating_mul(WindowSizes::GROWTH);
-        self.step = grown.min(fits).clamp(WindowSizes::ROWS_MIN, sizes.rows_max);
+        let grown = |rows: u64| rows.saturating_mul(WindowSizes::GROWTH);
+        if let Some(batch) = batch {
+            let fits = sizes.rows_that_fit(sizes.batch_bytes, batch);
+            self.given_max = grown(self.given_max).min(fits);
+        }
+        let most = match self.file.adapted.tested {
+            Some(_) => self.tested_max,
+            None => self.given_max,
+        };
+        self.step = grown(self.step).min(most).max(WindowSizes::ROWS_MIN);
     }
 
-    /// The rows of a window for which all conditions hold; none if there are none.
-    fn read(&self, group: usize, rows: &[Range<u64>]) -> Result<Option<RecordBatch>> {
-        let file = &self.file;
-        let candidates = count(rows);
-        self.shared.counts.add_candidates(candidates);
+    /// Puts rows back that were not given.
+    fn put_back(&mut self, rows: Vec<Range<u64>>) {
+        let Some(left) = self.left.as_mut() else { return };
+        if self.shared.reverse {
+            left.extend(rows);
+        } else {
+            left.splice(0..0, rows);
+        }
+    }
+
+    /// The rows of a window for which all conditions hold, or as many of them as fit; none if there
+    /// are none.
+    fn read(&mut self, group: usize, rows: &[Range<u64>]) -> Result<Option<RecordBatch>> {
+        let file = Arc::clone(&self.file);
+        let shared = Arc::clone(&self.shared);
         let first = rows.first().map_or(0, |range| range.start);
         let (Some(tested), Some(Conditions { filter, .. })) =
-            (&file.adapted.tested, &self.shared.conditions)
+            (&file.adapted.tested, &shared.conditions)
         else {
+            shared.counts.add_candidates(count(rows));
             let batch = self.read_leaves(group, rows, &file.adapted.leaves)?;
-            return file.adapted.adapter.apply_at(&batch, first).map(Some);
+            let batch = file.adapted.adapter.apply_at(&batch, first)?;
+            self.grow(Some(&batch));
+            return Ok(Some(batch));
         };
         let coded = tested.coded.as_ref().filter(|coded| coded.are_in(&file.source, group));
         let schema = coded.map_or(&file.schema, |coded| &coded.schema);
-        let batch = self.read_leaves_as(schema, group, rows, &tested.leaves)?;
-        let mask = match coded {
+        let mut batch = self.read_leaves_as(schema, group, rows, &tested.leaves)?;
+        let mut mask = match coded {
             Some(coded) => mask(filter, &coded.columns(&batch), batch.num_rows())?,
             None => {
                 let adapted = tested.adapter.apply_at(&batch, first)?;
                 mask(filter, adapted.columns(), adapted.num_rows())?
             }
         };
+        self.tested_max = shared.sizes.rows_that_fit(shared.sizes.tested_bytes, &batch);
+        let (rows, rest) = self.cut(rows, &mask);
+        let candidates = count(&rows);
+        let is_cut = !rest.is_empty();
+        if is_cut {
+            let len = usize::try_from(candidates).unwrap_or(usize::MAX);
+            let from = if shared.reverse { mask.len().saturating_sub(len) } else { 0 };
+            (mask, batch) = (mask.slice(from, len), batch.slice(from, len));
+            self.put_back(rest);
+        }
+        let first = rows.first().map_or(0, |range| range.start);
         let found = mask.true_count();
-        self.shared.counts.add_filtered(candidates - found as u64);
+        shared.counts.add_candidates(candidates);
+        shared.counts.add_filtered(candidates - found as u64);
         if found == 0 {
+            self.grow(None);
             return Ok(None);
         }
-        if tested.leaves == file.adapted.leaves {
-            let batch = filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?;
-            return file.adapted.adapter.apply_at(&batch, first).map(Some);
+        let batch = if tested.leaves == file.adapted.leaves {
+            filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?
+        } else {
+            let kept = selected(&rows, &mask);
+            // Short ranges cost more than the rows between them.
+            let few = kept.len() as u64 * RANGE_ROWS < candidates;
+            if few {
+                self.read_leaves(group, &kept, &file.adapted.leaves)?
+            } else {
+                let batch = self.read_leaves(group, &rows, &file.adapted.leaves)?;
+                filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?
+            }
+        };
+        let batch = file.adapted.adapter.apply_at(&batch, first)?;
+        self.grow(Some(&batch));
+        if is_cut {
+            // What follows holds as often, probably.
+            self.step = self.step.min(self.given_max.max(WindowSizes::ROWS_MIN));
         }
-        let kept = selected(rows, &mask);
-        // Short ranges cost more than the rows between them.
-        let few = kept.len() as u64 * RANGE_ROWS < candidates;
-        if few {
-            let batch = self.read_leaves(group, &kept, &file.adapted.leaves)?;
-            return file.adapted.adapter.apply_at(&batch, first).map(Some);
+        Ok(Some(batch))
+    }
+
+    /// The candidates up to the last row that fits into a batch, and those behind it.
+    fn cut(
+        &self,
+        rows: &[Range<u64>],
+        mask: &arrow_array::BooleanArray,
+    ) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
+        let most = usize::try_from(self.given_max).unwrap_or(usize::MAX).max(1);
+        let found = mask.true_count();
+        if found <= most {
+            return (rows.to_vec(), Vec::new());
         }
-        let batch = self.read_leaves(group, rows, &file.adapted.leaves)?;
-        let batch = filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?;
-        file.adapted.adapter.apply_at(&batch, first).map(Some)
+        let mut holding = mask.values().set_indices();
+        if self.shared.reverse {
+            let first = holding.nth(found - most).unwrap_or(0);
+            let (rest, kept) = split(rows, first as u64);
+            (kept, rest)
+        } else {
+            let last = holding.nth(most - 1).unwrap_or(0);
+            split(rows, last as u64 + 1)
+        }
     }
 
     /// Some rows of one row group.
@@ -312,12 +381,16 @@ impl WindowCursor {
     }
 }
 
+/// Bytes of leaves in a row, decompressed, by the footer; none without rows.
+fn stored_bytes(source: &Source, leaves: &[usize]) -> Option<u64> {
+    let groups = source.meta.row_groups().iter();
+    let chunks = groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
+    let bytes = chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(u64::MAX));
+    bytes.fold(0, u64::saturating_add).checked_div(source.rows())
+}
+
 /// Where so many rows are left out for each range, ranges are read alone.
 const RANGE_ROWS: u64 = 32;
-
-fn count(rows: &[Range<u64>]) -> u64 {
-    rows.iter().map(|range| range.end - range.start).sum()
-}
 
 /// For which rows of a batch a filter holds.
 pub(super) fn mask(
@@ -329,47 +402,8 @@ pub(super) fn mask(
     Ok(arrow_array::BooleanArray::new(holds, None))
 }
 
-/// The rows among `rows` for which `mask` is true.
-fn selected(rows: &[Range<u64>], mask: &arrow_array::BooleanArray) -> Vec<Range<u64>> {
-    let mut found = Vec::new();
-    let mut before = 0_u64;
-    let mut ranges = rows.iter();
-    let mut range = ranges.next();
-    // Slices of set bits may go beyond a range of rows.
-    for (start, end) in mask.values().set_slices() {
-        let (mut start, end) = (start as u64, end as u64);
-        while start < end {
-            let Some(here) = range else { return found };
-            let len = here.end - here.start;
-            if start >= before + len {
-                before += len;
-                range = ranges.next();
-                continue;
-            }
-            let to = end.min(before + len);
-            found.push(here.start + (start - before)..here.start + (to - before));
-            start = to;
-        }
-    }
-    found
-}
-
 /// The rows of a batch from the last to the first.
 fn reversed(batch: &RecordBatch) -> Result<RecordBatch> {
     let rows: UInt64Array = (0..batch.num_rows() as u64).rev().collect();
     take_record_batch(batch, &rows).map_err(Error::from_arrow)
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::single_range_in_vec_init, reason = "ranges of rows")]
-
-    use super::*;
-
-    #[test]
-    fn rows_of_a_mask_are_those_of_the_ranges() {
-        let mask = arrow_array::BooleanArray::from(vec![true, true, false, true, true, true]);
-        assert_eq!(selected(&[10..12, 20..22, 30..32], &mask), [10..12, 21..22, 30..32]);
-        assert_eq!(selected(&[5..11], &mask), [5..7, 8..11]);
-    }
 }

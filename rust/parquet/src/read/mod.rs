@@ -29,6 +29,7 @@ mod opened;
 mod options;
 mod part;
 mod prune;
+mod ranges;
 mod report;
 mod rows;
 mod shared;

@@ -32,6 +32,7 @@ use plait_core::Result;
 use plait_core::predicate::ColumnCondition;
 
 use super::bounds::{FileLeaf, LeafBounds};
+use super::ranges::{intersection, joined};
 use crate::leaf::LocationCache;
 use crate::page::indexes::bloom_filter;
 use crate::runtime::Context;
@@ -224,43 +225,5 @@ fn stored(value: &ArrayRef, physical: Type) -> Option<FilterValue> {
         DataType::LargeBinary => bytes(value.as_binary::<i64>().value(0)),
         DataType::BinaryView => bytes(value.as_binary_view().value(0)),
         _ => None,
-    }
-}
-
-/// Ranges that ascend, joined where they meet.
-fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>> {
-    let mut found: Vec<Range<u64>> = Vec::new();
-    for range in ranges.filter(|range| !range.is_empty()) {
-        match found.last_mut() {
-            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
-            _ => found.push(range),
-        }
-    }
-    found
-}
-
-/// What is in both lists.
-pub(super) fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
-    let (mut i, mut j, mut found) = (0, 0, Vec::new());
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        let both = x.start.max(y.start)..x.end.min(y.end);
-        if !both.is_empty() {
-            found.push(both);
-        }
-        if x.end < y.end { i += 1 } else { j += 1 }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranges_are_joined_and_intersected() {
-        let joined = joined([0..2, 2..4, 6..6, 7..9, 8..12].into_iter());
-        assert_eq!(joined, [0..4, 7..12]);
-        assert_eq!(intersection(&joined, &[1..3, 4..8, 11..20]), [1..3, 7..8, 11..12]);
-        assert_eq!(intersection(&joined, &[]), []);
     }
 }
