@@ -2,6 +2,7 @@
 
     python benches/python/spark_read.py [--runs 16] [--rows 500000] [--rounds 3] [--alone]
     python benches/python/spark_read.py --lineitem --runs 200 [--scale 1] [--rounds 3]
+    ... --master "local-cluster[2,1,1024]"    two executors instead of threads of one process
 
 Both sides read the same files and hand every row, in order, to Spark's `noop` sink. Also: one series by
 a filter on the key, and the latest row of every key; of W3 (`workloads.py`), dealt into more files, one
@@ -97,6 +98,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lineitem", action="store_true", help="the rows of W3, in --runs files")
     parser.add_argument("--scale", type=float, default=1.0, help="of W3")
+    parser.add_argument("--master", default="local[2]")
     parser.add_argument("--alone", action="store_true", help="the merge of a task, without Spark")
     options = parser.parse_args()
     if options.alone:
@@ -118,7 +120,7 @@ def main() -> None:
         else:
             make(folder, options.runs, options.rows)
         spark = (
-            SparkSession.builder.master("local[2]")
+            SparkSession.builder.master(options.master)
             .config("spark.ui.enabled", "false")
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.driver.bindAddress", "127.0.0.1")
@@ -158,7 +160,7 @@ def main() -> None:
                 "one day": (lambda: plait_read().where(day), lambda: own.where(day)),
             }
         print(
-            f"{options.runs} runs of {own.count() // options.runs:,} rows, local[2], best of {options.rounds}"
+            f"{options.runs} runs of {own.count() // options.runs:,} rows, {options.master}, best of {options.rounds}"
         )
         for name, sides in cases.items():
             counts = [side().count() for side in sides]
