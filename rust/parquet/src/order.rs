@@ -73,7 +73,7 @@ fn by_output(
         let path = path.map_or_else(|| column.path.clone(), |c| c.path().parts().to_vec());
         columns.push(SortColumn { path, ..column.clone() });
     }
-    SortOrder::try_new(columns).map_err(|e| e.with_path(source.path()))
+    order.with_columns(columns).map_err(|e| e.with_path(source.path()))
 }
 
 /// Whether an output leaf is made of the values of leaf `leaf`.
@@ -88,7 +88,12 @@ fn is_leaf(adapter: &LeafAdapter, leaf: usize) -> bool {
 pub(crate) fn claims(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
     let Ok(Some(own)) = claimed(source) else { return false };
     let descr = source.meta.file_metadata().schema_descr();
-    own.len() >= order.len()
+    // What begins with a curve is in no order of its columns, and the other way round.
+    let is_beginning = match (order.curve(), own.curve()) {
+        (None, _) => own.plain().len() >= order.len(),
+        (asked, told) => asked == told && own.len() == order.len(),
+    };
+    is_beginning
         && order.columns().iter().zip(own.columns()).zip(&keys.leaves).all(|((a, b), leaf)| {
             let same = (a.descending, a.nulls) == (b.descending, b.nulls);
             let (Ok(adapter), Ok(own)) = (leaf.adapter(source.id), key_leaf(descr, &b.path)) else {
@@ -148,7 +153,7 @@ pub(crate) fn renamed(order: &SortOrder, reconciled: &Reconciled) -> Result<Sort
     for column in order.columns() {
         columns.push(SortColumn { path: reconciled.path(&column.path)?, ..column.clone() });
     }
-    SortOrder::try_new(columns)
+    order.with_columns(columns)
 }
 
 /// The key columns of `order` in the output schema.
@@ -176,7 +181,7 @@ pub(crate) fn key_leaves(
         key_leaves.extend(leaves.get(index).cloned());
     }
     Ok(KeyLeaves {
-        shape: KeyShape::try_new(columns)?.with_shown(shown),
+        shape: KeyShape::try_new(columns)?.with_curve(order.curve())?.with_shown(shown),
         leaves: key_leaves,
         ranks: None,
         kept: None,
@@ -203,9 +208,9 @@ pub(crate) fn lacks(keys: &KeyLeaves, column: usize, source: Option<&Arc<Source>
     matches!(adapter, Some(Ok(LeafAdapter::Missing { .. })))
 }
 
-/// The footer's form of the order.
+/// The footer's form of the order, which has no word for a curve: the columns before it.
 pub(crate) fn sorting_columns(order: &SortOrder, keys: &KeyLeaves) -> Vec<SortingColumn> {
-    let pairs = order.columns().iter().zip(&keys.leaves);
+    let pairs = order.plain().iter().zip(&keys.leaves);
     pairs
         .map(|(column, leaf)| SortingColumn {
             column_idx: i32::try_from(leaf.index).unwrap_or(i32::MAX),

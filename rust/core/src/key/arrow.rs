@@ -32,9 +32,10 @@ use arrow_buffer::i256;
 use arrow_schema::{DataType, TimeUnit};
 use half::f16;
 
-use super::column::{Column, Values, encode};
+use super::encode::encode;
 use super::keys::Keys;
 use super::shape::{KeyColumn, KeyShape, KeyType};
+use super::values::{Column, Values};
 use plait_base::{Error, Kind, Result, type_text};
 
 /// The keys of the rows of `arrays`, one array a column of `shape`.

@@ -18,18 +18,21 @@
 //! Scratch: one cursor a row, and 16 or 32 bytes a decimal.
 //!
 //! # Not here
-//! Arrow arrays (`arrow`); the bytes of one value (`number`); the way back (`decode`).
+//! Whole keys (`encode`) and the part of a curve (`curve_encode`); Arrow arrays (`arrow`); the bytes
+//! of one value (`number`); the way back (`field`).
 
 use arrow_buffer::i256;
 use half::f16;
 
-use super::keys::{ESCAPED, Keys, VALUE};
+use super::coordinate::{coordinates, null_coordinate};
+use super::keys::{ESCAPED, VALUE};
 use super::number::{
     decimal_out_of_range, flip_sign, float16, float32, float64, half_of, int32, int64, int96,
     int128, int256, sign_extend,
 };
-use super::shape::{KeyColumn, KeyShape, KeyType, PACKED_BYTES_MAX};
+use super::shape::{KeyColumn, KeyType, PACKED_BYTES_MAX};
 use super::target::{BitRange, Target};
+use super::values::{Column, Values};
 use plait_base::{Error, Kind, Result};
 
 /// Bytes of a `u64`.
@@ -38,175 +41,9 @@ const NUMBER_BYTES_MAX: usize = 8;
 /// Bytes behind a variable-width value.
 const TERMINATOR_BYTES: usize = 2;
 
-/// The values of a column that are not null, in row order.
-#[derive(Clone, Copy, Debug)]
-pub enum Values<'a> {
-    /// No values: every row is null, whatever the type.
-    None,
-    /// For [`KeyType::Boolean`].
-    Boolean(&'a [bool]),
-    /// For [`KeyType::Int32`], [`KeyType::UInt32`] (same bits) and decimals (unscaled).
-    Int32(&'a [i32]),
-    /// For [`KeyType::Int64`], [`KeyType::UInt64`] (same bits) and decimals (unscaled).
-    Int64(&'a [i64]),
-    /// For decimals (unscaled).
-    Int128(&'a [i128]),
-    /// For decimals (unscaled).
-    Int256(&'a [i256]),
-    /// For [`KeyType::Int96`], as in Parquet: nanoseconds, then julian day, both little-endian.
-    Int96(&'a [[u8; 12]]),
-    /// For [`KeyType::Float16`].
-    Half(&'a [f16]),
-    /// For [`KeyType::Float32`].
-    Float(&'a [f32]),
-    /// For [`KeyType::Float64`].
-    Double(&'a [f64]),
-    /// For [`KeyType::Bytes`], decimals (unscaled, two's complement, big-endian, any length) and
-    /// [`KeyType::Float16`] (2 bytes, little-endian).
-    Bytes(&'a [&'a [u8]]),
-    /// For [`KeyType::Rank`], and for every type of at most eight bytes (see
-    /// [`numbers`](super::numbers)).
-    Numbers(&'a [u64]),
-}
-
-impl Values<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::None => 0,
-            Self::Boolean(values) => values.len(),
-            Self::Int32(values) => values.len(),
-            Self::Int64(values) => values.len(),
-            Self::Int128(values) => values.len(),
-            Self::Int256(values) => values.len(),
-            Self::Int96(values) => values.len(),
-            Self::Half(values) => values.len(),
-            Self::Float(values) => values.len(),
-            Self::Double(values) => values.len(),
-            Self::Bytes(values) => values.len(),
-            Self::Numbers(values) => values.len(),
-        }
-    }
-
-    fn name(&self) -> &'static str {
-        match self {
-            Self::None => "no",
-            Self::Boolean(_) => "boolean",
-            Self::Int32(_) => "int32",
-            Self::Int64(_) => "int64",
-            Self::Int128(_) => "int128",
-            Self::Int256(_) => "int256",
-            Self::Int96(_) => "int96",
-            Self::Half(_) => "float16",
-            Self::Float(_) => "float32",
-            Self::Double(_) => "float64",
-            Self::Bytes(_) => "byte string",
-            Self::Numbers(_) => "number",
-        }
-    }
-}
-
-/// One column of consecutive rows.
-#[derive(Clone, Copy, Debug)]
-pub struct Column<'a> {
-    /// Which rows have a value; `None`: all, or none with [`Values::None`].
-    pub present: Option<&'a [bool]>,
-    /// The values of those rows.
-    pub values: Values<'a>,
-}
-
-/// The keys of `rows` rows.
-///
-/// # Errors
-/// [`Kind::Internal`] when columns do not fit the shape or the row count; [`Kind::CorruptSource`]
-/// when a decimal or a half-precision float has an impossible length or is out of range.
-///
-/// ```
-/// use plait_core::key::{Column, KeyColumn, KeyShape, KeyType, Nulls, Values, encode};
-/// let (name, ty) = ("ts".to_owned(), KeyType::Int32);
-/// let ts = KeyColumn { name, ty, descending: false, nulls: Nulls::Last };
-/// let shape = KeyShape::try_new(vec![ts])?;
-/// let column = Column { present: Some(&[true, false]), values: Values::Int32(&[-5]) };
-/// let keys = encode(&shape, 2, &[column])?;
-/// assert_eq!(keys.to_bytes(&shape, 0), [0x01, 0x7F, 0xFF, 0xFF, 0xFB]);
-/// assert_eq!(keys.to_bytes(&shape, 1), [0x02, 0, 0, 0, 0]);
-/// # Ok::<(), plait_core::Error>(())
-/// ```
-pub fn encode(shape: &KeyShape, rows: usize, columns: &[Column<'_>]) -> Result<Keys> {
-    if columns.len() != shape.columns().len() {
-        return Err(Error::new(Kind::Internal, "number of columns differs from the key's")
-            .with_got(format!("{} for {}", columns.len(), shape.columns().len())));
-    }
-    if let Some(mut packing) = Packing::try_new(shape, rows) {
-        for column in columns {
-            packing.push(column)?;
-        }
-        return packing.finish();
-    }
-    let mut checked = Vec::with_capacity(columns.len());
-    for (ty, column) in shape.columns().iter().zip(columns) {
-        checked
-            .push(CheckedColumn::try_new(ty, rows, column).map_err(|e| e.with_column(&ty.name))?);
-    }
-    let mut target = Target::bytes(lengths(rows, &checked));
-    for column in &checked {
-        column.write(&mut target).map_err(|e| e.with_column(&column.column.name))?;
-    }
-    Ok(target.finish())
-}
-
-/// Keys that are packed column by column, so that no two columns need be held at once.
-pub struct Packing<'a> {
-    shape: &'a KeyShape,
-    columns: usize,
-    rows: usize,
-    target: Target,
-}
-
-impl<'a> Packing<'a> {
-    /// Keys of `rows` rows without a column yet; `None` if they do not fit a `u128`.
-    #[must_use]
-    pub fn try_new(shape: &'a KeyShape, rows: usize) -> Option<Self> {
-        let target = Target::Packed { keys: vec![0; rows], used: 0 };
-        shape.packs().then_some(Self { shape, columns: 0, rows, target })
-    }
-
-    /// Adds the next column.
-    ///
-    /// # Errors
-    /// As [`encode`].
-    pub fn push(&mut self, column: &Column<'_>) -> Result<()> {
-        let Some(ty) = self.shape.columns().get(self.columns) else {
-            return Err(self.miscounted());
-        };
-        self.columns += 1;
-        CheckedColumn::try_new(ty, self.rows, column)
-            .and_then(|column| column.write(&mut self.target))
-            .map_err(|e| e.with_column(&ty.name))
-    }
-
-    /// The keys.
-    ///
-    /// # Errors
-    /// [`Kind::Internal`] when a column is missing.
-    pub fn finish(self) -> Result<Keys> {
-        if self.columns == self.shape.columns().len() {
-            return Ok(self.target.finish());
-        }
-        Err(self.miscounted())
-    }
-
-    fn miscounted(&self) -> Error {
-        Error::new(Kind::Internal, "number of columns differs from the key's").with_got(format!(
-            "{} for {}",
-            self.columns,
-            self.shape.columns().len()
-        ))
-    }
-}
-
 /// A checked column: as many values as rows that are present.
-struct CheckedColumn<'a> {
-    column: &'a KeyColumn,
+pub(super) struct CheckedColumn<'a> {
+    pub(super) column: &'a KeyColumn,
     present: Present<'a>,
     values: Values<'a>,
 }
@@ -219,7 +56,7 @@ enum Present<'a> {
 }
 
 impl<'a> CheckedColumn<'a> {
-    fn try_new(column: &'a KeyColumn, rows: usize, from: &Column<'a>) -> Result<Self> {
+    pub(super) fn try_new(column: &'a KeyColumn, rows: usize, from: &Column<'a>) -> Result<Self> {
         let values = from.values;
         let (present, expected) = match (from.present, &values) {
             (Some(present), _) if present.len() != rows => {
@@ -267,7 +104,8 @@ impl<'a> CheckedColumn<'a> {
         }
     }
 
-    fn write(&self, to: &mut Target) -> Result<()> {
+    /// Writes marker and value a row.
+    pub(super) fn write(&self, to: &mut Target) -> Result<()> {
         use KeyType as T;
         use Values as V;
         match (self.column.ty, self.values) {
@@ -334,6 +172,46 @@ impl<'a> CheckedColumn<'a> {
             }
         }
         Ok(())
+    }
+
+    /// The coordinates of `rows` rows on a curve, nulls included.
+    pub(super) fn coordinates(&self, rows: usize) -> Result<Vec<u64>> {
+        let values = coordinates(self.column.ty, self.values)?;
+        if let Present::All = self.present {
+            return Ok(values);
+        }
+        let mut all = vec![null_coordinate(self.column); rows];
+        self.for_each(rows, |row, at| {
+            if let Some(i) = at {
+                all[row] = values[i];
+            }
+        });
+        Ok(all)
+    }
+
+    /// Whether a row has no value, if there are rows.
+    pub(super) fn has_null(&self) -> bool {
+        !matches!(self.present, Present::All)
+    }
+
+    /// Sets `mark` for the rows without a value.
+    pub(super) fn mark_nulls(&self, mark: u8, marks: &mut [u8]) {
+        if self.has_null() {
+            self.for_each(marks.len(), |row, at| {
+                marks[row] |= if at.is_none() { mark } else { 0 };
+            });
+        }
+    }
+
+    /// Adds the bytes of each row to `lengths`.
+    pub(super) fn add_lengths(&self, lengths: &mut [usize]) {
+        let fixed = self.column.ty.marker_bytes() + self.column.ty.width().unwrap_or(0);
+        lengths.iter_mut().for_each(|length| *length += fixed);
+        if let (KeyType::Bytes { .. }, Values::Bytes(values)) = (self.column.ty, self.values) {
+            self.for_each(lengths.len(), |row, at| {
+                lengths[row] += at.map_or(0, |i| escaped_len(values[i]));
+            });
+        }
     }
 
     /// Writes marker and `W` bytes a row.
@@ -430,21 +308,6 @@ impl<'a> CheckedColumn<'a> {
     }
 }
 
-/// Bytes of every key.
-fn lengths(rows: usize, checked: &[CheckedColumn<'_>]) -> Vec<usize> {
-    let fixed = |column: &CheckedColumn<'_>| {
-        column.column.ty.marker_bytes() + column.column.ty.width().unwrap_or(0)
-    };
-    let mut lengths = vec![checked.iter().map(fixed).sum(); rows];
-    for column in checked {
-        if let (KeyType::Bytes { .. }, Values::Bytes(values)) = (column.column.ty, column.values) {
-            column
-                .for_each(rows, |row, at| lengths[row] += at.map_or(0, |i| escaped_len(values[i])));
-        }
-    }
-    lengths
-}
-
 fn escaped_len(value: &[u8]) -> usize {
     value.len() + value.iter().filter(|byte| **byte == 0).count() + TERMINATOR_BYTES
 }
@@ -466,71 +329,4 @@ fn escape(to: &mut [u8], value: &[u8]) -> usize {
         at += part.len();
     }
     at + TERMINATOR_BYTES
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::sort_column::Nulls;
-    use super::*;
-
-    fn shape(ty: KeyType) -> KeyShape {
-        let column = KeyColumn { name: "a".into(), ty, descending: false, nulls: Nulls::Last };
-        KeyShape::try_new(vec![column]).unwrap()
-    }
-
-    #[test]
-    fn counts_and_types_that_do_not_fit_are_internal_errors() {
-        let int = shape(KeyType::Int32);
-        let all = |values| Column { present: None, values };
-        let some = |present, values| Column { present: Some(present), values };
-        for (rows, columns) in [
-            (1, vec![]),
-            (2, vec![all(Values::Int32(&[1]))]),
-            (1, vec![all(Values::Int64(&[1]))]),
-            (1, vec![some(&[true], Values::None)]),
-            (1, vec![some(&[true, false], Values::Int32(&[1]))]),
-            (2, vec![some(&[true, false], Values::Int32(&[1, 2]))]),
-            (1, vec![some(&[false], Values::Boolean(&[]))]),
-        ] {
-            let error = encode(&int, rows, &columns).unwrap_err();
-            assert_eq!(error.kind(), Kind::Internal, "{error}");
-        }
-    }
-
-    #[test]
-    fn a_column_without_values_is_all_null() {
-        for ty in [KeyType::Null, KeyType::Float64, KeyType::Bytes { text: true }] {
-            let shape = shape(ty);
-            let keys =
-                encode(&shape, 2, &[Column { present: None, values: Values::None }]).unwrap();
-            let mut null = vec![0x02];
-            null.resize(1 + ty.width().unwrap_or(0), 0);
-            assert_eq!([keys.to_bytes(&shape, 0), keys.to_bytes(&shape, 1)], [null.clone(), null]);
-        }
-    }
-
-    #[test]
-    fn no_columns_make_all_rows_equal() {
-        let shape = KeyShape::try_new(vec![]).unwrap();
-        assert_eq!(encode(&shape, 3, &[]).unwrap(), Keys::Packed(vec![0; 3]));
-    }
-
-    #[test]
-    fn decimals_that_cannot_be_are_corrupt() {
-        let decimal = shape(KeyType::Decimal128 { scale: 2 });
-        let key = |bytes: &[u8]| {
-            let values = [bytes];
-            let column = Column { present: None, values: Values::Bytes(&values) };
-            encode(&decimal, 1, &[column]).map(|keys| keys.to_bytes(&decimal, 0))
-        };
-        assert_eq!(key(&[0xFF; 20]).unwrap(), key(&[0xFF]).unwrap());
-        let mut wide = vec![0x00; 4];
-        wide.extend([0x80; 16]);
-        for bytes in [&[][..], &wide, &[0x01; 17]] {
-            assert_eq!(key(bytes).unwrap_err().kind(), Kind::CorruptSource, "{bytes:02X?}");
-        }
-        let half = shape(KeyType::Float16);
-        let column = Column { present: None, values: Values::Bytes(&[&[1]]) };
-        assert_eq!(encode(&half, 1, &[column]).unwrap_err().kind(), Kind::CorruptSource);
-    }
 }

@@ -14,7 +14,15 @@
 
 mod arrow;
 mod column;
+mod coordinate;
+mod curve;
+mod curve_decode;
+mod curve_encode;
+mod curve_index;
 mod decode;
+mod encode;
+mod field;
+mod hilbert;
 mod keys;
 mod literal;
 mod number;
@@ -29,10 +37,13 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod text;
+mod values;
 
 pub use arrow::encode_arrow;
-pub use column::{Column, Packing, Values, encode};
-pub use decode::{KeyValue, decode};
+pub use curve::{Curve, CurveKind};
+pub use decode::decode;
+pub use encode::{Packing, encode};
+pub use field::KeyValue;
 pub(crate) use keys::pack;
 pub use keys::{KeyBytes, Keys};
 pub(crate) use literal::{Place, literal, place};
@@ -43,4 +54,5 @@ pub use ranks::{RankOf, Ranks};
 pub use shape::{KeyColumn, KeyShape, KeyType};
 pub use shown::ShownAs;
 pub use sort_column::{Nulls, SortColumn};
-pub use text::{render, texts};
+pub use text::{cut_texts, render, texts};
+pub use values::{Column, Values};

@@ -1,15 +1,18 @@
 //! What order? The text form of a sort order, and its value.
 //!
 //! ```text
-//! order  = [ column { "," column } ]
+//! order  = [ part { "," part } ]
+//! part   = column | curve               a curve is the last part
+//! curve  = ["-" | "+"] ("zorder" | "hilbert") "(" member "," member { "," member } ")"
+//! member = path ["nulls" ("first" | "last")]
 //! column = ["-" | "+"] path ["asc" | "desc"] ["nulls" ("first" | "last")]
 //! path   = name { "." name }
 //! name   = bare | '"' any text, a quote written twice '"'
 //! ```
 //!
 //! # Invariants
-//! No column twice, no empty path: upheld by [`SortOrder::try_new`]. `Display` writes text that
-//! parses back to the same value.
+//! No column twice, no empty path, no direction in a curve: upheld by [`SortOrder::try_new`] and
+//! [`SortOrder::with_curve`]. `Display` writes text that parses back to the same value.
 //!
 //! # Cost
 //! Linear in the text; names are compared through a set.
@@ -20,11 +23,13 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use super::curve::{Curve, CurveKind};
 use super::quickwit;
 use super::sort_column::{Nulls, SortColumn};
 use plait_base::{Error, Kind, Result};
 
-/// The declared order of rows: columns, first the most significant.
+/// The declared order of rows: columns, first the most significant; the last ones may be those of a
+/// curve, which orders rows by all of them at once.
 ///
 /// ```
 /// use plait_core::key::SortOrder;
@@ -35,6 +40,7 @@ use plait_base::{Error, Kind, Result};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SortOrder {
     columns: Vec<SortColumn>,
+    curve: Option<Curve>,
 }
 
 impl SortOrder {
@@ -51,13 +57,20 @@ impl SortOrder {
                 .and_then(Self::try_new)
                 .map_err(|e| e.with_got(got(text)));
         }
-        let mut reader = Reader { text, at: 0 };
+        let mut reader = Reader { text, at: 0, ends: &[','] };
         let mut columns = Vec::new();
         reader.skip_blank();
         if reader.rest().is_empty() {
             return Ok(Self::empty());
         }
         loop {
+            if let Some((kind, descending)) = reader.curve_start() {
+                let curve = Curve { kind, start: columns.len(), descending };
+                columns.extend(reader.curve_columns(kind).map_err(|e| e.with_got(got(text)))?);
+                return Self::try_new(columns)?
+                    .with_curve(Some(curve))
+                    .map_err(|e| e.with_got(got(text)));
+            }
             columns.push(reader.column().map_err(|e| e.with_got(got(text)))?);
             if reader.rest().is_empty() {
                 return Self::try_new(columns);
@@ -81,7 +94,30 @@ impl SortOrder {
                     .with_hint("name each column once; the first place decides"));
             }
         }
-        Ok(Self { columns })
+        Ok(Self { columns, curve: None })
+    }
+
+    /// The same columns, the last of them taken as one by `curve`.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] when these are too few or too many, or one of them descends.
+    pub fn with_curve(self, curve: Option<Curve>) -> Result<Self> {
+        if let Some(curve) = curve {
+            curve.check(self.columns.len())?;
+            let own = self.columns.get(curve.start..).unwrap_or_default();
+            if let Some(column) = own.iter().find(|column| column.descending) {
+                return Err(directed(curve.kind).with_column(column.dotted()));
+            }
+        }
+        Ok(Self { curve, ..self })
+    }
+
+    /// The same order of other columns: as many, one for each.
+    ///
+    /// # Errors
+    /// As [`try_new`](Self::try_new).
+    pub fn with_columns(&self, columns: Vec<SortColumn>) -> Result<Self> {
+        Self::try_new(columns)?.with_curve(self.curve)
     }
 
     /// The order in which all rows are equal.
@@ -90,10 +126,23 @@ impl SortOrder {
         Self::default()
     }
 
-    /// The columns, first the most significant.
+    /// The columns, first the most significant; those of a curve are the last ones.
     #[must_use]
     pub fn columns(&self) -> &[SortColumn] {
         &self.columns
+    }
+
+    /// The columns that order rows one by one: all but those of a curve.
+    #[must_use]
+    pub fn plain(&self) -> &[SortColumn] {
+        let end = self.curve.map_or(self.columns.len(), |curve| curve.start);
+        self.columns.get(..end).unwrap_or(&self.columns)
+    }
+
+    /// The curve that takes the columns behind [`plain`](Self::plain), if there is one.
+    #[must_use]
+    pub fn curve(&self) -> Option<Curve> {
+        self.curve
     }
 
     /// Number of columns.
@@ -115,9 +164,12 @@ impl fmt::Display for SortOrder {
             if i > 0 {
                 f.write_str(", ")?;
             }
+            if let Some(curve) = self.curve.filter(|curve| curve.start == i) {
+                write!(f, "{}{}(", if curve.descending { "-" } else { "" }, curve.kind)?;
+            }
             column.fmt(f)?;
         }
-        Ok(())
+        if self.curve.is_some() { f.write_str(")") } else { Ok(()) }
     }
 }
 
@@ -137,10 +189,18 @@ fn invalid(what: impl Into<String>) -> Error {
     Error::new(Kind::InvalidArgument, what)
 }
 
+/// A direction inside of a curve, which has none for one column.
+fn directed(kind: CurveKind) -> Error {
+    invalid(format!("a column of `{kind}` has a direction"))
+        .with_hint(format!("a curve descends as a whole: write `-{kind}(…)`"))
+}
+
 /// A place in the text; `at` is always on a character boundary.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    /// What ends a column, besides the end of the text.
+    ends: &'static [char],
 }
 
 impl<'a> Reader<'a> {
@@ -159,11 +219,103 @@ impl<'a> Reader<'a> {
         found
     }
 
+    /// The kind and direction of a curve, if its name and parenthesis come next: these are passed.
+    fn curve_start(&mut self) -> Option<(CurveKind, bool)> {
+        let mut ahead = Reader { text: self.text, at: self.at, ends: self.ends };
+        ahead.skip_blank();
+        let descending = ahead.eat('-');
+        if !descending {
+            ahead.eat('+');
+        }
+        let rest = ahead.rest();
+        let end = rest.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(rest.len());
+        let name = rest.get(..end).unwrap_or_default();
+        let kind =
+            CurveKind::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(name))?;
+        ahead.at += end;
+        ahead.skip_blank();
+        let is_curve = ahead.eat('(');
+        self.at = if is_curve { ahead.at } else { self.at };
+        is_curve.then_some((kind, descending))
+    }
+
+    /// The columns of a curve and its closing parenthesis, behind which nothing may follow.
+    fn curve_columns(&mut self, kind: CurveKind) -> Result<Vec<SortColumn>> {
+        let mut columns = Vec::new();
+        self.ends = &[',', ')'];
+        loop {
+            self.skip_blank();
+            if self.rest().starts_with(['-', '+']) {
+                return Err(directed(kind));
+            }
+            columns.push(self.curve_column(kind)?);
+            self.skip_blank();
+            if self.eat(',') {
+                continue;
+            }
+            if !self.eat(')') {
+                return Err(invalid(format!("`{kind}(` is not closed")));
+            }
+            self.skip_blank();
+            if self.rest().is_empty() {
+                return Ok(columns);
+            }
+            let hint = "a curve comes last: put columns that matter more before it, as in \
+                        `day, zorder(a, b)`";
+            return Err(invalid(format!("something follows `{kind}(…)`")).with_hint(hint));
+        }
+    }
+
+    /// A column inside of a curve.
+    fn curve_column(&mut self, kind: CurveKind) -> Result<SortColumn> {
+        let path = self.path()?;
+        let mut column = SortColumn { path, descending: false, nulls: Nulls::Last };
+        let named = |e: Error| e.with_column(column.dotted());
+        match self.word().as_str() {
+            "" => {}
+            "nulls" => {
+                let nulls = self.nulls().map_err(named)?;
+                let word = self.word();
+                if !word.is_empty() {
+                    return Err(named(invalid(format!("`{word}` is not understood here"))));
+                }
+                column.nulls = nulls;
+            }
+            "asc" | "desc" => return Err(named(directed(kind))),
+            word => {
+                return Err(named(invalid(format!("`{word}` is not understood here")).with_hint(
+                    format!("`{kind}` takes columns, each with `nulls first` if wanted"),
+                )));
+            }
+        }
+        Ok(column)
+    }
+
+    /// `first` or `last`, behind `nulls`.
+    fn nulls(&mut self) -> Result<Nulls> {
+        match self.word().as_str() {
+            "first" => Ok(Nulls::First),
+            "last" => Ok(Nulls::Last),
+            other => {
+                Err(invalid(format!("`nulls` is followed by `{other}`, not `first` or `last`")))
+            }
+        }
+    }
+
+    fn path(&mut self) -> Result<Vec<String>> {
+        let mut path = vec![self.name()?];
+        while self.eat('.') {
+            path.push(self.name()?);
+        }
+        Ok(path)
+    }
+
     /// The next word of letters, lower case, without moving past anything else.
     fn word(&mut self) -> String {
         self.skip_blank();
         let rest = self.rest();
-        let end = rest.find(|c: char| c.is_whitespace() || c == ',').unwrap_or(rest.len());
+        let is_end = |c: char| c.is_whitespace() || self.ends.contains(&c);
+        let end = rest.find(is_end).unwrap_or(rest.len());
         self.at += end;
         rest.get(..end).unwrap_or_default().to_ascii_lowercase()
     }
@@ -177,10 +329,7 @@ impl<'a> Reader<'a> {
         } else if self.eat('+') {
             direction = Some(false);
         }
-        let mut path = vec![self.name()?];
-        while self.eat('.') {
-            path.push(self.name()?);
-        }
+        let path = self.path()?;
         let mut column = SortColumn { path, descending: false, nulls: Nulls::Last };
         let at_word = |e: Error, column: &SortColumn| e.with_column(column.dotted());
         let mut word = self.word();
@@ -193,14 +342,7 @@ impl<'a> Reader<'a> {
             word = self.word();
         }
         if word == "nulls" {
-            column.nulls = match self.word().as_str() {
-                "first" => Nulls::First,
-                "last" => Nulls::Last,
-                other => {
-                    let what = format!("`nulls` is followed by `{other}`, not `first` or `last`");
-                    return Err(at_word(invalid(what), &column));
-                }
-            };
+            column.nulls = self.nulls().map_err(|e| at_word(e, &column))?;
             word = self.word();
         }
         if !word.is_empty() {
@@ -225,7 +367,7 @@ impl<'a> Reader<'a> {
             return self.quoted_name();
         }
         let rest = self.rest();
-        let odd = |c: char| c.is_whitespace() || matches!(c, ',' | '.' | '"');
+        let odd = |c: char| c.is_whitespace() || matches!(c, '.' | '"') || self.ends.contains(&c);
         let end = rest.find(odd).unwrap_or(rest.len());
         let name = rest.get(..end).unwrap_or_default();
         self.at += end;
@@ -256,8 +398,8 @@ impl<'a> Reader<'a> {
             name.push('"');
         }
         match self.rest().chars().next() {
-            None | Some(',' | '.') => Ok(name),
-            Some(c) if c.is_whitespace() => Ok(name),
+            None | Some('.') => Ok(name),
+            Some(c) if c.is_whitespace() || self.ends.contains(&c) => Ok(name),
             Some(_) => Err(invalid("a closing double quote is followed by a letter")
                 .with_hint("write a quote inside a name twice")),
         }
@@ -332,8 +474,48 @@ mod tests {
         assert!(SortOrder::try_new(vec![nameless]).is_err());
     }
 
+    #[test]
+    fn a_curve_takes_the_last_columns_as_one() {
+        let order =
+            SortOrder::try_parse(" day, -HILBERT ( a.x nulls first,\"b)\", c nulls last ) ");
+        let order = order.unwrap();
+        let curve = Curve { kind: CurveKind::Hilbert, start: 1, descending: true };
+        assert_eq!(order.curve(), Some(curve));
+        assert_eq!(order.to_string(), "day, -hilbert(a.x nulls first, \"b)\", c)");
+        assert_eq!((order.len(), order.plain().len()), (4, 1));
+        assert_eq!(SortOrder::try_parse(&order.to_string()).unwrap(), order);
+        let plain = SortOrder::try_parse("zorder, \"zorder(a)\"").unwrap();
+        assert_eq!((plain.curve(), plain.plain().len()), (None, 2));
+        assert_eq!(plain.to_string(), "zorder, \"zorder(a)\"");
+        assert_eq!(SortOrder::try_parse(&plain.to_string()).unwrap(), plain);
+    }
+
+    #[test]
+    fn a_curve_that_cannot_be_is_refused_in_words() {
+        for (text, what) in [
+            ("zorder(a)", "`zorder` takes 2 to 8 columns"),
+            ("zorder()", "a column name is missing"),
+            ("zorder(a, b, c, d, e, f, g, h, i)", "`zorder` takes 2 to 8 columns"),
+            ("zorder(a, b", "`zorder(` is not closed"),
+            ("zorder(a, b) desc", "something follows `zorder(…)`"),
+            ("zorder(a, b), c", "something follows `zorder(…)`"),
+            ("zorder(a, b),", "something follows `zorder(…)`"),
+            ("zorder(a, -b)", "a column of `zorder` has a direction"),
+            ("hilbert(a desc, b)", "a column of `hilbert` has a direction"),
+            ("zorder(a, b up)", "`up` is not understood here"),
+            ("zorder(a, b nulls)", "`nulls` is followed by ``, not `first` or `last`"),
+            ("zorder(a, b nulls first x)", "`x` is not understood here"),
+            ("zorder(a, a)", "sort column is named twice"),
+            ("a, zorder(a, b)", "sort column is named twice"),
+            ("zorder(a,, b)", "a column name is missing"),
+        ] {
+            let error = SortOrder::try_parse(text).unwrap_err();
+            assert_eq!((error.kind(), error.what()), (Kind::InvalidArgument, what), "{text}");
+        }
+    }
+
     fn name() -> impl Strategy<Value = String> {
-        prop_oneof!["[a-z_]{1,5}", "[-+.,\"|/V2 a\u{0}\né=&]{0,6}", Just("desc".into()), ".{0,4}"]
+        prop_oneof!["[a-z_]{1,5}", "[-+.,\"|/V2 a\u{0}\né=&()]{0,6}", Just("desc".into()), ".{0,4}"]
     }
 
     proptest! {
@@ -343,19 +525,28 @@ mod tests {
         fn text_of_an_order_parses_back_to_the_order(
             columns in prop::collection::vec(
                 (prop::collection::vec(name(), 1..4), any::<bool>(), any::<bool>()), 0..5
-            )
+            ),
+            curve in prop::option::of((0usize..3, any::<bool>(), prop::sample::select(&CurveKind::ALL[..]))),
         ) {
             let columns: Vec<_> = columns.into_iter().map(|(path, descending, first)| {
                 let nulls = if first { Nulls::First } else { Nulls::Last };
                 SortColumn { path, descending, nulls }
             }).collect();
-            if let Ok(order) = SortOrder::try_new(columns) {
+            let mut columns: Vec<SortColumn> = columns;
+            let curve = curve.map(|(start, descending, kind)| Curve { kind, start, descending });
+            if let Some(curve) = curve {
+                columns.iter_mut().skip(curve.start).for_each(|column| column.descending = false);
+            }
+            let order = SortOrder::try_new(columns).and_then(|order| order.with_curve(curve));
+            if let Ok(order) = order {
                 prop_assert_eq!(SortOrder::try_parse(&order.to_string()).unwrap(), order);
             }
         }
 
         #[test]
-        fn any_text_is_an_order_or_an_error(text in "[-+.,\"|/V2 a:&=\u{0}\né]{0,12}|.{0,20}") {
+        fn any_text_is_an_order_or_an_error(
+            text in "[-+.,\"|/V2 a:&=\u{0}\né()]{0,12}|-?zorder\\([-ab,\") ]{0,9}|.{0,20}"
+        ) {
             if let Ok(order) = SortOrder::try_parse(&text) {
                 prop_assert_eq!(SortOrder::try_parse(&order.to_string()).unwrap(), order);
             }

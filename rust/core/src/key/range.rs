@@ -17,26 +17,33 @@
 //! # Not here
 //! Grouping ranges (`region`).
 
-use super::decode::split_field;
+use super::curve_decode::curve_len;
+use super::field::split_field;
 use super::shape::KeyShape;
 use plait_base::{Error, Kind, Result};
 
-/// Bytes of the first `columns` columns of `key`.
+/// Bytes of the first `parts` parts of `key`: columns, of which a curve counts as one.
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when `key` is not a key of `shape` that far; [`Kind::Internal`] when the
-/// shape has fewer columns.
-pub fn prefix_len(shape: &KeyShape, key: &[u8], columns: usize) -> Result<usize> {
-    let Some(columns) = shape.columns().get(..columns) else {
+/// shape has fewer parts.
+pub fn prefix_len(shape: &KeyShape, key: &[u8], parts: usize) -> Result<usize> {
+    if parts > shape.parts() {
         return Err(Error::new(Kind::Internal, "prefix has more columns than the key")
-            .with_got(format!("{columns} of {}", shape.columns().len())));
-    };
+            .with_got(format!("{parts} of {}", shape.parts())));
+    }
     let mut rest = key;
-    for column in columns {
+    for column in shape.plain().iter().take(parts) {
         let at = (key.len() - rest.len()) as u64;
         (_, rest) = split_field(column, rest).map_err(|e| e.with_offset(at))?;
     }
-    Ok(key.len() - rest.len())
+    let end = key.len() - rest.len();
+    match shape.curve_part() {
+        Some(part) if parts > shape.plain().len() => {
+            Ok(end + curve_len(part, rest).map_err(|e| e.with_offset(end as u64))?)
+        }
+        _ => Ok(end),
+    }
 }
 
 /// The smallest byte string greater than every one that starts with `prefix`; `None` when there is

@@ -20,12 +20,14 @@
 
 use std::sync::Arc;
 
-use super::column::{Column, Values, encode};
-use super::decode::{Field, number, split_field, unescape};
+use super::curve_decode::curve_len;
+use super::encode::encode;
+use super::field::{Field, number, split_field, unescape};
 use super::keys::KeyBytes;
 use super::range::prefix_len;
-use super::shape::{KeyColumn, KeyShape, KeyType};
+use super::shape::{CurveNulls, KeyColumn, KeyShape, KeyType};
 use super::sort_column::Nulls;
+use super::values::{Column, Values};
 use plait_base::{Error, Kind, Result};
 
 /// What the ranks of one column stand for.
@@ -77,7 +79,8 @@ struct Numbering {
 
 impl Ranks {
     /// The ranks of keys of shape `stored`, with what stands behind each column and whether it may
-    /// be null. Columns as they are stored need not be known to have nulls.
+    /// be null. Columns as they are stored need not be known to have nulls; those of a curve stay as
+    /// they are stored, and if none of them may be null, keys do not say which are.
     ///
     /// # Errors
     /// [`Kind::Internal`] when columns are missing, when byte strings have no values or others
@@ -88,6 +91,14 @@ impl Ranks {
         }
         let mut numberings = Vec::new();
         let mut ranked = Vec::new();
+        let own = columns.get(stored.plain().len()..).unwrap_or_default();
+        if own.iter().any(|(of, _)| *of != RankOf::Stored) {
+            return Err(misfit("a column of a curve has ranks"));
+        }
+        let curve_nulls = match own.iter().any(|(_, has_null)| *has_null) {
+            true => CurveNulls::Marked,
+            false => CurveNulls::Never,
+        };
         for (column, (of, has_null)) in stored.columns().iter().zip(columns) {
             let values = match (&of, column.ty) {
                 (RankOf::Stored, _) => 0,
@@ -109,7 +120,12 @@ impl Ranks {
             });
             ranked.push(KeyColumn { ty, ..column.clone() });
         }
-        Ok(Self { stored, shape: KeyShape::try_new(ranked)?, columns: numberings })
+        let shape = KeyShape::try_new(ranked)?.with_curve(stored.curve())?;
+        let shape = match stored.curve() {
+            Some(_) => shape.with_curve_nulls(curve_nulls),
+            None => shape,
+        };
+        Ok(Self { stored, shape, columns: numberings })
     }
 
     /// The shape of ranked keys.
@@ -134,6 +150,13 @@ impl Ranks {
     #[must_use]
     pub fn first(&self, column: usize) -> u64 {
         self.columns.get(column).map_or(0, |numbering| numbering.first)
+    }
+
+    /// Whether keys have no place for a null of column `column`, which stays as it is stored.
+    #[must_use]
+    pub fn lacks_null(&self, column: usize) -> bool {
+        let part = self.shape.curve_part();
+        part.is_some_and(|part| part.nulls == CurveNulls::Never && column >= part.curve.start)
     }
 
     /// The rank of null in column `column`, if it has one.
@@ -167,7 +190,7 @@ impl Ranks {
     pub fn translate(&self, key: &[u8]) -> Result<Vec<u8>> {
         let mut stored = Vec::with_capacity(key.len());
         let mut start = 0;
-        for (i, numbering) in self.columns.iter().enumerate() {
+        for (i, numbering) in self.columns.iter().enumerate().take(self.stored.plain().len()) {
             let end = prefix_len(&self.shape, key, i + 1)?;
             let field = key.get(start..end).unwrap_or_default();
             start = end;
@@ -201,6 +224,17 @@ impl Ranks {
                 _ => return Err(nothing()),
             });
         }
+        if let (Some(ranked), Some(part)) = (self.shape.curve_part(), self.stored.curve_part()) {
+            let own = key.get(start..).unwrap_or_default();
+            let len = curve_len(ranked, own)?;
+            start += len;
+            let (index, behind) = own.split_at_checked(ranked.index_bytes()).unwrap_or_default();
+            stored.extend_from_slice(index);
+            if (ranked.nulls, part.nulls) == (CurveNulls::Never, CurveNulls::Marked) {
+                stored.push(part.curve.mask());
+            }
+            stored.extend_from_slice(behind.get(..len - index.len()).unwrap_or_default());
+        }
         if start == key.len() {
             return Ok(stored);
         }
@@ -214,8 +248,7 @@ impl Ranks {
     pub fn rank(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
         let mut ranked = Vec::new();
         let mut rest = key;
-        for (i, (column, numbering)) in self.stored.columns().iter().zip(&self.columns).enumerate()
-        {
+        for (i, (column, numbering)) in self.stored.plain().iter().zip(&self.columns).enumerate() {
             let (field, after) = split_field(column, rest)?;
             let stored = rest.get(..rest.len() - after.len()).unwrap_or_default();
             rest = after;
@@ -240,6 +273,20 @@ impl Ranks {
             let flip = if column.descending { u64::MAX } else { 0 };
             let bytes = size_of::<u64>() - usize::from(*bytes);
             ranked.extend_from_slice(&(rank ^ flip).to_be_bytes()[bytes..]);
+        }
+        if let (Some(shape), Some(part)) = (self.shape.curve_part(), self.stored.curve_part()) {
+            let len = curve_len(part, rest)?;
+            let (own, after) = rest.split_at_checked(len).unwrap_or_default();
+            rest = after;
+            let (index, behind) = own.split_at_checked(part.index_bytes()).unwrap_or_default();
+            ranked.extend_from_slice(index);
+            match (shape.nulls, behind.split_first()) {
+                (CurveNulls::Marked, _) => ranked.extend_from_slice(behind),
+                (CurveNulls::Never, Some((marks, behind))) if *marks == part.curve.mask() => {
+                    ranked.extend_from_slice(behind);
+                }
+                (CurveNulls::Never, _) => return Ok(None),
+            }
         }
         if rest.is_empty() {
             return Ok(Some(ranked));

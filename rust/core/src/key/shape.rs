@@ -3,6 +3,7 @@
 //! ```text
 //! service: text, ts: int64 descending     widths: marker + variable, marker + 8
 //! a: int32, b: int64                      1+4 + 1+8 = 14 bytes: packs into a u128
+//! zorder(a: int64, b: text)               2*8 + 1 + marker + variable
 //! ```
 //!
 //! # Invariants
@@ -18,12 +19,16 @@ use std::fmt;
 
 use arrow_schema::DataType;
 
+use super::curve::Curve;
 use super::shown::ShownAs;
 use super::sort_column::Nulls;
 use plait_base::{Error, Kind, Result, type_text};
 
 /// Keys of at most this many bytes are held as `u128`.
 pub(super) const PACKED_BYTES_MAX: usize = 16;
+
+/// A column of a curve is a number of 64 bits.
+pub(super) const COORDINATE_BYTES: usize = 8;
 
 /// Ranks are held as `u64`.
 const RANK_BYTES_MAX: u8 = 8;
@@ -160,6 +165,26 @@ impl KeyType {
         usize::from(!matches!(self, Self::Rank { .. }))
     }
 
+    /// Whether the coordinate of a value, a number of 64 bits, says which value it is.
+    pub(super) fn is_whole_in_coordinate(self) -> bool {
+        match self {
+            Self::Null
+            | Self::Boolean
+            | Self::Int32
+            | Self::Int64
+            | Self::UInt32
+            | Self::UInt64
+            | Self::Float16
+            | Self::Float32
+            | Self::Float64 => true,
+            Self::Decimal128 { .. }
+            | Self::Decimal256 { .. }
+            | Self::Int96
+            | Self::Bytes { .. }
+            | Self::Rank { .. } => false,
+        }
+    }
+
     fn scale(self) -> i32 {
         match self {
             Self::Decimal128 { scale } | Self::Decimal256 { scale } => scale,
@@ -247,15 +272,64 @@ impl KeyColumn {
 #[derive(Clone, Debug, Default)]
 pub struct KeyShape {
     columns: Vec<KeyColumn>,
+    curve: Option<Curve>,
+    curve_nulls: CurveNulls,
     fixed_width: Option<usize>,
     /// By column, as far as it was said.
     shown: Vec<ShownAs>,
 }
 
+/// Whether keys say which columns of a curve are null.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum CurveNulls {
+    /// A byte behind the index does, in all keys that are stored.
+    #[default]
+    Marked,
+    /// There are none, and no such byte: keys inside of a merge.
+    Never,
+}
+
+/// The part of a key that its curve takes.
+#[derive(Clone, Copy)]
+pub(super) struct CurvePart<'a> {
+    pub(super) curve: Curve,
+    pub(super) nulls: CurveNulls,
+    pub(super) columns: &'a [KeyColumn],
+}
+
+impl CurvePart<'_> {
+    /// Bytes of the index: as many as the coordinates have.
+    pub(super) fn index_bytes(&self) -> usize {
+        self.columns.len() * COORDINATE_BYTES
+    }
+
+    /// Bytes of the index and of what says which columns are null.
+    pub(super) fn head_bytes(&self) -> usize {
+        self.index_bytes() + usize::from(self.nulls == CurveNulls::Marked)
+    }
+
+    /// The columns whose values follow behind, since their coordinates do not say them.
+    pub(super) fn followed(&self) -> impl Iterator<Item = &KeyColumn> {
+        self.columns.iter().filter(|column| !column.ty.is_whole_in_coordinate())
+    }
+
+    /// Bytes of the part in every key, if all have as many.
+    fn width(&self) -> Option<usize> {
+        let behind: Option<usize> = self.followed().map(|column| width(column.ty)).sum();
+        behind.map(|behind| self.head_bytes() + behind)
+    }
+}
+
+/// Bytes of a column that is no part of a curve, with its marker.
+fn width(ty: KeyType) -> Option<usize> {
+    ty.width().map(|width| ty.marker_bytes() + width)
+}
+
 /// Shapes are equal when their keys are, however these are shown.
 impl PartialEq for KeyShape {
     fn eq(&self, other: &Self) -> bool {
-        self.columns == other.columns
+        (&self.columns, self.curve, self.curve_nulls)
+            == (&other.columns, other.curve, other.curve_nulls)
     }
 }
 
@@ -285,9 +359,37 @@ impl KeyShape {
                     .with_column(&column.name));
             }
         }
-        let width = |ty: KeyType| ty.width().map(|width| ty.marker_bytes() + width);
-        let fixed_width = columns.iter().map(|c| width(c.ty)).sum();
-        Ok(Self { columns, fixed_width, shown: Vec::new() })
+        Ok(Self { columns, ..Self::default() }.measured())
+    }
+
+    /// The same columns, the last of them taken as one by `curve`.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] when these are too few or too many; [`Kind::Internal`] when one of
+    /// them descends by itself or has ranks.
+    pub fn with_curve(self, curve: Option<Curve>) -> Result<Self> {
+        if let Some(curve) = curve {
+            curve.check(self.columns.len())?;
+            let is_odd = |c: &&KeyColumn| c.descending || matches!(c.ty, KeyType::Rank { .. });
+            let own = self.columns.get(curve.start..).unwrap_or_default();
+            if let Some(column) = own.iter().find(is_odd) {
+                return Err(Error::new(Kind::Internal, "column does not fit its curve")
+                    .with_column(&column.name));
+            }
+        }
+        Ok(Self { curve, ..self }.measured())
+    }
+
+    /// The shape of keys of rows that have no null in a column of the curve.
+    pub(super) fn with_curve_nulls(self, curve_nulls: CurveNulls) -> Self {
+        Self { curve_nulls, ..self }.measured()
+    }
+
+    fn measured(mut self) -> Self {
+        let plain: Option<usize> = self.plain().iter().map(|column| width(column.ty)).sum();
+        let curve = self.curve_part().map_or(Some(0), |part| part.width());
+        self.fixed_width = plain.zip(curve).map(|(plain, curve)| plain + curve);
+        self
     }
 
     /// The same shape, with what the values of each column stand for in messages.
@@ -301,19 +403,48 @@ impl KeyShape {
         self.shown.get(i).copied().unwrap_or_default()
     }
 
-    /// The shape of the first `count` columns.
+    /// The shape of the first `count` parts.
     ///
     /// # Errors
     /// None: fewer columns are as right as all of them.
     pub fn leading(&self, count: usize) -> Result<Self> {
+        if count >= self.parts() {
+            return Ok(self.clone());
+        }
         let leading = Self::try_new(self.columns.iter().take(count).cloned().collect())?;
         Ok(leading.with_shown(self.shown.clone()))
     }
 
-    /// The columns, first the most significant.
+    /// The columns, first the most significant; those of a curve are the last ones.
     #[must_use]
     pub fn columns(&self) -> &[KeyColumn] {
         &self.columns
+    }
+
+    /// How many prefixes keys have: a curve counts as one column.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        self.plain().len() + usize::from(self.curve.is_some())
+    }
+
+    /// The columns that have bytes of their own: all but those of a curve.
+    #[must_use]
+    pub fn plain(&self) -> &[KeyColumn] {
+        let end = self.curve.map_or(self.columns.len(), |curve| curve.start);
+        self.columns.get(..end).unwrap_or(&self.columns)
+    }
+
+    /// The curve that takes the columns behind [`plain`](Self::plain), if there is one.
+    #[must_use]
+    pub fn curve(&self) -> Option<Curve> {
+        self.curve
+    }
+
+    /// The part of a key that the curve takes.
+    pub(super) fn curve_part(&self) -> Option<CurvePart<'_>> {
+        let curve = self.curve?;
+        let columns = self.columns.get(curve.start..)?;
+        Some(CurvePart { curve, nulls: self.curve_nulls, columns })
     }
 
     /// Bytes of every key, markers included, if all have as many.
@@ -335,6 +466,7 @@ mod tests {
 
     use arrow_schema::{Field, IntervalUnit};
 
+    use super::super::curve::CurveKind;
     use super::*;
 
     fn column(name: &str, ty: KeyType) -> KeyColumn {
@@ -383,6 +515,31 @@ mod tests {
         let text = shape(&[KeyType::Int32, KeyType::Bytes { text: true }]);
         assert_eq!((text.fixed_width(), text.packs()), (None, false));
         assert_eq!((shape(&[]).fixed_width(), shape(&[]).packs()), (Some(0), true));
+    }
+
+    #[test]
+    fn a_curve_is_as_wide_as_its_coordinates_and_what_they_do_not_say() {
+        let curve = |start| Curve { kind: CurveKind::ZOrder, start, descending: false };
+        let shape = |types: &[KeyType], start| {
+            let columns = types.iter().enumerate().map(|(i, t)| column(&i.to_string(), *t));
+            KeyShape::try_new(columns.collect()).unwrap().with_curve(Some(curve(start)))
+        };
+        let pair = shape(&[KeyType::Int64, KeyType::Float32], 0).unwrap();
+        assert_eq!((pair.fixed_width(), pair.packs(), pair.parts()), (Some(17), false, 1));
+        let never = pair.clone().with_curve_nulls(CurveNulls::Never);
+        assert_eq!((never.fixed_width(), never.packs()), (Some(16), true));
+        assert_ne!(pair, never);
+        let money = KeyType::Decimal128 { scale: 2 };
+        let more = shape(&[KeyType::Int32, KeyType::Boolean, money], 1).unwrap();
+        assert_eq!((more.fixed_width(), more.parts()), (Some(5 + 17 + 17), 2));
+        assert_eq!(more.leading(1).unwrap().fixed_width(), Some(5));
+        assert_eq!(more.leading(2).unwrap(), more);
+        let text = shape(&[KeyType::Int32, KeyType::Bytes { text: true }], 0).unwrap();
+        assert_eq!((text.fixed_width(), text.plain().len()), (None, 0));
+        let one = shape(&[KeyType::Int32, KeyType::Int32], 1).unwrap_err();
+        assert_eq!(one.kind(), Kind::InvalidArgument);
+        let rank = shape(&[KeyType::Int32, KeyType::Rank { bytes: 2 }], 0).unwrap_err();
+        assert_eq!(rank.kind(), Kind::Internal);
     }
 
     #[test]

@@ -1,7 +1,8 @@
-//! Laws of key bytes and of ranks, and the examples of the format's page.
+//! Laws of key bytes, of curves and of ranks, and the examples of the format's page.
 
 use super::*;
 
+mod curve_laws;
 mod examples;
 mod laws;
 mod ranks_laws;

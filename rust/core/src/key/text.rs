@@ -17,7 +17,10 @@
 use arrow_array::temporal_conversions::timestamp_s_to_datetime;
 use arrow_schema::TimeUnit;
 
-use super::decode::{KeyValue, decode, hex};
+use super::curve_decode::corner;
+use super::decode::decode;
+use super::field::{KeyValue, hex};
+use super::range::prefix_len;
 use super::shape::KeyShape;
 use super::shown::ShownAs;
 use plait_base::Result;
@@ -27,6 +30,9 @@ const RENDERED_CHARS_MAX: usize = 64;
 
 const DAY_SECONDS: i64 = 86_400;
 const SECOND_NANOS: i64 = 1_000_000_000;
+
+/// Of the last column of a key at most so many bytes are left out where outputs are cut.
+const CUT_BYTES_MAX: usize = 34;
 
 /// The day 1970-01-01 as a julian day.
 const JULIAN_EPOCH: i64 = 2_440_588;
@@ -69,6 +75,33 @@ pub fn texts(shape: &KeyShape, key: &[u8]) -> Result<Vec<Option<String>>> {
         (*value != KeyValue::Null).then(|| shape.shown(i).text(value))
     };
     Ok(decode(shape, key)?.iter().enumerate().map(text).collect())
+}
+
+/// The values of the least key that begins with `beginning`, of so many parts at most, as people read
+/// them; of a curve the corner of the cell that begins so. Empty for what begins no key.
+#[must_use]
+pub fn cut_texts(shape: &KeyShape, parts: usize, beginning: &[u8]) -> Vec<Option<String>> {
+    for count in (1..=parts.min(shape.parts())).rev() {
+        let Ok(shape) = shape.leading(count) else { continue };
+        let plain = shape.plain().len();
+        if let (Some(part), Ok(end)) = (shape.curve_part(), prefix_len(&shape, beginning, plain))
+            && let Some((before, own)) = beginning.split_at_checked(end)
+            && let Ok(plain) = shape.leading(plain)
+            && let Ok(mut found) = texts(&plain, before)
+        {
+            let corner = corner(part, own).into_iter().zip(plain.columns().len()..);
+            found.extend(corner.map(|(value, i)| value.map(|value| shape.shown(i).text(&value))));
+            return found;
+        }
+        let mut whole = beginning.to_vec();
+        for _ in 0..=CUT_BYTES_MAX {
+            if let Ok(texts) = texts(&shape, &whole) {
+                return texts;
+            }
+            whole.push(0);
+        }
+    }
+    Vec::new()
 }
 
 /// The values of `key` for messages: texts in backticks and cut when long, never an error.

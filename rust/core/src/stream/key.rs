@@ -82,7 +82,11 @@ impl KeyColumns {
             types.push(data_type.clone());
             shown.push(ShownAs::of(field));
         }
-        Ok(Self { shape: KeyShape::try_new(columns)?.with_shown(shown), paths, types })
+        Ok(Self {
+            shape: KeyShape::try_new(columns)?.with_curve(order.curve())?.with_shown(shown),
+            paths,
+            types,
+        })
     }
 
     /// Places of sort column `column`, from the root to the leaf.

@@ -176,7 +176,7 @@ impl MergeStream {
     /// # Errors
     /// Values of other types than the columns'.
     pub fn begin_from(&mut self, source: usize, leading: &[ArrayRef]) -> Result<()> {
-        let columns = self.wanted.key.shape.columns().get(..leading.len()).unwrap_or_default();
+        let columns = self.wanted.key.shape.plain().get(..leading.len()).unwrap_or_default();
         if columns.is_empty() || source >= self.cursors.len() {
             return Ok(());
         }

@@ -90,7 +90,7 @@ impl United {
             let path = self.frozen.path(&self.sources, &column.path)?;
             columns.push(SortColumn { path, ..column.clone() });
         }
-        SortOrder::try_new(columns)
+        order.with_columns(columns)
     }
 }
 

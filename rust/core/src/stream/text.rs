@@ -104,7 +104,7 @@ pub(super) fn encode(
     start: usize,
     len: usize,
 ) -> Option<Keys> {
-    if arrays.len() > COLUMNS_MAX {
+    if arrays.len() > COLUMNS_MAX || shape.curve().is_some() {
         return None;
     }
     let columns = shape.columns().iter().zip(arrays);

@@ -429,6 +429,7 @@ fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared<'_>) -> R
     use parquet::basic::{BoundaryOrder, Type as Physical};
     use parquet::file::page_index::index_reader::decode_column_index;
     let Some(leaf) = prepared.keys.leaves.first() else { return Ok(true) };
+    let Some(column) = prepared.order().plain().first() else { return Ok(false) };
     let Some(index) = leaf.adapter(source.id)?.leaf() else { return Ok(false) };
     let physical = source.leaf(index).physical_type();
     let is_cut = matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
@@ -437,7 +438,7 @@ fn pages_ascend(source: &Source, row_group: usize, prepared: &Prepared<'_>) -> R
     };
     let index = crate::page::guard(|| decode_column_index(&bytes, physical));
     let Ok(Ok(index)) = index else { return Ok(false) };
-    let descending = prepared.order().columns().first().is_some_and(|c| c.descending);
-    let wanted = if descending { BoundaryOrder::DESCENDING } else { BoundaryOrder::ASCENDING };
+    let wanted =
+        if column.descending { BoundaryOrder::DESCENDING } else { BoundaryOrder::ASCENDING };
     Ok(!is_cut && index.get_boundary_order() == Some(wanted))
 }

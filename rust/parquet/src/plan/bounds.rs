@@ -9,7 +9,7 @@ use parquet::basic::{SortOrder as ValueOrder, Type as PhysicalType};
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
-use plait_core::key::{SortOrder, texts};
+use plait_core::key::{self, SortOrder, texts};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
@@ -23,9 +23,6 @@ use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
-
-/// Of the last column of a key at most so many bytes are left out where outputs are cut.
-const CUT_BYTES_MAX: usize = 34;
 
 /// What is believed of a source without reading its keys.
 #[derive(Clone, Copy)]
@@ -86,7 +83,7 @@ pub(super) fn known_keys(
 /// Whether the bounds of the first sort column say that a row group has values that belong into the
 /// one before it. Bounds may be wrong or cut short: it is a reason to look, no more.
 fn bounds_go_back(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
-    let (Some(column), Some(leaf)) = (order.columns().first(), keys.leaves.first()) else {
+    let (Some(column), Some(leaf)) = (order.plain().first(), keys.leaves.first()) else {
         return false;
     };
     let Some(leaf) = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf) else { return false };
@@ -144,18 +141,7 @@ pub(super) fn cut_texts(
     columns: usize,
     key: Option<&KeyBase64>,
 ) -> Vec<Option<String>> {
-    let Some(key) = key else { return Vec::new() };
-    for count in (1..=columns.min(keys.shape.columns().len())).rev() {
-        let Ok(shape) = keys.shape.leading(count) else { continue };
-        let mut whole = key.0.clone();
-        for _ in 0..=CUT_BYTES_MAX {
-            if let Ok(texts) = texts(&shape, &whole) {
-                return texts;
-            }
-            whole.push(0);
-        }
-    }
-    Vec::new()
+    key.map_or_else(Vec::new, |key| key::cut_texts(&keys.shape, columns, &key.0))
 }
 
 /// First and last key.

@@ -104,7 +104,7 @@ fn is_same_key(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bool {
 /// The key in `text`, cut to the columns of the merge.
 fn cut_key(keys: &KeyLeaves, text: &str) -> Option<Vec<u8>> {
     let mut key = BASE64.decode(text).ok()?;
-    let len = prefix_len(&keys.shape, &key, keys.shape.columns().len()).ok()?;
+    let len = prefix_len(&keys.shape, &key, keys.shape.parts()).ok()?;
     key.truncate(len);
     decode(&keys.shape, &key).ok()?;
     Some(key)

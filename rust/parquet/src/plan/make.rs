@@ -233,7 +233,7 @@ pub(crate) fn make_of(
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
     let before: Vec<_> =
         sources_keys.iter().map(|source_keys| source_keys.samples.clone()).collect();
-    let cut_columns = options.cut_on.unwrap_or(keys.leaves.len());
+    let cut_columns = options.cut_on.unwrap_or(keys.shape.parts());
     context.events().record(Level::Debug, "plan", || {
         let indexed = sources_keys.iter().filter(|source_keys| source_keys.is_indexed).count();
         format!(
@@ -317,12 +317,13 @@ fn check_columns(options: &MergeOptions, keys: &KeyLeaves) -> Result<()> {
     for (name, columns) in
         [("cut_on", options.cut_on.unwrap_or(0)), ("align_row_groups", options.align_row_groups)]
     {
-        if columns > keys.leaves.len() {
+        if columns > keys.shape.parts() {
             return Err(Error::new(
                 Kind::InvalidArgument,
                 format!("`{name}` counts more columns than the sort order has"),
             )
-            .with_got(format!("{columns} of {}", keys.leaves.len())));
+            .with_got(format!("{columns} of {}", keys.shape.parts()))
+            .with_hint("a curve such as `zorder(a, b)` counts as one"));
         }
     }
     Ok(())

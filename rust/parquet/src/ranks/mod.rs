@@ -7,7 +7,8 @@
 //!
 //! Keys of at most 12 bytes are merged fastest, keys above 16 bytes slowest. Strings that are in
 //! dictionaries always become ranks; other columns lose their marker and their range only where
-//! that makes keys shorter than one of these.
+//! that makes keys shorter than one of these. Columns of a curve (`zorder(a, b)`) stay as they are, and
+//! lose what marks their nulls where footers know of none.
 //!
 //! # Invariants
 //! Footers only propose: every value is looked up or compared with its range. One without a rank
@@ -122,6 +123,9 @@ impl RankBook {
         present: &mut Vec<bool>,
     ) -> Result<()> {
         match self.ranks.of(column) {
+            RankOf::Stored if !present.is_empty() && self.ranks.lacks_null(column) => {
+                return Err(self.give_up());
+            }
             RankOf::Stored => return Ok(()),
             RankOf::Values(_) => {}
             RankOf::Numbers { base, span } => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_schema::{Schema, SchemaRef};
 use plait_core::Result;
-use plait_core::key::{Nulls, SortColumn, SortOrder};
+use plait_core::key::{Curve, Nulls, SortColumn, SortOrder};
 use plait_core::predicate::Predicate;
 use plait_core::schema::{Class, Frozen, Request, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
@@ -132,7 +132,7 @@ pub(super) fn resolve_order(
         .columns()
         .iter()
         .map(|column| Ok(SortColumn { path: names.path(&column.path)?, ..column.clone() }));
-    SortOrder::try_new(columns.collect::<Result<_>>()?)
+    order.with_columns(columns.collect::<Result<_>>()?)
 }
 
 /// Refuses files without a sort column, unless their keys may be null.
@@ -156,13 +156,15 @@ pub(super) fn check_present(
 
 /// The order of the rows from the last to the first.
 pub(super) fn reversed(order: &SortOrder) -> Result<SortOrder> {
-    let columns = order.columns().iter().map(|column| SortColumn {
-        descending: !column.descending,
-        nulls: match column.nulls {
+    let mut columns = order.columns().to_vec();
+    for column in columns.iter_mut().take(order.plain().len()) {
+        column.descending = !column.descending;
+        column.nulls = match column.nulls {
             Nulls::First => Nulls::Last,
             Nulls::Last => Nulls::First,
-        },
-        ..column.clone()
-    });
-    SortOrder::try_new(columns.collect())
+        };
+    }
+    // A curve turns as a whole, its nulls with it.
+    let curve = order.curve().map(|curve| Curve { descending: !curve.descending, ..curve });
+    SortOrder::try_new(columns)?.with_curve(curve)
 }

@@ -83,7 +83,7 @@ impl SortedRead {
 
     /// How many files overlap at most in their first sort column; all, where one does not say.
     fn depth(&self, files: &[&Arc<ReadFile>]) -> Result<usize> {
-        let Some(column) = self.order.columns().first() else { return Ok(files.len()) };
+        let Some(column) = self.order.plain().first() else { return Ok(files.len()) };
         let Some(path) = places(self.all.schema().fields(), &column.path) else {
             return Ok(files.len());
         };

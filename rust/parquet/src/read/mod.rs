@@ -309,7 +309,7 @@ impl SortedRead {
     /// that has several values.
     fn leading(&self, file: &ReadFile) -> Result<Vec<ArrayRef>> {
         let mut leading = Vec::new();
-        for column in self.order.columns() {
+        for column in self.order.plain() {
             if let Some(value) = self.equal(&column.path) {
                 leading.push(value);
                 continue;

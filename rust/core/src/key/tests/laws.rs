@@ -92,7 +92,7 @@ pub(super) fn compare(shape: &KeyShape, a: &[KeyValue], b: &[KeyValue]) -> Order
 
 // ---- values ----
 
-fn value(ty: KeyType) -> BoxedStrategy<KeyValue> {
+pub(super) fn value(ty: KeyType) -> BoxedStrategy<KeyValue> {
     use KeyValue as V;
     fn small_or<T: std::fmt::Debug + Clone + 'static>(
         few: Vec<T>,
@@ -258,7 +258,7 @@ pub(super) fn encode_dense(shape: &KeyShape, rows: &[Vec<KeyValue>]) -> Keys {
 
 /// `None` for INT96 and ranks, which Arrow does not have.
 #[expect(clippy::cast_possible_truncation, reason = "values come from 32-bit ones")]
-fn arrow(ty: KeyType, rows: &[Vec<KeyValue>], i: usize) -> Option<ArrayRef> {
+pub(super) fn arrow(ty: KeyType, rows: &[Vec<KeyValue>], i: usize) -> Option<ArrayRef> {
     macro_rules! array {
         ($array:ty, $($pattern:pat => $value:expr),+) => {
             rows.iter().map(|row| match &row[i] {
