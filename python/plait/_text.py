@@ -13,6 +13,9 @@ Cell = str | int | None
 _STEP = 1000
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _COLUMN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
+_CURVE = re.compile(
+    r'((?:"(?:[^"]|"")*"|[^"])*?)(?<![^\s,])-?(?:zorder|hilbert)\((.*)\)\s*', re.IGNORECASE | re.DOTALL
+)
 _NULLS = re.compile(r"\s+nulls\s+(first|last)\s*$", re.IGNORECASE)
 
 
@@ -42,7 +45,11 @@ def column_names(text: str) -> tuple[str, ...]:
     Example:
         >>> column_names('name, -"at, UTC" nulls first')
         ('name', 'at, UTC (descending)')
+        >>> column_names("day, zorder(a, b nulls first)")
+        ('day', 'a', 'b')
     """
+    curve = _CURVE.fullmatch(text)
+    text = text if curve is None else curve[1] + curve[2]
     names = []
     for column in _COLUMN.findall(text):
         name = _NULLS.sub("", column).strip()

@@ -18,9 +18,9 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     """Writes a sort order as text.
 
     Args:
-        sort_by: Text (`"name, -ts nulls first"`), a list of such columns, a list of PyArrow's
-            `(name, "ascending" | "descending")` pairs, `[]` for the empty order, or `None` to
-            take the order from the files.
+        sort_by: Text (`"name, -ts nulls first"`, `"day, zorder(a, b)"`), a list of such columns, a
+            list of PyArrow's `(name, "ascending" | "descending")` pairs, `[]` for the empty order,
+            or `None` to take the order from the files.
 
     Returns:
         The text; `""` for the empty order; `None` when the files decide.

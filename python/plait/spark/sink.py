@@ -183,8 +183,10 @@ class Runs:
             )
         sorting = [
             pq.SortingColumn(_leaf(schema, path), descending, nulls_first=nulls_first)
-            for path, descending, nulls_first in _native.sort_columns(self.sort_by, schema)
+            for path, descending, nulls_first in _native.plain_columns(self.sort_by)
         ]
+        # Parquet has no word for a curve: Plait's own entry has.
+        is_said = len(sorting) == len(_native.sort_columns(self.sort_by, schema))
 
         def rows() -> Iterator[pa.RecordBatch]:
             for batch in chain((first,), batches):
@@ -200,6 +202,8 @@ class Runs:
                 write_page_index=True,
                 store_schema=False,
             )
+            if not is_said:
+                writer.add_key_value_metadata({"plait.sort_order": self.sort_by})
             with writer:
                 held: list[pa.RecordBatch] = []
                 held_rows = 0

@@ -134,6 +134,12 @@ mod _native {
         crate::stream_keys::sort_columns(py, sort_by, schema)
     }
 
+    /// The columns of an order that `sorting_columns` can tell: all but those of a curve.
+    #[pyfunction]
+    fn plain_columns(py: Python<'_>, sort_by: &str) -> PyResult<Vec<(Vec<String>, bool, bool)>> {
+        crate::stream_keys::plain_columns(py, sort_by)
+    }
+
     /// The stored key of each row of a batch; `None` where one of the sort columns is null.
     #[pyfunction]
     fn row_keys<'py>(

@@ -3,7 +3,7 @@
 //! # Not here
 //! The bytes of a key (`plait_core::key`).
 
-use plait_core::key::{Nulls, SortOrder};
+use plait_core::key::{Nulls, SortColumn, SortOrder};
 use plait_core::stream::{check_order, row_keys};
 use plait_core::validate::{Validate, Validator};
 use pyo3::prelude::*;
@@ -14,7 +14,7 @@ use crate::capsule;
 /// A column of an order: names from the root, whether it descends, whether nulls come first.
 type ColumnParts = (Vec<String>, bool, bool);
 
-/// The columns of an order; with a schema only if it has all of them.
+/// The columns of an order, those of a curve among them; with a schema only if it has all of them.
 pub(crate) fn sort_columns(
     py: Python<'_>,
     sort_by: &str,
@@ -26,13 +26,19 @@ pub(crate) fn sort_columns(
         if let Some(schema) = &schema {
             check_order(&order, schema)?;
         }
-        let parts = order
-            .columns()
-            .iter()
-            .map(|column| (column.path.clone(), column.descending, column.nulls == Nulls::First));
-        Ok(parts.collect())
+        Ok(order.columns().iter().map(parts).collect())
     };
     parse().map_err(|e| crate::errors::exception(py, &e))
+}
+
+/// The columns of an order that a footer can tell as `sorting_columns`: all but those of a curve.
+pub(crate) fn plain_columns(py: Python<'_>, sort_by: &str) -> PyResult<Vec<ColumnParts>> {
+    let order = SortOrder::try_parse(sort_by).map_err(|e| crate::errors::exception(py, &e))?;
+    Ok(order.plain().iter().map(parts).collect())
+}
+
+fn parts(column: &SortColumn) -> ColumnParts {
+    (column.path.clone(), column.descending, column.nulls == Nulls::First)
 }
 
 /// The stored key of each row of a batch; `None` where one of the sort columns is null.

@@ -46,21 +46,34 @@ const fn spread_bytes() -> [[u64; 256]; CURVE_COLUMNS_MAX + 1] {
     spread
 }
 
-/// The index of two coordinates.
+/// The bits of two coordinates by turns.
 #[inline(always)]
-pub(super) fn pair_index(kind: CurveKind, a: u64, b: u64) -> u128 {
+fn pair_cells(a: u64, b: u64) -> u128 {
     let half = |a: u64, b: u64| spread(a) << 1 | spread(b);
-    let (high, low) = (half(a >> 32, b >> 32), half(a, b));
-    let cells = u128::from(high) << 64 | u128::from(low);
-    match (kind, Walk::of(2)) {
-        (CurveKind::Hilbert, Some(walk)) => {
-            let mut turn = 0;
-            [112, 96, 80, 64, 48, 32, 16, 0].into_iter().fold(0, |index, shift| {
-                let own = (cells >> shift) as u64 & 0xFFFF;
-                index << 16 | u128::from(walk.eight_levels(&mut turn, own))
-            })
+    u128::from(half(a >> 32, b >> 32)) << 64 | u128::from(half(a, b))
+}
+
+/// Calls `put` with each row and the index of its two coordinates on the Hilbert curve. Each look
+/// waits for the one before it, so several rows are walked at a time.
+#[inline(always)]
+fn walk_pairs(walk: &Walk, a: &[u64], b: &[u64], mut put: impl FnMut(usize, &[u8])) {
+    const LANES: usize = 4;
+    let rows = a.len().min(b.len());
+    for first in (0..rows).step_by(LANES) {
+        let lanes = LANES.min(rows - first);
+        let mut cells = [[0; size_of::<u128>()]; LANES];
+        for (lane, cells) in cells.iter_mut().enumerate().take(lanes) {
+            *cells = pair_cells(a[first + lane], b[first + lane]).to_be_bytes();
         }
-        _ => cells,
+        let mut turns = [0; LANES];
+        for byte in 0..size_of::<u128>() {
+            for (cells, turn) in cells.iter_mut().zip(&mut turns) {
+                (cells[byte], *turn) = walk.byte(*turn, cells[byte]);
+            }
+        }
+        for (lane, index) in cells.iter().enumerate().take(lanes) {
+            put(first + lane, index);
+        }
     }
 }
 
@@ -84,8 +97,13 @@ pub(super) fn indexes(
     mut put: impl FnMut(usize, &[u8]),
 ) {
     if let [a, b] = columns {
-        for (row, (a, b)) in a.iter().zip(b).enumerate() {
-            put(row, &pair_index(kind, *a, *b).to_be_bytes());
+        match (kind, Walk::of(2)) {
+            (CurveKind::Hilbert, Some(walk)) => walk_pairs(walk, a, b, put),
+            _ => {
+                for (row, (a, b)) in a.iter().zip(b).enumerate() {
+                    put(row, &pair_cells(*a, *b).to_be_bytes());
+                }
+            }
         }
         return;
     }
@@ -155,10 +173,11 @@ mod tests {
     }
 
     fn index(kind: CurveKind, row: &[u64]) -> Vec<u8> {
-        let columns: Vec<Vec<u64>> = row.iter().map(|value| vec![0, *value]).collect();
+        let columns: Vec<Vec<u64>> =
+            row.iter().map(|value| vec![7, 9, 0, 1, u64::MAX, *value, 3]).collect();
         let mut found = Vec::new();
-        indexes(kind, &columns, 2, |row, index| {
-            if row == 1 {
+        indexes(kind, &columns, 7, |row, index| {
+            if row == 5 {
                 found = index.to_vec();
             }
         });

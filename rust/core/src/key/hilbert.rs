@@ -134,6 +134,13 @@ impl Walk {
         Self { levels, bits, steps }
     }
 
+    /// The index bits of the four levels of two axes in `cells`, from turn `turn` on, and the next one.
+    #[inline(always)]
+    pub(super) fn byte(&self, turn: u16, cells: u8) -> (u8, u16) {
+        debug_assert!(self.bits == 8, "a byte has the levels of one look");
+        self.steps[usize::from(turn) << 8 | usize::from(cells)]
+    }
+
     /// The index bits of the eight levels in the low bits of `cells`, from turn `turn` on.
     #[inline(always)]
     pub(super) fn eight_levels(&self, turn: &mut u16, cells: u64) -> u64 {
