@@ -85,8 +85,9 @@ def merge(
         out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
         sort_by: The order of the sources and outputs, most significant column first, such as
             `"name, -ts nulls first"`; the one that the files declare by default. Also a list of
-            columns, or of `(name, "ascending" | "descending")`. `[]` and `""` make all rows equal:
-            the sources are concatenated.
+            columns, or of `(name, "ascending" | "descending")`. `"zorder(a, b)"` and
+            `"hilbert(a, b)"` order rows by several columns at once. `[]` and `""` make all rows
+            equal: the sources are concatenated.
         outputs: At most so many files.
         target_file_size: Files of about this size, such as `"256MB"` or `"1GiB"`; a number counts
             bytes.
