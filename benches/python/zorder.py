@@ -15,9 +15,10 @@ import time
 from pathlib import Path
 
 import numpy as np
-import plait
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import plait
 
 ORDERS = ("a, b", "zorder(a, b)", "hilbert(a, b)")
 RANGES = 20

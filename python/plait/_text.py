@@ -14,7 +14,8 @@ _STEP = 1000
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _COLUMN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
 _CURVE = re.compile(
-    r'((?:"(?:[^"]|"")*"|[^"])*?)(?<![^\s,])-?(?:zorder|hilbert)\((.*)\)\s*', re.IGNORECASE | re.DOTALL
+    r'((?:"(?:[^"]|"")*"|[^"])*?)(?<![^\s,])-?(?:zorder|hilbert)\((.*)\)\s*',
+    re.IGNORECASE | re.DOTALL,
 )
 _NULLS = re.compile(r"\s+nulls\s+(first|last)\s*$", re.IGNORECASE)
 
