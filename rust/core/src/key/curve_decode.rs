@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use super::coordinate::{coordinate_of, null_coordinate, number_at};
 use super::curve_index::coordinates_at;
 use super::field::{KeyValue, corrupt, fixed, not_canonical, split_field, value};
-use super::shape::{COORDINATE_BYTES, CurveNulls, CurvePart, KeyColumn, KeyType};
+use super::shape::{COORDINATE_BYTES, CurvePart, KeyColumn, KeyType};
 use plait_base::Result;
 
 /// Bytes of the part at the beginning of `bytes`.
@@ -45,11 +45,12 @@ pub(super) fn curve_values<'a>(
     let len = curve_len(part, bytes)?;
     let own = unmasked(part, bytes.get(..len).unwrap_or_default());
     let (index, behind) = own.split_at_checked(part.index_bytes()).ok_or_else(ends_early)?;
-    let coordinates = coordinates_at(part.curve.kind, part.columns.len(), index);
-    let (marks, mut rest) = match (part.nulls, behind.split_first()) {
-        (CurveNulls::Never, _) => (0, behind),
-        (CurveNulls::Marked, Some((marks, rest))) => (*marks, rest),
-        (CurveNulls::Marked, None) => return Err(ends_early()),
+    let index = [part.shared(), index].concat();
+    let coordinates = coordinates_at(part.curve.kind, part.columns.len(), &index);
+    let (marks, mut rest) = match (part.has_marks(), behind.split_first()) {
+        (false, _) => (0, behind),
+        (true, Some((marks, rest))) => (*marks, rest),
+        (true, None) => return Err(ends_early()),
     };
     if u32::from(marks) >> part.columns.len() != 0 {
         return Err(corrupt("key of a curve marks more nulls than it has columns"));
@@ -72,7 +73,7 @@ pub(super) fn curve_values<'a>(
             _ if column.ty.is_whole_in_coordinate() => coordinate,
             found => coordinate_of(found)?,
         };
-        let is_marked = part.nulls == CurveNulls::Never || is_null == (found == KeyValue::Null);
+        let is_marked = !part.has_marks() || is_null == (found == KeyValue::Null);
         if expected != coordinate || !is_marked {
             return Err(not_canonical(column));
         }
@@ -85,8 +86,9 @@ pub(super) fn curve_values<'a>(
 /// which a text or decimal may be the beginning.
 pub(super) fn corner(part: CurvePart<'_>, bytes: &[u8]) -> Vec<Option<KeyValue>> {
     let bytes = unmasked(part, bytes);
-    let mut index = bytes.get(..part.index_bytes()).unwrap_or(&bytes).to_vec();
-    index.resize(part.index_bytes(), 0);
+    let own = bytes.get(..part.index_bytes()).unwrap_or(&bytes);
+    let mut index = [part.shared(), own].concat();
+    index.resize(part.columns.len() * COORDINATE_BYTES, 0);
     let coordinates = coordinates_at(part.curve.kind, part.columns.len(), &index);
     let at = part.columns.iter().zip(coordinates);
     at.map(|(column, coordinate)| match column.ty {

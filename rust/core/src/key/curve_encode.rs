@@ -18,7 +18,7 @@
 use super::column::CheckedColumn;
 use super::curve_index::indexes;
 use super::keys::pack;
-use super::shape::{CurveNulls, CurvePart, PACKED_BYTES_MAX};
+use super::shape::{CurvePart, PACKED_BYTES_MAX};
 use super::target::Target;
 use plait_base::{Error, Kind, Result};
 
@@ -49,19 +49,19 @@ impl CurveColumns<'_> {
             coordinates.push(column.coordinates(rows).map_err(|e| named(column, e))?);
             column.mark_nulls(1 << i, &mut marks);
         }
-        if self.part.nulls == CurveNulls::Never && marks.iter().any(|mark| *mark != 0) {
+        if !self.part.has_marks() && marks.iter().any(|mark| *mark != 0) {
             return Err(unexpected_null());
         }
         let Target::Bytes { cursors, data, .. } = to else {
             return Err(Error::new(Kind::Internal, "keys of a curve are packed by columns"));
         };
-        let starts = cursors.clone();
+        let (starts, left_out) = (cursors.clone(), self.part.shared().len());
         indexes(self.part.curve.kind, &coordinates, rows, |row, index| {
-            let cursor = cursors[row];
+            let (cursor, index) = (cursors[row], &index[left_out..]);
             data[cursor..cursor + index.len()].copy_from_slice(index);
             cursors[row] = cursor + index.len();
         });
-        if self.part.nulls == CurveNulls::Marked {
+        if self.part.has_marks() {
             for (cursor, mark) in cursors.iter_mut().zip(marks) {
                 data[*cursor] = mark;
                 *cursor += 1;
@@ -97,10 +97,12 @@ pub(super) fn write_packed(part: CurvePart<'_>, coordinates: &[Vec<u64>], to: &m
         return;
     };
     let bits = 8 * part.index_bytes().min(PACKED_BYTES_MAX) as u32;
-    let mask = if part.curve.descending { u128::MAX << (u128::BITS - bits) } else { 0 };
-    let rows = keys.len();
+    let ones = u128::MAX.checked_shl(u128::BITS - bits).unwrap_or(0);
+    let mask = if part.curve.descending { ones } else { 0 };
+    let (rows, left_out) = (keys.len(), part.shared().len());
     indexes(part.curve.kind, coordinates, rows, |row, index| {
-        keys[row] |= (pack(index) ^ mask) >> *used;
+        let index = pack(&index[left_out..]) ^ mask;
+        keys[row] |= index.checked_shr(*used).unwrap_or(0);
     });
     *used += bits;
 }

@@ -20,12 +20,14 @@
 
 use std::sync::Arc;
 
+use super::coordinate::coordinates;
 use super::curve_decode::curve_len;
+use super::curve_index::indexes;
 use super::encode::encode;
 use super::field::{Field, number, split_field, unescape};
 use super::keys::KeyBytes;
 use super::range::prefix_len;
-use super::shape::{CurveNulls, KeyColumn, KeyShape, KeyType};
+use super::shape::{CurveForm, CurvePart, KeyColumn, KeyShape, KeyType};
 use super::sort_column::Nulls;
 use super::values::{Column, Values};
 use plait_base::{Error, Kind, Result};
@@ -79,8 +81,9 @@ struct Numbering {
 
 impl Ranks {
     /// The ranks of keys of shape `stored`, with what stands behind each column and whether it may
-    /// be null. Columns as they are stored need not be known to have nulls; those of a curve stay as
-    /// they are stored, and if none of them may be null, keys do not say which are.
+    /// be null. Columns as they are stored need not be known to have nulls; those of a curve have no
+    /// ranks, but if none of them may be null, keys do not say which are, and leave out what all
+    /// indexes begin with where all numbers are known to lie in a range.
     ///
     /// # Errors
     /// [`Kind::Internal`] when columns are missing, when byte strings have no values or others
@@ -92,14 +95,19 @@ impl Ranks {
         let mut numberings = Vec::new();
         let mut ranked = Vec::new();
         let own = columns.get(stored.plain().len()..).unwrap_or_default();
-        if own.iter().any(|(of, _)| *of != RankOf::Stored) {
-            return Err(misfit("a column of a curve has ranks"));
-        }
-        let curve_nulls = match own.iter().any(|(_, has_null)| *has_null) {
-            true => CurveNulls::Marked,
-            false => CurveNulls::Never,
+        let curve_form = match stored.curve_part() {
+            Some(part) if own.iter().all(|(_, has_null)| !has_null) => {
+                CurveForm::Short { shared: shared_bytes(part, own)? }
+            }
+            _ => CurveForm::Stored,
         };
-        for (column, (of, has_null)) in stored.columns().iter().zip(columns) {
+        for (i, (column, (of, has_null))) in stored.columns().iter().zip(columns).enumerate() {
+            if i >= stored.plain().len() {
+                let of = if curve_form == CurveForm::Stored { RankOf::Stored } else { of };
+                ranked.push(column.clone());
+                numberings.push(Numbering { of, first: 0, null: None });
+                continue;
+            }
             let values = match (&of, column.ty) {
                 (RankOf::Stored, _) => 0,
                 (RankOf::Values(values), KeyType::Bytes { .. }) => values.len() as u128,
@@ -122,7 +130,7 @@ impl Ranks {
         }
         let shape = KeyShape::try_new(ranked)?.with_curve(stored.curve())?;
         let shape = match stored.curve() {
-            Some(_) => shape.with_curve_nulls(curve_nulls),
+            Some(_) => shape.with_curve_form(curve_form),
             None => shape,
         };
         Ok(Self { stored, shape, columns: numberings })
@@ -152,11 +160,12 @@ impl Ranks {
         self.columns.get(column).map_or(0, |numbering| numbering.first)
     }
 
-    /// Whether keys have no place for a null of column `column`, which stays as it is stored.
+    /// Whether column `column` is one of a curve whose keys have no place for a null. Its numbers have
+    /// no ranks: those that are told of say only where all of them lie.
     #[must_use]
     pub fn lacks_null(&self, column: usize) -> bool {
         let part = self.shape.curve_part();
-        part.is_some_and(|part| part.nulls == CurveNulls::Never && column >= part.curve.start)
+        part.is_some_and(|part| !part.has_marks() && column >= part.curve.start)
     }
 
     /// The rank of null in column `column`, if it has one.
@@ -229,8 +238,9 @@ impl Ranks {
             let len = curve_len(ranked, own)?;
             start += len;
             let (index, behind) = own.split_at_checked(ranked.index_bytes()).unwrap_or_default();
+            stored.extend(ranked.shared().iter().map(|byte| byte ^ part.curve.mask()));
             stored.extend_from_slice(index);
-            if (ranked.nulls, part.nulls) == (CurveNulls::Never, CurveNulls::Marked) {
+            if !ranked.has_marks() {
                 stored.push(part.curve.mask());
             }
             stored.extend_from_slice(behind.get(..len - index.len()).unwrap_or_default());
@@ -279,13 +289,17 @@ impl Ranks {
             let (own, after) = rest.split_at_checked(len).unwrap_or_default();
             rest = after;
             let (index, behind) = own.split_at_checked(part.index_bytes()).unwrap_or_default();
+            let shared = shape.shared().iter().map(|byte| byte ^ part.curve.mask());
+            let (left_out, index) = index.split_at_checked(shared.len()).unwrap_or_default();
             ranked.extend_from_slice(index);
-            match (shape.nulls, behind.split_first()) {
-                (CurveNulls::Marked, _) => ranked.extend_from_slice(behind),
-                (CurveNulls::Never, Some((marks, behind))) if *marks == part.curve.mask() => {
+            match (shape.has_marks(), behind.split_first()) {
+                (true, _) => ranked.extend_from_slice(behind),
+                (false, Some((marks, behind)))
+                    if *marks == part.curve.mask() && shared.eq(left_out.iter().copied()) =>
+                {
                     ranked.extend_from_slice(behind);
                 }
-                (CurveNulls::Never, _) => return Ok(None),
+                (false, _) => return Ok(None),
             }
         }
         if rest.is_empty() {
@@ -311,6 +325,24 @@ fn number_bytes(ty: KeyType) -> Option<usize> {
         KeyType::Null | KeyType::Bytes { .. } | KeyType::Rank { .. } => None,
         _ => ty.width().filter(|width| *width <= size_of::<u64>()),
     }
+}
+
+/// What the indexes of all rows begin with whose numbers are in these ranges: where the coordinates
+/// of a column share their first bits, so do the cells of all rows.
+fn shared_bytes(part: CurvePart<'_>, columns: &[(RankOf, bool)]) -> Result<Vec<u8>> {
+    let (mut levels, mut corner) = (u64::BITS, Vec::new());
+    for (column, (of, _)) in part.columns.iter().zip(columns) {
+        let RankOf::Numbers { base, span } = of else { return Ok(Vec::new()) };
+        let ends = [*base, base.wrapping_add(*span)];
+        let ends = coordinates(column.ty, Values::Numbers(&ends))?;
+        let [low, high] = ends.as_slice() else { return Ok(Vec::new()) };
+        levels = levels.min((low ^ high).leading_zeros());
+        corner.push(vec![*low]);
+    }
+    let bytes = levels as usize * corner.len() / 8;
+    let mut shared = Vec::new();
+    indexes(part.curve.kind, &corner, 1, |_, index| shared.extend_from_slice(&index[..bytes]));
+    Ok(shared)
 }
 
 /// Bytes that hold `count` numbers from 0 on.

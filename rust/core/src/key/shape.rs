@@ -273,43 +273,60 @@ impl KeyColumn {
 pub struct KeyShape {
     columns: Vec<KeyColumn>,
     curve: Option<Curve>,
-    curve_nulls: CurveNulls,
+    curve_form: CurveForm,
     fixed_width: Option<usize>,
     /// By column, as far as it was said.
     shown: Vec<ShownAs>,
 }
 
-/// Whether keys say which columns of a curve are null.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum CurveNulls {
-    /// A byte behind the index does, in all keys that are stored.
+/// In which form keys have the part of their curve.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum CurveForm {
+    /// The whole index, and a byte that says which columns are null: all keys that are stored.
     #[default]
-    Marked,
-    /// There are none, and no such byte: keys inside of a merge.
-    Never,
+    Stored,
+    /// No column is null, and all indexes begin with the same bytes, which are left out: keys inside
+    /// of a merge.
+    Short {
+        /// These bytes, as of a curve that is walked forwards.
+        shared: Vec<u8>,
+    },
 }
 
 /// The part of a key that its curve takes.
 #[derive(Clone, Copy)]
 pub(super) struct CurvePart<'a> {
     pub(super) curve: Curve,
-    pub(super) nulls: CurveNulls,
+    pub(super) form: &'a CurveForm,
     pub(super) columns: &'a [KeyColumn],
 }
 
-impl CurvePart<'_> {
-    /// Bytes of the index: as many as the coordinates have.
+impl<'a> CurvePart<'a> {
+    /// What all indexes begin with, if it is left out.
+    pub(super) fn shared(&self) -> &'a [u8] {
+        match self.form {
+            CurveForm::Stored => &[],
+            CurveForm::Short { shared } => shared,
+        }
+    }
+
+    /// Bytes of the index: as many as the coordinates have, but for those that are left out.
     pub(super) fn index_bytes(&self) -> usize {
-        self.columns.len() * COORDINATE_BYTES
+        (self.columns.len() * COORDINATE_BYTES).saturating_sub(self.shared().len())
+    }
+
+    /// Whether a byte says which columns are null.
+    pub(super) fn has_marks(&self) -> bool {
+        *self.form == CurveForm::Stored
     }
 
     /// Bytes of the index and of what says which columns are null.
     pub(super) fn head_bytes(&self) -> usize {
-        self.index_bytes() + usize::from(self.nulls == CurveNulls::Marked)
+        self.index_bytes() + usize::from(self.has_marks())
     }
 
     /// The columns whose values follow behind, since their coordinates do not say them.
-    pub(super) fn followed(&self) -> impl Iterator<Item = &KeyColumn> {
+    pub(super) fn followed(&self) -> impl Iterator<Item = &'a KeyColumn> {
         self.columns.iter().filter(|column| !column.ty.is_whole_in_coordinate())
     }
 
@@ -328,8 +345,8 @@ fn width(ty: KeyType) -> Option<usize> {
 /// Shapes are equal when their keys are, however these are shown.
 impl PartialEq for KeyShape {
     fn eq(&self, other: &Self) -> bool {
-        (&self.columns, self.curve, self.curve_nulls)
-            == (&other.columns, other.curve, other.curve_nulls)
+        (&self.columns, self.curve, &self.curve_form)
+            == (&other.columns, other.curve, &other.curve_form)
     }
 }
 
@@ -380,9 +397,9 @@ impl KeyShape {
         Ok(Self { curve, ..self }.measured())
     }
 
-    /// The shape of keys of rows that have no null in a column of the curve.
-    pub(super) fn with_curve_nulls(self, curve_nulls: CurveNulls) -> Self {
-        Self { curve_nulls, ..self }.measured()
+    /// The shape of the same keys in another form.
+    pub(super) fn with_curve_form(self, curve_form: CurveForm) -> Self {
+        Self { curve_form, ..self }.measured()
     }
 
     fn measured(mut self) -> Self {
@@ -444,7 +461,7 @@ impl KeyShape {
     pub(super) fn curve_part(&self) -> Option<CurvePart<'_>> {
         let curve = self.curve?;
         let columns = self.columns.get(curve.start..)?;
-        Some(CurvePart { curve, nulls: self.curve_nulls, columns })
+        Some(CurvePart { curve, form: &self.curve_form, columns })
     }
 
     /// Bytes of every key, markers included, if all have as many.
@@ -526,9 +543,12 @@ mod tests {
         };
         let pair = shape(&[KeyType::Int64, KeyType::Float32], 0).unwrap();
         assert_eq!((pair.fixed_width(), pair.packs(), pair.parts()), (Some(17), false, 1));
-        let never = pair.clone().with_curve_nulls(CurveNulls::Never);
-        assert_eq!((never.fixed_width(), never.packs()), (Some(16), true));
-        assert_ne!(pair, never);
+        let short = |shared: &[u8]| {
+            pair.clone().with_curve_form(CurveForm::Short { shared: shared.to_vec() })
+        };
+        assert_eq!((short(&[]).fixed_width(), short(&[]).packs()), (Some(16), true));
+        assert_eq!(short(&[1, 2, 3]).fixed_width(), Some(13));
+        assert_ne!(pair, short(&[]));
         let money = KeyType::Decimal128 { scale: 2 };
         let more = shape(&[KeyType::Int32, KeyType::Boolean, money], 1).unwrap();
         assert_eq!((more.fixed_width(), more.parts()), (Some(5 + 17 + 17), 2));

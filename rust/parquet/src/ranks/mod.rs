@@ -8,7 +8,7 @@
 //! Keys of at most 12 bytes are merged fastest, keys above 16 bytes slowest. Strings that are in
 //! dictionaries always become ranks; other columns lose their marker and their range only where
 //! that makes keys shorter than one of these. Columns of a curve (`zorder(a, b)`) stay as they are, and
-//! lose what marks their nulls where footers know of none.
+//! lose what marks their nulls where footers know of none, and what all indexes begin with.
 //!
 //! # Invariants
 //! Footers only propose: every value is looked up or compared with its range. One without a rank
@@ -123,6 +123,13 @@ impl RankBook {
         present: &mut Vec<bool>,
     ) -> Result<()> {
         match self.ranks.of(column) {
+            RankOf::Numbers { base, span } if self.ranks.lacks_null(column) => {
+                let is_outside = |number: &u64| number.wrapping_sub(*base) > *span;
+                return match !present.is_empty() || numbers.iter().any(is_outside) {
+                    true => Err(self.give_up()),
+                    false => Ok(()),
+                };
+            }
             RankOf::Stored if !present.is_empty() && self.ranks.lacks_null(column) => {
                 return Err(self.give_up());
             }

@@ -99,17 +99,21 @@ impl<'a> Search<'a> {
         shape: &KeyShape,
         leaves: &[OutputLeaf],
     ) -> Result<Option<(Ranks, Vec<Tables>)>> {
-        if shape.curve().is_some() {
-            return self.find_unmarked(shape, leaves);
-        }
         let mut drafts = Vec::new();
         // More and more is asked of footers: strings become ranks; numbers lose their marker; numbers
         // become distances.
         let (mut strings, mut unmarked, mut narrow) = (Vec::new(), Vec::new(), Vec::new());
-        for (column, leaf) in shape.columns().iter().zip(leaves) {
+        for (i, (column, leaf)) in shape.columns().iter().zip(leaves).enumerate() {
             let stored: Of = (RankOf::Stored, true);
             let mut draft = Drafts::new();
-            if let KeyType::Bytes { .. } = column.ty {
+            if i >= shape.plain().len() {
+                // No ranks, but marks and bytes of the index that are not needed.
+                let (whole, part) = self.numbers(leaf, column.ty)?;
+                let unbounded: Of = (RankOf::Stored, whole.is_none());
+                strings.push(stored);
+                narrow.push(part.unwrap_or_else(|| unbounded.clone()));
+                unmarked.push(unbounded);
+            } else if let KeyType::Bytes { .. } = column.ty {
                 let mut of = stored;
                 if let Some((values, tables)) = self.unite(leaf, column.ty)? {
                     of = (RankOf::Values(Arc::new(values)), leaf.descr.max_def_level() > 0);
@@ -148,22 +152,6 @@ impl<'a> Search<'a> {
         });
         let tables = tables.collect();
         Ok(Some((ranks, tables)))
-    }
-
-    /// Keys of a curve have no ranks, but need not say which columns are null where none is.
-    fn find_unmarked(
-        &self,
-        shape: &KeyShape,
-        leaves: &[OutputLeaf],
-    ) -> Result<Option<(Ranks, Vec<Tables>)>> {
-        let mut columns: Vec<Of> = vec![(RankOf::Stored, true); shape.plain().len()];
-        for (column, leaf) in shape.columns().iter().zip(leaves).skip(columns.len()) {
-            let (whole, _) = self.numbers(leaf, column.ty)?;
-            columns.push((RankOf::Stored, whole.is_none()));
-        }
-        let tables = vec![Tables::default(); columns.len()];
-        let ranks = Ranks::try_new(shape.clone(), columns)?;
-        Ok(ranks.shape().packs().then_some((ranks, tables)))
     }
 
     /// All values of a column that is in dictionaries, sorted, and the rank of each id.

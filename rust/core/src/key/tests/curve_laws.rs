@@ -230,6 +230,44 @@ proptest! {
     }
 
     #[test]
+    fn what_all_indexes_begin_with_is_left_out(
+        curve in any_curve(0),
+        base in prop_oneof![any::<i64>(), -9_i64..9],
+        bits in 0_u32..64,
+        seed in prop::collection::vec(prop::collection::vec(any::<u64>(), 3), 1..6),
+        count in 2_usize..4,
+    ) {
+        let ty = KeyType::Int64;
+        let columns = (0..count).map(|_| laws::column(ty, false, Nulls::Last)).collect();
+        let stored = shape(columns).with_curve(Some(curve)).unwrap();
+        let span = u64::MAX.checked_shr(64 - bits).unwrap_or(0).min(i64::MAX.abs_diff(base));
+        let rows: Vec<Vec<KeyValue>> = seed.iter().map(|row| {
+            let value = |seed: &u64| base.wrapping_add_unsigned(seed.checked_rem(span).unwrap_or(0));
+            row.iter().take(count).map(|seed| KeyValue::Int(value(seed))).collect()
+        }).collect();
+        let of = RankOf::Numbers { base: base.cast_unsigned() ^ 1 << 63, span };
+        let ranks = Ranks::try_new(stored.clone(), vec![(of.clone(), false); count]).unwrap();
+        let (long, short) = (keys_of(&stored, &rows), keys_of(ranks.shape(), &rows));
+        if span < 1 << 20 && base >= 0 && (base.cast_unsigned() + span) >> 40 == base.cast_unsigned() >> 40 {
+            prop_assert!(ranks.shape().packs(), "40 bits of 3 columns have 15 bytes");
+        }
+        for (i, x) in short.iter().enumerate() {
+            prop_assert_eq!(decode(ranks.shape(), x).unwrap(), rows[i].clone());
+            prop_assert_eq!(&ranks.translate(x).unwrap(), &long[i]);
+            prop_assert_eq!(ranks.rank(&long[i]).unwrap(), Some(x.clone()));
+            for (j, y) in short.iter().enumerate() {
+                prop_assert_eq!(x.cmp(y), long[i].cmp(&long[j]));
+            }
+        }
+        // Where a column may be null, all keys stay as they are stored.
+        let mut nulls = vec![(of, false); count];
+        nulls[1].1 = true;
+        let ranks = Ranks::try_new(stored.clone(), nulls).unwrap();
+        prop_assert_eq!(ranks.shape(), &stored);
+        prop_assert_eq!(ranks.of(0), &RankOf::Stored);
+    }
+
+    #[test]
     fn numbers_have_the_index_of_their_values(
         (ty, list) in prop::sample::select(vec![
             KeyType::Boolean, KeyType::Int32, KeyType::Int64, KeyType::UInt32, KeyType::UInt64,
