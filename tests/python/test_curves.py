@@ -290,6 +290,42 @@ def test_nulls_that_footers_do_not_tell_of_have_their_place(
     assert made.equals(expected)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bounds", ["true", "too narrow"])
+def test_rows_outside_of_the_bounds_of_footers_have_their_place(
+    tmp_path: Path, kind: str, bounds: str
+) -> None:
+    rng = random.Random(8)
+    key = key_of(kind, ["a", "b", "c"])
+    types = {"a": pa.int64(), "b": pa.int32(), "c": pa.int64()}
+    tables = []
+    for _ in range(3):
+        columns = {
+            name: pa.array([rng.randrange(10_000, 12_000) for _ in range(300)], type_)
+            for name, type_ in types.items()
+        }
+        tables.append(in_order(pa.table(columns | {"row": range(300)}), key))
+    if bounds == "too narrow":
+        # Far away: bits that the footers say all rows share.
+        lowest = pa.table({name: pa.array([-5], type_) for name, type_ in types.items()})
+        tables[1] = in_order(
+            pa.concat_tables([tables[1], lowest.append_column("row", pa.array([300]))]), key
+        )
+    paths = write(tables, tmp_path / "in", use_dictionary=False)
+    if bounds == "too narrow":
+        blob = Path(paths[1]).read_bytes()
+        footer = int.from_bytes(blob[-8:-4], "little") + 8
+        pages, told = blob[:-footer], blob[-footer:]
+        for width in (4, 8):
+            least, denied = (v.to_bytes(width, "little", signed=True) for v in (-5, 10_001))
+            assert least in told
+            told = told.replace(least, denied)
+        Path(paths[1]).write_bytes(pages + told)
+        assert pq.read_metadata(paths[1]).row_group(0).column(0).statistics.min == 10_001
+    plait.merge(paths, tmp_path / "out.parquet", sort_by=f"{kind}(a, b, c)")
+    assert same(read(tmp_path / "out.parquet"), in_order(pa.concat_tables(tables), key))
+
+
 def test_columns_that_are_wider_in_other_sources_keep_their_order(tmp_path: Path) -> None:
     key = key_of("hilbert", ["a", "b"])
     rng = random.Random(3)
