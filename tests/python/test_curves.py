@@ -316,7 +316,7 @@ def test_rows_outside_of_the_bounds_of_footers_have_their_place(
         blob = Path(paths[1]).read_bytes()
         footer = int.from_bytes(blob[-8:-4], "little") + 8
         pages, told = blob[:-footer], blob[-footer:]
-        for width in (4, 8):
+        for width in (8, 4):
             least, denied = (v.to_bytes(width, "little", signed=True) for v in (-5, 10_001))
             assert least in told
             told = told.replace(least, denied)
@@ -416,6 +416,20 @@ def test_the_next_merge_finds_the_order(tmp_path: Path, pairs: pa.Table) -> None
     for other in ("hilbert(a, b)", "zorder(b, a)", "a, b", "a"):
         with pytest.raises(plait.UnsortedSource):
             plait.merge(outs, tmp_path / "no.parquet", sort_by=other)
+
+
+def test_a_folder_is_compacted_along_its_curve(tmp_path: Path, pairs: pa.Table) -> None:
+    tables = pieces(z_sorted(pairs), 3)
+    paths = write(tables, tmp_path / "in")
+    folder = tmp_path / "events"
+    folder.mkdir()
+    for i, path in enumerate(paths):
+        plait.merge(path, folder / f"{i}.parquet", sort_by="zorder(a, b)")
+    done = plait.compact(folder)
+    assert len(done.groups) == 1 and done.groups[0].depth_max == 3
+    rows = plait.read(folder)
+    assert rows.explain().sort_by == "zorder(a, b)"
+    assert pa.table(rows).equals(z_sorted(pa.concat_tables(tables)))
 
 
 def test_a_file_is_inspected_and_verified_along_its_curve(tmp_path: Path, pairs: pa.Table) -> None:
