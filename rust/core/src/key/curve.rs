@@ -26,11 +26,11 @@ pub enum CurveKind {
 
 impl CurveKind {
     /// Both of them.
-    pub const ALL: [Self; 2] = [Self::ZOrder, Self::Hilbert];
+    pub(super) const ALL: [Self; 2] = [Self::ZOrder, Self::Hilbert];
 
     /// What is written before the parenthesis.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::ZOrder => "zorder",
             Self::Hilbert => "hilbert",

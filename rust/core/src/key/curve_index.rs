@@ -17,7 +17,7 @@
 //! Where coordinates come from (`coordinate`).
 
 use super::curve::{CURVE_COLUMNS_MAX, CurveKind};
-use super::hilbert::{Turn, Walk};
+use super::hilbert::{CellTurn, CurveWalk};
 use super::shape::COORDINATE_BYTES;
 
 /// Bytes of the longest index.
@@ -56,7 +56,7 @@ fn pair_cells(a: u64, b: u64) -> u128 {
 /// Calls `put` with each row and the index of its two coordinates on the Hilbert curve. Each look
 /// waits for the one before it, so several rows are walked at a time.
 #[inline(always)]
-fn walk_pairs(walk: &Walk, a: &[u64], b: &[u64], mut put: impl FnMut(usize, &[u8])) {
+fn walk_pairs(walk: &CurveWalk, a: &[u64], b: &[u64], mut put: impl FnMut(usize, &[u8])) {
     const LANES: usize = 4;
     let rows = a.len().min(b.len());
     for first in (0..rows).step_by(LANES) {
@@ -97,7 +97,7 @@ pub(super) fn indexes(
     mut put: impl FnMut(usize, &[u8]),
 ) {
     if let [a, b] = columns {
-        match (kind, Walk::of(2)) {
+        match (kind, CurveWalk::of(2)) {
             (CurveKind::Hilbert, Some(walk)) => walk_pairs(walk, a, b, put),
             _ => {
                 for (row, (a, b)) in a.iter().zip(b).enumerate() {
@@ -108,12 +108,12 @@ pub(super) fn indexes(
         return;
     }
     let count = columns.len();
-    let walk = Walk::of(count);
+    let walk = CurveWalk::of(count);
     let spread = &SPREAD[count.min(CURVE_COLUMNS_MAX)];
     let mut index = [0; INDEX_BYTES_MAX];
     let index = &mut index[..count * COORDINATE_BYTES];
     for row in 0..rows {
-        let (mut at, mut turn) = (0, Turn::FIRST);
+        let (mut at, mut turn) = (0, CellTurn::FIRST);
         for (byte, to) in index.chunks_exact_mut(count).enumerate() {
             let shift = 8 * (COORDINATE_BYTES - 1 - byte);
             let cells = columns.iter().fold(0, |cells, column| {
@@ -133,7 +133,7 @@ pub(super) fn indexes(
 /// The coordinates of `count` columns whose index has these bytes.
 pub(super) fn coordinates_at(kind: CurveKind, count: usize, index: &[u8]) -> Vec<u64> {
     let mut coordinates = vec![0_u64; count];
-    let mut turn = Turn::FIRST;
+    let mut turn = CellTurn::FIRST;
     for bytes in index.chunks_exact(count) {
         let bits = bytes.iter().fold(0_u64, |bits, byte| bits << 8 | u64::from(*byte));
         let cells = match kind {

@@ -7,13 +7,13 @@
 //! ```
 //!
 //! The steps are those of John Skilling, "Programming the Hilbert curve" (2004), which go through all
-//! levels of all axes; here what they leave behind is a [`Turn`], one for each orientation of a cell.
+//! levels of all axes; here what they leave behind is a [`CellTurn`], one for each orientation of a cell.
 //!
 //! # Invariants
-//! [`Turn::back`] undoes [`Turn::step`]; both leave the same turn.
+//! [`CellTurn::back`] undoes [`CellTurn::step`]; both leave the same turn.
 //!
 //! # Cost
-//! A step is linear in the axes. [`Walk`] holds all steps of 2 to 4 axes in a table, several levels
+//! A step is linear in the axes. [`CurveWalk`] holds all steps of 2 to 4 axes in a table, several levels
 //! each; it is made once, when it is first needed.
 //!
 //! # Not here
@@ -27,13 +27,13 @@ use super::curve::CURVE_COLUMNS_MAX;
 /// How a cell lies: which axis stands for which, which ones are mirrored, and whether the steps
 /// before were an odd number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Turn {
+pub(super) struct CellTurn {
     axes: [u8; CURVE_COLUMNS_MAX],
     mirrored: u8,
     is_odd: bool,
 }
 
-impl Turn {
+impl CellTurn {
     /// That of the whole space.
     pub(super) const FIRST: Self =
         Self { axes: [0, 1, 2, 3, 4, 5, 6, 7], mirrored: 0, is_odd: false };
@@ -91,7 +91,7 @@ impl Turn {
 }
 
 /// All steps of a number of axes, several levels at a time.
-pub(super) struct Walk {
+pub(super) struct CurveWalk {
     levels: usize,
     bits: usize,
     /// By turn, then by the bits of the levels: the bits of the index, and where the next turn begins.
@@ -99,13 +99,13 @@ pub(super) struct Walk {
 }
 
 /// Those of two, three and four axes.
-static WALKS: [LazyLock<Walk>; 3] = [
-    LazyLock::new(|| Walk::new(2, 4)),
-    LazyLock::new(|| Walk::new(3, 2)),
-    LazyLock::new(|| Walk::new(4, 1)),
+static WALKS: [LazyLock<CurveWalk>; 3] = [
+    LazyLock::new(|| CurveWalk::new(2, 4)),
+    LazyLock::new(|| CurveWalk::new(3, 2)),
+    LazyLock::new(|| CurveWalk::new(4, 1)),
 ];
 
-impl Walk {
+impl CurveWalk {
     /// The table for `count` axes, if there is one: turns of more axes are too many.
     pub(super) fn of(count: usize) -> Option<&'static Self> {
         WALKS.get(count.checked_sub(2)?).map(|walk| &**walk)
@@ -113,7 +113,8 @@ impl Walk {
 
     fn new(count: usize, levels: usize) -> Self {
         let bits = count * levels;
-        let (mut turns, mut places) = (vec![Turn::FIRST], HashMap::from([(Turn::FIRST, 0)]));
+        let (mut turns, mut places) =
+            (vec![CellTurn::FIRST], HashMap::from([(CellTurn::FIRST, 0)]));
         let mut steps = Vec::new();
         let mut at = 0;
         while let Some(turn) = turns.get(at).copied() {
@@ -209,7 +210,7 @@ mod tests {
             let axes: Vec<u64> = axes.into_iter().map(|axis| axis >> (64 - bits)).collect();
             let mut expected = axes.clone();
             skilling(&mut expected, bits);
-            let (mut forth, mut back) = (Turn::FIRST, Turn::FIRST);
+            let (mut forth, mut back) = (CellTurn::FIRST, CellTurn::FIRST);
             for at in (0..bits).rev() {
                 let index = forth.step(axes.len(), level(&axes, at));
                 prop_assert_eq!(index, level(&expected, at));
@@ -221,12 +222,12 @@ mod tests {
         #[test]
         fn tables_hold_the_steps(count in 2_usize..5, cells in any::<u64>()) {
             let cells = cells & ((1 << (8 * count)) - 1);
-            let (mut turn, mut expected, mut index) = (0, Turn::FIRST, 0);
+            let (mut turn, mut expected, mut index) = (0, CellTurn::FIRST, 0);
             for at in (0..8).rev() {
                 let cell = (cells >> (at * count)) as u8 & ((1 << count) - 1);
                 index = index << count | u64::from(expected.step(count, cell));
             }
-            prop_assert_eq!(Walk::of(count).unwrap().eight_levels(&mut turn, cells), index);
+            prop_assert_eq!(CurveWalk::of(count).unwrap().eight_levels(&mut turn, cells), index);
         }
     }
 
@@ -235,7 +236,7 @@ mod tests {
         for (count, bits) in [(2_usize, 5_u32), (3, 3), (4, 2), (5, 2)] {
             let cells = 1_u64 << (count as u32 * bits);
             let at = |index: u64| {
-                let (mut turn, mut axes) = (Turn::FIRST, vec![0_u64; count]);
+                let (mut turn, mut axes) = (CellTurn::FIRST, vec![0_u64; count]);
                 for level in (0..bits).rev() {
                     let own = (index >> (level * count as u32)) as u8 & ((1 << count) - 1);
                     let cell = turn.back(count, own);
@@ -257,8 +258,8 @@ mod tests {
 
     #[test]
     fn tables_are_small() {
-        let bytes = |count| Walk::of(count).unwrap().steps.len() * size_of::<(u8, u16)>();
+        let bytes = |count| CurveWalk::of(count).unwrap().steps.len() * size_of::<(u8, u16)>();
         assert!((2..5).all(|count| bytes(count) <= 1 << 15), "{:?}", [2, 3, 4].map(bytes));
-        assert!(Walk::of(5).is_none() && Walk::of(1).is_none());
+        assert!(CurveWalk::of(5).is_none() && CurveWalk::of(1).is_none());
     }
 }

@@ -453,7 +453,7 @@ impl KeyShape {
 
     /// The curve that takes the columns behind [`plain`](Self::plain), if there is one.
     #[must_use]
-    pub fn curve(&self) -> Option<Curve> {
+    pub(crate) fn curve(&self) -> Option<Curve> {
         self.curve
     }
 

@@ -26,9 +26,10 @@ const LAYERS: &[(&str, &str)] = &[
 ];
 
 /// Type names with two meanings, tuple parameters and public items (methods included) of each
-/// crate: numbers that may only become smaller, but for a new module.
+/// crate: numbers that may only become smaller, but for a new module: curves brought 11,
+/// natural runs 9.
 const COUNTS_MAX: &[(&str, usize, usize, usize)] =
-    &[("base", 0, 0, 42), ("interleave", 0, 0, 26), ("core", 0, 0, 368)];
+    &[("base", 0, 0, 42), ("interleave", 0, 0, 26), ("core", 0, 0, 379)];
 
 fn src() -> PathBuf {
     src_of("core")
