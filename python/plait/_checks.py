@@ -58,9 +58,9 @@ def _path(path: object, name: str) -> str:
 def _paths(paths: object, name: str) -> list[str]:
     if isinstance(paths, Mapping | AbstractSet):
         raise InvalidArgument.of(
-            f"`{name}` is no list of paths",
+            f"`{name}` is not a list of paths",
             got=f"`{paths!r}`",
-            hint="give a list: of rows with equal keys the source named first comes first",
+            hint="give a list: the order of the sources decides the order of rows with equal keys",
         )
     # A frame is iterable, too: over its columns, whose names must not be taken for paths.
     _check_no_data(paths, name)
@@ -142,7 +142,7 @@ def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
             and settings.keys() <= {"fpp", "ndv"}
         ):
             raise InvalidArgument.of(
-                "`bloom_filters` makes no sense",
+                "`bloom_filters` is invalid",
                 got=f"`{column!r}: {how!r}`",
                 hint='give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}',
             )

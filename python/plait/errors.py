@@ -100,7 +100,7 @@ def _by_file(error: PlaitError) -> dict[str, str]:
 
 
 class InvalidArgument(PlaitError, ValueError):
-    """An option or a combination of options makes no sense."""
+    """An option or a combination of options is invalid."""
 
 
 class UnsortedSource(PlaitError, ValueError):

@@ -38,7 +38,7 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     if isinstance(sort_by, Mapping | AbstractSet):
         # Its items are its keys alone, or have no order.
         raise InvalidArgument.of(
-            "`sort_by` is no list of columns",
+            "`sort_by` is not a list of columns",
             got=f"`{sort_by!r}`",
             hint='give pairs, such as [("ts", "descending")], or text such as "name, -ts"',
         )
@@ -57,7 +57,7 @@ def _column_text(column: object) -> str:
         if isinstance(name, str) and name and sign is not None:
             return sign + _quoted_if_odd(name)
     raise InvalidArgument.of(
-        "`sort_by` has a column of no known form",
+        "`sort_by` has a column of an unknown form",
         got=f"`{column!r}`",
         hint='write "ts", "-ts", or ("ts", "descending")',
     )

@@ -132,7 +132,7 @@ MISTAKES = [
     (
         2,
         "merge events -o out",
-        "source does not say how it is sorted: file `events/0.parquet`",
+        "source declares no sort order: file `events/0.parquet`",
         'pass --sort-by, for example --sort-by "service, -timestamp"',
     ),
     (

@@ -160,7 +160,7 @@ def test_a_folder_over_compacted_ones_reads_them_and_leaves_them_alone(tmp_path)
     done = plait.compact(tmp_path / "all", **HOW)
     assert [group.folder for group in done.groups] == ["day=2"]
     assert {skipped.why for skipped in done.skipped} == {
-        "it is in a folder that is compacted by itself"
+        "it lies in a subfolder that has its own manifest"
     }
     plait.expire(tmp_path / "all", retention=0, yes=True)
     assert keys(tmp_path / "all") == expected

@@ -217,7 +217,7 @@ def test_all_rows_may_go(tmp_path):
         ({"on_duplicate": "keep_last", "delete_where": "v"}, "`delete_where` is not boolean"),
         ({"keep_tombstones": True}, "`keep_tombstones` goes with"),
         ({"drop_where": "n"}, "no comparison"),
-        ({"drop_where": "n < soon"}, "no value of the column's type"),
+        ({"drop_where": "n < soon"}, "not a value of the column's type"),
         ({"drop_where": "v < 3"}, "about a key column"),
         ({"drop_where": "nobody < 3"}, "nobody"),
         ({"on_duplicate": "keep_last", "version_by": "tags"}, "tags"),

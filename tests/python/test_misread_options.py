@@ -38,7 +38,7 @@ def test_an_order_is_a_list_or_text(source, tmp_path, order):
         lambda: plait.compact(tmp_path, sort_by=order),
     ]
     for call in calls:
-        with pytest.raises(plait.InvalidArgument, match="`sort_by` is no list of columns"):
+        with pytest.raises(plait.InvalidArgument, match="`sort_by` is not a list of columns"):
             call()
     assert not out.exists()
     assert plait.merge(source, out, sort_by=[("k", "desc")]).sort_by == "-k"

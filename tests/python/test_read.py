@@ -383,7 +383,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, hours: list[str]) -> None:
         plait.read(hours, sort_by="name, ts", columns=["nope"])
     with pytest.raises(plait.InvalidArgument, match="AND expected"):
         plait.read(hours, sort_by="name, ts", where="ts < 5 OR ts > 9")
-    with pytest.raises(plait.InvalidArgument, match="no value of the column"):
+    with pytest.raises(plait.InvalidArgument, match="not a value of the column"):
         plait.read(hours, sort_by="name, ts", where="ts < 'yesterday'")
     with pytest.raises(plait.SourceNotFound):
         plait.read(tmp_path / "none.parquet", sort_by="ts")

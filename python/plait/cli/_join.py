@@ -70,7 +70,7 @@ def _check_output(flag: str, path: str | None, taken: set[Path], *, replace: boo
 
 def _written(changes: object, out: str, step: int | None) -> int:
     again = f"the same command with --step {step} gives its changes again"
-    told = f"step {step} counts, and its changes are in no file: {again}"
+    told = f"step {step} is committed, but its changes are in no file: {again}"
     try:
         return _native.write_parquet(changes, out)
     except plait.PlaitError as error:

@@ -143,7 +143,9 @@ class Store:
                 f"the checkpoint cannot be written: {cause.strerror}", got=f"`{path}`"
             ) from cause
         except ValueError as cause:
-            raise CorruptSource.of("the join's options are no JSON", got=f"`{path}`") from cause
+            raise CorruptSource.of(
+                "the options of the join are not JSON", got=f"`{path}`"
+            ) from cause
         if found.get("format") != _FORMAT or found.get("version") != _VERSION:
             raise Unsupported.of(
                 "another version of Plait wrote the checkpoint",

@@ -70,7 +70,7 @@ def stages(joined: Joined, left: DataFrame, right: DataFrame) -> DataFrame:
         )
     grouped = left.mapInArrow(shipped(_left_packed(joined)), PACKED).groupBy("pk")
     if not hasattr(grouped, "transformWithState"):
-        raise Unsupported.of("transformWithState of rows is there from PySpark 4.1 on")
+        raise Unsupported.of("transformWithState for rows needs PySpark 4.1 or newer")
     routed = grouped.transformWithState(Places(joined), PACKED, "Append", "None")
     both = routed.union(right.mapInArrow(shipped(_right_packed(joined)), PACKED))
     halves = both.groupBy("fk").transformWithState(Rows(joined), HALF, "Append", "None")

@@ -269,7 +269,7 @@ def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 def _map(array: pa.Array, type_: pa.DataType, lossy: Lossy) -> pa.Array:
     if not pa.types.is_map(array.type):
-        raise pa.ArrowTypeError(f"{array.type} is no map")
+        raise pa.ArrowTypeError(f"{array.type} is not a map")
     ends = array.offsets.to_numpy()
     holes = array.is_null()
     lengths = np.diff(ends)

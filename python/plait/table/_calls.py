@@ -254,12 +254,12 @@ def _is_delta(path: str, storage_options: object) -> bool:
         return False
     kind, root = found["format"], found["root"]
     if not _is_same(path, root):
-        what = f"the folder is in a table of {kind}: its log says which files count"
+        what = f"the folder is in a table of {kind}: only its log lists the live files"
         hint = f"compact `{root}`; `where` names partitions"
     elif kind == "Delta":
         return True
     else:
-        what = f"the folder is a table of {kind}: its log says which files count"
+        what = f"the folder is a table of {kind}: only its log lists the live files"
         hint = {
             "Iceberg": 'pass its catalog: plait.compact("db.events", catalog="lake")',
         }.get(kind, "compact it with the engine that wrote it")

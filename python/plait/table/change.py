@@ -99,5 +99,5 @@ def commit(table: Committer, change: Change) -> Committed | Conflicted:
     raise StorageError.of(
         "the change could not be committed",
         got=f"{_ATTEMPTS_MAX} commits of others at `{table.name}`: {why}",
-        hint="compact when less is written; nothing was changed, what was made is left unnamed",
+        hint="compact when less is written; nothing was changed, the new files are not live",
     )

@@ -44,7 +44,7 @@ class ExpireReport(_PrintedReport):
             title=f"{self.folder}: {did} {_files(len(self.replaced))} that were replaced and "
             f"{_files(len(self.orphans))} that never became live, {human_bytes(self.bytes)}",
             remarks=(
-                *(f"kept: {path} was written again, and counts" for path in self.kept),
+                *(f"kept: {path} was written again, and is live" for path in self.kept),
                 *((Advice("nothing was done; pass yes=True"),) if self.dry_run else ()),
             ),
         )

@@ -107,6 +107,7 @@ class Folder(_Leased):
                 scope["sort_by"],
                 tuple((file["bytes"], file["merge_level"]) for file in scope["files"]),
                 bool(scope["groups"]),
+                tuple(map(tuple, scope["columns"])),
             )
             for scope in scopes
         ]
@@ -296,7 +297,7 @@ def _check_where(where: dict[str, tuple[str, ...]], folders: list[str], *, is_al
     unknown = sorted(set(where) - columns) if folders else []
     if unknown:
         raise UnknownColumn.of(
-            "`where` names what the folder is not partitioned by",
+            "`where` names a column that is not a partition column",
             got=f"`{unknown[0]}`",
             hint=f"partition columns: {', '.join(sorted(columns)) or 'none'}",
         )

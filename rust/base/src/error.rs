@@ -24,7 +24,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// An option or a combination of options makes no sense.
+    /// An option or a combination of options is invalid.
     InvalidArgument,
     /// A source's rows are not in the declared order.
     UnsortedSource,

@@ -34,7 +34,7 @@ pub(crate) fn from_sources(sources: &[Arc<Source>], reconciled: &Reconciled) -> 
         let adapters = reconciled.leaves.get(at).map(|leaves| &**leaves).unwrap_or_default();
         let order = claimed(source)?.map(|order| by_output(&order, source, adapters, reconciled));
         let Some(order) = order.transpose()? else {
-            return Err(Error::new(Kind::InvalidArgument, "source does not say how it is sorted")
+            return Err(Error::new(Kind::InvalidArgument, "source declares no sort order")
                 .with_path(source.path())
                 .with_hint(hint));
         };
@@ -43,7 +43,7 @@ pub(crate) fn from_sources(sources: &[Arc<Source>], reconciled: &Reconciled) -> 
             Some((first, path)) if *first != order => {
                 return Err(Error::new(
                     Kind::InvalidArgument,
-                    "sources differ in how they are sorted",
+                    "sources declare different sort orders",
                 )
                 .with_path(source.path())
                 .with_got(format!("`{order}`, while {path} says `{first}`"))

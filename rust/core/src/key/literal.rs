@@ -52,8 +52,18 @@ pub(crate) fn literal(text: &str, data_type: &DataType) -> Result<ArrayRef> {
         (false, _) => cast(&given, &DataType::Int32).and_then(|given| cast(&given, data_type)),
     };
     value.filter(|value| value.is_valid(0)).ok_or_else(|| {
-        Error::new(Kind::InvalidArgument, "text is no value of the column's type")
+        Error::new(Kind::InvalidArgument, "text is not a value of the column's type")
             .with_got(format!("{text} for {}", type_text(data_type)))
+            .with_hint(match data_type {
+                DataType::Timestamp(_, Some(_)) => "write '2024-05-01 13:00:00Z', in UTC",
+                DataType::Timestamp(_, None) | DataType::Date64 => "write '2024-05-01 13:00:00'",
+                DataType::Date32 => "write '2024-05-01'",
+                DataType::Time32(_) | DataType::Time64(_) => "write '13:00:00'",
+                DataType::Binary | DataType::FixedSizeBinary(_) => "write 0x00ff",
+                DataType::Boolean => "write true or false",
+                _ if data_type.is_numeric() => "write a number, without quotes",
+                _ => "write a value as reports show it",
+            })
     })
 }
 

@@ -131,9 +131,9 @@ pub(crate) fn commit_in(
         let is_idle = !changes && !ends && options.renew.is_none();
         if options.check || is_idle || !is_counting || is_made {
             if !is_counting && !options.check {
-                context
-                    .events()
-                    .record(Level::Info, "compact", || "somebody else replaced a file".to_owned());
+                context.events().record(Level::Info, "compact", || {
+                    "another process replaced a file".to_owned()
+                });
             }
             return Ok(Commit { committed: false, counts: is_counting, manifest: before });
         }
@@ -168,7 +168,7 @@ pub(crate) fn commit_in(
         if changes {
             context.events().record(Level::Info, "compact", || {
                 let (number, made) = (manifest.number, add.len());
-                format!("manifest {number} counts: {made} for {} files", options.replace.len())
+                format!("manifest {number} is current: {made} for {} files", options.replace.len())
             });
         }
         return Ok(Commit { committed: true, counts: true, manifest });
@@ -207,7 +207,7 @@ fn check_leased(manifest: &Manifest, name: &str, root: &Root) -> Result<()> {
     }
     Err(Error::new(Kind::SourceChanged, "the lease of an output has ended, nothing was committed")
         .with_path(root.location(name))
-        .with_hint("whoever made it was taken for dead; compact again"))
+        .with_hint("its writer renewed it too late and was considered dead; compact again"))
 }
 
 fn removed(location: &str) -> Error {
@@ -221,7 +221,7 @@ fn renew(manifest: &mut Manifest, renewal: &Renewal, root: &Root) -> Result<()> 
     let lease = lease.ok_or_else(|| {
         Error::new(Kind::SourceChanged, "a lease has ended before it was renewed")
             .with_path(root.location(""))
-            .with_hint("whoever has it was taken for dead; compact again")
+            .with_hint("its holder renewed it too late and was considered dead; compact again")
     })?;
     lease.until = now_s() + renewal.term_s;
     Ok(())
@@ -246,7 +246,7 @@ fn take_back(
         writer.context.check_cancelled()?;
         let mut manifest = Manifest::newest(writer.root)?;
         if !is_ours(&manifest) {
-            let what = "an output that counts was removed, and so was what it was made of";
+            let what = "a live output was removed, and so were the files that it replaced";
             return Ok(Error::new(Kind::CorruptSource, what).with_path(location));
         }
         manifest.files.retain(|made| !add.contains(&made.path));

@@ -458,6 +458,6 @@ fn unwritten(
 ) -> Error {
     Error::new(Kind::Storage, "cannot write the state of the join")
         .with_path(target.location(name))
-        .with_hint("the step does not count; free some space or make the folder writable, and give it again")
+        .with_hint("the step is not committed; free some space or make the folder writable, and apply it again")
         .with_cause(error)
 }

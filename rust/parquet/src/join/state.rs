@@ -27,7 +27,7 @@ use crate::runtime::{Budget, Context, MemoryStage, ScopedWorkers};
 
 /// What to do where nobody knows whether a step counts.
 const UNKNOWN_HINT: &str =
-    "close the join and open the state again: `step` says whether the step counts";
+    "close the join and open the state again: `step` says whether the step is committed";
 
 /// Files of each table, oldest first.
 type FileTables = Vec<Vec<Arc<FileRun>>>;
@@ -380,7 +380,7 @@ impl Disk {
         if !self.is_unknown {
             return Ok(());
         }
-        let what = "a step of the join was written, but perhaps not for good";
+        let what = "a step of the join was written, but may not be durable";
         Err(Error::new(Kind::Storage, what)
             .with_path(self.folder.location())
             .with_hint(UNKNOWN_HINT))

@@ -190,11 +190,11 @@ impl LocalFile {
             Linked::Yes => Ok(Completed::Yes),
             Linked::Occupied => Ok(Completed::Occupied),
             Linked::Never(e) => {
-                let what = "this file system cannot name a file only where there is none";
+                let what = "this file system cannot create a name only if it is absent";
                 Err(Error::new(Kind::Unsupported, what)
                     .with_path(path.display().to_string())
                     .with_hint(
-                        "it has no hard links; without them two compactions could both count",
+                        "it has no hard links; without them two compactions could both commit",
                     )
                     .with_cause(e))
             }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sources have 2 schema conflicts: column `a`, got these differences:
-//!   `a` has types that do not go together: INT64 in `x.parquet`, DOUBLE in `y.parquet`
+//!   `a` has incompatible types: INT64 in `x.parquet`, DOUBLE in `y.parquet`
 //!   `b` has different field ids: field id 3 in `x.parquet`, field id 4 in `y.parquet`
 //! ```
 //!

@@ -72,9 +72,9 @@ pub trait Bucket: Send + Sync {
 /// The error for a store that cannot put an object only where there is none.
 #[must_use]
 pub fn unconditional(location: &str) -> Error {
-    Error::new(Kind::Unsupported, "this store cannot put an object only where there is none")
+    Error::new(Kind::Unsupported, "this store cannot create an object only if it is absent")
         .with_path(location)
-        .with_hint("without that two compactions could both count; merge files with plait.merge")
+        .with_hint("without this condition two compactions could both commit; merge files with plait.merge")
 }
 
 /// What an object was when it was looked up.

@@ -72,7 +72,10 @@ fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
         if found.is_empty() {
             return Err(Error::new(Kind::SourceNotFound, "nothing matches")
                 .with_path(pattern.as_str())
-                .with_hint("folders are searched for names that end in .parquet"));
+                .with_hint(match pattern.contains(['*', '?', '[']) {
+                    true => "check the pattern; relative patterns start at the working directory",
+                    false => "folders are searched for names that end in .parquet",
+                }));
         }
         all.push(found);
     }

@@ -118,7 +118,7 @@ impl Node<'_> {
     fn broken(&self, what: &str, got: String) -> Error {
         let error = Error::new(Kind::CorruptSource, what)
             .with_got(got)
-            .with_hint("whoever made this Arrow data broke the rules of its format");
+            .with_hint("the library that made this Arrow data violated the format");
         if self.at.is_empty() { error } else { error.with_column(self.at) }
     }
 

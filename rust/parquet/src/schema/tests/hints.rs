@@ -137,7 +137,7 @@ fn integers_that_hints_take_for_something_else_are_what_the_hints_say() {
     let sources = [duration(TimeUnit::Second), footer("optional int64 u;", &[])];
     let error = merge_with(&sources, &Unite::default()).unwrap_err();
     assert_eq!((error.kind(), error.column()), (Kind::SchemaConflict, Some("u")));
-    let says = "INT64, duration[s] in ARROW:schema in `a.parquet`, INT64 in `b.parquet`";
+    let says = "int64, duration[s] in ARROW:schema in `a.parquet`, int64 in `b.parquet`";
     assert!(error.to_string().contains(says), "{error}");
 }
 
