@@ -1,4 +1,4 @@
-"""Compactions: which files, in one step, after crashes, beside others, and that nothing is lost."""
+"""Compactions: which files, in one step, after crashes, with others at the same time, and that nothing is lost."""
 
 from __future__ import annotations
 

@@ -352,7 +352,7 @@ def test_manifests_of_before_there_were_leases_are_read(folder):
     del old["leases"]
     path.write_text(json.dumps({**old, "version": 1}))
     assert keys(folder) == [0, 1, 2, 10, 11, 12]
-    # Whoever does not know leases must not go on beside those who do.
+    # Whoever does not know leases must not go on with those who do.
     assert len(plait.expire(folder, retention=0, yes=True).replaced) == 3
     assert newest(folder)["version"] == 2 and keys(folder) == [0, 1, 2, 10, 11, 12]
 

@@ -85,9 +85,9 @@ def _open(
     state: str, sides: Mapping[str, plait.Scan | None], options: dict[str, Any]
 ) -> plait.ForeignKeyJoin:
     keys = ("left_key", "foreign_key", "right_key")
-    settled = options.keys() - {*keys, "memory_limit", "threads"}
+    stored = options.keys() - {*keys, "memory_limit", "threads"}
     if not options.keys() & {*keys}:
-        for name in sorted(settled):
+        for name in sorted(stored):
             hint = "give all three keys, too, or go on as the state does"
             raise plait.InvalidArgument.of(f"`{name}` is that of the state", hint=hint)
         return plait.ForeignKeyJoin.restore(state, **options)

@@ -3,7 +3,7 @@
     checkpoint/plait-join/
         join.json                      what is joined with what
         commit-0000000007.json         batch 7: the versions that count, the changes it made
-        rows/3/0000000007-5f…/state    shard 3 after batch 7, by foreign key; its changes beside it
+        rows/3/0000000007-5f…/state    shard 3 after batch 7, by foreign key, and its changes
         places/3/0000000007-5f…/state  shard 3 of the index from primary to foreign keys
         temp/0000000007-5f…-…          what a task is writing
 

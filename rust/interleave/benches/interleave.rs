@@ -1,4 +1,4 @@
-//! Interleave beside `arrow_select::interleave`, in one process: times arrow's time / ours, the least of
+//! Interleave and `arrow_select::interleave`, in one process: times arrow's time / ours, the least of
 //! all nulls, lengths and numbers of arrays; more is better. Words filter types and shapes:
 //!
 //! ```text

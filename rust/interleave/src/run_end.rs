@@ -8,9 +8,10 @@
 //! Neighbours of one run of one array stay one run. No value is expanded.
 //!
 //! # Cost
-//! Where rows are single, 4 bytes a row of the arrays, or of what lies between the first and the last row
-//! that leave, for a table of their runs, and a look into it a row that leaves. Else, or where the table would be large beside what is selected, a binary search a run of the
-//! selection, unless it goes on where its array was left; and a step a run of the arrays.
+//! Single rows: a table of the runs, 4 bytes for each row between the first and the last selected
+//! row, and one look-up for each selected row. Runs of rows, or a table that would be large next to
+//! the selection: a binary search for each run of the selection, unless it continues where its array
+//! was left, and a step for each run of the arrays.
 //!
 //! # Not here
 //! Copying the values (`gather`).

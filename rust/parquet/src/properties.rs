@@ -64,7 +64,7 @@ pub(crate) struct ColumnEncoding {
     pub(crate) codec: String,
     /// Whether a dictionary pays.
     pub(crate) dictionary: bool,
-    /// Encoding of values beside a dictionary, if it is a special one.
+    /// Encoding of values that are not in a dictionary, if it is a special one.
     pub(crate) encoding: Option<String>,
 }
 
@@ -250,7 +250,7 @@ pub(crate) fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
         || chunk.encodings().all(|e| is_dictionary(&e) || is_of_levels(&e))
 }
 
-/// The encoding of values beside a dictionary, if it is a special one that fits the type: footers
+/// The encoding of values that are not in a dictionary, if it is a special one that fits the type: footers
 /// can say anything.
 fn value_encoding(chunk: &ColumnChunkMetaData, physical: Physical) -> Option<Encoding> {
     let is_bytes = matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);

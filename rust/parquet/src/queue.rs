@@ -41,7 +41,7 @@ pub(crate) trait Work: Sync {
     /// Whether a batch has rows to weave.
     fn is_woven(&self, batch: &Self::Batch) -> bool;
 
-    /// Whether there is memory to weave a leaf of a batch beside those that are woven.
+    /// Whether there is memory to weave another leaf of a batch.
     fn fits(&self, batch: &Self::Batch, leaf: usize) -> bool;
 
     /// Weaves a leaf of a batch: a chunk for each of its row groups.
@@ -119,7 +119,7 @@ pub(crate) struct Queue<'a, W: Work> {
     /// Leaves in the order in which they start, and how many of them are heavy.
     order: Vec<usize>,
     heavy: usize,
-    /// Bytes of each leaf in all sources, and how many of them may wait beside the heavy ones.
+    /// Bytes of each leaf in all sources, and how many of them may wait while the heavy ones are woven.
     sizes: &'a [u64],
     ahead_bytes: u64,
     threads: usize,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! drop_where     ts < 1700000000   ─┐
-//! delete_where   is_deleted        ─┼─▶ columns that a shell reads beside the keys ─▶ Marks
+//! delete_where   is_deleted        ─┼─▶ columns that a shell reads with the keys ─▶ Marks
 //! version_by     version           ─┘
 //! ```
 //!

@@ -436,7 +436,7 @@ struct NamedSource {
     age: u64,
 }
 
-/// How files of a scope are chosen, beside which others of their folder.
+/// How files of a scope are chosen, and which other files of their folder there are.
 struct Chooser<'a> {
     policy: &'a Policy,
     options: &'a SurveyOptions,

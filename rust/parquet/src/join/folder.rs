@@ -414,7 +414,7 @@ pub fn write_batches(reader: Reader, location: &str, context: &Context) -> Resul
 }
 
 /// Asks for no column index of leaves that repeat. The writer takes a page for one without values if it
-/// has as many nulls as rows, which a page of lists may well have beside its values.
+/// has as many nulls as rows, which a page of lists may well have besides its values.
 fn without_index_of_lists(
     mut properties: WriterPropertiesBuilder,
     schema: &Schema,

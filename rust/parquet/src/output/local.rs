@@ -1,4 +1,4 @@
-//! Outputs in a local folder: temp files beside their place, published by rename.
+//! Outputs in a local folder: temp files in the folder of the output, published by rename.
 //!
 //! ```text
 //! .plait-tmp-<pid>-<n>   locked, written, synced ── rename ──▶ part-00000-<hash>.parquet

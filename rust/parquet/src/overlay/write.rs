@@ -315,7 +315,7 @@ impl OverlayWriter<'_> {
 }
 
 /// Whether pages without values can be recognised. Arrow's writer takes a page for one without values
-/// if it has as many nulls as rows, which a page of lists may well have beside its values.
+/// if it has as many nulls as rows, which a page of lists may well have besides its values.
 fn tells_null_pages(close: &ColumnCloseResult) -> bool {
     let Some(index) = &close.column_index else { return true };
     let pages = usize::try_from(index.num_pages()).unwrap_or(usize::MAX);

@@ -179,7 +179,7 @@ impl Scan {
         }
     }
 
-    /// The resolved schema and what was decided beside it, for scans of some of the files; none in mode
+    /// The resolved schema and what was decided with it, for scans of some of the files; none in mode
     /// `follow`.
     ///
     /// # Errors

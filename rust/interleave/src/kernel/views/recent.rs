@@ -92,7 +92,7 @@ struct Recents<'a, 't, F> {
 
 /// What copied views had, put together.
 struct Seen {
-    /// Differences from what was expected, and more beside them.
+    /// Differences from what was expected, and others.
     others: __m256i,
     steps: __m256i,
 }
