@@ -178,8 +178,8 @@ impl Error {
         }))
     }
 
-    /// One error for several of one kind: itself if there is one; else `what`, the place of the first,
-    /// and every place with what was found there.
+    /// One error for several of one kind: itself if there is one; else `what`, the place of the
+    /// first, and every place with what was found there.
     ///
     /// ```
     /// use plait_base::{Error, Kind};

@@ -8,8 +8,8 @@
 //! Marks of a batch are those of the rows of its keys.
 //!
 //! # Cost
-//! Each of these columns is read once more, as keys are; of [`expiry`] one, unless statistics say that
-//! no row of the file can be past its retention.
+//! Each of these columns is read once more, as keys are; of [`expiry`] one, unless statistics say
+//! that no row of the file can be past its retention.
 //!
 //! # Not here
 //! What conditions mean and who stays (`plait_core::plan`).

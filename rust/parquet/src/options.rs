@@ -165,7 +165,8 @@ impl Default for BloomFilter {
     }
 }
 
-/// Whether an option for column `name` is one for the leaf `path`: the leaf itself, or what it is in.
+/// Whether an option for column `name` is one for the leaf `path`: the leaf itself, or what it is
+/// in.
 #[must_use]
 pub(crate) fn covers(name: &str, path: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

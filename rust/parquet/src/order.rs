@@ -22,8 +22,8 @@ use crate::source::Source;
 /// Name of the footer entry with the sort order.
 pub(crate) const SORT_ORDER_ENTRY: &str = "plait.sort_order";
 
-/// The sort order all sources claim, each by its own names, in the names of the output. `reconciled` is
-/// of these sources, in this order.
+/// The sort order all sources claim, each by its own names, in the names of the output.
+/// `reconciled` is of these sources, in this order.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] when they claim none or differ.
@@ -238,7 +238,8 @@ pub(crate) fn unsorted(
 /// Keys of a source that are read at once where nothing else is.
 pub(crate) const KEY_ROWS: usize = 4096;
 
-/// The first of `rows` whose key is smaller than the one before it, by reading so many keys at once.
+/// The first of `rows` whose key is smaller than the one before it, by reading so many keys at
+/// once.
 ///
 /// # Errors
 /// Whatever is wrong with the source.

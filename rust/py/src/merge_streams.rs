@@ -1,8 +1,8 @@
 //! `merge_streams`: Arrow sources of any library and Parquet files in, one stream out.
 //!
 //! # Invariants
-//! Sources are asked on the thread of whoever reads the stream. A panic becomes `InternalError`, and
-//! Ctrl-C is seen between two stretches of rows.
+//! Sources are asked on the thread of whoever reads the stream. A panic becomes `InternalError`,
+//! and Ctrl-C is seen between two stretches of rows.
 //!
 //! # Not here
 //! The merge (`plait_core::stream`), threads and files (`plait_parquet::stream`).

@@ -95,8 +95,8 @@ pub(crate) struct Commit {
 /// Commits a change in one step, or finds that others have replaced the same files.
 ///
 /// # Errors
-/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there or its lease has ended,
-/// [`Kind::Unsupported`] for a store that cannot commit, and what a damaged manifest gives.
+/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there or its lease has
+/// ended, [`Kind::Unsupported`] for a store that cannot commit, and what a damaged manifest gives.
 pub(crate) fn commit_in(
     options: &CommitOptions,
     stores: &Stores,

@@ -14,7 +14,8 @@
 //! file that is not the one which was replaced is kept.
 //!
 //! # Cost
-//! A list of `_plait/files`, two manifests, and for every file its footer and a request to remove it.
+//! A list of `_plait/files`, two manifests, and for every file its footer and a request to remove
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;

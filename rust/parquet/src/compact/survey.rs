@@ -5,8 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! Files are merged only with files of the same folder, schema and order. The files of a scope are in
-//! the order in which they are read, which is that of their age.
+//! Files are merged only with files of the same folder, schema and order. The files of a scope are
+//! in the order in which they are read, which is that of their age.
 //!
 //! # Cost
 //! The footer of every file, and its first and last key where the footer has none.
@@ -252,8 +252,8 @@ pub(crate) fn survey_in(
     }
 }
 
-/// Refuses a folder of which one above has manifests, unless it has some itself: then compactions of the
-/// one above leave it alone.
+/// Refuses a folder of which one above has manifests, unless it has some itself: then compactions
+/// of the one above leave it alone.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`].

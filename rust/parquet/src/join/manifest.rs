@@ -140,8 +140,8 @@ impl JoinManifest {
             version: VERSION,
             number: 0,
             step: None,
-            // Where a state lies, by how many threads it is used and what is made of joined rows are not
-            // part of it.
+            // Where a state lies, by how many threads it is used and what is made of joined rows
+            // are not part of it.
             options: JoinOptions {
                 state: None,
                 threads: None,

@@ -1,5 +1,5 @@
-//! The tables of a join, or of one side of a staged one, in memory or as files, and how they turn to the
-//! next step.
+//! The tables of a join, or of one side of a staged one, in memory or as files, and how they turn
+//! to the next step.
 //!
 //! ```text
 //! base ── last      step n: its changes are made of these two

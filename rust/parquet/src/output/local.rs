@@ -320,7 +320,8 @@ pub(crate) struct Lock(
 );
 
 impl Lock {
-    /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to all.
+    /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to
+    /// all.
     ///
     /// # Errors
     /// [`Kind::Storage`] when the file of the lock cannot be made.

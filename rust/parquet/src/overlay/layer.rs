@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! All files of a layer have one schema; what they store in several ways (a decimal as INT32 or as bytes)
-//! is adapted as in a merge. Decoders run under `page::guard`; damage is `CorruptSource`
+//! All files of a layer have one schema; what they store in several ways (a decimal as INT32 or as
+//! bytes) is adapted as in a merge. Decoders run under `page::guard`; damage is `CorruptSource`
 //! with the file's name.
 //!
 //! # Cost

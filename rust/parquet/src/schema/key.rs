@@ -16,8 +16,8 @@ use super::leaf::LeafType;
 /// The leaf at `path`.
 ///
 /// # Errors
-/// [`Kind::UnknownColumn`] with the nearest names when there is none; [`Kind::UnsupportedKey`] when it
-/// is a group, repeated, or not the only one of its name.
+/// [`Kind::UnknownColumn`] with the nearest names when there is none; [`Kind::UnsupportedKey`] when
+/// it is a group, repeated, or not the only one of its name.
 pub(crate) fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usize> {
     let name = path.join(".");
     let refuse = |what: &str| Error::new(Kind::UnsupportedKey, what).with_column(&name);

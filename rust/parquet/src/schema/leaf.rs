@@ -6,10 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! Whether leaves go together is decided by the core, from their types and meanings. What annotations
-//! add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with an annotation
-//! taken away, or bytes declared to be text, would not be what was written. So STRING and bare
-//! BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
+//! Whether leaves go together is decided by the core, from their types and meanings. What
+//! annotations add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with an
+//! annotation taken away, or bytes declared to be text, would not be what was written. So STRING
+//! and bare BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
 //!
 //! # Not here
 //! The leaf that stores the values of several (`cast`); names, repetition and nesting (`summary`,
@@ -262,8 +262,8 @@ impl LeafType {
     }
 }
 
-/// The type as PyArrow prints it, with what Arrow has no type of its own for; that of the format for
-/// an annotation that does not fit.
+/// The type as PyArrow prints it, with what Arrow has no type of its own for; that of the format
+/// for an annotation that does not fit.
 impl std::fmt::Display for LeafType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Some(Meaning { ty, tag }) = self.meaning() else {

@@ -9,13 +9,15 @@
 //!
 //! # Invariants
 //! Either every source adapts without loss or one error names all conflicts; nothing is read but
-//! footers. Equal sources reconcile to themselves, byte for byte. Nothing depends on threads or hashes.
+//! footers. Equal sources reconcile to themselves, byte for byte. Nothing depends on threads or
+//! hashes.
 //!
 //! # Cost
 //! A tree comparison per source; the rest per class of equal schemas.
 //!
 //! # Not here
-//! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf readers).
+//! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf
+//! readers).
 
 mod adapt;
 mod cast;

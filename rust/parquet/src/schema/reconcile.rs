@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Not here
-//! The rules and the words (`plait_core::schema`), what nodes say (`summary`) and become (`tree`, `leaf`,
-//! `hints`), `metadata`.
+//! The rules and the words (`plait_core::schema`), what nodes say (`summary`) and become (`tree`,
+//! `leaf`, `hints`), `metadata`.
 //!
 //! # Cost
 //! A tree comparison per source; the rest per class of equal schemas, decided once.
@@ -38,8 +38,8 @@ pub(crate) struct Reconciled {
     pub schema: TypePtr,
     /// The same, with its leaves.
     pub descr: Arc<SchemaDescriptor>,
-    /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of equal
-    /// schemas share their adapters.
+    /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of
+    /// equal schemas share their adapters.
     pub leaves: Vec<Arc<[LeafAdapter]>>,
     /// What sources call leaves that the output calls otherwise.
     pub renamed: Vec<Renamed>,

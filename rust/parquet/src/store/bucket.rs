@@ -52,8 +52,8 @@ pub trait Bucket: Send + Sync {
     /// Makes a small object, in one step, unless there is one of that name.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`](plait_core::Kind::Unsupported) for a store that cannot do both at once,
-    /// [`Kind::Storage`](plait_core::Kind::Storage): then it is open whether it was made.
+    /// [`Kind::Unsupported`](plait_core::Kind::Unsupported) for a store that cannot do both at
+    /// once, [`Kind::Storage`](plait_core::Kind::Storage): then it is open whether it was made.
     fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed>;
 
     /// Makes a small object, in one step, in the place of one that may be there.

@@ -1,4 +1,5 @@
-//! Tables of other formats: folders whose own log, and not what lies in them, says which files count.
+//! Tables of other formats: folders whose own log, and not what lies in them, says which files
+//! count.
 //!
 //! ```text
 //! events/_delta_log/…                         Delta
