@@ -6,7 +6,7 @@
                                                               ▲    │
                                                  compaction ──┘    └──▶ merge-on-read query
 
-Twice: into a folder, whose manifest says which files count, and into an Iceberg table, whose snapshots
+Twice: into a folder, whose manifest says which files are live, and into an Iceberg table, whose snapshots
 say it. Executors are processes of their own (`local-cluster`). Half-way the stream is stopped as a
 crash would stop it, before Spark has written down its last batch, and started again. In the end every
 row that an agent wrote is there once, in order, in few files.
@@ -99,7 +99,7 @@ def runs_of(spark, incoming: Path):
 
 
 class InFolder:
-    """Runs in a folder: its manifest says which files count."""
+    """Runs in a folder: its manifest says which files are live."""
 
     def __init__(self, home: Path) -> None:
         self.root = home / "metrics"
@@ -135,7 +135,7 @@ class InFolder:
 
 
 class InTable:
-    """Runs in an Iceberg table: its newest snapshot says which files count."""
+    """Runs in an Iceberg table: its newest snapshot says which files are live."""
 
     NAME = "db.metrics"
 

@@ -16,7 +16,7 @@ from plait._native_call import OnProgress, _call
 from plait._observe import watch
 from plait._report import _PrintedReport, _Report
 from plait._svg import Quantity, chart
-from plait._text import Page, Table, human_bytes
+from plait._text import Page, Table, counted, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
 from plait.report import TIERS, Copied
 from plait.sizes import Size
@@ -159,7 +159,7 @@ class OverlayReport(_PrintedReport):
     time: OverlayTimes
 
     def _page(self) -> Page:
-        head = f"overlaid into {self.path}: {self.rows:,} rows, {human_bytes(self.bytes)}"
+        head = f"overlaid into {self.path}: {counted(self.rows, 'row')}, {human_bytes(self.bytes)}"
         rows = tuple((path, layer) for path, layer in self.supplied)
         tiers = [
             f"{name} {human_bytes(self.copied[name].bytes)}"
@@ -174,10 +174,7 @@ class OverlayReport(_PrintedReport):
         counts = Counter(layer for _, layer in rows)
         picture = chart(
             "Columns by the layer that supplies them",
-            [
-                Quantity(layer, count, f"{count:,} column" + ("" if count == 1 else "s"))
-                for layer, count in counts.items()
-            ],
+            [Quantity(layer, count, counted(count, "column")) for layer, count in counts.items()],
         )
         return Page(head, (Table(("column", "layer"), rows),), facts, svg=picture)
 

@@ -30,7 +30,7 @@ from plait._checks import (
 from plait._native_call import OnProgress, _call
 from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by
 from plait._tables import with_tables
-from plait._text import Page, Table, human_bytes, human_key
+from plait._text import Page, Table, counted, human_bytes, human_key
 from plait.errors import InvalidArgument
 from plait.order import SortBy
 from plait.report import TIERS, MergeReport, MetadataConflict, Overlap
@@ -348,13 +348,11 @@ class Plan(_PrintedReport):
         )
         known = [source for source in self.sources if source.rows]
         by_footer = sum(source.keys_from == "footer" for source in known)
+        footers = f"footers of {counted(by_footer, 'source')}"
         memory = self.memory
         facts = [
             ("overlap", f"{_regions(self.overlap.regions)}, {self.overlap.depth_max:,} deep"),
-            (
-                "keys known",
-                f"from footers of {by_footer:,} sources, from rows of {len(known) - by_footer:,}",
-            ),
+            ("keys known", f"from {footers}, from rows of {len(known) - by_footer:,}"),
             (
                 "memory",
                 f"about {human_bytes(memory.needed_bytes)} in one pass, limit "
@@ -376,7 +374,7 @@ class Plan(_PrintedReport):
                 ]
         return Page(
             title=f"plan to merge {_files(len(self.sources))} into {_files(len(self.tasks))}: "
-            f"{self.rows:,} rows {_sorted_by(self.sort_by)}",
+            f"{counted(self.rows, 'row')} {_sorted_by(self.sort_by)}",
             drawing=self._picture().text(),
             svg=self._picture().svg(),
             tables=(outputs,) if self.tasks else (),

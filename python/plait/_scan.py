@@ -22,7 +22,7 @@ from plait._notebook import schema_rows
 from plait._observe import watch, watched
 from plait._svg import Quantity, chart
 from plait._tables import Expanded, expand, look_up
-from plait._text import Page, Table
+from plait._text import Page, Table, counted
 from plait.errors import ForeignTable, InvalidArgument, SchemaConflict
 from plait.sizes import Size
 
@@ -97,11 +97,13 @@ class ScanReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        known = "" if self.rows_known is None else f", {self.rows_known} rows in files"
+        known = "" if self.rows_known is None else f", {counted(self.rows_known, 'row')} in files"
+        schemas = f"{counted(self.sources, 'source')} of {counted(self.schemas, 'schema')}"
+        opened = counted(self.sources_opened, "source")
         lines = [
-            f"scanned {self.sources} sources of {self.schemas} schemas{known}",
-            f"read     {self.rows} rows in {self.batches} batches",
-            f"opened   {self.sources_opened} sources, skipped {self.sources_skipped}",
+            f"scanned  {schemas}{known}",
+            f"read     {counted(self.rows, 'row')} in {counted(self.batches, 'batch')}",
+            f"opened   {opened}, skipped {self.sources_skipped:,}",
             *(f"changed  in {c.source}: {'; '.join(c.what)}" for c in self.changes),
         ]
         return "\n".join(lines)
@@ -124,11 +126,14 @@ class ScanReport:
             ("sources", f"{self.sources:,}, {self.files:,} of them files"),
             ("schemas", f"{self.schemas:,}"),
             *([] if self.rows_known is None else [("rows in files", f"{self.rows_known:,}")]),
-            ("read so far", f"{self.rows:,} rows in {self.batches:,} batches"),
-            ("opened", f"{self.sources_opened:,} sources, skipped {self.sources_skipped:,}"),
+            ("read so far", f"{counted(self.rows, 'row')} in {counted(self.batches, 'batch')}"),
+            (
+                "opened",
+                f"{counted(self.sources_opened, 'source')}, skipped {self.sources_skipped:,}",
+            ),
         ]
         return Page(
-            title=f"scan of {self.sources:,} sources into {len(names):,} columns",
+            title=f"scan of {counted(self.sources, 'source')} into {counted(len(names), 'column')}",
             svg=picture,
             tables=(Table(("column", "type", "sources"), rows),),
             facts=tuple(told),

@@ -16,6 +16,17 @@ _COLUMN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
 _NULLS = re.compile(r"\s+nulls\s+(first|last)\s*$", re.IGNORECASE)
 
 
+def counted(count: int, what: str) -> str:
+    """Writes a number of things.
+
+    Example:
+        >>> counted(1, "row"), counted(1200, "row"), counted(2, "batch")
+        ('1 row', '1,200 rows', '2 batches')
+    """
+    plural = "" if count == 1 else "es" if what.endswith(("ch", "x")) else "s"
+    return f"{count:,} {what}{plural}"
+
+
 def human_bytes(size_bytes: float) -> str:
     """Writes a size with a decimal unit and three digits.
 

@@ -184,7 +184,7 @@ class Unsupported(PlaitError, NotImplementedError):
 
 
 class ForeignTable(Unsupported):
-    """A folder is a table of another format, whose log says which files count."""
+    """A folder is a table of another format, whose log lists the live files."""
 
 
 class SourceNotFound(PlaitError, FileNotFoundError):

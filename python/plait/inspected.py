@@ -12,7 +12,7 @@ from typing import Any
 
 from plait import _layout, _picture
 from plait._report import _PrintedReport, _Report, _yes
-from plait._text import Page, Table, human_bytes, human_key
+from plait._text import Page, Table, counted, human_bytes, human_key
 
 __all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
 
@@ -168,10 +168,9 @@ class FileReport(_PrintedReport):
             ),
         )
         tables = (groups, values.without_empty(), stored.without_empty())
-        count = len(self.row_groups)
-        groups_told = f"{count:,} row group" + ("" if count == 1 else "s")
+        held = f"{counted(self.rows, 'row')} in {counted(len(self.row_groups), 'row group')}"
         return Page(
-            title=f"{self.path}: {self.rows:,} rows in {groups_told}, {human_bytes(self.bytes)}",
+            title=f"{self.path}: {held}, {human_bytes(self.bytes)}",
             svg=self._picture().svg(),
             tables=tables if self.row_groups else (),
             facts=tuple(facts),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait import _layout, _picture, _plot
 from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by, _yes
-from plait._text import Page, Table, human_bytes, human_key
+from plait._text import Page, Table, counted, human_bytes, human_key
 from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
 
 if TYPE_CHECKING:
@@ -266,12 +266,12 @@ class MergeReport(_PrintedReport):
         stages = ("plan", "order", "weave", "write", "verify")
         facts = [
             *(
-                (f"copied by {tier}", f"{copied.rows:,} rows, {human_bytes(copied.bytes)}")
+                (f"copied by {tier}", f"{counted(copied.rows, 'row')}, {human_bytes(copied.bytes)}")
                 for tier, copied in sorted(self.copied.items(), key=lambda c: TIERS.index(c[0]))
                 if copied.rows
             ),
             *(
-                (f"dropped as {reason}", f"{rows:,} rows")
+                (f"dropped as {reason}", counted(rows, "row"))
                 for reason, rows in self.rows_dropped.items()
                 if rows
             ),
@@ -303,7 +303,7 @@ class MergeReport(_PrintedReport):
         ]
         return Page(
             title=f"merged {_files(len(self.sources))} into {_files(len(self.outputs))}: "
-            f"{self.rows_out:,} rows {_sorted_by(self.sort_by)}",
+            f"{counted(self.rows_out, 'row')} {_sorted_by(self.sort_by)}",
             svg=self._picture().svg(),
             tables=(outputs,) if self.outputs else (),
             facts=tuple(facts),
@@ -368,12 +368,13 @@ class VerifyReport(_PrintedReport):
         if self.content_hash is not None:
             facts.append(("content hash", self.content_hash))
         if self.against is not None:
-            facts.append(("same rows", f"{_yes(self.against.equal)} ({self.against.rows:,} rows)"))
+            same = f"{_yes(self.against.equal)} ({counted(self.against.rows, 'row')})"
+            facts.append(("same rows", same))
             if self.against.columns_differ:
                 facts.append(("differing columns", ", ".join(self.against.columns_differ)))
         return Page(
             title=f"{'verified' if self.ok else 'verification failed'}: "
-            f"{_files(len(self.files))}, {self.rows:,} rows {_sorted_by(self.sort_by)}",
+            f"{_files(len(self.files))}, {counted(self.rows, 'row')} {_sorted_by(self.sort_by)}",
             tables=(files,) if self.files else (),
             facts=tuple(facts),
             remarks=tuple(f"problem: {problem}" for problem in self.problems),

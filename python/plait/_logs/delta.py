@@ -44,7 +44,7 @@ def load(name: str, storage_options: dict[str, str] | None) -> DeltaTable:
 
 
 def live_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """The files that count: the members of their `add` actions, by dotted name."""
+    """The live files: the members of their `add` actions, by dotted name."""
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names
     columns = [actions.column(name).to_pylist() for name in names]

@@ -45,7 +45,7 @@ def check_table(name: str, table: IcebergTable) -> None:
 
 
 def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The files that count, once it is known that their rows are simply theirs."""
+    """The live files, once it is known that their rows are simply theirs."""
     tasks = sorted(scanned(name, table), key=lambda task: str(task.file.file_path))
     for task in tasks:
         check_file(name, task)
@@ -53,7 +53,7 @@ def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
 
 
 def scanned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The files that count, whatever their rows are."""
+    """The live files, whatever their rows are."""
     try:
         return list(table.scan().plan_files())
     except (ValueError, NotImplementedError) as cause:

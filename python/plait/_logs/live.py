@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Live", "live"]
 
-# Features that change nothing of how rows are read from files that count.
+# Features that change nothing of how rows are read from live files.
 _DELTA_READER_FEATURES = {
     "deletionVectors",  # a table with a file that has one is refused
     "timestampNtz",
@@ -84,7 +84,7 @@ class Live:
 def live(
     format_: str, root: str, source: str, settings: dict[str, str], found: ForeignTable
 ) -> Live:
-    """The files that count of a table, or of the folder `source` in it.
+    """The live files of a table, or of the folder `source` in it.
 
     Args:
         format_: `"Delta"`, `"Iceberg"` or `"Hudi"`.

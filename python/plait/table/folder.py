@@ -1,4 +1,4 @@
-"""Plain folders: a manifest says which files count.
+"""Plain folders: a manifest says which files are live.
 
 in place    events/a.parquet, b.parquet ──▶ events/_plait/files/part-….parquet, b and a replaced
 into        whichever files             ──▶ out/_plait/files/part-….parquet, nothing replaced

@@ -13,7 +13,7 @@ from typing import Any
 
 from plait._report import _files, _PrintedReport, _Report
 from plait._svg import Quantity, chart
-from plait._text import Advice, Page, Table, human_bytes
+from plait._text import Advice, Page, Table, counted, human_bytes
 from plait.table.reasons import APART
 
 __all__ = ["CompactReport", "CompactedGroup", "Skipped"]
@@ -156,7 +156,9 @@ class CompactReport(_PrintedReport):
                 ),
             )
         ]
-        remarks = [f"dropped {rows:,} rows: {why}" for why, rows in self.rows_dropped.items()]
+        remarks = [
+            f"dropped {counted(rows, 'row')}: {why}" for why, rows in self.rows_dropped.items()
+        ]
         if not self.groups:
             remarks += map(Advice, self.reasons)
             remarks += ["there is no Parquet file"] if self.files == 0 else []
@@ -182,7 +184,7 @@ _NAMED_MAX = 5
 
 
 def _groups(count: int) -> str:
-    return "1 group" if count == 1 else f"{count:,} groups"
+    return counted(count, "group")
 
 
 def _left_alone(skipped: tuple[Skipped, ...]) -> list[str]:

@@ -66,7 +66,7 @@ pub enum Kind {
     EncryptedSource,
     /// Valid input that this version does not handle.
     Unsupported,
-    /// A folder is a table of another format, whose log says which files count.
+    /// A folder is a table of another format, whose log lists the live files.
     ForeignTable,
     /// A source does not exist.
     SourceNotFound,

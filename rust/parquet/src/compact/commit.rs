@@ -1,4 +1,4 @@
-//! Commits a change of which files count: one manifest, put where there is none.
+//! Commits a change of which files are live: one manifest, put where there is none.
 //!
 //! ```text
 //! newest manifest n ─▶ do the replaced files count? ─▶ put n + 1 ─▶ is all there? ─▶ committed
@@ -41,7 +41,7 @@ pub(crate) struct CommitOptions {
     pub(crate) folder: String,
     /// Where files are that count from now on.
     pub(crate) add: Vec<String>,
-    /// A part of names: nothing is added if a file that counts has it, since another process made
+    /// A part of names: nothing is added if a live file has it, since another process made
     /// the same files meanwhile.
     pub(crate) unless: Option<String>,
     /// Files that count no more, by their path below the root; all of them must count now.

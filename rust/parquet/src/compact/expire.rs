@@ -166,7 +166,7 @@ fn dead(
     Ok(Dead { replaced: replaced.cloned().collect(), orphans })
 }
 
-/// Refuses to remove the sources of a file that counts and is not there.
+/// Refuses to remove the sources of a live file that is missing.
 fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
     let made = root.names(&format!("{FOLDER}/files"), true)?;
     let made: BTreeSet<&String> = made.iter().collect();

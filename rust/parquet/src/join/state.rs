@@ -356,7 +356,7 @@ impl Disk {
         self.folder.commit(&manifest, context)
     }
 
-    /// Takes up files that count from now on; those that they replace go with their last reader.
+    /// Takes up files that are live from now on; those that they replace go with their last reader.
     fn replace(&mut self, base: FileTables, last: FileTables) {
         let old = self.base.iter().chain(&self.last).flatten();
         old.for_each(|run| run.set_obsolete(true));

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! # Invariants
-//! Of a folder with a manifest, the files that count are listed, in the places of those they
+//! Of a folder with a manifest, the live files are listed, in the places of those they
 //! replaced. Folders that are tables of other formats are refused, and so are globs that lead into
 //! one. Items stay in the order given; only what one item names is sorted. Names that start with
 //! `.` or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
