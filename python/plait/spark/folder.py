@@ -1,4 +1,4 @@
-"""A folder of sorted runs as writers and scans see it: which files are live, and commits in one step.
+"""A folder of sorted runs as writers and scans see it: its live files, and commits in one step.
 
     _plait/files/run-….parquet     written by a task; counts once a manifest names it
     _plait/manifest-….json         what counts

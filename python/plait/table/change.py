@@ -32,7 +32,7 @@ class Change:
     Attributes:
         token: Names the change: the plan's `task`. Committing it twice is committing it once.
         added: The new files.
-        replaced: The files that are no longer live, as the table calls them; all of them must be live.
+        replaced: The files to replace, as the table calls them; all of them must be live.
         scope: Their partition, such as `day=1`; `""` without one.
     """
 
