@@ -297,7 +297,7 @@ def _check_where(where: dict[str, tuple[str, ...]], folders: list[str], *, is_al
     unknown = sorted(set(where) - columns) if folders else []
     if unknown:
         raise UnknownColumn.of(
-            "`where` names a column that is not a partition column",
+            "the folder has no such partition column",
             got=f"`{unknown[0]}`",
             hint=f"partition columns: {', '.join(sorted(columns)) or 'none'}",
         )

@@ -64,7 +64,7 @@ class Iceberg:
         unknown = sorted(set(where) - set(columns))
         if unknown:
             raise UnknownColumn.of(
-                "`where` names a column that is not a partition column",
+                "the table has no such partition column",
                 got=f"`{unknown[0]}`",
                 hint=f"partition fields: {', '.join(columns) or 'none'}",
             )
