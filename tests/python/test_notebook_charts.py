@@ -83,4 +83,6 @@ def test_the_chart_of_benchmarks_shows_what_the_runs_say():
     assert shown.count("plait") == len(compared)
     assert shown.count("peak memory, MB") == len(compared) == shown.count("seconds")
     values = [text for text in shown if re.fullmatch(r"[\d,.]+|failed", text)]
-    assert len(values) == 2 * sum(len(result["runs"]) for result in compared), "no axis next to them"
+    assert len(values) == 2 * sum(len(result["runs"]) for result in compared), (
+        "no axis next to them"
+    )
