@@ -304,13 +304,15 @@ def test_files_of_several_schemas_are_said_to_be_merged_apart(tmp_path):
     report = plait.compact(tmp_path, sort_by="k", yes=False)
     assert len(report.groups) == 2
     text = str(report)
-    assert "the folder has files of 2 schemas, which are merged separately (`b` is in 2" in text
-    assert "`a` is in 2 of 4 files); `plait.merge` writes them with one schema" in text
+    assert "the folder has files of 2 schemas, which are merged separately (" in text
+    assert "`a` is in 2 of 4 files" in text and "`b` is in 2 of 4 files" in text
+    assert "); `plait.merge` writes them with one schema" in text
     pq.write_table(
         pa.table({"k": pa.array([1, 7], pa.int32()), "b": [1, 2]}), tmp_path / "4.parquet"
     )
     text = str(plait.compact(tmp_path, sort_by="k", yes=False))
-    assert "3 schemas, which are merged separately (`k` is int32 in 1, int64 in 4" in text
+    assert "3 schemas, which are merged separately (" in text
+    assert "`k` is int32 in 1, int64 in 4" in text
 
 
 def test_a_where_that_matches_nothing_names_the_partitions(tmp_path):

@@ -394,7 +394,7 @@ def test_folders_that_cannot_be_written_are_storage_errors(folder):
         (plait.expire, "yes", "no"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(folder, call, option, value):
+def test_numbers_that_are_invalid_are_refused(folder, call, option, value):
     with pytest.raises(plait.InvalidArgument):
         call(folder, **{**({"sort_by": "k"} if call is plait.compact else {}), option: value})
 

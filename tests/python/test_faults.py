@@ -721,7 +721,7 @@ ODD_ORDERS = [",", "k,", "k,,k", "k k", "--k", "k desc asc", "k nulls", '"k', 'k
 
 
 @pytest.mark.parametrize("order", ODD_ORDERS, ids=lambda order: repr(order[:12]))
-def test_orders_that_make_no_sense_are_refused(tmp_path, pair, order):
+def test_orders_that_are_invalid_are_refused(tmp_path, pair, order):
     with pytest.raises((plait.InvalidArgument, plait.UnknownColumn)):
         plait.merge(pair, tmp_path / "out", sort_by=order)
     assert not (tmp_path / "out").exists()

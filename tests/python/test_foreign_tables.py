@@ -329,7 +329,7 @@ def test_one_partition_is_a_folder_that_says_what_it_holds(days, tmp_path):
 def test_a_partition_without_files_that_count_is_not_found(days):
     deltalake.DeltaTable(days).delete("day = 'mon'")
     for read in READERS[:6]:
-        with pytest.raises(plait.SourceNotFound, match="no file of the Delta table counts"):
+        with pytest.raises(plait.SourceNotFound, match="the Delta table has no live file"):
             read(f"{days}/day=mon", Path(days, "out.parquet"))
 
 

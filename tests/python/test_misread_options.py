@@ -47,7 +47,7 @@ def test_an_order_is_a_list_or_text(source, tmp_path, order):
 @pytest.mark.parametrize("sources", [dict.fromkeys, set])
 def test_sources_have_an_order_that_breaks_ties(source, tmp_path, sources):
     for call in (plait.merge, plait.plan):
-        with pytest.raises(plait.InvalidArgument, match="`sources` is no list of paths"):
+        with pytest.raises(plait.InvalidArgument, match="`sources` is not a list of paths"):
             call(sources([str(source)]), tmp_path / "o.parquet", sort_by="-k")
 
 

@@ -85,7 +85,7 @@ impl KeptTables {
             check_there(&options)?;
         }
         if let Some([left, right]) = &given {
-            // Options that make no sense leave no folder behind.
+            // Invalid options leave no folder behind.
             check(owner, Layout::try_new(options.spec(), left, right)?)?;
         }
         let mut state = State::open(&options, owner, context)?;
