@@ -76,8 +76,8 @@ def _check_no_data(source: object, name: str) -> None:
         raise InvalidArgument.of(
             f"`{name}` takes files, not data in memory",
             got=f"a `{kind.__module__.partition('.')[0]}.{kind.__name__}`",
-            hint="`plait.merge_streams` merges tables, streams and files into a stream, which "
-            "`pyarrow.parquet.write_table(pyarrow.table(stream), path)` writes"
+            hint="`plait.merge_streams` merges tables, streams and files into a sorted stream; "
+            "`pyarrow.parquet.write_table(pyarrow.table(stream), path)` writes it to a file"
             if name == "sources"
             else "write it to a Parquet file first",
         )

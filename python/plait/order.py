@@ -45,7 +45,14 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     if not isinstance(sort_by, Iterable):
         hint = 'give text such as "name, -ts", or a list of columns'
         raise InvalidArgument.of("`sort_by` names no columns", got=f"`{sort_by!r}`", hint=hint)
-    return ", ".join(_column_text(column) for column in sort_by)
+    columns = list(sort_by)
+    if isinstance(sort_by, tuple) and columns[1:] and columns[1] in (*_DIRECTIONS,):
+        raise InvalidArgument.of(
+            "`sort_by` is one pair, not a list of columns",
+            got=f"`{sort_by!r}`",
+            hint=f"write [{sort_by!r}] for a column and its direction",
+        )
+    return ", ".join(_column_text(column) for column in columns)
 
 
 def _column_text(column: object) -> str:

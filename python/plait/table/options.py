@@ -9,6 +9,7 @@ Not here: what goes with one call only: sessions, catalogs, `threads`, `guard`, 
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -240,7 +241,7 @@ def takes(keywords: type) -> Callable[[F], F]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
-                what = f"{function.__name__}() {error}"
+                what = f"{function.__name__}() {error}{_meant(kwargs, signature)}"
                 raise TypeError(what) from None
             return function(*args, **kwargs)
 
@@ -248,3 +249,15 @@ def takes(keywords: type) -> Callable[[F], F]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _meant(given: Mapping[str, Any], signature: inspect.Signature) -> str:
+    """What an unknown keyword was probably meant to be."""
+    names = list(signature.parameters)
+    for name in given:
+        if name == "dry_run":
+            return "; `yes=False` is a dry run"
+        near = difflib.get_close_matches(name, names, 1) if name not in names else []
+        if near:
+            return f"; did you mean `{near[0]}`?"
+    return ""

@@ -173,7 +173,8 @@ pub(crate) fn inspect_in(
     let sources = open_sources(std::slice::from_ref(&options.file), 0, Some(1), stores, context)?;
     let [source] = sources.as_slice() else {
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
-            .with_got(format!("{} files", sources.len())));
+            .with_got(format!("{} files", sources.len()))
+            .with_hint("name one of the files"));
     };
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));

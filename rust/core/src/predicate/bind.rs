@@ -55,11 +55,21 @@ impl Predicate {
                 nulls: Nulls::First,
             }])?;
             let name = || order.to_string().replace(" nulls first", "");
-            let key = KeyColumns::try_new(&order, schema)?;
+            let key = KeyColumns::try_new(&order, schema).map_err(|e| match e.kind() {
+                Kind::UnsupportedKey => unordered(&name()),
+                _ => e,
+            })?;
             condition(key, &asked.test).map_err(|e| e.with_column(name()))
         });
         Ok(Filter { conditions: bound.collect::<Result<_>>()? })
     }
+}
+
+/// The error for a condition on a list, map or struct.
+fn unordered(column: &str) -> Error {
+    Error::new(Kind::UnsupportedKey, "a condition needs a column of single values")
+        .with_column(column)
+        .with_hint("name a field of the struct; elements of lists and maps cannot be tested")
 }
 
 impl Filter {

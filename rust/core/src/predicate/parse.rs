@@ -13,6 +13,9 @@ const HINT: &str = "write conditions with AND between them: column < value (or <
 const OR_HINT: &str = "conditions have AND between them, never OR; for several values of one column \
                        write column IN (a, b)";
 
+const QUOTE_HINT: &str = "texts go in single quotes, as in name = 'api'; double quotes are for odd \
+                          names of columns";
+
 /// Longer ones first: `<` begins `<=`.
 const SIGNS: [(&str, Comparison); 8] = [
     ("<=", Comparison::LessOrEqual),
@@ -61,7 +64,11 @@ impl<'a> Text<'a> {
         let is_or = rest.get(..2).is_some_and(|word| word.eq_ignore_ascii_case("OR"));
         Error::new(Kind::InvalidArgument, format!("`where` cannot be read: {expected} expected"))
             .with_got(format!("{found} in `{}`", self.text))
-            .with_hint(if is_or { OR_HINT } else { HINT })
+            .with_hint(match () {
+                () if is_or => OR_HINT,
+                () if rest.starts_with('"') => QUOTE_HINT,
+                () => HINT,
+            })
     }
 
     fn condition(&mut self) -> Result<Asked> {

@@ -497,7 +497,7 @@ fn unknown_column(path: &str, classes: &[&Class]) -> Error {
     }
     let shown: Vec<String> = names.iter().take(20).map(|name| format!("`{name}`")).collect();
     Error::new(Kind::UnknownColumn, "column is in no source").with_column(path).with_hint(format!(
-        "the columns are {}{}; missing=\"null\" reads unknown columns as null",
+        "the columns are {}{}",
         shown.join(", "),
         if names.len() > shown.len() { ", …" } else { "" }
     ))
