@@ -43,13 +43,13 @@ TIERS = ("chunk", "page", "dict", "value")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a call has come.
+    """The progress of a call.
 
     Attributes:
         consumed_bytes: Bytes of the sources read so far.
         total_bytes: Bytes that will be read in all; 0 while that is not known yet.
         rows_written: Rows written so far.
-        stage: What is being done: `"plan"`, `"merge"`, `"publish"` or `"verify"`.
+        stage: The current stage: `"plan"`, `"merge"`, `"publish"` or `"verify"`.
     """
 
     consumed_bytes: int
@@ -119,13 +119,13 @@ class Overlap(_Report):
 
 @dataclass(frozen=True)
 class MetadataConflict(_Report):
-    """A footer entry that was not simply carried.
+    """A footer entry that was not simply copied.
 
     Attributes:
         key: Its name.
         kept: Whether the outputs have it: the first value, or one that was computed anew.
         files: The first file that has it, and one that differs.
-        why: What kept it from being carried.
+        why: Why it was not copied.
     """
 
     key: str
@@ -157,16 +157,18 @@ class Memory(_Report):
 
 @dataclass(frozen=True)
 class Metrics(_Report):
-    """What a merge moved, in bytes and requests.
+    """The bytes and requests of a merge.
 
     Attributes:
         bytes_read: Pages read, as stored, each time they are read: keys are read more than once.
         bytes_written: Size of all outputs.
-        spilled_bytes: Encoded chunks that waited on disk for their place.
-        requests: Requests to object stores, retries among them; not those of stores you brought.
-        failed_requests: Requests that found no server, or one with an error of its own.
-        sent_bytes: What object stores were sent.
-        received_bytes: What object stores answered.
+        spilled_bytes: Size of encoded chunks that waited on disk until their row group was
+            complete.
+        requests: Requests to object stores, including retries, without those of store objects that
+            were passed in.
+        failed_requests: Requests that reached no server, or that the server failed to answer.
+        sent_bytes: Bytes sent to object stores.
+        received_bytes: Bytes received from object stores.
     """
 
     bytes_read: int = 0
@@ -195,9 +197,9 @@ class MergeReport(_PrintedReport):
         time: Seconds by stage.
         memory: Limit and peak.
         metrics: Bytes and requests.
-        assumed_sorted: Whether the order of the sources was taken on trust.
+        assumed_sorted: Whether the order of the sources was trusted and not checked.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
-        warnings: What a careful reader should know.
+        warnings: Facts that may matter to the reader, one sentence each.
     """
 
     sort_by: str
@@ -337,14 +339,14 @@ class VerifyReport(_PrintedReport):
     """What a verification found.
 
     Attributes:
-        ok: Whether everything holds.
+        ok: Whether all checks passed.
         sort_by: The order that was checked.
         rows: Rows of all files.
         files: One entry per file.
         disjoint: Whether no two files' key ranges overlap.
         content_hash: Hash of all rows regardless of their order.
         against: The comparison, if one was asked for.
-        problems: What does not hold, one sentence each.
+        problems: Failed checks, one sentence each.
     """
 
     ok: bool

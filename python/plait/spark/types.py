@@ -129,7 +129,7 @@ def edge_schema(schema: st.StructType) -> pa.Schema:
 
 
 def converted(schema: pa.Schema) -> dict[str, str]:
-    """What is not passed on as it is, by column: the type there, the type in Spark.
+    """The columns whose type changes: the type in Arrow, and the type in Spark.
 
     Example:
         >>> converted(pa.schema({"k": pa.int32(), "n": pa.uint8()}))
