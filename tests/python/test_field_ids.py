@@ -242,7 +242,7 @@ def test_orders_that_files_claim_are_compared_by_column_not_by_name(renamed, tmp
         tmp_path / "odd.parquet", [named("k", int64, 2), named("v", int64, 1)], [1, 2], [9, 8]
     )
     plait.merge([odd], tmp_path / "z.parquet", sort_by="k")
-    with pytest.raises(plait.InvalidArgument, match="differ in how they are sorted"):
+    with pytest.raises(plait.InvalidArgument, match="declare different sort orders"):
         plait.merge([claimed[0], tmp_path / "z.parquet"], tmp_path / "no.parquet")
     with pytest.raises(plait.UnsortedSource):
         plait.merge([claimed[0], tmp_path / "z.parquet"], tmp_path / "no.parquet", sort_by="k")

@@ -74,7 +74,9 @@ pub trait Bucket: Send + Sync {
 pub fn unconditional(location: &str) -> Error {
     Error::new(Kind::Unsupported, "this store cannot create an object only if it is absent")
         .with_path(location)
-        .with_hint("without this condition two compactions could both commit; merge files with plait.merge")
+        .with_hint(
+            "without this condition two compactions could both commit; use plait.merge instead",
+        )
 }
 
 /// What an object was when it was looked up.

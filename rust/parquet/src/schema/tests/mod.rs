@@ -329,7 +329,7 @@ fn policies_turn_drift_into_conflicts() {
     let message = merge_with(&footers, &strict).unwrap_err().to_string();
     for part in [
         "`x` would have to be widened: int32 in `a.parquet`, int64 in `b.parquet`",
-        "`y` is missing: INT32 in `a.parquet`, absent in `b.parquet`",
+        "`y` is missing: int32 in `a.parquet`, absent in `b.parquet`",
     ] {
         assert!(message.contains(part), "{part}\nnot in\n{message}");
     }
