@@ -315,6 +315,21 @@ def test_files_of_several_schemas_are_said_to_be_merged_apart(tmp_path):
     assert "`k` is int32 in 1, int64 in 4" in text
 
 
+def test_reasons_are_in_the_words_of_the_shell(tmp_path, capsys):
+    for i in range(2):
+        pq.write_table(
+            pa.table({"k": [i, i + 5], f"sort_by_{i}": [1, 2]}), tmp_path / f"{i}.parquet"
+        )
+    assert main(["compact", str(tmp_path)]) == 0
+    assert (
+        "left alone, 2 files: it declares no sort order; pass --sort-by\n"
+        in capsys.readouterr().out
+    )
+    assert main(["compact", str(tmp_path), "--sort-by", "k"]) == 0
+    text = capsys.readouterr().out
+    assert "`sort_by_0` is in 1 of 2 files" in text and "; `plait merge` writes them" in text
+
+
 def test_a_where_that_matches_nothing_names_the_partitions(tmp_path):
     partitioned(tmp_path)
     with pytest.raises(plait.InvalidArgument) as caught:
