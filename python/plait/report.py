@@ -197,7 +197,7 @@ class MergeReport(_PrintedReport):
         time: Seconds by stage.
         memory: Limit and peak.
         metrics: Bytes and requests.
-        assumed_sorted: Whether the order of the sources was trusted and not checked.
+        assumed_sorted: Whether the order of the sources was taken on trust.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
         warnings: Facts that may matter to the reader, one sentence each.
     """
