@@ -62,13 +62,16 @@ impl<'a> Text<'a> {
             false => format!("`{rest}`"),
         };
         let is_or = rest.get(..2).is_some_and(|word| word.eq_ignore_ascii_case("OR"));
+        let hint = if is_or {
+            OR_HINT
+        } else if rest.starts_with('"') {
+            QUOTE_HINT
+        } else {
+            HINT
+        };
         Error::new(Kind::InvalidArgument, format!("`where` cannot be read: {expected} expected"))
             .with_got(format!("{found} in `{}`", self.text))
-            .with_hint(match () {
-                () if is_or => OR_HINT,
-                () if rest.starts_with('"') => QUOTE_HINT,
-                () => HINT,
-            })
+            .with_hint(hint)
     }
 
     fn condition(&mut self) -> Result<Asked> {
