@@ -205,8 +205,7 @@ def _newest(
     if not is_numbered:
         if len(rows) > 1:
             raise InvalidArgument.of(
-                f"a {side} key changes twice in one batch, and the order of the changes is "
-                "unknown",
+                f"a {side} key changes twice in one batch, and the order of the changes is unknown",
                 got=f"key ({', '.join(names)})",
                 hint="give the changes a column `_seq` of whole numbers that grow",
             )
