@@ -3,7 +3,7 @@
 # make demo     merges real tables and prints the reports
 # make demo-spark  a pipeline on Spark, end to end (needs a JDK)
 # make demo-join   a Delta table follows the join of two tables that change (needs a JDK)
-# make check    Rust tests and the Python tests that take no seconds
+# make check    Rust tests and the fast Python tests
 # make test     Rust tests, documentation tests, Python tests, Spark tests (these need a JDK)
 # make test-slow  the Python and Spark tests that take longest, which `make test` leaves out and CI runs
 # make lint     formats, lints, types, links of the documentation, licences of dependencies

@@ -1,4 +1,4 @@
-"""Pipelines on Spark: sorted files arrive, a stream takes them in, a compaction runs beside it.
+"""Pipelines on Spark: sorted files arrive, a stream takes them in, a compaction runs at the same time.
 
     make demo-spark            or            python examples/spark_pipeline.py [FOLDER]
 
@@ -6,7 +6,7 @@
                                                               ▲    │
                                                  compaction ──┘    └──▶ merge-on-read query
 
-Twice: into a folder, whose manifest says which files count, and into an Iceberg table, whose snapshots
+Twice: into a folder, whose manifest says which files are live, and into an Iceberg table, whose snapshots
 say it. Executors are processes of their own (`local-cluster`). Half-way the stream is stopped as a
 crash would stop it, before Spark has written down its last batch, and started again. In the end every
 row that an agent wrote is there once, in order, in few files.
@@ -99,7 +99,7 @@ def runs_of(spark, incoming: Path):
 
 
 class InFolder:
-    """Runs in a folder: its manifest says which files count."""
+    """Runs in a folder: its manifest says which files are live."""
 
     def __init__(self, home: Path) -> None:
         self.root = home / "metrics"
@@ -116,7 +116,7 @@ class InFolder:
         )
 
     def compact(self, spark, **policy):
-        """Merges files beside the stream: here, in this process."""
+        """Merges files while the stream runs: here, in this process."""
         return plait.compact(self.root, yes=True, **policy)
 
     def read(self, spark, **options):
@@ -135,7 +135,7 @@ class InFolder:
 
 
 class InTable:
-    """Runs in an Iceberg table: its newest snapshot says which files count."""
+    """Runs in an Iceberg table: its newest snapshot says which files are live."""
 
     NAME = "db.metrics"
 
@@ -190,7 +190,7 @@ class InTable:
             transaction.set_properties({"pipeline.batch": str(number)})
 
     def compact(self, spark, **policy):
-        """Merges files beside the stream: on executors; a snapshot replaces the files of a group."""
+        """Merges files while the stream runs: on executors; a snapshot replaces the files of a group."""
         from plait import spark as ps
 
         return ps.compact_iceberg(spark, self.catalog, self.NAME, **policy)
@@ -282,7 +282,7 @@ def main() -> None:
         raise SystemExit(f"{home} is not empty")
     home.mkdir(parents=True, exist_ok=True)
     spark = session(home)
-    print("agents write sorted files; a stream takes them in; a compaction runs beside it")
+    print("agents write sorted files; a stream takes them in; a compaction runs at the same time")
     print("\n-- into a folder\n")
     pipeline(spark, home / "folder", InFolder)
     print("\n-- into an Iceberg table\n")

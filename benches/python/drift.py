@@ -33,7 +33,7 @@ STRUCT = pa.struct({"x": pa.int64(), "y": pa.string()})
 
 
 def one(kind: pa.DataType, *values: Any, name: str = "a", nullable: bool = True) -> pa.Table:
-    """A table of one column beside a key."""
+    """A table of a key and one column."""
     fields = [pa.field("k", pa.int64()), pa.field(name, kind, nullable=nullable)]
     keys = pa.array(range(len(values)), pa.int64())
     return pa.Table.from_arrays([keys, pa.array(values, kind)], schema=pa.schema(fields))

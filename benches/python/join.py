@@ -1,4 +1,4 @@
-"""Foreign-key joins that follow changes, beside DuckDB that joins again and beside DuckDB's MERGE.
+"""Foreign-key joins that follow changes, and DuckDB that joins again, or merges changes.
 
     nice -n 5 .venv/bin/python benches/python/join.py [--rows 2000000] [--rounds 9]
 
@@ -248,7 +248,7 @@ def main() -> None:
     for size in sizes[1:]:
         left, right = zip(memory[size], memory[size // 2], strict=True)
         print(
-            f"{told_size(size)} beside {told_size(size // 2)}:"
+            f"{told_size(size)} compared with {told_size(size // 2)}:"
             f" left {ratio(*left)}, right {ratio(*right)}"
         )
     tables.clear()

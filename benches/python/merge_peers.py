@@ -254,7 +254,7 @@ def parse(arguments=None) -> argparse.Namespace:
     parser.add_argument(
         "--merge-results",
         action="store_true",
-        help="keep what the JSON beside --write has about other workloads",
+        help="keep what the JSON next to --write has about other workloads",
     )
     parser.add_argument("--from-json", type=Path, help="make the page from this; run nothing")
     parsed = parser.parse_args(arguments)
@@ -270,7 +270,7 @@ def parse(arguments=None) -> argparse.Namespace:
 
 
 def save(results: list[dict], path: Path) -> None:
-    """Writes page, runs and chart beside each other."""
+    """Writes page, runs and chart into one folder."""
     chart = path.with_suffix(".svg")
     drawn = page.draw(results, chart)
     path.with_suffix(".json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

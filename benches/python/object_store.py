@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/python"))
 
-import s3_server  # noqa: E402 - beside the tests
+import s3_server  # noqa: E402 - among the tests
 
 MERGE = """
 import json, sys, time, plait

@@ -19,7 +19,7 @@ COLUMNS = 12
 
 
 def make(folder, size_bytes, *, nested):
-    """A file of random doubles of about so many bytes, and one of a column beside them."""
+    """A file of random doubles of about so many bytes, and one of another column."""
     base, patch = folder / "base.parquet", folder / "patch.parquet"
     rows = size_bytes // (8 * (COLUMNS + 1))
     options = {"compression": "none", "use_dictionary": False}

@@ -94,7 +94,7 @@ def times(value: float, base: float | None) -> str:
 
 def wrapped(line: str) -> str:
     """A paragraph in lines of at most 100 columns."""
-    # A value stays beside its label: a line that begins with `1. ` would start a list.
+    # A value stays next to its label: a line that begins with `1. ` would start a list.
     joined = line.replace(": ", ":\N{NO-BREAK SPACE}")
     filled = textwrap.fill(joined, 100, break_long_words=False, break_on_hyphens=False)
     return filled.replace("\N{NO-BREAK SPACE}", " ")
@@ -284,7 +284,7 @@ def draw(results: list[dict], path: Path) -> bool:
 
 
 def bars(axes, result: dict, fact: str, unit: float, digits: str) -> None:
-    """One bar a tool, floors last, values beside them."""
+    """One bar a tool, floors last, values next to them."""
     medians, names = whole(result), list(result["runs"])
     names.sort(key=lambda tool: TOOLS[tool].is_floor)
     kinds = [
@@ -300,7 +300,7 @@ def bars(axes, result: dict, fact: str, unit: float, digits: str) -> None:
     axes.bar_label(drawn, labels, padding=3)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.margins(x=0.15)
-    # The values stand beside the bars.
+    # The values stand next to the bars.
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom", "left"]].set_visible(False)
     axes.tick_params(length=0)

@@ -1,4 +1,4 @@
-"""Compacts the same sorted files on one Spark cluster: Plait, Spark's own sort, delta-rs beside it.
+"""Compacts the same sorted files on one Spark cluster: Plait, Spark's own sort, delta-rs without Spark.
 
     python benches/python/spark_compact.py --workloads W1,W4 --scale 1 --rounds 3
     python benches/python/spark_compact.py --workloads W1 --scale 0.1 --tools plait,spark

@@ -1,4 +1,4 @@
-"""Joins on Spark: seconds a batch and bytes of state, ours beside Spark's own transformWithState.
+"""Joins on Spark: seconds a batch and bytes of state, ours and Spark's own transformWithState.
 
     python benches/python/spark_join.py FOLDER [--batches 100] [--changes 50000] [--rows 500000]
                                                [--shards 16] [--peer-batches 5]
@@ -183,7 +183,7 @@ def spark_join(spark, root: Path) -> Watch:
                     if row.op in {"name", "no name"}:
                         new_name, is_renamed = (row.name if row.op == "name" else None), True
                         continue
-                    # Beside rows without them, numbers are floats, which the store takes for nulls.
+                    # Next to rows without them, numbers are floats, which the store takes for nulls.
                     id_ = int(row.id)
                     if id_ not in before:
                         had = self.rows.containsKey((id_,))

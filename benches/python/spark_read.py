@@ -1,4 +1,4 @@
-"""Reading sorted runs as one sorted DataFrame: the format `plait` beside Spark's own sort.
+"""Reading sorted runs as one sorted DataFrame: the format `plait` and Spark's own sort.
 
     python benches/python/spark_read.py [--runs 16] [--rows 500000] [--rounds 3] [--alone]
     python benches/python/spark_read.py --lineitem --runs 200 [--scale 1] [--rounds 3]

@@ -1,4 +1,4 @@
-"""merge_streams beside Polars and DataFusion: 8 sources x 1 M rows, in one process, interleaved.
+"""merge_streams, Polars and DataFusion: 8 sources x 1 M rows, in one process, interleaved.
 
     nice -n 5 .venv/bin/python benches/python/streams.py [ROWS]
 

@@ -75,12 +75,13 @@ def merge(
 ) -> MergeReport:
     """Merges sorted Parquet files into sorted files whose key ranges do not overlap.
 
-    The merge is stable: equal keys leave in the order of the sources, then of their rows. Memory
-    depends on `memory_limit`, not on the data. Outputs become visible complete, or not at all.
+    The merge is stable: rows with equal keys keep the order of the sources, then of their rows.
+    Memory depends on `memory_limit`, not on the data. Outputs become visible complete, or not at
+    all.
 
     Args:
         sources: Parquet files, sorted already: paths, globs, folders, object store URLs. Their
-            order decides ties. Of a Delta table the files that count are merged; see "Tables among
+            order decides ties. Of a Delta table, the live files are merged; see "Tables among
             sources" in the guide.
         out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
         sort_by: The order of the sources and outputs, most significant column first, such as
@@ -88,16 +89,17 @@ def merge(
             columns, or of `(name, "ascending" | "descending")`. `"zorder(a, b)"` and
             `"hilbert(a, b)"` order rows by several columns at once. `[]` and `""` make all rows
             equal: the sources are concatenated.
-        outputs: At most so many files.
-        target_file_size: Files of about this size, such as `"256MB"` or `"1GiB"`; a number counts
+        outputs: Maximum number of output files.
+        target_file_size: Approximate size of a file, such as `"256MB"` or `"1GiB"`; a number counts
             bytes.
-        target_rows: Files of about so many rows.
-        cut_on: How many leading key columns stay together in one file; all by default.
+        target_rows: Approximate number of rows of a file.
+        cut_on: Number of leading key columns whose equal values stay in one file; all by default.
         row_group_size: Size of a row group.
         row_group_rows: Rows of a row group, at most.
         page_size: Size of a page.
         page_rows: Rows of a page, at most.
-        align_row_groups: Start a row group whenever one of so many leading key columns changes.
+        align_row_groups: Number of leading key columns; a row group starts whenever one of them
+            changes.
         compression: Codec of the outputs, such as `"zstd(3)"`, `"snappy"` or `"none"`; that of the
             sources by default.
         dictionary: Whether to encode with dictionaries; as the sources do by default.
@@ -108,8 +110,8 @@ def merge(
             stay where a row group is copied whole, asked for or not.
         value_sets: Columns whose values are listed in the footer of each output. If they are more
             than 64, prefixes of text and bytes are listed instead; `prune` reads them.
-        statistics: Of what smallest and greatest values are written: `"page"`, `"chunk"` (no page
-            index of columns) or `"none"`. One for all columns, or a mapping from names.
+        statistics: Where smallest and greatest values are written: `"page"` (pages and chunks),
+            `"chunk"` (no column index) or `"none"`. One for all columns, or a mapping from names.
         widen: Whether columns whose types differ are widened where nothing is lost, or refused.
         missing: Whether columns absent from some sources are filled with nulls, or refused.
         missing_keys: Whether a source without a sort column is refused, or its keys are null. With
@@ -120,15 +122,15 @@ def merge(
         on_duplicate: Which of several rows with one key stay: all, the first in merged order, the
             last, or an error if there are several. The first is that of the first source.
             `"keep_last"` makes the sources runs of upserts, oldest first.
-        version_by: With `"keep_last"`, the row with the greatest value of this column stays. Of
-            equal values the last stays; nulls are least.
-        delete_where: A boolean column: where it is true in the row that stays of a key, that row is
-            dropped, too. So the key is deleted. Needs `"keep_last"` or `"keep_first"`.
-        keep_tombstones: Keep rows that delete. As long as older files are not part of the merge,
-            they must stay, or what they delete comes back.
+        version_by: With `"keep_last"` or `"keep_first"`, the row with the greatest value of this
+            column stays. Of equal values, the last or the first row stays; null is the least value.
+        delete_where: A boolean column that marks tombstones. If it is true in the row that stays,
+            the key is deleted and that row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
+        keep_tombstones: Keep tombstones in the output. Required while older files are missing from
+            the merge; otherwise the rows that the tombstones delete reappear.
         drop_where: Rows to drop, as a comparison of a key column with a value, such as
-            `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
-            Nulls stay.
+            `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. For times, a number is in the unit
+            of the column. Nulls are kept.
         verify_order: How the order of copied stretches is checked: by the bounds of their pages,
             or in full, by decoding every key. Decoded keys are always checked. Outputs declare an
             order only where every key was checked.
@@ -175,7 +177,7 @@ def merge(
         ForeignTable: A folder is a table whose log cannot be read, or a glob leads into one.
         OutputExists: The output exists and `if_exists` is `"error"`.
         StorageError: Reading or writing failed.
-        InvalidArgument: An option makes no sense.
+        InvalidArgument: An option is invalid.
         PlaitError: Base of these and all others, see `plait.errors`.
 
     Example:

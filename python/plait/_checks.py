@@ -59,9 +59,9 @@ def _path(path: object, name: str) -> str:
 def _paths(paths: object, name: str) -> list[str]:
     if isinstance(paths, Mapping | AbstractSet):
         raise InvalidArgument.of(
-            f"`{name}` is no list of paths",
+            f"`{name}` is not a list of paths",
             got=f"`{paths!r}`",
-            hint="give a list: of rows with equal keys the source named first comes first",
+            hint="give a list: the order of the sources decides the order of rows with equal keys",
         )
     # A frame is iterable, too: over its columns, whose names must not be taken for paths.
     _check_no_data(paths, name)
@@ -77,8 +77,8 @@ def _check_no_data(source: object, name: str) -> None:
         raise InvalidArgument.of(
             f"`{name}` takes files, not data in memory",
             got=f"a `{kind.__module__.partition('.')[0]}.{kind.__name__}`",
-            hint="`plait.merge_streams` merges tables, streams and files into a stream, which "
-            "`pyarrow.parquet.write_table(pyarrow.table(stream), path)` writes"
+            hint="`plait.merge_streams` merges tables, streams and files into a sorted stream; "
+            "`pyarrow.parquet.write_table(pyarrow.table(stream), path)` writes it to a file"
             if name == "sources"
             else "write it to a Parquet file first",
         )
@@ -143,7 +143,7 @@ def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
             and settings.keys() <= {"fpp", "ndv"}
         ):
             raise InvalidArgument.of(
-                "`bloom_filters` makes no sense",
+                "`bloom_filters` is invalid",
                 got=f"`{column!r}: {how!r}`",
                 hint='give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}',
             )

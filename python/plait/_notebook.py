@@ -7,7 +7,7 @@ nothing here reads them.
 from __future__ import annotations
 
 from plait import _native
-from plait._text import Page, Table
+from plait._text import Page, Table, counted
 
 
 def schema_rows(schema: _native.Schema) -> list[tuple[str, str]]:
@@ -21,7 +21,7 @@ def schema_rows(schema: _native.Schema) -> list[tuple[str, str]]:
 def _html(what: str, schema: _native.Schema, remark: str = "") -> str:
     count = len(schema)
     return Page(
-        title=f"{what} {count:,} column" + ("" if count == 1 else "s"),
+        title=f"{what} {counted(count, 'column')}",
         tables=(Table(("column", "type"), tuple(schema_rows(schema))),),
         remarks=(remark,) if remark else (),
     ).html()

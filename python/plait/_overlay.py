@@ -16,7 +16,7 @@ from plait._native_call import OnProgress, _call
 from plait._observe import watch
 from plait._report import _PrintedReport, _Report
 from plait._svg import Quantity, chart
-from plait._text import Page, Table, human_bytes
+from plait._text import Page, Table, counted, human_bytes
 from plait.errors import InvalidArgument, InvalidPath
 from plait.report import TIERS, Copied
 from plait.sizes import Size
@@ -31,7 +31,7 @@ _INT64 = 1 << 63
 
 @dataclass(frozen=True)
 class Layer:
-    """Some columns of the rows that all layers share, and which of them count.
+    """Some columns of the rows that all layers share, and which of them it owns.
 
     Attributes:
         stream: The rows: anything with `__arrow_c_stream__` or `__arrow_c_array__`, such as tables
@@ -63,11 +63,11 @@ def overlay(
     batch_rows: SupportsIndex | None = None,
     validate: Literal["basic", "full"] = "basic",
 ) -> Stream:
-    """Gathers each leaf whole from the strongest layer that owns it, row by row in place.
+    """Combines layers by position: each leaf comes whole from the strongest layer that owns it.
 
     Row i of one layer is row i of every other: no sort, no join by key, no choice by row. Index
-    values are compared element by element; a difference is an error, and there is no fallback. A
-    null of a stronger layer beats a value of a weaker one. Value buffers are shared, not copied.
+    values are compared element by element; a difference is an error. A null of a stronger layer
+    beats a value of a weaker one. Value buffers are shared, not copied.
 
     Args:
         layers: The layers, weakest first unless they have a `precedence`.
@@ -75,9 +75,8 @@ def overlay(
             name, or entries of its field's metadata; the mark is `{"plait.index": "true"}`. It is
             int64 or a timestamp, of one type in all layers, without nulls.
         row_number: A column that is compared as the index is. It distinguishes rows of equal index.
-        struct_validity: When a struct whose fields come from several layers is there: where any of
-            these layers has it, or where not all children are null. `"all_children"` is for
-            compatibility.
+        struct_validity: When a struct with fields from several layers is non-null: if any of these
+            layers has it, or if not all children are null. `"all_children"` is for compatibility.
         check_unused: Whether layers that supply nothing are compared, too.
         batch_rows: Rows of every batch but the last, 1 to 1048576. By default batches end where
             those of the layers do, and short ones are joined.
@@ -88,12 +87,12 @@ def overlay(
         The stream: the index, then columns in the order in which layers name them.
 
     Raises:
-        RowMismatch: Layers do not hold the same rows. Rows before may have been given out already.
+        RowMismatch: Layers do not hold the same rows. Earlier rows may have been returned already.
         IndexTypeError: An index column has another type than it must have.
         FieldNotInLayer: A layer owns a path that it does not have, or it has no index column.
         SplitInsideNonStruct: Layers own parts of a list, map or other value that is taken whole.
         PathThroughNonStruct: A path leads through a value that has no fields.
-        DuplicateField: A name is there twice.
+        DuplicateField: A name occurs twice.
         SchemaDrift: The schema of a layer changed; raised when its batch is read.
         CorruptSource: A batch of a layer is not valid Arrow data; names layer and column.
         InvalidPath: A path is empty or can be read in two ways.
@@ -160,7 +159,7 @@ class OverlayReport(_PrintedReport):
     time: OverlayTimes
 
     def _page(self) -> Page:
-        head = f"overlaid into {self.path}: {self.rows:,} rows, {human_bytes(self.bytes)}"
+        head = f"overlaid into {self.path}: {counted(self.rows, 'row')}, {human_bytes(self.bytes)}"
         rows = tuple((path, layer) for path, layer in self.supplied)
         tiers = [
             f"{name} {human_bytes(self.copied[name].bytes)}"
@@ -175,10 +174,7 @@ class OverlayReport(_PrintedReport):
         counts = Counter(layer for _, layer in rows)
         picture = chart(
             "Columns by the layer that supplies them",
-            [
-                Quantity(layer, count, f"{count:,} column" + ("" if count == 1 else "s"))
-                for layer, count in counts.items()
-            ],
+            [Quantity(layer, count, counted(count, "column")) for layer, count in counts.items()],
         )
         return Page(head, (Table(("column", "layer"), rows),), facts, svg=picture)
 
@@ -197,7 +193,7 @@ def overlay_files(
     storage_options: StorageOptions | None = None,
     progress: OnProgress | None = None,
 ) -> OverlayReport:
-    """Overlays Parquet files into one file; leaves are copied as bytes where they lie in line.
+    """Overlays Parquet files into one file, by copying bytes where row groups or pages line up.
 
     The output holds what `overlay` gives for the same files. Its row groups are those of the layer
     that supplies most bytes. It becomes visible complete, or not at all.
@@ -224,7 +220,7 @@ def overlay_files(
         RowMismatch: Layers do not hold the same rows.
         CorruptSource: A file is damaged.
         SourceNotFound: A file does not exist.
-        OutputExists: The output is there already.
+        OutputExists: The output exists already.
         PlaitError: Base of these, of those of `overlay`, and of all others.
 
     Example:

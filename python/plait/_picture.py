@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from plait._layout import Bar, Mark, Placed
 from plait._svg import COLOURS, FONT_SIZE, ROW_HEIGHT, Canvas, Part, Sides, fitted, text_width
-from plait._text import column_names, human_key
+from plait._text import column_names, counted, human_key
 
 _COLUMNS = 60
 BARS_MAX = 24
@@ -221,7 +221,7 @@ def _draw_band(canvas: Canvas, band: Band, rows: float, kinds: Sequence[str]) ->
     line = (height - 6) / (max(lanes) + 1)
     for bar, lane in zip(band.bars, lanes, strict=True):
         part = Part(3 + lane * line, line, 1.0)
-        tip = f"{bar.name}: {bar.rows:,} rows, {bar.kind}"
+        tip = f"{bar.name}: {counted(bar.rows, 'row')}, {bar.kind}"
         canvas.bar(bar.start / rows, bar.end / rows, colour(bar.kind, kinds), tip=tip, part=part)
     canvas.y += height
 

@@ -30,7 +30,7 @@ from plait._checks import (
 from plait._native_call import OnProgress, _call
 from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by
 from plait._tables import with_tables
-from plait._text import Page, Table, human_bytes, human_key
+from plait._text import Page, Table, counted, human_bytes, human_key
 from plait.errors import InvalidArgument
 from plait.order import SortBy
 from plait.report import TIERS, MergeReport, MetadataConflict, Overlap
@@ -78,16 +78,16 @@ class MemoryNeed(_Report):
 
 @dataclass(frozen=True)
 class Task:
-    """What makes one output.
+    """The work that makes one output.
 
     Attributes:
         index: Which output, from 0.
         rows: Its rows.
         rows_exact: Whether these are exact, or an estimate.
-        bytes: Bytes of the output, an estimate: what the rows take in the sources.
+        bytes: Estimated size of the output: the size of its rows in the sources.
         sources: How many sources it reads.
         depth_max: The most sources that share one key.
-        tiers: Rows by the copy tier that they will probably take.
+        tiers: Estimated rows by copy tier.
     """
 
     index: int
@@ -203,12 +203,12 @@ class Plan(_PrintedReport):
         storage_options: StorageOptions | None = None,
         progress: OnProgress | None = None,
     ) -> MergeReport:
-        """Executes all tasks, or some. What is not given is as it was planned.
+        """Executes all tasks, or some. Options that are not given are those of the plan.
 
         Args:
             out: A folder, or one path that ends in `.parquet`.
-            tasks: Indices of tasks; all by default. Outputs of one plan may be made bit by bit:
-                they all go to one folder, under names that do not collide with one another.
+            tasks: Indices of tasks; all by default. The outputs of one plan may be made one by one:
+                they go to one folder under distinct names.
             threads: See `merge`.
             verify: Hash the rows of these tasks in and out: `"content"`.
             sha256: Whether to report a SHA-256 digest of every output.
@@ -220,7 +220,7 @@ class Plan(_PrintedReport):
             The report of the merge; of the tasks that were executed, if these are not all.
 
         Raises:
-            SourceChanged: A source is not what it was when the plan was made; names it.
+            SourceChanged: A source changed since the plan was made; names it.
             PlaitError: Anything that `merge` raises.
         """
         out = self._out if out is None else out
@@ -246,7 +246,7 @@ class Plan(_PrintedReport):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Plan:
-        """Reads a plan, or one task, from what `to_json` gave.
+        """Reads a plan, or one task, from the JSON of `to_json`.
 
         Raises:
             Unsupported: The plan is of another version.
@@ -348,13 +348,11 @@ class Plan(_PrintedReport):
         )
         known = [source for source in self.sources if source.rows]
         by_footer = sum(source.keys_from == "footer" for source in known)
+        footers = f"footers of {counted(by_footer, 'source')}"
         memory = self.memory
         facts = [
             ("overlap", f"{_regions(self.overlap.regions)}, {self.overlap.depth_max:,} deep"),
-            (
-                "keys known",
-                f"from footers of {by_footer:,} sources, from rows of {len(known) - by_footer:,}",
-            ),
+            ("keys known", f"from {footers}, from rows of {len(known) - by_footer:,}"),
             (
                 "memory",
                 f"about {human_bytes(memory.needed_bytes)} in one pass, limit "
@@ -376,7 +374,7 @@ class Plan(_PrintedReport):
                 ]
         return Page(
             title=f"plan to merge {_files(len(self.sources))} into {_files(len(self.tasks))}: "
-            f"{self.rows:,} rows {_sorted_by(self.sort_by)}",
+            f"{counted(self.rows, 'row')} {_sorted_by(self.sort_by)}",
             drawing=self._picture().text(),
             svg=self._picture().svg(),
             tables=(outputs,) if self.tasks else (),
@@ -427,18 +425,18 @@ def _only(data: dict[str, Any], index: int) -> dict[str, Any]:
 
 
 def execute_task(task: Task | str | bytes, out: Path, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
-    """Executes one task, from what `Task.to_json` gave; in whichever process.
+    """Executes one task, in any process, from the JSON of `Task.to_json`.
 
     Args:
         task: The task, or its JSON.
         out: The folder of the outputs; the same for all tasks of a plan.
-        options: As those of `Plan.execute`, but `tasks`.
+        options: Those of `Plan.execute` without `tasks`.
 
     Returns:
         The report of this one output.
 
     Raises:
-        SourceChanged: A source is not what it was when the plan was made; names it.
+        SourceChanged: A source changed since the plan was made; names it.
         PlaitError: Anything that `merge` raises.
 
     Example:
@@ -500,12 +498,12 @@ def plan(
 ) -> Plan:
     """Plans a merge without running it: reads footers, and keys where footers have none.
 
-    Files that Plait wrote have keys in their footers: then no data page is read, unless an output
-    is to be smaller than these keys are apart. Of other files a page of each key column at both
-    ends is read, and a few pages for every output.
+    Files that Plait wrote have keys in their footers: then no data page is read, unless the
+    requested outputs are smaller than the distance between these keys. Of other files, one page of
+    each key column is read at both ends, and a few pages for every output.
 
     Args:
-        sources: As all arguments, those of `merge`.
+        sources: See `merge`.
         out: Where `Plan.execute` writes to by default. It is not part of the plan.
         sort_by: See `merge`.
         outputs: See `merge`.
@@ -536,8 +534,8 @@ def plan(
         verify_pages: See `merge`.
         unsorted: See `merge`.
         assume_sorted: See `merge`.
-        trust_footers: Whether keys in footers are believed. If one turns out to be wrong, the task
-            that finds it fails; plan again without.
+        trust_footers: Whether keys in footers are trusted. If one is wrong, the task that finds it
+            fails; plan again with `trust_footers=False`.
         verify: See `merge`.
         sha256: See `merge`.
         copy_tiers: See `merge`.

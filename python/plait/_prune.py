@@ -20,11 +20,11 @@ _EPOCH = dt.date(1970, 1, 1)
 
 
 class PrunedFiles(list[str]):
-    """The files that `prune` leaves: a list, which draws itself in a notebook.
+    """The files that may have the rows: a list, which a notebook shows as a table.
 
     Attributes:
         looked_at: The number of files among which these were found.
-        where: What was looked for: column, and values as text.
+        where: The requested values, as text, by column.
     """
 
     def __init__(self, files: Iterable[str], looked_at: int, where: Mapping[str, str]) -> None:
@@ -48,14 +48,13 @@ def prune(
 ) -> PrunedFiles:
     """Names the files that may hold rows with these values.
 
-    Reads footers, and the first and last key. A file that has no zone map, or none of a column, is
-    never left out; what is left out has no such row. See `value_sets` of `merge`.
+    Reads footers, and the first and last key. A file without a zone map of a column is never left
+    out for that column. A file that is left out has no such row. See `value_sets` of `merge`.
 
     Args:
-        files: One file or many, folders, globs, object store URLs; of a Delta table the files that
-            count.
-        where: A value for each column, or a list, set or tuple of values of which any will do;
-            `None` looks for nulls. Rows must fit in all columns.
+        files: One file or many, folders, globs, object store URLs; of a Delta table the live files.
+        where: A value for each column, or a list, set or tuple of alternatives; `None` means null.
+            A row must match in all columns.
         storage_options: See `merge`.
 
     Returns:

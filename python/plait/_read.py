@@ -34,23 +34,23 @@ OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What may be read, by footers and indexes, before a row is.
+    """What a read may need, by footers and indexes, before it reads rows.
 
     Attributes:
         sort_by: The order of the rows.
         files: Files in all.
-        files_skipped: Files without a row that can be asked for.
+        files_skipped: Files that cannot have a requested row.
         row_groups: Row groups of all files.
         row_groups_skipped: Row groups left out by bounds, bloom filters or the bounds of all pages.
-        pages: Pages of the columns of conditions whose bounds were looked at.
+        pages: Pages of the columns of conditions whose bounds were compared.
         pages_skipped: Pages of these that are left out.
         rows: Rows of all files.
-        rows_left: Rows that may be asked for.
-        depth: The most files that may have rows of one key, as far as footers tell.
-        window_bytes: Bytes that the rows of one file take at a time, about.
-        conditions_of_files: Conditions by which files are read.
-        conditions_of_rows: Conditions for which merged rows are tested, since rows of one key are
-            dropped before.
+        rows_left: Rows that may be requested.
+        depth: Maximum number of files that may have rows of one key, by their footers.
+        window_bytes: Approximate size of a window of rows of one file.
+        conditions_of_files: Conditions that are tested on the rows of files.
+        conditions_of_rows: Conditions that are tested on merged rows, because rows of one key are
+            dropped first.
     """
 
     sort_by: str
@@ -97,13 +97,13 @@ class ReadStats:
     """What the last read did so far.
 
     Attributes:
-        files_opened: Files of which rows were read.
+        files_opened: Files whose rows were read.
         pages_read: Data pages that became Arrow arrays.
-        reads: Reads of files after those that opened them.
+        reads: Number of reads of files, without those that opened them.
         bytes_read: Bytes of these reads, as stored.
         rows_read: Rows that were tested or merged.
         rows_filtered: Rows for which a condition did not hold.
-        rows: Rows that were given out.
+        rows: Rows that were returned.
         rows_dropped: Rows that were dropped, by reason, as in `MergeReport`.
     """
 
@@ -126,9 +126,9 @@ class FilesLeft:
     """What may be read.
 
     Attributes:
-        files: Files that may have rows that are asked for.
+        files: Files that may have requested rows.
         rows_of_files: All rows of these files.
-        rows: Rows that may be asked for.
+        rows: Rows that may be requested.
     """
 
     files: tuple[str, ...]
@@ -137,7 +137,7 @@ class FilesLeft:
 
 
 class SortedRead:
-    """Rows of many sorted files in one order; made by `read`. It can be read again and again.
+    """Rows of many sorted files in one order; made by `read`. It can be read any number of times.
 
     Any library that takes Arrow streams takes it: `pa.table(rows)`, `pl.DataFrame(rows)`,
     `duckdb.sql("FROM rows")`.
@@ -163,7 +163,7 @@ class SortedRead:
         return ReadStats(**json.loads(self._counted.stats()))
 
     def explain(self) -> ReadPlan:
-        """What may be read, by footers and indexes: files, row groups, pages, rows.
+        """What a read may need, by footers and indexes: files, row groups, pages, rows.
 
         Raises:
             CorruptSource: An index is damaged.
@@ -181,13 +181,13 @@ class SortedRead:
         return watch("read", self._native.batches())
 
     def where(self, condition: Condition) -> SortedRead:
-        """The rows for which a condition holds, too: the files are not opened again.
+        """The same read with a further condition. The files are not opened again.
 
         Args:
             condition: As `where` of `read`.
 
         Raises:
-            InvalidArgument: The condition cannot be read; says where.
+            InvalidArgument: The condition cannot be parsed; says where.
             UnknownColumn: A column is in no file.
             Unsupported: An expression of another library is no conjunction of such conditions.
 
@@ -201,7 +201,7 @@ class SortedRead:
         return self._again(where=where_text(condition))
 
     def count(self) -> int:
-        """How many rows there are. Reads them, but no column that is not needed to tell.
+        """The number of rows. Reads only the columns that the conditions and the order need.
 
         Example:
             >>> import pyarrow as pa, pyarrow.parquet as pq
@@ -316,7 +316,7 @@ def _planned(plan: Plan | Task, given: Mapping[str, object]) -> str:
     said = [name for name, value in given.items() if value is not None]
     if said:
         raise InvalidArgument.of(
-            f"a plan says what `{said[0]}` is",
+            f"the plan determines `{said[0]}`",
             got=f"`{given[said[0]]}`",
             hint="plan with this option, and read the plan without it",
         )
@@ -344,25 +344,25 @@ def read(
     """Reads many sorted Parquet files as one sorted table, lazily.
 
     The rows are those that `merge` of the files would write, in its order. Files, row groups and
-    pages without a row that is asked for are not read: by the bounds in footers and page indexes,
-    by bloom filters, and by the first key of each file, before which the file is not opened.
+    pages that cannot have a requested row are skipped, by the bounds in footers and page indexes
+    and by bloom filters. A file is not opened before its first key is next.
 
-    A `Plan`, or a `Task` of one, is read in place of files: the rows that executing it would write.
-    It says the order, which rows of a key stay and which are dropped.
+    A `Plan`, or a `Task` of one, may take the place of files: the rows are those that executing it
+    would write. It determines the order, which rows of a key stay, and which rows are dropped.
 
     Args:
-        sources: Sorted files: paths, globs, folders and tables as they count, URLs, as in `merge`.
-        sort_by: The order of the files, as in `merge`; by default what they state, and of one file
-            that states none the order of its rows. `[]` makes all rows equal: the files follow each
-            other.
+        sources: Sorted files: paths, globs, folders, tables, URLs, as in `merge`.
+        sort_by: The order of the files, as in `merge`; by default the order that they declare. A
+            single file without a declared order is read in row order. `[]` makes all rows equal:
+            the files follow each other.
         columns: The columns, in the order of the output: names, members such as `"a.b"`, `"*"` for
             all others; all by default. `[]` keeps only the number of rows.
         where: Which rows: conditions with AND between them, such as
             `"name = 'cpu' AND ts >= '2024-05-01'"`. A condition is a comparison (`<`, `<=`, `=`,
             `!=`, `>=`, `>`), `IN (a, b)`, `BETWEEN a AND b`, `IS [NOT] NULL` or `LIKE 'prefix%'`,
-            of a column or a member of a struct. Or an expression of Polars or PyArrow that says the
-            same. A comparison with null is not true; NaN is above all other numbers.
-        limit: Rows in all, at most. Reading stops once they are there.
+            of a column or a member of a struct. Equivalent expressions of Polars or PyArrow work,
+            too. A comparison with null is not true; NaN is above all other numbers.
+        limit: Maximum number of rows. Reading stops once they are found.
         reverse: Whether the rows come from the last to the first. Files are read from their ends.
         on_duplicate: Which of several rows with one key stay, as in `merge`; conditions of `where`
             on other columns are tested on the rows that stay.
@@ -374,19 +374,19 @@ def read(
         batch_rows: Rows of every batch but the last; fewer where rows are so wide that a batch
             would take more than a thirty-second of `memory_limit`.
         threads: Number of threads; all processors by default. Rows do not depend on it.
-        memory_limit: What rows of files may take while they are read, at least 16 MB: half of it,
-            shared by the files that may have rows. Footers and batches given out do not count.
+        memory_limit: Memory for reading, at least 16 MB. Half of it is for windows of rows, shared
+            by the files that may have rows. Footers and returned batches come on top.
         storage_options: See `merge`.
 
     Returns:
         The read: a schema, and batches each time it is read.
 
     Raises:
-        InvalidArgument: The files state no order, or a condition cannot be read; says where.
+        InvalidArgument: The files declare no order, or a condition cannot be parsed; says where.
         UnknownColumn: A column is in no file, or a sort column is missing in some.
         Unsupported: An expression of another library is no conjunction of such conditions.
-        UnsortedSource: A file is not in the order; comes while it is read.
-        SchemaConflict: Types of files do not go together.
+        UnsortedSource: A file is not in the order; raised while it is read.
+        SchemaConflict: Files have incompatible types.
         SourceNotFound: There is no such file.
         SourceChanged: A file is not the one that was planned.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from plait._text import Page
+from plait._text import Page, counted
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,11 +53,11 @@ class _PrintedReport(_Report, ABC):
 
 
 def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count:,} files"
+    return counted(count, "file")
 
 
 def _regions(count: int) -> str:
-    return "1 region" if count == 1 else f"{count:,} regions"
+    return counted(count, "region")
 
 
 def _sorted_by(sort_by: str) -> str:

@@ -22,7 +22,7 @@ from plait._notebook import schema_rows
 from plait._observe import watch, watched
 from plait._svg import Quantity, chart
 from plait._tables import Expanded, expand, look_up
-from plait._text import Page, Table
+from plait._text import Page, Table, counted
 from plait.errors import ForeignTable, InvalidArgument, SchemaConflict
 from plait.sizes import Size
 
@@ -63,13 +63,13 @@ class ScanReport:
         files: How many of them are files.
         schemas: Number of distinct schemas among them.
         rows_known: Rows of all files, where their footers were read.
-        sources_opened: Sources whose rows were begun to be read.
+        sources_opened: Sources of which reading began.
         sources_skipped: Sources of which no row was read so far.
-        rows: Rows handed out.
-        batches: Batches handed out.
+        rows: Rows returned.
+        batches: Batches returned.
         seen: In how many sources each column is.
         resolve_seconds: Seconds it took to resolve the schema.
-        peak_bytes: Bytes read and batches that waited, at the worst.
+        peak_bytes: Peak size of bytes read and batches that waited.
         changes: Changes of the schema, in mode `"follow"`.
     """
 
@@ -97,11 +97,13 @@ class ScanReport:
         return asdict(self)
 
     def __str__(self) -> str:
-        known = "" if self.rows_known is None else f", {self.rows_known} rows in files"
+        known = "" if self.rows_known is None else f", {counted(self.rows_known, 'row')} in files"
+        schemas = f"{counted(self.sources, 'source')} of {counted(self.schemas, 'schema')}"
+        opened = counted(self.sources_opened, "source")
         lines = [
-            f"scanned {self.sources} sources of {self.schemas} schemas{known}",
-            f"read     {self.rows} rows in {self.batches} batches",
-            f"opened   {self.sources_opened} sources, skipped {self.sources_skipped}",
+            f"scanned  {schemas}{known}",
+            f"read     {counted(self.rows, 'row')} in {counted(self.batches, 'batch')}",
+            f"opened   {opened}, skipped {self.sources_skipped:,}",
             *(f"changed  in {c.source}: {'; '.join(c.what)}" for c in self.changes),
         ]
         return "\n".join(lines)
@@ -124,11 +126,14 @@ class ScanReport:
             ("sources", f"{self.sources:,}, {self.files:,} of them files"),
             ("schemas", f"{self.schemas:,}"),
             *([] if self.rows_known is None else [("rows in files", f"{self.rows_known:,}")]),
-            ("read so far", f"{self.rows:,} rows in {self.batches:,} batches"),
-            ("opened", f"{self.sources_opened:,} sources, skipped {self.sources_skipped:,}"),
+            ("read so far", f"{counted(self.rows, 'row')} in {counted(self.batches, 'batch')}"),
+            (
+                "opened",
+                f"{counted(self.sources_opened, 'source')}, skipped {self.sources_skipped:,}",
+            ),
         ]
         return Page(
-            title=f"scan of {self.sources:,} sources into {len(names):,} columns",
+            title=f"scan of {counted(self.sources, 'source')} into {counted(len(names), 'column')}",
             svg=picture,
             tables=(Table(("column", "type", "sources"), rows),),
             facts=tuple(told),
@@ -248,19 +253,19 @@ def scan(
 ) -> Scan:
     """Resolves one schema over sources that drift, and reads them adapted to it.
 
-    Whatever the order of the sources, the schema is the same. Nothing is lost silently: types that
-    do not go together are an error before the first row, all of them at once.
+    Whatever the order of the sources, the schema is the same. Nothing is lost silently:
+    incompatible types are an error before the first row, which lists all of them.
 
     Args:
         sources: Parquet files: paths, globs, folders, URLs. Or Arrow streams, or a list of both. Of
-            a Delta table, or an Iceberg table that says which metadata counts, the files that
-            count, with its partition columns.
+            a Delta table, or an Iceberg table with `metadata/version-hint.text`, the live files
+            with the partition columns.
         columns: The columns, in the order of the output, such as `a.b`, `a[1]` or `*`; all by
             default. Names, members (`"a.b"`), elements (`"a[1]"`, which gives the whole list),
             `"*"` for all that are not named, static columns. `None` is everything, `[]` keeps only
-            the number of rows. Where all files have field ids, any name that files have for a
-            column will do.
-        schema: An Arrow schema that wins over what sources say. The field metadata
+            the number of rows. If all files have field ids, any name that a file has for a column
+            works.
+        schema: An Arrow schema that takes precedence over those of the sources. The field metadata
             `plait.default` holds the value of a column where a source lacks it.
         strict: Refuse columns that `schema` does not name. Needs `schema`.
         policy: What becomes of kinds of drift: each an error, null, dropped or cast. Kinds are
@@ -281,28 +286,28 @@ def scan(
         root: The folder above `dir0`, for files that are named one by one, or in place of the
             folder that is named.
         mode: Resolve the schema of all sources first, or follow one source after the other.
-            `"follow"` goes through sources whose future cannot be seen.
+            `"follow"` is for sources that are not known in advance.
         smooth: In mode `"follow"`, keep the published schema while it carries the data; true by
             default.
         on_change: In mode `"follow"`, report changes of the schema, the default, or refuse them.
         null_type: In mode `"follow"`, the type of columns that no source has had yet.
         batch_rows: Rows of a batch, at most; 1 to 1,048,576.
         batch_bytes: Size of a batch, at most, unless one row is larger; 256 KiB to 2 GiB - 1.
-        limit: Rows in all, at most. Files that are not needed are not opened for reading.
+        limit: Maximum number of rows. Files that are not needed are not opened for reading.
         validate: How much of batches of streams is checked: `"basic"`, what memory safety relies
             on (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         threads: Number of threads; all processors by default. Rows do not depend on it.
-        memory_limit: What reading may take, at least 16 MiB. An eighth is for batches that wait, an
-            eighth for bytes that are read and not decoded, half for batches being decoded. Where
-            that is little, batches are smaller and fewer threads decode. One row or page larger
-            than its share is read all the same; footers and batches handed out do not count.
+        memory_limit: Memory for reading, at least 16 MiB. An eighth is for batches that wait, an
+            eighth for bytes that are read and not decoded, half for batches being decoded. With a
+            small limit, batches are smaller and fewer threads decode. A row or page that is larger
+            than its share is still read. Footers and returned batches come on top.
         storage_options: See `merge`.
 
     Returns:
         The scan: its schema, its batches, its report.
 
     Raises:
-        SchemaConflict: Types do not go together; names all columns, types and files.
+        SchemaConflict: Types are incompatible; names all columns, types and files.
         UnknownColumn: A column is in no source.
         ProjectionError: A path demands another form than the column has.
         InvalidArgument: An option is invalid or has no effect, or there is no source.
@@ -433,7 +438,7 @@ def _names(columns: Iterable[str] | str | None) -> list[str] | None:
     names = [columns] if isinstance(columns, str) else list(columns)
     for name in names:
         if not isinstance(name, str):
-            raise InvalidArgument.of("`columns` holds what is no name", got=f"`{name!r}`")
+            raise InvalidArgument.of("`columns` has an entry that is not a name", got=f"`{name!r}`")
     return names
 
 

@@ -156,7 +156,7 @@ class _Obupload:
         """Writes the next part."""
         self._writer.write(part)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Ends the hidden object."""
         if self._is_open:
             self._writer.close()
@@ -181,7 +181,7 @@ class _Obupload:
 
     def abort(self) -> None:
         """Removes the hidden object."""
-        self.settle()
+        self.finish()
         with contextlib.suppress(FileNotFoundError):
             self._store.delete(self._temp)
 
@@ -250,7 +250,7 @@ class _FsspecUpload:
         """Writes the next part."""
         self._file.write(part)
 
-    def settle(self) -> None:
+    def finish(self) -> None:
         """Ends the hidden file."""
         if not self._file.closed:
             self._file.close()
@@ -265,7 +265,7 @@ class _FsspecUpload:
 
     def abort(self) -> None:
         """Removes the hidden file."""
-        self.settle()
+        self.finish()
         with contextlib.suppress(FileNotFoundError):
             self._system.rm(self._temp)
 

@@ -54,10 +54,10 @@ def merge_streams(
 ) -> _native.Stream:
     """Merges sorted Arrow streams and Parquet files lazily into one sorted stream.
 
-    The merge is stable: equal keys leave in the order of the sources, then of their rows. The call
-    itself reads schemas only: footers of files, and the first batch of an iterable or generator.
-    From then on a source is asked for a batch only when no further row can leave without it: one
-    batch of each source is in memory.
+    The merge is stable: rows with equal keys keep the order of the sources, then of their rows. The
+    call itself reads schemas only: footers of files, and the first batch of an iterable or
+    generator. After that, a source is asked for a batch only when no further row can be returned
+    without it. One batch of each source is in memory.
 
     Args:
         sources: What is merged, sorted already; their order decides ties. Anything with
@@ -76,16 +76,16 @@ def merge_streams(
         metadata_conflicts: What to do with a metadata entry that is not the same in every source:
             drop it, keep the first, or refuse.
         on_duplicate: Which of several rows with one key stay: all, the first in merged order (that
-            of the first source), the last, or none of them may be: an error. But for `"keep_all"`,
-            a row leaves once the next key is seen, so one batch more is in memory at most.
+            of the first source), the last, or an error if there are several. But for `"keep_all"`,
+            a row is returned once the next key is seen, so at most one batch more is in memory.
         version_by: With `"keep_last"`, the row with the greatest value of this column stays; of
             equal values the last. Nulls are least.
         delete_where: A boolean column: where it is true and the row stays of its key, the key is
             deleted, that is, the row is dropped, too. Needs `"keep_last"` or `"keep_first"`.
-        keep_tombstones: Keep such rows, for a merge with older data later.
+        keep_tombstones: Keep such rows, for a later merge with older data.
         drop_where: Rows to drop, as a comparison of a key column with a value, such as
-            `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. Numbers count units of times.
-            Nulls stay.
+            `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. For times, a number is in the unit
+            of the column. Nulls are kept.
         assume_sorted: Trust the sources: their order is not checked.
         validate: How much of foreign batches is checked: `"basic"`, what memory safety relies on
             (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
@@ -103,14 +103,14 @@ def merge_streams(
             errors of sources it comes from the stream, after the batches before it.
         DuplicateKey: Two rows have one key and `on_duplicate="error"`; names both. It comes from
             the stream, too.
-        SchemaConflict: The sources cannot be brought to one schema; names every conflict.
+        SchemaConflict: The sources have no common schema; names every conflict.
         SchemaDrift: A source's batches have different schemas.
         UnknownColumn: `sort_by`, or an option that drops rows, names a column that no source has;
             or `sort_by` names one that some lack.
         UnsupportedKey: `sort_by` names a column whose type has no order.
         CorruptSource: A batch is not valid Arrow data; names source and column.
         SourceFailed: A foreign stream failed. What a generator raises comes as it is.
-        InvalidArgument: An option makes no sense, a source has no record batches, or it asks for
+        InvalidArgument: An option is invalid, a source has no record batches, or it asks for
             the stream it feeds.
         PlaitError: Base of these and all others, see `plait.errors`.
 

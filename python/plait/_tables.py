@@ -1,6 +1,6 @@
 """Tables among sources: the files that a table's log says count, not all that lie in its folder.
 
-    call(sources) ──▶ the engine refuses a folder of a table ──▶ its log ──▶ call(files that count)
+    call(sources) ──▶ the engine refuses a folder of a table ──▶ its log ──▶ call(live files)
 
 Invariants: the engine finds tables, and never reads past a log; where the log cannot be read, or
 says what files alone do not, the table is refused by name. A file that is named is that file.
@@ -39,7 +39,7 @@ def with_tables(
     *,
     columns: Literal["all", "of_files"] = "all",
 ) -> T:
-    """Calls with sources; if they have tables among them, with the files that count.
+    """Calls with sources; if they have tables among them, with the live files.
 
     Args:
         call: Takes the sources.
@@ -75,7 +75,7 @@ def listed(paths: Sequence[str], storage_options: object = None) -> list[str]:
 
 
 def expand(sources: Sequence[Named], storage_options: object, found: ForeignTable) -> Expanded:
-    """The sources with the files that count in place of tables.
+    """The sources with the live files in place of tables.
 
     Args:
         sources: Paths, and numbers of streams.

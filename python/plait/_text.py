@@ -20,6 +20,17 @@ _CURVE = re.compile(
 _NULLS = re.compile(r"\s+nulls\s+(first|last)\s*$", re.IGNORECASE)
 
 
+def counted(count: int, what: str) -> str:
+    """Writes a number of things.
+
+    Example:
+        >>> counted(1, "row"), counted(1200, "row"), counted(2, "batch")
+        ('1 row', '1,200 rows', '2 batches')
+    """
+    plural = "" if count == 1 else "es" if what.endswith(("ch", "x")) else "s"
+    return f"{count:,} {what}{plural}"
+
+
 def human_bytes(size_bytes: float) -> str:
     """Writes a size with a decimal unit and three digits.
 
@@ -114,9 +125,21 @@ class Table:
 
 
 class Advice(str):
-    """A remark that names options, as Python does: `yes=True`."""
+    """A remark that names options, as Python does: `yes=True`; what is before them is plain."""
 
-    __slots__ = ()
+    __slots__ = ("before",)
+
+    before: str
+
+    def __new__(cls, text: str, before: str = "") -> Advice:  # noqa: PYI034 - Python 3.10 has no Self
+        """The advice `text` after other text."""
+        made = super().__new__(cls, before + text)
+        made.before = before
+        return made
+
+    def said(self, say: Callable[[str], str]) -> str:
+        """The remark with the advice in the words of the door."""
+        return self.before + say(self.removeprefix(self.before))
 
 
 @dataclass(frozen=True)
@@ -145,7 +168,9 @@ class Page:
             self.drawing,
             *(table.text(self.columns) for table in self.tables),
             Table(("", ""), self.facts).text(self.columns).removeprefix("\n") if self.facts else "",
-            "\n".join(say(r) if isinstance(r, Advice) else self._lines(r) for r in self.remarks),
+            "\n".join(
+                r.said(say) if isinstance(r, Advice) else self._lines(r) for r in self.remarks
+            ),
         ]
         return "\n\n".join(part for part in parts if part)
 

@@ -53,7 +53,7 @@ def where_text(where: Condition) -> str | None:
     if compute is not None and isinstance(where, compute.Expression):
         return " AND ".join(of_pyarrow(where))
     raise InvalidArgument.of(
-        "`where` is no condition",
+        "`where` is not a condition",
         got=f"`{where!r}`",
         hint="give text, such as \"k >= 5 AND s = 'a'\", or an expression of Polars or PyArrow",
     )

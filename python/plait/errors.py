@@ -100,7 +100,7 @@ def _by_file(error: PlaitError) -> dict[str, str]:
 
 
 class InvalidArgument(PlaitError, ValueError):
-    """An option or a combination of options makes no sense."""
+    """An option or a combination of options is invalid."""
 
 
 class UnsortedSource(PlaitError, ValueError):
@@ -184,7 +184,7 @@ class Unsupported(PlaitError, NotImplementedError):
 
 
 class ForeignTable(Unsupported):
-    """A folder is a table of another format, whose log says which files count."""
+    """A folder is a table of another format, whose log lists the live files."""
 
 
 class SourceNotFound(PlaitError, FileNotFoundError):

@@ -12,7 +12,7 @@ from typing import Any
 
 from plait import _layout, _picture
 from plait._report import _PrintedReport, _Report, _yes
-from plait._text import Page, Table, human_bytes, human_key
+from plait._text import Page, Table, counted, human_bytes, human_key
 
 __all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
 
@@ -21,11 +21,13 @@ __all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
 class ColumnReport(_Report):
     """One column chunk: its types, encodings, sizes in bytes, pages and statistics.
 
-    `logical_type` is in the words of PyArrow. `min` and `max` are as messages show values:
-    `2024-05-01 13:00:00.5`, `12.30`, `0x00ff`.
+    `data_type` is the type as PyArrow prints it, and `logical_type` the annotation in the file, if
+    it has one. `min` and `max` are as messages show values: `2024-05-01 13:00:00.5`, `12.30`,
+    `0x00ff`.
     """
 
     path: str
+    data_type: str
     physical_type: str
     logical_type: str | None
     codec: str
@@ -140,7 +142,7 @@ class FileReport(_PrintedReport):
                 (
                     index,
                     column.path,
-                    column.logical_type or column.physical_type,
+                    column.data_type,
                     "" if column.null_count is None else f"{column.null_count:,}",
                     column.min,
                     column.max,
@@ -166,10 +168,9 @@ class FileReport(_PrintedReport):
             ),
         )
         tables = (groups, values.without_empty(), stored.without_empty())
-        count = len(self.row_groups)
-        groups_told = f"{count:,} row group" + ("" if count == 1 else "s")
+        held = f"{counted(self.rows, 'row')} in {counted(len(self.row_groups), 'row group')}"
         return Page(
-            title=f"{self.path}: {self.rows:,} rows in {groups_told}, {human_bytes(self.bytes)}",
+            title=f"{self.path}: {held}, {human_bytes(self.bytes)}",
             svg=self._picture().svg(),
             tables=tables if self.row_groups else (),
             facts=tuple(facts),

@@ -50,11 +50,11 @@ class JoinStats:
     Attributes:
         step: The last step, `None` before the first.
         steps: Steps that were applied.
-        left_changes: Left changes that came.
-        right_changes: Right changes that came.
+        left_changes: Left changes that were passed.
+        right_changes: Right changes that were passed.
         folded: Changes that a later one of the same step and key replaced.
-        null_keys: Changes without a key that were left out.
-        stale: Changes that were left out since the state is newer, by `_seq`.
+        null_keys: Changes without a key, which were skipped.
+        stale: Changes that were skipped because the state is newer, by `_seq`.
         merges: How often runs of the state were merged.
         rows_merged: Rows of those runs.
         left_runs: Rows of each run of left rows, oldest first, those that delete among them.
@@ -124,8 +124,8 @@ class ForeignKeyJoin:
     Raises:
         UnknownColumn: A key, or one of `columns`, is not there.
         UnsupportedKey: A key column has a type without order.
-        InvalidArgument: An option makes no sense, or the state is that of another join.
-        StorageError: The state cannot be written, or somebody else has it open.
+        InvalidArgument: An option is invalid, or the state is that of another join.
+        StorageError: The state cannot be written, or another process has it open.
 
     Example:
         >>> import pyarrow as pa
@@ -198,8 +198,8 @@ class ForeignKeyJoin:
     ) -> _native.Stream:
         """Applies changes of both tables as one step.
 
-        The step counts when this returns; the changes are made while they are read, also after
-        later steps. Of several changes of one key the last counts.
+        The step is committed when this returns. The changes are computed while they are read, also
+        after later steps. Of several changes of one key, the last applies.
 
         Args:
             left: Changes of the left table, as anything with record batches.
@@ -214,7 +214,7 @@ class ForeignKeyJoin:
         Raises:
             NullKey: A change has no key. The state is what it was, as after all errors.
             SchemaDrift: Columns are not those of the first changes.
-            InvalidArgument: An operation or sequence number makes no sense, `step` is that of an
+            InvalidArgument: An operation or sequence number is invalid, `step` is that of an
                 older step, or the columns of one side are not known yet.
             MemoryLimitExceeded: The state would need more than `memory_limit`.
         """
@@ -252,7 +252,7 @@ class ForeignKeyJoin:
             SourceNotFound: There is no state in the folder.
             CorruptSource: The state is damaged.
             Unsupported: Another version of Plait wrote it.
-            StorageError: Somebody else has it open.
+            StorageError: Another process has it open.
         """
         options = {
             "has_joiner": _maker(joiner),
@@ -389,7 +389,7 @@ def _maker(joiner: object) -> bool:
     if joiner is None or callable(joiner):
         return joiner is not None
     raise InvalidArgument.of(
-        "`joiner` is no callable", got=f"`{joiner!r}`", hint="give a function of a batch of rows"
+        "`joiner` is not callable", got=f"`{joiner!r}`", hint="give a function of a batch of rows"
     )
 
 

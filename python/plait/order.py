@@ -38,14 +38,21 @@ def sort_text(sort_by: SortBy | None) -> str | None:
     if isinstance(sort_by, Mapping | AbstractSet):
         # Its items are its keys alone, or have no order.
         raise InvalidArgument.of(
-            "`sort_by` is no list of columns",
+            "`sort_by` is not a list of columns",
             got=f"`{sort_by!r}`",
             hint='give pairs, such as [("ts", "descending")], or text such as "name, -ts"',
         )
     if not isinstance(sort_by, Iterable):
         hint = 'give text such as "name, -ts", or a list of columns'
         raise InvalidArgument.of("`sort_by` names no columns", got=f"`{sort_by!r}`", hint=hint)
-    return ", ".join(_column_text(column) for column in sort_by)
+    columns = list(sort_by)
+    if isinstance(sort_by, tuple) and columns[1:] and columns[1] in (*_DIRECTIONS,):
+        raise InvalidArgument.of(
+            "`sort_by` is one pair, not a list of columns",
+            got=f"`{sort_by!r}`",
+            hint=f"write [{sort_by!r}] for a column and its direction",
+        )
+    return ", ".join(_column_text(column) for column in columns)
 
 
 def _column_text(column: object) -> str:
@@ -57,7 +64,7 @@ def _column_text(column: object) -> str:
         if isinstance(name, str) and name and sign is not None:
             return sign + _quoted_if_odd(name)
     raise InvalidArgument.of(
-        "`sort_by` has a column of no known form",
+        "`sort_by` has a column of an unknown form",
         got=f"`{column!r}`",
         hint='write "ts", "-ts", or ("ts", "descending")',
     )

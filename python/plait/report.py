@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from plait import _layout, _picture, _plot
 from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by, _yes
-from plait._text import Page, Table, human_bytes, human_key
+from plait._text import Page, Table, counted, human_bytes, human_key
 from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ TIERS = ("chunk", "page", "dict", "value")
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a call has come.
+    """The progress of a call.
 
     Attributes:
         consumed_bytes: Bytes of the sources read so far.
         total_bytes: Bytes that will be read in all; 0 while that is not known yet.
         rows_written: Rows written so far.
-        stage: What is being done: `"plan"`, `"merge"`, `"publish"` or `"verify"`.
+        stage: The current stage: `"plan"`, `"merge"`, `"publish"` or `"verify"`.
     """
 
     consumed_bytes: int
@@ -119,13 +119,13 @@ class Overlap(_Report):
 
 @dataclass(frozen=True)
 class MetadataConflict(_Report):
-    """A footer entry that was not simply carried.
+    """A footer entry that was not simply copied.
 
     Attributes:
         key: Its name.
         kept: Whether the outputs have it: the first value, or one that was computed anew.
         files: The first file that has it, and one that differs.
-        why: What kept it from being carried.
+        why: Why it was not copied.
     """
 
     key: str
@@ -173,16 +173,18 @@ class SortReport(_Report):
 
 @dataclass(frozen=True)
 class Metrics(_Report):
-    """What a merge moved, in bytes and requests.
+    """The bytes and requests of a merge.
 
     Attributes:
         bytes_read: Pages read, as stored, each time they are read: keys are read more than once.
         bytes_written: Size of all outputs.
-        spilled_bytes: Encoded chunks that waited on disk for their place.
-        requests: Requests to object stores, retries among them; not those of stores you brought.
-        failed_requests: Requests that found no server, or one with an error of its own.
-        sent_bytes: What object stores were sent.
-        received_bytes: What object stores answered.
+        spilled_bytes: Size of encoded chunks that waited on disk until their row group was
+            complete.
+        requests: Requests to object stores, including retries, without those of store objects that
+            were passed in.
+        failed_requests: Requests that reached no server, or that the server failed to answer.
+        sent_bytes: Bytes sent to object stores.
+        received_bytes: Bytes received from object stores.
     """
 
     bytes_read: int = 0
@@ -214,7 +216,7 @@ class MergeReport(_PrintedReport):
         sort: What was sorted or left out, with `unsorted="sort"` or `"skip"`.
         assumed_sorted: Whether the order of the sources was taken on trust.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
-        warnings: What a careful reader should know.
+        warnings: Facts that may matter to the reader, one sentence each.
     """
 
     sort_by: str
@@ -284,12 +286,12 @@ class MergeReport(_PrintedReport):
         stages = ("plan", "sort", "order", "weave", "write", "verify")
         facts = [
             *(
-                (f"copied by {tier}", f"{copied.rows:,} rows, {human_bytes(copied.bytes)}")
+                (f"copied by {tier}", f"{counted(copied.rows, 'row')}, {human_bytes(copied.bytes)}")
                 for tier, copied in sorted(self.copied.items(), key=lambda c: TIERS.index(c[0]))
                 if copied.rows
             ),
             *(
-                (f"dropped as {reason}", f"{rows:,} rows")
+                (f"dropped as {reason}", counted(rows, "row"))
                 for reason, rows in self.rows_dropped.items()
                 if rows
             ),
@@ -321,7 +323,7 @@ class MergeReport(_PrintedReport):
         ]
         return Page(
             title=f"merged {_files(len(self.sources))} into {_files(len(self.outputs))}: "
-            f"{self.rows_out:,} rows {_sorted_by(self.sort_by)}",
+            f"{counted(self.rows_out, 'row')} {_sorted_by(self.sort_by)}",
             svg=self._picture().svg(),
             tables=(outputs,) if self.outputs else (),
             facts=tuple(facts),
@@ -355,14 +357,14 @@ class VerifyReport(_PrintedReport):
     """What a verification found.
 
     Attributes:
-        ok: Whether everything holds.
+        ok: Whether all checks passed.
         sort_by: The order that was checked.
         rows: Rows of all files.
         files: One entry per file.
         disjoint: Whether no two files' key ranges overlap.
         content_hash: Hash of all rows regardless of their order.
         against: The comparison, if one was asked for.
-        problems: What does not hold, one sentence each.
+        problems: Failed checks, one sentence each.
     """
 
     ok: bool
@@ -386,12 +388,13 @@ class VerifyReport(_PrintedReport):
         if self.content_hash is not None:
             facts.append(("content hash", self.content_hash))
         if self.against is not None:
-            facts.append(("same rows", f"{_yes(self.against.equal)} ({self.against.rows:,} rows)"))
+            same = f"{_yes(self.against.equal)} ({counted(self.against.rows, 'row')})"
+            facts.append(("same rows", same))
             if self.against.columns_differ:
                 facts.append(("differing columns", ", ".join(self.against.columns_differ)))
         return Page(
             title=f"{'verified' if self.ok else 'verification failed'}: "
-            f"{_files(len(self.files))}, {self.rows:,} rows {_sorted_by(self.sort_by)}",
+            f"{_files(len(self.files))}, {counted(self.rows, 'row')} {_sorted_by(self.sort_by)}",
             tables=(files,) if self.files else (),
             facts=tuple(facts),
             remarks=tuple(f"problem: {problem}" for problem in self.problems),

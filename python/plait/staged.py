@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 class StagedLeft:
     """The left side of a foreign-key join: it subscribes to right rows and resolves the answers.
 
-    Messages are record batches, which may wait, be cut into pieces, overtake each other and come
-    more than once, but none may be lost. Once all have come, and no side is `pending`, the changes
-    that `resolve` gave make the full join of both tables, also where a side began again with all,
-    some or none of its state: both sides notice, and the left one subscribes again.
+    Messages are record batches. A transport may delay, split, reorder and duplicate them, but must
+    not lose any. Once all have arrived and no side is `pending`, the changes that `resolve`
+    returned make the full join of both tables. A side may restart with all, some or none of its
+    state: both sides notice, and the left one subscribes again.
 
     Args:
         left_key: Columns that identify a left row: the primary key.
@@ -43,8 +43,8 @@ class StagedLeft:
         left_schema: Columns of the left changes, as anything with `__arrow_c_schema__`.
         right_schema: Columns of the right changes.
         how: As for `ForeignKeyJoin`.
-        state: A local folder that keeps the state, made if absent; `None` keeps it in memory. What
-            a call did is there before the call returns. A folder with a state goes on from there.
+        state: A local folder that keeps the state, made if absent; `None` keeps it in memory. Each
+            call is durable before it returns. A folder with a state continues from that state.
         validate: As for `ForeignKeyJoin`.
 
     Raises:
@@ -97,7 +97,7 @@ class StagedLeft:
             SourceNotFound: There is no state in the folder.
             InvalidArgument: It is that of something else.
             CorruptSource: The state is damaged.
-            StorageError: Somebody else has it open.
+            StorageError: Another process has it open.
         """
         side = cls.__new__(cls)
         options = {"state": _path(state, "state")}

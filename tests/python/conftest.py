@@ -70,7 +70,7 @@ def where_files_are(request, on_s3, monkeypatch):
 
 
 def load(name: str):
-    """A module beside this file."""
+    """A module next to this file."""
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
         module = importlib.util.module_from_spec(spec)
@@ -190,7 +190,7 @@ def read_rows():
 def python(tmp_path):
     """Runs Python in a fresh process without the variables that change what it prints.
 
-    The modules beside the tests can be imported there.
+    The modules next to the tests can be imported there.
     """
     path = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = clean_environment() | {"PYTHONPATH": os.pathsep.join(path)}

@@ -252,13 +252,13 @@ def plain(spark, root: Path) -> dict:
     return {**told, "worker bytes": peaks.bytes_max, "limit": LIMIT, **shuffled(spark)}
 
 
-def beside(spark, root: Path) -> dict:
+def concurrently(spark, root: Path) -> dict:
     """Two jobs on one folder at once."""
 
     def second(told, _done):
-        told["groups of the other"] = len(compact(spark, root / "beside").groups)
+        told["groups of the other"] = len(compact(spark, root / "concurrently").groups)
 
-    return case(spark, root, "beside", second)
+    return case(spark, root, "concurrently", second)
 
 
 def full(spark, root: Path) -> dict:
@@ -311,7 +311,7 @@ def main() -> None:
         compact(spark, shutil.copytree(root / "sources", root / "warm"))
         told = plain(spark, root)
         print(json.dumps(told), flush=True)
-        print(json.dumps(beside(spark, root)), flush=True)
+        print(json.dumps(concurrently(spark, root)), flush=True)
         rng = random.Random(cases["seed"])
         usual = told["seconds"]
         for number in range(cases["kills"]):

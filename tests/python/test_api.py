@@ -491,7 +491,7 @@ def test_a_folder_that_cannot_be_made_is_a_storage_error(deal, events, tmp_path)
     ],
     ids=repr,
 )
-def test_options_that_make_no_sense_are_refused(deal, events, tmp_path, options):
+def test_options_that_are_invalid_are_refused(deal, events, tmp_path, options):
     given = {"sources": deal(events, 1), "out": tmp_path / "o", "sort_by": ORDER, **options}
     with pytest.raises(plait.InvalidArgument):
         plait.merge(given.pop("sources"), given.pop("out"), **given)

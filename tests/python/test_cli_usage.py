@@ -57,6 +57,10 @@ MISTAKES = [
     ),
     (2, "events -o out", "there is no command `events`", "`plait help` lists the commands"),
     (
+        *(2, "read events", "there is no command `read`"),
+        "did you mean `cat`? `plait help` lists the commands",
+    ),
+    (
         *(2, "--versoin", "there is no option `--versoin`"),
         "did you mean `--version`? `plait help` lists the commands",
     ),
@@ -132,7 +136,7 @@ MISTAKES = [
     (
         2,
         "merge events -o out",
-        "source does not say how it is sorted: file `events/0.parquet`",
+        "source declares no sort order: file `events/0.parquet`",
         'pass --sort-by, for example --sort-by "service, -timestamp"',
     ),
     (

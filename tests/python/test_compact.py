@@ -1,4 +1,4 @@
-"""Compactions: which files, in one step, after crashes, beside others, and that nothing is lost."""
+"""Compactions: which files, in one step, after crashes, with others at the same time, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -303,7 +303,31 @@ def test_files_of_several_schemas_are_said_to_be_merged_apart(tmp_path):
         pq.write_table(pa.table({"k": [i, i + 5], column: [1, 2]}), tmp_path / f"{i}.parquet")
     report = plait.compact(tmp_path, sort_by="k", yes=False)
     assert len(report.groups) == 2
-    assert "the folder has files of 2 schemas, which are merged apart" in str(report)
+    text = str(report)
+    assert "the folder has files of 2 schemas, which are merged separately (" in text
+    assert "`a` is in 2 of 4 files" in text and "`b` is in 2 of 4 files" in text
+    assert "); `plait.merge` writes them with one schema" in text
+    pq.write_table(
+        pa.table({"k": pa.array([1, 7], pa.int32()), "b": [1, 2]}), tmp_path / "4.parquet"
+    )
+    text = str(plait.compact(tmp_path, sort_by="k", yes=False))
+    assert "3 schemas, which are merged separately (" in text
+    assert "`k` is int32 in 1, int64 in 4" in text
+
+
+def test_reasons_are_in_the_words_of_the_shell(tmp_path, capsys):
+    for i in range(2):
+        pq.write_table(
+            pa.table({"k": [i, i + 5], f"sort_by_{i}": [1, 2]}), tmp_path / f"{i}.parquet"
+        )
+    assert main(["compact", str(tmp_path)]) == 0
+    assert (
+        "left alone, 2 files: it declares no sort order; pass --sort-by\n"
+        in capsys.readouterr().out
+    )
+    assert main(["compact", str(tmp_path), "--sort-by", "k"]) == 0
+    text = capsys.readouterr().out
+    assert "`sort_by_0` is in 1 of 2 files" in text and "; `plait merge` writes them" in text
 
 
 def test_a_where_that_matches_nothing_names_the_partitions(tmp_path):

@@ -142,7 +142,7 @@ def test_a_part_of_a_compacted_folder_is_not_compacted_by_itself(folder):
     write(folder / "day=1" / "b.parquet", 21)
     plait.compact(folder, **HOW)
     for part in ("day=1", "_plait/files", "_plait/files/day=1"):
-        with pytest.raises(plait.InvalidArgument, match="part of one"):
+        with pytest.raises(plait.InvalidArgument, match="is compacted as a whole"):
             plait.compact(folder / part, **HOW)
     assert keys(folder / "day=1") == [20, 21]
 
@@ -160,7 +160,7 @@ def test_a_folder_over_compacted_ones_reads_them_and_leaves_them_alone(tmp_path)
     done = plait.compact(tmp_path / "all", **HOW)
     assert [group.folder for group in done.groups] == ["day=2"]
     assert {skipped.why for skipped in done.skipped} == {
-        "it is in a folder that is compacted by itself"
+        "it lies in a subfolder that has its own manifest"
     }
     plait.expire(tmp_path / "all", retention=0, yes=True)
     assert keys(tmp_path / "all") == expected
@@ -184,7 +184,7 @@ def test_tables_in_tables_are_read_in_object_stores_too():
     assert [group.folder for group in done.groups] == ["day=2"]
     plait.expire("all", retention=0, yes=True, **options)
     assert keys("all", **options) == [10, 11, 12, 20, 21, 22]
-    with pytest.raises(plait.InvalidArgument, match="part of one"):
+    with pytest.raises(plait.InvalidArgument, match="is compacted as a whole"):
         plait.compact("all/day=2", **HOW, **options)
 
 
@@ -340,7 +340,7 @@ def test_a_lease_is_renewed_while_a_merge_takes_long(folder, monkeypatch):
 def test_expire_removes_nothing_while_a_file_that_counts_is_missing(folder):
     done = plait.compact(folder, **HOW)
     Path(done.groups[0].outputs[0]).unlink()
-    with pytest.raises(plait.SourceNotFound, match="counts is missing"):
+    with pytest.raises(plait.SourceNotFound, match="a live file is missing"):
         plait.expire(folder, retention=0, yes=True)
     assert len(list(folder.glob("*.parquet"))) == 3
 
@@ -352,7 +352,7 @@ def test_manifests_of_before_there_were_leases_are_read(folder):
     del old["leases"]
     path.write_text(json.dumps({**old, "version": 1}))
     assert keys(folder) == [0, 1, 2, 10, 11, 12]
-    # Whoever does not know leases must not go on beside those who do.
+    # Whoever does not know leases must not go on with those who do.
     assert len(plait.expire(folder, retention=0, yes=True).replaced) == 3
     assert newest(folder)["version"] == 2 and keys(folder) == [0, 1, 2, 10, 11, 12]
 
@@ -394,7 +394,7 @@ def test_folders_that_cannot_be_written_are_storage_errors(folder):
         (plait.expire, "yes", "no"),
     ],
 )
-def test_numbers_that_make_no_sense_are_refused(folder, call, option, value):
+def test_numbers_that_are_invalid_are_refused(folder, call, option, value):
     with pytest.raises(plait.InvalidArgument):
         call(folder, **{**({"sort_by": "k"} if call is plait.compact else {}), option: value})
 

@@ -241,11 +241,11 @@ def test_an_expire_that_was_stopped_for_long_removes_nothing_that_counts(folder,
 
 def test_stores_that_cannot_commit_are_refused_before_anything_is_merged(folder, s3_proxy):
     disabled = {**folder.options, "aws_conditional_put": "disabled"}
-    with pytest.raises(plait.Unsupported, match="only where there is none"):
+    with pytest.raises(plait.Unsupported, match="only if it is absent"):
         folder.compact(storage_options=disabled)
     # A server that does not know the condition replaces what is there, and says so.
     s3_proxy.drop_headers = ("if-none-match",)
-    with pytest.raises(plait.Unsupported, match="only where there is none"):
+    with pytest.raises(plait.Unsupported, match="only if it is absent"):
         folder.compact(storage_options={**folder.options, "aws_endpoint_url": s3_proxy.url})
     assert not [name for name in folder.names() if "_plait/files" in name]
 
@@ -280,7 +280,7 @@ def test_an_fsspec_file_system_cannot_commit_and_a_local_one_can(tmp_path):
     with memory.open("/fs-events/b.parquet", "wb") as file:
         pq.write_table(pa.table({"k": [1]}), file)
     options = {"policy": "full", "sort_by": "k", "yes": True}
-    with pytest.raises(plait.Unsupported, match="only where there is none"):
+    with pytest.raises(plait.Unsupported, match="only if it is absent"):
         plait.compact("fs-events", storage_options=memory, **options)
     memory.rm("/fs-events", recursive=True)
     for name in ("a", "b"):

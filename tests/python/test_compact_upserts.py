@@ -169,7 +169,7 @@ def test_expired_rows_are_dropped_and_counted(tmp_path):
     assert [key for key, _ in stored(tmp_path)] == [10, 11, 12]
 
 
-def test_options_that_make_no_sense_are_refused_and_nothing_is_lost(tmp_path):
+def test_options_that_are_invalid_are_refused_and_nothing_is_lost(tmp_path):
     for part in range(2):
         write(tmp_path / f"{part}.parquet", [1])
     with pytest.raises(plait.InvalidArgument, match="on_duplicate"):

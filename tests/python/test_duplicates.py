@@ -212,20 +212,20 @@ def test_all_rows_may_go(tmp_path):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"version_by": "v"}, "`version_by` goes with"),
-        ({"delete_where": "dead"}, "`delete_where` needs to know"),
+        ({"version_by": "v"}, "`version_by` needs on_duplicate"),
+        ({"delete_where": "dead"}, "`delete_where` needs on_duplicate"),
         ({"on_duplicate": "keep_last", "delete_where": "v"}, "`delete_where` is not boolean"),
-        ({"keep_tombstones": True}, "`keep_tombstones` goes with"),
-        ({"drop_where": "n"}, "no comparison"),
-        ({"drop_where": "n < soon"}, "no value of the column's type"),
-        ({"drop_where": "v < 3"}, "about a key column"),
+        ({"keep_tombstones": True}, "`keep_tombstones` needs `delete_where`"),
+        ({"drop_where": "n"}, "not a comparison"),
+        ({"drop_where": "n < soon"}, "not a value of the column's type"),
+        ({"drop_where": "v < 3"}, "needs a key column"),
         ({"drop_where": "nobody < 3"}, "nobody"),
         ({"on_duplicate": "keep_last", "version_by": "tags"}, "tags"),
         ({"on_duplicate": "keep_last", "sort_by": []}, "all rows are equal"),
-        ({"on_duplicate": "keep_last", "verify": "content"}, "not all of them stay"),
+        ({"on_duplicate": "keep_last", "verify": "content"}, "other options drop some"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(tmp_path, options, words):
+def test_options_that_are_invalid_are_refused(tmp_path, options, words):
     path = write(tmp_path / "x.parquet", [{"k": "a", "n": 1}])
     with pytest.raises(plait.PlaitError, match=words):
         plait.merge(path, tmp_path / "o.parquet", **{"sort_by": "k, n", **options})

@@ -104,7 +104,7 @@ def test_any_name_of_a_column_is_the_column_and_two_names_of_it_are_refused(rena
         plait.scan(renamed, ["older"])
 
 
-def test_a_swap_of_names_is_settled_by_the_given_schema(tmp_path):
+def test_the_given_schema_decides_a_swap_of_names(tmp_path):
     int64 = pa.int64()
     one, two = (
         [named("a", int64, 1), named("b", int64, 2)],
@@ -177,7 +177,7 @@ def test_members_elements_and_values_of_maps_are_matched_by_id(tmp_path):
             assert pa.table(plait.scan(files, [column])).to_pylist() == got
     got = pa.table(plait.scan(files, ["d"], schema=now)).to_pylist()
     assert got == [{"d": [("k", {"z": 1, "x": "1"})]}, {"d": [("k", {"z": 2, "x": "2"})]}]
-    # A member that no file has beside one that was renamed.
+    # A member that no file has, and one that was renamed.
     got = pa.table(plait.scan(files, ["m.z", "m.none"], missing="null"))
     assert [row["m"] for row in got.to_pylist()] == [{"z": 1, "none": None}, {"z": 2, "none": None}]
 
@@ -242,7 +242,7 @@ def test_orders_that_files_claim_are_compared_by_column_not_by_name(renamed, tmp
         tmp_path / "odd.parquet", [named("k", int64, 2), named("v", int64, 1)], [1, 2], [9, 8]
     )
     plait.merge([odd], tmp_path / "z.parquet", sort_by="k")
-    with pytest.raises(plait.InvalidArgument, match="differ in how they are sorted"):
+    with pytest.raises(plait.InvalidArgument, match="declare different sort orders"):
         plait.merge([claimed[0], tmp_path / "z.parquet"], tmp_path / "no.parquet")
     with pytest.raises(plait.UnsortedSource):
         plait.merge([claimed[0], tmp_path / "z.parquet"], tmp_path / "no.parquet", sort_by="k")

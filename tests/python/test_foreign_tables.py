@@ -178,7 +178,9 @@ def test_what_leads_into_a_table_is_refused_by_name(read, table, tmp_path):
     parent = tmp_path / "parent"
     shutil.copytree(table, parent / "in" / "it")
     pq.write_table(pa.table({"k": [1]}), parent / "a.parquet")
-    error = refused(read, str(parent), out, "is a table of Delta: its log says which files count")
+    error = refused(
+        read, str(parent), out, "is a table of Delta: only its log lists the live files"
+    )
     assert error.path == str(parent / "in" / "it") and isinstance(error, plait.ForeignTable)
     linked = tmp_path / "linked"
     linked.mkdir()
@@ -193,7 +195,7 @@ def test_what_leads_into_a_table_is_refused_by_name(read, table, tmp_path):
         f"{parent}/**/*.parquet",
         f"{parent}/i*",
     ):
-        refused(read, glob, out, "is a table of Delta: its log says which files count")
+        refused(read, glob, out, "is a table of Delta: only its log lists the live files")
 
 
 @pytest.mark.parametrize("read", READERS)
@@ -327,7 +329,7 @@ def test_one_partition_is_a_folder_that_says_what_it_holds(days, tmp_path):
 def test_a_partition_without_files_that_count_is_not_found(days):
     deltalake.DeltaTable(days).delete("day = 'mon'")
     for read in READERS[:6]:
-        with pytest.raises(plait.SourceNotFound, match="no file of the Delta table counts"):
+        with pytest.raises(plait.SourceNotFound, match="the Delta table has no live file"):
             read(f"{days}/day=mon", Path(days, "out.parquet"))
 
 

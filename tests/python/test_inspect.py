@@ -151,3 +151,22 @@ def test_a_table_that_fits_is_not_narrowed_and_numbers_stay_whole():
     assert made.text() == made.text(64) and "n" * 50 in made.text()
     lines = made.text(30).split("\n")
     assert lines[1].endswith("123,456,789") and {*map(len, lines)} == {30}
+
+
+def test_types_are_in_the_words_of_pyarrow_and_the_format_has_its_own(tmp_path):
+    table = pa.table(
+        {
+            "n": pa.array([1], pa.int64()),
+            "b": pa.array([b"a"], pa.binary()),
+            "f": pa.array([b"abc"], pa.binary(3)),
+            "t": pa.array([1], pa.timestamp("ms")),
+        }
+    )
+    pq.write_table(table, tmp_path / "a.parquet")
+    report = plait.inspect(tmp_path / "a.parquet")
+    columns = report.row_groups[0].columns
+    types = ["int64", "binary", "fixed_size_binary[3]", "timestamp[ms]"]
+    assert [column.data_type for column in columns] == types
+    assert columns[1].physical_type == "BYTE_ARRAY" and columns[1].logical_type is None
+    shown = str(report).partition("message schema")[0]
+    assert all(type_ in shown for type_ in types) and "BYTE_ARRAY" not in shown

@@ -72,7 +72,7 @@ def test_no_output_is_written_over_what_the_step_reads_or_writes(shop, outputs):
 @pytest.mark.parametrize(
     "option", [["--how", "left"], ["--columns", "o"], ["--before"], ["--on-null-key", "drop"]]
 )
-def test_what_a_state_has_settled_is_not_ignored(shop, capsys, option):
+def test_options_that_a_state_stores_are_not_ignored(shop, capsys, option):
     assert main(["join", "--left", "left.parquet", "--state", "s", *option]) == 2
     assert f"error: `{option[0]}` is that of the state" in capsys.readouterr().err
     # With the keys it is a join as asked for, which may say otherwise what it gives, not what joins.

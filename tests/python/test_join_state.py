@@ -317,7 +317,7 @@ def test_joiners_that_do_not_join_are_errors():
         join = plait.ForeignKeyJoin(**KEYS, joiner=joiner)
         with pytest.raises(error, match=words):
             list(join.apply(left=LEFT, right=RIGHT))
-    with pytest.raises(plait.InvalidArgument, match="no callable"):
+    with pytest.raises(plait.InvalidArgument, match="not callable"):
         plait.ForeignKeyJoin(**KEYS, joiner="id")
     with pytest.raises(plait.InvalidArgument, match="exclude each other"):
         plait.ForeignKeyJoin(**KEYS, joiner=shouted, columns=["id"])

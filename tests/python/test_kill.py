@@ -1,4 +1,4 @@
-"""Merges that are killed, interrupted, starved, forked, run beside each other, or lose a source.
+"""Merges that are killed, interrupted, starved, forked, run at the same time, or lose a source.
 
 Whatever happens to the process: what is visible is whole, sources are what they were, and the next
 run clears up and gives the full result.

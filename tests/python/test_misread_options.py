@@ -38,7 +38,7 @@ def test_an_order_is_a_list_or_text(source, tmp_path, order):
         lambda: plait.compact(tmp_path, sort_by=order),
     ]
     for call in calls:
-        with pytest.raises(plait.InvalidArgument, match="`sort_by` is no list of columns"):
+        with pytest.raises(plait.InvalidArgument, match="`sort_by` is not a list of columns"):
             call()
     assert not out.exists()
     assert plait.merge(source, out, sort_by=[("k", "desc")]).sort_by == "-k"
@@ -47,7 +47,7 @@ def test_an_order_is_a_list_or_text(source, tmp_path, order):
 @pytest.mark.parametrize("sources", [dict.fromkeys, set])
 def test_sources_have_an_order_that_breaks_ties(source, tmp_path, sources):
     for call in (plait.merge, plait.plan):
-        with pytest.raises(plait.InvalidArgument, match="`sources` is no list of paths"):
+        with pytest.raises(plait.InvalidArgument, match="`sources` is not a list of paths"):
             call(sources([str(source)]), tmp_path / "o.parquet", sort_by="-k")
 
 
@@ -136,3 +136,52 @@ def test_no_error_exits_as_a_failed_verification(raised, code, monkeypatch, caps
     printed = capsys.readouterr().err
     assert "plait: error: " in printed
     assert ("Traceback" in printed) == (code == 70)
+
+
+def test_a_pair_is_not_taken_for_two_columns(source, tmp_path):
+    with pytest.raises(plait.InvalidArgument, match="`sort_by` is one pair") as caught:
+        plait.merge(source, tmp_path / "o.parquet", sort_by=("k", "desc"))
+    assert caught.value.hint == "write [('k', 'desc')] for a column and its direction"
+    assert plait.merge(source, tmp_path / "o.parquet", sort_by=(("k", "desc"),)).sort_by == "-k"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"polcy": "full"}, "unexpected keyword argument 'polcy'; did you mean `policy`?"),
+        ({"dry_run": True}, "'dry_run'; `yes=False` is a dry run"),
+        ({"zzz": 1}, "unexpected keyword argument 'zzz'"),
+    ],
+)
+def test_an_unknown_option_of_a_compaction_is_named_with_the_one_that_was_meant(given, said):
+    with pytest.raises(TypeError) as caught:
+        plait.compact("folder", **given)
+    assert str(caught.value).endswith(said)
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "hint"),
+    [
+        ("k = 1 OR k = 2", plait.InvalidArgument, "for several values of one column write"),
+        ('name = "a"', plait.InvalidArgument, "texts go in single quotes"),
+        ("k > 'a'", plait.InvalidArgument, "write a number, without quotes"),
+        ("ts > 'noon'", plait.InvalidArgument, "write '2024-05-01 13:00:00'"),
+        ("items = 1", plait.UnsupportedKey, "elements of lists and maps cannot be tested"),
+    ],
+)
+def test_a_wrong_condition_says_how_to_write_it(tmp_path, where, kind, hint):
+    ts = pa.array([0], pa.timestamp("us"))
+    table = pa.table({"k": [1], "name": ["a"], "ts": ts, "items": [[1]]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(kind) as caught:
+        pa.table(plait.read(tmp_path / "a.parquet", sort_by="k", where=where))
+    assert hint in caught.value.hint
+
+
+def test_a_list_as_sort_column_names_no_leaf_of_it(tmp_path):
+    rows = {"items": [[1]], "at": [{"x": 1, "many": [1]}]}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet")
+    for column, hint in {"items": "outside of lists and maps", "at": "field of it: `at.x`"}.items():
+        with pytest.raises(plait.UnsupportedKey, match="is a list, map or struct") as caught:
+            plait.plan(tmp_path / "a.parquet", sort_by=column)
+        assert caught.value.hint.endswith(hint)

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.local
 
 WITH = {"k": [1, 3], "v": ["a", "c"]}
 WITHOUT = {"v": ["x", "y"]}
-HINT = 'if that is meant, say missing_keys="null"'
+HINT = 'if that is intended, pass missing_keys="null"'
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_the_command_line_has_the_option(files, tmp_path, capsys):
 
     out = str(tmp_path / "o.parquet")
     assert main(["merge", *files, "--out", out, "--sort-by", "k"]) == 3
-    assert "if that is meant, say --missing-keys null" in capsys.readouterr().err
+    assert "if that is intended, pass --missing-keys null" in capsys.readouterr().err
     command = ["merge", *files, "--out", out, "--sort-by", "k", "--missing-keys", "null"]
     assert main(command) == 0
     assert pq.read_metadata(out).num_rows == 6

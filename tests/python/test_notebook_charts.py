@@ -49,8 +49,8 @@ def check(chart: Path) -> list[str]:
         assert left >= 0 and right <= width, text
         assert size * 0.75 <= y <= height - size * 0.2, text
     for a, b in combinations(found, 2):
-        beside = a[2] <= b[1] or b[2] <= a[1]
-        assert beside or abs(a[3] - b[3]) >= min(a[4], b[4]) * 0.95, (a, b)
+        apart = a[2] <= b[1] or b[2] <= a[1]
+        assert apart or abs(a[3] - b[3]) >= min(a[4], b[4]) * 0.95, (a, b)
     drawn = chart.read_text(encoding="utf-8")
     # The background is the page's.
     assert not re.search(r'id="patch_1">.*?fill: #ffffff(?!; opacity: 0)', drawn[:3000], re.DOTALL)
@@ -83,4 +83,6 @@ def test_the_chart_of_benchmarks_shows_what_the_runs_say():
     assert shown.count("plait") == len(compared)
     assert shown.count("peak memory, MB") == len(compared) == shown.count("seconds")
     values = [text for text in shown if re.fullmatch(r"[\d,.]+|failed", text)]
-    assert len(values) == 2 * sum(len(result["runs"]) for result in compared), "no axis beside them"
+    assert len(values) == 2 * sum(len(result["runs"]) for result in compared), (
+        "no axis next to them"
+    )

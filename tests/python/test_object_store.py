@@ -486,7 +486,7 @@ def test_requests_are_anonymous_when_asked(bucket, s3_proxy):
 @pytest.mark.parametrize(
     "settings", [{"aws_regoin": "x"}, {"max_retries": "many"}, {"aws_region": None}, [1], "x"]
 )
-def test_settings_that_make_no_sense_are_refused(settings):
+def test_settings_that_are_invalid_are_refused(settings):
     with pytest.raises(plait.InvalidArgument):
         plait.inspect("s3://bucket/a.parquet", storage_options=settings)
 

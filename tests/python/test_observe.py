@@ -93,7 +93,7 @@ def test_parts_of_the_engine_are_heard_by_name(run, caplog, tmp_path):
     plait.compact(tmp_path / "o", policy="full", sort_by="k", yes=True)
     told = [(r.name, r.levelname, r.getMessage()) for r in caplog.records]
     # The first manifest is the lease of the compaction.
-    assert ("plait.compact", "INFO", "manifest 2 counts: 1 for 3 files") in told
+    assert ("plait.compact", "INFO", "manifest 2 is current: 1 for 3 files") in told
     assert any(text.startswith("compact: done, sources=") for _, _, text in told)
 
 

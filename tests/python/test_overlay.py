@@ -284,7 +284,7 @@ def test_the_index_is_found_by_name_or_by_metadata():
         lambda: plait.overlay([Layer(7)]),
     ],
 )
-def test_arguments_that_make_no_sense_are_refused(call):
+def test_arguments_that_are_invalid_are_refused(call):
     with pytest.raises(plait.InvalidArgument):
         call()
 

@@ -330,7 +330,7 @@ def column_index(path, name):
 
 
 def test_no_page_with_values_is_called_a_null_page(tmp_path):
-    # As many nulls as rows, and values beside them: the nulls of lists are not rows.
+    # As many nulls as rows, and values besides: the nulls of lists are not rows.
     for seed in range(20):
         r = random.Random(seed)
         rows = r.choice([4, 7, 20])

@@ -38,7 +38,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def table(rows: int, seed: int, *, low: int = 0, high: int = 1_000_000) -> pa.Table:
-    """Sorted by name, then by ts from the latest on; with a text and a list beside them."""
+    """Sorted by name, then by ts from the latest on; with a text and a list."""
     rng = np.random.default_rng(seed)
     name = np.sort(rng.integers(low, high, rows) // 1000)
     ts = rng.integers(0, 10**6, rows)

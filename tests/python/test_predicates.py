@@ -265,7 +265,7 @@ def floats(path, group: int, leaf: int) -> list[float]:
 
 @pytest.mark.parametrize("case", ["1630", "1804"])
 def test_datafusion_finds_every_row_where_some_sources_have_no_statistics(tmp_path, case):
-    """Row groups without bounds, copied beside others, once hid rows from filters."""
+    """Row groups without bounds, copied with others, once hid rows from filters."""
     told = json.loads((CASES / case / "case.json").read_text())
     sources = sorted((CASES / case).glob("*.parquet"))
     report = plait.merge(sources, tmp_path / "out", sort_by=told["sort_by"], **told["opts"])

@@ -76,7 +76,7 @@ def test_conditions_are_exact_between_two_values_of_a_column(tmp_path: Path, col
 
 def test_a_row_is_not_dropped_by_a_time_that_no_row_has(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", {"ms": VALUES["ms"]})
-    with pytest.raises(plait.InvalidArgument, match="no value of the column"):
+    with pytest.raises(plait.InvalidArgument, match="not a value of the column"):
         plait.merge(
             file, tmp_path / "out", sort_by="ms", drop_where="ms >= '1970-01-01 00:00:00.0015'"
         )

@@ -518,7 +518,7 @@ def test_rows_count_once_when_workers_and_executors_are_killed(cluster):
 
 
 def test_two_jobs_on_a_cluster_count_rows_once(cluster):
-    assert is_right(cluster["beside"]), cluster["beside"]
+    assert is_right(cluster["concurrently"]), cluster["concurrently"]
 
 
 def test_an_executor_whose_storage_is_full_is_passed_over(cluster):

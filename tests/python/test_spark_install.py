@@ -207,8 +207,8 @@ def test_the_wheel_has_the_package_in_which_spark_looks(root):
     except ModuleNotFoundError:  # Python 3.10
         from pip._vendor import tomli as tomllib
     settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["maturin"]
-    beside = {path.name for path in (root / settings["python-source"]).iterdir() if path.is_dir()}
-    assert beside - {"__pycache__", "plait"} == set(settings["python-packages"])
+    packages = {path.name for path in (root / settings["python-source"]).iterdir() if path.is_dir()}
+    assert packages - {"__pycache__", "plait"} == set(settings["python-packages"])
 
 
 def test_executors_need_the_package_plait_alone(folder, tmp_path):

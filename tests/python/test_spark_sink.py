@@ -172,7 +172,7 @@ def test_a_random_history_of_batches_is_a_list_of_sets(tmp_path):
 # ---- options
 
 
-def test_options_that_make_no_sense_are_refused(tmp_path):
+def test_options_that_are_invalid_are_refused(tmp_path):
     path = {"path": str(tmp_path)}
     for options, error in (
         ({"sort_by": "ts"}, plait.InvalidArgument),

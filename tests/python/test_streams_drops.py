@@ -1,4 +1,4 @@
-"""merge_streams with on_duplicate, version_by, delete_where and drop_where, beside merge and Python."""
+"""merge_streams with on_duplicate, version_by, delete_where and drop_where, compared with merge and Python."""
 
 import os
 import random

@@ -285,12 +285,12 @@ def several_names(metadata):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (version_3, "has a format version that is not known: got version 3"),
-        (version_3_with_keys, "has a format version that is not known: got version 3"),
-        (version_3_with_default, "has a format version that is not known: got version 3"),
+        (version_3, "has an unknown format version: got version 3"),
+        (version_3_with_keys, "has an unknown format version: got version 3"),
+        (version_3_with_default, "has an unknown format version: got version 3"),
         (default, "has a column with a value where files lack it: got `v`"),
         (encrypted, "is encrypted"),
-        (unknown_transform, "is partitioned by a transform that is not known: got `zorder`"),
+        (unknown_transform, "is partitioned by an unknown transform: got `zorder`"),
         (several_names, "maps several names to one column"),
     ],
 )

@@ -39,12 +39,12 @@ def load(name: str, storage_options: dict[str, str] | None) -> DeltaTable:
         raise SourceNotFound.of("there is no such Delta table", got=f"`{name}`") from cause
     except (DeltaError, OSError) as cause:
         if "is not supported" in str(cause) or "catalog-managed" in str(cause):
-            raise refused(name, "uses a feature that is not known", got=str(cause)) from cause
+            raise refused(name, "uses an unknown feature", got=str(cause)) from cause
         raise StorageError.of("cannot read the Delta table", got=f"`{name}`: {cause}") from cause
 
 
 def live_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """The files that count: the members of their `add` actions, by dotted name."""
+    """The live files: the members of their `add` actions, by dotted name."""
     actions = table.get_add_actions(flatten=True)
     names = actions.schema.names
     columns = [actions.column(name).to_pylist() for name in names]

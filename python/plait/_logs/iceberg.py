@@ -24,7 +24,7 @@ def check_table(name: str, table: IcebergTable) -> None:
     version = table.metadata.format_version
     if version not in _VERSIONS:
         # Row lineage, deletion vectors, default values, new types; PyIceberg commits none of it.
-        raise refused_table(name, "has a format version that is not known", f"version {version}")
+        raise refused_table(name, "has an unknown format version", f"version {version}")
     if any(setting.startswith("encryption.") for setting in table.properties):
         raise refused_table(name, "is encrypted", "a property `encryption.*`")
     for spec in table.specs().values():
@@ -32,7 +32,7 @@ def check_table(name: str, table: IcebergTable) -> None:
             if type(field.transform).__name__ == "UnknownTransform":
                 transform = getattr(field.transform, "_transform", field.transform)
                 got = f"`{transform}` of `{field.name}`"
-                raise refused_table(name, "is partitioned by a transform that is not known", got)
+                raise refused_table(name, "is partitioned by an unknown transform", got)
     for column in table.schema().fields:
         if column.initial_default is not None:
             what = "has a column with a value where files lack it"
@@ -45,7 +45,7 @@ def check_table(name: str, table: IcebergTable) -> None:
 
 
 def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The files that count, once it is known that their rows are simply theirs."""
+    """The live files, once it is known that their rows are simply theirs."""
     tasks = sorted(scanned(name, table), key=lambda task: str(task.file.file_path))
     for task in tasks:
         check_file(name, task)
@@ -53,7 +53,7 @@ def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
 
 
 def scanned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The files that count, whatever their rows are."""
+    """The live files, whatever their rows are."""
     try:
         return list(table.scan().plan_files())
     except (ValueError, NotImplementedError) as cause:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Live", "live"]
 
-# Features that change nothing of how rows are read from files that count.
+# Features that change nothing of how rows are read from live files.
 _DELTA_READER_FEATURES = {
     "deletionVectors",  # a table with a file that has one is refused
     "timestampNtz",
@@ -84,7 +84,7 @@ class Live:
 def live(
     format_: str, root: str, source: str, settings: dict[str, str], found: ForeignTable
 ) -> Live:
-    """The files that count of a table, or of the folder `source` in it.
+    """The live files of a table, or of the folder `source` in it.
 
     Args:
         format_: `"Delta"`, `"Iceberg"` or `"Hudi"`.
@@ -108,7 +108,7 @@ def live(
         raise found
     if not table.files:
         raise SourceNotFound.of(
-            f"no file of the {format_} table counts", got=f"`{source}`", hint="it has no rows"
+            f"the {format_} table has no live file", got=f"`{source}`", hint="it has no rows"
         )
     return table
 
@@ -143,7 +143,7 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
     unknown = sorted({*(protocol.reader_features or ())} - _DELTA_READER_FEATURES)
     if unknown or protocol.min_reader_version > _READER_VERSION_MAX:
         got = f"`{unknown[0]}`" if unknown else f"reader version {protocol.min_reader_version}"
-        raise _refused("Delta", root, "uses a feature whose rules are not kept", got=got)
+        raise _refused("Delta", root, "uses a feature that Plait does not support", got=got)
     rows = sorted(live_files(table), key=lambda row: (row["modification_time"], row["path"]))
     rows = [row for row in rows if _is_in(unquote(row["path"]), part)]
     deleted = [row["path"] for row in rows if unquote(row["path"]) in with_vectors(table)]
@@ -205,7 +205,8 @@ def _iceberg(root: str, part: str, settings: dict[str, str]) -> Live:
         )
     if "://" in root or not Path(root, "metadata", "version-hint.text").is_file():
         error = ForeignTable.of(
-            f"the folder `{root}` is a table of Iceberg: its catalog knows which metadata counts",
+            f"the folder `{root}` is a table of Iceberg: only its catalog knows which metadata is "
+            "current",
             hint="name the files that the catalog plans: "
             "[task.file.file_path for task in table.scan().plan_files()]",
         )
@@ -246,7 +247,8 @@ def _refused(format_: str, name: str, what: str, *, got: str = "", hint: str = "
 
 def _unread(format_: str, root: str, install: str) -> ForeignTable:
     error = ForeignTable.of(
-        f"the folder `{root}` is a table of {format_}: its log says which files count", hint=install
+        f"the folder `{root}` is a table of {format_}: only its log lists the live files",
+        hint=install,
     )
     error.path = root
     return error

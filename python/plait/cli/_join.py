@@ -70,7 +70,7 @@ def _check_output(flag: str, path: str | None, taken: set[Path], *, replace: boo
 
 def _written(changes: object, out: str, step: int | None) -> int:
     again = f"the same command with --step {step} gives its changes again"
-    told = f"step {step} counts, and its changes are in no file: {again}"
+    told = f"step {step} is committed, but its changes are in no file: {again}"
     try:
         return _native.write_parquet(changes, out)
     except plait.PlaitError as error:
@@ -85,9 +85,9 @@ def _open(
     state: str, sides: Mapping[str, plait.Scan | None], options: dict[str, Any]
 ) -> plait.ForeignKeyJoin:
     keys = ("left_key", "foreign_key", "right_key")
-    settled = options.keys() - {*keys, "memory_limit", "threads"}
+    stored = options.keys() - {*keys, "memory_limit", "threads"}
     if not options.keys() & {*keys}:
-        for name in sorted(settled):
+        for name in sorted(stored):
             hint = "give all three keys, too, or go on as the state does"
             raise plait.InvalidArgument.of(f"`{name}` is that of the state", hint=hint)
         return plait.ForeignKeyJoin.restore(state, **options)

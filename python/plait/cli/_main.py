@@ -174,7 +174,7 @@ def _refuse_shell_globs(sources: Sequence[object]) -> None:
     for table in tables:
         if table is not None:
             error = plait.ForeignTable.of(
-                f"the files are of a table of {table['format']}: its log says which of them count",
+                f"the files are of a table of {table['format']}: only its log lists the live files",
                 hint=f"name the table, `{table['root']}`",
             )
             error.path = table["root"]
@@ -222,6 +222,8 @@ def _print(report: Any, command: str, *, as_json: bool) -> None:  # noqa: ANN401
     text = str(report)
     if isinstance(report, _PrintedReport):
         flags = _errors.flags_of([command])
-        text = report._said(lambda advice: in_shell(advice, flags))  # noqa: SLF001 - our own
+        # What is in backticks are partitions and columns, or a call.
+        say = lambda advice: in_shell(advice, flags, names=False)  # noqa: E731
+        text = report._said(say)  # noqa: SLF001 - our own
     title, newline, rest = text.partition("\n")
     print(paint(title, BOLD, sys.stdout) + newline + rest)

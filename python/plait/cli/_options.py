@@ -30,7 +30,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Reads the arguments after the program's name.
 
     Raises:
-        InvalidArgument: They make no sense.
+        InvalidArgument: They are invalid.
     """
     joined: list[str] = []
     for argument in arguments:

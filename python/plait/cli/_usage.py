@@ -84,7 +84,8 @@ class Parser(argparse.ArgumentParser):
             kind, known = "command", list(self.commands.choices)
             if first.startswith("-"):
                 kind, known = "option", self.long_options()
-            hint = f"{meant(first, known)} {_LOOK}".strip()
+            # What Python calls `read` is `cat` in a shell.
+            hint = f"{meant({'read': 'cat'}.get(first, first), known)} {_LOOK}".strip()
             raise InvalidArgument.of(f"there is no {kind} `{first}`", hint=hint)
 
     def long_options(self) -> list[str]:

@@ -16,6 +16,7 @@ Flags = Mapping[str, Mapping[str, str]]
 
 _QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'"
 _CALL = re.compile(rf"plait\.(\w+)\(((?:{_QUOTED}|[^()\"'])*)\)")
+_NAMED_CALL = re.compile(r"`plait\.(merge|plan|compact|expire|verify|scan)`")
 _MAPPING = r"\{[^{}]*\}"
 _GIVEN = re.compile(
     rf"(?<![\w./-])(\w+)=(?!=)({_QUOTED}|{_MAPPING}|[\w.]+)?((?:,? (?:or )?\"\w+\")*)"
@@ -54,6 +55,7 @@ def in_shell(text: str, flags: Flags, *, names: bool = True) -> str:
     def word(found: re.Match[str]) -> str:
         return _flag(found[1], flags) if found[1] in flags else found[0]
 
+    text = _NAMED_CALL.sub(r"`plait \1`", text)
     text = _GIVEN.sub(given, _CALL.sub(call, text))
     return _WORD.sub(word, _NAME.sub(name, text) if names else text)
 

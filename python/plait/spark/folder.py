@@ -1,4 +1,4 @@
-"""A folder of sorted runs as writers and scans see it: which files count, and commits in one step.
+"""A folder of sorted runs as writers and scans see it: its live files, and commits in one step.
 
     _plait/files/run-….parquet     written by a task; counts once a manifest names it
     _plait/manifest-….json         what counts
@@ -54,7 +54,7 @@ def newest(root: str, settings: Settings | None = None) -> dict[str, Any]:
 
 
 def counting(root: str, settings: Settings | None = None) -> list[str]:
-    """Paths below `root` of the files that count, each where the file stood that it replaced."""
+    """Paths below `root` of the live files, each where the file stood that it replaced."""
     # Listed before the manifest is read, which knows why a file is not in the list.
     names = place_of(root, settings).names()
     manifest = newest(root, settings)

@@ -44,11 +44,11 @@ def to_spark(
     batch_rows: int = BATCH_ROWS_MAX,
     lossy: Lossy = "error",
 ) -> Iterator[pa.RecordBatch]:
-    """Brings batches to the types that Spark takes, and bounds them.
+    """Converts batches to the types that Spark takes, and bounds their size.
 
-    Spark refuses batches of other libraries than PyArrow; this makes them PyArrow's, without a copy
-    where types stay. So what Plait itself gives is yielded from `mapInArrow` as
-    `to_spark(plait.merge_streams(...))`.
+    Spark refuses batches of libraries other than PyArrow. This function makes PyArrow batches of
+    them, without a copy of columns whose types stay. So a stream of Plait can be yielded from
+    `mapInArrow`, as `to_spark(plait.merge_streams(...))`.
 
     Args:
         batches: The batches: a `plait.Stream`, or an iterable of batches of PyArrow, of Plait or
@@ -79,9 +79,10 @@ def to_spark(
 
 
 def checked(batches: Iterable[ArrowBatch], schema: st.StructType) -> Iterator[pa.RecordBatch]:
-    """Passes batches on whose columns are those declared, in that order.
+    """Passes on batches with the declared columns in the declared order, and refuses others.
 
-    `mapInArrow` goes by position: two columns of one type that changed places go unnoticed there.
+    `mapInArrow` matches columns by position, so it does not notice that two columns of one type
+    changed places.
 
     Raises:
         SchemaConflict: Names or types differ.
@@ -125,7 +126,7 @@ def merge_sorted(
     """Merges sorted sources with the threads of the task: `plait.merge_streams` for a worker.
 
     Args:
-        sources: What is merged: paths, tables, readers, iterables of batches, as there.
+        sources: Paths, tables, readers, iterables of batches, as for `plait.merge_streams`.
         sort_by: The order of all of them.
         missing_keys: See `plait.merge_streams`.
         on_duplicate: See there.
@@ -167,18 +168,20 @@ def merge_runs(
 ) -> Iterator[pa.RecordBatch]:
     """Merges the sorted runs that lie in some batches, instead of sorting all rows.
 
-    Rows of one run must come in the order, whatever lies between them. Runs are distinguished by
-    `run_column`; runs with smaller values come first where keys are equal.
+    Rows of one run must be in order, even if rows of other runs lie between them. Runs are
+    distinguished by `run_column`. Of rows with equal keys, those of runs with smaller values come
+    first.
 
     Args:
         batches: The rows of several runs.
-        run_column: Which run a row is of: a whole number, text, date or the like, without nulls.
+        run_column: The column that names the run of a row: whole numbers, text, dates or the like,
+            without nulls.
         sort_by: The order of every run.
         on_duplicate: See `plait.merge_streams`.
         version_by: See there.
         delete_where: See there.
-        batch_rows: Rows of a batch that comes out.
-        memory_limit: What rows may take that wait; others wait in a file. By default a share of
+        batch_rows: Rows of a returned batch.
+        memory_limit: Memory for rows that wait; other rows wait in a file. By default a share of
             what Spark gives the worker.
 
     Raises:

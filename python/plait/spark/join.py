@@ -103,7 +103,7 @@ def foreign_key_join(
     Raises:
         UnknownColumn: A key, or one of `columns`, is not there.
         SchemaConflict: Foreign key and right key have different types.
-        InvalidArgument: An option makes no sense, or the checkpoint is that of another join. In the
+        InvalidArgument: An option is invalid, or the checkpoint is that of another join. In the
             query also: a key changes twice in a batch that has no `_seq`.
         Unsupported: The checkpoint is not a folder, or the session is one of Spark Connect.
 
@@ -203,7 +203,7 @@ def foreign_key_join_batch(
     Raises:
         UnknownColumn: A key, or one of `columns`, is not there.
         SchemaConflict: Foreign key and right key have different types.
-        InvalidArgument: An option makes no sense; from tasks: a key changes twice, without `_seq`.
+        InvalidArgument: An option is invalid; from tasks: a key changes twice, without `_seq`.
 
     Example:
         >>> changes = foreign_key_join_batch(  # doctest: +SKIP
@@ -263,7 +263,7 @@ def foreign_key_join_stateful(
     Raises:
         UnknownColumn: A key, or one of `columns`, is not there.
         SchemaConflict: Foreign key and right key have different types.
-        InvalidArgument: An option makes no sense, or the session's state store is not that of
+        InvalidArgument: An option is invalid, or the session's state store is not that of
             RocksDB. In the query also: a key changes twice in a batch that has no `_seq`.
         Unsupported: PySpark is older than 4.1.
 

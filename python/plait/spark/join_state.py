@@ -3,7 +3,7 @@
     checkpoint/plait-join/
         join.json                      what is joined with what
         commit-0000000007.json         batch 7: the versions that count, the changes it made
-        rows/3/0000000007-5f…/state    shard 3 after batch 7, by foreign key; its changes beside it
+        rows/3/0000000007-5f…/state    shard 3 after batch 7, by foreign key, and its changes
         places/3/0000000007-5f…/state  shard 3 of the index from primary to foreign keys
         temp/0000000007-5f…-…          what a task is writing
 
@@ -143,7 +143,9 @@ class Store:
                 f"the checkpoint cannot be written: {cause.strerror}", got=f"`{path}`"
             ) from cause
         except ValueError as cause:
-            raise CorruptSource.of("the join's options are no JSON", got=f"`{path}`") from cause
+            raise CorruptSource.of(
+                "the options of the join are not JSON", got=f"`{path}`"
+            ) from cause
         if found.get("format") != _FORMAT or found.get("version") != _VERSION:
             raise Unsupported.of(
                 "another version of Plait wrote the checkpoint",

@@ -70,7 +70,7 @@ def stages(joined: Joined, left: DataFrame, right: DataFrame) -> DataFrame:
         )
     grouped = left.mapInArrow(shipped(_left_packed(joined)), PACKED).groupBy("pk")
     if not hasattr(grouped, "transformWithState"):
-        raise Unsupported.of("transformWithState of rows is there from PySpark 4.1 on")
+        raise Unsupported.of("transformWithState for rows needs PySpark 4.1 or newer")
     routed = grouped.transformWithState(Places(joined), PACKED, "Append", "None")
     both = routed.union(right.mapInArrow(shipped(_right_packed(joined)), PACKED))
     halves = both.groupBy("fk").transformWithState(Rows(joined), HALF, "Append", "None")
@@ -205,8 +205,7 @@ def _newest(
     if not is_numbered:
         if len(rows) > 1:
             raise InvalidArgument.of(
-                f"a {side} key changes twice in one batch, and nothing says which change is the "
-                "last",
+                f"a {side} key changes twice in one batch, and the order of the changes is unknown",
                 got=f"key ({', '.join(names)})",
                 hint="give the changes a column `_seq` of whole numbers that grow",
             )

@@ -454,7 +454,7 @@ def _check_once(joined: Joined, join: ForeignKeyJoin, side: str, *, is_numbered:
     if not is_numbered and join.stats.folded:
         keys = joined.left_key if side == "left" else joined.right_key
         raise InvalidArgument.of(
-            f"a {side} key changes twice in one batch, and nothing says which change is the last",
+            f"a {side} key changes twice in one batch, and the order of the changes is unknown",
             got=f"key ({', '.join(keys)})",
             hint="give the changes a column `_seq` of whole numbers that grow",
         )

@@ -1,4 +1,4 @@
-"""Packages that `plait.spark` needs beside Spark, looked for before anything imports them.
+"""Packages that `plait.spark` needs besides Spark, looked for before anything imports them.
 
     import plait.spark ──▶ pyspark, pyarrow, pandas there? ──▶ the modules │ MissingPackage
 

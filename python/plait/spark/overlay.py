@@ -109,7 +109,7 @@ def overlay(
     part_rows: int = 1_000_000,
     lossy: Lossy = "error",
 ) -> DataFrame:
-    """Gathers each leaf whole from the strongest layer that owns it: `plait.overlay` on executors.
+    """Combines layers by position: `plait.overlay` on executors.
 
     Args:
         spark: The session.

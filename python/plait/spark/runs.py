@@ -38,19 +38,19 @@ def merge_runs(
 ) -> DataFrame:
     """Sorts every partition of a DataFrame by merging the sorted runs that lie in it.
 
-    What `sortWithinPartitions` gives, for data that comes in sorted pieces: files of sorted rows,
-    unions of sorted frames. Rows of one run must be in order within their partition; runs with
-    smaller values come first where keys are equal.
+    The result is that of `sortWithinPartitions`, for data that arrives in sorted pieces: files of
+    sorted rows, unions of sorted frames. Rows of one run must be in order within their partition.
+    Of rows with equal keys, those of runs with smaller values come first.
 
     Args:
         frame: The rows.
-        run_column: Which run a row is of, such as `input_file_name()` as a column.
+        run_column: The column that names the run of a row, such as one of `input_file_name()`.
         sort_by: The order of every run, as in `plait.merge`.
         on_duplicate: Which rows of one key and partition stay, see `plait.merge_streams`.
         version_by: See there.
         delete_where: See there.
-        batch_rows: Rows of a batch that comes out.
-        memory_limit: What rows may take in a worker; others wait in local files.
+        batch_rows: Rows of a returned batch.
+        memory_limit: Memory for rows in a worker; other rows wait in local files.
 
     Returns:
         The rows with the same columns; each partition is sorted.

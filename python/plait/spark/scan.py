@@ -77,7 +77,7 @@ def scan(
         The rows of all files, with the frozen schema in Spark's types.
 
     Raises:
-        SchemaConflict: Types do not go together; names all columns, types and files.
+        SchemaConflict: Types are incompatible; names all columns, types and files.
         UnknownColumn: A column is in no file.
         SourceNotFound: A path leads to no file.
         Unsupported: `_file_index` is asked for, which tasks do not know.

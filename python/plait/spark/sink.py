@@ -9,7 +9,7 @@
 
 Invariants: readers see all runs of a write, or none; a batch that is committed again adds nothing;
 files of tasks that lost count never.
-Not here: which files count (`folder`), compaction (`plait.compact`).
+Not here: which files are live (`folder`), compaction (`plait.compact`).
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ class Runs:
             yield read(path, sort_by=self.sort_by, batch_rows=batch_rows, **limits).to_batches()
 
     def remove(self, names: Sequence[str]) -> None:
-        """Removes files that count for nobody."""
+        """Removes files that are live for nobody."""
         place = self.place
         for name in names:
             place.remove(name)

@@ -80,7 +80,7 @@ class Runs:
         runs = batch.column(index)
         if runs.null_count:
             raise InvalidArgument.of(
-                f"`{self._column}` is null", hint="say of every row which run it is of"
+                f"`{self._column}` is null", hint="give every row the name of its run"
             )
         values = pc.unique(runs)
         for value in values:

@@ -129,7 +129,7 @@ def edge_schema(schema: st.StructType) -> pa.Schema:
 
 
 def converted(schema: pa.Schema) -> dict[str, str]:
-    """What is not passed on as it is, by column: the type there, the type in Spark.
+    """The columns whose type changes: the type in Arrow, and the type in Spark.
 
     Example:
         >>> converted(pa.schema({"k": pa.int32(), "n": pa.uint8()}))
@@ -269,7 +269,7 @@ def _lists(array: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
 
 def _map(array: pa.Array, type_: pa.DataType, lossy: Lossy) -> pa.Array:
     if not pa.types.is_map(array.type):
-        raise pa.ArrowTypeError(f"{array.type} is no map")
+        raise pa.ArrowTypeError(f"{array.type} is not a map")
     ends = array.offsets.to_numpy()
     holes = array.is_null()
     lengths = np.diff(ends)

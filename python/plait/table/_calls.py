@@ -54,7 +54,7 @@ def compact(
 
     A file that cannot be merged (not sorted, damaged, encrypted, without the sort column) stays as
     it is and is reported with the reason; the others are merged. A dry run reads footers and the
-    first and last key, so it does not see what is wrong in between.
+    first and last key of each file, so it does not detect unsorted rows in between.
 
     Args:
         folder: A local folder, or a URL such as `s3://bucket/folder`; with `catalog` the name of a
@@ -64,8 +64,9 @@ def compact(
         guard: Delta: whether removed files are logged as changed data. See `compact_delta`.
         threads: See `merge`.
         progress: Called a few times a second with a `Progress`, which adds up over all merges, and
-            for the last time when all is committed. `total_bytes` grows when a merge is found to
-            be due. What it raises ends the compaction; groups that are committed by then stay so.
+            for the last time when all is committed. `total_bytes` grows whenever further merges are
+            planned. An exception ends the compaction; groups that were committed before stay
+            committed.
         **options: Those of `plait.table.CompactOptions`, as keywords.
 
     Returns:
@@ -109,19 +110,19 @@ def compact_delta(
     """Merges sorted files of a Delta table where a policy selects them.
 
     Files are merged only with files of the same partition. One transaction replaces the files of a
-    group; it says that no row changed. Rows that others append meanwhile stay. Files that others
-    deleted or rewrote meanwhile are left to them, and what is left is planned again. Replaced files
-    stay until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
+    group; it says that no row changed. Rows that others append meanwhile stay. If another writer
+    deleted or rewrote files meanwhile, the remaining files are planned again. Replaced files stay
+    until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
 
     Needs deltalake: `pip install 'plait[delta]'`.
 
     Args:
         table: Path or URL of the table.
-        guard: Whether removed files are logged as changed data. delta-rs looks only at such
-            removals when it commits what it began before: without them its OPTIMIZE or overwrite
-            lands too, and rows are there twice. Streaming readers stop at such a commit unless
-            they skip it (`skipChangeCommits`). Tables that are append-only or have a change feed
-            go without, always.
+        guard: Whether removed files are logged as changed data. delta-rs compares only such
+            removals when it commits work that it began earlier. Without them its OPTIMIZE or
+            overwrite is committed too, and rows are duplicated. Streaming readers stop at such a
+            commit unless they skip it (`skipChangeCommits`). Append-only tables and tables with a
+            change feed never have this guard.
         threads: See `plait.merge`.
         progress: See `plait.compact`.
         **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
@@ -254,12 +255,12 @@ def _is_delta(path: str, storage_options: object) -> bool:
         return False
     kind, root = found["format"], found["root"]
     if not _is_same(path, root):
-        what = f"the folder is in a table of {kind}: its log says which files count"
+        what = f"the folder is in a table of {kind}: only its log lists the live files"
         hint = f"compact `{root}`; `where` names partitions"
     elif kind == "Delta":
         return True
     else:
-        what = f"the folder is a table of {kind}: its log says which files count"
+        what = f"the folder is a table of {kind}: only its log lists the live files"
         hint = {
             "Iceberg": 'pass its catalog: plait.compact("db.events", catalog="lake")',
         }.get(kind, "compact it with the engine that wrote it")

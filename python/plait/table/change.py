@@ -32,7 +32,7 @@ class Change:
     Attributes:
         token: Names the change: the plan's `task`. Committing it twice is committing it once.
         added: The new files.
-        replaced: The files that count no more, as the table calls them; all of them must count.
+        replaced: The files to replace, as the table calls them; all of them must be live.
         scope: Their partition, such as `day=1`; `""` without one.
     """
 
@@ -99,5 +99,5 @@ def commit(table: Committer, change: Change) -> Committed | Conflicted:
     raise StorageError.of(
         "the change could not be committed",
         got=f"{_ATTEMPTS_MAX} commits of others at `{table.name}`: {why}",
-        hint="compact when less is written; nothing was changed, what was made is left unnamed",
+        hint="compact when less is written; nothing was changed, the new files are not live",
     )

@@ -82,7 +82,7 @@ class Delta:
         unknown = sorted(set(where) - set(columns))
         if unknown:
             raise UnknownColumn.of(
-                "`where` names what the table is not partitioned by",
+                "the table has no such partition column",
                 got=f"`{unknown[0]}`",
                 hint=f"partition columns: {', '.join(columns) or 'none'}",
             )
@@ -143,7 +143,7 @@ class Delta:
             return Committed(table.version())
         gone = [path for path in change.replaced if path not in live]
         if gone:
-            return Conflicted(f"`{gone[0]}` does not count any more")
+            return Conflicted(f"`{gone[0]}` is not live any more")
         if not with_vectors(table).isdisjoint(change.replaced):
             return Conflicted("rows were deleted by a deletion vector")
         now_ms = int(time.time() * 1000)
@@ -211,10 +211,10 @@ def _check_supported(table: DeltaTable, name: str) -> list[str]:
     features = {*(protocol.writer_features or ()), *(protocol.reader_features or ())}
     unknown = sorted(features - _WRITER_FEATURES)
     if unknown:
-        raise refused(name, "uses a feature whose rules are not kept", got=f"`{unknown[0]}`")
+        raise refused(name, "uses a feature that Plait does not support", got=f"`{unknown[0]}`")
     version = protocol.min_writer_version
     if version > _WRITER_VERSION_MAX and version != _WRITER_VERSION_LISTED:
-        what = "uses a writer version whose rules are not kept"
+        what = "uses a writer version that Plait does not support"
         raise refused(name, what, got=f"version {version}")
     return list(metadata.partition_columns)
 

@@ -26,8 +26,8 @@ class ExpireReport(_PrintedReport):
         dry_run: Whether nothing was done.
         replaced: Files that were replaced long enough ago.
         orphans: Files that a compaction wrote long enough ago, and never committed.
-        kept: Files that were written later under the name of one that was replaced: they stay, and
-            are live from now on.
+        kept: Files that were written later under the name of a replaced file: they stay, and are
+            live from now on.
         bytes: Sum of the sizes of what was removed.
     """
 
@@ -44,7 +44,7 @@ class ExpireReport(_PrintedReport):
             title=f"{self.folder}: {did} {_files(len(self.replaced))} that were replaced and "
             f"{_files(len(self.orphans))} that never became live, {human_bytes(self.bytes)}",
             remarks=(
-                *(f"kept: {path} was written again, and counts" for path in self.kept),
+                *(f"kept: {path} was written again, and is live" for path in self.kept),
                 *((Advice("nothing was done; pass yes=True"),) if self.dry_run else ()),
             ),
         )
@@ -59,14 +59,14 @@ def expire(
 ) -> ExpireReport:
     """Removes files that compactions replaced or never committed. A dry run unless `yes`.
 
-    It never removes a file that a running compaction may still commit, whatever the retention. Of
+    It never removes a file that a running compaction may still commit, whatever the retention. For
     Delta and Iceberg tables, vacuum the table or expire its snapshots instead.
 
     Args:
         folder: A folder that was compacted, or a URL.
         retention: How long ago a file must have been replaced, such as `"7d"`, `"12h"` or
-            `"30min"`. So old must outputs be that were never committed, too; a number counts
-            seconds. Readers with a list of files that is older find files missing.
+            `"30min"`. The same age applies to outputs that were never committed. A number counts
+            seconds. A reader with an older list of files finds files missing.
         storage_options: See `merge`.
         yes: Whether to remove them; otherwise the report says what would be removed.
 

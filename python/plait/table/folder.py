@@ -1,4 +1,4 @@
-"""Plain folders: a manifest says which files count.
+"""Plain folders: a manifest says which files are live.
 
 in place    events/a.parquet, b.parquet ──▶ events/_plait/files/part-….parquet, b and a replaced
 into        whichever files             ──▶ out/_plait/files/part-….parquet, nothing replaced
@@ -107,6 +107,7 @@ class Folder(_Leased):
                 scope["sort_by"],
                 tuple((file["bytes"], file["merge_level"]) for file in scope["files"]),
                 bool(scope["groups"]),
+                tuple(map(tuple, scope["columns"])),
             )
             for scope in scopes
         ]
@@ -296,7 +297,7 @@ def _check_where(where: dict[str, tuple[str, ...]], folders: list[str], *, is_al
     unknown = sorted(set(where) - columns) if folders else []
     if unknown:
         raise UnknownColumn.of(
-            "`where` names what the folder is not partitioned by",
+            "the folder has no such partition column",
             got=f"`{unknown[0]}`",
             hint=f"partition columns: {', '.join(sorted(columns)) or 'none'}",
         )

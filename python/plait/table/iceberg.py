@@ -64,7 +64,7 @@ class Iceberg:
         unknown = sorted(set(where) - set(columns))
         if unknown:
             raise UnknownColumn.of(
-                "`where` names what the table is not partitioned by",
+                "the table has no such partition column",
                 got=f"`{unknown[0]}`",
                 hint=f"partition fields: {', '.join(columns) or 'none'}",
             )
@@ -122,7 +122,7 @@ class Iceberg:
             return Committed(snapshot.snapshot_id if snapshot else 0)
         live = [task for task in replaced if task is not None]
         if len(live) < len(replaced):
-            return Conflicted("a file does not count any more")
+            return Conflicted("a file is not live any more")
         if any(task.delete_files for task in live):
             return Conflicted("rows were deleted by a delete file")
         new = self._actions(table, added, live[0].file)

@@ -9,6 +9,7 @@ Not here: what goes with one call only: sessions, catalogs, `threads`, `guard`, 
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -59,23 +60,25 @@ class CompactOptions:
         merge_factor_max: Policy size_tiered: number of files that are taken if there are more.
         mature_size: Policy size_tiered: files of this size are left alone, such as `"1GB"`.
         mature_level: Policy size_tiered: files of this level are left alone.
-        mature_age: Policy size_tiered: files that were written so long ago are left alone, such as
-            `"7d"` or `"12h"`. A number counts seconds.
-        finalize: Policy size_tiered: merge what is not mature, however few files there are.
-        target_file_size: Size of the output files, about; none is one file a group.
+        mature_age: Policy size_tiered: files of this age are left alone, such as `"7d"` or `"12h"`.
+            A number counts seconds.
+        finalize: Policy size_tiered: merge all files that are not mature, however few they are.
+        target_file_size: Approximate size of an output file; with none, each group becomes one
+            file.
         compression: See `merge`.
-        on_duplicate: See `merge`. Files that are read later are younger. Where not all rows stay,
-            only files are merged that leave this order as it is.
+        on_duplicate: See `merge`. Files that are read later are younger. If rows are dropped, files
+            are merged only if that keeps the order of age.
         version_by: See `merge`.
-        delete_where: See `merge`. Rows that delete stay until no other file can have a row for
-            them to delete.
+        delete_where: See `merge`. Tombstones stay until no other file can have a row that they
+            delete.
         drop_where: See `merge`. A file with such a row is rewritten, whatever the policy; a file of
             such rows only is removed from the live files.
         verify: See `merge`.
         memory_limit: Memory for buffers of a merge, such as `"4G"`; 512 MB by default. On Spark it
             is the share of a task by default.
         storage_options: See `merge`.
-        yes: Whether to compact. Otherwise the report says what would be done first.
+        yes: Whether to compact. Otherwise the call is a dry run: the report says what would be
+            merged first.
     """
 
     sort_by: SortBy | None = None
@@ -240,7 +243,7 @@ def takes(keywords: type) -> Callable[[F], F]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as error:
-                what = f"{function.__name__}() {error}"
+                what = f"{function.__name__}() {error}{_meant(kwargs, signature)}"
                 raise TypeError(what) from None
             return function(*args, **kwargs)
 
@@ -248,3 +251,15 @@ def takes(keywords: type) -> Callable[[F], F]:
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _meant(given: Mapping[str, Any], signature: inspect.Signature) -> str:
+    """What an unknown keyword was probably meant to be."""
+    names = list(signature.parameters)
+    for name in given:
+        if name == "dry_run":
+            return "; `yes=False` is a dry run"
+        near = difflib.get_close_matches(name, names, 1) if name not in names else []
+        if near:
+            return f"; did you mean `{near[0]}`?"
+    return ""

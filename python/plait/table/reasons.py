@@ -15,7 +15,13 @@ from typing import Any
 from plait._report import _files
 from plait._text import human_bytes
 
-__all__ = ["Alike", "reasons"]
+__all__ = ["APART", "Alike", "reasons"]
+
+# The sentences about orders and schemas have these words.
+APART = "are merged separately"
+
+# So many columns are named that differ.
+_NAMED_MAX = 3
 
 
 @dataclass(frozen=True)
@@ -27,12 +33,14 @@ class Alike:
         sort_by: Their order, if it is known without the policy.
         files: Bytes of each file, and how many merges lie behind it.
         is_chosen: Whether the policy selects some of them.
+        columns: Path and type of each column, if schemas keep files of the partition apart.
     """
 
     scope: str
     sort_by: str
     files: tuple[tuple[int, int], ...]
     is_chosen: bool
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 def reasons(policy: dict[str, Any], found: Sequence[Alike]) -> tuple[str, ...]:
@@ -63,13 +71,35 @@ def _apart(found: Sequence[Alike]) -> Iterator[str]:
         orders = Counter(alike.sort_by for alike in several)
         if len(orders) > 1:
             named = ", ".join(f"`{order}`" for order in sorted(orders))
-            yield f"{where} has files of {len(orders)} orders, which are merged apart: {named}"
-        schemas = max(orders.values())
-        if schemas > 1:
+            yield f"{where} has files of {len(orders)} sort orders, which {APART}: {named}"
+        for order, schemas in orders.items():
+            if schemas == 1:
+                continue
+            differ = _differences([alike for alike in several if alike.sort_by == order])
             yield (
-                f"{where} has files of {schemas} schemas, which are merged apart; "
-                "`plait.merge` brings them to one schema"
+                f"{where} has files of {schemas} schemas, which {APART}{differ}; "
+                "`plait.merge` writes them with one schema"
             )
+
+
+def _differences(several: Sequence[Alike]) -> str:
+    """How the columns of files differ that schemas keep apart."""
+    total = sum(len(alike.files) for alike in several)
+    found: dict[str, Counter[str]] = {}
+    for alike in several:
+        for column, type_ in alike.columns:
+            found.setdefault(column, Counter())[type_] += len(alike.files)
+    said = []
+    for column, types in found.items():
+        if len(types) > 1:
+            named = ", ".join(f"{type_} in {count:,}" for type_, count in sorted(types.items()))
+            said.append(f"`{column}` is {named}")
+        elif types.total() < total:
+            said.append(f"`{column}` is in {types.total():,} of {total:,} files")
+    if not said:
+        return " (order of columns, nulls allowed, or field ids)" if found else ""
+    more = [f"{len(said) - _NAMED_MAX:,} more columns"] if len(said) > _NAMED_MAX else []
+    return f" ({', '.join([*said[:_NAMED_MAX], *more])})"
 
 
 def _overlap(policy: dict[str, Any], files: list[tuple[int, int]]) -> Iterator[str]:

@@ -13,7 +13,8 @@ from typing import Any
 
 from plait._report import _files, _PrintedReport, _Report
 from plait._svg import Quantity, chart
-from plait._text import Advice, Page, Table, human_bytes
+from plait._text import Advice, Page, Table, counted, human_bytes
+from plait.table.reasons import APART
 
 __all__ = ["CompactReport", "CompactedGroup", "Skipped"]
 
@@ -155,14 +156,15 @@ class CompactReport(_PrintedReport):
                 ),
             )
         ]
-        remarks = [f"dropped {rows:,} rows: {why}" for why, rows in self.rows_dropped.items()]
+        remarks = [
+            f"dropped {counted(rows, 'row')}: {why}" for why, rows in self.rows_dropped.items()
+        ]
         if not self.groups:
-            # What is in backticks are names of partitions and columns.
-            remarks += [why if "`" in why else Advice(why) for why in self.reasons]
+            remarks += map(Advice, self.reasons)
             remarks += ["there is no Parquet file"] if self.files == 0 else []
         else:
             # Of what was merged there is no more to say.
-            remarks += [why for why in self.reasons if "merged apart" in why]
+            remarks += [Advice(why) for why in self.reasons if APART in why]
         remarks += _left_alone(self.skipped)
         if self.lost:
             were = "was" if self.lost == 1 else "were"
@@ -182,7 +184,7 @@ _NAMED_MAX = 5
 
 
 def _groups(count: int) -> str:
-    return "1 group" if count == 1 else f"{count:,} groups"
+    return counted(count, "group")
 
 
 def _left_alone(skipped: tuple[Skipped, ...]) -> list[str]:
@@ -190,12 +192,12 @@ def _left_alone(skipped: tuple[Skipped, ...]) -> list[str]:
     by_why: dict[str, list[str]] = {}
     for file in skipped:
         by_why.setdefault(file.why, []).append(file.path)
-    lines = []
+    lines: list[str] = []
     for why, paths in by_why.items():
         if len(paths) == 1:
-            lines.append(f"left alone: {paths[0]}: {why}")
+            lines.append(Advice(why, f"left alone: {paths[0]}: "))
             continue
         more = len(paths) - _NAMED_MAX
         named = [*paths[:_NAMED_MAX], *([f"and {more:,} more"] if more > 0 else [])]
-        lines.append("\n  ".join([f"left alone, {_files(len(paths))}: {why}", *named]))
+        lines += [Advice(why, f"left alone, {_files(len(paths))}: "), "  " + "\n  ".join(named)]
     return lines

@@ -24,7 +24,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// An option or a combination of options makes no sense.
+    /// An option or a combination of options is invalid.
     InvalidArgument,
     /// A source's rows are not in the declared order.
     UnsortedSource,
@@ -66,7 +66,7 @@ pub enum Kind {
     EncryptedSource,
     /// Valid input that this version does not handle.
     Unsupported,
-    /// A folder is a table of another format, whose log says which files count.
+    /// A folder is a table of another format, whose log lists the live files.
     ForeignTable,
     /// A source does not exist.
     SourceNotFound,
@@ -178,8 +178,8 @@ impl Error {
         }))
     }
 
-    /// One error for several of one kind: itself if there is one; else `what`, the place of the first,
-    /// and every place with what was found there.
+    /// One error for several of one kind: itself if there is one; else `what`, the place of the
+    /// first, and every place with what was found there.
     ///
     /// ```
     /// use plait_base::{Error, Kind};

@@ -1,5 +1,5 @@
-//! Encoding of key columns: `keys/metrics` (three texts, one descending integer), `keys/ranked` (the
-//! same as ranks) and `keys/numbers` (both packed into a `u128`).
+//! Encoding of key columns: `keys/metrics` (three texts, one descending integer), `keys/ranked`
+//! (the same as ranks) and `keys/numbers` (both packed into a `u128`).
 
 mod data;
 

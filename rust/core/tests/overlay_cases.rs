@@ -382,8 +382,8 @@ fn holds(case: &Value, batch_rows: Option<usize>) {
     assert_eq!(Value::Array(rows), expect["rows"], "{id}");
 }
 
-/// The case was recorded where streams and their paths are two lists; it has the streams, and one list of
-/// paths fewer than it speaks of. Here these are the specs and readers of two calls.
+/// The case was recorded where streams and their paths are two lists; it has the streams, and one
+/// list of paths fewer than it speaks of. Here these are the specs and readers of two calls.
 fn more_paths_than_streams(case: &Value) {
     let (mut specs, readers) = layers(case).unwrap();
     specs.push(LayerSpec { name: "spare".to_owned(), ..specs[0].clone() });

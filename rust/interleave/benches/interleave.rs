@@ -1,13 +1,13 @@
-//! Interleave beside `arrow_select::interleave`, in one process: times arrow's time / ours, the least of
-//! all nulls, lengths and numbers of arrays; more is better. Words filter types and shapes:
+//! Interleave and `arrow_select::interleave`, in one process: times arrow's time / ours, the least
+//! of all nulls, lengths and numbers of arrays; more is better. Words filter types and shapes:
 //!
 //! ```text
 //! cargo bench -p plait-interleave -- utf8 runs
 //! ```
 //!
-//! Ours starts from selectors of 32 bits, checks them and copies; columns with `*` start from runs, as
-//! merges do. Arrow's starts from pairs that are ready, and borrows the arrays: ours shares them. Rounds
-//! alternate, and so do several orders of rows; the least time of each counts.
+//! Ours starts from selectors of 32 bits, checks them and copies; columns with `*` start from runs,
+//! as merges do. Arrow's starts from pairs that are ready, and borrows the arrays: ours shares
+//! them. Rounds alternate, and so do several orders of rows; the least time of each counts.
 
 #![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a bench prints a table")]
 
@@ -209,12 +209,12 @@ fn union(n: usize, nullable: bool, random: &mut Random, dense: bool) -> ArrayRef
     )
 }
 
-/// Rows of all orders of one case. Orders take turns: of the same 8,192 rows again and again a processor
-/// knows every branch by heart, which tells nothing of rows that come once.
+/// Rows of all orders of one case. Orders take turns: of the same 8,192 rows again and again a
+/// processor knows every branch by heart, which tells nothing of rows that come once.
 const ROWS_MIN: usize = 131_072;
 
-/// Name, and the fewest and the most rows of a run; 0 is round robin. Lengths that differ are not foreseen by
-/// a processor, as those of most merges.
+/// Name, and the fewest and the most rows of a run; 0 is round robin. Lengths that differ are not
+/// foreseen by a processor, as those of most merges.
 const SHAPES: [(&str, usize, usize); 8] = [
     ("random", 1, 1),
     ("round robin", 0, 0),
@@ -343,13 +343,15 @@ impl Rows {
     }
 }
 
-/// Time of selectors, of runs, of arrow for one of these orders, in the mean: of each the least time.
+/// Time of selectors, of runs, of arrow for one of these orders, in the mean: of each the least
+/// time.
 fn measure(values: &[ArrayRef], orders: &[Rows]) -> [Duration; 3] {
     let refs: Vec<&dyn Array> = values.iter().map(|array| &**array).collect();
     let shared: Arc<[ArrayRef]> = values.into();
     let mut least = vec![[Duration::MAX; 3]; orders.len()];
     for _ in 0..9 {
-        // One form after the other: else the first one alone would find the rows of an order out of cache.
+        // One form after the other: else the first one alone would find the rows of an order out of
+        // cache.
         for (least, of) in least.iter_mut().zip(orders) {
             time(&mut least[0], || {
                 Interleave::try_new(

@@ -1,8 +1,8 @@
 //! An interleave a chunk at a time: bounded memory, and no offset that does not fit.
 //!
 //! # Invariants
-//! The chunks are the rows, in order; none is empty. A chunk has at most as many rows and bytes as it
-//! may, unless a single row is larger. Whatever does not fit 32 bits is halved until it does.
+//! The chunks are the rows, in order; none is empty. A chunk has at most as many rows and bytes as
+//! it may, unless a single row is larger. Whatever does not fit 32 bits is halved until it does.
 //!
 //! # Cost
 //! What a chunk holds; sizes are found a range at a time.

@@ -6,13 +6,14 @@
 //! ```
 //!
 //! # Invariants
-//! Dictionaries that are one and the same, or equal, are taken as they are. Equal values of different
-//! dictionaries have one key in the output, if hashing them costs little compared with copying the rows,
-//! or if there are more values than keys; else dictionaries are put behind each other. Where there are
-//! more values than rows, the output has only those that rows use.
+//! Dictionaries that are one and the same, or equal, are taken as they are. Equal values of
+//! different dictionaries have one key in the output, if hashing them costs little compared with
+//! copying the rows, or if there are more values than keys; else dictionaries are put behind each
+//! other. Where there are more values than rows, the output has only those that rows use.
 //!
 //! # Cost
-//! A value of every dictionary is hashed or copied once, at most one a row; a row costs one look, or two.
+//! A value of every dictionary is hashed or copied once, at most one a row; a row costs one look,
+//! or two.
 //!
 //! # Not here
 //! Copying keys (`kernel`).
@@ -105,7 +106,8 @@ fn gather_keys<K: ArrowDictionaryKeyType>(
     }
 }
 
-/// Which values of each dictionary have a key in `selection`, at the first of the arrays that share it.
+/// Which values of each dictionary have a key in `selection`, at the first of the arrays that share
+/// it.
 fn used<K: ArrowDictionaryKeyType>(
     arrays: &[&DictionaryArray<K>],
     selection: &Selection,
@@ -274,8 +276,8 @@ fn equal(a: &ArrayRef, b: &ArrayRef) -> bool {
 /// As many values are always united by value.
 const HASHED_MIN: usize = 64;
 
-/// Hashing a value costs as much as copying so many rows, at most a few percent of which are spent on
-/// it. Measured by the bench `interleave`, types `dictionary`.
+/// Hashing a value costs as much as copying so many rows, at most a few percent of which are spent
+/// on it. Measured by the bench `interleave`, types `dictionary`.
 const ROWS_PER_HASH: usize = 1024;
 
 /// Rows of arrays of which some are dictionaries, as an array of plain values.

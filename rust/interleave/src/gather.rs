@@ -9,8 +9,9 @@
 //! ```
 //!
 //! # Invariants
-//! The output has exactly the type that is asked for. Sources have that type up to nullability, names
-//! inside of lists and maps, 32-bit offsets where the output has 64, and dictionaries where it has none.
+//! The output has exactly the type that is asked for. Sources have that type up to nullability,
+//! names inside of lists and maps, 32-bit offsets where the output has 64, and dictionaries where
+//! it has none.
 //!
 //! # Cost
 //! One look at the type a level, not a row.
@@ -53,8 +54,8 @@ pub(crate) fn gather(
     levels: Levels,
 ) -> Result<ArrayRef> {
     match of_type(values, selection, out, levels) {
-        // Dictionaries among others are no arrays of the type, which is noticed before anything is copied: asking
-        // each array first would cost all those who have none.
+        // Dictionaries among others are no arrays of the type, which is noticed before anything is
+        // copied: asking each array first would cost all those who have none.
         Err(e)
             if e.kind() == Kind::Internal
                 && !is_dictionary(out)
@@ -222,8 +223,8 @@ impl Buffers {
         Ok(views)
     }
 
-    /// Whether `view` is short or has its bytes in one of the buffers; others are those of null rows, or of broken
-    /// arrays.
+    /// Whether `view` is short or has its bytes in one of the buffers; others are those of null
+    /// rows, or of broken arrays.
     fn have(&self, view: u128) -> bool {
         let view = ByteView::from(view);
         let end = u64::from(view.offset) + u64::from(view.length);

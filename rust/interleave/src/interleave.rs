@@ -41,8 +41,8 @@ use crate::{dictionary, types};
 /// ```
 ///
 /// # Errors
-/// `InvalidArgument` when types differ or a run leaves its array; `Unsupported` when 32-bit offsets or
-/// keys do not suffice.
+/// `InvalidArgument` when types differ or a run leaves its array; `Unsupported` when 32-bit offsets
+/// or keys do not suffice.
 pub fn gather(values: &[ArrayRef], runs: &[Run]) -> Result<ArrayRef> {
     let first = values.first().ok_or_else(no_values)?;
     let lens = values.iter().map(|array| array.len()).collect();
@@ -108,8 +108,8 @@ impl Interleave {
     /// Who interleaves the same arrays many times passes an `Arc<[ArrayRef]>`, which is shared.
     ///
     /// # Errors
-    /// `InvalidArgument` without values, when types differ by more than nullability, or when a selector
-    /// is not one: signed, with nulls, or longer than the other.
+    /// `InvalidArgument` without values, when types differ by more than nullability, or when a
+    /// selector is not one: signed, with nulls, or longer than the other.
     pub fn try_new(
         values: impl Into<Arc<[ArrayRef]>>,
         array_indices: ArrayRef,
@@ -137,8 +137,8 @@ impl Interleave {
     /// Interleaves arrays and interleaves: these are flattened, so that no row is copied twice.
     ///
     /// # Errors
-    /// As [`try_new`](Self::try_new); and at once, not later, for rows that are not there, if any of
-    /// `values` is an interleave.
+    /// As [`try_new`](Self::try_new); and at once, not later, for rows that are not there, if any
+    /// of `values` is an interleave.
     pub fn nested(
         values: Vec<Value>,
         array_indices: ArrayRef,
@@ -312,7 +312,8 @@ impl Interleave {
         Ok(nulls.map_or(0, |nulls| nulls.null_count()))
     }
 
-    /// The selectors as runs, if every value array is consumed front to back, no row twice: a merge.
+    /// The selectors as runs, if every value array is consumed front to back, no row twice: a
+    /// merge.
     ///
     /// # Errors
     /// `InvalidArgument` for rows that are not there.
@@ -333,9 +334,9 @@ impl Interleave {
     /// The rows, copied.
     ///
     /// # Errors
-    /// `InvalidArgument` for rows that are not there; `Unsupported` when 32-bit offsets, the keys of a
-    /// dictionary or run ends do not suffice: [`to_large`](Self::to_large) and [`chunks`](Self::chunks)
-    /// help.
+    /// `InvalidArgument` for rows that are not there; `Unsupported` when 32-bit offsets, the keys
+    /// of a dictionary or run ends do not suffice: [`to_large`](Self::to_large) and
+    /// [`chunks`](Self::chunks) help.
     pub fn to_arrow(&self) -> Result<ArrayRef> {
         self.materialise(self.data_type(), Levels::default())
     }
@@ -350,8 +351,8 @@ impl Interleave {
         Ok((Arc::new(self.field.as_ref().clone().with_data_type(data_type)), array))
     }
 
-    /// The rows in chunks of at most `rows_max` rows and, unless a single row is larger, `bytes_max`
-    /// bytes; 32-bit offsets always suffice.
+    /// The rows in chunks of at most `rows_max` rows and, unless a single row is larger,
+    /// `bytes_max` bytes; 32-bit offsets always suffice.
     ///
     /// # Errors
     /// `InvalidArgument` for rows that are not there.

@@ -1,5 +1,5 @@
-//! Copies selected rows without checking them again: this file and its folder are the only unsafe code of
-//! the crate.
+//! Copies selected rows without checking them again: this file and its folder are the only unsafe
+//! code of the crate.
 //!
 //! ```text
 //! Selection (every row is below its limit)  +  sources (every limit is inside)  ─▶  one buffer
@@ -9,13 +9,14 @@
 //! ```
 //!
 //! # Invariants
-//! The functions are safe to call. Each one checks, once an array, that what a [`Selection`] may select
-//! lies inside of the array's buffer; the selection proves the rest. Outputs are as long as the
-//! selection says. Under debug assertions every single access is checked again.
+//! The functions are safe to call. Each one checks, once an array, that what a [`Selection`] may
+//! select lies inside of the array's buffer; the selection proves the rest. Outputs are as long as
+//! the selection says. Under debug assertions every single access is checked again.
 //!
 //! # Cost
-//! A row is a load and a store. Runs are one copy each; short ones are copied in one, two or four vectors,
-//! with whatever lies behind them where there is room. Vectors are as wide as the processor has them.
+//! A row is a load and a store. Runs are one copy each; short ones are copied in one, two or four
+//! vectors, with whatever lies behind them where there is room. Vectors are as wide as the
+//! processor has them.
 //!
 //! # Not here
 //! Types (`gather`); the same without unsafe code, row by row (`slow`).
@@ -38,8 +39,8 @@ use pieces::each_piece;
 pub(crate) use pieces::{PIECE_ROWS, high_bits};
 use plait_base::Run;
 
-/// Runs a block with array and row of every row, which are in two slices; two selectors a load, because loads are
-/// what a row costs.
+/// Runs a block with array and row of every row, which are in two slices; two selectors a load,
+/// because loads are what a row costs.
 macro_rules! each_row {
     ($rows:expr, |$array:ident, $row:ident| $body:block) => {{
         let (arrays, numbers) = $rows;
@@ -80,13 +81,15 @@ pub(crate) use views::{VIEW_BYTES_MAX, ViewSource, views};
 /// Runs of as many bytes are copied as one vector, if there is room.
 const VECTOR: usize = 32;
 
-/// Runs of a few bytes whose lengths differ are copied as two vectors, or as these four, where there is room.
+/// Runs of a few bytes whose lengths differ are copied as two vectors, or as these four, where
+/// there is room.
 const OVERRUN: usize = 4 * VECTOR;
 
 /// Bytes behind every output, so that the last rows have room too.
 const SLACK: usize = OVERRUN;
 
-/// Rows of as many bytes are longer than any value of fixed width; larger ones are copied as they are.
+/// Rows of as many bytes are longer than any value of fixed width; larger ones are copied as they
+/// are.
 type Wide = [u8; 32];
 
 /// What values of any width may be aligned to, and its bytes.
@@ -102,11 +105,13 @@ pub(crate) fn fixed(sources: &[&[u8]], width: usize, selection: &Selection) -> B
     let Some(bytes) = selection.len().checked_mul(width) else {
         return Buffer::from(Vec::<u8>::new());
     };
-    // A vector of what is aligned as any value must be costs less than a buffer that is aligned to more.
+    // A vector of what is aligned as any value must be costs less than a buffer that is aligned to
+    // more.
     let mut made: Vec<Aligned> = Vec::with_capacity(bytes / ALIGNED + 1 + SLACK / ALIGNED);
-    // SAFETY: `out` has room for `bytes` and the slack. The assertions above proved that every row below
-    // a limit is inside of its source, and `Selection` that every selected row is below its limit. All bytes
-    // of values are written, and before them those of the last element, which values may not fill.
+    // SAFETY: `out` has room for `bytes` and the slack. The assertions above proved that every row
+    // below a limit is inside of its source, and `Selection` that every selected row is below its
+    // limit. All bytes of values are written, and before them those of the last element, which
+    // values may not fill.
     unsafe {
         made.as_mut_ptr().add(bytes / ALIGNED).write(0);
         let out = made.as_mut_ptr().cast::<u8>();
@@ -141,8 +146,8 @@ unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
     let mut out = out.cast::<T>();
     each_row!(rows.as_slices(), |array, row| {
         debug_assert!((row + 1) * size_of::<T>() <= sources[array].len());
-        // SAFETY: the caller proved that the array is there and the row inside of it. Sources need not be
-        // aligned.
+        // SAFETY: the caller proved that the array is there and the row inside of it. Sources need
+        // not be aligned.
         unsafe {
             let base = *bases.get_unchecked(array);
             out.write_unaligned(base.add(row).read_unaligned());
@@ -151,8 +156,8 @@ unsafe fn fixed_rows<T: Copy>(sources: &[&[u8]], rows: &Rows, out: *mut u8) {
     });
 }
 
-/// Rows that often follow each other: made by [`fixed`] alone, which proved that every row is inside of its
-/// source, and that `out` has room for all and the slack.
+/// Rows that often follow each other: made by [`fixed`] alone, which proved that every row is
+/// inside of its source, and that `out` has room for all and the slack.
 struct FixedPieces<'a> {
     sources: &'a [&'a [u8]],
     width: usize,
@@ -183,8 +188,9 @@ impl FixedPieces<'_> {
         let mut out = self.out.cast::<T>();
         each_piece!(self.rows, |array, row, len| {
             debug_assert!((row + len) * size_of::<T>() <= self.sources[array].len());
-            // SAFETY: `fixed` proved that the array is there and the rows inside of it. More than the piece
-            // is copied only where the source has as many rows; the slack is room for them in the output.
+            // SAFETY: `fixed` proved that the array is there and the rows inside of it. More than
+            // the piece is copied only where the source has as many rows; the slack is room for
+            // them in the output.
             unsafe {
                 let source = self.sources.get_unchecked(array);
                 let from = source.as_ptr().cast::<T>().add(row);
@@ -222,7 +228,8 @@ fn halves(two: &[u32; 2]) -> (usize, usize) {
 /// As for [`fixed_rows`]; `out` has room for the slack behind `bytes`.
 unsafe fn any_rows(sources: &[&[u8]], width: usize, rows: &Rows, out: *mut u8, bytes: usize) {
     for (i, (array, row)) in rows.iter().enumerate() {
-        // SAFETY: the caller proved that the row is inside of its source; row `i` of the output is too.
+        // SAFETY: the caller proved that the row is inside of its source; row `i` of the output is
+        // too.
         unsafe {
             let source = sources.get_unchecked(array);
             copy(source, row * width, out.add(i * width), width, bytes - i * width);
@@ -230,8 +237,8 @@ unsafe fn any_rows(sources: &[&[u8]], width: usize, rows: &Rows, out: *mut u8, b
     }
 }
 
-/// Run by run: made by [`fixed`] alone, which proved that every run is inside of its source, and that `out`
-/// has room for `bytes` and the slack.
+/// Run by run: made by [`fixed`] alone, which proved that every run is inside of its source, and
+/// that `out` has room for `bytes` and the slack.
 struct FixedRuns<'a> {
     sources: &'a [&'a [u8]],
     width: usize,
@@ -263,15 +270,16 @@ impl Vectored for FixedRuns<'_> {
 }
 
 impl FixedRuns<'_> {
-    /// Copies as many vectors for every run that is not longer: which length is next is not foreseen.
+    /// Copies as many vectors for every run that is not longer: which length is next is not
+    /// foreseen.
     #[inline(always)]
     fn overrun<const VECTORS: usize>(self) {
         let most = VECTORS * VECTOR;
         let mut done = 0;
         for run in self.runs {
             let len = run.len as usize * self.width;
-            // SAFETY: as below; an overrun is read where the source has as many bytes, and the slack is room for
-            // it in the output.
+            // SAFETY: as below; an overrun is read where the source has as many bytes, and the
+            // slack is room for it in the output.
             unsafe {
                 let source = self.sources.get_unchecked(run.source.0 as usize);
                 let (from, out) = (start(run) * self.width, self.out.add(done));
@@ -293,8 +301,8 @@ impl FixedRuns<'_> {
         let mut done = 0;
         for run in self.runs {
             let len = run.len as usize * width;
-            // SAFETY: `fixed` proved that the run is inside of its source, and the lengths of all runs add up
-            // to `bytes`.
+            // SAFETY: `fixed` proved that the run is inside of its source, and the lengths of all
+            // runs add up to `bytes`.
             unsafe {
                 let source = self.sources.get_unchecked(run.source.0 as usize);
                 copy(source, start(run) * width, self.out.add(done), len, self.bytes - done);
@@ -313,8 +321,8 @@ impl FixedRuns<'_> {
 unsafe fn copy(source: &[u8], from: usize, out: *mut u8, len: usize, room: usize) {
     debug_assert!(from + len <= source.len() && len <= room, "a copy leaves its buffers");
     let behind = source.len() - from;
-    // SAFETY: the caller proved the range; a vector or two are copied only where the source has as many
-    // bytes, and the slack makes room for them in the output.
+    // SAFETY: the caller proved the range; a vector or two are copied only where the source has as
+    // many bytes, and the slack makes room for them in the output.
     unsafe {
         let from = source.as_ptr().add(from);
         if len <= VECTOR && behind >= VECTOR {
@@ -380,7 +388,8 @@ pub(crate) fn dictionary<K: ArrowDictionaryKeyType>(
     }
     let len = keys.len() / size_of::<K::Native>();
     let keys = PrimitiveArray::<K>::new(ScalarBuffer::new(keys.clone(), 0, len), nulls.cloned());
-    // SAFETY: all keys, whose bits were compared as unsigned numbers, are below the number of values.
+    // SAFETY: all keys, whose bits were compared as unsigned numbers, are below the number of
+    // values.
     Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
 }
 
@@ -394,12 +403,13 @@ pub(crate) fn run_ends<R: RunEndIndexType>(
     assert_eq!(ends.len(), values.len(), "one run end a value");
     // Checks that ends ascend and cover `len`.
     let ends = RunEndBuffer::new(ends, 0, len);
-    // SAFETY: `RunEndBuffer::new` checked the ends, the assertion above their number, and `gather` made
-    // the values in the type that `data_type` names.
+    // SAFETY: `RunEndBuffer::new` checked the ends, the assertion above their number, and `gather`
+    // made the values in the type that `data_type` names.
     Arc::new(unsafe { RunArray::new_unchecked(data_type, ends, values) })
 }
 
-/// The union of `columns`, in all of which each row has a place; `None` if a type is not one of `fields`.
+/// The union of `columns`, in all of which each row has a place; `None` if a type is not one of
+/// `fields`.
 pub(crate) fn sparse_union(
     fields: &UnionFields,
     ids: &ScalarBuffer<i8>,
@@ -412,7 +422,8 @@ pub(crate) fn sparse_union(
     if !fit || !all_below(ids.inner().typed_data::<u8>(), fields.len() as u64) {
         return UnionArray::try_new(fields.clone(), ids.clone(), None, columns.to_vec()).ok();
     }
-    // SAFETY: there is a column a field, each as long as there are ids, and every id is that of a field.
+    // SAFETY: there is a column a field, each as long as there are ids, and every id is that of a
+    // field.
     Some(unsafe { UnionArray::new_unchecked(fields.clone(), ids.clone(), None, columns.to_vec()) })
 }
 

@@ -7,9 +7,10 @@
 //! ```
 //!
 //! # Invariants
-//! An [`Interleave`] is checked when it is made, except for what its selectors lead to: that is checked
-//! before the first row is copied, and an error names the first row that is not there. Lazy operations
-//! touch selectors, never values. [`gather`] is the same for runs, which every planner emits.
+//! An [`Interleave`] is checked when it is made, except for what its selectors lead to: that is
+//! checked before the first row is copied, and an error names the first row that is not there. Lazy
+//! operations touch selectors, never values. [`gather`] is the same for runs, which every planner
+//! emits.
 //!
 //! # Cost
 //! Lazy: 12 bytes a row at most. Copying: see `kernel`; faster the longer the runs.

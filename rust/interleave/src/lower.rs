@@ -1,4 +1,5 @@
-//! Selectors as users pass them become a [`Selection`]: checked, and joined to runs where they are long.
+//! Selectors as users pass them become a [`Selection`]: checked, and joined to runs where they are
+//! long.
 //!
 //! ```text
 //! arrays u8..u64 ─┐  how many rows do not follow the row before?
@@ -10,10 +11,10 @@
 //!
 //! # Cost
 //! Two passes over the selectors, which compilers turn into vector code, where rows are single; one
-//! step a run, and a comparison a row, which are vector code too, where they are not. Samples tell which.
-//! Where a row is a load and a store, rows stay rows up to longer runs: ends of runs that differ in length are
-//! not foreseen by a processor, each costs it as much as a dozen rows. Runs of whole pieces are found by
-//! kernels, while they copy.
+//! step a run, and a comparison a row, which are vector code too, where they are not. Samples tell
+//! which. Where a row is a load and a store, rows stay rows up to longer runs: ends of runs that
+//! differ in length are not foreseen by a processor, each costs it as much as a dozen rows. Runs of
+//! whole pieces are found by kernels, while they copy.
 //!
 //! # Not here
 //! Copying.
@@ -29,8 +30,8 @@ use crate::select::{Children, Selection, narrow, outside};
 use crate::unsigned::Unsigned;
 use plait_base::{Error, Kind, Result, Run, SourceId, type_text};
 
-/// What it costs to copy a single row: runs that are shorter, in the mean, are copied row by row. Crossovers
-/// measured by the bench `interleave`.
+/// What it costs to copy a single row: runs that are shorter, in the mean, are copied row by row.
+/// Crossovers measured by the bench `interleave`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RowCost {
     /// A load and a store.
@@ -61,7 +62,8 @@ impl RowCost {
         }
     }
 
-    /// Whether kernels look for runs of rows that are whole pieces, in the mean not longer than this.
+    /// Whether kernels look for runs of rows that are whole pieces, in the mean not longer than
+    /// this.
     fn piece_rows_max(self) -> usize {
         match self {
             Self::Value | Self::NullableValue => 3 * PIECE_ROWS,
@@ -172,8 +174,8 @@ fn lowered<A: Unsigned, R: Unsigned>(
     Ok(Selection::proved_runs(found.runs, rows.len(), lens))
 }
 
-/// Row by row: more rows than a run can have, numbers that begin again at 0 where an array has more rows,
-/// rows that do not exist.
+/// Row by row: more rows than a run can have, numbers that begin again at 0 where an array has more
+/// rows, rows that do not exist.
 #[cold]
 fn many<A: Unsigned, R: Unsigned>(
     arrays: &[A],

@@ -1,4 +1,5 @@
-//! Lists, structs, maps and unions: the selection of rows becomes a selection of what is below them.
+//! Lists, structs, maps and unions: the selection of rows becomes a selection of what is below
+//! them.
 //!
 //! ```text
 //! offsets 0 2 2 5     rows 2, 0     elements 2..5, 0..2     new offsets 0 3 5
@@ -111,7 +112,8 @@ fn lists<I: OffsetSizeTrait, O: OffsetSizeTrait>(
         Ok((offsets, levels.gather(&below, &taken, field.data_type())?))
     };
     let have_nulls = below.iter().any(|array| array.null_count() > 0);
-    // Elements of fixed width without nulls are bytes: one pass over the offsets finds and copies them.
+    // Elements of fixed width without nulls are bytes: one pass over the offsets finds and copies
+    // them.
     macro_rules! wide {
         ($t:ty) => {{
             let raw = typed::<PrimitiveArray<$t>>(&below)?;

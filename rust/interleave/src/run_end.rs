@@ -8,9 +8,10 @@
 //! Neighbours of one run of one array stay one run. No value is expanded.
 //!
 //! # Cost
-//! Where rows are single, 4 bytes a row of the arrays, or of what lies between the first and the last row
-//! that leave, for a table of their runs, and a look into it a row that leaves. Else, or where the table would be large beside what is selected, a binary search a run of the
-//! selection, unless it goes on where its array was left; and a step a run of the arrays.
+//! Single rows: a table of the runs, 4 bytes for each row between the first and the last selected
+//! row, and one look-up for each selected row. Runs of rows, or a table that would be large next to
+//! the selection: a binary search for each run of the selection, unless it continues where its
+//! array was left, and a step for each run of the arrays.
 //!
 //! # Not here
 //! Copying the values (`gather`).
@@ -29,7 +30,8 @@ use crate::lower::{self, RowCost};
 use crate::select::{Children, Rows, Selection, broken, narrow};
 use plait_base::{Error, Kind, Result, type_text};
 
-/// Runs of fewer rows in the mean are looked up row by row. Crossover measured by the bench `interleave`.
+/// Runs of fewer rows in the mean are looked up row by row. Crossover measured by the bench
+/// `interleave`.
 const SINGLE_RUN_ROWS: usize = 4;
 
 /// The selected rows, run-end encoded.
@@ -77,7 +79,8 @@ fn runs<R: RunEndIndexType>(
     let mut ends: Vec<R::Native> = Vec::new();
     let mut done = 0;
     let mut last = None;
-    // Ends, offset, and where the array was read last: merges go on from there, or a step behind it.
+    // Ends, offset, and where the array was read last: merges go on from there, or a step behind
+    // it.
     let mut sources: Vec<(&[R::Native], usize, usize)> =
         arrays.iter().map(|array| (array.run_ends().values(), array.offset(), 0)).collect();
     selection.try_for_each(|array, start, len| {
@@ -111,8 +114,8 @@ fn runs<R: RunEndIndexType>(
     Ok(kernel::run_ends::<R>(out.clone(), ends, taken, selection.len()))
 }
 
-/// A table of the runs of all rows pays if it has at most as many rows for each one that is selected, and
-/// for each run: else there is little to select, or few ends to search.
+/// A table of the runs of all rows pays if it has at most as many rows for each one that is
+/// selected, and for each run: else there is little to select, or few ends to search.
 const TABLE_ROWS_MAX: usize = 8;
 
 /// Ends of the runs that leave, and the values that they have.
@@ -141,7 +144,8 @@ fn single_rows<R: RunEndIndexType>(
         bases.push(table.len().wrapping_sub(span.start));
         add_runs(&mut table, array, span)?;
     }
-    // Each row is written; the next one overwrites it if it goes on with the same run. No branch a row.
+    // Each row is written; the next one overwrites it if it goes on with the same run. No branch a
+    // row.
     let len = selection.len();
     let (mut sources, mut places) = (vec![0_u32; len], vec![0_u32; len]);
     let mut ends = vec![R::Native::default(); len];

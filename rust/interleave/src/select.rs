@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //! Every selected row is below the limit of its array, and there is a limit for every array that is
-//! named. No run is empty, and the lengths of all add up to the length. The fields are private, and every
-//! constructor of this file checks it, except `proved` and `proved_runs`, which `lower` calls after it has
-//! compared all.
+//! named. No run is empty, and the lengths of all add up to the length. The fields are private, and
+//! every constructor of this file checks it, except `proved` and `proved_runs`, which `lower` calls
+//! after it has compared all.
 //!
 //! # Cost
 //! 16 bytes a run or 8 bytes a row.
@@ -41,7 +41,8 @@ impl Rows {
         self.arrays.iter().zip(&*self.rows).map(|(array, row)| (*array as usize, *row as usize))
     }
 
-    /// Whether many of them follow the row before: kernels may look for that. Any answer is correct.
+    /// Whether many of them follow the row before: kernels may look for that. Any answer is
+    /// correct.
     #[inline(always)]
     pub(crate) fn are_in_pieces(&self) -> bool {
         self.in_pieces
@@ -93,7 +94,8 @@ impl<'a> Selection<'a> {
         &self.form
     }
 
-    /// Row by row, if that is the form, or runs have fewer than `run_rows` rows in the mean and all fit 32 bits.
+    /// Row by row, if that is the form, or runs have fewer than `run_rows` rows in the mean and all
+    /// fit 32 bits.
     pub(crate) fn as_rows(&self, run_rows: usize) -> Option<Cow<'_, Rows>> {
         match &self.form {
             Form::Rows(rows) => Some(Cow::Borrowed(rows)),
@@ -149,7 +151,8 @@ impl<'a> Selection<'a> {
         Self { len: rows.rows.len(), form: Form::Rows(rows), limits: lens }
     }
 
-    /// What `runs` of `len` rows select of arrays of `lens` rows; `lower` has proved that all exist.
+    /// What `runs` of `len` rows select of arrays of `lens` rows; `lower` has proved that all
+    /// exist.
     pub(crate) fn proved_runs(runs: Vec<Run>, len: usize, lens: Vec<usize>) -> Self {
         debug_assert_eq!(runs.iter().map(|run| run.len as usize).sum::<usize>(), len);
         debug_assert!(

@@ -1,8 +1,8 @@
 //! How many bytes rows take when they are copied.
 //!
 //! # Invariants
-//! Exact for what is copied row by row, up to a few bytes of padding; dictionaries and buffers of views,
-//! which chunks share or unite, are left out.
+//! Exact for what is copied row by row, up to a few bytes of padding; dictionaries and buffers of
+//! views, which chunks share or unite, are left out.
 //!
 //! # Cost
 //! A range costs as much as one row, except for lists whose elements lie anywhere.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! The order of the arrays does not change whether there is a type. Names and metadata are those of the
-//! first; extension types must be the same.
+//! The order of the arrays does not change whether there is a type. Names and metadata are those of
+//! the first; extension types must be the same.
 //!
 //! # Not here
 //! Types that can hold each other's values (`schema`): interleaving casts nothing.

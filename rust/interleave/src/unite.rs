@@ -6,7 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! Every value of every dictionary that is used has a place. A dictionary that several arrays share is there once.
+//! Every value of every dictionary that is used has a place. A dictionary that several arrays share
+//! is there once.
 //!
 //! # Cost
 //! A value is hashed and copied, or copied; a dictionary that was seen before costs a look.
@@ -138,8 +139,8 @@ fn selected(
     levels.gather(&sources, &selection, value)
 }
 
-/// Whole arrays behind each other: many short ones cost half of what they cost as runs. `None` where some
-/// are of another type, have nulls, or do not fit.
+/// Whole arrays behind each other: many short ones cost half of what they cost as runs. `None`
+/// where some are of another type, have nulls, or do not fit.
 fn joined<T: ByteArrayType>(arrays: &[&ArrayRef], levels: Levels) -> Option<ArrayRef> {
     let arrays: Vec<_> = arrays.iter().map(|a| a.as_bytes_opt::<T>()).collect::<Option<_>>()?;
     let joined = kernel::joined(&arrays, levels.offset_max(T::Offset::IS_LARGE))?;
@@ -161,7 +162,8 @@ impl Firsts {
     /// The place where `array` was seen first: `at` if never.
     pub(crate) fn first(&mut self, array: &ArrayRef, at: usize) -> usize {
         let pointer = Arc::as_ptr(array).addr() as u64;
-        // Pointers are multiples of some power of two: the golden ratio spreads them over the high bits.
+        // Pointers are multiples of some power of two: the golden ratio spreads them over the high
+        // bits.
         let begin = pointer.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift;
         let begin = usize::try_from(begin).unwrap_or(0);
         let (before, behind) = self.slots.split_at_mut(begin);
@@ -306,7 +308,8 @@ fn append(runs: &mut Runs, source: usize, row: usize) -> usize {
     place
 }
 
-/// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not wrong.
+/// A quick hash of short texts; who can choose the values of dictionaries can make it slow, not
+/// wrong.
 pub(crate) type Hashing = std::hash::BuildHasherDefault<Fold>;
 
 /// Multiplies and folds eight bytes at a time.

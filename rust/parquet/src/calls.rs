@@ -73,7 +73,8 @@ impl JsonCall {
     /// ```
     ///
     /// # Errors
-    /// [`Kind::InvalidArgument`](plait_core::Kind::InvalidArgument) for options that cannot be read, and those of the call.
+    /// [`Kind::InvalidArgument`](plait_core::Kind::InvalidArgument) for options that cannot be
+    /// read, and those of the call.
     pub fn run(self, options: &str, stores: &Stores, context: &Context) -> Result<String> {
         let call = Reach { options, stores, context };
         match self {

@@ -83,8 +83,8 @@ pub(crate) fn can_copy(
         })
 }
 
-/// Prepares the chunk of `leaf` in row group `row_group` of `source`, whose pages are checked
-/// on the way as `verify` says; `None` if its pages do not lie as the footer says, so that it must be
+/// Prepares the chunk of `leaf` in row group `row_group` of `source`, whose pages are checked on
+/// the way as `verify` says; `None` if its pages do not lie as the footer says, so that it must be
 /// woven.
 ///
 /// # Errors

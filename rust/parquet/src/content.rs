@@ -8,7 +8,8 @@
 //! ```
 //!
 //! The hash of a leaf's row covers repetition levels, definition levels and value bytes, so nulls,
-//! empty lists and NaN payloads all count. It is XXH3 with 128 bits: against accidents, not attacks.
+//! empty lists and NaN payloads all count. It is XXH3 with 128 bits: against accidents, not
+//! attacks.
 //!
 //! # Cost
 //! One pass over all columns; 16 bytes a row of one window, one leaf open at a time.

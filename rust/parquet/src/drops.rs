@@ -1,4 +1,4 @@
-//! The columns that say which rows a merge of files leaves out, read beside the keys.
+//! The columns that say which rows a merge of files leaves out, read with the keys.
 //!
 //! ```text
 //! conditions, versions (plait_core::plan::Drops) ─▶ a reader a column, batch by batch ─▶ Marks
@@ -8,8 +8,8 @@
 //! Marks of a batch are those of the rows of its keys.
 //!
 //! # Cost
-//! Each of these columns is read once more, as keys are; of [`expiry`] one, unless statistics say that
-//! no row of the file can be past its retention.
+//! Each of these columns is read once more, as keys are; of [`expiry`] one, unless statistics say
+//! that no row of the file can be past its retention.
 //!
 //! # Not here
 //! What conditions mean and who stays (`plait_core::plan`).
@@ -38,7 +38,7 @@ use crate::source::Source;
 /// What is dropped, and the columns of the files that say so.
 pub(crate) type FileDrops = Drops<Column>;
 
-/// A column beside the keys.
+/// A column that is read with the keys.
 pub(crate) struct Column {
     keys: KeyLeaves,
     data_type: DataType,
@@ -227,7 +227,7 @@ fn holds(
 fn read(reader: &mut KeyReader, rows: usize) -> Result<Keys> {
     match reader.next(rows)? {
         Some((keys, _)) if keys.len() == rows => Ok(keys),
-        _ => Err(Error::new(Kind::Internal, "a column has fewer rows than the keys beside it")),
+        _ => Err(Error::new(Kind::Internal, "a column has fewer rows than the keys")),
     }
 }
 

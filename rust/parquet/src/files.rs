@@ -1,8 +1,8 @@
 //! Opens every source once, in the order that breaks ties, and ties its leaves to the output's.
 //!
 //! # Invariants
-//! Ids follow the order given. Every read of a source passes the context's fault switch. Nothing depends
-//! on threads: of several files that cannot be opened the first is named.
+//! Ids follow the order given. Every read of a source passes the context's fault switch. Nothing
+//! depends on threads: of several files that cannot be opened the first is named.
 //!
 //! # Not here
 //! Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
@@ -19,8 +19,8 @@ use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::store::{Location, RangeReader, Stores, is_denied};
 
-/// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them at
-/// a time, one per core if that is none.
+/// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them
+/// at a time, one per core if that is none.
 ///
 /// # Errors
 /// As [`Stores::list`], [`Stores::open`], [`Source::open`]. Of damaged files all are named.

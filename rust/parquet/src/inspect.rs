@@ -25,7 +25,7 @@ use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
 use crate::plan::key_texts;
 use crate::runtime::{Context, MemoryStage};
-use crate::schema::{bound_text, logical_type, reconcile};
+use crate::schema::{bound_text, data_type, logical_type, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
 use crate::zone;
@@ -116,6 +116,8 @@ pub struct RowGroupReport {
 pub struct ChunkReport {
     /// Dotted path.
     pub path: String,
+    /// Type of the values as PyArrow prints it.
+    pub data_type: String,
     /// Physical type.
     pub physical_type: String,
     /// Logical type, if any, in the words of PyArrow.
@@ -171,7 +173,8 @@ pub(crate) fn inspect_in(
     let sources = open_sources(std::slice::from_ref(&options.file), 0, Some(1), stores, context)?;
     let [source] = sources.as_slice() else {
         return Err(Error::new(Kind::InvalidArgument, "inspect looks at one file")
-            .with_got(format!("{} files", sources.len())));
+            .with_got(format!("{} files", sources.len()))
+            .with_hint("name one of the files"));
     };
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
@@ -265,6 +268,7 @@ fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> Chunk
     ChunkReport {
         path: descr.path().string(),
         physical_type: chunk.column_type().to_string(),
+        data_type: data_type(descr),
         logical_type: logical_type(descr),
         codec: chunk.compression().to_string(),
         encodings: chunk.encodings().map(|e| e.to_string()).collect(),

@@ -169,7 +169,8 @@ impl Default for BloomFilter {
     }
 }
 
-/// Whether an option for column `name` is one for the leaf `path`: the leaf itself, or what it is in.
+/// Whether an option for column `name` is one for the leaf `path`: the leaf itself, or what it is
+/// in.
 #[must_use]
 pub(crate) fn covers(name: &str, path: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
@@ -413,7 +414,7 @@ impl MergeOptions {
         self.check_drops()?;
         for (column, BloomFilter { fpp, ndv }) in &self.bloom_filters {
             if !(1e-6..=0.5).contains(fpp) || *ndv == Some(0) {
-                return Err(Error::new(Kind::InvalidArgument, "`bloom_filters` makes no sense")
+                return Err(Error::new(Kind::InvalidArgument, "`bloom_filters` is invalid")
                     .with_column(column)
                     .with_got(format!("fpp {fpp}, ndv {ndv:?}"))
                     .with_hint("give an fpp from 0.000001 to 0.5, and an ndv of at least 1"));
@@ -453,7 +454,7 @@ impl MergeOptions {
         if self.verify.is_some() && !self.keeps_all() {
             return Err(Error::new(
                 Kind::InvalidArgument,
-                "`verify` compares all rows, and not all of them stay",
+                "`verify` compares all rows, but other options drop some",
             )
             .with_hint("leave it out: rows that were dropped are counted by reason"));
         }

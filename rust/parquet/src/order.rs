@@ -22,8 +22,8 @@ use crate::source::Source;
 /// Name of the footer entry with the sort order.
 pub(crate) const SORT_ORDER_ENTRY: &str = "plait.sort_order";
 
-/// The sort order all sources claim, each by its own names, in the names of the output. `reconciled` is
-/// of these sources, in this order.
+/// The sort order all sources claim, each by its own names, in the names of the output.
+/// `reconciled` is of these sources, in this order.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] when they claim none or differ.
@@ -34,7 +34,7 @@ pub(crate) fn from_sources(sources: &[Arc<Source>], reconciled: &Reconciled) -> 
         let adapters = reconciled.leaves.get(at).map(|leaves| &**leaves).unwrap_or_default();
         let order = claimed(source)?.map(|order| by_output(&order, source, adapters, reconciled));
         let Some(order) = order.transpose()? else {
-            return Err(Error::new(Kind::InvalidArgument, "source does not say how it is sorted")
+            return Err(Error::new(Kind::InvalidArgument, "source declares no sort order")
                 .with_path(source.path())
                 .with_hint(hint));
         };
@@ -43,7 +43,7 @@ pub(crate) fn from_sources(sources: &[Arc<Source>], reconciled: &Reconciled) -> 
             Some((first, path)) if *first != order => {
                 return Err(Error::new(
                     Kind::InvalidArgument,
-                    "sources differ in how they are sorted",
+                    "sources declare different sort orders",
                 )
                 .with_path(source.path())
                 .with_got(format!("`{order}`, while {path} says `{first}`"))
@@ -243,7 +243,8 @@ pub(crate) fn unsorted(
 /// Keys of a source that are read at once where nothing else is.
 pub(crate) const KEY_ROWS: usize = 4096;
 
-/// The first of `rows` whose key is smaller than the one before it, by reading so many keys at once.
+/// The first of `rows` whose key is smaller than the one before it, by reading so many keys at
+/// once.
 ///
 /// # Errors
 /// Whatever is wrong with the source.

@@ -64,7 +64,7 @@ pub(crate) struct ColumnEncoding {
     pub(crate) codec: String,
     /// Whether a dictionary pays.
     pub(crate) dictionary: bool,
-    /// Encoding of values beside a dictionary, if it is a special one.
+    /// Encoding of values that are not in a dictionary, if it is a special one.
     pub(crate) encoding: Option<String>,
 }
 
@@ -233,9 +233,9 @@ pub(crate) fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
     if !chunk.encodings().any(|e| is_dictionary(&e)) {
         return false;
     }
-    // Data pages of another encoding: the dictionary overflowed, and would again. Footers that do not
-    // count pages by encoding tell as much if the dictionary page has the older name: it does not
-    // account for another encoding of values then.
+    // Data pages of another encoding: the dictionary overflowed, and would again. Footers that do
+    // not count pages by encoding tell as much if the dictionary page has the older name: it does
+    // not account for another encoding of values then.
     if let Some(mask) = chunk.page_encoding_stats_mask() {
         return mask.encodings().all(|e| is_dictionary(&e));
     }
@@ -250,8 +250,8 @@ pub(crate) fn has_paying_dictionary(chunk: &ColumnChunkMetaData) -> bool {
         || chunk.encodings().all(|e| is_dictionary(&e) || is_of_levels(&e))
 }
 
-/// The encoding of values beside a dictionary, if it is a special one that fits the type: footers
-/// can say anything.
+/// The encoding of values that are not in a dictionary, if it is a special one that fits the type:
+/// footers can say anything.
 fn value_encoding(chunk: &ColumnChunkMetaData, physical: Physical) -> Option<Encoding> {
     let is_bytes = matches!(physical, Physical::BYTE_ARRAY | Physical::FIXED_LEN_BYTE_ARRAY);
     chunk.encodings().find(|e| match e {

@@ -41,7 +41,7 @@ pub(crate) trait Work: Sync {
     /// Whether a batch has rows to weave.
     fn is_woven(&self, batch: &Self::Batch) -> bool;
 
-    /// Whether there is memory to weave a leaf of a batch beside those that are woven.
+    /// Whether there is memory to weave another leaf of a batch.
     fn fits(&self, batch: &Self::Batch, leaf: usize) -> bool;
 
     /// Weaves a leaf of a batch: a chunk for each of its row groups.
@@ -49,8 +49,8 @@ pub(crate) trait Work: Sync {
     -> Result<Vec<Chunk>>;
 }
 
-/// Runs `work` over leaves of these `sizes` on the threads of `pool`, while `caller` takes what they
-/// make.
+/// Runs `work` over leaves of these `sizes` on the threads of `pool`, while `caller` takes what
+/// they make.
 ///
 /// # Errors
 /// Those of `caller`.
@@ -86,8 +86,8 @@ pub(crate) fn run<W: Work>(
     })
 }
 
-/// Chunks that are not heavy wait for those before them as long as they are one such part of a batch:
-/// else a thread has nothing to do while another weaves the heaviest leaf.
+/// Chunks that are not heavy wait for those before them as long as they are one such part of a
+/// batch: else a thread has nothing to do while another weaves the heaviest leaf.
 const AHEAD_PART: u64 = 4;
 
 /// Leaves in the order in which they start: first those, largest first, that would keep one thread
@@ -119,7 +119,8 @@ pub(crate) struct Queue<'a, W: Work> {
     /// Leaves in the order in which they start, and how many of them are heavy.
     order: Vec<usize>,
     heavy: usize,
-    /// Bytes of each leaf in all sources, and how many of them may wait beside the heavy ones.
+    /// Bytes of each leaf in all sources, and how many of them may wait while the heavy ones are
+    /// woven.
     sizes: &'a [u64],
     ahead_bytes: u64,
     threads: usize,
@@ -287,9 +288,9 @@ impl<W: Work> Queue<'_, W> {
         None
     }
 
-    /// Leaves of a batch that may start as far as the others are: all heavy ones that are left, first
-    /// those that took longest the last time, and the first of the rest. Besides the heavy ones, few
-    /// chunks wait for those before them, or small ones.
+    /// Leaves of a batch that may start as far as the others are: all heavy ones that are left,
+    /// first those that took longest the last time, and the first of the rest. Besides the heavy
+    /// ones, few chunks wait for those before them, or small ones.
     fn candidates(
         &self,
         entry: &QueuedBatch<W::Batch>,

@@ -157,7 +157,8 @@ impl SpillBuffer {
         Ok(())
     }
 
-    /// Appends a page of a source. Where it lies in a file, it stays there until the buffer is read.
+    /// Appends a page of a source. Where it lies in a file, it stays there until the buffer is
+    /// read.
     ///
     /// # Errors
     /// As [`push`](Self::push).

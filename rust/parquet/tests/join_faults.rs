@@ -1,4 +1,5 @@
-//! Every write of a join's state is made to fail in turn: the step does not count, and the next goes on.
+//! Every write of a join's state is made to fail in turn: the step does not count, and the next
+//! goes on.
 //!
 //! ```text
 //! n       0       1      2     …                   fails, alone or with all after it

@@ -136,7 +136,8 @@ fn only_the_store_and_the_output_open_files() {
     }
 }
 
-/// The last name before a division: `context.limit_bytes()` of `let a = context.limit_bytes() / 16`.
+/// The last name before a division: `context.limit_bytes()` of
+/// `let a = context.limit_bytes() / 16`.
 fn dividends(line: &str) -> impl Iterator<Item = &str> {
     let is_of_name = |c: char| c.is_alphanumeric() || "_.():".contains(c);
     line.match_indices(" / ").map(move |(at, _)| {

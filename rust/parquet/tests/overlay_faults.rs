@@ -1,4 +1,5 @@
-//! Every operation on storage is made to fail in turn, and the overlay of files to stop at every one.
+//! Every operation on storage is made to fail in turn, and the overlay of files to stop at every
+//! one.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 

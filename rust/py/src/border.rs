@@ -1,7 +1,8 @@
 //! The context and the stores that the options of a call ask for, before the call reads the rest.
 //!
 //! # Not here
-//! The rest of the options (`plait_parquet::JsonCall`); threads, signals (`enter`); exceptions (`errors`).
+//! The rest of the options (`plait_parquet::JsonCall`); threads, signals (`enter`); exceptions
+//! (`errors`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

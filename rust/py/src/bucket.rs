@@ -106,7 +106,7 @@ impl Upload for PyUpload {
     }
 
     fn wait_all(&mut self) -> Result<()> {
-        attached(&self.key, |py| self.inner.call_method0(py, "settle").map(drop))
+        attached(&self.key, |py| self.inner.call_method0(py, "finish").map(drop))
     }
 
     fn complete(&mut self) -> Result<Completed> {

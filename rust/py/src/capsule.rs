@@ -1,4 +1,5 @@
-//! Arrow data through the doors of Python: the capsules of the Arrow PyCapsule interface, both ways.
+//! Arrow data through the doors of Python: the capsules of the Arrow PyCapsule interface, both
+//! ways.
 //!
 //! ```text
 //! __arrow_c_stream__ ─┐                               ┌─ capsule "arrow_array_stream"
@@ -7,11 +8,12 @@
 //! ```
 //!
 //! # Invariants
-//! A capsule is looked at under its name only, and what it holds is moved out, so that it is released
-//! once. No buffer is copied, unless it is aligned less than its type needs. No array goes on that was
-//! not checked (`raw`, `plait_core::validate`). The unsafe code of the door is here.
+//! A capsule is looked at under its name only, and what it holds is moved out, so that it is
+//! released once. No buffer is copied, unless it is aligned less than its type needs. No array goes
+//! on that was not checked (`raw`, `plait_core::validate`). The unsafe code of the door is here.
 //!
-//! Source: the [Arrow PyCapsule interface](https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html).
+//! Source: the [Arrow PyCapsule
+//! interface](https://arrow.apache.org/docs/format/CDataInterface/PyCapsuleInterface.html).
 //!
 //! # Not here
 //! What is done with batches; classes for Python (`stream`).
@@ -94,8 +96,8 @@ pub(crate) fn reader(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<
 /// The record batch that `object` exports.
 ///
 /// # Errors
-/// `InvalidArgument` when it exports no array of structs, or one with null rows; `CorruptSource` when
-/// it is not valid.
+/// `InvalidArgument` when it exports no array of structs, or one with null rows; `CorruptSource`
+/// when it is not valid.
 pub(crate) fn batch(object: &Bound<'_, PyAny>, validator: &mut Validator) -> PyResult<RecordBatch> {
     let (field, array) = checked_array(object, validator)?;
     let Some(structs) = array.as_any().downcast_ref::<StructArray>() else {
@@ -157,8 +159,8 @@ fn checked_array(
     Ok((Arc::new(field), array))
 }
 
-/// Has `PyArrow` compare the lengths of its buffers with what they must be: once data goes through the C
-/// interface, nobody knows them any more.
+/// Has `PyArrow` compare the lengths of its buffers with what they must be: once data goes through
+/// the C interface, nobody knows them any more.
 fn ask_producer(object: &Bound<'_, PyAny>) -> PyResult<()> {
     let class = object.get_type();
     let module = class.getattr("__module__").and_then(|module| module.extract::<String>());
@@ -243,8 +245,8 @@ fn failed(stream: &mut FFI_ArrowArrayStream, what: &str, code: i32) -> ArrowErro
     let Some(get_last_error) = stream.get_last_error() else {
         return ArrowError::CDataInterface(message);
     };
-    // SAFETY: the stream is not released, and its last callback failed; the text is the producer's until
-    // the next call, and ends with a zero.
+    // SAFETY: the stream is not released, and its last callback failed; the text is the producer's
+    // until the next call, and ends with a zero.
     let said = unsafe {
         let text = get_last_error(&raw mut *stream);
         (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -331,8 +333,8 @@ pub(crate) fn schema(object: &Bound<'_, PyAny>) -> PyResult<SchemaRef> {
     }
     let capsule = object.call_method0("__arrow_c_schema__")?.cast_into::<PyCapsule>()?;
     let pointer = capsule.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
-    // SAFETY: `pointer_checked` proved the name under which the interface promises a schema, and the
-    // capsule, which owns it, is alive until the end of this function.
+    // SAFETY: `pointer_checked` proved the name under which the interface promises a schema, and
+    // the capsule, which owns it, is alive until the end of this function.
     let schema = unsafe { pointer.as_ref() };
     let schema = guarded(|| Schema::try_from(schema));
     schema.map(Arc::new).map_err(|e| arrow_error(object.py(), e))

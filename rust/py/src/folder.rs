@@ -1,13 +1,14 @@
-//! A folder of files, for the package `plait` only: small files as bytes, large ones as file objects.
+//! A folder of files, for the package `plait` only: small files as bytes, large ones as file
+//! objects.
 //!
 //! ```text
 //! pyarrow.parquet.ParquetWriter ─ write ─▶ FileWriter: 1 MiB ─ enter ─▶ plait_parquet::NewFile
 //! ```
 //!
 //! # Invariants
-//! A file has its name after [`close`](PyFileWriter::close), and never otherwise: not when the writer
-//! is forgotten, and not when a `with` block ends with an exception. No lock is waited for with the
-//! interpreter held.
+//! A file has its name after [`close`](PyFileWriter::close), and never otherwise: not when the
+//! writer is forgotten, and not when a `with` block ends with an exception. No lock is waited for
+//! with the interpreter held.
 //!
 //! # Cost
 //! A thread for every call, but for writes: one for each MiB.

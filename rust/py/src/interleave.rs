@@ -1,8 +1,8 @@
 //! `plait.interleave`: arrays of any library, woven lazily.
 //!
 //! # Invariants
-//! No row is copied before it is asked for. Python objects of the values are kept, so that a single row
-//! is what its own library says it is.
+//! No row is copied before it is asked for. Python objects of the values are kept, so that a single
+//! row is what its own library says it is.
 //!
 //! # Not here
 //! Everything but converting (`plait_interleave`).

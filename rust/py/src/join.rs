@@ -1,9 +1,9 @@
 //! A foreign-key join, for the package `plait` only: changes in, changes out.
 //!
 //! # Invariants
-//! Steps follow each other: the second waits until the first is done, and a source or callable of a step
-//! that asks for another is refused (`turn`). What a step changed is
-//! read later, from rows that no later step touches.
+//! Steps follow each other: the second waits until the first is done, and a source or callable of a
+//! step that asks for another is refused (`turn`). What a step changed is read later, from rows
+//! that no later step touches.
 //!
 //! # Not here
 //! What joins with what (`plait_core::join`); the state (`plait_parquet::join`).
@@ -39,8 +39,8 @@ pub(crate) struct PyJoin {
 
 #[pymethods]
 impl PyJoin {
-    /// A join; options are JSON, `foreign_key` a callable that computes it, `joiner` one that makes the
-    /// rows of the result.
+    /// A join; options are JSON, `foreign_key` a callable that computes it, `joiner` one that makes
+    /// the rows of the result.
     #[new]
     #[pyo3(signature = (options, foreign_key=None, left_schema=None, right_schema=None, joiner=None, validate=None))]
     fn open(

@@ -1,7 +1,8 @@
 //! A lease of a folder, for the package `plait` only.
 //!
 //! # Not here
-//! What a lease is (`plait_parquet::compact`); when it is renewed and ended (`python/plait/_lease.py`).
+//! What a lease is (`plait_parquet::compact`); when it is renewed and ended
+//! (`python/plait/_lease.py`).
 
 use std::sync::{Mutex, PoisonError};
 

@@ -1,8 +1,8 @@
 //! `merge_streams`: Arrow sources of any library and Parquet files in, one stream out.
 //!
 //! # Invariants
-//! Sources are asked on the thread of whoever reads the stream. A panic becomes `InternalError`, and
-//! Ctrl-C is seen between two stretches of rows.
+//! Sources are asked on the thread of whoever reads the stream. A panic becomes `InternalError`,
+//! and Ctrl-C is seen between two stretches of rows.
 //!
 //! # Not here
 //! The merge (`plait_core::stream`), threads and files (`plait_parquet::stream`).
@@ -49,7 +49,8 @@ pub(crate) fn merge_streams(
             }
         }
     }
-    let workers = Watched { workers: ScopedWorkers::new(options.threads), signals: Signals::new() };
+    let workers =
+        WatchedWorkers { workers: ScopedWorkers::new(options.threads), signals: Signals::new() };
     let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
     let merge = merge.map_err(raise)?;
     let tally = merge.tally();
@@ -57,12 +58,12 @@ pub(crate) fn merge_streams(
 }
 
 /// Threads, and signals.
-struct Watched {
+struct WatchedWorkers {
     workers: ScopedWorkers,
     signals: Signals,
 }
 
-impl Workers for Watched {
+impl Workers for WatchedWorkers {
     fn count(&self) -> usize {
         self.workers.count()
     }

@@ -2,9 +2,9 @@
 //! library takes.
 //!
 //! # Invariants
-//! A stream is read once: by iterating, or by whoever takes its capsule. The interpreter is released
-//! while a batch is made. Errors of the engine keep their class when a stream is iterated; through a
-//! capsule the C interface leaves their text alone.
+//! A stream is read once: by iterating, or by whoever takes its capsule. The interpreter is
+//! released while a batch is made. Errors of the engine keep their class when a stream is iterated;
+//! through a capsule the C interface leaves their text alone.
 //!
 //! # Not here
 //! Capsules (`capsule`); what is in the batches.
@@ -127,8 +127,8 @@ impl PyStream {
         }
     }
 
-    /// Has `ended(how, rows, batches, rows_dropped)` called once, when the stream has ended, failed,
-    /// was closed, or was handed to another library.
+    /// Has `ended(how, rows, batches, rows_dropped)` called once, when the stream has ended,
+    /// failed, was closed, or was handed to another library.
     fn _watch(&self, ended: Py<PyAny>) {
         self.watcher.lock().unwrap_or_else(PoisonError::into_inner).ended = Some(ended);
     }

@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! Whoever waits is not waited for, as far as can be seen: not the thread that has its turn, not a
-//! thread that runs a source, and nobody while the turn is in Python code of a source. Waiting is seen
-//! by Ctrl-C.
+//! thread that runs a source, and nobody while the turn is in Python code of a source. Waiting is
+//! seen by Ctrl-C.
 //!
 //! # Not here
 //! What is read.

@@ -97,8 +97,19 @@ pub(crate) fn place(text: &str, data_type: &DataType) -> Result<Place> {
 }
 
 fn no_value(text: &str, data_type: &DataType) -> Error {
-    Error::new(Kind::InvalidArgument, "text is no value of the column's type")
+    let hint = match data_type {
+        DataType::Timestamp(_, Some(_)) => "write '2024-05-01 13:00:00Z', in UTC",
+        DataType::Timestamp(_, None) | DataType::Date64 => "write '2024-05-01 13:00:00'",
+        DataType::Date32 => "write '2024-05-01'",
+        DataType::Time32(_) | DataType::Time64(_) => "write '13:00:00'",
+        DataType::Binary | DataType::FixedSizeBinary(_) => "write 0x00ff",
+        DataType::Boolean => "write true or false",
+        _ if data_type.is_numeric() => "write a number, without quotes",
+        _ => "write a value as reports show it",
+    };
+    Error::new(Kind::InvalidArgument, "text is not a value of the column's type")
         .with_got(format!("{text} for {}", type_text(data_type)))
+        .with_hint(hint)
 }
 
 /// The text between quotes, if it is in quotes.

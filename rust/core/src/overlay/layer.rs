@@ -73,8 +73,7 @@ pub(super) fn check_names(fields: &Fields, above: &[String]) -> Result<()> {
         Some(field) => {
             let mut path = above.to_vec();
             path.push(field.name().clone());
-            Err(Error::new(Kind::DuplicateField, "a name is there twice")
-                .with_column(dotted(&path)))
+            Err(Error::new(Kind::DuplicateField, "a name occurs twice").with_column(dotted(&path)))
         }
     }
 }

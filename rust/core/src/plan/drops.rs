@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! drop_where     ts < 1700000000   ─┐
-//! delete_where   is_deleted        ─┼─▶ columns that a shell reads beside the keys ─▶ Marks
+//! delete_where   is_deleted        ─┼─▶ columns that a shell reads with the keys ─▶ Marks
 //! version_by     version           ─┘
 //! ```
 //!
@@ -60,18 +60,21 @@ impl DropOptions {
         };
         if self.version_by.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
             return bad(
-                "`version_by` goes with on_duplicate=\"keep_last\", or \"keep_first\"",
-                "ask for that too; of equal versions it says which row stays",
+                "`version_by` needs on_duplicate=\"keep_last\" or \"keep_first\"",
+                "pass that too: it decides which row of equal versions stays",
             );
         }
         if self.delete_where.is_some() && !matches!(self.on_duplicate, KeepFirst | KeepLast) {
             return bad(
-                "`delete_where` needs to know which row of a key counts",
+                "`delete_where` needs on_duplicate=\"keep_last\" or \"keep_first\"",
                 "pass on_duplicate=\"keep_last\"",
             );
         }
         if self.keep_tombstones && self.delete_where.is_none() {
-            return bad("`keep_tombstones` goes with `delete_where`", "name the column");
+            return bad(
+                "`keep_tombstones` needs `delete_where`",
+                "name the column that marks tombstones",
+            );
         }
         self.drop_where.as_deref().map_or(Ok(()), |text| {
             let (name, ..) = parse(text)?;
@@ -171,12 +174,11 @@ impl<C: MarkColumn> Drops<C> {
             let column = find(&asked)?;
             let is_key = |name: &str| order.columns().iter().any(|key| key.dotted() == name);
             if !column.shape().columns().iter().all(|column| is_key(&column.name)) {
-                return Err(Error::new(
-                    Kind::InvalidArgument,
-                    "`drop_where` is about a key column",
-                )
-                .with_column(name)
-                .with_hint("rows of one key go or stay together: name a column of sort_by"));
+                return Err(Error::new(Kind::InvalidArgument, "`drop_where` needs a key column")
+                    .with_column(name)
+                    .with_hint(
+                        "all rows of a key are kept or dropped together: name a column of sort_by",
+                    ));
             }
             let value = literal(value, &column.data_type()?)
                 .and_then(|value| encode_arrow(column.shape(), &[value]))
@@ -269,7 +271,9 @@ fn named(name: &str, nulls: Nulls) -> Result<SortOrder> {
     let named = SortOrder::try_parse(name)?;
     let mut columns = named.columns().to_vec();
     let ([column], true) = (columns.as_mut_slice(), !name.trim_start().starts_with('-')) else {
-        return Err(Error::new(Kind::InvalidArgument, "this names no single column").with_got(name));
+        return Err(
+            Error::new(Kind::InvalidArgument, "this does not name a single column").with_got(name)
+        );
     };
     (column.descending, column.nulls) = (false, nulls);
     SortOrder::try_new(columns)
@@ -289,7 +293,7 @@ fn parse(text: &str) -> Result<(&str, Operator, &str)> {
             break;
         }
     }
-    Err(Error::new(Kind::InvalidArgument, "`drop_where` is no comparison")
+    Err(Error::new(Kind::InvalidArgument, "`drop_where` is not a comparison")
         .with_got(text)
         .with_hint("write a key column, one of < <= = >= >, and a value: timestamp < 1700000000"))
 }

@@ -219,8 +219,8 @@ fn of_condition(e: Error) -> Error {
     if e.kind() != Kind::UnsupportedKey {
         return e;
     }
-    let mut said = Error::new(e.kind(), "conditions are for columns whose values have an order")
-        .with_hint("name a member of a struct; filter lists and maps in what is read");
+    let mut said = Error::new(e.kind(), "a condition needs a column of single values")
+        .with_hint("name a field of the struct; elements of lists and maps cannot be tested");
     if let Some(column) = e.column() {
         said = said.with_column(column.trim_end_matches(" nulls first"));
     }

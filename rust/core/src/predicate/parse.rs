@@ -10,6 +10,12 @@ const HINT: &str = "write conditions with AND between them: column < value (or <
                     column IN (a, b), column BETWEEN a AND b, column IS [NOT] NULL, \
                     column LIKE 'prefix%'; odd names go in double quotes, texts in single quotes";
 
+const OR_HINT: &str = "conditions have AND between them, never OR; for several values of one column \
+                       write column IN (a, b)";
+
+const QUOTE_HINT: &str = "texts go in single quotes, as in name = 'api'; double quotes are for odd \
+                          names of columns";
+
 /// Longer ones first: `<` begins `<=`.
 const SIGNS: [(&str, Comparison); 8] = [
     ("<=", Comparison::LessOrEqual),
@@ -55,9 +61,17 @@ impl<'a> Text<'a> {
             true => "the end".to_owned(),
             false => format!("`{rest}`"),
         };
+        let is_or = rest.get(..2).is_some_and(|word| word.eq_ignore_ascii_case("OR"));
+        let hint = if is_or {
+            OR_HINT
+        } else if rest.starts_with('"') {
+            QUOTE_HINT
+        } else {
+            HINT
+        };
         Error::new(Kind::InvalidArgument, format!("`where` cannot be read: {expected} expected"))
             .with_got(format!("{found} in `{}`", self.text))
-            .with_hint(HINT)
+            .with_hint(hint)
     }
 
     fn condition(&mut self) -> Result<Asked> {
@@ -114,7 +128,9 @@ impl<'a> Text<'a> {
         if prefix.contains(['%', '_', '\\']) {
             return Err(Error::new(Kind::InvalidArgument, "`LIKE` takes a prefix only")
                 .with_got(text.clone())
-                .with_hint("write LIKE 'prefix%'; filter by other patterns what is read"));
+                .with_hint(
+                    "write LIKE 'prefix%'; apply other patterns to the rows that were read",
+                ));
         }
         Ok(match is_prefix {
             true => Test::StartsWith(prefix.to_owned()),

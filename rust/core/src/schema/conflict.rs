@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sources have 2 schema conflicts: column `a`, got these differences:
-//!   `a` has types that do not go together: Int64 in `x.parquet`, Float64 in `y.parquet`
+//!   `a` has incompatible types: Int64 in `x.parquet`, Float64 in `y.parquet`
 //!   `m.b` is missing: Utf8 in `x.parquet`, absent in `y.parquet`
 //! ```
 //!
@@ -14,11 +14,11 @@ use std::fmt::Write as _;
 use plait_base::{Error, Kind};
 
 /// Why: no type holds the values of both.
-pub const TYPES: &str = "has types that do not go together";
+pub const TYPES: &str = "has incompatible types";
 /// Why: one has fields or items where the other has none, or others.
-pub const SHAPES: &str = "has shapes that do not go together";
+pub const SHAPES: &str = "has incompatible shapes";
 /// Why: a source has the name, or the id, more than once.
-pub const TWICE: &str = "is there twice, or in two spellings";
+pub const TWICE: &str = "occurs twice, or in two spellings";
 /// Why: the ids say that columns of one name are different columns.
 pub const IDS: &str = "has different field ids";
 /// Why: the types differ, and widening is refused.

@@ -81,7 +81,7 @@ pub struct Frozen {
     pub(super) decision: Decision,
 }
 
-/// What was decided beside the schema: a value that can be written, sent and read.
+/// What was decided with the schema: a value that can be written, sent and read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     pub(super) origins: Vec<Origin>,
@@ -113,7 +113,7 @@ impl Frozen {
         &self.schema
     }
 
-    /// What was decided beside the schema, but for the policy.
+    /// What was decided with the schema, but for the policy.
     #[must_use]
     pub fn decision(&self) -> &Decision {
         &self.decision

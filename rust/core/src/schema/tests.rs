@@ -239,8 +239,8 @@ fn a_source_that_does_not_adapt_is_refused_and_nothing_is_inferred_again() {
         (vec![int("a", true)], "may be null"),
         (vec![int("b", true)], "is missing"),
         (vec![int("a", false), int("c", false)], "would be lost"),
-        (vec![Field::new("a", DataType::Int64, false)], "do not go together"),
-        (vec![int("a", false), int("a", false)], "is there twice"),
+        (vec![Field::new("a", DataType::Int64, false)], "incompatible types"),
+        (vec![int("a", false), int("a", false)], "occurs twice"),
     ] {
         let e = frozen.adapter(&schema(odd)).unwrap_err();
         assert!(e.to_string().contains(says), "{e}");

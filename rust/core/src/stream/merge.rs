@@ -223,7 +223,7 @@ impl MergeStream {
             }
         }
         if self.state == State::Going {
-            // What comes behind is ordered beside the copying.
+            // The next rows are ordered while these are copied.
             self.order_on(self.stretch_rows().min(PART_ROWS / self.batch_rows * self.batch_rows));
         }
         self.copy()

@@ -139,9 +139,9 @@ pub fn check_keys(
             1 => "a source lacks a sort column".to_owned(),
             n => format!("{n} sources lack a sort column"),
         };
-        let error = Error::new(Kind::UnknownColumn, what)
-            .with_column(column.dotted())
-            .with_hint("its keys would all be null; if that is meant, say missing_keys=\"null\"");
+        let error = Error::new(Kind::UnknownColumn, what).with_column(column.dotted()).with_hint(
+            "its keys would all be null; if that is intended, pass missing_keys=\"null\"",
+        );
         let error = match name(*first) {
             Some(path) => error.with_path(path),
             None => error.in_source(*first),

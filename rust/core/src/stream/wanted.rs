@@ -5,7 +5,7 @@
 //! ```
 //!
 //! # Invariants
-//! Marks are those of the rows of the keys beside them.
+//! Marks and keys are of the same rows.
 //!
 //! # Cost
 //! A column of a condition or of versions is encoded as a sort column is, and held no longer than keys.

@@ -60,7 +60,7 @@ impl<'a> ColumnPath<'a> {
 /// The error for data that contradicts itself at a place.
 pub(super) fn broken(at: &ColumnPath<'_>, what: &str) -> Error {
     let error = Error::new(Kind::CorruptSource, what)
-        .with_hint("whoever made this Arrow data broke the rules of its format");
+        .with_hint("the library that made this Arrow data violated the format");
     let path = at.path();
     if path.is_empty() { error } else { error.with_column(path) }
 }

@@ -60,6 +60,7 @@ fn names_mean_one_thing_and_parameters_have_names() {
         assert!(tuples.len() <= *tuples_max, "{name}: {tuples:?}");
         assert!(names::public_items(&src) <= *public_max, "{name}: {}", names::public_items(&src));
     }
+    assert!(names::reused_types(&src_of("py")).is_empty(), "py");
 }
 
 #[test]

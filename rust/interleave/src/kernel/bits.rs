@@ -35,8 +35,8 @@ pub(crate) fn bits(sources: &[Bits<'_>], selection: &Selection) -> Buffer {
             vectored(BitPieces { sources, rows, words: &mut words });
         }
         Form::Rows(rows) => {
-            // SAFETY: the assertions above proved that every bit below a limit is inside of its source,
-            // and `Selection` that every selected row is below its limit.
+            // SAFETY: the assertions above proved that every bit below a limit is inside of its
+            // source, and `Selection` that every selected row is below its limit.
             unsafe { bit_rows(sources, rows, &mut words) }
         }
         Form::Runs(runs) => {
@@ -74,8 +74,8 @@ unsafe fn bit_rows(sources: &[Bits<'_>], rows: &Rows, words: &mut Words) {
         debug_assert!(
             sources[array].is_none_or(|(bytes, offset)| (row + offset) / 8 < bytes.len())
         );
-        // SAFETY: the caller proved that the array is there and the row's bit inside of it; where there
-        // are no bits, the mask makes it bit 0 of `ONES`.
+        // SAFETY: the caller proved that the array is there and the row's bit inside of it; where
+        // there are no bits, the mask makes it bit 0 of `ONES`.
         let bit = unsafe {
             let base = bases.get_unchecked(array);
             let bit = (row + base.offset) & base.mask;

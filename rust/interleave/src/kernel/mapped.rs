@@ -5,8 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! As in the file above. What a change makes of a value is the caller's. Keys that are shifted were compared
-//! with the number of values of their own dictionary, on their way.
+//! As in the file above. What a change makes of a value is the caller's. Keys that are shifted were
+//! compared with the number of values of their own dictionary, on their way.
 //!
 //! # Cost
 //! A load, the change, a store; no branch a row.
@@ -30,9 +30,9 @@ use crate::unsigned::Unsigned;
 /// Rows that are changed at once for a run of fewer, where runs are not much shorter in the mean.
 const OVERRUN_ROWS: usize = 2 * PIECE_ROWS;
 
-/// The selected values, each changed by `change` and what there is of its array; and `bits`, as all changes
-/// left them. Bits and not a truth: a byte of a register that is set waits, on many processors, for whatever
-/// the register had before, and that is a load of the row before.
+/// The selected values, each changed by `change` and what there is of its array; and `bits`, as all
+/// changes left them. Bits and not a truth: a byte of a register that is set waits, on many
+/// processors, for whatever the register had before, and that is a load of the row before.
 ///
 /// Where it `overruns`, values that lie behind a short run may be changed, too, and change bits.
 pub(crate) fn mapped<T: Copy, C: Copy, B>(
@@ -58,7 +58,8 @@ pub(crate) fn mapped<T: Copy, C: Copy, B>(
     let mut out = Vec::with_capacity(selection.len() + overrun);
     let next = out.as_mut_ptr();
     let bits = vectored(Mapped { sources, selection, overrun, change, next, bits });
-    // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are written.
+    // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are
+    // written.
     unsafe { out.set_len(selection.len()) }
     (out, bits)
 }
@@ -91,13 +92,14 @@ where
                 let overrun: usize = $overrun;
                 let (array, mut row, mut left): (usize, usize, usize) = ($array, $row, $len);
                 debug_assert!(row + left <= sources[array].0.len());
-                // SAFETY: `out` has room for one value a row. Rows below a limit are inside of their source,
-                // and `Selection` proved that every row is below its limit.
+                // SAFETY: `out` has room for one value a row. Rows below a limit are inside of
+                // their source, and `Selection` proved that every row is below its limit.
                 let (from, behind, by) = unsafe {
                     let (source, by) = *sources.get_unchecked(array);
                     (source.as_ptr(), source.len() - row, by)
                 };
-                // Short runs are changed with what lies behind them: the end of a loop would not be foreseen.
+                // Short runs are changed with what lies behind them: the end of a loop would not be
+                // foreseen.
                 debug_assert!(left > 0, "runs are not empty");
                 if overrun > 0 && left <= overrun && behind >= overrun {
                     let end = next.wrapping_add(left);
@@ -125,7 +127,8 @@ where
         // All are read before the first is written: then they are vectors.
         macro_rules! add_some {
             ($from:ident, $by:ident, $row:ident, $count:expr) => {{
-                // SAFETY: the source has as many rows from here on, and the output has room for them.
+                // SAFETY: the source has as many rows from here on, and the output has room for
+                // them.
                 unsafe {
                     let mut some = $from.add($row).cast::<[T; $count]>().read();
                     for value in &mut some {
@@ -154,8 +157,8 @@ where
                     sources.iter().map(|(source, by)| (source.as_ptr(), *by)).collect();
                 each_row!(rows.as_slices(), |array, row| {
                     debug_assert!(row < sources[array].0.len());
-                    // SAFETY: `out` has room for one value a row. Rows below a limit are inside of their
-                    // source, and `Selection` proved that every row is below its limit.
+                    // SAFETY: `out` has room for one value a row. Rows below a limit are inside of
+                    // their source, and `Selection` proved that every row is below its limit.
                     unsafe {
                         let (base, by) = *bases.get_unchecked(array);
                         next.write(change(&mut bits, by, *base.add(row)));
@@ -173,10 +176,11 @@ where
     }
 }
 
-/// The dictionary of `values` with the selected keys, each as far behind its own as the dictionary of its
-/// array begins: `sources` have keys, that place, and the number of its values.
+/// The dictionary of `values` with the selected keys, each as far behind its own as the dictionary
+/// of its array begins: `sources` have keys, that place, and the number of its values.
 ///
-/// `None` if a key may not be one of its dictionary, be it below a null; and may be where a dictionary is empty.
+/// `None` if a key may not be one of its dictionary, be it below a null; and may be where a
+/// dictionary is empty.
 pub(crate) fn shifted<K: ArrowDictionaryKeyType, U: Unsigned>(
     sources: &[(&[U], (usize, usize))],
     selection: &Selection,
@@ -192,13 +196,13 @@ pub(crate) fn shifted<K: ArrowDictionaryKeyType, U: Unsigned>(
     let len = keys.len();
     let keys =
         PrimitiveArray::<K>::new(ScalarBuffer::new(Buffer::from_vec(keys), 0, len), nulls.cloned());
-    // SAFETY: no key is above the last of its dictionary, and no dictionary ends behind `values`, whose last
-    // place is a key.
+    // SAFETY: no key is above the last of its dictionary, and no dictionary ends behind `values`,
+    // whose last place is a key.
     Some(unsafe { DictionaryArray::new_unchecked(keys, Arc::clone(values)) })
 }
 
-/// The selected keys, each as far behind its own as its source says; `None` if one may not be below the number
-/// of values that its source says.
+/// The selected keys, each as far behind its own as its source says; `None` if one may not be below
+/// the number of values that its source says.
 fn shifted_keys<U: Unsigned>(
     sources: &[(&[U], (usize, usize))],
     selection: &Selection,
@@ -208,7 +212,8 @@ fn shifted_keys<U: Unsigned>(
             (keys, (U::usize_as(base), u64::try_from(len).unwrap_or(0)))
         });
         let sources: Vec<_> = sources.collect();
-        // One by one: 64 bits have room for the sign of the difference, which takes the fewest steps.
+        // One by one: 64 bits have room for the sign of the difference, which takes the fewest
+        // steps.
         let (keys, below) =
             mapped(&sources, selection, false, u64::MAX, |below, (base, len), key| {
                 *below &= key.wide().wrapping_sub(len);
@@ -220,8 +225,8 @@ fn shifted_keys<U: Unsigned>(
     for &(keys, (base, len)) in sources {
         shifted.push((keys, (U::usize_as(base), U::usize_as(len.checked_sub(1)?))));
     }
-    // The highest bit is set in the key or in the difference if the key is above the last; and for some keys of
-    // large dictionaries, which have to be looked at again.
+    // The highest bit is set in the key or in the difference if the key is above the last; and for
+    // some keys of large dictionaries, which have to be looked at again.
     let (keys, bits) =
         mapped(&shifted, selection, true, U::default(), |bits, (base, last), key| {
             *bits = *bits | last.wrapping_sub(key) | key;

@@ -9,8 +9,8 @@
 //! Pieces are the rows, in order; none is empty or longer than [`PIECE_ROWS`].
 //!
 //! # Cost
-//! Eight rows are two comparisons of vectors. A piece begins where the last one ended, so runs need not begin
-//! at multiples of eight.
+//! Eight rows are two comparisons of vectors. A piece begins where the last one ended, so runs need
+//! not begin at multiples of eight.
 //!
 //! # Not here
 //! Long runs, which `lower` joins with the help of [`high_bits`]; copying.
@@ -58,9 +58,11 @@ pub(super) const ALL: u32 = (1 << PIECE_ROWS) - 1;
 /// Distances from the first row.
 const STEPS: [u32; PIECE_ROWS] = [0, 1, 2, 3, 4, 5, 6, 7];
 
-/// Bit `i` is set where row `i` is as far behind the first as it would be in a run; bit 0 always is.
+/// Bit `i` is set where row `i` is as far behind the first as it would be in a run; bit 0 always
+/// is.
 ///
-/// Rows are below a length that fits, so the largest number is no row, and no run goes on from it to 0.
+/// Rows are below a length that fits, so the largest number is no row, and no run goes on from it
+/// to 0.
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) fn follow(arrays: &[u32; PIECE_ROWS], rows: &[u32; PIECE_ROWS]) -> u32 {

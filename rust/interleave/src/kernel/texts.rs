@@ -5,8 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! As in the file above. Lengths are added up by one pass over the offsets and copied by another, over
-//! the same.
+//! As in the file above. Lengths are added up by one pass over the offsets and copied by another,
+//! over the same.
 //!
 //! # Cost
 //! A row is two offsets, one written, and a copy of one or two vectors where it is short.
@@ -66,8 +66,8 @@ fn spans<I: ArrowNativeType, O: ArrowNativeType>(
     }
     assert!(sources.len() >= selection.limits().len(), "an array is missing");
     let mut out: Vec<O> = Vec::with_capacity(selection.len() + 1);
-    // `out` has room for one offset a row and the first, and the assertions above proved that a limit is below
-    // the number of offsets.
+    // `out` has room for one offset a row and the first, and the assertions above proved that a
+    // limit is below the number of offsets.
     let total = vectored(Ends { sources, selection, next: out.as_mut_ptr() })?;
     // SAFETY: all were written.
     unsafe { out.set_len(selection.len() + 1) };
@@ -85,11 +85,11 @@ fn spans<I: ArrowNativeType, O: ArrowNativeType>(
     Some((offsets, values.into()))
 }
 
-/// Writes the offsets of the values that leave, and tells the last; those that do not fit are cut off. `None` if
-/// the last is not even a number of bytes.
+/// Writes the offsets of the values that leave, and tells the last; those that do not fit are cut
+/// off. `None` if the last is not even a number of bytes.
 ///
-/// Made by [`spans`] alone, which proved that limits are below the number of offsets; `next` has room for one
-/// more than rows.
+/// Made by [`spans`] alone, which proved that limits are below the number of offsets; `next` has
+/// room for one more than rows.
 struct Ends<'a, I: ArrowNativeType, O> {
     sources: &'a [Texts<'a, I>],
     selection: &'a Selection<'a>,
@@ -102,7 +102,8 @@ impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
     #[inline(always)]
     fn run(self) -> Option<usize> {
         let Self { sources, selection, mut next } = self;
-        // Lengths are those of buffers, below half of all numbers: a sum cannot leap over the other half.
+        // Lengths are those of buffers, below half of all numbers: a sum cannot leap over the other
+        // half.
         let (mut total, mut any) = (0_usize, 0_usize);
         // SAFETY: `Selection` proved that every selected row is below its limit; `spans`, the rest.
         unsafe {
@@ -149,8 +150,8 @@ impl<I: ArrowNativeType, O: ArrowNativeType> Vectored for Ends<'_, I, O> {
     }
 }
 
-/// Made by [`spans`] alone, which proved that all offsets are inside of their values, and that `out` has
-/// room for `bytes` and the slack.
+/// Made by [`spans`] alone, which proved that all offsets are inside of their values, and that
+/// `out` has room for `bytes` and the slack.
 struct Copies<'a, I: ArrowNativeType> {
     sources: &'a [Texts<'a, I>],
     width: usize,
@@ -166,8 +167,8 @@ impl<I: ArrowNativeType> Vectored for Copies<'_, I> {
     fn run(self) {
         let Self { sources, width, selection, out, bytes } = self;
         let mut done = 0;
-        // SAFETY: `spans` proved that offsets lead into their values, and `Selection` that rows have
-        // offsets; these ascend, and their lengths add up to `bytes`.
+        // SAFETY: `spans` proved that offsets lead into their values, and `Selection` that rows
+        // have offsets; these ascend, and their lengths add up to `bytes`.
         unsafe {
             match selection.form() {
                 Form::Rows(rows) => {
@@ -195,8 +196,8 @@ impl<I: ArrowNativeType> Vectored for Copies<'_, I> {
     }
 }
 
-/// All values of all `arrays`, one array behind the other; `None` if one may be null, or an offset would be above
-/// `max`.
+/// All values of all `arrays`, one array behind the other; `None` if one may be null, or an offset
+/// would be above `max`.
 pub(crate) fn joined<T: ByteArrayType>(
     arrays: &[&GenericByteArray<T>],
     max: usize,
@@ -224,8 +225,8 @@ pub(crate) fn joined<T: ByteArrayType>(
         let last = ends.last().unwrap_or(first);
         values.extend_from_slice(array.value_data().get(first.as_usize()..last.as_usize())?);
     }
-    // SAFETY: offsets begin with 0, and each array adds as much to all of its own, which ascend, as values
-    // were there before it.
+    // SAFETY: offsets begin with 0, and each array adds as much to all of its own, which ascend, as
+    // values were there before it.
     let offsets = unsafe { OffsetBuffer::new_unchecked(ScalarBuffer::from(offsets)) };
     Some(byte_array::<T>(offsets, Buffer::from_vec(values), None))
 }
@@ -280,7 +281,8 @@ pub(crate) fn list_views<I: OffsetSizeTrait, O: OffsetSizeTrait>(
     Some((offsets, sizes, values.into()))
 }
 
-/// Made by [`list_views`] alone: `out` has room for an offset and a size a row, and `bytes` with slack.
+/// Made by [`list_views`] alone: `out` has room for an offset and a size a row, and `bytes` with
+/// slack.
 struct Lists<'a, I, O> {
     sources: &'a [Views<'a, I>],
     width: usize,
@@ -309,8 +311,8 @@ impl<I: OffsetSizeTrait, O: OffsetSizeTrait> Lists<'_, I, O> {
         let mut elements = 0_usize;
         macro_rules! one {
             ($array:expr, $row:expr) => {{
-                // SAFETY: `Selection` proved that the array is there and the row below its limit, which
-                // `list_views` compared with both slices; there is room for a number a row.
+                // SAFETY: `Selection` proved that the array is there and the row below its limit,
+                // which `list_views` compared with both slices; there is room for a number a row.
                 let (source, from, size) = unsafe {
                     let (starts, lens, source) = sources.get_unchecked($array);
                     let size = lens.get_unchecked($row).as_usize();

@@ -6,15 +6,18 @@
 //! ```
 //!
 //! # Invariants
-//! As in the file above. A view that leads to a buffer its array does not have, as null rows may, leads to one that
-//! no output has, and is an error. Whether it leads into its buffer is not looked at.
+//! As in the file above. A view that leads to a buffer its array does not have, as null rows may,
+//! leads to one that no output has, and is an error. Whether it leads into its buffer is not looked
+//! at.
 //!
 //! # Cost
-//! A row is two loads of its view, one of a step, two stores; no branch but one that is never taken. Eight rows
-//! that follow each other, whose buffer is nearly always the same, are vector code.
+//! A row is two loads of its view, one of a step, two stores; no branch but one that is never
+//! taken. Eight rows that follow each other, whose buffer is nearly always the same, are vector
+//! code.
 //!
 //! # Not here
-//! Rows whose buffers can be expected (`recent`); which buffers there are, and their new numbers (`gather`).
+//! Rows whose buffers can be expected (`recent`); which buffers there are, and their new numbers
+//! (`gather`).
 
 #![expect(unsafe_code, reason = "fenced: see `kernel`")]
 
@@ -30,9 +33,10 @@ mod table;
 use table::{Base, NOWHERE, Table, UNKNOWN, one};
 pub(crate) use table::{VIEW_BYTES_MAX, ViewSource};
 
-/// The selected views, each with another number of its buffer: `step` tells, once for each array and buffer
-/// that a view leads to, the bits by which the two numbers differ. And whether a view leads to a buffer
-/// that is not there. `None` if there are more arrays and buffers than can be numbered.
+/// The selected views, each with another number of its buffer: `step` tells, once for each array
+/// and buffer that a view leads to, the bits by which the two numbers differ. And whether a view
+/// leads to a buffer that is not there. `None` if there are more arrays and buffers than can be
+/// numbered.
 pub(crate) fn views(
     sources: &[ViewSource<'_>],
     selection: &Selection,
@@ -63,7 +67,8 @@ pub(crate) fn views(
     let done = 0;
     #[cfg(target_arch = "x86_64")]
     let done = if table.is_wide {
-        // SAFETY: the processor has the vectors; limits were compared above, and `out` has room for a view a row.
+        // SAFETY: the processor has the vectors; limits were compared above, and `out` has room for
+        // a view a row.
         unsafe { recent::copied(&mut table, sources, selection, out.as_mut_ptr()) }
     } else {
         done
@@ -73,13 +78,14 @@ pub(crate) fn views(
         vectored(Views { sources, bases: &bases, selection, table: &mut table, done, out: next });
     }
     let astray = table.astray;
-    // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are written.
+    // SAFETY: rows, and the lengths of runs, add up to the length of the selection; all are
+    // written.
     unsafe { out.set_len(selection.len()) }
     Some((out, astray))
 }
 
-/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view of each row behind those
-/// that are `done`.
+/// Made by [`views`] alone, which compared limits with sources; `out` has room for a view of each
+/// row behind those that are `done`.
 struct Views<'a, 't, F> {
     sources: &'a [ViewSource<'a>],
     bases: &'a [Base],
@@ -98,8 +104,8 @@ impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, '_, F> {
         match selection.form() {
             Form::Rows(rows) if rows.are_in_pieces() => each_piece!(rows, |array, row, len| {
                 debug_assert!(row + len <= sources[array].views.len());
-                // SAFETY: there is room for a view a row; `Selection` proved that the rows are below the
-                // limit of their array, and `views` that the limit is inside of it.
+                // SAFETY: there is room for a view a row; `Selection` proved that the rows are
+                // below the limit of their array, and `views` that the limit is inside of it.
                 unsafe {
                     let base = *bases.get_unchecked(array);
                     piece(table, base, row, out, len);
@@ -136,7 +142,8 @@ impl<F: FnMut(usize, usize) -> u32> Vectored for Views<'_, '_, F> {
     }
 }
 
-/// The run that goes on behind the first `done` rows, and all after it; and how many of its rows are done.
+/// The run that goes on behind the first `done` rows, and all after it; and how many of its rows
+/// are done.
 fn behind(runs: &[Run], mut done: usize) -> (&[Run], usize) {
     for (i, run) in runs.iter().enumerate() {
         match done.checked_sub(run.len as usize) {

@@ -11,8 +11,9 @@
 //! [`Kind::CorruptSource`].
 //!
 //! # Cost
-//! A window and a page of every leaf, and one batch of `batch_bytes` or one row. Where rows turn out to
-//! be larger than they seemed, a batch is made of several smaller ones, which are copied once more.
+//! A window and a page of every leaf, and one batch of `batch_bytes` or one row. Where rows turn
+//! out to be larger than they seemed, a batch is made of several smaller ones, which are copied
+//! once more.
 //!
 //! # Not here
 //! Which leaves, and what becomes of batches (`scan`, `stream`, `overlay`).
@@ -95,7 +96,8 @@ impl FileSchema {
         self.units.get(leaves).is_some_and(|units| units.iter().any(Option::is_some))
     }
 
-    /// The same, with texts in the columns `columns` as dictionaries; none if none of these is text.
+    /// The same, with texts in the columns `columns` as dictionaries; none if none of these is
+    /// text.
     pub(crate) fn with_codes(&self, columns: &[usize]) -> Option<Self> {
         let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
         let field = |(at, field): (usize, &FieldRef)| match columns.contains(&at)

@@ -401,8 +401,8 @@ impl PagedChunk {
 }
 
 /// Reads the dictionary of a chunk that was just opened, if that saves a request; where reading is
-/// cheap, it waits for the first page that refers to it. Many chunks begin with pages of ids and end
-/// with pages that need no dictionary.
+/// cheap, it waits for the first page that refers to it. Many chunks begin with pages of ids and
+/// end with pages that need no dictionary.
 ///
 /// # Errors
 /// Whatever is wrong with the page.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! A column has bounds in all row groups with values, or in none: DataFusion takes the bounds that are
-//! there for those of the file.
+//! A column has bounds in all row groups with values, or in none: DataFusion takes the bounds that
+//! are there for those of the file.
 //!
 //! # Cost
 //! The footer is decoded and encoded again, only where bounds go.
@@ -48,8 +48,8 @@ fn has_values(chunk: &ColumnChunkMetaData) -> bool {
     nulls.and_then(|nulls| i64::try_from(nulls).ok()) != Some(chunk.num_values())
 }
 
-/// Takes the bounds of the columns `leaves` out of the footer of a file that ends with `tail`; their
-/// column indexes are not found any more.
+/// Takes the bounds of the columns `leaves` out of the footer of a file that ends with `tail`;
+/// their column indexes are not found any more.
 ///
 /// # Errors
 /// [`Kind::Internal`] if `tail` does not end with a footer.

@@ -6,8 +6,9 @@
 //! ```
 //!
 //! # Invariants
-//! Bytes are passed on unchanged. Headers are looked for from the start of a row group on, one behind
-//! the other, until one does not parse: what follows a row group is no page, and is not noted.
+//! Bytes are passed on unchanged. Headers are looked for from the start of a row group on, one
+//! behind the other, until one does not parse: what follows a row group is no page, and is not
+//! noted.
 //!
 //! # Not here
 //! What headers must agree with (`check`).

@@ -1,4 +1,4 @@
-//! Commits a change of which files count: one manifest, put where there is none.
+//! Commits a change of which files are live: one manifest, put where there is none.
 //!
 //! ```text
 //! newest manifest n ─▶ do the replaced files count? ─▶ put n + 1 ─▶ is all there? ─▶ committed
@@ -41,7 +41,7 @@ pub(crate) struct CommitOptions {
     pub(crate) folder: String,
     /// Where files are that count from now on.
     pub(crate) add: Vec<String>,
-    /// A part of names: nothing is added if a file that counts has it, since another process made
+    /// A part of names: nothing is added if a live file has it, since another process made
     /// the same files meanwhile.
     pub(crate) unless: Option<String>,
     /// Files that count no more, by their path below the root; all of them must count now.
@@ -95,8 +95,8 @@ pub(crate) struct Commit {
 /// Commits a change in one step, or finds that others have replaced the same files.
 ///
 /// # Errors
-/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there or its lease has ended,
-/// [`Kind::Unsupported`] for a store that cannot commit, and what a damaged manifest gives.
+/// [`Kind::Storage`], [`Kind::SourceChanged`] when what is added is not there or its lease has
+/// ended, [`Kind::Unsupported`] for a store that cannot commit, and what a damaged manifest gives.
 pub(crate) fn commit_in(
     options: &CommitOptions,
     stores: &Stores,
@@ -131,9 +131,9 @@ pub(crate) fn commit_in(
         let is_idle = !changes && !ends && options.renew.is_none();
         if options.check || is_idle || !is_counting || is_made {
             if !is_counting && !options.check {
-                context
-                    .events()
-                    .record(Level::Info, "compact", || "somebody else replaced a file".to_owned());
+                context.events().record(Level::Info, "compact", || {
+                    "another process replaced a file".to_owned()
+                });
             }
             return Ok(Commit { committed: false, counts: is_counting, manifest: before });
         }
@@ -168,7 +168,7 @@ pub(crate) fn commit_in(
         if changes {
             context.events().record(Level::Info, "compact", || {
                 let (number, made) = (manifest.number, add.len());
-                format!("manifest {number} counts: {made} for {} files", options.replace.len())
+                format!("manifest {number} is current: {made} for {} files", options.replace.len())
             });
         }
         return Ok(Commit { committed: true, counts: true, manifest });
@@ -207,7 +207,7 @@ fn check_leased(manifest: &Manifest, name: &str, root: &Root) -> Result<()> {
     }
     Err(Error::new(Kind::SourceChanged, "the lease of an output has ended, nothing was committed")
         .with_path(root.location(name))
-        .with_hint("whoever made it was taken for dead; compact again"))
+        .with_hint("its writer renewed it too late and was considered dead; compact again"))
 }
 
 fn removed(location: &str) -> Error {
@@ -221,7 +221,7 @@ fn renew(manifest: &mut Manifest, renewal: &Renewal, root: &Root) -> Result<()> 
     let lease = lease.ok_or_else(|| {
         Error::new(Kind::SourceChanged, "a lease has ended before it was renewed")
             .with_path(root.location(""))
-            .with_hint("whoever has it was taken for dead; compact again")
+            .with_hint("its holder renewed it too late and was considered dead; compact again")
     })?;
     lease.until = now_s() + renewal.term_s;
     Ok(())
@@ -246,7 +246,7 @@ fn take_back(
         writer.context.check_cancelled()?;
         let mut manifest = Manifest::newest(writer.root)?;
         if !is_ours(&manifest) {
-            let what = "an output that counts was removed, and so was what it was made of";
+            let what = "a live output was removed, and so were the files that it replaced";
             return Ok(Error::new(Kind::CorruptSource, what).with_path(location));
         }
         manifest.files.retain(|made| !add.contains(&made.path));

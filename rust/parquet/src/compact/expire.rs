@@ -9,12 +9,13 @@
 //!
 //! # Invariants
 //! Only what is dead in a manifest that was put after the list is removed, and what is dead stays
-//! dead: see `lease`. Nothing is removed while a file that counts is missing. Files are removed first
+//! dead: see `lease`. Nothing is removed while a live file is missing. Files are removed first
 //! and forgotten then: a manifest that forgot files which are still there would bring them back. A
 //! file that is not the one which was replaced is kept.
 //!
 //! # Cost
-//! A list of `_plait/files`, two manifests, and for every file its footer and a request to remove it.
+//! A list of `_plait/files`, two manifests, and for every file its footer and a request to remove
+//! it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -65,7 +66,7 @@ pub(crate) struct Expired {
 /// Removes what nobody needs.
 ///
 /// # Errors
-/// [`Kind::Storage`], [`Kind::SourceNotFound`] when a file that counts is missing, and what a
+/// [`Kind::Storage`], [`Kind::SourceNotFound`] when a live file is missing, and what a
 /// damaged manifest gives.
 pub(crate) fn expire_in(
     options: &ExpireOptions,
@@ -165,7 +166,7 @@ fn dead(
     Ok(Dead { replaced: replaced.cloned().collect(), orphans })
 }
 
-/// Refuses to remove the sources of a file that counts and is not there.
+/// Refuses to remove the sources of a live file that is missing.
 fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
     let made = root.names(&format!("{FOLDER}/files"), true)?;
     let made: BTreeSet<&String> = made.iter().collect();
@@ -178,10 +179,10 @@ fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
     if newest.files.iter().all(|file| file.path != path) || root.look(&path)?.is_some() {
         return Ok(());
     }
-    Err(Error::new(Kind::SourceNotFound, "a file that counts is missing")
+    Err(Error::new(Kind::SourceNotFound, "a live file is missing")
         .with_path(root.location(&path))
         .with_hint(
-            "nothing was removed; what it was made of may be there still, see the manifests",
+            "nothing was removed; the files that it replaced may still exist, see the manifests",
         ))
 }
 

@@ -8,8 +8,8 @@
 //!
 //! # Invariants
 //! An id is given once, and its lease is named by a manifest before a file bears it. So a file in
-//! `_plait/files` that a manifest neither names nor has a lease for is dead, in that manifest and in
-//! all later ones: nothing that `expire` removes can come to count. This rests on the order of
+//! `_plait/files` that a manifest neither names nor has a lease for is dead, in that manifest and
+//! in all later ones: nothing that `expire` removes can come to count. This rests on the order of
 //! manifests alone. Clocks and locks decide only when a lease that nobody ends may be ended by
 //! others; a wrong decision costs a compaction its work, and no row.
 //!
@@ -71,8 +71,9 @@ pub(crate) enum Holder {
 /// is the caller's to keep.
 ///
 /// # Errors
-/// [`Kind::InvalidArgument`] for options that cannot be read and for an id that is none or is taken, [`Kind::Unsupported`] where commits
-/// are impossible, [`Kind::Storage`], and what a damaged manifest gives.
+/// [`Kind::InvalidArgument`] for options that cannot be read and for an id that is none or is
+/// taken, [`Kind::Unsupported`] where commits are impossible, [`Kind::Storage`], and what a damaged
+/// manifest gives.
 pub fn take_in(options: &str, stores: &Stores, context: &Context) -> Result<Option<Sign>> {
     let options: LeaseOptions = from_json(options)?;
     let bad = |what: &str| {

@@ -23,7 +23,8 @@ use crate::source::Source;
 /// How much of each of `sources` is past the retention that `merge` names.
 ///
 /// # Errors
-/// What [`drops::find`] refuses of any column that `merge` names, and whatever is wrong with a file.
+/// What [`drops::find`] refuses of any column that `merge` names, and whatever is wrong with a
+/// file.
 pub(super) fn expiry_of(
     sources: &[Arc<Source>],
     order: &SortOrder,

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! # Invariants
-//! Files are merged only with files of the same folder, schema and order. The files of a scope are in
-//! the order in which they are read, which is that of their age.
+//! Files are merged only with files of the same folder, schema and order. The files of a scope are
+//! in the order in which they are read, which is that of their age.
 //!
 //! # Cost
 //! The footer of every file, and its first and last key where the footer has none.
@@ -32,7 +32,7 @@ use crate::options::{MergeOptions, OnDuplicateOption};
 use crate::order::claimed;
 use crate::plan::{KeyRange, entry, key_ranges, merge_level};
 use crate::runtime::Context;
-use crate::schema::Unite;
+use crate::schema::{Unite, data_type};
 use crate::source::Source;
 use crate::store::Stores;
 use crate::store::root::Root;
@@ -154,6 +154,8 @@ pub(crate) struct Scope {
     pub(crate) sort_by: String,
     /// The folder that what is made of them belongs into.
     pub(crate) out: String,
+    /// Path and type of each column, if files of the folder and order have several schemas.
+    pub(crate) columns: Vec<(String, String)>,
     /// The files, in the order that breaks ties.
     pub(crate) files: Vec<SurveyedFile>,
     /// What the policy wants merged: places in `files`.
@@ -250,8 +252,8 @@ pub(crate) fn survey_in(
     }
 }
 
-/// Refuses a folder of which one above has manifests, unless it has some itself: then compactions of the
-/// one above leave it alone.
+/// Refuses a folder of which one above has manifests, unless it has some itself: then compactions
+/// of the one above leave it alone.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`].
@@ -260,10 +262,13 @@ pub(super) fn check_not_part(root: &Root, manifest: &Manifest) -> Result<()> {
         return Ok(());
     }
     let Some((above, _)) = table_around(root)? else { return Ok(()) };
-    Err(Error::new(Kind::InvalidArgument, "the folder is part of one that is compacted")
-        .with_path(root.location(""))
-        .with_got(format!("a manifest in `{}`", above.location("")))
-        .with_hint("compact that one: its files are merged folder by folder"))
+    Err(Error::new(
+        Kind::InvalidArgument,
+        "the folder lies in a folder that is compacted as a whole",
+    )
+    .with_path(root.location(""))
+    .with_got(format!("a manifest in `{}`", above.location("")))
+    .with_hint("compact that folder: it merges files of each subfolder apart"))
 }
 
 fn survey_once(
@@ -300,7 +305,7 @@ fn survey_once(
     let tables = tables_below(root)?;
     for (name, path, source, age) in named {
         if tables.iter().any(|table| Path::new(&name).starts_with(table)) {
-            skipped.push(Skipped::new(&path, "it is in a folder that is compacted by itself"));
+            skipped.push(Skipped::new(&path, "it lies in a subfolder that has its own manifest"));
             continue;
         }
         if root.is_behind_link(&name) {
@@ -332,7 +337,7 @@ fn survey_once(
                 scopes.entry(key).or_default().push(NamedSource { source, name, age });
             }
             Ok((_, None)) => {
-                let why = "it does not say how it is sorted; pass sort_by";
+                let why = "it declares no sort order; pass sort_by";
                 skipped.push(Skipped::new(&path, why));
             }
             Err(e) if is_of_the_file(&e) => skipped.push(Skipped::of(&path, &e)),
@@ -362,7 +367,21 @@ fn survey_once(
         return Err(e);
     }
     skipped.sort_by(|a, b| a.path.cmp(&b.path));
+    keep_differing_columns(&mut found);
     Ok(Survey { folder: root.location(""), manifest: manifest.number, scopes: found, skipped })
+}
+
+/// Leaves the columns of scopes only where schemas keep files apart.
+fn keep_differing_columns(scopes: &mut [Scope]) {
+    let mut schemas: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for scope in &*scopes {
+        *schemas.entry((scope.folder.clone(), scope.sort_by.clone())).or_default() += 1;
+    }
+    for scope in scopes {
+        if schemas.get(&(scope.folder.clone(), scope.sort_by.clone())) == Some(&1) {
+            scope.columns.clear();
+        }
+    }
 }
 
 /// Files, and the first and last key of each with rows.
@@ -417,7 +436,7 @@ struct NamedSource {
     age: u64,
 }
 
-/// How files of a scope are chosen, beside which others of their folder.
+/// How files of a scope are chosen, and which other files of their folder there are.
 struct Chooser<'a> {
     policy: &'a Policy,
     options: &'a SurveyOptions,
@@ -523,6 +542,7 @@ fn scope(
         sort_by,
         // With a slash it is a folder, whatever its name ends in.
         out: format!("{}/", root.location(&made)),
+        columns: named.first().map(|named| columns(&named.source)).unwrap_or_default(),
         files: named.iter().map(file).collect(),
         groups,
     })
@@ -531,6 +551,11 @@ fn scope(
 /// SHA-256 of the footer, as text.
 pub(super) fn footer_text(source: &Source) -> String {
     source.footer_hash.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn columns(source: &Source) -> Vec<(String, String)> {
+    let leaves = source.meta.file_metadata().schema_descr().columns();
+    leaves.iter().map(|leaf| (leaf.path().string(), data_type(leaf))).collect()
 }
 
 fn schema_text(source: &Source) -> String {

@@ -9,7 +9,8 @@
 //! A body that passes is decoded to as many levels and values as counted, with no byte left over.
 //!
 //! # Cost
-//! A few nanoseconds a run of levels or ids, about one a byte array; nothing for other plain values.
+//! A few nanoseconds a run of levels or ids, about one a byte array; nothing for other plain
+//! values.
 //!
 //! # Not here
 //! Pages of sources (`page`); headers and footers (`check`).

@@ -266,8 +266,8 @@ fn lead(value: &[u8]) -> u64 {
     }
 }
 
-/// Bounds by unsigned bytes, with the bits of `turned` turned round in the first eight, which decide
-/// nearly always.
+/// Bounds by unsigned bytes, with the bits of `turned` turned round in the first eight, which
+/// decide nearly always.
 fn byte_bounds<'a>(
     values: impl Iterator<Item = &'a [u8]>,
     turned: u64,

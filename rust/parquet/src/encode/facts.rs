@@ -1,4 +1,5 @@
-//! What footer and indexes say of a page: counted from what is in it, or taken over from its source.
+//! What footer and indexes say of a page: counted from what is in it, or taken over from its
+//! source.
 //!
 //! # Invariants
 //! What is taken over bounds what is in the page if the source's index does. Nothing is made up:

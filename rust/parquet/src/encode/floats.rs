@@ -9,8 +9,8 @@
 //! A column has one order in a file. It is the total order if every chunk that may be copied says
 //! how many NaN it has and was written with that order; otherwise all chunks, those made here too,
 //! go by the type-defined one. Bounds of that order leave NaN out, and Spark, to which NaN is the
-//! greatest value, prunes by them all the same. So what is known to have NaN has no bounds there; what
-//! is copied and not counted keeps the bounds of its source.
+//! greatest value, prunes by them all the same. So what is known to have NaN has no bounds there;
+//! what is copied and not counted keeps the bounds of its source.
 //!
 //! # Source
 //! Parquet format, `ColumnOrder`, `Statistics.nan_count`.

@@ -1,5 +1,5 @@
-//! Pages that the parquet crate's writer makes: delta, byte stream split, and dictionaries that have
-//! to be found by hashing values.
+//! Pages that the parquet crate's writer makes: delta, byte stream split, and dictionaries that
+//! have to be found by hashing values.
 //!
 //! ```text
 //! PageBuffer ─▶ typed values ─▶ column writer ─▶ pages

@@ -9,8 +9,8 @@
 //! Bounds are the same either way.
 //!
 //! # Cost
-//! Ranking sorts the whole dictionary. Where nearly all pages stay what they are in a source, the values of
-//! the few others are looked at instead.
+//! Ranking sorts the whole dictionary. Where nearly all pages stay what they are in a source, the
+//! values of the few others are looked at instead.
 //!
 //! # Not here
 //! What order values have (`bounds`).

@@ -93,7 +93,8 @@ impl IndexWriter {
             None => self.is_bounded &= facts.nulls == facts.levels,
             Some(bounds) => {
                 widen(self.order, &mut self.sums.bounds, bounds, facts.is_exact);
-                // Readers halve by what the index holds: bounds that are cut may be in another order.
+                // Readers halve by what the index holds: bounds that are cut may be in another
+                // order.
                 let (min, max) = self.cut.for_index(&self.descr, bounds);
                 *bounds = Bounds { min, max };
                 if let Some(last) = &self.last {

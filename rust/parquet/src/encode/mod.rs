@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //! Bounds, null counts, histograms and row counts are those of what is in a page: counted, or for a
-//! page that stays as it is, taken over from its source's index. A chunk has at most one dictionary, in front.
+//! page that stays as it is, taken over from its source's index. A chunk has at most one
+//! dictionary, in front.
 //!
 //! # Cost
 //! One page under construction, and the packed chunk.

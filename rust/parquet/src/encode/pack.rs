@@ -63,7 +63,8 @@ impl Packers {
     /// Packs `body`, appending to `out`.
     ///
     /// # Errors
-    /// [`Kind::Internal`] when the codec fails, [`Kind::Unsupported`] for codecs that are only read.
+    /// [`Kind::Internal`] when the codec fails, [`Kind::Unsupported`] for codecs that are only
+    /// read.
     pub(crate) fn pack(&self, codec: Codec, body: &[u8], out: &mut Vec<u8>) -> Result<()> {
         match codec {
             Codec::Zstd(level) => self.zstd(level, body, out),

@@ -1,4 +1,5 @@
-//! A run of state that is a Parquet file: blocks are pages of its keys, read when they are asked for.
+//! A run of state that is a Parquet file: blocks are pages of its keys, read when they are asked
+//! for.
 //!
 //! ```text
 //! run.parquet   row group 0: pages 0 1 2 │ row group 1: pages 3 4     column index ─▶ index keys
@@ -6,10 +7,12 @@
 //! ```
 //!
 //! # Invariants
-//! Fences are first keys, never cut ones. A file that is obsolete is removed with the last that uses it.
+//! Fences are first keys, never cut ones. A file that is obsolete is removed with the last that
+//! uses it.
 //!
 //! # Cost
-//! An index key for each page; a filter for each row group, once one was looked at. Blocks: see `cache`.
+//! An index key for each page; a filter for each row group, once one was looked at. Blocks: see
+//! `cache`.
 //!
 //! # Not here
 //! Which files there are (`folder`).

@@ -10,8 +10,8 @@
 //!
 //! # Invariants
 //! A manifest names only files that are whole and durable. Files that none names are swept when the
-//! state is opened, and one process at a time has it open. A manifest that is there but perhaps not for
-//! good is taken back, or the error says that nobody knows.
+//! state is opened, and one process at a time has it open. A manifest that is there but perhaps not
+//! for good is taken back, or the error says that nobody knows.
 //!
 //! # Cost
 //! A file for each table that a step adds to, and the manifest, each synced.
@@ -73,8 +73,8 @@ impl std::fmt::Debug for JoinFolder {
 }
 
 impl JoinFolder {
-    /// Opens the state in `location`, makes the folder if it is missing, and sweeps what no manifest
-    /// names.
+    /// Opens the state in `location`, makes the folder if it is missing, and sweeps what no
+    /// manifest names.
     pub(super) fn open(
         location: &str,
         owner: Owner,
@@ -165,7 +165,8 @@ impl JoinFolder {
         Ok(Arc::new(FileRun::open(&self.path, name, schema, &self.cache, &self.stores)?))
     }
 
-    /// A run that was written: the file goes with its last reader, unless a manifest comes to name it.
+    /// A run that was written: the file goes with its last reader, unless a manifest comes to name
+    /// it.
     fn made(&self, name: &str, schema: arrow_schema::SchemaRef) -> Result<Arc<FileRun>> {
         let run = self.open_run(name, schema)?;
         run.set_obsolete(true);
@@ -413,8 +414,8 @@ pub fn write_batches(reader: Reader, location: &str, context: &Context) -> Resul
     Ok(rows)
 }
 
-/// Asks for no column index of leaves that repeat. The writer takes a page for one without values if it
-/// has as many nulls as rows, which a page of lists may well have beside its values.
+/// Asks for no column index of leaves that repeat. The writer takes a page for one without values
+/// if it has as many nulls as rows, which a page of lists may well have besides its values.
 fn without_index_of_lists(
     mut properties: WriterPropertiesBuilder,
     schema: &Schema,
@@ -458,6 +459,6 @@ fn unwritten(
 ) -> Error {
     Error::new(Kind::Storage, "cannot write the state of the join")
         .with_path(target.location(name))
-        .with_hint("the step does not count; free some space or make the folder writable, and give it again")
+        .with_hint("the step is not committed; free some space or make the folder writable, and apply it again")
         .with_cause(error)
 }

@@ -98,7 +98,7 @@ pub(super) struct JoinManifest {
     /// Runs of the last step.
     pub(super) last: Files,
     pub(super) counts: Counts,
-    /// What a side of a staged join remembers beside its tables.
+    /// What a side of a staged join remembers besides its tables.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clock: Option<StoredClock>,
 }
@@ -140,8 +140,8 @@ impl JoinManifest {
             version: VERSION,
             number: 0,
             step: None,
-            // Where a state lies, by how many threads it is used and what is made of joined rows are not
-            // part of it.
+            // Where a state lies, by how many threads it is used and what is made of joined rows
+            // are not part of it.
             options: JoinOptions {
                 state: None,
                 threads: None,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! A step counts as a whole or not at all. What it changed can be asked for again until the next step,
-//! also by another process: the runs of the last step are not merged.
+//! A step counts as a whole or not at all. What it changed can be asked for again until the next
+//! step, also by another process: the runs of the last step are not merged.
 //!
 //! # Cost
 //! See `plait_core::join`. In memory all rows are held; in a folder, blocks within the limit.

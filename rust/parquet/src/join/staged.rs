@@ -5,8 +5,9 @@
 //! ```
 //!
 //! # Invariants
-//! What a call adds counts before its messages leave. Whoever opens a state gets a new epoch, written before
-//! anything is said in it: nobody can tell the state of a moment ago from an older copy.
+//! What a call adds counts before its messages leave. Whoever opens a state gets a new epoch,
+//! written before anything is said in it: nobody can tell the state of a moment ago from an older
+//! copy.
 //!
 //! # Not here
 //! The protocol (`plait_core::join`, `docs/formats/join-messages.md`).
@@ -29,7 +30,8 @@ use super::reader::{Reader, same_columns, without_operation};
 use super::state::State;
 use crate::runtime::Context;
 
-/// Bits of an epoch below the milliseconds: two sides that begin in one are distinguished by chance.
+/// Bits of an epoch below the milliseconds: two sides that begin in one are distinguished by
+/// chance.
 const CHANCE_BITS: u32 = 20;
 
 /// What both sides keep.
@@ -66,8 +68,8 @@ impl Keeper for Keeping<'_> {
 }
 
 impl KeptTables {
-    /// The state of `owner` in the folder of the options, or none: then with these columns of changes.
-    /// Gives the clock of a new epoch, too.
+    /// The state of `owner` in the folder of the options, or none: then with these columns of
+    /// changes. Gives the clock of a new epoch, too.
     fn open(
         owner: Owner,
         mut options: JoinOptions,
@@ -83,7 +85,7 @@ impl KeptTables {
             check_there(&options)?;
         }
         if let Some([left, right]) = &given {
-            // Options that make no sense leave no folder behind.
+            // Invalid options leave no folder behind.
             check(owner, Layout::try_new(options.spec(), left, right)?)?;
         }
         let mut state = State::open(&options, owner, context)?;
@@ -138,8 +140,8 @@ impl KeptTables {
     }
 }
 
-/// A number that is greater than those of sides that began before, if clocks go on; and if they do not,
-/// another one.
+/// A number that is greater than those of sides that began before, if clocks go on; and if they do
+/// not, another one.
 fn epoch(chance: i64) -> i64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let millis = now.map_or(0, |now| i64::try_from(now.as_millis()).unwrap_or(0));

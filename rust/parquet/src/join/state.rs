@@ -1,5 +1,5 @@
-//! The tables of a join, or of one side of a staged one, in memory or as files, and how they turn to the
-//! next step.
+//! The tables of a join, or of one side of a staged one, in memory or as files, and how they turn
+//! to the next step.
 //!
 //! ```text
 //! base ── last      step n: its changes are made of these two
@@ -27,7 +27,7 @@ use crate::runtime::{Budget, Context, MemoryStage, ScopedWorkers};
 
 /// What to do where nobody knows whether a step counts.
 const UNKNOWN_HINT: &str =
-    "close the join and open the state again: `step` says whether the step counts";
+    "close the join and open the state again: `step` says whether the step is committed";
 
 /// Files of each table, oldest first.
 type FileTables = Vec<Vec<Arc<FileRun>>>;
@@ -356,7 +356,7 @@ impl Disk {
         self.folder.commit(&manifest, context)
     }
 
-    /// Takes up files that count from now on; those that they replace go with their last reader.
+    /// Takes up files that are live from now on; those that they replace go with their last reader.
     fn replace(&mut self, base: FileTables, last: FileTables) {
         let old = self.base.iter().chain(&self.last).flatten();
         old.for_each(|run| run.set_obsolete(true));
@@ -380,7 +380,7 @@ impl Disk {
         if !self.is_unknown {
             return Ok(());
         }
-        let what = "a step of the join was written, but perhaps not for good";
+        let what = "a step of the join was written, but may not be durable";
         Err(Error::new(Kind::Storage, what)
             .with_path(self.folder.location())
             .with_hint(UNKNOWN_HINT))

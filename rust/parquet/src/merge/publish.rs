@@ -222,7 +222,7 @@ fn name_all(
             _ => temp.publish(target, &name)?,
         };
         if published == Completed::Occupied && !is_ours(stores, &report.path, task) {
-            let what = "the output was written by somebody else meanwhile";
+            let what = "another process wrote the output meanwhile";
             return Err(Error::new(Kind::OutputExists, what)
                 .with_path(report.path)
                 .with_hint("run merges into one file one after the other"));

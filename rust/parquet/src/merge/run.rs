@@ -1,4 +1,4 @@
-//! The main loop: batches are put in order, woven and written, each step beside the others.
+//! The main loop: batches are put in order, woven and written, all three at the same time.
 //!
 //! ```text
 //! order   1   2     3     4

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! An error of the thread is given by [`Early::finish`]: the system reports it once, and not again to
-//! whoever syncs the same file later. The thread ends with the file.
+//! An error of the thread is given by [`Early::finish`]: the system reports it once, and not again
+//! to whoever syncs the same file later. The thread ends with the file.
 //!
 //! # Cost
 //! Bytes are sent to the disk once, as without it; the thread waits for the disk and does little

@@ -1,4 +1,4 @@
-//! Outputs in a local folder: temp files beside their place, published by rename.
+//! Outputs in a local folder: temp files in the folder of the output, published by rename.
 //!
 //! ```text
 //! .plait-tmp-<pid>-<n>   locked, written, synced ── rename ──▶ part-00000-<hash>.parquet
@@ -232,11 +232,11 @@ impl LocalFile {
             Linked::Yes => Ok(Completed::Yes),
             Linked::Occupied => Ok(Completed::Occupied),
             Linked::Never(e) => {
-                let what = "this file system cannot name a file only where there is none";
+                let what = "this file system cannot create a name only if it is absent";
                 Err(Error::new(Kind::Unsupported, what)
                     .with_path(path.display().to_string())
                     .with_hint(
-                        "it has no hard links; without them two compactions could both count",
+                        "it has no hard links; without them two compactions could both commit",
                     )
                     .with_cause(e))
             }
@@ -367,7 +367,8 @@ pub(crate) struct Lock(
 );
 
 impl Lock {
-    /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to all.
+    /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to
+    /// all.
     ///
     /// # Errors
     /// [`Kind::Storage`] when the file of the lock cannot be made.

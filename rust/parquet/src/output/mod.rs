@@ -73,7 +73,7 @@ impl Target {
     ///
     /// # Errors
     /// [`Kind::Storage`] when the folder cannot be made or written, [`Kind::InvalidArgument`] for a
-    /// location that makes no sense.
+    /// invalid location.
     pub(crate) fn open(out: &str, stores: &Stores, context: &Context) -> Result<Self> {
         if out.is_empty() {
             return Err(Error::new(Kind::InvalidArgument, "output path is empty"));

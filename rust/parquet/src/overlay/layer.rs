@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! All files of a layer have one schema; what they store in several ways (a decimal as INT32 or as bytes)
-//! is adapted as in a merge. Decoders run under `page::guard`; damage is `CorruptSource`
+//! All files of a layer have one schema; what they store in several ways (a decimal as INT32 or as
+//! bytes) is adapted as in a merge. Decoders run under `page::guard`; damage is `CorruptSource`
 //! with the file's name.
 //!
 //! # Cost
@@ -304,16 +304,16 @@ impl RecordBatchReader for LayerReader {
     }
 }
 
-/// `leaves`, and those beside them in the same maps: the parquet crate reads maps whole.
+/// `leaves`, and the other leaves of the same maps: the parquet crate reads maps whole.
 fn with_maps(descr: &SchemaDescriptor, leaves: &[usize]) -> Vec<usize> {
     let mut all = leaves.to_vec();
     for leaf in leaves {
         let path = descr.column(*leaf).path().clone();
         let Some(depth) = map_depth(&descr.root_schema_ptr(), path.parts()) else { continue };
-        let beside = |other: &usize| {
+        let shares_map = |other: &usize| {
             descr.column(*other).path().parts().get(..depth) == path.parts().get(..depth)
         };
-        all.extend((0..descr.num_columns()).filter(beside));
+        all.extend((0..descr.num_columns()).filter(shares_map));
     }
     all.sort_unstable();
     all.dedup();

@@ -11,8 +11,8 @@
 //! Row groups are those of the layer that supplies most bytes. Chunks are written in leaf order.
 //!
 //! # Cost
-//! One page where bytes are copied; the encoded leaves of one column of one row group where a struct
-//! is made anew.
+//! One page where bytes are copied; the encoded leaves of one column of one row group where a
+//! struct is made anew.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -314,8 +314,8 @@ impl OverlayWriter<'_> {
     }
 }
 
-/// Whether pages without values can be recognised. Arrow's writer takes a page for one without values
-/// if it has as many nulls as rows, which a page of lists may well have beside its values.
+/// Whether pages without values can be recognised. Arrow's writer takes a page for one without
+/// values if it has as many nulls as rows, which a page of lists may well have besides its values.
 fn tells_null_pages(close: &ColumnCloseResult) -> bool {
     let Some(index) = &close.column_index else { return true };
     let pages = usize::try_from(index.num_pages()).unwrap_or(usize::MAX);

@@ -89,8 +89,8 @@ pub(crate) fn decompress_into(
     Ok(())
 }
 
-/// The section at the front of what unpacks to `uncompressed_len` bytes: four bytes with its length,
-/// and what they say. What is behind is unpacked only where the codec has no other way.
+/// The section at the front of what unpacks to `uncompressed_len` bytes: four bytes with its
+/// length, and what they say. What is behind is unpacked only where the codec has no other way.
 ///
 /// # Errors
 /// As [`decompress`], as far as it is unpacked.

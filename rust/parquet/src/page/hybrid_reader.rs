@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //! [`next_run`] alone takes runs apart, and [`unpack`] packed values. [`decode`] and
-//! [`HybridReader`] give exactly as many values as asked for, in order, or an error, and allocate no
-//! more than that. A reader never writes out a run of one value.
+//! [`HybridReader`] give exactly as many values as asked for, in order, or an error, and allocate
+//! no more than that. A reader never writes out a run of one value.
 //!
 //! # Cost
 //! About a nanosecond a packed value. A run costs its copy, or nothing where it is given as a run.
@@ -64,8 +64,8 @@ fn run_header(data: &mut &[u8]) -> Result<(bool, usize)> {
     Err(Error::new(Kind::CorruptSource, "levels or ids have a run without end"))
 }
 
-/// How many values of `width` bits are in `bits`, which should be `groups` groups: the last group may
-/// be cut behind its last value.
+/// How many values of `width` bits are in `bits`, which should be `groups` groups: the last group
+/// may be cut behind its last value.
 pub(super) fn values_in(bits: &[u8], groups: usize, width: u32) -> usize {
     let there = (bits.len() * 8).checked_div(width as usize).unwrap_or(usize::MAX);
     groups.saturating_mul(GROUP).min(there)
@@ -135,8 +135,8 @@ pub(crate) fn decode<T: Word>(
     Ok(())
 }
 
-/// How many values of `width` bits the runs in `data` hold, all bytes used: `count` if they hold that
-/// many and at most the padding of the last packed group more. Values are not looked at.
+/// How many values of `width` bits the runs in `data` hold, all bytes used: `count` if they hold
+/// that many and at most the padding of the last packed group more. Values are not looked at.
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when a run is cut.

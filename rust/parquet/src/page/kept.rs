@@ -1,4 +1,5 @@
-//! Errors of stores on their way through the parquet crate's Arrow reader, which keeps their text only.
+//! Errors of stores on their way through the parquet crate's Arrow reader, which keeps their text
+//! only.
 //!
 //! # Not here
 //! Errors that keep their class on the way (`wrap_error`, `unwrap_error`).

@@ -417,8 +417,9 @@ impl Pages {
     }
 }
 
-/// Reads `range` into a buffer that is accounted for until its last slice is dropped. Local files are
-/// read into buffers that are used again: taking new ones from the system costs as much as reading.
+/// Reads `range` into a buffer that is accounted for until its last slice is dropped. Local files
+/// are read into buffers that are used again: taking new ones from the system costs as much as
+/// reading.
 fn read_charged(store: &dyn RangeReader, range: Range<u64>, context: &Context) -> Result<Bytes> {
     let len = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
     check_fits(len, context)?;

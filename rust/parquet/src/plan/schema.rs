@@ -52,7 +52,7 @@ impl CarriedSchema {
         writer.into_inner().map(KeyBase64).map_err(unwrap_error)
     }
 
-    /// Reads what [`write`](Self::write) wrote, beside the other names of its columns.
+    /// Reads what [`write`](Self::write) wrote, and the other names of its columns.
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`] for anything else.

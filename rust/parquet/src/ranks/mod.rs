@@ -59,8 +59,8 @@ pub(crate) struct RankBook {
 }
 
 impl RankBook {
-    /// Finds ranks for keys of `shape` of some rows of each source; `None` where they would not make
-    /// keys shorter.
+    /// Finds ranks for keys of `shape` of some rows of each source; `None` where they would not
+    /// make keys shorter.
     ///
     /// # Errors
     /// [`Kind::Storage`] and [`Kind::Cancelled`]. What is wrong with a file is found when it is

@@ -100,8 +100,8 @@ impl<'a> Search<'a> {
         leaves: &[OutputLeaf],
     ) -> Result<Option<(Ranks, Vec<Tables>)>> {
         let mut drafts = Vec::new();
-        // More and more is asked of footers: strings become ranks; numbers lose their marker; numbers
-        // become distances.
+        // More and more is asked of footers: strings become ranks; numbers lose their marker;
+        // numbers become distances.
         let (mut strings, mut unmarked, mut narrow) = (Vec::new(), Vec::new(), Vec::new());
         for (i, (column, leaf)) in shape.columns().iter().zip(leaves).enumerate() {
             let stored: Of = (RankOf::Stored, true);

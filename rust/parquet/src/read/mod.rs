@@ -100,7 +100,7 @@ impl SortedRead {
     /// Opens the files and finds out which of them may have rows.
     ///
     /// # Errors
-    /// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for options that make no sense and for
+    /// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for invalid options and for
     /// files that state no order; [`UnknownColumn`](plait_core::Kind::UnknownColumn),
     /// [`SchemaConflict`](plait_core::Kind::SchemaConflict), and what is wrong with a file.
     pub fn open(options: ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {

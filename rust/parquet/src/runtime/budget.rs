@@ -6,10 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! Nothing else divides a memory limit; a layer test searches for it. The stages of a call that live
-//! at one time take the limit together at most; a test here adds them up. Sizes depend on the limit
-//! and on numbers of sources, leaves and threads; never on rows or file sizes. Parts of uploads and
-//! merges of sorted runs have a minimum, which exceeds their share below 256 MB.
+//! Nothing else divides a memory limit; a layer test searches for it. The stages of a call that
+//! live at one time take the limit together at most; a test here adds them up. Sizes depend on the
+//! limit and on numbers of sources, leaves and threads; never on rows or file sizes. Parts of
+//! uploads and merges of sorted runs have a minimum, which exceeds their share below 256 MB.
 //!
 //! # Not here
 //! Accounting (`account`).
@@ -35,8 +35,8 @@ pub(crate) enum MemoryStage {
     KeyBatches,
     /// Compressed pages that are read ahead.
     ReadAhead,
-    /// A decompressed page of every source that overlaps: of the key columns, and of the leaves that
-    /// are woven.
+    /// A decompressed page of every source that overlaps: of the key columns, and of the leaves
+    /// that are woven.
     SourcePages,
     /// The steps of one window.
     WindowSteps,
@@ -139,8 +139,8 @@ const ENOUGH_BYTES: usize = 80 << 20;
 /// Bytes of page buffers that wait, at most.
 const IDLE_BUFFERS_BYTES_MAX: usize = 16 << 20;
 
-/// Memory for reading the footer and the keys of one file: a few pages and dictionaries, and what is
-/// read ahead of them.
+/// Memory for reading the footer and the keys of one file: a few pages and dictionaries, and what
+/// is read ahead of them.
 const FILE_READER_BYTES: usize = 11 << 20;
 
 /// A key of a few text columns takes about so many bytes.
@@ -279,8 +279,8 @@ impl Budget {
         bytes.saturating_mul(of as u64) / parts as u64
     }
 
-    /// Bytes of a page of a file that is merged again, with `cursors` such pages open at once; half of
-    /// the share is for their dictionaries.
+    /// Bytes of a page of a file that is merged again, with `cursors` such pages open at once; half
+    /// of the share is for their dictionaries.
     #[must_use]
     pub(crate) fn temp_page_bytes(self, cursors: usize) -> u64 {
         (self.bytes(MemoryStage::SourcePages) / 2 / cursors.max(1)) as u64
@@ -338,8 +338,8 @@ impl Budget {
         }
     }
 
-    /// Bytes of the rows of one of `files` files that are read in order, where `windows` of each are
-    /// held at a time, one or two.
+    /// Bytes of the rows of one of `files` files that are read in order, where `windows` of each
+    /// are held at a time, one or two.
     #[must_use]
     pub(crate) fn read_window(self, files: usize, windows: usize) -> usize {
         let share = 2 * self.bytes(MemoryStage::ReadWindows) / files.max(1) / windows.max(1);

@@ -8,8 +8,8 @@
 //! Some 30 µs a thread and piece; a piece is worth milliseconds.
 //!
 //! # Not here
-//! The work (`plait_core::stream`, `plait_core::join`, `files`, `plan`); threads that stay for a merge
-//! (`pool`).
+//! The work (`plait_core::stream`, `plait_core::join`, `files`, `plan`); threads that stay for a
+//! merge (`pool`).
 
 use std::panic;
 use std::sync::atomic::AtomicUsize;

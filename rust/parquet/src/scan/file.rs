@@ -67,8 +67,8 @@ enum Inner {
 }
 
 impl FileReader {
-    /// Reads `leaves` of an opened file in batches of at most so many rows and about as many bytes as
-    /// the scan leaves to one.
+    /// Reads `leaves` of an opened file in batches of at most so many rows and about as many bytes
+    /// as the scan leaves to one.
     pub(super) fn new(
         sources: &ScanSources,
         source: &Source,

@@ -1,9 +1,9 @@
 //! Batches of sources that are resolved one after the other.
 //!
 //! # Invariants
-//! A source is opened when its first row is needed, not before. The first batch is read to learn the
-//! schema, held, and given in full by the first reader. Within a stream whose batches drift, rows of
-//! one batch that come before a new column are null in it.
+//! A source is opened when its first row is needed, not before. The first batch is read to learn
+//! the schema, held, and given in full by the first reader. Within a stream whose batches drift,
+//! rows of one batch that come before a new column are null in it.
 //!
 //! # Not here
 //! What is published (`plait_core::schema::Follow`).
@@ -179,8 +179,8 @@ impl FollowedRows {
     }
 }
 
-/// Batches of a stream until there are enough rows, as one batch: columns that come later are null in
-/// the rows before. Where types differ, a batch ends.
+/// Batches of a stream until there are enough rows, as one batch: columns that come later are null
+/// in the rows before. Where types differ, a batch ends.
 fn stream_batch(
     stream: &mut SourceStream,
     ahead: &mut Option<RecordBatch>,

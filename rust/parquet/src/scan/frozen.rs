@@ -1,4 +1,5 @@
-//! A scan in parts: files are summed up anywhere, one schema is frozen for all, and parts are read with it.
+//! A scan in parts: files are summed up anywhere, one schema is frozen for all, and parts are read
+//! with it.
 //!
 //! ```text
 //! some files ─ summarize ─▶ summary ─┐                       ┌─▶ scan of some files

@@ -7,7 +7,8 @@
 //!
 //! # Invariants
 //! Rows come in the order of the sources, whatever the threads. Every batch has the frozen schema.
-//! A file is opened a second time only if a row of it is asked for. Threads end before a call returns.
+//! A file is opened a second time only if a row of it is asked for. Threads end before a call
+//! returns.
 //!
 //! # Cost
 //! Resolving: a footer a file; decoded footers are not kept. Reading: what `memory_limit` leaves
@@ -137,8 +138,8 @@ pub struct SourcePlan {
 }
 
 impl Scan {
-    /// Finds the sources and decides the schema: from all footers, or in mode `follow` from the first
-    /// source alone.
+    /// Finds the sources and decides the schema: from all footers, or in mode `follow` from the
+    /// first source alone.
     ///
     /// # Errors
     /// As `Stores::list`, `plait_core::schema::freeze` and opening files.
@@ -179,8 +180,8 @@ impl Scan {
         }
     }
 
-    /// The resolved schema and what was decided beside it, for scans of some of the files; none in mode
-    /// `follow`.
+    /// The resolved schema and what was decided with it, for scans of some of the files; none in
+    /// mode `follow`.
     ///
     /// # Errors
     /// A schema that cannot be written.

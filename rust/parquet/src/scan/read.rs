@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! The front cursor is emptied before the next is touched, so order never depends on threads. Threads
-//! live inside of [`ResolvedBatches::refill`] only. After an error nothing more is given.
+//! The front cursor is emptied before the next is touched, so order never depends on threads.
+//! Threads live inside of [`ResolvedBatches::refill`] only. After an error nothing more is given.
 //!
 //! # Cost
 //! Unpacked rows ahead as `memory_limit` leaves room for, and one batch more for each thread.

@@ -1,8 +1,8 @@
 //! How many bytes some rows of a batch are, and where to cut it so that no part is too large.
 //!
 //! # Invariants
-//! Rows are counted by what they hold, not by the buffers they share. One row that is larger than the
-//! limit is a part of its own.
+//! Rows are counted by what they hold, not by the buffers they share. One row that is larger than
+//! the limit is a part of its own.
 //!
 //! # Cost
 //! Fixed-width columns: nothing. Others: two offsets a cut.

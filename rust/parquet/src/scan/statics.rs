@@ -6,10 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! `dir0` is the folder below the one that was named, or below `root`: which files there are changes
-//! nothing. The type of a partition column follows from all values at once: int64 if all are whole
-//! numbers as one would write them (`06` is text), date32 if all are dates, else text. A value that
-//! does not fit a declared type is an error.
+//! `dir0` is the folder below the one that was named, or below `root`: which files there are
+//! changes nothing. The type of a partition column follows from all values at once: int64 if all
+//! are whole numbers as one would write them (`06` is text), date32 if all are dates, else text. A
+//! value that does not fit a declared type is an error.
 //!
 //! # Not here
 //! Making the columns (`plait_core::schema`).
@@ -229,8 +229,8 @@ fn dirs(options: &ScanOptions, entries: &[ScanSource]) -> Result<Partitions> {
         .collect()
 }
 
-/// The same folders without those in which compactions keep their outputs, which have the folders of
-/// their sources below.
+/// The same folders without those in which compactions keep their outputs, which have the folders
+/// of their sources below.
 fn without_outputs<'a>(folders: &[&'a str]) -> Vec<&'a str> {
     let made = [table::FOLDER, "files"];
     match folders.windows(2).position(|pair| pair == made) {

@@ -72,7 +72,8 @@ pub(crate) enum Cast {
     },
 }
 
-/// What stores the values of all `sources`, which go together, or `None` when nothing known here does.
+/// What stores the values of all `sources`, which go together, or `None` when nothing known here
+/// does.
 pub(super) fn storage(sources: &[&StoredType]) -> Option<StoredType> {
     let (first, rest) = sources.split_first()?;
     if rest.iter().all(|s| s == first) {

@@ -18,7 +18,8 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-/// The `pandas` entry without ranges of row numbers: a merge has other row numbers than its sources.
+/// The `pandas` entry without ranges of row numbers: a merge has other row numbers than its
+/// sources.
 pub(super) fn pandas(text: &str) -> Cow<'_, str> {
     let Ok(mut value) = serde_json::from_str::<Value>(text) else { return Cow::Borrowed(text) };
     let Some(columns) = value.get_mut("index_columns").and_then(Value::as_array_mut) else {

@@ -7,7 +7,7 @@
 //! # Not here
 //! The text of sort orders (`plait_core::key`).
 
-use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
+use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor};
 use plait_core::key::{KeyType, ShownAs};
 use plait_core::{Error, Kind, Result};
 
@@ -16,8 +16,8 @@ use super::leaf::LeafType;
 /// The leaf at `path`.
 ///
 /// # Errors
-/// [`Kind::UnknownColumn`] with the nearest names when there is none; [`Kind::UnsupportedKey`] when it
-/// is a group, repeated, or not the only one of its name.
+/// [`Kind::UnknownColumn`] with the nearest names when there is none; [`Kind::UnsupportedKey`] when
+/// it is a group, repeated, or not the only one of its name.
 pub(crate) fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usize> {
     let name = path.join(".");
     let refuse = |what: &str| Error::new(Kind::UnsupportedKey, what).with_column(&name);
@@ -28,22 +28,23 @@ pub(crate) fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usiz
             return Err(refuse("sort column has a name that several columns have"));
         }
         if column.max_rep_level() > 0 {
-            return Err(refuse("sort column is repeated: a row has no one value of it")
+            return Err(refuse("sort column is repeated: a row has several values of it")
                 .with_hint("sort by a column outside of lists and maps"));
         }
         return Ok(leaf);
     }
-    let inside: Vec<String> = descr
-        .columns()
-        .iter()
-        .filter(|c| !path.is_empty() && parts(c).starts_with(path))
-        .map(|c| format!("`{}`", c.path().string()))
-        .collect();
+    let is_inside = |c: &&ColumnDescPtr| !path.is_empty() && parts(c).starts_with(path);
+    let inside: Vec<&ColumnDescPtr> = descr.columns().iter().filter(is_inside).collect();
     if !inside.is_empty() {
-        return Err(refuse("sort column is a group").with_hint(format!(
-            "sort by a leaf of it: {}",
-            inside.get(..NAMES_MAX).unwrap_or(&inside).join(", ")
-        )));
+        let single = inside.iter().filter(|c| c.max_rep_level() == 0);
+        let single: Vec<String> = single.map(|c| format!("`{}`", c.path().string())).collect();
+        let shown = single.get(..NAMES_MAX).unwrap_or(&single).join(", ");
+        return Err(refuse("sort column is a list, map or struct").with_hint(
+            match shown.is_empty() {
+                true => "sort by a column outside of lists and maps".to_owned(),
+                false => format!("sort by a field of it: {shown}"),
+            },
+        ));
     }
     let mut near: Vec<(usize, String)> = descr
         .columns()

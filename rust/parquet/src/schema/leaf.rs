@@ -6,10 +6,10 @@
 //! ```
 //!
 //! # Invariants
-//! Whether leaves go together is decided by the core, from their types and meanings. What annotations
-//! add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with an annotation
-//! taken away, or bytes declared to be text, would not be what was written. So STRING and bare
-//! BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
+//! Whether leaves go together is decided by the core, from their types and meanings. What
+//! annotations add to an Arrow type (JSON, ENUM, UUID, INT96 and so on) must be equal: text with an
+//! annotation taken away, or bytes declared to be text, would not be what was written. So STRING
+//! and bare BYTE_ARRAY conflict as well: bare bytes need not be valid UTF-8.
 //!
 //! # Not here
 //! The leaf that stores the values of several (`cast`); names, repetition and nesting (`summary`,
@@ -262,13 +262,24 @@ impl LeafType {
     }
 }
 
+/// The type as PyArrow prints it, with what Arrow has no type of its own for; that of the format
+/// for an annotation that does not fit.
 impl std::fmt::Display for LeafType {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.physical)?;
-        if self.physical == PhysicalType::FIXED_LEN_BYTE_ARRAY {
-            write!(f, "[{}]", self.length)?;
+        let Some(Meaning { ty, tag }) = self.meaning() else {
+            write!(f, "{}", self.physical)?;
+            if self.physical == PhysicalType::FIXED_LEN_BYTE_ARRAY {
+                write!(f, "[{}]", self.length)?;
+            }
+            return self.annotation().map_or(Ok(()), |annotation| write!(f, " ({annotation})"));
+        };
+        write!(f, "{}", type_text(&ty))?;
+        match (tag, self.annotation()) {
+            (Tag::Plain | Tag::Time { utc: false }, _) => Ok(()),
+            (Tag::Time { utc: true }, _) => write!(f, " (UTC)"),
+            (Tag::Int96, _) => write!(f, " (INT96)"),
+            (_, annotation) => write!(f, " ({})", annotation.unwrap_or_default()),
         }
-        self.annotation().map_or(Ok(()), |annotation| write!(f, " ({annotation})"))
     }
 }
 

@@ -32,7 +32,8 @@ use super::described::{geo, pandas};
 enum EntrySubject {
     /// Columns and types: a stale one hides columns or fails.
     Schema,
-    /// Bounds and filters, by which readers skip files: those of one file would hide rows of another.
+    /// Bounds and filters, by which readers skip files: those of one file would hide rows of
+    /// another.
     Bounds,
     /// Something else of one file: how often it was merged, how its rows and row groups lie.
     File,
@@ -61,7 +62,8 @@ const KNOWN: [(&str, EntrySubject); 29] = [
     ("hoodie_bloom_filter_type_code", EntrySubject::Bounds),
     ("org.apache.hudi.bloomfilter", EntrySubject::Bounds),
     ("com.uber.hoodie.bloomfilter", EntrySubject::Bounds),
-    // Quickwit skips files by row keys and zone maps; how they are sorted and cut is the file's own.
+    // Quickwit skips files by row keys and zone maps; how they are sorted and cut is the file's
+    // own.
     ("qh.row_keys", EntrySubject::File),
     ("qh.row_keys_json", EntrySubject::File),
     ("qh.zonemap_regexes", EntrySubject::File),
@@ -84,7 +86,8 @@ fn about(key: &str) -> EntrySubject {
     KNOWN.iter().find(|(known, _)| *known == key).map_or(EntrySubject::Unknown, |(_, about)| *about)
 }
 
-/// Whether an entry of file metadata says something of the schema or content of its file as a whole.
+/// Whether an entry of file metadata says something of the schema or content of its file as a
+/// whole.
 #[must_use]
 pub(crate) fn describes_one_file(key: &str) -> bool {
     !matches!(about(key), EntrySubject::Dates | EntrySubject::Unknown)

@@ -9,13 +9,15 @@
 //!
 //! # Invariants
 //! Either every source adapts without loss or one error names all conflicts; nothing is read but
-//! footers. Equal sources reconcile to themselves, byte for byte. Nothing depends on threads or hashes.
+//! footers. Equal sources reconcile to themselves, byte for byte. Nothing depends on threads or
+//! hashes.
 //!
 //! # Cost
 //! A tree comparison per source; the rest per class of equal schemas.
 //!
 //! # Not here
-//! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf readers).
+//! What goes together, and in which type (`plait_core::schema`); applying adapters (the leaf
+//! readers).
 
 mod adapt;
 mod cast;
@@ -38,7 +40,7 @@ pub(crate) use metadata::{MetadataConflict, describes_one_file};
 pub(crate) use plait_core::stream::Unite;
 pub(crate) use reconcile::{Reconciled, reconcile};
 pub(crate) use renamed::Renamed;
-pub(crate) use shown::{bound_text, logical_type};
+pub(crate) use shown::{bound_text, data_type, logical_type};
 
 #[cfg(test)]
 mod tests;

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! sources have 2 schema conflicts: column `a`, got these differences:
-//!   `a` has types that do not go together: INT64 in `x.parquet`, DOUBLE in `y.parquet`
+//!   `a` has incompatible types: INT64 in `x.parquet`, DOUBLE in `y.parquet`
 //!   `b` has different field ids: field id 3 in `x.parquet`, field id 4 in `y.parquet`
 //! ```
 //!
 //! # Not here
-//! The rules and the words (`plait_core::schema`), what nodes say (`summary`) and become (`tree`, `leaf`,
-//! `hints`), `metadata`.
+//! The rules and the words (`plait_core::schema`), what nodes say (`summary`) and become (`tree`,
+//! `leaf`, `hints`), `metadata`.
 //!
 //! # Cost
 //! A tree comparison per source; the rest per class of equal schemas, decided once.
@@ -38,8 +38,8 @@ pub(crate) struct Reconciled {
     pub schema: TypePtr,
     /// The same, with its leaves.
     pub descr: Arc<SchemaDescriptor>,
-    /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of equal
-    /// schemas share their adapters.
+    /// How output leaf `leaf` is made from source `source`: `leaves[source][leaf]`. Sources of
+    /// equal schemas share their adapters.
     pub leaves: Vec<Arc<[LeafAdapter]>>,
     /// What sources call leaves that the output calls otherwise.
     pub renamed: Vec<Renamed>,

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! A leaf has other names only where field ids say that it is the same leaf. A name that the output uses,
-//! of a leaf or of a group, is the output's.
+//! A leaf has other names only where field ids say that it is the same leaf. A name that the output
+//! uses, of a leaf or of a group, is the output's.
 //!
 //! # Not here
 //! Which leaves are the same (`plait_core::schema`).

@@ -34,6 +34,11 @@ pub(crate) fn logical_type(column: &ColumnDescriptor) -> Option<String> {
     })
 }
 
+/// The type of the values of a leaf, as PyArrow prints it.
+pub(crate) fn data_type(column: &ColumnDescriptor) -> String {
+    LeafType::of(column.self_type()).map_or_else(String::new, |leaf| leaf.to_string())
+}
+
 /// A bound as statistics hold it, as text.
 pub(crate) fn bound_text(column: &ColumnDescriptor, bytes: &[u8]) -> String {
     let leaf = LeafType::of(column.self_type());
@@ -109,6 +114,22 @@ mod tests {
         let message = format!("message m {{ required {of}; }}");
         let schema = SchemaDescriptor::new(parse_message_type(&message).unwrap().into());
         schema.column(0)
+    }
+
+    #[test]
+    fn every_type_is_in_the_words_of_pyarrow() {
+        for (of, text) in [
+            ("INT64 a", "int64"),
+            ("INT32 a (INTEGER(8,false))", "uint8"),
+            ("BYTE_ARRAY a", "binary"),
+            ("BYTE_ARRAY a (JSON)", "string (JSON)"),
+            ("FIXED_LEN_BYTE_ARRAY(7) a", "fixed_size_binary[7]"),
+            ("FIXED_LEN_BYTE_ARRAY(16) a (UUID)", "fixed_size_binary[16] (UUID)"),
+            ("INT32 a (TIME(MILLIS,true))", "time32[ms] (UTC)"),
+            ("INT96 a", "timestamp[ns] (INT96)"),
+        ] {
+            assert_eq!(data_type(&column(of)), text, "{of}");
+        }
     }
 
     #[test]

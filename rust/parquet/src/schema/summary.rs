@@ -10,10 +10,10 @@
 //! ```
 //!
 //! # Invariants
-//! A pure function of one tree and one hint; nothing is compared with another file's. What Arrow types
-//! cannot say is in the field's meaning, so that the core keeps apart what Parquet keeps apart. The
-//! n-th field of a name is a field of its own. The hint speaks where it tells another type for the same
-//! bytes, never against an annotation.
+//! A pure function of one tree and one hint; nothing is compared with another file's. What Arrow
+//! types cannot say is in the field's meaning, so that the core keeps apart what Parquet keeps
+//! apart. The n-th field of a name is a field of its own. The hint speaks where it tells another
+//! type for the same bytes, never against an annotation.
 //!
 //! # Not here
 //! Deciding (`plait_core::schema`); nodes of the output (`tree`).

@@ -10,10 +10,10 @@
 //!
 //! # Invariants
 //! Which columns there are, which nodes are the same, and what may be null is in the frozen schema;
-//! here nodes are only made for it. A node that agrees in all sources is carried as it is. A repeated
-//! node outside of lists and maps stays one: the format cannot make it null, so where it is absent it
-//! has no entries. Nodes that say only that all is null are absent where another source knows better.
-//! A field id is kept where no source contradicts it.
+//! here nodes are only made for it. A node that agrees in all sources is carried as it is. A
+//! repeated node outside of lists and maps stays one: the format cannot make it null, so where it
+//! is absent it has no entries. Nodes that say only that all is null are absent where another
+//! source knows better. A field id is kept where no source contradicts it.
 //!
 //! # Cost
 //! Linear in the nodes of the classes of equal schemas, not of the sources.

@@ -52,8 +52,8 @@ pub trait Bucket: Send + Sync {
     /// Makes a small object, in one step, unless there is one of that name.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`](plait_core::Kind::Unsupported) for a store that cannot do both at once,
-    /// [`Kind::Storage`](plait_core::Kind::Storage): then it is open whether it was made.
+    /// [`Kind::Unsupported`](plait_core::Kind::Unsupported) for a store that cannot do both at
+    /// once, [`Kind::Storage`](plait_core::Kind::Storage): then it is open whether it was made.
     fn put_new(&self, key: &str, bytes: Bytes) -> Result<Completed>;
 
     /// Makes a small object, in one step, in the place of one that may be there.
@@ -72,9 +72,11 @@ pub trait Bucket: Send + Sync {
 /// The error for a store that cannot put an object only where there is none.
 #[must_use]
 pub fn unconditional(location: &str) -> Error {
-    Error::new(Kind::Unsupported, "this store cannot put an object only where there is none")
+    Error::new(Kind::Unsupported, "this store cannot create an object only if it is absent")
         .with_path(location)
-        .with_hint("without that two compactions could both count; merge files with plait.merge")
+        .with_hint(
+            "without this condition two compactions could both commit; use plait.merge instead",
+        )
 }
 
 /// What an object was when it was looked up.

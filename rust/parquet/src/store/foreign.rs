@@ -1,4 +1,5 @@
-//! Tables of other formats: folders whose own log, and not what lies in them, says which files count.
+//! Tables of other formats: folders whose own log, and not what lies in them, says which files
+//! count.
 //!
 //! ```text
 //! events/_delta_log/…                         Delta
@@ -45,10 +46,10 @@ impl ForeignTable {
     /// The error that refuses to read it as a folder of files.
     pub(super) fn refused(&self) -> Error {
         let what =
-            format!("the folder is a table of {}: its log says which files count", self.format);
-        Error::new(Kind::ForeignTable, what).with_path(self.root.as_str()).with_hint(
-            "name the table itself: Python asks its log; or name the files that count one by one",
-        )
+            format!("the folder is a table of {}: only its log lists the live files", self.format);
+        Error::new(Kind::ForeignTable, what)
+            .with_path(self.root.as_str())
+            .with_hint("name the folder of the table itself, or each of its live files")
     }
 }
 

@@ -8,10 +8,10 @@
 //! ```
 //!
 //! # Invariants
-//! Of a folder with a manifest, the files that count are listed, in the places of those they replaced.
-//! Folders that are tables of other formats are refused, and so are globs that lead into one.
-//! Items stay in the order given; only what one item names is sorted. Names that start with `.`
-//! or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
+//! Of a folder with a manifest, the live files are listed, in the places of those they
+//! replaced. Folders that are tables of other formats are refused, and so are globs that lead into
+//! one. Items stay in the order given; only what one item names is sorted. Names that start with
+//! `.` or `_` are skipped unless written out. No file is named twice: its rows would be doubled.
 //!
 //! # Not here
 //! Opening files (`Stores::open`).
@@ -42,7 +42,8 @@ impl Stores {
         list(self, patterns)
     }
 
-    /// The same for each pattern by itself, with the folder that it names, if it does not name a file.
+    /// The same for each pattern by itself, with the folder that it names, if it does not name a
+    /// file.
     ///
     /// # Errors
     /// As [`list`](Self::list).
@@ -72,7 +73,10 @@ fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
         if found.is_empty() {
             return Err(Error::new(Kind::SourceNotFound, "nothing matches")
                 .with_path(pattern.as_str())
-                .with_hint("folders are searched for names that end in .parquet"));
+                .with_hint(match pattern.contains(['*', '?', '[']) {
+                    true => "check the pattern; relative patterns start at the working directory",
+                    false => "folders are searched for names that end in .parquet",
+                }));
         }
         all.push(found);
     }
@@ -80,7 +84,8 @@ fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
     Ok(all)
 }
 
-/// The folder that `pattern` names, spelled as the files it lists are; none for a pattern that is a file.
+/// The folder that `pattern` names, spelled as the files it lists are; none for a pattern that is a
+/// file.
 ///
 /// # Errors
 /// As [`Stores::locate`].

@@ -8,14 +8,14 @@
 //! ```
 //!
 //! # Invariants
-//! Bytes of two versions of a file are never mixed: before a file with prefetched parts is read, its
-//! length and its version are compared. A reader gets the same bytes with and without a prefetch;
-//! only who asked the storage differs.
+//! Bytes of two versions of a file are never mixed: before a file with prefetched parts is read,
+//! its length and its version are compared. A reader gets the same bytes with and without a
+//! prefetch; only who asked the storage differs.
 //!
 //! # Cost
-//! The recorded bytes, each once, as long as somebody holds the [`Prefetched`]; they are not part of
-//! the memory limit. A local file is looked at when it is opened, an object at the first read that
-//! was not recorded.
+//! The recorded bytes, each once, as long as somebody holds the [`Prefetched`]; they are not part
+//! of the memory limit. A local file is looked at when it is opened, an object at the first read
+//! that was not recorded.
 //!
 //! # Not here
 //! What is worth a prefetch (`plan`).
@@ -247,8 +247,8 @@ pub(super) struct CachedReader {
 }
 
 impl CachedReader {
-    /// The file at `location`, which `open` opens; without what is known if it is another one by now and that costs no
-    /// request to find out.
+    /// The file at `location`, which `open` opens; without what is known if it is another one by
+    /// now and that costs no request to find out.
     pub(super) fn open(
         location: &str,
         known: &Arc<PrefetchedFile>,

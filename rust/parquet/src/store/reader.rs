@@ -1,8 +1,8 @@
 //! One immutable source of bytes, and what goes wrong when one is read.
 //!
 //! # Invariants
-//! A read returns exactly the bytes asked for or an error; nothing is allocated before the range was
-//! checked against the length.
+//! A read returns exactly the bytes asked for or an error; nothing is allocated before the range
+//! was checked against the length.
 //!
 //! # Not here
 //! Which reader a location has (`registry`).

@@ -97,7 +97,7 @@ impl Remote {
         let repeat_time = settings::retry(&options)?.retry_timeout;
         let make: Make =
             Box::new(move || settings::client(&url, &location, &options, &traffic, &of));
-        let first = make()?; // settings that make no sense are refused at once
+        let first = make()?; // invalid settings are refused at once
         let live = Mutex::new(Some((std::process::id(), first)));
         let (driver, context) = (Arc::clone(driver), context.clone());
         Ok(Self { root, make, live, driver, context, repeat_time })

@@ -49,9 +49,9 @@ impl Root {
     pub(crate) fn open(location: &str, stores: &Stores) -> Result<Self> {
         match stores.locate(location)? {
             Location::Local(path) if path.is_dir() => Ok(Self::Local(path)),
-            Location::Local(_) => {
-                Err(Error::new(Kind::SourceNotFound, "there is no such folder").with_path(location))
-            }
+            Location::Local(_) => Err(Error::new(Kind::SourceNotFound, "there is no such folder")
+                .with_path(location)
+                .with_hint("check the path; relative paths start at the working directory")),
             Location::Object(place) => Ok(Self::Objects(place)),
         }
     }

@@ -165,7 +165,7 @@ pub(super) fn client(
         _ => return Err(unknown(location)),
     };
     built.map_err(|e| {
-        Error::new(Kind::InvalidArgument, "the settings of the object store make no sense")
+        Error::new(Kind::InvalidArgument, "the settings of the object store are invalid")
             .with_path(location)
             .with_cause(e)
             .with_hint("settings are taken from the environment and `storage_options`")

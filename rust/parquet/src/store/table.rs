@@ -9,9 +9,10 @@
 //! ```
 //!
 //! # Invariants
-//! The manifest with the greatest number counts. A number is given once: manifests are put where there
-//! is none. Files that nobody replaced count, whenever they came. A folder is listed before its
-//! manifest is read: what is not in the list was removed, and a manifest from before that replaced it.
+//! The manifest with the greatest number counts. A number is given once: manifests are put where
+//! there is none. Files that nobody replaced count, whenever they came. A folder is listed before
+//! its manifest is read: what is not in the list was removed, and a manifest from before that
+//! replaced it.
 //!
 //! # Not here
 //! Writing manifests (`compact`); their members (`docs/formats/manifest.md`).

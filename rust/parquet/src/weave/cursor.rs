@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! Rows are taken in order. `left` rows of the block are not taken yet; a cursor without a block has
-//! none.
+//! Rows are taken in order. `left` rows of the block are not taken yet; a cursor without a block
+//! has none.
 
 use std::sync::Arc;
 

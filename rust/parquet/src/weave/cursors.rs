@@ -34,7 +34,8 @@ pub(super) struct SourceCursors {
 }
 
 impl SourceCursors {
-    /// A cursor for each of so many sources of one leaf, with what the windows before left in `carried`.
+    /// A cursor for each of so many sources of one leaf, with what the windows before left in
+    /// `carried`.
     pub(super) fn new(
         sources: usize,
         windows: &[&PackedRuns],
@@ -60,7 +61,8 @@ impl SourceCursors {
         cursors
     }
 
-    /// Sets what is wanted next. Cursors stay open that are at the first wanted row of their source.
+    /// Sets what is wanted next. Cursors stay open that are at the first wanted row of their
+    /// source.
     fn go_on(&mut self, wanted: &[Option<(u64, u64)>]) {
         for ((cursor, rows), wanted) in self.cursors.iter_mut().zip(&mut self.rows).zip(wanted) {
             let at = rows.0 - cursor.left as u64;

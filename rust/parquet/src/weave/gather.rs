@@ -263,8 +263,8 @@ impl Gather<'_> {
         Ok(0)
     }
 
-    /// What is known of a page that stays as it is; `None` if its header says something else, so that
-    /// it cannot stay.
+    /// What is known of a page that stays as it is; `None` if its header says something else, so
+    /// that it cannot stay.
     fn facts(
         &self,
         stored: &Stored,
@@ -298,8 +298,8 @@ impl Gather<'_> {
     }
 }
 
-/// Whether a page's header counts its levels and nulls as they are. Writers differ in what they call
-/// a null of a list.
+/// Whether a page's header counts its levels and nulls as they are. Writers differ in what they
+/// call a null of a list.
 fn fits(header: &PageHeader, levels: usize, nulls: usize) -> bool {
     match header.kind {
         PageKind::Data { num_values, .. } => num_values as usize == levels,
@@ -310,8 +310,8 @@ fn fits(header: &PageHeader, levels: usize, nulls: usize) -> bool {
     }
 }
 
-/// Gives the rows of the steps in `words` to `put` as long as they are here, in `form`, fit, and `put` says
-/// that it moved them. Returns how many steps were done.
+/// Gives the rows of the steps in `words` to `put` as long as they are here, in `form`, fit, and
+/// `put` says that it moved them. Returns how many steps were done.
 #[inline(always)]
 fn walk(
     words: &[u32],

@@ -1,8 +1,8 @@
 //! Unions of dictionaries, and those of the last window: windows in a row often take of one chunk.
 //!
 //! # Invariants
-//! Whether a union is kept changes no byte of the output. It takes no more than a share of the memory
-//! limit.
+//! Whether a union is kept changes no byte of the output. It takes no more than a share of the
+//! memory limit.
 //!
 //! # Not here
 //! Uniting dictionaries (`dictionaries`).

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! # Invariants
-//! Exact or absent: a set has every value of the output, whichever tier moved it. Nothing is observed
-//! that was not asked for, so a merge without these options costs nothing more.
+//! Exact or absent: a set has every value of the output, whichever tier moved it. Nothing is
+//! observed that was not asked for, so a merge without these options costs nothing more.
 //!
 //! # Cost
 //! Of leaves that are asked for: pages that are copied as they are get decoded too; row groups that
@@ -67,8 +67,8 @@ impl FilterRequest {
 /// What `options` ask of each leaf; empty if nothing of any.
 ///
 /// # Errors
-/// [`Kind::UnknownColumn`] for a column that is not there, [`Kind::InvalidArgument`] for one of which
-/// there can be no such thing.
+/// [`Kind::UnknownColumn`] for a column that is not there, [`Kind::InvalidArgument`] for one of
+/// which there can be no such thing.
 pub(crate) fn asks(
     options: &MergeOptions,
     leaves: &[OutputLeaf],
@@ -220,8 +220,9 @@ impl ZoneMap {
     }
 }
 
-/// The columns of the zone map of a file. `None` where there is none, or where it need not be that of
-/// the rows: tools copy entries, so it counts only in files that Plait wrote, and with their rows.
+/// The columns of the zone map of a file. `None` where there is none, or where it need not be that
+/// of the rows: tools copy entries, so it counts only in files that Plait wrote, and with their
+/// rows.
 #[must_use]
 pub(crate) fn of_file(source: &Source) -> Option<Value> {
     let file = source.meta.file_metadata();

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! Every value that was added is in the set, or its prefix of the set's length is. Which of the three
-//! forms it has depends on the values alone, not on their order or grouping.
+//! Every value that was added is in the set, or its prefix of the set's length is. Which of the
+//! three forms it has depends on the values alone, not on their order or grouping.
 //!
 //! # Cost
 //! A look-up among 64 a value; less for values that come in runs.

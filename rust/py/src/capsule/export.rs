@@ -1,8 +1,8 @@
 //! Streams that other libraries read: the callbacks of the C stream interface.
 //!
 //! # Invariants
-//! Nothing unwinds into C: a panic is a failure of the stream. A stream that is asked for an array while
-//! it makes one says so instead of waiting for itself, or of making two at once.
+//! Nothing unwinds into C: a panic is a failure of the stream. A stream that is asked for an array
+//! while it makes one says so instead of waiting for itself, or of making two at once.
 //!
 //! # Not here
 //! What is in the arrays.
@@ -81,8 +81,8 @@ pub(crate) fn array_stream_capsule(
     arrays: Arrays,
 ) -> PyResult<Bound<'_, PyCapsule>> {
     let exported = Exported { field, arrays: Turns::new(arrays), failed: Mutex::default() };
-    // SAFETY: the callbacks cast `private_data` back to what it is here; `release` frees it, once, because
-    // it takes itself out of the stream.
+    // SAFETY: the callbacks cast `private_data` back to what it is here; `release` frees it, once,
+    // because it takes itself out of the stream.
     let stream = unsafe {
         FFI_ArrowArrayStream::new_unchecked(
             Some(schema),
@@ -134,7 +134,8 @@ unsafe extern "C" fn schema(stream: *mut FFI_ArrowArrayStream, out: *mut FFI_Arr
     let exported = unsafe { exported(stream) };
     match FFI_ArrowSchema::try_from(exported.field.as_ref()) {
         Ok(schema) => {
-            // SAFETY: the consumer promises that `out` is a place for a schema, with nothing to drop.
+            // SAFETY: the consumer promises that `out` is a place for a schema, with nothing to
+            // drop.
             unsafe { out.write(schema) };
             0
         }
@@ -148,7 +149,8 @@ unsafe extern "C" fn next(stream: *mut FFI_ArrowArrayStream, out: *mut FFI_Arrow
     // Nothing may unwind into C.
     match catch_unwind(AssertUnwindSafe(|| exported.next())) {
         Ok(Ok(array)) => {
-            // SAFETY: the consumer promises that `out` is a place for an array, with nothing to drop.
+            // SAFETY: the consumer promises that `out` is a place for an array, with nothing to
+            // drop.
             unsafe { out.write(array) };
             0
         }
@@ -164,8 +166,8 @@ unsafe extern "C" fn last_error(stream: *mut FFI_ArrowArrayStream) -> *const c_c
 }
 
 unsafe extern "C" fn release(stream: *mut FFI_ArrowArrayStream) {
-    // SAFETY: the interface calls this once, with the stream; what it owns was boxed when it was made,
-    // and the callback is taken out, so that nobody frees it again.
+    // SAFETY: the interface calls this once, with the stream; what it owns was boxed when it was
+    // made, and the callback is taken out, so that nobody frees it again.
     unsafe {
         drop(Box::from_raw((*stream).private_data().cast::<Exported>()));
         (*stream).set_private_data(std::ptr::null_mut());

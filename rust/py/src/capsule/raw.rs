@@ -1,5 +1,5 @@
-//! Arrays as the C data interface has them: counts and pointers, looked at before buffers are made of
-//! them.
+//! Arrays as the C data interface has them: counts and pointers, looked at before buffers are made
+//! of them.
 //!
 //! ```text
 //! length, offset, null count   not negative, their sum is a number      buffers    as many as the type has
@@ -7,9 +7,9 @@
 //! ```
 //!
 //! # Invariants
-//! After [`import`] every buffer has the length that its array needs, as far as the producer said the
-//! truth: the interface has no lengths of buffers but those of views. What leads from one buffer into
-//! another was checked by `plait_core::validate`.
+//! After [`import`] every buffer has the length that its array needs, as far as the producer said
+//! the truth: the interface has no lengths of buffers but those of views. What leads from one
+//! buffer into another was checked by `plait_core::validate`.
 //!
 //! Source: the [Arrow C data interface](https://arrow.apache.org/docs/format/CDataInterface.html).
 
@@ -43,8 +43,8 @@ struct Raw {
 /// [`Kind::CorruptSource`] for one that contradicts itself, with the column.
 ///
 /// # Safety
-/// `array` is one that a producer filled in and that nobody released; its pointers are null or lead to
-/// memory that lives until it is released.
+/// `array` is one that a producer filled in and that nobody released; its pointers are null or lead
+/// to memory that lives until it is released.
 pub(super) unsafe fn import(
     mut array: FFI_ArrowArray,
     data_type: DataType,
@@ -52,11 +52,12 @@ pub(super) unsafe fn import(
     name: &str,
 ) -> Result<ArrayRef> {
     let raw = (&raw mut array).cast::<Raw>();
-    // SAFETY: the two structures have one layout, that of the interface; the caller promises the rest.
+    // SAFETY: the two structures have one layout, that of the interface; the caller promises the
+    // rest.
     unsafe { check(raw, &data_type, validator.level(), name)? };
     let imported = catch_unwind(AssertUnwindSafe(|| -> Result<ArrayRef> {
-        // SAFETY: the caller promises that the array follows the interface; its counts, and the pointers
-        // that are read on the way, were checked above.
+        // SAFETY: the caller promises that the array follows the interface; its counts, and the
+        // pointers that are read on the way, were checked above.
         let data = unsafe { from_ffi_and_data_type(array, data_type) }.map_err(|e| {
             Error::new(Kind::CorruptSource, "an array is not valid Arrow data").with_cause(e)
         })?;
@@ -118,7 +119,7 @@ impl Node<'_> {
     fn broken(&self, what: &str, got: String) -> Error {
         let error = Error::new(Kind::CorruptSource, what)
             .with_got(got)
-            .with_hint("whoever made this Arrow data broke the rules of its format");
+            .with_hint("the library that made this Arrow data violated the format");
         if self.at.is_empty() { error } else { error.with_column(self.at) }
     }
 
@@ -228,7 +229,8 @@ impl Node<'_> {
             return Err(self.broken("an array does not tell the lengths of its buffers", got));
         }
         for (at, place) in (2..last).enumerate() {
-            // SAFETY: the last buffer of views has a length for each one between the views and itself.
+            // SAFETY: the last buffer of views has a length for each one between the views and
+            // itself.
             let (buffer, len) =
                 unsafe { (self.buffer(place), lengths.cast::<i64>().add(at).read_unaligned()) };
             if len < 0 || (len > 0 && buffer.is_null()) {

@@ -15,7 +15,7 @@ use crate::join::block::Block;
 use crate::join::find::View;
 use plait_base::{Error, Result};
 
-/// What a side remembers beside its tables.
+/// What a side remembers besides its tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Clock {
     /// The epoch of the side: no two lives of a side have the same one.

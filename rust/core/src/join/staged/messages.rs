@@ -68,7 +68,7 @@ impl Instruction {
 const RESERVED: [&str; 7] =
     ["_pk", "_left_epoch", "_version", "_hash", "_right_epoch", "_right_version", "_found"];
 
-/// The columns of the right table travel beside those of messages.
+/// The columns of the right table travel with those of messages.
 ///
 /// # Errors
 /// [`Kind::InvalidArgument`] for one that has the name of one of these.

@@ -1,5 +1,5 @@
-//! Views that lead to the buffer to which those before them led, two in a vector: rows in the order of their
-//! arrays, and long runs.
+//! Views that lead to the buffer to which those before them led, two in a vector: rows in the order
+//! of their arrays, and long runs.
 //!
 //! ```text
 //! view     length | prefix | buffer | offset       12 bytes or less: length | bytes
@@ -8,15 +8,16 @@
 //! ```
 //!
 //! # Invariants
-//! As in the file above. Views that lead to another buffer than expected are left to the table, and what the last
-//! of them led to is expected from then on.
+//! As in the file above. Views that lead to another buffer than expected are left to the table, and
+//! what the last of them led to is expected from then on.
 //!
 //! # Cost
-//! Two views are a dozen steps of vectors and a store; where they follow each other, one load, else two, and four of
-//! what is expected.
+//! Two views are a dozen steps of vectors and a store; where they follow each other, one load, else
+//! two, and four of what is expected.
 //!
 //! # Not here
-//! Rows in any order and short runs, whose buffers nobody can expect; processors without such vectors.
+//! Rows in any order and short runs, whose buffers nobody can expect; processors without such
+//! vectors.
 
 use std::arch::x86_64::{
     __m128i, __m256i, _mm_load_si128, _mm_loadu_si128, _mm_storeu_si128, _mm256_and_si256,
@@ -39,16 +40,17 @@ const RUN_ROWS: usize = 256;
 /// Rows of a run that are copied again if one of them leads to another buffer.
 const CHUNK_ROWS: usize = 64;
 
-/// Once an array, so many times, and once in so many tries, views may lead to another buffer than expected: if more,
-/// they go on to do so.
+/// Once an array, so many times, and once in so many tries, views may lead to another buffer than
+/// expected: if more, they go on to do so.
 const OTHERS_MIN: usize = 8;
 const TRIES_PER_OTHER: usize = 8;
 
-/// Copies selected views to `out`, from the first on, as far as this is the way, and tells how many.
+/// Copies selected views to `out`, from the first on, as far as this is the way, and tells how
+/// many.
 ///
 /// # Safety
-/// The processor has the vectors. Every selected row is inside of its source, whose base the table has, and there
-/// is room for all.
+/// The processor has the vectors. Every selected row is inside of its source, whose base the table
+/// has, and there is room for all.
 #[target_feature(enable = "avx2")]
 pub(super) unsafe fn copied<F: FnMut(usize, usize) -> u32>(
     table: &mut Table<'_, F>,
@@ -78,13 +80,15 @@ struct Recent {
     step: [u32; 4],
 }
 
-/// Of no view, so far. A view that leads nowhere may have that number: the highest bit of the step tells.
+/// Of no view, so far. A view that leads nowhere may have that number: the highest bit of the step
+/// tells.
 const NONE: Recent = Recent { buffer: [0, 0, u32::MAX, 0], step: [0, 0, 1 << 31, 0] };
 
 /// What is recent of every array.
 struct Recents<'a, 't, F> {
     all: Vec<Recent>,
-    /// Where their views begin. The bases have it too, but a pointer alone is found in one step less.
+    /// Where their views begin. The bases have it too, but a pointer alone is found in one step
+    /// less.
     starts: Vec<*const u128>,
     sources: &'a [ViewSource<'a>],
     table: &'a mut Table<'t, F>,
@@ -92,7 +96,7 @@ struct Recents<'a, 't, F> {
 
 /// What copied views had, put together.
 struct Seen {
-    /// Differences from what was expected, and more beside them.
+    /// Differences from what was expected, and others.
     others: __m256i,
     steps: __m256i,
 }

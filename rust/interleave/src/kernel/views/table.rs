@@ -24,8 +24,8 @@ pub(super) const UNKNOWN: u64 = u64::MAX;
 /// A buffer that is not there.
 pub(super) const NOWHERE: u64 = u64::MAX - 1;
 
-/// Where the views and the steps of an array are: slot 0 is that of views without a buffer, the last that of
-/// buffers that the array does not have.
+/// Where the views and the steps of an array are: slot 0 is that of views without a buffer, the
+/// last that of buffers that the array does not have.
 #[derive(Clone, Copy)]
 pub(super) struct Base {
     pub(super) views: *const u128,
@@ -60,8 +60,8 @@ impl<F: FnMut(usize, usize) -> u32> Table<'_, F> {
         if bits > u64::from(u32::MAX) { self.first(at, buffer) } else { bits }
     }
 
-    /// What is found where no view has led to so far; if the array has no such buffer, what makes of `buffer` a
-    /// number that none has.
+    /// What is found where no view has led to so far; if the array has no such buffer, what makes
+    /// of `buffer` a number that none has.
     #[cold]
     #[inline(never)]
     fn first(&mut self, at: usize, buffer: u32) -> u64 {

@@ -127,7 +127,7 @@ fn integers_that_hints_take_for_something_else_are_what_the_hints_say() {
     assert_eq!(merged.leaves[0][0], cast(0, Cast::I64Mul { by: 1000 }));
     assert_eq!(merged.leaves[1][0], same(0));
 
-    // Seconds without an annotation, as some writers leave them, beside annotated milliseconds.
+    // Seconds without an annotation, as some writers leave them, and annotated milliseconds.
     let seconds = with(DataType::Timestamp(TimeUnit::Second, None));
     let millis = footer("optional int64 u (TIMESTAMP(MILLIS,false));", &[]);
     let merged = merge_with(&[seconds, millis], &Unite::default()).unwrap();
@@ -137,7 +137,7 @@ fn integers_that_hints_take_for_something_else_are_what_the_hints_say() {
     let sources = [duration(TimeUnit::Second), footer("optional int64 u;", &[])];
     let error = merge_with(&sources, &Unite::default()).unwrap_err();
     assert_eq!((error.kind(), error.column()), (Kind::SchemaConflict, Some("u")));
-    let says = "INT64, duration[s] in ARROW:schema in `a.parquet`, INT64 in `b.parquet`";
+    let says = "int64, duration[s] in ARROW:schema in `a.parquet`, int64 in `b.parquet`";
     assert!(error.to_string().contains(says), "{error}");
 }
 

@@ -258,10 +258,10 @@ fn conflicts_are_told_all_at_once_with_both_files_and_types() {
     let message = error.to_string();
     for part in [
         "4 schema conflicts",
-        "`a` has types that do not go together: INT64 in `a.parquet`, DOUBLE in `c.parquet`",
-        "`b` has types that do not go together: BYTE_ARRAY (STRING) in `a.parquet`, BYTE_ARRAY in `c.parquet`",
-        "`c` has shapes that do not go together: INT32 in `a.parquet`, repeated INT32 in `c.parquet`",
-        "`t` has types that do not go together: INT96 in `a.parquet`, INT64 (TIMESTAMP(NANOS,local)) in `c.parquet`",
+        "`a` has incompatible types: int64 in `a.parquet`, double in `c.parquet`",
+        "`b` has incompatible types: string in `a.parquet`, binary in `c.parquet`",
+        "`c` has incompatible shapes: int32 in `a.parquet`, repeated int32 in `c.parquet`",
+        "`t` has incompatible types: timestamp[ns] (INT96) in `a.parquet`, timestamp[ns] in `c.parquet`",
     ] {
         assert!(message.contains(part), "{part}\nnot in\n{message}");
     }
@@ -328,8 +328,8 @@ fn policies_turn_drift_into_conflicts() {
     };
     let message = merge_with(&footers, &strict).unwrap_err().to_string();
     for part in [
-        "`x` would have to be widened: INT32 in `a.parquet`, INT64 in `b.parquet`",
-        "`y` is missing: INT32 in `a.parquet`, absent in `b.parquet`",
+        "`x` would have to be widened: int32 in `a.parquet`, int64 in `b.parquet`",
+        "`y` is missing: int32 in `a.parquet`, absent in `b.parquet`",
     ] {
         assert!(message.contains(part), "{part}\nnot in\n{message}");
     }
