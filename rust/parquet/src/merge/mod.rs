@@ -23,6 +23,7 @@ mod execute;
 mod frame;
 mod ordering;
 mod output_check;
+mod planned;
 mod prepare;
 mod publish;
 mod run;
@@ -38,7 +39,7 @@ use plait_core::{Kind, Result};
 
 use self::attempt::{Stopped, timed};
 use crate::options::{MergeOptions, UnsortedOption};
-use crate::plan;
+use crate::plan::make;
 use crate::properties::parse_codec;
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
@@ -47,6 +48,7 @@ use crate::source::Source;
 use crate::store::Stores;
 
 pub use execute::{ExecuteOptions, execute, execute_in};
+pub use planned::{plan, plan_in};
 
 /// Checks options that are to be used later, for what is wrong with them whatever the sources.
 ///
@@ -189,7 +191,7 @@ fn plan_and_execute(
     }
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
-    let made = plan::make(options, stores, context)?;
+    let made = make(options, stores, context)?;
     context.counters().set_total(made.total_bytes);
     times.plan_s = started.elapsed().as_secs_f64();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();

@@ -115,7 +115,7 @@ pub(crate) fn make_runs(
             }
             Slot::Loose(pieces) => {
                 for temp in sorter.sort(pieces)? {
-                    sources.push(write::open(&temp)?);
+                    sources.push(Source::open_scratch(&temp)?);
                     temps.push(temp);
                 }
             }
