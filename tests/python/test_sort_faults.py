@@ -284,7 +284,6 @@ def test_a_file_whose_footer_lies_about_its_order_is_sorted_all_the_same(tmp_pat
     expected = sorted(table["k"].to_pylist())
     for sources in ([lies], [lies, other]):
         out = tmp_path / f"out-{len(sources)}"
-        sources = [str(source) for source in sources]
         report = plait.sort(sources, out, sort_by="k", **options)
         assert str(lies) in report.sort.unsorted
         rows = report.rows_out

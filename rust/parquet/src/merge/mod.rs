@@ -39,7 +39,7 @@ use plait_core::{Kind, Result};
 
 use self::attempt::{Stopped, timed};
 use crate::options::{MergeOptions, UnsortedOption};
-use crate::plan::make;
+use crate::plan::{make, make_from};
 use crate::properties::parse_codec;
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
@@ -120,7 +120,7 @@ pub(crate) fn merge_open(
     let outcome = timed(stores, context, |times| {
         let started = Instant::now();
         context.counters().enter(Stage::Plan);
-        let mut made = plan::make_from(options, sources, context)?;
+        let mut made = make_from(options, sources, context)?;
         made.plan.lease = Some(lease);
         context.counters().set_total(made.total_bytes);
         times.plan_s = started.elapsed().as_secs_f64();

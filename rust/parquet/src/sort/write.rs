@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use parquet::file::properties::WriterPropertiesPtr;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::Window;
-use plait_core::{Error, Kind, Result, SourceId};
+use plait_core::{Error, Kind, Result};
 
 use super::chunk::{LooseRows, steps};
 use super::order::SortKeys;
