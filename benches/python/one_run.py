@@ -1,24 +1,25 @@
 """Runs one tool in this process and prints what it took, as JSON.
 
     python one_run.py '{"tool": "plait", ...}'
+    python one_run.py '{"tools": "sort_tools", "tool": "plait-sort", ...}'
 
 Imports nothing that a tool does not ask for: memory is that of the whole process.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import resource
 import sys
 import time
 from pathlib import Path
 
-import tools
-
 
 def run(job: dict) -> dict:
     """Wall and processor time of the merge alone, peak memory of the process."""
     try:
+        tools = importlib.import_module(job.get("tools", "tools"))
         merge = tools.TOOLS[job["tool"]].ready(job)
     except ModuleNotFoundError as missing:
         return {"error": f"not installed: {missing.name}"}

@@ -72,11 +72,17 @@ def plait_merge(job: dict):
 
 
 def duckdb_sort(job: dict):
+    return duckdb_limited(job, None)
+
+
+def duckdb_limited(job: dict, memory_bytes: int | None):
     import duckdb
 
     database = duckdb.connect()
     database.execute(f"SET threads = {job['threads']}")
     database.execute(f"SET temp_directory = {files([job['scratch']])}")
+    if memory_bytes is not None:
+        database.execute(f"SET memory_limit = '{memory_bytes >> 20}MiB'")
     query = (
         f"COPY (SELECT * FROM read_parquet([{files(job['sources'])}]) ORDER BY {order_by(job)}) "
         f"TO {files([job['out']])} (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3, "

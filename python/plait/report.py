@@ -30,6 +30,7 @@ __all__ = [
     "Overlap",
     "Progress",
     "RowGroupReport",
+    "SortReport",
     "SourceReport",
     "Times",
     "VerifiedFile",
@@ -49,7 +50,7 @@ class Progress:
         consumed_bytes: Bytes of the sources read so far.
         total_bytes: Bytes that will be read in all; 0 while that is not known yet.
         rows_written: Rows written so far.
-        stage: The current stage: `"plan"`, `"merge"`, `"publish"` or `"verify"`.
+        stage: The current stage: `"plan"`, `"sort"`, `"merge"`, `"publish"` or `"verify"`.
     """
 
     consumed_bytes: int
@@ -170,6 +171,17 @@ class SortReport(_Report):
     rows: int
     runs: int
 
+    def _line(self, of: int) -> str:
+        """What became of `of` sources, and of the rows of those that were not sorted."""
+        in_order = of - len(self.unsorted) if self.runs else of
+        left = "1 file was in order" if in_order == 1 else f"{_files(in_order)} were in order"
+        if not self.runs:
+            skipped = f"; left out {_files(len(self.unsorted))}" if self.unsorted else ""
+            return f"nothing sorted; {left}{skipped}"
+        rows = "1 row" if self.rows == 1 else f"{self.rows:,} rows"
+        runs = "1 sorted run" if self.runs == 1 else f"{self.runs:,} sorted runs"
+        return f"sorted {rows} of {_files(len(self.unsorted))}; {left}; {runs}"
+
 
 @dataclass(frozen=True)
 class Metrics(_Report):
@@ -178,8 +190,8 @@ class Metrics(_Report):
     Attributes:
         bytes_read: Pages read, as stored, each time they are read: keys are read more than once.
         bytes_written: Size of all outputs.
-        spilled_bytes: Size of encoded chunks that waited on disk until their row group was
-            complete.
+        spilled_bytes: Size of sorted runs, and of encoded chunks that waited on disk until their
+            row group was complete.
         requests: Requests to object stores, including retries, without those of store objects that
             were passed in.
         failed_requests: Requests that reached no server, or that the server failed to answer.
@@ -313,6 +325,10 @@ class MergeReport(_PrintedReport):
         if self.content_hash is not None:
             facts.append(("content hash", self.content_hash))
         remarks = [f"warning: {warning}" for warning in self.warnings]
+        if self.sort is not None:
+            facts.insert(0, ("sort", self.sort._line(len(self.sources))))  # noqa: SLF001 - ours
+            if self.sort.unsorted and not self.sort.runs:
+                remarks.append("left out, because not sorted: " + ", ".join(self.sort.unsorted))
         if self.assumed_sorted:
             remarks.append("the order of the sources was assumed, not checked")
         remarks += [

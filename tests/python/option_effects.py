@@ -209,6 +209,11 @@ def unsorted() -> list[pa.Table]:
     return [pa.table({"k": [1, 5, 3], "v": ["a", "b", "c"]})]
 
 
+def partly_unsorted() -> list[pa.Table]:
+    """A file in order, and one in none."""
+    return [pa.table({"k": [2, 4], "v": ["d", "e"]}), *unsorted()]
+
+
 def nothing() -> list[pa.Table]:
     """A file without rows."""
     return [pa.table({"k": pa.array([], pa.int64())})]
@@ -350,6 +355,7 @@ SCENARIOS: dict[str, Effect] = {
         write={"use_dictionary": False},
         spoil=break_a_page,
     ),
+    "unsorted": Effect("sort", outcome, tables=unsorted, given=KEYED),
     "assume_sorted": Effect(True, outcome, tables=unsorted, given=KEYED),
     "verify": Effect("content", lambda made: made.report.content_hash is None, given=KEYED),
     "sha256": Effect(True, lambda made: made.report.outputs[0].sha256 is None, given=KEYED),

@@ -553,7 +553,7 @@ def refusals() -> Iterator[tuple[dict[str, Any], str]]:
     yield {"sort_by": "zorder(a, b)", "align_row_groups": 2}, "counts as one"
     yield (
         {"sort_by": "zorder(a, b)", "on_duplicate": "keep_last", "version_by": "zorder(a, b)"},
-        ("no single column"),
+        ("a single column"),
     )
 
 

@@ -42,6 +42,11 @@ def merge(files, out, options):
     return Made([output.path for output in report.outputs], report)
 
 
+def sort(files, out, options):
+    report = plait.sort(files, out, **options)
+    return Made([output.path for output in report.outputs], report)
+
+
 def plan(files, out, options):
     planned = plait.plan(files, out, **options)
     report = planned.execute()
@@ -173,7 +178,16 @@ POLICY: dict[str, Effect] = {
 
 SHARED = {
     "plait.merge": (merge, {**SCENARIOS}),
-    "plait.plan": (plan, {**SCENARIOS}),
+    "plait.sort": (sort, {"sort_by": SCENARIOS["sort_by"]}),
+    "plait.plan": (
+        plan,
+        {
+            **SCENARIOS,
+            "unsorted": Effect(
+                "skip", effects.outcome, tables=effects.partly_unsorted, given=KEYED
+            ),
+        },
+    ),
     "plait.Plan.execute": (
         execute,
         {

@@ -163,7 +163,7 @@ def _written(command: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - an
     if command == "overlay":
         named = [(_values.path(file), paths) for file, *paths in options.pop("layers")]
         return plait.overlay_files([plait.Layer(f, p or None) for f, p in named], **options)
-    return plait.merge(**options)
+    return plait.sort(**options) if command == "sort" else plait.merge(**options)
 
 
 def _refuse_shell_globs(sources: Sequence[object]) -> None:

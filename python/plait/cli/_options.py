@@ -56,6 +56,13 @@ def parser() -> Parser:
     _add_output(merge, _OUT)
     _add_printing(merge)
 
+    sort = root.command("sort", "sort files in any order", plait.sort)
+    _add_all(sort, plait.sort, takes={"sources": "SOURCE"}, without=("out", "options"))
+    without = ("sources", "sort_by", "out", "unsorted", "assume_sorted")
+    _add_all(sort, plait.merge, without=without)
+    _add_output(sort, _OUT)
+    _add_printing(sort)
+
     plan = root.command("plan", "what a merge would do", plait.plan)
     _add_all(plan, plait.plan, plait.merge, takes={"sources": "SOURCE"}, without=("out",))
     _add_json(plan)

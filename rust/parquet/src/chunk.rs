@@ -66,7 +66,7 @@ pub(crate) fn can_copy(
     leaves: &[OutputLeaf],
     options: &MergeOptions,
 ) -> bool {
-    if options.dictionary.is_some() || options.data_page_version.is_some() {
+    if source.is_scratch() || options.dictionary.is_some() || options.data_page_version.is_some() {
         return false; // what the pages are is not known without reading them
     }
     let asked = options.compression.as_deref().and_then(|text| parse_codec(text).ok());

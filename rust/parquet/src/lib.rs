@@ -73,14 +73,14 @@ pub use join::{
     write_batches,
 };
 pub use json::{from_json, to_json};
-pub use merge::{ExecuteOptions, execute, execute_in, merge, merge_in};
+pub use merge::{ExecuteOptions, execute, execute_in, merge, merge_in, plan, plan_in};
 pub use options::{MergeOptions, Tier, Verify};
 pub use output::Sign;
 pub use overlay::options::{
     Check, LayerOptions, MarkOption, OverlayFilesOptions, OverlayOptions, PathOption,
 };
 pub use overlay::{OverlayReport, OverlayTimes, overlay_files};
-pub use plan::{MemoryNeed, Plan, PlanSource, PlanTask, learn_in, plan, plan_in};
+pub use plan::{MemoryNeed, Plan, PlanSource, PlanTask, learn_in};
 pub use read::{ReadLeft, ReadOptions, ReadPlan, ReadStats, SortedRead};
 pub use report::{
     ConflictReport, Copied, Memory, MergeReport, Metrics, OutputReport, Overlap, SourceReport,

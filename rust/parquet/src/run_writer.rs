@@ -21,7 +21,6 @@
 use std::collections::BTreeMap;
 use std::io::BufWriter;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
@@ -49,8 +48,8 @@ use crate::report::MergeReport;
 use crate::runtime::{Charge, Context, MemoryStage, ScopedWorkers};
 use crate::sort::SortKeys;
 use crate::source::Source;
+use crate::store::Stores;
 use crate::store::table::is_id;
-use crate::store::{self, Stores};
 
 /// Codec of outputs where none is asked for.
 const COMPRESSION: &str = "zstd";
@@ -237,9 +236,8 @@ impl RunWriter {
                 .with_hint("write to a folder"));
         }
         let open = |(i, temp): (usize, &TempFile)| {
-            let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
             let id = SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-            Source::open(id, store).map(Arc::new)
+            Source::open_scratch(temp).map(|source| Arc::new(source.with_id(id)))
         };
         let sources = self.runs.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         let lease = Sha256::digest(format!("{} {}", self.id, self.flushes).as_bytes());

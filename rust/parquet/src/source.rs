@@ -18,6 +18,7 @@
 //! Page indexes (`page::locate`); schemas (`plait_core::schema`).
 
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -31,8 +32,9 @@ use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
 use crate::guard::{guard, unwrap_error};
+use crate::output::TempFile;
 use crate::selection::Selection;
-use crate::store::RangeReader;
+use crate::store::{RangeReader, open_local};
 use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
 
 /// How much of the end of a file the first read fetches.
@@ -57,6 +59,8 @@ pub(crate) struct Source {
     row_starts: Vec<u64>,
     /// Its rows, unless all rows of the file are.
     selection: Option<Arc<Selection>>,
+    /// Whether the call made it, as a step on the way.
+    is_scratch: bool,
 }
 
 impl Source {
@@ -81,7 +85,24 @@ impl Source {
             footer_bytes,
             row_starts,
             selection: None,
+            is_scratch: false,
         })
+    }
+
+    /// Opens a temp file of the call, in whose codec and pages no output is to be.
+    ///
+    /// # Errors
+    /// As [`Source::open`].
+    pub(crate) fn open_scratch(temp: &TempFile) -> Result<Arc<Self>> {
+        let store = open_local(temp.local_path().unwrap_or(Path::new("")))?;
+        let source = Self::open(SourceId(0), store)?;
+        Ok(Arc::new(Self { is_scratch: true, ..source }))
+    }
+
+    /// Whether it is a temp file of the call: its chunks and pages are not copied as they are.
+    #[must_use]
+    pub(crate) fn is_scratch(&self) -> bool {
+        self.is_scratch
     }
 
     /// The same file as another source of the call.
@@ -95,6 +116,7 @@ impl Source {
             footer_bytes: self.footer_bytes,
             row_starts: self.row_starts.clone(),
             selection: self.selection.clone(),
+            is_scratch: self.is_scratch,
         }
     }
 

@@ -26,7 +26,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("folder", "guard json runtime store output"),
     ("thrift", ""),
     ("selection", ""),
-    ("source", "guard selection store thrift"),
+    ("source", "guard output selection store thrift"),
     ("page", "guard runtime source store thrift"),
     ("spill", "page runtime store output"),
     ("leaf", "page runtime schema source store"),

@@ -18,7 +18,6 @@
 //! The merge itself (`run`).
 
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use plait_core::SourceId;
@@ -35,7 +34,6 @@ use crate::report::Times;
 use crate::runtime::Context;
 use crate::sort::temp_options;
 use crate::source::Source;
-use crate::store;
 
 /// Sources that were merged in groups.
 pub(super) struct Narrowed<'a> {
@@ -88,10 +86,9 @@ pub(super) fn narrow<'a>(
         let group_sources = renumbered(group.iter().map(|i| &prepared.sources[*i]));
         let rows: Vec<_> = group.iter().map(|i| prepared.rows[*i].clone()).collect();
         let temp = merge_group(prepared, group_sources, &rows, &part, context, form, times)?;
-        let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
-        let source = Source::open(SourceId(0), store)?;
+        let source = Source::open_scratch(&temp)?;
         let rows = 0..source.rows();
-        places.push((group.first().copied().unwrap_or(0), Arc::new(source), rows));
+        places.push((group.first().copied().unwrap_or(0), source, rows));
         temps.push(temp);
     }
     places.sort_by_key(|place| place.0);

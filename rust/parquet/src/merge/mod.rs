@@ -24,6 +24,7 @@ mod execute;
 mod frame;
 mod ordering;
 mod output_check;
+mod planned;
 mod prepare;
 mod publish;
 mod run;
@@ -39,7 +40,7 @@ use plait_core::{Kind, Result};
 
 use self::attempt::{Stopped, timed};
 use crate::options::{MergeOptions, UnsortedOption};
-use crate::plan;
+use crate::plan::{make, make_from};
 use crate::properties::parse_codec;
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
@@ -48,6 +49,7 @@ use crate::source::Source;
 use crate::store::Stores;
 
 pub use execute::{ExecuteOptions, execute, execute_in};
+pub use planned::{plan, plan_in};
 
 /// Checks options that are to be used later, for what is wrong with them whatever the sources.
 ///
@@ -119,7 +121,7 @@ pub(crate) fn merge_open(
     let outcome = timed(stores, context, |times| {
         let started = Instant::now();
         context.counters().enter(Stage::Plan);
-        let mut made = plan::make_from(options, sources, context)?;
+        let mut made = make_from(options, sources, context)?;
         made.plan.lease = Some(lease);
         context.counters().set_total(made.total_bytes);
         times.plan_s = started.elapsed().as_secs_f64();
@@ -190,7 +192,7 @@ fn plan_and_execute(
     }
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
-    let made = plan::make(options, stores, context)?;
+    let made = make(options, stores, context)?;
     context.counters().set_total(made.total_bytes);
     times.plan_s = started.elapsed().as_secs_f64();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();

@@ -26,7 +26,7 @@ use super::execute::execute_chosen;
 use crate::files::open_sources;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::output::Target;
-use crate::plan::{MergedFiles, PlannedMerge, make_of};
+use crate::plan::{MergedFiles, Plan, PlannedMerge, make_of};
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, SortReport, SourceReport, Times};
 use crate::runtime::{Context, Level, Pool, Stage};
@@ -45,14 +45,10 @@ pub(super) fn plan_and_execute(
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
     let (mut merged, mut found) = look(options, stores, context)?;
-    let unsorted: Vec<usize> =
-        found.iter().filter(|order| !order.is_sorted()).map(|order| order.file).collect();
-    let mut report = SortReport {
-        unsorted: unsorted.iter().map(|i| merged.files[*i].path().to_owned()).collect(),
-        ..SortReport::default()
-    };
+    let mut report =
+        SortReport { unsorted: unsorted_paths(&merged, &found), ..SortReport::default() };
     tell(context, &merged, &report);
-    if options.unsorted == UnsortedOption::Skip && !unsorted.is_empty() {
+    if options.unsorted == UnsortedOption::Skip && !report.unsorted.is_empty() {
         (merged, found) = without(merged, found, options)?;
     }
     if found.iter().all(FileOrder::is_sorted) {
@@ -75,6 +71,43 @@ pub(super) fn plan_and_execute(
         target.abandon();
     }
     outcome.map(|done| MergeReport { sort: Some(report), ..done })
+}
+
+/// Plans the merge of the files that are sorted, if the others are to be left out.
+///
+/// # Errors
+/// As [`make_of`]; [`Kind::Unsupported`] if something had to be sorted.
+pub(super) fn plan(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
+    let (mut merged, mut found) = look(options, stores, context)?;
+    let unsorted = unsorted_paths(&merged, &found);
+    tell(context, &merged, &SortReport { unsorted: unsorted.clone(), ..SortReport::default() });
+    if options.unsorted == UnsortedOption::Sort && !unsorted.is_empty() {
+        let (rows, of): (u64, u64) = (
+            found.iter().map(FileOrder::loose_rows).sum(),
+            merged.files.iter().map(|file| file.rows()).sum(),
+        );
+        let files = merged.files.len();
+        return Err(Error::new(Kind::Unsupported, "what is sorted first has no plan")
+            .with_got(format!(
+                "{} of {files} files that are not sorted: {rows} of {of} rows to sort",
+                unsorted.len()
+            ))
+            .with_hint("merge without a plan, or plan the sorted files with unsorted=\"skip\""));
+    }
+    if !unsorted.is_empty() {
+        (merged, found) = without(merged, found, options)?;
+    }
+    debug_assert!(found.iter().all(FileOrder::is_sorted), "unsorted files were left out");
+    let mut plan = make_of(options, merged, None, context)?.plan;
+    if !unsorted.is_empty() {
+        plan.warnings.push(format!("left out, because not sorted: {}", unsorted.join(", ")));
+    }
+    Ok(plan)
+}
+
+fn unsorted_paths(merged: &MergedFiles, found: &[FileOrder]) -> Vec<String> {
+    let unsorted = found.iter().filter(|order| !order.is_sorted());
+    unsorted.map(|order| merged.files[order.file].path().to_owned()).collect()
 }
 
 /// Opens the files, and looks which of their rows are in order.
@@ -146,6 +179,7 @@ fn sort_and_execute(
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let pool = Pool::new(options.threads.unwrap_or_else(cores))?;
     let call = SortCall { merged: &merged, options, context };
+    expect_reads(context, &merged, &found);
     let runs = make_runs(call, found, target, pool.as_ref())?;
     drop(pool);
     context.buffers().release_idle();
@@ -161,6 +195,17 @@ fn sort_and_execute(
     Ok(MergeReport { sources: by_file(&files, &done.sources), ..done })
 }
 
+/// Says how many bytes sorting and merging will read: loose rows twice, once from a temp file.
+fn expect_reads(context: &Context, merged: &MergedFiles, found: &[FileOrder]) {
+    let expected = found.iter().map(|order| {
+        let file = &merged.files[order.file];
+        let loose = order.loose_rows() as f64 / file.rows().max(1) as f64;
+        (file.store.len() as f64 * (1.0 + loose)) as u64
+    });
+    let counters = context.counters();
+    counters.set_total(counters.consumed_bytes() + expected.sum::<u64>());
+}
+
 fn execute(
     made: &PlannedMerge,
     files: &[Arc<Source>],
@@ -170,7 +215,8 @@ fn execute(
     form: KeyForm,
     times: &mut Times,
 ) -> Result<MergeReport, Stopped> {
-    context.counters().add_total(made.total_bytes);
+    let counters = context.counters();
+    counters.set_total(counters.consumed_bytes() + made.total_bytes);
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let what = ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources), files };
     execute_chosen(&what, options, stores, context, form, times)

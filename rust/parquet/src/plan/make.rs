@@ -26,11 +26,11 @@ use crate::drops;
 use crate::files::{open_sources, output_leaves, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
-use crate::options::{IfExists, MergeOptions, MissingOption, UnsortedOption};
+use crate::options::{IfExists, MergeOptions, MissingOption};
 use crate::order::{check_present, from_sources, key_leaves, renamed};
 use crate::properties::{encodings, parse_codec};
 use crate::report::{ConflictReport, Overlap};
-use crate::runtime::{Context, Level, MemoryStage, Stage};
+use crate::runtime::{Context, Level, MemoryStage};
 use crate::schema::{LeafAdapter, MetadataConflict, Reconciled, reconcile};
 use crate::source::Source;
 use crate::store::Stores;
@@ -55,69 +55,8 @@ pub(crate) fn make(
     context: &Context,
 ) -> Result<PlannedMerge> {
     options.check()?;
-    if options.unsorted != UnsortedOption::Error {
-        return Err(Error::new(Kind::Unsupported, "a plan takes sorted sources")
-            .with_got(format!("unsorted={:?}", options.unsorted).to_lowercase())
-            .with_hint("sort them first, or merge them with this option without a plan"));
-    }
     let sources = Arc::new(open_sources(&options.sources, 0, options.threads, stores, context)?);
     make_from(options, sources, context)
-}
-
-/// Plans the merge that [`merge`](crate::merge()) would make. The plan is a value: it can be
-/// stored as JSON, and its tasks executed on other machines.
-///
-/// ```
-/// use plait_parquet::{Context, ExecuteOptions, MergeOptions, execute, plan};
-///
-/// # let folder = std::env::temp_dir().join(format!("plait-plan-{}", std::process::id()));
-/// # std::fs::create_dir_all(&folder)?;
-/// # let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
-/// # let context = Context::new(64 << 20);
-/// # for (name, keys) in [("a.parquet", vec![1, 3, 5]), ("b.parquet", vec![2, 4])] {
-/// #     let keys: arrow_array::ArrayRef = std::sync::Arc::new(arrow_array::Int64Array::from(keys));
-/// #     let batch = arrow_array::RecordBatch::try_from_iter([("k", keys)])?;
-/// #     let schema = batch.schema();
-/// #     let batches = arrow_array::RecordBatchIterator::new([Ok(batch)], schema);
-/// #     plait_parquet::write_batches(Box::new(batches), &path(name), &context)?;
-/// # }
-/// let options = MergeOptions {
-///     sources: vec![path("a.parquet"), path("b.parquet")],
-///     out: path("merged"),
-///     sort_by: Some("k".into()),
-///     outputs: Some(2),
-///     ..MergeOptions::default()
-/// };
-/// let plan = plan(&options, &Context::new(512_000_000))?;
-/// assert_eq!(plan.to_string(), "5 rows of 2 sources in 2 tasks, sorted by k");
-/// let json = plan.to_json()?;
-/// for task in &plan.tasks {
-///     let options = ExecuteOptions {
-///         plan: json.clone(),
-///         out: path("merged"),
-///         tasks: Some(vec![task.index]),
-///         memory_limit: 512_000_000,
-///         ..ExecuteOptions::default()
-///     };
-///     assert_eq!(execute(&options, &Context::new(512_000_000))?.outputs.len(), 1);
-/// }
-/// # std::fs::remove_dir_all(&folder)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-///
-/// # Errors
-/// As [`merge`](crate::merge()), but for those of writing.
-pub fn plan(options: &MergeOptions, context: &Context) -> Result<Plan> {
-    plan_in(options, &Stores::try_new(&options.storage_options, context)?, context)
-}
-
-/// Plans the merge of sources in `stores`.
-///
-/// # Errors
-/// As [`plan`].
-pub fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
-    context.counters().enter(Stage::Plan);
-    make(options, stores, context).map(|made| made.plan)
 }
 
 /// The same of sources that are open.
@@ -433,14 +372,18 @@ fn total_bytes(sources: &[Arc<Source>], keys: &KeyLeaves) -> u64 {
     let bytes = |n: i64| u64::try_from(n).unwrap_or(0);
     let mut total = 0;
     for source in sources {
+        let mut all = 0;
         for group in source.meta.row_groups() {
-            total += bytes(group.compressed_size());
+            all += bytes(group.compressed_size());
             for leaf in &keys.leaves {
                 let index = leaf.adapter(source.id).ok().and_then(LeafAdapter::leaf);
                 let chunk = index.and_then(|i| group.columns().get(i));
-                total += chunk.map_or(0, |c| bytes(c.compressed_size()));
+                all += chunk.map_or(0, |c| bytes(c.compressed_size()));
             }
         }
+        // Several sources may be rows of one file.
+        let share = source.count(&(0..source.rows())) as f64 / source.rows().max(1) as f64;
+        total += (all as f64 * share) as u64;
     }
     total
 }

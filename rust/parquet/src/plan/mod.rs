@@ -41,7 +41,6 @@ pub(crate) use find::find_rows;
 pub use learn::learn_in;
 pub(crate) use learn::{list_in, tables_in};
 pub(crate) use make::{MergedFiles, PlannedMerge, make, make_from, make_of};
-pub use make::{plan, plan_in};
 pub(crate) use memory::{LEAVES_AT_ONCE, largest_cursor, sources_at_once};
 pub(crate) use open::open_planned;
 pub(crate) use schema::CarriedSchema;

@@ -13,7 +13,7 @@ use plait_core::Result;
 use plait_core::natural::{NaturalRun, RowStretch, RunFinder};
 use plait_core::workers::each;
 
-use super::call::{SortCall, SortedFiles};
+use super::call::{SortCall, SortedFiles, rows_of};
 use crate::files::readers;
 use crate::keys::KeyReader;
 use crate::order::KEY_ROWS;
@@ -41,6 +41,15 @@ impl FileOrder {
             [RowStretch::Run(run)] => run.early.is_empty() && run.late.is_empty(),
             _ => false,
         }
+    }
+
+    /// How many rows have to be sorted.
+    pub(crate) fn loose_rows(&self) -> u64 {
+        let loose = self.stretches.iter().map(|stretch| match stretch {
+            RowStretch::Run(run) => rows_of(&run.early) + rows_of(&run.late),
+            RowStretch::Loose(rows) => rows.end - rows.start,
+        });
+        loose.sum()
     }
 }
 

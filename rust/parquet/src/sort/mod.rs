@@ -96,7 +96,7 @@ pub(crate) fn make_runs(
             }
             Slot::Loose(pieces) => {
                 for temp in sort.sort(pieces)? {
-                    sources.push(write::open(&temp)?);
+                    sources.push(Source::open_scratch(&temp)?);
                     temps.push(temp);
                 }
             }

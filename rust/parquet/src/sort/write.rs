@@ -12,14 +12,13 @@
 //! # Not here
 //! Finding loose rows (`find`); the rows of a chunk (`chunk`).
 
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parquet::file::properties::WriterPropertiesPtr;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::Window;
-use plait_core::{Error, Kind, Result, SourceId};
+use plait_core::{Error, Kind, Result};
 
 use super::call::{RowsOfFile, SortCall, SortedFiles, rows_of};
 use super::chunk::{LooseRows, steps};
@@ -40,7 +39,6 @@ use crate::schema::LeafAdapter;
 use crate::sink::{Output, sizes};
 use crate::source::Source;
 use crate::spill::Waiting;
-use crate::store;
 use crate::weave::{RowsToSort, SharedWork, Tiers, WeaveContext, weave_sorted};
 
 /// Pages of temp files are not smaller: their headers and indexes would be most of them.
@@ -81,12 +79,6 @@ pub(crate) fn temp_options(order: &str, cursors: usize, options: &MergeOptions) 
         empty_output: true,
         ..options.clone()
     }
-}
-
-/// Opens a temp file that is written.
-pub(super) fn open(temp: &TempFile) -> Result<Arc<Source>> {
-    let store = store::open_local(temp.local_path().unwrap_or(Path::new("")))?;
-    Source::open(SourceId(0), store).map(Arc::new)
 }
 
 /// Sorts loose rows.

@@ -243,6 +243,7 @@ fn can_be_ours(output: &OutputLeaf) -> bool {
 fn may_splice(source: &Source, output: &OutputLeaf, codec: Compression) -> bool {
     let Ok(LeafAdapter::Same { leaf, levels }) = output.adapter(source.id) else { return false };
     levels.is_identity()
+        && !source.is_scratch()
         && *source.leaf(*leaf) == *output.descr
         && source.meta.row_groups().iter().all(|group| {
             group.columns().get(*leaf).is_some_and(|chunk| {
