@@ -238,7 +238,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--write", type=Path, help="page whose table is replaced; its chart lies next to it")
+    parser.add_argument(
+        "--write", type=Path, help="page whose table is replaced; its chart lies next to it"
+    )
     options = parser.parse_args()
     runs, rows = {}, {}
     for name in POLICIES:
