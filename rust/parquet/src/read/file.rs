@@ -35,7 +35,7 @@ use super::part::FilePart;
 use super::prune::{self, RowsLeft};
 use super::ranges::{count, intersection, selected, split};
 use super::shared::{Conditions, ReadShared};
-use super::sizes::WindowSizes;
+use super::sizes::{WindowSizes, row_bytes};
 use crate::arrow_file::{Batches, FileSchema, Located, Request};
 use crate::source::Source;
 
@@ -129,12 +129,14 @@ pub(super) struct WindowCursor {
 
 impl WindowCursor {
     pub(super) fn new(file: Arc<ReadFile>, shared: Arc<ReadShared>) -> Self {
-        let WindowSizes { first_rows, rows_max, .. } = shared.sizes;
+        let sizes = shared.sizes;
+        let bytes = |leaves: &[usize]| row_bytes(&file.source, leaves);
+        let given_max = sizes.first_given(bytes(&file.adapted.leaves));
         let step = match &file.adapted.tested {
-            Some(tested) => shared.sizes.first_tested(stored_bytes(&file.source, &tested.leaves)),
-            None => first_rows,
+            Some(tested) => sizes.first_tested(bytes(&tested.leaves)),
+            None => given_max,
         };
-        Self { file, shared, left: None, step, tested_max: rows_max, given_max: first_rows }
+        Self { file, shared, left: None, step, tested_max: sizes.rows_max, given_max }
     }
 
     /// The next rows, in the schema of all.
@@ -379,14 +381,6 @@ impl WindowCursor {
         let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
         concat_batches(&schema, &parts).map_err(Error::from_arrow)
     }
-}
-
-/// Bytes of leaves in a row, decompressed, by the footer; none without rows.
-fn stored_bytes(source: &Source, leaves: &[usize]) -> Option<u64> {
-    let groups = source.meta.row_groups().iter();
-    let chunks = groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
-    let bytes = chunks.map(|chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(u64::MAX));
-    bytes.fold(0, u64::saturating_add).checked_div(source.rows())
 }
 
 /// Where so many rows are left out for each range, ranges are read alone.

@@ -4,8 +4,10 @@
 //! The shares of the limit (`runtime::budget`).
 
 use arrow_array::RecordBatch;
+use parquet::basic::Type;
 
 use crate::runtime::{Context, MemoryStage};
+use crate::source::Source;
 
 /// The sizes of the windows of every file.
 #[derive(Clone, Copy, Debug)]
@@ -65,12 +67,17 @@ impl WindowSizes {
         }
     }
 
-    /// Rows of the first window of columns of conditions that have so many bytes in a row, stored.
-    pub(super) fn first_tested(&self, row_bytes: Option<u64>) -> u64 {
-        // Values of dictionaries are longer than they are stored.
-        let row_bytes = row_bytes.unwrap_or(0).saturating_mul(4).max(1);
-        let fits = self.tested_bytes as u64 / row_bytes;
-        self.first_tested_rows.min(fits).max(self.first_rows)
+    /// Rows of the first window, of rows that have so many bytes, about.
+    pub(super) fn first_given(&self, row_bytes: u64) -> u64 {
+        // All files have their first windows at once, later ones half of them, on average.
+        let fits = self.batch_bytes as u64 / 2 / row_bytes.max(1);
+        self.first_rows.min(fits).max(Self::ROWS_MIN)
+    }
+
+    /// Rows of the first window of columns of conditions that have so many bytes in a row, about.
+    pub(super) fn first_tested(&self, row_bytes: u64) -> u64 {
+        let fits = self.tested_bytes as u64 / row_bytes.max(1);
+        self.first_tested_rows.min(fits).max(Self::ROWS_MIN)
     }
 
     /// Rows like those of `batch` that have `bytes` bytes, about.
@@ -79,4 +86,32 @@ impl WindowSizes {
         let fits = row_bytes.map_or(self.rows_max, |row| (bytes / row.max(1)) as u64);
         fits.clamp(Self::ROWS_MIN, self.rows_max)
     }
+}
+
+/// Bytes of leaves in a row as Arrow has them, as far as the footer tells.
+pub(super) fn row_bytes(source: &Source, leaves: &[usize]) -> u64 {
+    let groups = source.meta.row_groups().iter();
+    let chunks = groups.flat_map(|group| leaves.iter().filter_map(|at| group.columns().get(*at)));
+    let bytes = chunks.map(|chunk| {
+        let values = u64::try_from(chunk.num_values()).unwrap_or(0);
+        let stored = u64::try_from(chunk.uncompressed_size()).unwrap_or(0);
+        let width = match chunk.column_descr().physical_type() {
+            Type::BOOLEAN => 1,
+            Type::INT32 | Type::FLOAT => 4,
+            Type::INT64 | Type::DOUBLE | Type::INT96 => 8,
+            Type::FIXED_LEN_BYTE_ARRAY => {
+                u64::try_from(chunk.column_descr().type_length()).unwrap_or(0)
+            }
+            // Texts in dictionaries are stored once: those at the ends say how long they are.
+            Type::BYTE_ARRAY => {
+                let ends = chunk.statistics();
+                let end = |bytes: Option<&[u8]>| bytes.map_or(0, |bytes| bytes.len() as u64);
+                let ends =
+                    ends.map(|ends| end(ends.min_bytes_opt()).max(end(ends.max_bytes_opt())));
+                ends.unwrap_or(0) + 8
+            }
+        };
+        stored.max(values.saturating_mul(width))
+    });
+    bytes.fold(0, u64::saturating_add).checked_div(source.rows()).unwrap_or(0)
 }

@@ -342,7 +342,9 @@ impl Budget {
     /// are held at a time, one or two.
     #[must_use]
     pub(crate) fn read_window(self, files: usize, windows: usize) -> usize {
-        let share = 2 * self.bytes(MemoryStage::ReadWindows) / files.max(1) / windows.max(1);
+        // Windows are used up while they are read: half of each is left, on average. Of files whose
+        // rows alternate all are full at once, with the offsets and room that arrays have besides.
+        let share = 3 * self.bytes(MemoryStage::ReadWindows) / 2 / files.max(1) / windows.max(1);
         share.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1)
     }
 
