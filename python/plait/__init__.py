@@ -13,8 +13,8 @@ from plait._overlay import Layer, OverlayReport, overlay, overlay_files
 from plait._plan import Plan, PlanSource, Task, execute_task, plan
 from plait._prune import prune
 from plait._read import ReadPlan, ReadStats, SortedRead, read
-from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._run_writer import RunWriter
+from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._streams import merge_streams
 from plait.errors import (
     Cancelled,

@@ -200,7 +200,9 @@ def merge(
     return MergeReport.from_dict(with_tables(run, options["sources"], storage_options))
 
 
-def sort(sources: Paths, out: Path, *, sort_by: SortBy | None = None, **options: Any) -> MergeReport:
+def sort(
+    sources: Paths, out: Path, *, sort_by: SortBy | None = None, **options: Any
+) -> MergeReport:
     """Sorts Parquet files in any order into sorted files whose key ranges do not overlap.
 
     The same as `merge` with `unsorted="sort"`. Files that are sorted, and sorted stretches of the

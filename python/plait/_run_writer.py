@@ -11,7 +11,7 @@ import json
 import secrets
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import (
@@ -151,7 +151,7 @@ class RunWriter:
         """What each flush did, in their order."""
         return tuple(self._reports)
 
-    def write(self, batches: Any) -> int:
+    def write(self, batches: object) -> int:
         """Takes in rows.
 
         Args:

@@ -289,7 +289,9 @@ impl<K: Ord + Clone> Tracker<K> {
 
     /// Decides rows that were dropped before row `end`; `next` is the key of the run that follows.
     fn place_dropped(&mut self, end: u64, next: Option<&K>) {
-        while let Some((_, key)) = self.dropped.pop_front_if(|(row, _)| *row < end) {
+        while self.dropped.front().is_some_and(|(row, _)| *row < end)
+            && let Some((_, key)) = self.dropped.pop_front()
+        {
             let part = if self.floor.as_ref().is_some_and(|floor| key < *floor) {
                 Part::Late
             } else if next.is_some_and(|next| key > *next) {
