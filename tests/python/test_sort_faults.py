@@ -289,7 +289,7 @@ def test_a_file_whose_footer_lies_about_its_order_is_sorted_all_the_same(tmp_pat
         rows = report.rows_out
         assert keys_of(out) == (expected if len(sources) == 2 else list(range(30_000)))
         assert rows == sum(o.rows for o in report.outputs)
-    report = plait.sort(lies, tmp_path / "declared.parquet", **options)  # the order that it claims
+    report = plait.sort(lies, tmp_path / "declared", **options)  # the order that it claims
     assert report.sort_by == "k" and report.sort.rows == 30_000
 
 
