@@ -137,8 +137,8 @@ def merge(
         verify_pages: How pages that are copied as they are stored are checked: by their headers and
             checksums, or by unpacking them, too. Unpacking takes longer. Pages that are not copied
             are always decoded.
-        unsorted: What to do with sources that are not sorted: refuse them, `"sort"` them, or `"skip"`
-            them. Sorted stretches of a file are merged as they are; rows between them are sorted in
+        unsorted: What to do with sources that are not sorted: refuse, `"sort"` or `"skip"` them.
+            Sorted stretches of a file are merged as they are; rows between them are sorted in
             memory and spilled as sorted runs. `report.sort` says which files, and how many rows.
         assume_sorted: Trust the order of the sources. The report says so, and outputs declare no
             order: merge them again with `sort_by`.
@@ -201,7 +201,11 @@ def merge(
 
 
 def sort(
-    sources: Paths, out: Path, *, sort_by: SortBy | None = None, **options: Any
+    sources: Paths,
+    out: Path,
+    *,
+    sort_by: SortBy | None = None,
+    **options: Any,  # noqa: ANN401 - those of merge
 ) -> MergeReport:
     """Sorts Parquet files in any order into sorted files whose key ranges do not overlap.
 

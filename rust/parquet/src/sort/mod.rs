@@ -88,7 +88,7 @@ pub(crate) fn make_runs(
         match slot {
             Slot::InOrder(piece) => {
                 let file = &files[piece.file];
-                let is_whole = piece.rows == [0..file.rows()];
+                let is_whole = matches!(piece.rows.as_slice(), [all] if *all == (0..file.rows()));
                 sources.extend(match Selection::try_new(piece.rows) {
                     _ if is_whole => Some(Arc::clone(file)),
                     selection => selection.map(|rows| Arc::new(file.with_selection(rows))),

@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn rows_with_one_key_keep_their_order() {
-        let keys: Vec<u128> = (0..1000_u128).map(|i| (i * 7919) % 13 << 100 | (i % 2)).collect();
+        let keys: Vec<u128> =
+            (0..1000_u128).map(|i| (((i * 7919) % 13) << 100) | (i % 2)).collect();
         let mut expected: Vec<u32> = (0..1000).collect();
         expected.sort_by_key(|row| keys[*row as usize]);
         let mut packed = SortKeys::default();

@@ -60,7 +60,7 @@ pub(super) struct HeldRows {
 
 /// What became of collecting.
 pub(super) enum Collecting {
-    Held(HeldRows, Charge),
+    Held(Box<HeldRows>, Charge),
     /// The rows take more memory than there is.
     TooLarge,
 }
@@ -105,7 +105,7 @@ pub(super) fn collect(
     let Collector { mut held, mut charge, .. } = collector;
     held.find_rows()?;
     charge.set(held.memory_size());
-    Ok(Collecting::Held(held, charge))
+    Ok(Collecting::Held(Box::new(held), charge))
 }
 
 impl HeldRows {
