@@ -12,7 +12,7 @@ use plait_core::Result;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::compact::{choose_in, commit_in, expire_in, survey_in};
+use crate::compact::{choose_in, commit_in, expire_in, look_in, sort_merge_in, survey_in};
 use crate::inspect::inspect_in;
 use crate::json::{from_json, to_json};
 use crate::merge::{check_in, execute_in, merge_in, plan_in};
@@ -44,6 +44,10 @@ pub enum JsonCall {
     Survey,
     /// Selects among files that need not exist by a policy.
     Choose,
+    /// Looks at the keys of files that may be in no order.
+    Look,
+    /// Merges files of a compaction, and sorts those that are in no order.
+    SortMerge,
     /// Commits a change of a folder.
     Commit,
     /// Removes replaced files of a folder.
@@ -87,6 +91,8 @@ impl JsonCall {
             Self::SummarizeScan => call.run(summarize),
             Self::Survey => call.run(survey_in),
             Self::Choose => call.run(choose_in),
+            Self::Look => call.run(look_in),
+            Self::SortMerge => call.run(sort_merge_in),
             Self::Commit => call.run(commit_in),
             Self::Expire => call.run(expire_in),
             Self::Verify => call.run(verify_in),

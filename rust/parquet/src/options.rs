@@ -104,6 +104,37 @@ pub struct MergeOptions {
     /// Settings of object stores, by the names that `object_store` knows.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub storage_options: BTreeMap<String, String>,
+    /// What a compaction wants in the names of outputs; no option of a call.
+    #[doc(hidden)]
+    #[serde(skip)]
+    pub naming: Naming,
+}
+
+/// What the names of outputs have instead of what the plan would give them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Naming {
+    /// The task, 16 hexadecimal digits; absent = from sources, options and cuts.
+    pub task: Option<String>,
+    /// The lease under which they come to count.
+    pub lease: Option<String>,
+}
+
+impl Naming {
+    /// Checks that both are ids.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`].
+    pub(crate) fn check(&self) -> Result<()> {
+        let is_id = |id: &&String| id.len() == 16 && id.bytes().all(|b| b.is_ascii_hexdigit());
+        match self.task.iter().chain(&self.lease).find(|id| !is_id(id)) {
+            None => Ok(()),
+            Some(id) => {
+                let what = "a name of outputs is not 16 hexadecimal digits";
+                Err(Error::new(Kind::InvalidArgument, what).with_got(format!("`{id}`")))
+            }
+        }
+    }
 }
 
 impl Default for MergeOptions {
@@ -149,6 +180,7 @@ impl Default for MergeOptions {
             if_exists: IfExists::Error,
             empty_output: true,
             storage_options: BTreeMap::new(),
+            naming: Naming::default(),
         }
     }
 }

@@ -61,7 +61,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "compact",
-        "drops files folder json leaf options order plan runtime schema source store output",
+        "drops files folder json leaf merge options order plan report runtime schema source store output",
     ),
     (
         "sort",

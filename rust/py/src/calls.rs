@@ -80,6 +80,10 @@ calls! {
     survey => Survey;
     /// Chooses among files that need not exist by a policy.
     choose => Choose;
+    /// Looks at the keys of files that may be in no order.
+    look => Look;
+    /// Merges files of a compaction, and sorts those that are in no order.
+    sort_merge => SortMerge;
     /// Commits a change of a folder.
     commit => Commit;
     /// Removes replaced files of a folder.

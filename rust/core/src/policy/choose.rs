@@ -33,7 +33,8 @@ pub struct Group {
 }
 
 /// The groups of `files` that `policy` wants merged, such that merging leaves what `keep` says. All
-/// are of one scope; their order breaks ties.
+/// are of one scope; their order breaks ties. An unsorted file that the policy leaves alone is a
+/// group of its own.
 ///
 /// ```
 /// use plait_core::policy::{File, Keep, Policy, choose};
@@ -57,7 +58,13 @@ pub fn choose(files: &[File], policy: &Policy, keep: Keep<'_>) -> Vec<Group> {
     };
     let group =
         |members: Vec<usize>| Group { depth_max: depth_max(files, &members), files: members };
-    groups.into_iter().filter(|members| members.len() > 1).map(group).collect()
+    let several = groups.into_iter().filter(|members| members.len() > 1);
+    let mut all: Vec<Group> = several.map(group).collect();
+    let mut is_taken = vec![false; files.len()];
+    all.iter().flat_map(|group| &group.files).for_each(|i| is_taken[*i] = true);
+    let is_alone = |i: &usize| files[*i].is_unsorted && !is_taken[*i];
+    all.extend((0..files.len()).filter(is_alone).map(|i| group(vec![i])));
+    all
 }
 
 /// The groups with what is between their members. One that another needs waits for the next time.
@@ -193,6 +200,40 @@ mod tests {
             if let Policy::Overlap { max_depth } = policy {
                 prop_assert!((0..=100).all(|key| depth_at(&files, key) <= max_depth));
             }
+        }
+
+        #[test]
+        fn an_unsorted_file_is_in_one_group_by_every_policy(
+            made in prop::collection::vec((0u8..80, 0u8..20, 1u64..300, 0u64..4), 0..30),
+            unsorted in prop::collection::vec(any::<bool>(), 30),
+            which in 0..4usize, keeps in any::<bool>(),
+        ) {
+            let numbered = made.into_iter().zip(unsorted).enumerate();
+            let files: Vec<File> = numbered
+                .map(|(i, (made, is_unsorted))| File { age: i as u64, is_unsorted, ..file(made) })
+                .collect();
+            let tiered = SizeTiered {
+                merge_factor: 3, merge_factor_max: 4, mature_bytes: 200, mature_level: 2,
+                mature_age_s: f64::INFINITY, finalize: which == 3,
+            };
+            let policy = match which {
+                0 => Policy::Full,
+                1 => Policy::Overlap { max_depth: 2 },
+                _ => Policy::SizeTiered(tiered),
+            };
+            let keep = if keeps { Keep::Ages(&[]) } else { Keep::Nothing };
+            let groups = choose(&files, &policy, keep);
+            for (i, file) in files.iter().enumerate() {
+                let taken = groups.iter().filter(|group| group.files.contains(&i)).count();
+                prop_assert!(taken <= 1 && (taken == 1 || !file.is_unsorted), "{}", i);
+            }
+            let is_one = |group: &Group| group.files.len() == 1;
+            prop_assert!(groups.iter().filter(|g| is_one(g)).all(|g| files[g.files[0]].is_unsorted));
+            // What is sorted by then is chosen as it would have been before.
+            let sorted: Vec<File> =
+                files.into_iter().map(|file| File { is_unsorted: false, ..file }).collect();
+            let several: Vec<Group> = groups.into_iter().filter(|group| !is_one(group)).collect();
+            prop_assert_eq!(choose(&sorted, &policy, keep), several);
         }
 
         #[test]

@@ -26,6 +26,8 @@ pub struct File {
     pub age: u64,
     /// Whether it has no rows.
     pub is_empty: bool,
+    /// Whether its rows are in no order: it is written again, sorted, whatever else there is.
+    pub is_unsorted: bool,
 }
 
 /// Whether one merge made all of `members`, and nothing of them overlaps.

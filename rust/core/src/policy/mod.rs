@@ -9,8 +9,8 @@
 //! ```
 //!
 //! # Invariants
-//! A file is in at most one group; a group is of one scope, in the order given, and of two files at
-//! least. Once every group is merged, the policy chooses nothing. Where of rows with one key not all
+//! A file is in at most one group, and an unsorted one is in one, by every policy. A group is of one
+//! scope, in the order given, and of two files at least, or of an unsorted one alone. Once every group is merged, the policy chooses nothing. Where of rows with one key not all
 //! stay, no merge changes which file is older (`neighbours`).
 //!
 //! # Cost

@@ -11,7 +11,7 @@
 //! A change counts in one step, or not at all. Only `expire` removes anything.
 //!
 //! # Not here
-//! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); reading manifests
+//! The policies (`plait_core::policy`); merging a sorted group (`plan`, `merge`); reading manifests
 //! (`store::table`).
 
 mod commit;
@@ -19,9 +19,11 @@ mod expire;
 mod lease;
 mod put;
 mod retention;
+mod sorted;
 mod survey;
 
 pub(crate) use commit::commit_in;
 pub(crate) use expire::expire_in;
 pub use lease::take_in;
+pub(crate) use sorted::{look_in, sort_merge_in};
 pub(crate) use survey::{choose_in, survey_in};

@@ -9,7 +9,8 @@
 //! in the order in which they are read, which is that of their age.
 //!
 //! # Cost
-//! The footer of every file, and its first and last key where the footer has none.
+//! The footer of every file, and its first and last key where the footer has none: all its keys, if
+//! unsorted files are to be sorted or skipped.
 //!
 //! # Not here
 //! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); what counts (`commit`).
@@ -28,9 +29,9 @@ use serde::{Deserialize, Serialize};
 use super::retention;
 use crate::drops::Expiry;
 use crate::files::{is_of_the_file, open_each};
-use crate::options::{MergeOptions, OnDuplicateOption};
+use crate::options::{MergeOptions, OnDuplicateOption, UnsortedOption};
 use crate::order::claimed;
-use crate::plan::{KeyRange, entry, key_ranges, merge_level};
+use crate::plan::{KeyLook, KeyRange, entry, key_ranges, merge_level};
 use crate::runtime::Context;
 use crate::schema::{Unite, data_type};
 use crate::source::Source;
@@ -68,6 +69,10 @@ pub(crate) struct SurveyOptions {
     pub(crate) version_by: Option<String>,
     /// Whether there are rows that delete their key.
     pub(crate) deletes: bool,
+    /// What becomes of files that are not sorted: left alone in any case, unless they are sorted.
+    pub(crate) unsorted: UnsortedOption,
+    /// Locations of files that an earlier survey found sorted.
+    pub(crate) sorted: BTreeSet<String>,
     /// What merges of the groups are asked for: the columns that it names must be there, and rows
     /// past their retention are a reason to write a file again.
     pub(crate) merge: Option<MergeOptions>,
@@ -95,6 +100,8 @@ impl Default for SurveyOptions {
             on_duplicate: OnDuplicateOption::KeepAll,
             version_by: None,
             deletes: false,
+            unsorted: UnsortedOption::Error,
+            sorted: BTreeSet::new(),
             merge: None,
             leave: BTreeMap::new(),
             memory_limit: 512_000_000,
@@ -177,6 +184,8 @@ pub(crate) struct SurveyedFile {
     pub(crate) merge_level: u64,
     /// SHA-256 of its footer.
     pub(crate) footer: String,
+    /// Whether its rows are in order, as far as was looked.
+    pub(crate) is_sorted: bool,
 }
 
 /// A group.
@@ -348,7 +357,8 @@ fn survey_once(
     let (mut found, mut misfit) = (Vec::new(), None);
     for ((folder, sort_by, _), named) in scopes {
         let order = SortOrder::try_parse(&sort_by)?;
-        let (named, ranges) = match in_order(named, &order, context, &mut skipped)? {
+        let look = KeyLook { unsorted: options.unsorted, sorted: &options.sorted };
+        let (named, ranges) = match in_order(named, &order, look, context, &mut skipped)? {
             Ok((named, _)) if named.is_empty() => continue,
             Ok(found) => found,
             Err(e) => {
@@ -391,11 +401,12 @@ type InOrder = (Vec<NamedSource>, Vec<Option<KeyRange>>);
 fn in_order(
     named: Vec<NamedSource>,
     order: &SortOrder,
+    look: KeyLook<'_>,
     context: &Context,
     skipped: &mut Vec<Skipped>,
 ) -> Result<Result<InOrder>> {
     let sources = numbered(&named);
-    let ranges = match key_ranges(&sources, order, &Unite::default(), context) {
+    let ranges = match key_ranges(&sources, order, &Unite::default(), look, context) {
         // All of them have one schema, by which they cannot be merged.
         Err(e) if is_of_the_schema(e.kind()) => {
             skipped.extend(sources.iter().map(|source| Skipped::of(source.path(), &e)));
@@ -509,10 +520,12 @@ fn scope(
 ) -> Result<Scope> {
     let facts = |(named, range): (&NamedSource, Option<KeyRange>)| {
         let (source, is_empty) = (&named.source, range.is_none());
-        let (first, last) = range.unwrap_or_default();
+        let is_unsorted = range.as_ref().is_some_and(|range| !range.is_sorted);
+        let (first, last) = range.map(|range| (range.first, range.last)).unwrap_or_default();
         File {
             first,
             last,
+            is_unsorted,
             bytes: source.store.len(),
             level: merge_level(source),
             task: entry(source, "plait.task").unwrap_or_default().to_owned(),
@@ -522,13 +535,14 @@ fn scope(
         }
     };
     let facts: Vec<File> = named.iter().zip(ranges).map(facts).collect();
-    let file = |NamedSource { source, name, .. }: &NamedSource| SurveyedFile {
+    let file = |(NamedSource { source, name, .. }, fact): (&NamedSource, &File)| SurveyedFile {
         path: source.path().to_owned(),
         name: name.clone(),
         rows: source.rows(),
         bytes: source.store.len(),
         merge_level: merge_level(source),
         footer: footer_text(source),
+        is_sorted: !fact.is_unsorted,
     };
     let made = format!("{FOLDER}/files{}{folder}", if folder.is_empty() { "" } else { "/" });
     let mut groups = chooser.groups(&facts);
@@ -543,7 +557,7 @@ fn scope(
         // With a slash it is a folder, whatever its name ends in.
         out: format!("{}/", root.location(&made)),
         columns: named.first().map(|named| columns(&named.source)).unwrap_or_default(),
-        files: named.iter().map(file).collect(),
+        files: named.iter().zip(&facts).map(file).collect(),
         groups,
     })
 }
@@ -580,6 +594,8 @@ pub(crate) struct ChooseOptions {
     pub(crate) policy: SurveyOptions,
     /// First and last key, bytes, level, task, age of each.
     pub(crate) files: Vec<(u64, u64, u64, u64, String, f64)>,
+    /// Places of those that are not sorted.
+    pub(crate) unsorted: BTreeSet<usize>,
 }
 
 /// Chooses among files of one scope by numbers alone: for simulations.
@@ -601,7 +617,10 @@ pub(crate) fn choose_in(
             age_s: *age_s,
             ..File::default()
         };
-    let files: Vec<File> = options.files.iter().map(file).collect();
+    let mut files: Vec<File> = options.files.iter().map(file).collect();
+    for (i, file) in files.iter_mut().enumerate() {
+        file.is_unsorted = options.unsorted.contains(&i);
+    }
     let groups = choose(&files, &options.policy.policy(), Keep::Nothing);
     Ok(groups.into_iter().map(|group| group.files).collect())
 }

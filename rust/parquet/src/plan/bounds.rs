@@ -3,22 +3,24 @@
 //! # Not here
 //! Keys between (`source_keys`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parquet::basic::{SortOrder as ValueOrder, Type as PhysicalType};
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
-use plait_core::key::{self, SortOrder, texts};
+use plait_core::key::{self, Keys, SortOrder, texts};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
-use super::entries::{KeySamples, stored_keys};
+use super::entries::{KeySamples, stored_keys, tells_keys};
 use super::source_keys::Reading;
 use super::value::{KeyBase64, KeysFrom};
 use crate::files::{is_of_the_file, output_leaves, readers};
-use crate::keys::{KeyLeaves, key_at};
+use crate::keys::{KeyLeaves, KeyReader, key_at};
 use crate::leaf::LocationCache;
+use crate::options::UnsortedOption;
 use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
 use crate::runtime::{Context, MemoryStage};
 use crate::schema::{LeafAdapter, Unite, reconcile};
@@ -144,11 +146,28 @@ pub(super) fn cut_texts(
     key.map_or_else(Vec::new, |key| key::cut_texts(&keys.shape, columns, &key.0))
 }
 
-/// First and last key.
-pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
+/// The keys of a source with rows.
+pub(crate) struct KeyRange {
+    /// The smallest.
+    pub(crate) first: Vec<u8>,
+    /// The greatest.
+    pub(crate) last: Vec<u8>,
+    /// Whether they are in order, as far as was looked.
+    pub(crate) is_sorted: bool,
+}
+
+/// How sources are looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct KeyLook<'a> {
+    /// What becomes of those that are not sorted. Unless they are an error all keys are read, where
+    /// footers do not tell them: disorder may lie between the ends.
+    pub(crate) unsorted: UnsortedOption,
+    /// Locations of sources whose keys were found in order before.
+    pub(crate) sorted: &'a BTreeSet<String>,
+}
 
 /// The first and last key of each of `sources` with rows; an error in place of those of a file that is
-/// damaged or not sorted.
+/// damaged, or not sorted and not to be sorted.
 ///
 /// # Errors
 /// Sources without the key columns, or what is wrong with the storage.
@@ -156,6 +175,7 @@ pub(crate) fn key_ranges(
     sources: &[Arc<Source>],
     order: &SortOrder,
     how: &Unite,
+    look: KeyLook<'_>,
     context: &Context,
 ) -> Result<Vec<Result<Option<KeyRange>>>> {
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
@@ -170,14 +190,79 @@ pub(crate) fn key_ranges(
         if source.rows() == 0 {
             return Ok(None);
         }
-        let (mut samples, _) =
-            known_keys(source, order, KeyTrust { footers: true, order: false }, reading)?;
+        let is_believed = look.unsorted == UnsortedOption::Error
+            || look.sorted.contains(source.path())
+            || tells_keys(source, order, &keys);
+        if !is_believed {
+            let range = all_keys(source, reading)?;
+            if range.is_sorted || look.unsorted == UnsortedOption::Sort {
+                return Ok(Some(range));
+            }
+            // To say where it goes back.
+            if let Some(found) =
+                find_disorder(source, &keys, 0..source.rows(), KEY_ROWS, &cache, context)?
+            {
+                return Err(unsorted(source, &keys, found.row, &found.before, &found.after));
+            }
+        }
+        let trust = KeyTrust { footers: true, order: false };
+        let (mut samples, _) = known_keys(source, order, trust, reading)?;
         let last = samples.pop().map(|sample| sample.1).unwrap_or_default();
         let first = samples.into_iter().next().map_or_else(|| last.clone(), |sample| sample.1);
-        Ok(Some((first, last)))
+        Ok(Some(KeyRange { first, last, is_sorted: true }))
     };
     each(&readers(sources, None, context), sources.len(), |i| match range(&sources[i]) {
         Err(e) if is_of_the_file(&e) => Ok(Err(e)),
         outcome => outcome.map(Ok),
     })
+}
+
+/// The range of all keys of a source, and whether they are in order.
+fn all_keys(source: &Arc<Source>, reading: Reading<'_>) -> Result<KeyRange> {
+    let Reading { keys, cache, context } = reading;
+    let mut reader = KeyReader::open(source, keys, 0, cache, context)?;
+    let mut all: Option<KeyRange> = None;
+    let mut before: Option<Vec<u8>> = None;
+    while let Some((batch, _)) = reader.next(KEY_ROWS)? {
+        context.check_cancelled()?;
+        let Some(ends) = KeyEnds::of(&batch) else { continue };
+        let key = |i| batch.to_bytes(keys.read_shape(), i);
+        let (first, last) = (key(ends.least), key(ends.greatest));
+        let goes_on = ends.is_sorted && before.is_none_or(|before| before <= first);
+        before = Some(last.clone());
+        all = Some(match all {
+            None => KeyRange { first, last, is_sorted: goes_on },
+            Some(range) => KeyRange {
+                first: range.first.min(first),
+                last: range.last.max(last),
+                is_sorted: range.is_sorted && goes_on,
+            },
+        });
+    }
+    Ok(all.unwrap_or_else(|| KeyRange { first: Vec::new(), last: Vec::new(), is_sorted: true }))
+}
+
+/// Where in a batch of keys the smallest and the greatest lie.
+struct KeyEnds {
+    least: usize,
+    greatest: usize,
+    is_sorted: bool,
+}
+
+impl KeyEnds {
+    fn of(keys: &Keys) -> Option<Self> {
+        let places = 0..keys.len();
+        Some(match keys {
+            Keys::Packed(keys) => Self {
+                least: places.clone().min_by_key(|i| keys[*i])?,
+                greatest: places.max_by_key(|i| keys[*i])?,
+                is_sorted: keys.is_sorted(),
+            },
+            Keys::Bytes(keys) => Self {
+                least: places.clone().min_by_key(|i| keys.get(*i))?,
+                greatest: places.max_by_key(|i| keys.get(*i))?,
+                is_sorted: keys.iter().is_sorted(),
+            },
+        })
+    }
 }

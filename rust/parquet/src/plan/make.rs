@@ -202,7 +202,7 @@ pub(crate) fn make_of(
         format: Plan::format(),
         version: VERSION,
         task: String::new(),
-        lease: None,
+        lease: options.naming.lease.clone(),
         outputs: tasks.len() as u64,
         rows: planned.iter().map(|source| source.rows).sum(),
         sort_by: order.to_string(),
@@ -234,7 +234,7 @@ pub(crate) fn make_of(
         memory: memory_need(&sources, &leaves, &keys.leaves, depth, options.budget()),
         warnings: warnings(&files, &reconciled.metadata_conflicts),
     };
-    plan.task = name(&plan, &files);
+    plan.task = options.naming.task.clone().unwrap_or_else(|| name(&plan, &files));
     let total_bytes = total_bytes(&sources, &keys);
     Ok(PlannedMerge { plan, sources, total_bytes })
 }
