@@ -174,6 +174,7 @@ POLICY: dict[str, Effect] = {
     "storage_options": Effect(effects.MISSPELLED, effects.error_of, given=KEYED),
     "sort_by": Effect("k", effects.outcome),
     "target_file_size": Effect("2KB", lambda made: len(made.files), given=KEYED),
+    "unsorted": Effect("sort", groups, tables=effects.unsorted, given=KEYED),
 }
 
 SHARED = {

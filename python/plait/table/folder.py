@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path as LocalPath
 from typing import Any
@@ -20,20 +21,30 @@ from plait import _native, _stores
 from plait._lease import Lease
 from plait._native_call import _call, _settings
 from plait._plan import Plan, checked_options, plan_knowing, with_level
-from plait.errors import ForeignTable, InvalidArgument, OutputExists, SourceNotFound, UnknownColumn
+from plait.errors import (
+    ForeignTable,
+    InvalidArgument,
+    OutputExists,
+    SourceNotFound,
+    UnknownColumn,
+    UnsortedSource,
+)
 from plait.table.change import Change, Committed, Conflicted, Outcome
 from plait.table.progress import Watch
 from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
+from plait.table.sorting import Look, Seen, look, task_of
 from plait.table.survey import (
     Compaction,
     Found,
     Group,
     Scope,
     TableFile,
+    left_alone,
     no_partition,
     no_prefetch,
     of_partition,
+    skipped_of,
 )
 
 __all__ = ["Folder", "Into", "reached", "refuse_tables"]
@@ -82,6 +93,7 @@ class Folder(_Leased):
             "folder": self.name,
             "leave": compaction.left,
             **wanted.policy_options,
+            "sorted": sorted(compaction.sorted),
             # What it says of rows is checked by the survey, and so in a dry run, too.
             "merge": checked_options(wanted.merge_options),
         }
@@ -93,6 +105,9 @@ class Folder(_Leased):
         except UnknownColumn as error:
             raise of_partition(error, self._names()) from None
         skipped = tuple(Skipped(**skipped) for skipped in found["skipped"])
+        if wanted.unsorted != "error":
+            files = (file for scope in found["scopes"] for file in scope["files"])
+            compaction.sorted.update(file["path"] for file in files if file["is_sorted"])
         folders = {scope["folder"] for scope in found["scopes"]}
         _check_where(wanted.partitions, sorted(folders), is_all=not skipped)
         scopes = [s for s in found["scopes"] if _is_wanted(s["folder"], wanted.partitions)]
@@ -111,9 +126,9 @@ class Folder(_Leased):
             )
             for scope in scopes
         ]
-        files = sum(len(scope["files"]) for scope in scopes) + len(skipped)
+        count = sum(len(scope["files"]) for scope in scopes) + len(skipped)
         why = reasons(wanted.policy_options, alike)
-        return Found(found["manifest"], tuple(groups), skipped, files, why)
+        return Found(found["manifest"], tuple(groups), skipped, count, why)
 
     def _names(self) -> list[str]:
         """The locations of all files."""
@@ -149,6 +164,11 @@ class Folder(_Leased):
             make_plan=None
             if group["why"] == "all_expired"
             else partial(_planned, [f.path for f in files], merge, known, level, compaction.watch),
+            merge=merge,
+            seen=Seen(
+                unsorted=tuple(file["path"] for file in chosen if not file["is_sorted"]),
+                footers={file["path"]: file["footer"] for file in chosen},
+            ),
         )
 
     def is_live(self, group: Group) -> bool:
@@ -197,26 +217,65 @@ class Into(_Leased):
                 "`where` goes without `out`", hint="name the folders to merge as sources"
             )
         if self._is_committed:
-            return Found(self._manifest()["number"])
+            return Found(self._manifest()["number"], skipped=skipped_of(compaction.left))
         known = _prefetched(self._sources, compaction, self._storage_options)
-        merge, planning = compaction.options.merge_options, compaction.watch.planning
-        made = plan_knowing(self._sources, merge, known, planning)
-        token = made.to_dict()["task"]
+        merge = compaction.options.merge_options
+        made = self._planned_or_seen(merge, known, compaction)
+        if made is None:
+            return Found(self._manifest()["number"], (), skipped_of(compaction.left))
+        token = task_of(made, merge) if isinstance(made, Look) else made.to_dict()["task"]
         self._part = f"-{token}"
         manifest = self._manifest()
         live = sorted(_names(manifest))
         if any(self._part in name for name in live):
-            return Found(manifest["number"])
+            return Found(manifest["number"], skipped=skipped_of(compaction.left))
         if live and self._if_exists == "error":
             raise OutputExists.of(
                 "the folder has files of another merge",
                 got=f"`{self.name}`: `{live[0]}`",
                 hint='write to another folder, or pass if_exists="add"',
             )
-        files = tuple(TableFile(s.path, s.path, s.rows, s.bytes) for s in made.sources)
+        found = made.files if isinstance(made, Look) else made.sources
+        files = tuple(TableFile(s.path, s.path, s.rows, s.bytes) for s in found)
         scope = Scope("", f"{self.name.rstrip('/')}/{_MADE}", files)
-        groups = (Group.of_plan(scope, files, made),) if made.tasks else ()
-        return Found(manifest["number"], groups)
+        skipped = skipped_of(compaction.left)
+        if isinstance(made, Look):
+            group = Group.of_look(scope, files, made, merge)
+            named = replace(group.seen, naming={"task": token})
+            return Found(manifest["number"], (replace(group, seen=named),), skipped)
+        groups = (Group.of_plan(scope, files, made, merge),) if made.tasks else ()
+        return Found(manifest["number"], groups, skipped)
+
+    def _planned_or_seen(
+        self, merge: Mapping[str, Any], known: _native.Known | None, compaction: Compaction
+    ) -> Plan | Look | None:
+        """The plan of the sources, or what was seen of them if some are to be sorted.
+
+        `None` if all of them are left alone.
+        """
+        unsorted, planning = compaction.options.unsorted, compaction.watch.planning
+        sources = self._sources
+        if unsorted != "error":
+            listed = {"sources": sources, "storage_options": _settings(self._storage_options)}
+            paths = [
+                path
+                for path in json.loads(_native.list_sources(json.dumps(listed)))
+                if path not in compaction.left
+            ]
+            try:
+                seen = look(
+                    paths, {**merge, "unsorted": unsorted}, compaction.sorted, known, planning
+                )
+            except UnsortedSource as error:
+                compaction.left.update(left_alone(error, paths))
+                sources = [path for path in paths if path not in compaction.left]
+            else:
+                if not all(file.is_sorted for file in seen.files):
+                    return seen
+                sources = paths
+            if not sources:
+                return None
+        return plan_knowing(sources, merge, known, planning)
 
     def is_live(self, _group: Group) -> bool:
         """Sources of another folder are nobody's to replace: what is missing is an error."""

@@ -31,10 +31,12 @@ __all__ = ["CHOICES", "CompactOptions", "FolderOptions", "TableOptions", "Where"
 Where = Mapping[str, str | Sequence[str]]
 Policy = Literal["size_tiered", "overlap", "full"]
 OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
+Unsorted = Literal["error", "sort", "skip"]
 
 CHOICES = {
     "policy": ("size_tiered", "overlap", "full"),
     "on_duplicate": _MERGE_CHOICES["on_duplicate"],
+    "unsorted": _MERGE_CHOICES["unsorted"],
     "verify": _MERGE_CHOICES["verify"],
 }
 
@@ -73,6 +75,11 @@ class CompactOptions:
             delete.
         drop_where: See `merge`. A file with such a row is rewritten, whatever the policy; a file of
             such rows only is removed from the live files.
+        unsorted: What to do with files that are not sorted. `"error"`: they are left alone; those
+            whose ends do not show it are found when they are merged. `"sort"`: they are rewritten
+            sorted, whatever the policy, with the files that it selects with them. `"skip"`: all of
+            them are found and left alone before anything is merged. To `"sort"` and to `"skip"`
+            reads all keys of files that do not tell their keys, as those of Plait do.
         verify: See `merge`.
         memory_limit: Memory for buffers of a merge, such as `"4G"`; 512 MB by default. On Spark it
             is the share of a task by default.
@@ -97,6 +104,7 @@ class CompactOptions:
     version_by: str | None = None
     delete_where: str | None = None
     drop_where: str | None = None
+    unsorted: Unsorted = "error"
     verify: Literal["content"] | None = None
     memory_limit: Size | None = None
     storage_options: StorageOptions | None = None
@@ -129,6 +137,7 @@ class CompactOptions:
             "on_duplicate": _choice(self.on_duplicate, "on_duplicate"),
             "version_by": self.version_by,
             "deletes": self.delete_where is not None,
+            "unsorted": _choice(self.unsorted, "unsorted"),
             **self._memory,
         }
 
@@ -199,6 +208,7 @@ class TableOptions(TypedDict, total=False):
     finalize: bool
     target_file_size: Size | None
     compression: str | None
+    unsorted: Unsorted
     verify: Literal["content"] | None
     memory_limit: Size | None
     storage_options: StorageOptions | None

@@ -33,6 +33,7 @@ class CompactedGroup(_Report):
         outputs: The files that were written; `()` in a dry run.
         bytes_out: Sum of the sizes of the outputs.
         rows_dropped: Number of rows that did not stay, by reason.
+        unsorted: Which of the files were not sorted, and were sorted.
     """
 
     folder: str
@@ -44,6 +45,7 @@ class CompactedGroup(_Report):
     outputs: tuple[str, ...] = ()
     bytes_out: int = 0
     rows_dropped: dict[str, int] = field(default_factory=dict)
+    unsorted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,7 @@ class CompactReport(_PrintedReport):
             `None` for sources that are merged into a folder of their own.
         files: Number of them at the end.
         reasons: Why the files of `files` are not merged (any more), one sentence each.
+        notes: What was done in another way than usual, one sentence each.
     """
 
     table: str
@@ -84,6 +87,7 @@ class CompactReport(_PrintedReport):
     files_before: int | None = None
     files: int | None = None
     reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -159,6 +163,13 @@ class CompactReport(_PrintedReport):
         remarks = [
             f"dropped {counted(rows, 'row')}: {why}" for why, rows in self.rows_dropped.items()
         ]
+        unsorted = sum(len(group.unsorted) for group in self.groups)
+        if unsorted:
+            are, were = ("is", "was") if unsorted == 1 else ("are", "were")
+            did = f"sorted {_files(unsorted)} that {were} not sorted"
+            would = f"would sort {_files(unsorted)} that {are} not sorted"
+            remarks.insert(0, would if self.dry_run else did)
+        remarks += self.notes
         if not self.groups:
             remarks += map(Advice, self.reasons)
             remarks += ["there is no Parquet file"] if self.files == 0 else []
@@ -166,6 +177,8 @@ class CompactReport(_PrintedReport):
             # Of what was merged there is no more to say.
             remarks += [Advice(why) for why in self.reasons if APART in why]
         remarks += _left_alone(self.skipped)
+        if any(file.why.startswith(_UNSORTED) for file in self.skipped):
+            remarks.append(Advice('unsorted="sort" sorts and merges files that are not sorted'))
         if self.lost:
             were = "was" if self.lost == 1 else "were"
             remarks.append(f"{_groups(self.lost)} {were} compacted by another process first")
@@ -179,6 +192,8 @@ class CompactReport(_PrintedReport):
         )
 
 
+# How the reason of a file begins that is not sorted.
+_UNSORTED = "key goes backwards"
 # So many files that are left alone for one reason are named.
 _NAMED_MAX = 5
 

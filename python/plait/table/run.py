@@ -27,13 +27,15 @@ from plait.errors import (
     SourceChanged,
     SourceNotFound,
     StorageError,
+    UnsortedSource,
     _by_file,
 )
-from plait.report import OutputReport
+from plait.report import MergeReport, OutputReport
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
 from plait.table.report import CompactedGroup, CompactReport
+from plait.table.sorting import sort_merge
 from plait.table.survey import (
     OF_A_FILE,
     Compaction,
@@ -69,10 +71,23 @@ FOR_ONE_GROUP = (*OF_A_FILE, *_MOVED)
 
 @dataclass(frozen=True)
 class Merged:
-    """What was made of a group: its outputs, and how many rows did not stay, by reason."""
+    """What was made of a group.
+
+    Attributes:
+        outputs: The files that were written.
+        rows_dropped: How many rows did not stay, by reason.
+        unsorted: The files that were sorted, by path.
+    """
 
     outputs: tuple[OutputReport, ...] = ()
     rows_dropped: dict[str, int] = field(default_factory=dict)
+    unsorted: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, report: MergeReport) -> Merged:
+        """What a merge made."""
+        unsorted = () if report.sort is None else report.sort.unsorted
+        return cls(report.outputs, report.rows_dropped, unsorted)
 
 
 # Merges groups; each with what was made of it, or with what went wrong with it alone.
@@ -166,7 +181,7 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
                 hint="compact partitions that are not written to, or when less is written",
             )
     if not compaction.options.yes:
-        done = [_described(group, Merged()) for group in found.groups]
+        done = [_described(group, Merged(unsorted=group.unsorted)) for group in found.groups]
     return CompactReport(
         table=table.name,
         format=table.format,
@@ -194,17 +209,29 @@ def run_here(options: CompactOptions, threads: SupportsIndex | None) -> Runner:
                 continue
             try:
                 with watch.merging(group.bytes) as progress:
-                    report = group.plan.execute(
-                        group.out,
-                        threads=threads,
-                        verify=options.verify,
-                        if_exists="add",
-                        progress=progress,
-                    )
+                    report = merged(group, progress)
             except FOR_ONE_GROUP as error:
                 yield group, error
             else:
-                yield group, Merged(report.outputs, report.rows_dropped)
+                yield group, Merged.of(report)
+
+    def merged(group: Group, progress: OnProgress | None) -> MergeReport:
+        if not group.unsorted:
+            try:
+                return group.plan.execute(
+                    group.out,
+                    threads=threads,
+                    verify=options.verify,
+                    if_exists="add",
+                    progress=progress,
+                )
+            except UnsortedSource:
+                # A footer says that a file is sorted, and it is not.
+                if options.unsorted != "sort":
+                    raise
+        paths = [file.path for file in group.files]
+        how = {**group.merge, "threads": threads, "verify": options.verify}
+        return sort_merge(paths, group.out, how, group.seen, progress)
 
     return run
 
@@ -231,7 +258,7 @@ def _is_lost(table: Table, compaction: Compaction, group: Group, error: PlaitErr
 def _is_committed(table: Table, compaction: Compaction, group: Group, made: Merged) -> bool:
     _check(group, made, compaction.options.storage_options)
     change = Change(
-        token=group.token,
+        token=group.token([output.path for output in made.outputs]),
         added=made.outputs,
         replaced=tuple(file.name for file in group.files),
         scope=group.scope,
@@ -275,4 +302,5 @@ def _described(group: Group, made: Merged) -> CompactedGroup:
         outputs=tuple(output.path for output in made.outputs),
         bytes_out=sum(output.bytes for output in made.outputs),
         rows_dropped=made.rows_dropped,
+        unsorted=made.unsorted,
     )

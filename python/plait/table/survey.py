@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -33,6 +34,7 @@ from plait.table.options import CompactOptions
 from plait.table.progress import Watch
 from plait.table.reasons import Alike, reasons
 from plait.table.report import Skipped
+from plait.table.sorting import Look, LookedFile, Seen, look
 
 __all__ = [
     "OF_A_FILE",
@@ -66,8 +68,8 @@ _NAMED_MAX = 8
 # One file has none to be merged with.
 _MERGED_MIN = 2
 
-# What `plait.execute_task` names its outputs.
-_MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})\.parquet$")
+# What merges name their outputs: after the task, and the lease of a folder.
+_MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})(?:-[0-9a-f]{16})?\.parquet$")
 
 
 def no_prefetch(_paths: Sequence[str], _merge: Mapping[str, Any]) -> None:
@@ -84,6 +86,7 @@ class Compaction:
         watch: What is called with how far it is.
         left: Files that stay as they are, by path, and why. Surveys and the loop add to it.
         levels: How many merges lie behind a file, by path, as far as plans have read it.
+        sorted: Files that were found sorted, by path, as far as all keys were looked at.
     """
 
     options: CompactOptions
@@ -91,6 +94,12 @@ class Compaction:
     watch: Watch = field(default_factory=Watch)
     left: dict[str, str] = field(default_factory=dict)
     levels: dict[str, int] = field(default_factory=dict)
+    sorted: set[str] = field(default_factory=set)
+
+    @property
+    def members_min(self) -> int:
+        """How many files are worth a look: one has none to be merged with, but may be unsorted."""
+        return 1 if self.options.unsorted == "sort" else _MERGED_MIN
 
 
 @dataclass(frozen=True)
@@ -137,6 +146,9 @@ class Group:
         rows: Number of their rows.
         depth_max: The most of them that share one key.
         make_plan: Plans their merge; `None` if no row of them stays, so that there is no output.
+        merge: Arguments of `plait.merge`, by name.
+        seen: What was seen of them. If some are not sorted, no plan is made: the group is sorted
+            and merged as a whole.
     """
 
     scope: str
@@ -146,14 +158,51 @@ class Group:
     rows: int
     depth_max: int
     make_plan: Callable[[], Plan] | None = field(compare=False)
+    merge: Mapping[str, Any] = field(compare=False)
+    seen: Seen = field(default_factory=Seen)
 
     @classmethod
-    def of_plan(cls, scope: Scope, files: Sequence[TableFile], plan: Plan) -> Group:
+    def of_plan(
+        cls, scope: Scope, files: Sequence[TableFile], plan: Plan, merge: Mapping[str, Any]
+    ) -> Group:
         """The group of a merge that is planned."""
         depth = plan.overlap.depth_max
         return cls(
-            scope.name, scope.out, tuple(files), plan.sort_by, plan.rows, depth, lambda: plan
+            scope=scope.name,
+            out=scope.out,
+            files=tuple(files),
+            sort_by=plan.sort_by,
+            rows=plan.rows,
+            depth_max=depth,
+            make_plan=lambda: plan,
+            merge={**merge, "sort_by": plan.sort_by or []},
         )
+
+    @classmethod
+    def of_look(
+        cls, scope: Scope, files: Sequence[TableFile], seen: Look, merge: Mapping[str, Any]
+    ) -> Group:
+        """The group of a merge that sorts. `seen` is what was seen of its files alone."""
+        merge = {**merge, "sort_by": seen.sort_by or []}
+        return cls(
+            scope=scope.name,
+            out=scope.out,
+            files=tuple(files),
+            sort_by=seen.sort_by,
+            rows=sum(file.rows for file in seen.files),
+            depth_max=_depth(_ranked(seen.files)),
+            make_plan=lambda: plan_knowing([file.path for file in files], merge, None),
+            merge=merge,
+            seen=Seen(
+                unsorted=tuple(file.path for file in seen.files if not file.is_sorted),
+                footers={file.path: file.footer for file in seen.files},
+            ),
+        )
+
+    @property
+    def unsorted(self) -> tuple[str, ...]:
+        """Which of the files are in no order, by path."""
+        return self.seen.unsorted
 
     @property
     def bytes(self) -> int:
@@ -173,19 +222,18 @@ class Group:
             raise ValueError(what)
         return self.make_plan()
 
-    @property
-    def token(self) -> str:
-        """What names the plan; `""` without one."""
-        return "" if self.is_expired else str(self.plan.to_dict()["task"])
+    def token(self, outputs: Sequence[str]) -> str:
+        """What names the merge that made the outputs; `""` without any."""
+        made = _MADE.search(outputs[0]) if outputs else None
+        return made[1] if made else ""
 
     def leased(self, lease: str) -> Group:
         """The group with outputs whose names have the id of a lease."""
         make_plan = self.make_plan
-        return (
-            self
-            if make_plan is None
-            else replace(self, make_plan=lambda: leased(make_plan(), lease))
-        )
+        if make_plan is None:
+            return self
+        seen = replace(self.seen, naming={**self.seen.naming, "lease": lease})
+        return replace(self, make_plan=lambda: leased(make_plan(), lease), seen=seen)
 
 
 @dataclass(frozen=True)
@@ -247,13 +295,13 @@ def groups_of_all(
         merge: Options of `plait.plan`.
 
     Returns:
-        Groups of two and more files.
+        Groups of two and more files, or of one that is to be sorted.
 
     Raises:
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that planning a merge of the files raises of more than one file.
     """
-    shared = [scope for scope in scopes if len(scope.files) >= _MERGED_MIN]
+    shared = [scope for scope in scopes if len(scope.files) >= compaction.members_min]
     known = compaction.prefetch([file.path for scope in shared for file in scope.files], merge)
     groups: list[Group] = []
     misfits: list[PlaitError] = []
@@ -340,47 +388,87 @@ def skipped_of(left: Mapping[str, str]) -> tuple[Skipped, ...]:
 def _groups_of(
     scope: Scope, compaction: Compaction, merge: Mapping[str, Any], known: _native.Known | None
 ) -> list[Group]:
-    files, whole = _planned(scope, merge, known, compaction)
-    if whole is None:
+    files, seen, whole = _seen(scope, merge, known, compaction)
+    if seen is None:
         return []
-    data = whole.to_dict()
-    levels = [source.merge_level for source in whole.sources]
-    compaction.levels.update((f.path, level) for f, level in zip(files, levels, strict=True))
-    ends = [(source["first"] or "", source["last"] or "") for source in data["sources"]]
-    # The policy compares keys only with one another: their ranks do as well.
-    keys = sorted({key for end in ends for key in end}, key=base64.b64decode)
-    rank = {key: i for i, key in enumerate(keys)}
+    compaction.levels.update((file.path, file.merge_level) for file in seen.files)
     facts = [
-        (rank[first], rank[last], file.bytes, level, _task(file, level), 0.0)
-        for (first, last), file, level in zip(ends, files, levels, strict=True)
+        (first, last, file.bytes, looked.merge_level, _task(file, looked.merge_level), 0.0)
+        for (first, last), file, looked in zip(_ranked(seen.files), files, seen.files, strict=True)
     ]
-    policy = compaction.options.policy_options
-    chosen = json.loads(_native.choose(json.dumps({"policy": policy, "files": facts})))
+    unsorted = [i for i, looked in enumerate(seen.files) if not looked.is_sorted]
+    asked = {"policy": compaction.options.policy_options, "files": facts, "unsorted": unsorted}
     groups = []
-    for indices in chosen:
+    for indices in json.loads(_native.choose(json.dumps(asked))):
         members = [files[i] for i in indices]
+        if not set(unsorted).isdisjoint(indices):
+            of_group = Look(seen.sort_by, tuple(seen.files[i] for i in indices))
+            groups.append(Group.of_look(scope, members, of_group, merge))
+            continue
         planned = whole
-        if len(members) < len(files):
+        if planned is None or len(members) < len(files):
             paths = [file.path for file in members]
             planned = plan_knowing(paths, merge, known, compaction.watch.planning)
-        groups.append(Group.of_plan(scope, members, planned))
+        groups.append(Group.of_plan(scope, members, planned, merge))
     return groups
 
 
-def _planned(
+def _seen(
     scope: Scope, merge: Mapping[str, Any], known: _native.Known | None, compaction: Compaction
-) -> tuple[list[TableFile], Plan | None]:
-    """The files of a partition that can be merged, and the plan of them, if they are several."""
-    left = compaction.left
+) -> tuple[list[TableFile], Look | None, Plan | None]:
+    """The files of a partition that can be merged, what was seen of them, and the plan of all.
+
+    Where files that are not sorted are errors, a plan sees enough of them; otherwise none is made.
+    """
+    left, unsorted = compaction.left, compaction.options.unsorted
     while True:
         files = [file for file in scope.files if file.path not in left]
-        if len(files) < _MERGED_MIN:
-            return files, None
+        if len(files) < compaction.members_min:
+            return files, None, None
         paths = [file.path for file in files]
         try:
-            return files, plan_knowing(paths, merge, known, compaction.watch.planning)
+            if unsorted == "error":
+                whole = plan_knowing(paths, merge, known, compaction.watch.planning)
+                return files, _look_of(whole), whole
+            watching = compaction.watch.planning
+            seen = look(paths, {**merge, "unsorted": unsorted}, compaction.sorted, known, watching)
         except OF_A_FILE as error:
             left.update(left_alone(error, paths))
+        else:
+            compaction.sorted.update(file.path for file in seen.files if file.is_sorted)
+            return files, seen, None
+
+
+def _look_of(whole: Plan) -> Look:
+    ends = whole.to_dict()["sources"]
+    files = (
+        LookedFile(
+            path=source.path,
+            rows=source.rows,
+            bytes=source.bytes,
+            merge_level=source.merge_level,
+            footer="",
+            is_sorted=True,
+            first=end["first"],
+            last=end["last"],
+        )
+        for source, end in zip(whole.sources, ends, strict=True)
+    )
+    return Look(whole.sort_by, tuple(files))
+
+
+def _ranked(files: Sequence[LookedFile]) -> list[tuple[int, int]]:
+    """First and last key of each file as numbers in the order of keys."""
+    ends = [(file.first or "", file.last or "") for file in files]
+    keys = sorted({key for end in ends for key in end}, key=base64.b64decode)
+    rank = {key: i for i, key in enumerate(keys)}
+    return [(rank[first], rank[last]) for first, last in ends]
+
+
+def _depth(ends: Sequence[tuple[int, int]]) -> int:
+    """The most of the ranges that share one key."""
+    firsts, lasts = sorted(first for first, _ in ends), sorted(last for _, last in ends)
+    return max((bisect_right(firsts, at) - bisect_left(lasts, at) for at in firsts), default=0)
 
 
 def _task(file: TableFile, merge_level: int) -> str:
