@@ -465,6 +465,65 @@ def test_tasks_travel_small(tmp_path):
         assert len(packed.task) < 20_000
 
 
+# -- files that are not sorted ---------------------------------------------------------------------
+
+
+def shuffled(folder: Path, count: int) -> Path:
+    """Files of which every second one is in no order."""
+    folder.mkdir(parents=True)
+    for i in range(count):
+        keys = np.random.default_rng(i).integers(0, 10**6, 2_000)
+        table = pa.table({"k": np.sort(keys) if i % 2 else keys, "v": [f"of {i}"] * 2_000})
+        pq.write_table(table, folder / f"{i}.parquet")
+    return folder
+
+
+def test_a_group_with_unsorted_files_is_sorted_by_one_task(spark, tmp_path):
+    folder = shuffled(tmp_path / "events" / "day=1", 4).parent
+    shuffled(tmp_path / "events" / "day=2", 1)
+    sources = shuffled(tmp_path / "sources", 4)
+    options = {"sort_by": "k", "unsorted": "sort", "target_file_size": "20kB"}
+    dry = ps.compact(spark, folder, **options, yes=False)
+    assert [len(group.unsorted) for group in dry.groups] == [2, 1]
+    report = ps.compact(spark, folder, **options, verify="content")
+    first, second = sorted(report.groups, key=lambda group: group.folder)
+    assert len(first.outputs) > 2 and len(second.sources) == 1
+    assert plait.verify(first.outputs, against=sources, sort_by="k").ok
+    assert "sorted 3 files that were not sorted" in str(report)
+    assert "a group with unsorted files is one task of Spark" in str(report)
+    assert ps.compact(spark, folder, **options).groups == ()
+
+
+def test_unsorted_sources_are_merged_into_another_folder_once(spark, tmp_path):
+    sources, out = shuffled(tmp_path / "sources", 3), tmp_path / "out"
+    options = {"sort_by": "k", "target_file_size": "20kB"}
+    with pytest.raises(plait.UnsortedSource):
+        ps.compact(spark, sources, out, **options)
+    report = ps.compact(spark, sources, out, **options, unsorted="sort")
+    assert len(report.groups[0].outputs) > 1 and len(report.groups[0].unsorted) == 2
+    assert plait.verify(counting(out), against=sources, sort_by="k").ok
+    again = ps.compact(spark, sources, out, **options, unsorted="sort")
+    assert again.groups == () and same_rows(counting(out), sources)
+    other = tmp_path / "other"
+    skipped = ps.compact(spark, sources, other, **options, unsorted="skip")
+    assert [Path(file.path).name for file in skipped.skipped] == ["0.parquet", "2.parquet"]
+    assert same_rows(counting(other), sources / "1.parquet")
+
+
+def test_a_delta_table_with_unsorted_files_is_compacted(spark, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    uri = str(tmp_path / "orders")
+    for part in range(4):
+        rows = pa.table({"k": [part, part + 10, part + 20]})
+        deltalake.write_deltalake(uri, rows, mode="append")
+    deltalake.DeltaTable(uri).delete("k > 10 and k < 13")
+    report = ps.compact_delta(spark, uri, sort_by="k", unsorted="sort")
+    assert sum(len(group.unsorted) for group in report.groups) == 1
+    table = deltalake.DeltaTable(uri)
+    left = [0, 1, 2, 3, 10, 13, 20, 21, 22, 23]
+    assert table.to_pyarrow_table()["k"].to_pylist() == left and len(table.file_uris()) == 1
+
+
 # -- executors that die ----------------------------------------------------------------------------
 
 

@@ -60,7 +60,9 @@ def compact(
             did when they end, so it grows by outputs. What it raises stops the job.
         **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
             `policy` and `where` go without `out`. There is one task for each file of
-            `target_file_size`; `storage_options` travel to executors with the tasks.
+            `target_file_size`; `storage_options` travel to executors with the tasks. With
+            `unsorted="sort"` a group with unsorted files is one task, whatever its outputs, and the
+            driver reads the keys of files that do not tell them.
 
     Returns:
         The groups that were merged.
@@ -154,7 +156,12 @@ def _compact(
     given = replace(CompactOptions(**options), memory_limit=share.memory_limit)
     run = run_on(spark, share, given)
     prefetch = prefetch_on(spark, share, given.storage_options)
-    return compact_table(find(given), given, run, prefetch, progress)
+    report = compact_table(find(given), given, run, prefetch, progress)
+    groups = sum(bool(group.unsorted) for group in report.groups)
+    if not groups:
+        return report
+    note = "a group with unsorted files is one task of Spark"
+    return replace(report, notes=(note,))
 
 
 def _absolute(path: str) -> str:

@@ -3,8 +3,9 @@
 groups ──▶ tasks, largest first ──▶ range(n, n partitions).mapInArrow ──▶ outputs by group
                                                    └──▶ counters ──▶ progress, for the caller
 
-Cost: one Spark job a round, one task an output, no shuffle; about 60 ms of Spark a task. Whoever
-watches costs a thread, in which the job waits.
+Cost: one Spark job a round, one task an output, no shuffle; about 60 ms of Spark a task. A group
+with files that are to be sorted is one task, whatever its outputs. Whoever watches costs a thread,
+in which the job waits.
 Not here: what a task does (`task`); surveys and commits (`plait.table`).
 """
 
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import plait
@@ -24,7 +26,7 @@ from plait.errors import InvalidArgument, PlaitError
 from plait.report import MergeReport, OutputReport, Progress
 from plait.sizes import parse_size
 from plait.spark.shipping import absent, shipped
-from plait.spark.task import ANSWER, Counters, Packed, executor, pack
+from plait.spark.task import ANSWER, Counters, Packed, PackedSort, executor, pack
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
 from plait.table.run import FOR_ONE_GROUP, Merged, Runner, group_of
@@ -126,21 +128,49 @@ def run_on(
             return [(group_of(error, groups), error)]
 
     def merged(groups: Sequence[Group], watch: Watch) -> list[Merged]:
-        numbered = [(g, task) for g, group in enumerate(groups) for task in group.plan.tasks]
+        parts = [part for g, group in enumerate(groups) for part in _parts(g, group)]
         # The last to finish should be a short one.
-        numbered.sort(key=lambda pair: -pair[1].rows)
-        tasks = [pack(task.to_json(), groups[g].out, task.bytes) for g, task in numbered]
-        outputs: list[dict[int, OutputReport]] = [{} for _ in groups]
+        parts.sort(key=lambda part: -part.rows)
+        tasks = [part.packed for part in parts]
+        outputs: list[dict[int, tuple[OutputReport, ...]]] = [{} for _ in groups]
+        unsorted: dict[int, tuple[str, ...]] = {}
         total = sum(task.bytes for task in tasks)
         watch.expect(total)
         with watch.merging(total) as progress:
             reports = _run(spark, tasks, of_task, progress)
         for number, report in reports.items():
-            g, task = numbered[number]
-            (outputs[g][task.index],) = report.outputs
-        return [Merged(tuple(of[index] for index in sorted(of))) for of in outputs]
+            part = parts[number]
+            outputs[part.group][part.index] = report.outputs
+            if report.sort is not None:
+                unsorted[part.group] = report.sort.unsorted
+        return [
+            Merged(tuple(o for index in sorted(of) for o in of[index]), {}, unsorted.get(g, ()))
+            for g, of in enumerate(outputs)
+        ]
 
     return run
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one task of Spark does: the number of its group, its place in that, rows it writes."""
+
+    group: int
+    index: int
+    rows: int
+    packed: Packed | PackedSort
+
+
+def _parts(number: int, group: Group) -> list[_Part]:
+    if not group.unsorted:
+        return [
+            _Part(number, task.index, task.rows, pack(task.to_json(), group.out, task.bytes))
+            for task in group.plan.tasks
+        ]
+    merge = {name: value for name, value in group.merge.items() if name != "storage_options"}
+    paths = tuple(file.path for file in group.files)
+    packed = PackedSort(paths, group.out, merge, group.seen, group.bytes)
+    return [_Part(number, 0, group.rows, packed)]
 
 
 class Job:
@@ -158,7 +188,9 @@ class Job:
         self._counted_bytes, self._counted_rows = 0, 0
         self._total_bytes = 0
 
-    def collect(self, frame: DataFrame, tasks: Sequence[Packed], tag: str) -> list[Row]:
+    def collect(
+        self, frame: DataFrame, tasks: Sequence[Packed | PackedSort], tag: str
+    ) -> list[Row]:
         """The rows of a job, which runs in a thread with the settings of this one.
 
         What `progress` raises ends the job, and is raised when that has ended.
@@ -188,7 +220,7 @@ class Job:
                 raise
         return made.result()
 
-    def _rows(self, frame: DataFrame, tasks: Sequence[Packed]) -> list[Row]:
+    def _rows(self, frame: DataFrame, tasks: Sequence[Packed | PackedSort]) -> list[Row]:
         if self.counters is not None:
             return frame.collect()
         rows = []
@@ -209,7 +241,7 @@ class Job:
 
 def _run(
     spark: SparkSession,
-    tasks: Sequence[Packed],
+    tasks: Sequence[Packed | PackedSort],
     options: dict[str, Any],
     progress: OnProgress | None = None,
 ) -> dict[int, MergeReport]:

@@ -1,11 +1,12 @@
-"""What an executor does: one task, one output, and one row that reports it.
+"""What an executor does: one task, and one row that reports it.
 
 JSON of the task ──▶ execute_task, storage to storage ──▶ (number, report or error as JSON)
+unsorted group   ──▶ sort_merge, with all its outputs ─┘
                                                       └──▶ counters: bytes and rows that are done
 
 Invariants: a task is executed any number of times, at once or one after the other, and ends with
-one file of one name. Errors that come back on every executor are rows and are not tried again;
-errors of storage are raised, so that Spark tries elsewhere.
+files of the same names: one, or those of an unsorted group. Errors that come back on every executor
+are rows and are not tried again; errors of storage are raised, so that Spark tries elsewhere.
 Not here: which tasks there are (`plan`), what becomes of their outputs (`compact`).
 """
 
@@ -19,12 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from plait._plan import execute_task
 from plait.errors import PlaitError, StorageError
+from plait.table.sorting import Seen, sort_merge
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.accumulators import Accumulator
 
-__all__ = ["ANSWER", "Counters", "Packed", "executor", "pack"]
+    from plait.report import MergeReport
+
+__all__ = ["ANSWER", "Counters", "Packed", "PackedSort", "executor", "pack"]
 
 # Columns of the answers: by position, as Spark matches them.
 ANSWER = "number bigint, report string, error string"
@@ -38,6 +42,25 @@ class Packed:
     task: bytes
     out: str
     bytes: int = 0
+
+    def run(self, options: dict[str, Any]) -> MergeReport:
+        """Executes the task."""
+        return execute_task(zlib.decompress(self.task), self.out, if_exists="add", **options)
+
+
+@dataclass(frozen=True)
+class PackedSort:
+    """A group with unsorted files as it travels: what `sort_merge` takes, bytes it will read."""
+
+    sources: tuple[str, ...]
+    out: str
+    merge: dict[str, Any]
+    seen: Seen
+    bytes: int = 0
+
+    def run(self, options: dict[str, Any]) -> MergeReport:
+        """Sorts and merges the group."""
+        return sort_merge(self.sources, self.out, {**self.merge, **options}, self.seen)
 
 
 @dataclass(frozen=True)
@@ -57,13 +80,15 @@ def pack(task: str, out: str, bytes: int = 0) -> Packed:  # noqa: A002 - as ever
 
 
 def executor(
-    tasks: Sequence[Packed], options: dict[str, Any], counters: Counters | None = None
+    tasks: Sequence[Packed | PackedSort],
+    options: dict[str, Any],
+    counters: Counters | None = None,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """What `mapInArrow` is given: numbers of tasks come in, answers go out.
 
     Args:
         tasks: All tasks of the job. Spark ships them to an executor once.
-        options: Options of `plait.execute_task`.
+        options: Options of `plait.execute_task`: threads, checks, settings of stores.
         counters: Counts of tasks that are done.
     """
     packed = tuple(tasks)
@@ -87,11 +112,10 @@ def executor(
 
 
 def _execute(
-    packed: Packed, options: dict[str, Any], counters: Counters | None
+    packed: Packed | PackedSort, options: dict[str, Any], counters: Counters | None
 ) -> tuple[str | None, str | None]:
     try:
-        task = zlib.decompress(packed.task)
-        report = execute_task(task, packed.out, if_exists="add", **options)
+        report = packed.run(options)
     except StorageError:
         raise
     except PlaitError as error:
