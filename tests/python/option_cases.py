@@ -557,6 +557,26 @@ def _(folder: Path) -> tuple[Any, Any]:
     return merged
 
 
+@case("plait.RunWriter.if_exists")
+def _(folder: Path) -> tuple[Any, Any]:
+    plait.merge(effects.written(effects.mixed(), folder / "in"), folder / "out", sort_by="k")
+    return either(
+        lambda **o: plait.RunWriter(folder / "out", sort_by="k", **o).rows, if_exists="add"
+    )
+
+
+@case("plait.RunWriter.flush.progress")
+def _(folder: Path) -> tuple[Any, Any]:
+    def heard(*, listens: bool) -> bool:
+        told: list[object] = []
+        writer = plait.RunWriter(folder / str(listens), sort_by="k")
+        writer.write(pa.table({"k": range(100_000, 0, -1)}))
+        writer.flush(**({"progress": told.append} if listens else {}))
+        return bool(told)
+
+    return heard(listens=False), heard(listens=True)
+
+
 @case("plait.merge.trust_footers", "plait.plan.trust_footers")
 def _(folder: Path) -> tuple[Any, Any]:
     files = [folder / "0.parquet", folder / "1.parquet"]
@@ -729,6 +749,9 @@ def restored_right(folder: Path, **options: Any) -> int:
 VALIDATED: dict[str, Callable] = {
     "plait.StagedLeft.restore": restored_left,
     "plait.StagedRight.restore": restored_right,
+    "plait.RunWriter": lambda folder, **o: plait.RunWriter(
+        folder / "runs", sort_by="k", if_exists="add", **o
+    ).write(not_utf8()),
     "plait.interleave": lambda _, **o: len(
         plait.interleave([not_utf8()["v"]], uint([0]), uint([0]), **o)
     ),

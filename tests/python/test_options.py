@@ -47,6 +47,13 @@ def sort(files, out, options):
     return Made([output.path for output in report.outputs], report)
 
 
+def run_writer(files, out, options):
+    with plait.RunWriter(out, **options) as writer:
+        for file in files:
+            writer.write(pq.read_table(file))
+    return Made([output.path for output in writer.reports[0].outputs], writer.reports[0])
+
+
 def plan(files, out, options):
     planned = plait.plan(files, out, **options)
     report = planned.execute()
@@ -180,6 +187,25 @@ POLICY: dict[str, Effect] = {
 SHARED = {
     "plait.merge": (merge, {**SCENARIOS}),
     "plait.sort": (sort, {"sort_by": SCENARIOS["sort_by"]}),
+    "plait.RunWriter": (
+        run_writer,
+        {
+            **{
+                name: SCENARIOS[name]
+                for name in (
+                    *("outputs", "target_file_size", "target_rows", "cut_on", "row_group_rows"),
+                    *("page_rows", "align_row_groups", "compression", "dictionary"),
+                    *("data_page_version", "bloom_filters", "value_sets", "statistics"),
+                    *("on_duplicate", "version_by", "delete_where", "keep_tombstones"),
+                    *("drop_where", "sha256", "threads", "memory_limit", "storage_options"),
+                )
+            },
+            **{
+                name: replace(SCENARIOS[name], given={**KEYED, "dictionary": False})
+                for name in ("row_group_size", "page_size")
+            },
+        },
+    ),
     "plait.plan": (
         plan,
         {
