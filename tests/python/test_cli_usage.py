@@ -143,8 +143,7 @@ MISTAKES = [
         3,
         "merge unsorted.parquet -o out --sort-by ts",
         "key goes backwards: file `unsorted.parquet`, column `ts`, row 1, got 1 after 3",
-        "sort it on the way with --unsorted sort, "
-        "or check the direction and null placement in --sort-by",
+        "pass --unsorted sort, or check the direction and null placement in --sort-by",
     ),
     (
         *(3, "merge events -o out --sort-by tz", "sort column is in no source: column `tz`"),
@@ -209,8 +208,7 @@ def test_the_parts_of_an_error_are_fields(shell):
             "message": "key goes backwards",
             "where": {"path": "unsorted.parquet", "column": "ts", "row": 1},
             "got": "1 after 3",
-            "hint": "sort it on the way with --unsorted sort, "
-            "or check the direction and null placement in --sort-by",
+            "hint": "pass --unsorted sort, or check the direction and null placement in --sort-by",
             "exit_code": 3,
         }
     }

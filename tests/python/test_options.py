@@ -204,6 +204,8 @@ SHARED = {
                 name: replace(SCENARIOS[name], given={**KEYED, "dictionary": False})
                 for name in ("row_group_size", "page_size")
             },
+            # The codec that is taken without this option is zstd.
+            "compression": Effect("snappy", effects.chunks, given=KEYED),
         },
     ),
     "plait.plan": (

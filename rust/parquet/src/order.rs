@@ -237,9 +237,7 @@ pub(crate) fn unsorted(
         .with_column(names.join(", "))
         .with_row(row)
         .with_got(format!("{} after {}", text(after), text(before)))
-        .with_hint(
-            "sort it on the way with unsorted=\"sort\", or check the direction and null placement in sort_by",
-        )
+        .with_hint("pass unsorted=\"sort\", or check the direction and null placement in sort_by")
 }
 
 /// Keys of a source that are read at once where nothing else is.
