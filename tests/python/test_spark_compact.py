@@ -347,7 +347,7 @@ def test_errors_of_executors_are_those_of_one_machine(spark, tmp_path):
         ps.compact(spark, folder, tmp_path / "out", sort_by="k")
     assert caught.value.path == str(folder / "x.parquet")
     assert (caught.value.column, caught.value.row) == ("k", 1)
-    assert "hint: sort it on the way" in str(caught.value)
+    assert "hint: pass unsorted" in str(caught.value)
     # In place it is left alone; so is what only an executor finds out.
     pq.write_table(
         pa.table({"k": [1, 9, 3, 9], "v": [0.0] * 4, "from": ["x"] * 4}), folder / "y.parquet"
