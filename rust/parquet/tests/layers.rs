@@ -60,12 +60,8 @@ const LAYERS: &[(&str, &str)] = &[
         "arrow_file files keys leaf options order page plan properties runtime schema source store",
     ),
     (
-        "compact",
-        "drops files folder json leaf merge options order plan report runtime schema source store output",
-    ),
-    (
         "sort",
-        "block encode files keys leaf options order plan properties queue ranks runtime schema selection sink source spill store output weave",
+        "block encode files keys leaf options order plan properties queue ranks runtime schema selection sink source spill output weave",
     ),
     ("content", "files leaf runtime schema sink source store"),
     ("inspect", "files keys leaf order page plan runtime schema source store zone"),
@@ -73,6 +69,10 @@ const LAYERS: &[(&str, &str)] = &[
     (
         "merge",
         "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink sort source spill store output weave zone",
+    ),
+    (
+        "compact",
+        "drops files folder json leaf merge options order plan report runtime schema source store output",
     ),
     ("join", "arrow_file leaf merge options page runtime source store output"),
     ("run_writer", "guard join json merge options report runtime sort source store output"),
@@ -114,8 +114,8 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call: sorted reads brought 9, their plans 5, folders 13,
-/// writers of runs 7.
-const PUBLIC_ITEMS_MAX: usize = 184;
+/// writers of runs 7, compactions of unsorted files 1.
+const PUBLIC_ITEMS_MAX: usize = 185;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -47,7 +47,7 @@ pub(crate) struct LookOptions {
 
 /// What was seen of files.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Look {
+pub(crate) struct LookedAt {
     /// The order.
     pub(crate) sort_by: String,
     /// The files.
@@ -79,7 +79,11 @@ pub(crate) struct LookedFile {
 ///
 /// # Errors
 /// As those of a plan of the files; one for all that are damaged, or not sorted and not to be sorted.
-pub(crate) fn look_in(options: &LookOptions, stores: &Stores, context: &Context) -> Result<Look> {
+pub(crate) fn look_in(
+    options: &LookOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<LookedAt> {
     let merge = &options.merge;
     merge.check_values()?;
     let files = Arc::new(open_sources(&options.sources, 0, merge.threads, stores, context)?);
@@ -108,7 +112,7 @@ pub(crate) fn look_in(options: &LookOptions, stores: &Stores, context: &Context)
         });
     }
     let what = format!("{} sources cannot be merged", errors.len());
-    let report = Look { sort_by: merged.order.to_string(), files: looked };
+    let report = LookedAt { sort_by: merged.order.to_string(), files: looked };
     Error::every(&what, errors).map_or(Ok(report), Err)
 }
 

@@ -19,7 +19,7 @@ use crate::sink::KEYS_VERSION;
 use crate::source::Source;
 
 #[derive(Deserialize)]
-struct KeyRange {
+struct KeyRangeEntry {
     version: u32,
     min: String,
     max: String,
@@ -56,7 +56,7 @@ pub(super) fn stored_keys(
     if source.rows() == 0 || order.is_empty() || !is_same_key(source, order, keys) {
         return None;
     }
-    let range: KeyRange = serde_json::from_str(entry(source, "plait.key_range")?).ok()?;
+    let range: KeyRangeEntry = serde_json::from_str(entry(source, "plait.key_range")?).ok()?;
     if range.version != KEYS_VERSION {
         return None;
     }
