@@ -188,7 +188,9 @@ def test_every_type_of_key_is_sorted_stably(tmp_path, name, kind):
     paths = sort_cases.written(tables, tmp_path / "in", rng)
     report = plait.sort(paths, tmp_path / "out", sort_by="k", memory_limit="16MB")
     sort_cases.assert_same(sort_cases.outputs(report), case.expected)
-    assert len(report.sort.unsorted) == (0 if kind == "sorted" else 2)
+    # Two rows of one key change places without a trace.
+    unsorted = sum(bool((np.diff(keys) < 0).any()) for keys in ranks)
+    assert len(report.sort.unsorted) == unsorted
 
 
 def test_zeros_nan_and_nulls_of_floats_are_in_their_places(tmp_path):

@@ -11,28 +11,32 @@ use half::f16;
 pub enum Values<'a> {
     /// No values: every row is null, whatever the type.
     None,
-    /// For [`KeyType::Boolean`].
+    /// For [`KeyType::Boolean`](super::KeyType::Boolean).
     Boolean(&'a [bool]),
-    /// For [`KeyType::Int32`], [`KeyType::UInt32`] (same bits) and decimals (unscaled).
+    /// For [`KeyType::Int32`](super::KeyType::Int32), [`KeyType::UInt32`](super::KeyType::UInt32)
+    /// (same bits) and decimals (unscaled).
     Int32(&'a [i32]),
-    /// For [`KeyType::Int64`], [`KeyType::UInt64`] (same bits) and decimals (unscaled).
+    /// For [`KeyType::Int64`](super::KeyType::Int64), [`KeyType::UInt64`](super::KeyType::UInt64)
+    /// (same bits) and decimals (unscaled).
     Int64(&'a [i64]),
     /// For decimals (unscaled).
     Int128(&'a [i128]),
     /// For decimals (unscaled).
     Int256(&'a [i256]),
-    /// For [`KeyType::Int96`], as in Parquet: nanoseconds, then julian day, both little-endian.
+    /// For [`KeyType::Int96`](super::KeyType::Int96), as in Parquet: nanoseconds, then julian day,
+    /// both little-endian.
     Int96(&'a [[u8; 12]]),
-    /// For [`KeyType::Float16`].
+    /// For [`KeyType::Float16`](super::KeyType::Float16).
     Half(&'a [f16]),
-    /// For [`KeyType::Float32`].
+    /// For [`KeyType::Float32`](super::KeyType::Float32).
     Float(&'a [f32]),
-    /// For [`KeyType::Float64`].
+    /// For [`KeyType::Float64`](super::KeyType::Float64).
     Double(&'a [f64]),
-    /// For [`KeyType::Bytes`], decimals (unscaled, two's complement, big-endian, any length) and
-    /// [`KeyType::Float16`] (2 bytes, little-endian).
+    /// For [`KeyType::Bytes`](super::KeyType::Bytes), decimals (unscaled, two's complement,
+    /// big-endian, any length) and
+    /// [`KeyType::Float16`](super::KeyType::Float16) (2 bytes, little-endian).
     Bytes(&'a [&'a [u8]]),
-    /// For [`KeyType::Rank`], and for every type of at most eight bytes (see
+    /// For [`KeyType::Rank`](super::KeyType::Rank), and for every type of at most eight bytes (see
     /// [`numbers`](super::numbers)).
     Numbers(&'a [u64]),
 }
