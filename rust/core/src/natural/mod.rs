@@ -44,9 +44,10 @@ use crate::key::Keys;
 /// keys.insert(15_000, late);
 /// let mut finder = RunFinder::new(0, usize::MAX);
 /// finder.push(&Keys::Packed(keys));
-/// let [RowStretch::Run(run)] = finder.finish().try_into().unwrap() else { panic!("one run") };
+/// let found = finder.finish();
+/// let [RowStretch::Run(run)] = found.as_slice() else { panic!("one run") };
 /// assert_eq!(run.rows, [0..15_000, 15_001..20_000]);
-/// assert_eq!((run.early.len(), run.late), (0, vec![15_000..15_001]));
+/// assert_eq!((run.early.len(), &run.late), (0, &vec![15_000..15_001]));
 /// ```
 pub struct RunFinder {
     tracker: KeyTracker,
