@@ -117,15 +117,21 @@ pub fn freeze_scan(
 
 /// Freezes the schema of all sources, which adapt to it.
 pub(super) fn decide(summary: &Summary, request: &Request) -> Result<Frozen> {
-    let frozen = freeze(summary, request).map_err(|e| match (e.kind(), e.hint()) {
-        (Kind::UnknownColumn, Some(hint)) => {
-            let hint = format!("{hint}; missing=\"null\" takes what is unknown as null");
-            e.with_hint(hint)
-        }
-        _ => e,
-    })?;
+    let frozen = freeze(summary, request).map_err(with_missing)?;
     check(&frozen, summary)?;
     Ok(frozen)
+}
+
+/// Names the option of scans that reads a column which no source has.
+fn with_missing(e: Error) -> Error {
+    let (Kind::UnknownColumn, Some(hint)) = (e.kind(), e.hint()) else { return e };
+    let hint = format!("{hint}; missing=\"null\" reads unknown columns as null");
+    // A hint is given once: this is the same error with a longer one.
+    let named = Error::new(e.kind(), e.what()).with_hint(hint);
+    match e.column() {
+        Some(column) => named.with_column(column),
+        None => named,
+    }
 }
 
 /// Refuses sources that do not adapt. Without rows there is nothing to adapt.
