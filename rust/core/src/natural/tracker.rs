@@ -149,7 +149,7 @@ impl<K: Ord + Clone> Tracker<K> {
     }
 
     pub(super) fn finish(mut self) -> Vec<RowStretch> {
-        self.settle_all();
+        self.decide_all();
         self.blocks.finish()
     }
 
@@ -168,14 +168,14 @@ impl<K: Ord + Clone> Tracker<K> {
             return;
         }
         // None of the rows before can leave the run.
-        self.settle_tail();
+        self.decide_tail();
         let first = keys.key(start);
         self.place_dropped(self.row, Some(&first));
-        let settled = end - TAIL_ROWS;
-        self.blocks.decide((settled - start) as u64, Part::Run);
-        self.floor = Some(keys.key(settled - 1));
-        let row = self.row + (settled - start) as u64;
-        self.tail.extend((settled..end).zip(row..).map(|(i, row)| (row, keys.key(i))));
+        let decided = end - TAIL_ROWS;
+        self.blocks.decide((decided - start) as u64, Part::Run);
+        self.floor = Some(keys.key(decided - 1));
+        let row = self.row + (decided - start) as u64;
+        self.tail.extend((decided..end).zip(row..).map(|(i, row)| (row, keys.key(i))));
         self.row += (end - start) as u64;
         self.streak = 0;
     }
@@ -184,7 +184,7 @@ impl<K: Ord + Clone> Tracker<K> {
         self.tail.push_back((row, key));
         self.streak = 0;
         if self.tail.len() > TAIL_ROWS {
-            self.settle_first();
+            self.decide_first();
         }
     }
 
@@ -260,27 +260,27 @@ impl<K: Ord + Clone> Tracker<K> {
 
     /// Begins another run with the row behind those that are known.
     fn restart(&mut self) {
-        self.settle_all();
+        self.decide_all();
         self.blocks.end_run();
         self.floor = None;
         // What becomes loose here is no reason to begin again.
         self.blocks.take_rough();
     }
 
-    fn settle_all(&mut self) {
-        self.settle_tail();
+    fn decide_all(&mut self) {
+        self.decide_tail();
         self.place_dropped(u64::MAX, None);
         self.streak = 0;
     }
 
-    fn settle_tail(&mut self) {
+    fn decide_tail(&mut self) {
         while !self.tail.is_empty() {
-            self.settle_first();
+            self.decide_first();
         }
     }
 
     /// Decides the first row of the tail, and those before it.
-    fn settle_first(&mut self) {
+    fn decide_first(&mut self) {
         let Some((row, key)) = self.tail.pop_front() else { return };
         self.place_dropped(row, Some(&key));
         self.blocks.decide(1, Part::Run);
