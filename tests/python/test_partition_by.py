@@ -675,6 +675,17 @@ def test_more_partitions_than_files_may_be_open(tmp_path, rows, open_max):
     assert pq.ParquetFile(file).read().to_pylist() == [{"k": rows - 17, "v": "x"}]
 
 
+@pytest.mark.parametrize("rows_each", [1, 7, 5000, 20_000])
+def test_partitions_are_found_in_large_sources(tmp_path, rows_each):
+    p = [n // rows_each for n in range(70_000)]
+    sources = write(tmp_path / "in", [pa.table({"p": p, "k": [0] * len(p)})])
+    plan = plait.plan(sources, sort_by="k", partition_by=["p"])
+    found = [(task.partition, task.rows, task.rows_exact) for task in plan.tasks]
+    assert found == [
+        (f"p={n}/", min(rows_each, 70_000 - n * rows_each), True) for n in range(p[-1] + 1)
+    ]
+
+
 def test_too_many_partitions_are_an_error_before_work(tmp_path):
     sources = write(tmp_path / "in", [pa.table({"p": list(range(150_000)), "k": [0] * 150_000})])
     with pytest.raises(plait.InvalidArgument, match="too many partitions"):

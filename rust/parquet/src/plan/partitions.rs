@@ -96,7 +96,8 @@ fn changes(mut of: SourceKeys, reading: Reading<'_>) -> Result<Vec<(u64, Vec<u8>
             continue;
         } else {
             of.read(known..end + 1, reading)?;
-            for (row, key) in &of.samples {
+            // Keys behind it were looked up before.
+            for (row, key) in of.samples.iter().take_while(|(row, _)| *row <= end) {
                 note(&mut found, *row, key, &of, reading)?;
             }
             known = end;
