@@ -38,6 +38,8 @@ def merge(
     target_file_size: Size | None = None,
     target_rows: SupportsIndex | None = None,
     cut_on: SupportsIndex | None = None,
+    partition_by: Iterable[str] = (),
+    partition_columns: Literal["drop", "keep"] = "drop",
     row_group_size: Size = "128MB",
     row_group_rows: SupportsIndex = 1_048_576,
     page_size: Size = "1MB",
@@ -94,12 +96,19 @@ def merge(
             bytes.
         target_rows: Approximate number of rows of a file.
         cut_on: Number of leading key columns whose equal values stay in one file; all by default.
+            Columns of `partition_by` do not count.
+        partition_by: Columns of the folders that outputs lie in, outermost first: `["day"]` makes
+            `day=2024-05-01/part-….parquet`. Every file has rows of one partition. Sources must be
+            sorted by these columns, then by `sort_by`; `unsorted="sort"` takes all others. A column
+            is text, a whole number, a decimal, a date, a time, a timestamp or a boolean.
+        partition_columns: Whether these columns leave the files (`"drop"`), or stay in them, too
+            (`"keep"`).
         row_group_size: Size of a row group.
         row_group_rows: Rows of a row group, at most.
         page_size: Size of a page.
         page_rows: Rows of a page, at most.
         align_row_groups: Number of leading key columns; a row group starts whenever one of them
-            changes.
+            changes. Columns of `partition_by` do not count.
         compression: Codec of the outputs, such as `"zstd(3)"`, `"snappy"` or `"none"`; that of the
             sources by default.
         dictionary: Whether to encode with dictionaries; as the sources do by default.

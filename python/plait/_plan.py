@@ -88,6 +88,7 @@ class Task:
         sources: How many sources it reads.
         depth_max: The most sources that share one key.
         tiers: Estimated rows by copy tier.
+        partition: The folder of the output, such as `day=2024-05-01/`; `""` without `partition_by`.
     """
 
     index: int
@@ -97,6 +98,7 @@ class Task:
     sources: int
     depth_max: int
     tiers: dict[str, int]
+    partition: str
     _plan: Plan = field(repr=False, compare=False)
 
     @property
@@ -151,6 +153,7 @@ class Plan(_PrintedReport):
                 sources=len(task["slices"]),
                 depth_max=task["depth_max"],
                 tiers=dict(task["tiers"]),
+                partition=task.get("partition", ""),
                 _plan=self,
             )
             for task in self._data["tasks"]
@@ -461,6 +464,8 @@ def plan(
     target_file_size: Size | None = None,
     target_rows: SupportsIndex | None = None,
     cut_on: SupportsIndex | None = None,
+    partition_by: Iterable[str] = (),
+    partition_columns: Literal["drop", "keep"] = "drop",
     row_group_size: Size = "128MB",
     row_group_rows: SupportsIndex = 1_048_576,
     page_size: Size = "1MB",
@@ -510,6 +515,8 @@ def plan(
         target_file_size: See `merge`.
         target_rows: See `merge`.
         cut_on: See `merge`.
+        partition_by: See `merge`.
+        partition_columns: See `merge`.
         row_group_size: See `merge`.
         row_group_rows: See `merge`.
         page_size: See `merge`.

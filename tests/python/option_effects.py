@@ -291,6 +291,16 @@ def footer(made: Made) -> list[dict]:
     return [{k: v for k, v in entries.items() if k != b"ARROW:schema"} for entries in found]
 
 
+def folders(made: Made) -> list[str]:
+    """The name of the folder of each file."""
+    return [Path(file).parent.name for file in made.files]
+
+
+def columns(made: Made) -> list[list[str]]:
+    """The columns of each file."""
+    return [pq.ParquetFile(file).schema_arrow.names for file in made.files]
+
+
 def size(made: Made) -> list[int]:
     """Bytes of each file."""
     return [Path(file).stat().st_size for file in made.files]
@@ -320,6 +330,10 @@ SCENARIOS: dict[str, Effect] = {
     "target_file_size": Effect("2KB", file_rows, given=KEYED),
     "target_rows": Effect(100, file_rows, given=KEYED),
     "cut_on": Effect(1, file_rows, tables=pairs, given={"sort_by": "k, b", "target_rows": 7}),
+    "partition_by": Effect(["k"], folders, tables=pairs, given={"sort_by": "k, b"}),
+    "partition_columns": Effect(
+        "keep", columns, tables=pairs, given={"sort_by": "k, b", "partition_by": ["k"]}
+    ),
     "row_group_size": Effect("100KB", group_rows, tables=disjoint, given=VALUES),
     "row_group_rows": Effect(100, group_rows, given=KEYED),
     "page_size": Effect("1KB", pages, tables=disjoint, given=VALUES),

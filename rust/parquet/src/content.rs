@@ -14,6 +14,7 @@
 //! # Cost
 //! One pass over all columns; 16 bytes a row of one window, one leaf open at a time.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,7 +42,10 @@ pub(crate) struct HashedRows<'a> {
     pub(crate) sources: &'a [Arc<Source>],
     /// The rows of each source.
     pub(crate) rows: &'a [Range<u64>],
+    /// All leaves but those that are told.
     pub(crate) leaves: &'a [OutputLeaf],
+    /// Bytes of leaves that have one value in all rows, by the index of the leaf.
+    pub(crate) told: &'a BTreeMap<usize, Vec<u8>>,
 }
 
 /// The hash of a multiset of rows.
@@ -74,7 +78,8 @@ pub(crate) fn whole(sources: &[Arc<Source>]) -> Vec<Range<u64>> {
 /// # Errors
 /// Whatever is wrong with a source.
 pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHash> {
-    let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; rows.leaves.len()] };
+    let count = rows.leaves.len() + rows.told.len();
+    let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; count] };
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let window = context.budget().hashed_rows().clamp(1024, WINDOW_ROWS_MAX);
@@ -84,11 +89,19 @@ pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHa
             let n = window.min(range.end - start);
             let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
             let _charge = context.charge(mixed.len() * size_of::<u128>());
-            for (i, leaf) in rows.leaves.iter().enumerate() {
-                let sum = with_physical!(leaf.descr.physical_type(), T => {
-                    hash_leaf::<T>(source, leaf, start, &mut mixed, &cache, context)?
-                });
-                hash.leaves[i] = hash.leaves[i].wrapping_add(sum);
+            let mut leaves = rows.leaves.iter();
+            for (i, total) in hash.leaves.iter_mut().enumerate() {
+                let sum = match (rows.told.get(&i), leaves.as_slice().first()) {
+                    (Some(bytes), _) => mix_told(i, bytes, &mut mixed),
+                    (None, Some(leaf)) => with_physical!(leaf.descr.physical_type(), T => {
+                        hash_leaf::<T>(source, leaf, i, start, &mut mixed, &cache, context)?
+                    }),
+                    (None, None) => 0,
+                };
+                if !rows.told.contains_key(&i) {
+                    leaves.next();
+                }
+                *total = total.wrapping_add(sum);
             }
             for row in &mixed {
                 let row = XxHash3_128::oneshot(&row.to_le_bytes());
@@ -101,9 +114,20 @@ pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHa
     Ok(hash)
 }
 
+/// Counts a value that all rows have in leaf `place`.
+fn mix_told(place: usize, bytes: &[u8], mixed: &mut [u128]) -> u128 {
+    let hash = XxHash3_128::oneshot_with_seed(place as u64, bytes);
+    for slot in &mut *mixed {
+        *slot = slot.wrapping_mul(MIX).wrapping_add(hash);
+    }
+    hash.wrapping_mul(mixed.len() as u128)
+}
+
+/// Hashes a leaf, which counts as leaf `place` of the rows.
 fn hash_leaf<T: DataType>(
     source: &Arc<Source>,
     output: &OutputLeaf,
+    place: usize,
     start: u64,
     mixed: &mut [u128],
     cache: &Arc<LocationCache>,
@@ -111,7 +135,7 @@ fn hash_leaf<T: DataType>(
 ) -> Result<u128> {
     let mut leaf = leaf::open::<T>(source, output, start, cache, context)?;
     let (max_def, max_rep) = (output.descr.max_def_level(), output.descr.max_rep_level());
-    let seed = output.index as u64;
+    let seed = place as u64;
     let mut span = Span::<T::T>::default();
     let mut bytes = Vec::new();
     let mut sum = 0u128;
@@ -131,13 +155,11 @@ fn hash_leaf<T: DataType>(
             bytes.clear();
             loop {
                 let def = span.def.get(entry).copied().unwrap_or(max_def);
-                bytes.extend_from_slice(&def.to_le_bytes());
+                put_level(def, &mut bytes);
                 if def == max_def
                     && let Some(value) = values.next()
                 {
-                    let value = value.as_bytes();
-                    bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());
-                    bytes.extend_from_slice(value);
+                    put_value(value.as_bytes(), &mut bytes);
                 }
                 entry += 1;
                 let next = span.rep.get(entry).copied().unwrap_or(0);
@@ -164,12 +186,13 @@ const MIX: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 /// # Errors
 /// [`Kind::VerificationFailed`] naming the columns that differ.
 pub(crate) fn compare_outputs(
-    rows_in: HashedRows<'_>,
+    rows_in: &HashedRows<'_>,
     outputs: &[Finished],
+    told: &BTreeMap<usize, Vec<u8>>,
     context: &Context,
 ) -> Result<u128> {
-    let hash_in = hash(&rows_in, context)?;
-    let hash_out = hash_outputs(outputs, rows_in.leaves.len(), context)?;
+    let hash_in = hash(rows_in, context)?;
+    let hash_out = hash_outputs(outputs, rows_in, told, context)?;
     if hash_in == hash_out {
         return Ok(hash_in.total);
     }
@@ -185,13 +208,54 @@ pub(crate) fn compare_outputs(
         .with_hint("nothing was published; please report this"))
 }
 
-/// Hashes the rows of outputs that are not published, which have so many leaves.
+/// What `leaves` of the rows, which have one value each and do not repeat, are hashed by; of no rows
+/// nothing.
+///
+/// # Errors
+/// Whatever is wrong with a source.
+pub(crate) fn first_values(
+    rows: &HashedRows<'_>,
+    leaves: &[usize],
+    context: &Context,
+) -> Result<BTreeMap<usize, Vec<u8>>> {
+    let mut told = BTreeMap::new();
+    let first = rows.sources.iter().zip(rows.rows).find(|(_, rows)| !rows.is_empty());
+    let cache = Arc::new(LocationCache::new(context, 0));
+    for (place, output) in leaves.iter().filter_map(|i| Some((*i, rows.leaves.get(*i)?))) {
+        let Some((source, rows)) = first else { continue };
+        let bytes = with_physical!(output.descr.physical_type(), T => {
+            let mut leaf = leaf::open::<T>(source, output, rows.start, &cache, context)?;
+            let mut span = Span::default();
+            leaf.read(1, &mut span)?;
+            let max_def = output.descr.max_def_level();
+            let mut bytes = Vec::new();
+            put_level(span.def.first().copied().unwrap_or(max_def), &mut bytes);
+            span.values.first().into_iter().for_each(|value| put_value(value.as_bytes(), &mut bytes));
+            bytes
+        });
+        told.insert(place, bytes);
+    }
+    Ok(told)
+}
+
+fn put_level(level: i16, bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&level.to_le_bytes());
+}
+
+fn put_value(value: &[u8], bytes: &mut Vec<u8>) {
+    bytes.extend_from_slice(&(value.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(value);
+}
+
+/// Hashes the rows of outputs that are not published: some of `rows_in`, for which `told` has the
+/// leaves that the outputs lack.
 ///
 /// # Errors
 /// [`Kind::Internal`] for outputs that cannot be read again.
 pub(crate) fn hash_outputs(
     outputs: &[Finished],
-    leaves: usize,
+    rows_in: &HashedRows<'_>,
+    told: &BTreeMap<usize, Vec<u8>>,
     context: &Context,
 ) -> Result<ContentHash> {
     let mut sources = Vec::new();
@@ -204,10 +268,10 @@ pub(crate) fn hash_outputs(
         sources.push(Arc::new(Source::open(id, store)?));
     }
     if sources.is_empty() {
-        return Ok(ContentHash { rows: 0, total: 0, leaves: vec![0; leaves] });
+        return Ok(ContentHash { rows: 0, total: 0, leaves: vec![0; rows_in.leaves.len()] });
     }
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &Unite::default())?;
     let leaves = output_leaves(&reconciled);
-    hash(&HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves }, context)
+    hash(&HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves, told }, context)
 }

@@ -39,6 +39,7 @@ mod order;
 mod output;
 mod overlay;
 mod page;
+mod partition;
 mod plan;
 mod properties;
 mod queue;

@@ -33,6 +33,12 @@ pub struct MergeOptions {
     pub target_rows: Option<u64>,
     /// How many leading key columns stay together in one output; absent = all.
     pub cut_on: Option<usize>,
+    /// Columns of the folders that outputs lie in, outermost first; none = all in one folder.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub partition_by: Vec<String>,
+    /// Whether outputs have these columns, too.
+    #[serde(skip_serializing_if = "PartitionColumnsOption::is_default")]
+    pub partition_columns: PartitionColumnsOption,
     /// Encoded bytes of an output row group.
     pub row_group_size: u64,
     /// Most rows of an output row group.
@@ -147,6 +153,8 @@ impl Default for MergeOptions {
             target_file_size: None,
             target_rows: None,
             cut_on: None,
+            partition_by: Vec::new(),
+            partition_columns: PartitionColumnsOption::Drop,
             row_group_size: 128_000_000,
             row_group_rows: 1_048_576,
             page_size: 1_000_000,
@@ -246,6 +254,20 @@ choice!(
         Error,
     }
 );
+choice!(
+    /// Whether files have the columns that their folders tell.
+    PartitionColumnsOption {
+        /// The folders alone have them.
+        Drop,
+        /// Both have them.
+        Keep,
+    }
+);
+impl PartitionColumnsOption {
+    fn is_default(&self) -> bool {
+        *self == Self::Drop
+    }
+}
 impl UnsortedOption {
     fn is_default(&self) -> bool {
         *self == Self::Error
@@ -458,7 +480,30 @@ impl MergeOptions {
         if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
             return bad("`data_page_version` must be 1 or 2".into());
         }
-        Ok(())
+        self.check_partitions()
+    }
+
+    /// Rows of different partitions must not get into one file.
+    fn check_partitions(&self) -> Result<()> {
+        if self.partition_by.is_empty() {
+            return Ok(());
+        }
+        let excluded = [
+            ("outputs", self.outputs.is_some(), "give target_rows or target_file_size"),
+            ("assume_sorted", self.assume_sorted, "the order of all rows has to be checked"),
+            (
+                "verify_order=\"bounds\"",
+                self.verify_order == VerifyOrder::Bounds,
+                "the order of all rows has to be checked",
+            ),
+        ];
+        match excluded.into_iter().find(|(_, is_asked, _)| *is_asked) {
+            None => Ok(()),
+            Some((name, _, hint)) => {
+                let what = format!("`partition_by` and `{name}` exclude each other");
+                Err(Error::new(Kind::InvalidArgument, what).with_hint(hint))
+            }
+        }
     }
 }
 

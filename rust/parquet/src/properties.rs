@@ -56,6 +56,17 @@ pub(crate) struct Encodings {
     pub(crate) columns: Vec<ColumnEncoding>,
 }
 
+impl Encodings {
+    /// Those of a schema without `leaves`.
+    #[must_use]
+    pub(crate) fn without(&self, leaves: &[usize]) -> Self {
+        let all = self.columns.iter().enumerate();
+        let kept = all.filter(|(leaf, _)| !leaves.contains(leaf));
+        let columns = kept.map(|(_, column)| column.clone()).collect();
+        Self { page_version: self.page_version, columns }
+    }
+}
+
 /// How one leaf is encoded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

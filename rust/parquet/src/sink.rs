@@ -26,6 +26,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{EnabledStatistics, WriterPropertiesPtr};
 use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::types::TypePtr;
+use plait_core::key::{KeyShape, prefix_len};
 use plait_core::plan::Window;
 use plait_core::{Error, Kind, Result};
 
@@ -85,7 +86,8 @@ pub(crate) struct Output {
     first_key: Option<Vec<u8>>,
     last_key: Vec<u8>,
     key_index: Vec<(u64, Vec<u8>)>,
-    declares_keys: bool,
+    /// The columns that are left out of the keys in the footer, if these are listed.
+    listed_without: Option<KeyShape>,
     row_groups: usize,
     encoded_bytes: u64,
     zones: ZoneMap,
@@ -125,7 +127,7 @@ impl Output {
             first_key: None,
             last_key: Vec::new(),
             key_index: Vec::new(),
-            declares_keys: false,
+            listed_without: None,
             row_groups: 0,
             encoded_bytes: 0,
             zones: ZoneMap::default(),
@@ -147,10 +149,11 @@ impl Output {
         self
     }
 
-    /// Lists keys in the footer: every one is compared with the one before it.
+    /// Lists keys in the footer: every one is compared with the one before it. The columns of
+    /// `partition` come first in all of them, with one value, and are left out.
     #[must_use]
-    pub(crate) fn with_keys(mut self) -> Self {
-        self.declares_keys = true;
+    pub(crate) fn with_keys(mut self, partition: KeyShape) -> Self {
+        self.listed_without = Some(partition);
         self
     }
 
@@ -307,14 +310,16 @@ impl Output {
         for (key, value) in entries {
             add(key, value.clone());
         }
-        if let Some((first, last)) = key_range.as_ref().filter(|_| self.declares_keys) {
+        if let (Some((first, last)), Some(partition)) = (&key_range, &self.listed_without) {
+            let left_out = prefix_len(partition, first, partition.columns().len())?;
+            let text = |key: &[u8]| BASE64.encode(key.get(left_out..).unwrap_or_default());
             let range = serde_json::json!({
-                "version": KEYS_VERSION, "min": BASE64.encode(first), "max": BASE64.encode(last),
+                "version": KEYS_VERSION, "min": text(first), "max": text(last),
             });
             add("plait.key_range", range.to_string());
             let index = serde_json::json!({
                 "version": KEYS_VERSION, "rows": self.key_index.iter().map(|(row, _)| *row).collect::<Vec<_>>(),
-                "keys": self.key_index.iter().map(|(_, k)| BASE64.encode(k)).collect::<Vec<_>>(),
+                "keys": self.key_index.iter().map(|(_, k)| text(k)).collect::<Vec<_>>(),
             });
             add("plait.key_index", index.to_string());
         }

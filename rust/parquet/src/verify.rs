@@ -216,7 +216,8 @@ pub(crate) fn verify_in(
         check_disjoint(&sources, &keys, ranges, &mut report);
     }
     let rows = content::whole(&sources);
-    let part = |sources, rows| content::HashedRows { sources, rows, leaves: &leaves };
+    let told = Default::default();
+    let part = |sources, rows| content::HashedRows { sources, rows, leaves: &leaves, told: &told };
     let hash = content::hash(&part(&sources[..files], &rows[..files]), context)?;
     report.content_hash = Some(hash.text());
     if options.against.is_some() {

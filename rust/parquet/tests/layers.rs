@@ -39,6 +39,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
     ("order", "keys leaf runtime schema source"),
+    ("partition", "keys options schema"),
     ("zone", "block leaf options runtime source"),
     ("drops", "keys leaf options order page runtime schema source"),
     ("encode", "block leaf page properties runtime source spill zone"),
@@ -53,7 +54,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "plan",
-        "chunk drops files json keys leaf options order page properties report runtime schema sink source store",
+        "chunk drops files json keys leaf options order page partition properties report runtime schema sink source store",
     ),
     (
         "read",
@@ -68,7 +69,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",
-        "chunk content drops encode files keys leaf options order page plan properties queue ranks report runtime schema sink sort source spill store output weave zone",
+        "chunk content drops encode files keys leaf options order page partition plan properties queue ranks report runtime schema sink sort source spill store output weave zone",
     ),
     (
         "compact",

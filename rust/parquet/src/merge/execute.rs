@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use plait_core::key::render;
+use plait_core::key::{prefix_len, render};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
@@ -28,6 +28,7 @@ use super::publish::{FinishedTask, publish};
 use super::run;
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};
+use crate::partition;
 use crate::plan::{Plan, PlanTask, key_texts};
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, OutputReport, Times};
@@ -130,7 +131,10 @@ pub(super) fn execute_chosen(
     if outcome.is_err() {
         frame.target.abandon();
     }
-    outcome
+    outcome.map_err(|stopped| Stopped {
+        error: partition::explained(stopped.error, options, &frame.order),
+        ..stopped
+    })
 }
 
 fn execute_in_frame(
@@ -235,12 +239,15 @@ fn run_prepared(
             let rows = content::HashedRows {
                 sources: &prepared.sources,
                 rows: &prepared.rows,
-                leaves: &prepared.leaves,
+                leaves: &prepared.source_leaves,
+                told: &BTreeMap::new(),
             };
+            // What the folder of the outputs tells of every row of theirs.
+            let told = content::first_values(&rows, &prepared.left_out, context)?;
             let hash = match prepared.frame.merges_runs {
                 // Their files are compared with all outputs at once.
-                true => content::hash_outputs(&made.outputs, rows.leaves.len(), context)?.total,
-                false => content::compare_outputs(rows, &made.outputs, context)?,
+                true => content::hash_outputs(&made.outputs, &rows, &told, context)?.total,
+                false => content::compare_outputs(&rows, &made.outputs, &told, context)?,
             };
             times.verify_s += comparing.elapsed().as_secs_f64();
             context.counters().enter(Stage::Merge);
@@ -273,12 +280,17 @@ fn check_bounds(
     else {
         return Ok(());
     };
+    let shape = &prepared.keys.shape;
+    let columns = prepared.partition_columns();
+    // Between the bounds of a task there is one partition, if its sources are sorted.
+    let partition = min.get(..prefix_len(shape, min, columns)?).unwrap_or(min);
     let is_inside = task.low.as_ref().is_none_or(|low| low.0 <= *min)
-        && task.high.as_ref().is_none_or(|high| *max < high.0);
+        && task.high.as_ref().is_none_or(|high| *max < high.0)
+        && max.starts_with(partition)
+        && (columns == 0 || task.low.as_ref().is_some_and(|low| low.0.starts_with(partition)));
     if is_inside || (options.assume_sorted && !trusts_footers) {
         return Ok(());
     }
-    let shape = &prepared.keys.shape;
     let error = Error::new(Kind::UnsortedSource, "a source has keys outside of its task")
         .with_got(format!("keys from {} to {}", render(shape, min), render(shape, max)));
     Err(Stopped { is_stale: trusts_footers, ..error.into() })

@@ -59,8 +59,12 @@ impl<'a> Frame<'a> {
         let threads = options.threads.unwrap_or_else(cores);
         let pool = Arc::new(Pool::new(threads)?);
         let is_read_again = options.verify.is_some() || options.sha256;
-        let target =
-            Arc::new(Target::open(&options.out, stores, context)?.with_copies(is_read_again));
+        let target = Target::open(&options.out, stores, context)?.with_copies(is_read_again);
+        let target = Arc::new(match options.partition_by.is_empty() {
+            true => target,
+            // There may be more outputs than files may be open.
+            false => target.with_nest()?,
+        });
         let cache = Arc::new(LocationCache::new(
             context,
             options.budget().bytes(MemoryStage::PageLocations),
@@ -105,14 +109,27 @@ impl<'a> Frame<'a> {
         self.sources.iter().flatten()
     }
 
-    /// The name of the output at `index`.
+    /// The name of the output at `index`, with its folder.
     pub(super) fn output_name(&self, index: u64) -> String {
-        match self.target.file_name() {
-            Some(name) => name.to_owned(),
-            None => match &self.plan.lease {
-                Some(lease) => format!("part-{index:05}-{}-{lease}.parquet", self.plan.task),
-                None => format!("part-{index:05}-{}.parquet", self.plan.task),
-            },
+        if let Some(name) = self.target.file_name() {
+            return name.to_owned();
+        }
+        let tasks = &self.plan.tasks;
+        let task = tasks.binary_search_by_key(&index, |task| task.index);
+        let task = task.ok().and_then(|at| tasks.get(at));
+        let folder = task.map_or("", |task| task.partition.as_str());
+        let name = format!("{folder}part-{index:05}-{}", self.plan.task);
+        match &self.plan.lease {
+            Some(lease) => format!("{name}-{lease}.parquet"),
+            None => format!("{name}.parquet"),
+        }
+    }
+
+    /// How many leading key columns start a row group.
+    pub(super) fn align_columns(&self, options: &MergeOptions) -> usize {
+        match options.align_row_groups {
+            0 => 0,
+            columns => options.partition_by.len() + columns,
         }
     }
 }

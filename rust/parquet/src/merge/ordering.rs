@@ -393,7 +393,7 @@ impl<'a> Ordering<'a> {
 /// How row groups end.
 fn window_rule(prepared: &Prepared<'_>, options: &MergeOptions) -> WindowRule {
     WindowRule {
-        align_columns: options.align_row_groups,
+        align_columns: prepared.frame.align_columns(options),
         rows: prepared.all_rows(),
         owner_rows: match options.copy_tiers.contains(&Tier::Page) {
             true => (options.page_rows / 2).max(OWNER_ROWS_MIN),

@@ -32,6 +32,7 @@ pub(super) fn check_output<'a>(
             || options.outputs.is_some_and(|n| n > 1)
             || options.target_file_size.is_some()
             || options.target_rows.is_some()
+            || !options.partition_by.is_empty()
         {
             return Err(Error::new(
                 Kind::InvalidArgument,
@@ -62,7 +63,14 @@ pub(super) fn check_output<'a>(
     if options.if_exists == IfExists::Add {
         return Ok(());
     }
-    let foreign = target.visible()?.into_iter().find(|name| !name.contains(task));
+    let names = match options.partition_by.is_empty() {
+        true => target.visible()?,
+        false => target.visible_below()?,
+    };
+    let foreign = names.into_iter().find(|name| {
+        let name = name.rsplit('/').next().unwrap_or_default();
+        !name.contains(task)
+    });
     match foreign {
         None => Ok(()),
         Some(name) => exists(

@@ -25,6 +25,7 @@ use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, VerifyOrder};
 use crate::order::{SORT_ORDER_ENTRY, key_leaves, sorting_columns, unsorted};
 use crate::output::{Target, TempFile};
+use crate::partition;
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::{KeyForm, RankBook};
@@ -39,8 +40,14 @@ pub(super) struct Prepared<'a> {
     pub(super) sources: Arc<Vec<Arc<Source>>>,
     /// The rows of each source.
     pub(super) rows: Vec<Range<u64>>,
+    /// The schema of the output, and its leaves.
     pub(super) reconciled: Reconciled,
     pub(super) leaves: Vec<OutputLeaf>,
+    /// Leaves of the sources, and those of them that the output lacks.
+    pub(super) source_leaves: Vec<OutputLeaf>,
+    pub(super) left_out: Vec<usize>,
+    /// The order of the rows of the output, whose folder tells the first key columns.
+    pub(super) order_inside: SortOrder,
     pub(super) keys: KeyLeaves,
     /// First key of every source that has rows, as keys are read.
     pub(super) first_keys: Vec<(SourceId, Vec<u8>)>,
@@ -97,9 +104,14 @@ impl Prepared<'_> {
             ("plait.task", self.frame.plan.task.clone()),
         ];
         if self.declares_order {
-            entries.push((SORT_ORDER_ENTRY, self.order().to_string()));
+            entries.push((SORT_ORDER_ENTRY, self.order_inside.to_string()));
         }
         entries
+    }
+
+    /// Leading key columns that have one value in the output, and are not in its order.
+    pub(super) fn partition_columns(&self) -> usize {
+        self.order().len() - self.order_inside.len()
     }
 }
 
@@ -179,18 +191,30 @@ fn prepare_parts<'a>(
     form: KeyForm,
 ) -> Result<Prepared<'a>> {
     let MergeParts { sources, find, known, cache, output } = parts;
-    let reconciled = frame.schema.reconcile(&sources, &options.unite())?;
+    let of_sources = frame.schema.reconcile(&sources, &options.unite())?;
+    let source_leaves = output_leaves(&of_sources);
+    let mut keys = key_leaves(&frame.order, &of_sources, &source_leaves)?;
+    let (order_inside, left_out) = match output {
+        Some(_) => {
+            let inside = partition::order_inside(&frame.order, options)?;
+            (inside, partition::left_out(&keys, options))
+        }
+        None => (frame.order.clone(), Vec::new()), // merged again, by all of its keys
+    };
+    let reconciled = of_sources.without(&left_out)?;
     let leaves = output_leaves(&reconciled);
-    let mut keys = key_leaves(&frame.order, &reconciled, &leaves)?;
     let sizes = options.budget().merge(sources.len(), keys.leaves.len(), frame.threads);
     context.set_read_ahead_bytes(sizes.read_ahead_bytes);
-    let declares_order = options.checks_every_key() && !frame.order.is_empty();
+    let declares_order = options.checks_every_key() && !order_inside.is_empty();
     let sorting = match declares_order {
-        true => sorting_columns(&frame.order, &keys),
+        true => sorting_columns(&order_inside, &key_leaves(&order_inside, &reconciled, &leaves)?),
         false => Vec::new(),
     };
     let metadata = reconciled.metadata.clone();
-    let properties = properties(options, &frame.plan.encodings, &leaves, sorting, metadata)?;
+    let properties = {
+        let encodings = frame.plan.encodings.without(&left_out);
+        properties(options, &encodings, &leaves, sorting, metadata)?
+    };
     let asks = Arc::new(asks(options, &leaves, &sources)?);
     keys.keep_dictionaries(context.budget().bytes(MemoryStage::PreparedDictionaries));
     let rows = find(&keys, &cache, &sources)?;
@@ -206,7 +230,7 @@ fn prepare_parts<'a>(
             RankBook::find_for(&keys.shape, &keys.leaves, &sources, &rows, &cache, context)?
                 .map(Arc::new);
     }
-    let drops = drops::find(options, &frame.order, &reconciled, &leaves)?;
+    let drops = drops::find(options, &frame.order, &of_sources, &source_leaves)?;
     let first_keys = first_keys(&bounds, &mut keys)?;
     let type_defined = Arc::new(type_defined_floats(&sources, &leaves, &options.copy_tiers)?);
     Ok(Prepared {
@@ -215,6 +239,9 @@ fn prepare_parts<'a>(
         rows,
         reconciled,
         leaves,
+        source_leaves,
+        left_out,
+        order_inside,
         keys,
         first_keys,
         drops,

@@ -138,7 +138,8 @@ fn verify_files(
     let comparing = Instant::now();
     let reconciled = frame.schema.reconcile(files, &options.unite())?;
     let leaves = output_leaves(&reconciled);
-    let rows = HashedRows { sources: files, rows: &content::whole(files), leaves: &leaves };
+    let (rows, told) = (content::whole(files), BTreeMap::new());
+    let rows = HashedRows { sources: files, rows: &rows, leaves: &leaves, told: &told };
     let hash = content::hash(&rows, context)?;
     times.verify_s += comparing.elapsed().as_secs_f64();
     if hash.total == content {
@@ -213,6 +214,20 @@ fn name_all(
 ) -> Result<Vec<OutputReport>> {
     // Looked at again, right before the first name: another merge may have come meanwhile.
     frame.check_output(options)?;
+    let names = outputs.iter().map(|(_, name, _)| name.as_str());
+    let folders = frame.target.make_folders(names)?;
+    let reports = name_each(frame, outputs);
+    match &reports {
+        Ok(_) => folders.sync()?,
+        Err(_) => folders.abandon(),
+    }
+    reports
+}
+
+fn name_each(
+    frame: &Frame<'_>,
+    outputs: Vec<(TempFile, String, OutputReport)>,
+) -> Result<Vec<OutputReport>> {
     let (target, stores, task) = (&frame.target, frame.stores, &frame.plan.task);
     let mut reports = Vec::new();
     for (temp, name, report) in outputs {

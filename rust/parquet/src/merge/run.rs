@@ -217,7 +217,11 @@ impl OutputsWriter<'_> {
         let output = Output::create(temp, schema, &self.prepared.properties)?
             .with_type_defined(&self.prepared.type_defined)
             .with_zones(ZoneMap::new(&self.prepared.asks));
-        Ok(if self.prepared.declares_order { output.with_keys() } else { output })
+        let (shape, columns) = (&self.prepared.keys.shape, self.prepared.partition_columns());
+        Ok(match self.prepared.declares_order {
+            true => output.with_keys(shape.leading(columns)?),
+            false => output,
+        })
     }
 
     /// Writes `batch`, whose chunks `take` gives leaf by leaf.
@@ -304,6 +308,7 @@ impl OutputsWriter<'_> {
         let plan = self.prepared.frame.plan;
         // Of several outputs, those whose rows were all dropped are not missed.
         let is_wanted = plan.outputs == 1 || plan.sources.iter().all(|source| source.rows == 0);
+        let is_wanted = is_wanted && plan.options.partition_by.is_empty();
         if self.made.outputs.is_empty() && is_wanted && self.options.empty_output {
             let output = self.new_output()?;
             self.close(output)?;

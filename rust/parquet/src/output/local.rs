@@ -13,6 +13,7 @@
 //! # Not here
 //! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ use super::early::Early;
 use crate::runtime::Context;
 use crate::store::Completed;
 
-const TEMP_PREFIX: &str = ".plait-tmp-";
+pub(super) const TEMP_PREFIX: &str = ".plait-tmp-";
 
 static TEMP_COUNT: AtomicU64 = AtomicU64::new(0);
 
@@ -86,9 +87,54 @@ impl LocalFolder {
         Ok(names)
     }
 
-    /// Creates a temp file to write one output to.
-    pub(super) fn create(&self) -> Result<LocalFile> {
-        create_in(&self.dir, &self.context)
+    /// Names of the visible Parquet files in the folder and in those below, sorted, with the folders
+    /// that they lie in.
+    pub(super) fn visible_below(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        let mut folders = vec![String::new()];
+        while let Some(folder) = folders.pop() {
+            let dir = self.dir.join(&folder);
+            let failed = |e: io::Error| storage("cannot list the output folder", &dir, e);
+            for entry in fs::read_dir(&dir).map_err(failed)? {
+                let entry = entry.map_err(failed)?;
+                let name = entry.file_name().to_string_lossy().into_owned();
+                if name.starts_with(['.', '_']) {
+                    continue;
+                }
+                if entry.file_type().map_err(failed)?.is_dir() {
+                    folders.push(format!("{folder}{name}/"));
+                } else if name.ends_with(".parquet") {
+                    names.push(format!("{folder}{name}"));
+                }
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Makes the folders in which `names` lie, and those above them.
+    pub(super) fn make_folders<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<FoldersMade> {
+        let mut all = BTreeSet::new();
+        for name in names {
+            let folders = Path::new(name).ancestors().skip(1);
+            all.extend(folders.filter(|f| !f.as_os_str().is_empty()).map(|f| self.dir.join(f)));
+        }
+        let mut folders = FoldersMade { made: Vec::new(), all: Vec::new() };
+        for dir in all {
+            let outcome = self.context.faults().check("mkdir").and_then(|()| make_one_dir(&dir));
+            match outcome {
+                Ok(is_made) => folders.made.extend(is_made.then(|| dir.clone())),
+                Err(e) => {
+                    folders.abandon();
+                    return Err(storage("cannot make a folder of a partition", &dir, e));
+                }
+            }
+            folders.all.push(dir);
+        }
+        Ok(folders)
     }
 
     /// Makes the renames in the folder durable.
@@ -159,42 +205,99 @@ fn create_beside(dir: &Path, path: &Path) -> io::Result<File> {
     made
 }
 
+/// Folders that outputs are published to, below that of the target.
+#[derive(Default)]
+pub(super) struct FoldersMade {
+    /// Those that were not there before, and all of them, outermost first.
+    made: Vec<PathBuf>,
+    all: Vec<PathBuf>,
+}
+
+impl FoldersMade {
+    /// Makes the names in them durable.
+    pub(super) fn sync(&self) -> Result<()> {
+        self.all.iter().try_for_each(|dir| {
+            let failed = |e: io::Error| storage("cannot sync the folder of a partition", dir, e);
+            open_dir(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+        })
+    }
+
+    /// Removes those again that were made, if they are empty.
+    pub(super) fn abandon(&self) {
+        for dir in self.made.iter().rev() {
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+/// Makes a folder; whether it was not there.
+fn make_one_dir(dir: &Path) -> io::Result<bool> {
+    match fs::create_dir(dir) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// A path in `dir` for something that has no visible name yet.
+pub(super) fn temp_path(dir: &Path) -> PathBuf {
+    let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
+    dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()))
+}
+
+/// Creates a temp file in `dir`, which is a nest: it is closed once it is synced.
+pub(super) fn create_in_nest(dir: &Path, context: &Context) -> Result<LocalFile> {
+    let failed = |e: io::Error| storage("cannot create a file in the output folder", dir, e);
+    context.faults().check("create").map_err(failed)?;
+    let path = temp_path(dir);
+    let file = create(&path).map_err(failed)?;
+    let mut made = LocalFile::new(file, path, context);
+    made.is_nested = true;
+    Ok(made)
+}
+
 /// Creates a temp file in `dir`.
 pub(super) fn create_in(dir: &Path, context: &Context) -> Result<LocalFile> {
     let failed = |e: io::Error| storage("cannot create a file in the output folder", dir, e);
     context.faults().check("create").map_err(failed)?;
     loop {
-        let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
+        let path = temp_path(dir);
         let file = create_beside(dir, &path).map_err(failed)?;
         // Another run's sweep may have come between the two: it has the lock and will remove the
         // file, or did. A file system without locks works; its stale temp files are left alone.
         let is_swept = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
         if !is_swept && path.exists() {
-            return Ok(LocalFile {
-                file,
-                path,
-                early: Early::default(),
-                context: context.clone(),
-                is_published: false,
-                is_scratch: false,
-            });
+            return Ok(LocalFile::new(file, path, context));
         }
     }
 }
 
 /// One output while it is written; removed when dropped unpublished.
 pub(super) struct LocalFile {
-    file: File,
+    /// None once it is whole, if a nest has it.
+    file: Option<File>,
     path: PathBuf,
     early: Early,
     context: Context,
     is_published: bool,
     /// Nobody reads it after a crash: it need not be durable.
     is_scratch: bool,
+    is_nested: bool,
 }
 
 impl LocalFile {
+    fn new(file: File, path: PathBuf, context: &Context) -> Self {
+        Self {
+            file: Some(file),
+            path,
+            early: Early::default(),
+            context: context.clone(),
+            is_published: false,
+            is_scratch: false,
+            is_nested: false,
+        }
+    }
+
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
@@ -209,11 +312,17 @@ impl LocalFile {
     /// Makes the bytes durable.
     pub(super) fn sync(&mut self) -> Result<()> {
         if self.is_scratch {
+            self.file = self.file.take().filter(|_| !self.is_nested);
             return Ok(());
         }
         let failed = |e: io::Error| storage("cannot sync an output", &self.path, e);
         self.context.faults().check("sync").map_err(failed)?;
-        self.early.finish().and_then(|()| self.file.sync_all()).map_err(failed)
+        self.early.finish().map_err(failed)?;
+        self.file.as_ref().map_or(Ok(()), File::sync_all).map_err(failed)?;
+        if self.is_nested {
+            self.file = None;
+        }
+        Ok(())
     }
 
     /// Gives the file a visible name that nobody has, in one step.
@@ -269,7 +378,14 @@ impl LocalFile {
     pub(super) fn publish(mut self, path: &Path) -> Result<()> {
         let failed = |e: io::Error| storage("cannot rename an output into place", path, e);
         self.context.faults().check("rename").map_err(failed)?;
-        fs::rename(&self.path, path).map_err(failed)?;
+        let renamed = fs::rename(&self.path, path).or_else(|e| match path.parent() {
+            // A task of another process that made the folder gave up, and removed it again.
+            Some(dir) if e.kind() == io::ErrorKind::NotFound && self.is_nested => {
+                make_dir(dir).and_then(|()| fs::rename(&self.path, path))
+            }
+            _ => Err(e),
+        });
+        renamed.map_err(failed)?;
         self.is_published = true;
         Ok(())
     }
@@ -289,15 +405,16 @@ impl io::Write for LocalFile {
             _ => io::Error::other(storage("cannot write an output", &self.path, e)),
         };
         self.context.faults().check("write").map_err(failed)?;
-        let written = self.file.write(bytes).map_err(failed)?;
+        let Some(file) = &mut self.file else { return Err(io::ErrorKind::BrokenPipe.into()) };
+        let written = file.write(bytes).map_err(failed)?;
         if !self.is_scratch {
-            self.early.wrote(&self.file, written as u64);
+            self.early.wrote(file, written as u64);
         }
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        self.file.as_mut().map_or(Ok(()), io::Write::flush)
     }
 }
 
@@ -312,8 +429,7 @@ impl Drop for LocalFile {
 /// A file without a name, for spilled bytes: gone when it is closed, whatever happens.
 pub(crate) fn unnamed_file(dir: &Path, context: &Context) -> io::Result<File> {
     context.faults().check("create")?;
-    let n = TEMP_COUNT.fetch_add(1, Ordering::Relaxed);
-    let path = dir.join(format!("{TEMP_PREFIX}{}-{n}", std::process::id()));
+    let path = temp_path(dir);
     let file = create_beside(dir, &path)?;
     match fs::remove_file(&path) {
         // The sweep of another run was faster.

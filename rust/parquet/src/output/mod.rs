@@ -15,6 +15,7 @@
 
 mod early;
 mod local;
+mod nest;
 mod object;
 
 use std::io::{self, Write};
@@ -34,6 +35,8 @@ pub(crate) struct Target {
     file_name: Option<String>,
     /// Whether outputs are read again before they are published.
     keeps_copies: bool,
+    /// Where temp files lie, if there may be many.
+    nest: Option<nest::Nest>,
     context: Context,
 }
 
@@ -86,6 +89,7 @@ impl Target {
         let (place, file_name) = match location {
             Location::Local(path) => {
                 let (folder, name) = local::LocalFolder::open(&path, out.ends_with('/'), context)?;
+                nest::sweep(folder.dir());
                 (OutputPlace::Local(folder), name)
             }
             Location::Object(place) => {
@@ -93,7 +97,8 @@ impl Target {
                 (OutputPlace::Objects(prefix), name)
             }
         };
-        Ok(Self { place, file_name, keeps_copies: false, context: context.clone() })
+        let context = context.clone();
+        Ok(Self { place, file_name, keeps_copies: false, nest: None, context })
     }
 
     /// The same, with outputs that can be read again before they are published.
@@ -101,6 +106,21 @@ impl Target {
     pub(crate) fn with_copies(mut self, keeps_copies: bool) -> Self {
         self.keeps_copies = keeps_copies;
         self
+    }
+
+    /// The same, with outputs that are not open any more once they are whole.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub(crate) fn with_nest(mut self) -> Result<Self> {
+        match nest::Nest::make(&self.scratch(), &self.context) {
+            Ok(nest) => self.nest = Some(nest),
+            Err(e) => {
+                self.abandon();
+                return Err(e);
+            }
+        }
+        Ok(self)
     }
 
     /// A local folder for what does not fit into memory.
@@ -152,13 +172,43 @@ impl Target {
         Ok(names)
     }
 
+    /// Names of the visible Parquet files in the folder and in those below, sorted, with the folders
+    /// that they lie in.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`] when a folder cannot be listed.
+    pub(crate) fn visible_below(&self) -> Result<Vec<String>> {
+        let mut names = match &self.place {
+            OutputPlace::Local(folder) => return folder.visible_below(),
+            OutputPlace::Objects(prefix) => prefix.names_below()?,
+        };
+        let is_hidden = |name: &str| name.split('/').any(|step| step.starts_with(['.', '_']));
+        names.retain(|name| name.ends_with(".parquet") && !is_hidden(name));
+        names.sort();
+        Ok(names)
+    }
+
+    /// Makes the folders in which `names` lie below this one.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`]; then no folder was made.
+    pub(crate) fn make_folders<'a>(
+        &self,
+        names: impl Iterator<Item = &'a str>,
+    ) -> Result<OutputFolders> {
+        match &self.place {
+            OutputPlace::Local(folder) => folder.make_folders(names).map(OutputFolders),
+            OutputPlace::Objects(_) => Ok(OutputFolders(local::FoldersMade::default())),
+        }
+    }
+
     /// Creates a temp file to write the output to that will be called `name`.
     ///
     /// # Errors
     /// [`Kind::Storage`].
     pub(crate) fn create(&self, name: &str) -> Result<TempFile> {
         let made = match &self.place {
-            OutputPlace::Local(folder) => OutputFile::Local(folder.create()?),
+            OutputPlace::Local(_) => OutputFile::Local(self.create_copy()?),
             OutputPlace::Objects(prefix) => {
                 let copy = self.keeps_copies.then(|| self.create_copy()).transpose()?;
                 OutputFile::Object(prefix.create(name, &self.context)?, copy)
@@ -176,7 +226,10 @@ impl Target {
     }
 
     fn create_copy(&self) -> Result<local::LocalFile> {
-        local::create_in(&self.scratch(), &self.context)
+        match &self.nest {
+            Some(nest) => local::create_in_nest(nest.dir(), &self.context),
+            None => local::create_in(&self.scratch(), &self.context),
+        }
     }
 
     /// Makes the names in the folder durable.
@@ -192,9 +245,30 @@ impl Target {
 
     /// Removes the folders again that this target made, if they are empty.
     pub(crate) fn abandon(&self) {
+        if let Some(nest) = &self.nest {
+            nest.abandon();
+        }
         if let OutputPlace::Local(folder) = &self.place {
             folder.abandon();
         }
+    }
+}
+
+/// Folders below that of a target, of outputs that get their names.
+pub(crate) struct OutputFolders(local::FoldersMade);
+
+impl OutputFolders {
+    /// Makes the names in them durable.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.0.sync()
+    }
+
+    /// Removes them again if they were made for these outputs and are empty.
+    pub(crate) fn abandon(&self) {
+        self.0.abandon();
     }
 }
 

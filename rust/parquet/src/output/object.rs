@@ -49,6 +49,16 @@ impl Prefix {
         Ok(keys.iter().map(name).collect())
     }
 
+    /// Names of all objects below the folder, with the folders that they lie in.
+    pub(super) fn names_below(&self) -> Result<Vec<String>> {
+        let folder = match self.0.key() {
+            "" => String::new(),
+            key => format!("{key}/"),
+        };
+        let keys = self.0.bucket().list(self.0.key(), true)?;
+        Ok(keys.iter().filter_map(|key| key.strip_prefix(&folder)).map(str::to_owned).collect())
+    }
+
     pub(super) fn create(&self, name: &str, context: &Context) -> Result<ObjectOutput> {
         let place = self.0.below(name);
         let failed = |e| {

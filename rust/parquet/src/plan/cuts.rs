@@ -28,6 +28,7 @@ use plait_core::key::{prefix_len, successor};
 use plait_core::{Error, Kind, Result};
 use std::collections::BTreeSet;
 
+use super::partitions::Partition;
 use super::source_keys::{Count, Reading, SourceKeys};
 use super::tail::largest_cut_keys;
 use crate::sink::KEY_INDEX_ROWS;
@@ -71,6 +72,36 @@ impl OutputCut {
     }
 }
 
+/// Finds all cuts where partitions begin, and those of `rule` inside of them.
+pub(super) fn cuts_of_partitions(
+    sources_keys: &mut [SourceKeys],
+    partitions: &[Partition],
+    rule: Rule,
+    cut_columns: usize,
+    reading: Reading<'_>,
+) -> Result<Vec<OutputCut>> {
+    let mut cuts = Vec::new();
+    // Cuts out of footers are about right: some may lie in another partition.
+    let stored = Some(Vec::new());
+    let mut search =
+        CutSearch { sources_keys, cut_columns, reading, rows: 0, floor: Vec::new(), stored };
+    for Partition { prefix, starts, end } in partitions {
+        let begin = OutputCut {
+            key: Some(prefix.clone()),
+            rows: starts.iter().map(|row| (*row, *row)).collect(),
+        };
+        let done = search.take(&begin);
+        if done > 0 {
+            cuts.push(begin);
+        }
+        search.rows = *end;
+        if let Rule::Rows(target) = rule {
+            cuts.extend(search.by_rows(done, target.max(1))?);
+        }
+    }
+    Ok(cuts)
+}
+
 /// Finds all cuts.
 pub(super) fn cuts(
     sources_keys: &mut [SourceKeys],
@@ -89,7 +120,7 @@ pub(super) fn cuts(
     let mut search = CutSearch { sources_keys, cut_columns, reading, rows, floor, stored: None };
     match rule {
         Rule::One => Ok(Vec::new()),
-        Rule::Rows(target) => search.by_rows(target.max(1)),
+        Rule::Rows(target) => search.by_rows(0, target.max(1)),
         Rule::Outputs(outputs) => search.by_outputs(outputs),
     }
 }
@@ -130,6 +161,7 @@ struct CutSearch<'a> {
     sources_keys: &'a mut [SourceKeys],
     cut_columns: usize,
     reading: Reading<'a>,
+    /// Rows of all sources before the end of what is cut.
     rows: u64,
     /// Rows of each source that surely lie before the cut that is looked for.
     floor: Vec<u64>,
@@ -138,8 +170,8 @@ struct CutSearch<'a> {
 }
 
 impl CutSearch<'_> {
-    fn by_rows(&mut self, target: u64) -> Result<Vec<OutputCut>> {
-        let (mut cuts, mut done) = (Vec::new(), 0_u64);
+    fn by_rows(&mut self, mut done: u64, target: u64) -> Result<Vec<OutputCut>> {
+        let mut cuts = Vec::new();
         while done.saturating_add(target) < self.rows {
             self.reading.context.check_cancelled()?;
             let Some(cut) = self.after(done, target)? else { break };

@@ -15,10 +15,11 @@ use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
 use super::bounds::{KeyTrust, cut_texts, key_texts, known_keys};
-use super::cuts::{OutputCut, Rule, cuts};
+use super::cuts::{OutputCut, Rule, cuts, cuts_of_partitions};
 use super::entries::merge_level;
 use super::estimate::expect;
 use super::memory::memory_need;
+use super::partitions::partitions;
 use super::schema::CarriedSchema;
 use super::source_keys::{Count, Reading, SourceKeys};
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, PlanTask, Slice, VERSION};
@@ -28,6 +29,7 @@ use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::options::{IfExists, MergeOptions, MissingOption};
 use crate::order::{check_present, from_sources, key_leaves, renamed};
+use crate::partition::{self, Folders};
 use crate::properties::{encodings, parse_codec};
 use crate::report::{ConflictReport, Overlap};
 use crate::runtime::{Context, Level, MemoryStage};
@@ -92,8 +94,11 @@ impl MergedFiles {
             Some(order) => renamed(order, &reconciled)?,
             None => from_sources(&files, &reconciled)?,
         };
+        let partition_by = partition::names(options, &reconciled)?;
+        let order = partition::order(&partition_by, &order)?;
         let leaves = output_leaves(&reconciled);
         let keys = key_leaves(&order, &reconciled, &leaves)?;
+        partition::check(&partition_by, &keys, &reconciled)?;
         check_columns(options, &keys)?;
         if matches!(options.missing_keys, MissingOption::Error) {
             check_present(&order, &keys, &files)?;
@@ -151,7 +156,7 @@ pub(crate) fn make_of(
             outcome => outcome.map(Ok),
         }
     })?;
-    let known = all_sorted(known)?;
+    let known = all_sorted(known).map_err(|e| partition::explained(e, options, &order))?;
     let mut sources_keys = Vec::new();
     let mut planned: Vec<PlanSource> = Vec::new();
     for (source, known) in sources.iter().zip(known) {
@@ -172,7 +177,10 @@ pub(crate) fn make_of(
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
     let before: Vec<_> =
         sources_keys.iter().map(|source_keys| source_keys.samples.clone()).collect();
-    let cut_columns = options.cut_on.unwrap_or(keys.shape.parts());
+    let cut_columns = match options.cut_on {
+        Some(columns) => options.partition_by.len() + columns,
+        None => keys.shape.parts(),
+    };
     context.events().record(Level::Debug, "plan", || {
         let indexed = sources_keys.iter().filter(|source_keys| source_keys.is_indexed).count();
         format!(
@@ -182,12 +190,29 @@ pub(crate) fn make_of(
             regions.len()
         )
     });
-    let found = cuts(&mut sources_keys, rule(options, &files), cut_columns, reading)?;
+    let rule = rule(options, &files);
+    let mut folders = Vec::new();
+    let found = if options.partition_by.is_empty() {
+        cuts(&mut sources_keys, rule, cut_columns, reading)?
+    } else {
+        let columns = partition::leading(&keys, options)?;
+        let reading_columns = Reading { keys: &columns, ..reading };
+        let workers = readers(&sources, options.threads, context);
+        let partitions = partitions(&sources_keys, &workers, reading_columns)
+            .map_err(|e| partition::explained(e, options, &order))?;
+        let names = partition::names(options, &reconciled)?;
+        let of = Folders::new(&names, &keys, &reconciled)?;
+        for partition in &partitions {
+            folders.push((partition.prefix.clone(), of.of(&partition.prefix)?));
+        }
+        cuts_of_partitions(&mut sources_keys, &partitions, rule, cut_columns, reading)?
+    };
     sources_keys
         .iter_mut()
         .zip(before)
         .for_each(|(source_keys, samples)| source_keys.samples = samples);
     let mut tasks = tasks(&sources_keys, &found);
+    name_partitions(&mut tasks, &folders);
     context.events().record(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
     let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
     let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
@@ -253,17 +278,24 @@ fn all_sorted<T>(known: Vec<Result<T>>) -> Result<Vec<T>> {
 }
 
 fn check_columns(options: &MergeOptions, keys: &KeyLeaves) -> Result<()> {
+    let sorted = keys.shape.parts().saturating_sub(options.partition_by.len());
     for (name, columns) in
         [("cut_on", options.cut_on.unwrap_or(0)), ("align_row_groups", options.align_row_groups)]
     {
-        if columns > keys.shape.parts() {
+        if columns > sorted {
             return Err(Error::new(
                 Kind::InvalidArgument,
                 format!("`{name}` counts more columns than the sort order has"),
             )
-            .with_got(format!("{columns} of {}", keys.shape.parts()))
+            .with_got(format!("{columns} of {sorted}"))
             .with_hint("a curve such as `zorder(a, b)` counts as one"));
         }
+    }
+    let is_cut = options.target_rows.is_some() || options.target_file_size.is_some();
+    if is_cut && sorted == 0 && !options.partition_by.is_empty() {
+        let what = "files of a partition are cut between keys, and there is no sort column";
+        return Err(Error::new(Kind::InvalidArgument, what)
+            .with_hint("pass sort_by, or leave out target_rows and target_file_size"));
     }
     Ok(())
 }
@@ -313,6 +345,18 @@ fn stored(sources: &[Arc<Source>]) -> (u64, u64) {
     (bytes, sources.iter().map(|source| source.rows()).sum())
 }
 
+/// Says which of `folders`, each with what its keys begin with, the outputs of tasks go to.
+fn name_partitions(tasks: &mut [PlanTask], folders: &[(Vec<u8>, String)]) {
+    for task in tasks {
+        let low = task.low.as_ref().map(|low| low.0.as_slice());
+        let at = folders.partition_point(|(prefix, _)| low.is_some_and(|low| **prefix <= *low));
+        if let Some((prefix, folder)) = folders.get(at.saturating_sub(1)) {
+            task.partition.clone_from(folder);
+            task.low.get_or_insert_with(|| KeyBase64(prefix.clone()));
+        }
+    }
+}
+
 fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
     let whole = |source_keys: &SourceKeys| (source_keys.rows(), source_keys.rows());
     let mut tasks = Vec::new();
@@ -343,6 +387,7 @@ fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
             high: key(high),
             key_low: Vec::new(),
             key_high: Vec::new(),
+            partition: String::new(),
             slices,
             rows,
             rows_exact: exact,

@@ -29,6 +29,7 @@ mod learn;
 mod make;
 mod memory;
 mod open;
+mod partitions;
 mod schema;
 mod source_keys;
 mod tail;

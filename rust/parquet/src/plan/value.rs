@@ -16,6 +16,7 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::options::MergeOptions;
+use crate::partition::is_folder;
 use crate::properties::Encodings;
 use crate::report::{ConflictReport, Overlap, counted, sorted_by};
 use crate::schema::Renamed;
@@ -130,6 +131,10 @@ pub struct PlanTask {
     /// `high` as text.
     #[serde(default)]
     pub key_high: Vec<Option<String>>,
+    /// The folder of its output, such as `day=2024-05-01/`; empty without partitions, and without
+    /// rows.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub partition: String,
     /// Rows of sources, in source order.
     pub(crate) slices: Vec<Slice>,
     /// Its rows.
@@ -275,6 +280,10 @@ impl Plan {
         for task in &self.tasks {
             if task.index >= self.outputs {
                 return bad("a task makes an output that it does not have", task);
+            }
+            let columns = self.options.partition_by.len();
+            if !task.partition.is_empty() && !is_folder(&task.partition, columns) {
+                return bad("a task names a folder that is no partition", task);
             }
             if let Some(last) = last {
                 if task.index <= last.index {

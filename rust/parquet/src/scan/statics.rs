@@ -174,7 +174,10 @@ fn hive(options: &ScanOptions, paths: &[Option<String>]) -> Result<Partitions> {
     for (index, path) in by_path {
         let mut parts: Vec<&str> = path.split('/').collect();
         parts.pop();
+        let is_url = path.contains("://");
         for part in parts {
+            // A URL escapes what the name of the folder escapes once more.
+            let part = if is_url { unescaped(part) } else { part.to_owned() };
             let Some((name, value)) = part.split_once('=').filter(|(name, _)| !name.is_empty())
             else {
                 continue;

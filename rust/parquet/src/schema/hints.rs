@@ -29,6 +29,7 @@ use parquet::file::metadata::{FileMetaData, KeyValue};
 use parquet::schema::types::{SchemaDescriptor, Type};
 
 use super::class::Seen;
+use super::metadata::lists_columns;
 use super::summary::{fields, is_reread, item_of, layout, numbered, pair_of, presents, repetition};
 use super::tree::Node;
 
@@ -52,6 +53,21 @@ pub(super) fn merge(
     let merged = members(plain.fields(), &root.children);
     let metadata = seen.iter().flatten().map(Schema::metadata).find(|m| !m.is_empty());
     accepted(descr, &plain, merged, metadata.map(|m| carried(m, sources, kept)).unwrap_or_default())
+}
+
+/// The hint of a schema whose top-level fields are some of those of another, which has `hint`.
+pub(super) fn without(
+    descr: &SchemaDescriptor,
+    hint: &str,
+    left: &SchemaDescriptor,
+    stays: impl Fn(usize) -> bool,
+) -> Option<KeyValue> {
+    let schema = arrow(descr, Some(hint))?;
+    let fields = schema.fields().iter().enumerate().filter(|(at, _)| stays(*at));
+    let fields = fields.map(|(_, field)| field.as_ref().clone()).collect();
+    let mut metadata = schema.metadata().clone();
+    metadata.retain(|key, _| !lists_columns(key));
+    accepted(left, &arrow(left, None)?, fields, metadata)
 }
 
 pub(super) fn hint_of(footer: &FileMetaData) -> Option<&str> {

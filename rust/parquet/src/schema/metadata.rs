@@ -93,6 +93,11 @@ pub(crate) fn describes_one_file(key: &str) -> bool {
     !matches!(about(key), EntrySubject::Dates | EntrySubject::Unknown)
 }
 
+/// Whether an entry lists columns, so that it is wrong where one of them is missing.
+pub(super) fn lists_columns(key: &str) -> bool {
+    about(key) == EntrySubject::Schema
+}
+
 /// A key of file metadata that was not simply carried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct MetadataConflict {

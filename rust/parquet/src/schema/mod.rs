@@ -32,6 +32,7 @@ mod renamed;
 mod shown;
 mod summary;
 mod tree;
+mod without;
 
 pub(crate) use adapt::{LeafAdapter, LevelMap};
 pub(crate) use cast::{Cast, DecimalForm};
