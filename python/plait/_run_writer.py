@@ -54,6 +54,8 @@ class RunWriter:
         target_rows: See `merge`.
         outputs: Files of a flush, at most.
         cut_on: See `merge`.
+        partition_by: Columns of the folders that files lie in, outermost first; see `merge`.
+        partition_columns: See `merge`.
         row_group_size: See `merge`.
         row_group_rows: See `merge`.
         page_size: See `merge`.
@@ -103,6 +105,8 @@ class RunWriter:
         target_file_size: Size | None = None,
         target_rows: SupportsIndex | None = None,
         cut_on: SupportsIndex | None = None,
+        partition_by: Iterable[str] = (),
+        partition_columns: Literal["drop", "keep"] = "drop",
         row_group_size: Size = "128MB",
         row_group_rows: SupportsIndex = 1_048_576,
         page_size: Size = "1MB",

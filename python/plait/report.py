@@ -225,6 +225,8 @@ class MergeReport(_PrintedReport):
         time: Seconds by stage.
         memory: Limit and peak.
         metrics: Bytes and requests.
+        passes: How often rows were merged at most; 2 if `memory_limit` did not allow all sources,
+            or sorted runs, at once.
         sort: What was sorted or left out, with `unsorted="sort"` or `"skip"`.
         assumed_sorted: Whether the order of the sources was taken on trust.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
@@ -243,6 +245,7 @@ class MergeReport(_PrintedReport):
     time: Times
     memory: Memory
     metrics: Metrics = field(default_factory=Metrics)
+    passes: int = 1
     sort: SortReport | None = None
     assumed_sorted: bool = False
     content_hash: str | None = None

@@ -194,6 +194,7 @@ SHARED = {
                 name: SCENARIOS[name]
                 for name in (
                     *("outputs", "target_file_size", "target_rows", "cut_on", "row_group_rows"),
+                    *("partition_by", "partition_columns"),
                     *("page_rows", "align_row_groups", "compression", "dictionary"),
                     *("data_page_version", "bloom_filters", "value_sets", "statistics"),
                     *("on_duplicate", "version_by", "delete_where", "keep_tombstones"),

@@ -541,6 +541,37 @@ def test_row_groups_of_one_partition_are_copied_whole(tmp_path):
     assert rows_in(tmp_path / "out")["p=2"] == tables[1].drop(["p"]).to_pylist()
 
 
+@pytest.mark.parametrize("limit", ["16MB", "512MB"])
+@pytest.mark.parametrize("columns", ["drop", "keep"])
+def test_a_writer_takes_rows_of_all_partitions_in_any_order(tmp_path, limit, columns):
+    rng = random.Random(7)
+    rows = [
+        {"day": dt.date(2024, 5, 1 + rng.randrange(20)), "ts": rng.randrange(1000), "row": row}
+        for row in range(60_000)
+    ]
+    out = tmp_path / "out"
+    options = {"sort_by": "-ts", "partition_by": ["day"], "partition_columns": columns}
+    with plait.RunWriter(out, memory_limit=limit, **options) as writer:
+        for start in range(0, 30_000, 7000):
+            writer.write(pa.Table.from_pylist(rows[start : min(start + 7000, 30_000)]))
+        first = writer.flush()
+        assert plait.verify(first.outputs[0].path, sort_by="-ts").ok
+        writer.write(pa.Table.from_pylist(rows[30_000:]))
+    assert sum(report.rows_out for report in writer.reports) == 60_000
+    found = files_in(out)
+    assert len(found) == 20
+    for folder, files in found.items():
+        day = dt.date.fromisoformat(values_in(folder)["day"])
+        for half in (rows[:30_000], rows[30_000:]):
+            mine = sorted((row for row in half if row["day"] == day), key=lambda row: -row["ts"])
+            if columns == "drop":
+                mine = [{"ts": row["ts"], "row": row["row"]} for row in mine]
+            assert mine in [pq.ParquetFile(file).read().to_pylist() for file in files]
+        assert len(files) == 2
+    with pytest.raises(plait.OutputExists, match="day=2024-05-"):
+        plait.RunWriter(out, **options)
+
+
 def test_many_sources_are_merged_in_two_passes(tmp_path):
     rng = random.Random(1)
     tables = []
@@ -557,6 +588,7 @@ def test_many_sources_are_merged_in_two_passes(tmp_path):
         verify="content",
     )
     assert any("two passes" in warning for warning in report.warnings)
+    assert report.passes == 2
     merged = [row for table in tables for row in table.drop(["p"]).slice(0, 200).to_pylist()]
     assert rows_in(tmp_path / "out")["p=a"] == sorted(merged, key=lambda row: row["k"])
 

@@ -60,6 +60,7 @@ def test_one_line_says_what_was_sorted_and_what_was_merged(mixed, tmp_path):
 def test_files_that_are_in_order_are_merged_and_nothing_is_spilled(mixed, tmp_path):
     report = plait.sort(mixed[0], tmp_path / "out", sort_by="k")
     assert (report.sort.unsorted, report.sort.rows, report.sort.runs) == ((), 0, 0)
+    assert report.passes == 1
     assert "nothing sorted; 1 file was in order" in str(report)
     assert report.metrics.spilled_bytes == 0 == report.time.sort_s
     assert plait.merge(mixed[0], tmp_path / "m", sort_by="k").sort is None

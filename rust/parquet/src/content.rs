@@ -42,10 +42,10 @@ pub(crate) struct HashedRows<'a> {
     pub(crate) sources: &'a [Arc<Source>],
     /// The rows of each source.
     pub(crate) rows: &'a [Range<u64>],
-    /// All leaves but those that are told.
+    /// All leaves but those that are constants.
     pub(crate) leaves: &'a [OutputLeaf],
     /// Bytes of leaves that have one value in all rows, by the index of the leaf.
-    pub(crate) told: &'a BTreeMap<usize, Vec<u8>>,
+    pub(crate) constants: &'a BTreeMap<usize, Vec<u8>>,
 }
 
 /// The hash of a multiset of rows.
@@ -78,7 +78,7 @@ pub(crate) fn whole(sources: &[Arc<Source>]) -> Vec<Range<u64>> {
 /// # Errors
 /// Whatever is wrong with a source.
 pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHash> {
-    let count = rows.leaves.len() + rows.told.len();
+    let count = rows.leaves.len() + rows.constants.len();
     let mut hash = ContentHash { rows: 0, total: 0, leaves: vec![0; count] };
     let cache =
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
@@ -91,14 +91,14 @@ pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHa
             let _charge = context.charge(mixed.len() * size_of::<u128>());
             let mut leaves = rows.leaves.iter();
             for (i, total) in hash.leaves.iter_mut().enumerate() {
-                let sum = match (rows.told.get(&i), leaves.as_slice().first()) {
-                    (Some(bytes), _) => mix_told(i, bytes, &mut mixed),
+                let sum = match (rows.constants.get(&i), leaves.as_slice().first()) {
+                    (Some(bytes), _) => mix_constant(i, bytes, &mut mixed),
                     (None, Some(leaf)) => with_physical!(leaf.descr.physical_type(), T => {
                         hash_leaf::<T>(source, leaf, i, start, &mut mixed, &cache, context)?
                     }),
                     (None, None) => 0,
                 };
-                if !rows.told.contains_key(&i) {
+                if !rows.constants.contains_key(&i) {
                     leaves.next();
                 }
                 *total = total.wrapping_add(sum);
@@ -115,7 +115,7 @@ pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHa
 }
 
 /// Counts a value that all rows have in leaf `place`.
-fn mix_told(place: usize, bytes: &[u8], mixed: &mut [u128]) -> u128 {
+fn mix_constant(place: usize, bytes: &[u8], mixed: &mut [u128]) -> u128 {
     let hash = XxHash3_128::oneshot_with_seed(place as u64, bytes);
     for slot in &mut *mixed {
         *slot = slot.wrapping_mul(MIX).wrapping_add(hash);
@@ -188,11 +188,11 @@ const MIX: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
 pub(crate) fn compare_outputs(
     rows_in: &HashedRows<'_>,
     outputs: &[Finished],
-    told: &BTreeMap<usize, Vec<u8>>,
+    constants: &BTreeMap<usize, Vec<u8>>,
     context: &Context,
 ) -> Result<u128> {
     let hash_in = hash(rows_in, context)?;
-    let hash_out = hash_outputs(outputs, rows_in, told, context)?;
+    let hash_out = hash_outputs(outputs, rows_in, constants, context)?;
     if hash_in == hash_out {
         return Ok(hash_in.total);
     }
@@ -218,7 +218,7 @@ pub(crate) fn first_values(
     leaves: &[usize],
     context: &Context,
 ) -> Result<BTreeMap<usize, Vec<u8>>> {
-    let mut told = BTreeMap::new();
+    let mut constants = BTreeMap::new();
     let first = rows.sources.iter().zip(rows.rows).find(|(_, rows)| !rows.is_empty());
     let cache = Arc::new(LocationCache::new(context, 0));
     for (place, output) in leaves.iter().filter_map(|i| Some((*i, rows.leaves.get(*i)?))) {
@@ -233,9 +233,9 @@ pub(crate) fn first_values(
             span.values.first().into_iter().for_each(|value| put_value(value.as_bytes(), &mut bytes));
             bytes
         });
-        told.insert(place, bytes);
+        constants.insert(place, bytes);
     }
-    Ok(told)
+    Ok(constants)
 }
 
 fn put_level(level: i16, bytes: &mut Vec<u8>) {
@@ -247,7 +247,7 @@ fn put_value(value: &[u8], bytes: &mut Vec<u8>) {
     bytes.extend_from_slice(value);
 }
 
-/// Hashes the rows of outputs that are not published: some of `rows_in`, for which `told` has the
+/// Hashes the rows of outputs that are not published: some of `rows_in`, for which `constants` has the
 /// leaves that the outputs lack.
 ///
 /// # Errors
@@ -255,7 +255,7 @@ fn put_value(value: &[u8], bytes: &mut Vec<u8>) {
 pub(crate) fn hash_outputs(
     outputs: &[Finished],
     rows_in: &HashedRows<'_>,
-    told: &BTreeMap<usize, Vec<u8>>,
+    constants: &BTreeMap<usize, Vec<u8>>,
     context: &Context,
 ) -> Result<ContentHash> {
     let mut sources = Vec::new();
@@ -273,5 +273,8 @@ pub(crate) fn hash_outputs(
     let footers: Vec<_> = sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
     let reconciled = reconcile(&footers, &Unite::default())?;
     let leaves = output_leaves(&reconciled);
-    hash(&HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves, told }, context)
+    hash(
+        &HashedRows { sources: &sources, rows: &whole(&sources), leaves: &leaves, constants },
+        context,
+    )
 }

@@ -35,6 +35,8 @@ pub struct MergeReport {
     pub memory: Memory,
     /// What was moved.
     pub metrics: Metrics,
+    /// How often rows were merged at most: 2 where `memory_limit` did not allow all sources at once.
+    pub passes: u64,
     /// What was sorted or left out, if unsorted sources were looked for.
     pub sort: Option<SortReport>,
     /// Whether the caller switched the order check off.

@@ -44,6 +44,7 @@ use crate::json::from_json;
 use crate::merge::merge_open;
 use crate::options::{IfExists, MergeOptions};
 use crate::output::{Target, TempFile};
+use crate::partition;
 use crate::report::MergeReport;
 use crate::runtime::{Charge, Context, MemoryStage, ScopedWorkers};
 use crate::sort::SortKeys;
@@ -143,8 +144,9 @@ impl RunWriter {
         merge.compression.get_or_insert_with(|| COMPRESSION.to_owned());
         merge.memory_limit = context.limit_bytes() as u64;
         merge.check_values()?;
+        let order = partition::order(&merge.partition_by, &order)?;
         let target = Target::open(&merge.out, stores, context)?;
-        if let Err(e) = check_free(&target, merge.if_exists) {
+        if let Err(e) = check_free(&target, &merge) {
             target.abandon();
             return Err(e);
         }
@@ -336,11 +338,12 @@ fn leaves_of(descr: &SchemaDescriptor, columns: usize) -> Vec<Range<usize>> {
 }
 
 /// Refuses a file or folder of others.
-fn check_free(target: &Target, if_exists: IfExists) -> Result<()> {
+fn check_free(target: &Target, options: &MergeOptions) -> Result<()> {
     let taken = match target.file_name() {
         Some(name) => target.exists(name)?.then(|| name.to_owned()),
-        None if if_exists == IfExists::Add => None,
-        None => target.visible()?.into_iter().next(),
+        None if options.if_exists == IfExists::Add => None,
+        None if options.partition_by.is_empty() => target.visible()?.into_iter().next(),
+        None => target.visible_below()?.into_iter().next(),
     };
     match taken {
         None => Ok(()),

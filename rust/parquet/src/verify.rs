@@ -216,8 +216,13 @@ pub(crate) fn verify_in(
         check_disjoint(&sources, &keys, ranges, &mut report);
     }
     let rows = content::whole(&sources);
-    let told = Default::default();
-    let part = |sources, rows| content::HashedRows { sources, rows, leaves: &leaves, told: &told };
+    let constants = Default::default();
+    let part = |sources, rows| content::HashedRows {
+        sources,
+        rows,
+        leaves: &leaves,
+        constants: &constants,
+    };
     let hash = content::hash(&part(&sources[..files], &rows[..files]), context)?;
     report.content_hash = Some(hash.text());
     if options.against.is_some() {

@@ -220,6 +220,7 @@ fn run_prepared(
             "{sources} overlapping sources were merged in two passes: memory_limit allows {at_once} at once"
         )
     });
+    let passes = 1 + u64::from(narrowed.is_some());
     drop(narrowed);
     let rows_out: u64 = made.outputs.iter().map(|output| output.rows).sum();
     let (rows_in, dropped) = (prepared.all_rows(), made.dropped.rows());
@@ -240,14 +241,14 @@ fn run_prepared(
                 sources: &prepared.sources,
                 rows: &prepared.rows,
                 leaves: &prepared.source_leaves,
-                told: &BTreeMap::new(),
+                constants: &BTreeMap::new(),
             };
             // What the folder of the outputs tells of every row of theirs.
-            let told = content::first_values(&rows, &prepared.left_out, context)?;
+            let constants = content::first_values(&rows, &prepared.left_out, context)?;
             let hash = match prepared.frame.merges_runs {
                 // Their files are compared with all outputs at once.
-                true => content::hash_outputs(&made.outputs, &rows, &told, context)?.total,
-                false => content::compare_outputs(&rows, &made.outputs, &told, context)?,
+                true => content::hash_outputs(&made.outputs, &rows, &constants, context)?.total,
+                false => content::compare_outputs(&rows, &made.outputs, &constants, context)?,
             };
             times.verify_s += comparing.elapsed().as_secs_f64();
             context.counters().enter(Stage::Merge);
@@ -264,6 +265,7 @@ fn run_prepared(
         leaves: prepared.leaves.len() as u64,
         content,
         warning,
+        passes,
         made,
     })
 }

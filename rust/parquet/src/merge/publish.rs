@@ -36,6 +36,7 @@ pub(super) struct FinishedTask {
     pub(super) leaves: u64,
     pub(super) content: Option<u128>,
     pub(super) warning: Option<String>,
+    pub(super) passes: u64,
 }
 
 pub(super) fn publish(
@@ -69,7 +70,7 @@ pub(super) fn publish(
     }
     context.check_cancelled()?;
     let mut tiers = [Copied::default(); 4];
-    let mut leaves = 1;
+    let (mut leaves, mut passes) = (1, 1);
     let (mut content, mut warnings) = (0_u128, plan.warnings.clone());
     let mut outputs = Vec::new();
     for (task, done) in what.tasks.iter().zip(all) {
@@ -80,6 +81,7 @@ pub(super) fn publish(
             sum.bytes += more.bytes;
         }
         leaves = done.leaves.max(1);
+        passes = passes.max(done.passes);
         content = content.wrapping_add(done.content.unwrap_or(0));
         warnings.extend(done.warning);
         let name = frame.output_name(task.index);
@@ -119,6 +121,7 @@ pub(super) fn publish(
         time: Times::default(),
         memory: Memory::default(),
         metrics: Metrics::default(),
+        passes,
         sort: None,
         assumed_sorted: options.assume_sorted,
         content_hash: options.verify.map(|Verify::Content| format!("{content:032x}")),
@@ -138,8 +141,8 @@ fn verify_files(
     let comparing = Instant::now();
     let reconciled = frame.schema.reconcile(files, &options.unite())?;
     let leaves = output_leaves(&reconciled);
-    let (rows, told) = (content::whole(files), BTreeMap::new());
-    let rows = HashedRows { sources: files, rows: &rows, leaves: &leaves, told: &told };
+    let (rows, constants) = (content::whole(files), BTreeMap::new());
+    let rows = HashedRows { sources: files, rows: &rows, leaves: &leaves, constants: &constants };
     let hash = content::hash(&rows, context)?;
     times.verify_s += comparing.elapsed().as_secs_f64();
     if hash.total == content {

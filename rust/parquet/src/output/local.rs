@@ -13,7 +13,6 @@
 //! # Not here
 //! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -112,31 +111,6 @@ impl LocalFolder {
         Ok(names)
     }
 
-    /// Makes the folders in which `names` lie, and those above them.
-    pub(super) fn make_folders<'a>(
-        &self,
-        names: impl Iterator<Item = &'a str>,
-    ) -> Result<FoldersMade> {
-        let mut all = BTreeSet::new();
-        for name in names {
-            let folders = Path::new(name).ancestors().skip(1);
-            all.extend(folders.filter(|f| !f.as_os_str().is_empty()).map(|f| self.dir.join(f)));
-        }
-        let mut folders = FoldersMade { made: Vec::new(), all: Vec::new() };
-        for dir in all {
-            let outcome = self.context.faults().check("mkdir").and_then(|()| make_one_dir(&dir));
-            match outcome {
-                Ok(is_made) => folders.made.extend(is_made.then(|| dir.clone())),
-                Err(e) => {
-                    folders.abandon();
-                    return Err(storage("cannot make a folder of a partition", &dir, e));
-                }
-            }
-            folders.all.push(dir);
-        }
-        Ok(folders)
-    }
-
     /// Makes the renames in the folder durable.
     pub(super) fn sync(&self) -> Result<()> {
         let failed = |e: io::Error| storage("cannot sync the output folder", &self.dir, e);
@@ -203,40 +177,6 @@ fn create_beside(dir: &Path, path: &Path) -> io::Result<File> {
         }
     }
     made
-}
-
-/// Folders that outputs are published to, below that of the target.
-#[derive(Default)]
-pub(super) struct FoldersMade {
-    /// Those that were not there before, and all of them, outermost first.
-    made: Vec<PathBuf>,
-    all: Vec<PathBuf>,
-}
-
-impl FoldersMade {
-    /// Makes the names in them durable.
-    pub(super) fn sync(&self) -> Result<()> {
-        self.all.iter().try_for_each(|dir| {
-            let failed = |e: io::Error| storage("cannot sync the folder of a partition", dir, e);
-            open_dir(dir).and_then(|dir| dir.sync_all()).map_err(failed)
-        })
-    }
-
-    /// Removes those again that were made, if they are empty.
-    pub(super) fn abandon(&self) {
-        for dir in self.made.iter().rev() {
-            let _ = fs::remove_dir(dir);
-        }
-    }
-}
-
-/// Makes a folder; whether it was not there.
-fn make_one_dir(dir: &Path) -> io::Result<bool> {
-    match fs::create_dir(dir) {
-        Ok(()) => Ok(true),
-        Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(false),
-        Err(e) => Err(e),
-    }
 }
 
 /// A path in `dir` for something that has no visible name yet.
@@ -442,11 +382,11 @@ pub(crate) fn unnamed_file(dir: &Path, context: &Context) -> io::Result<File> {
     clippy::disallowed_methods,
     reason = "this module and `store` are the ones that open files"
 )]
-fn open_dir(path: &Path) -> io::Result<File> {
+pub(super) fn open_dir(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-fn open_write(path: &Path) -> io::Result<File> {
+pub(super) fn open_write(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
@@ -475,108 +415,6 @@ pub(crate) fn storage(what: &str, path: &Path, error: io::Error) -> Error {
 #[must_use]
 pub(crate) fn is_temp(name: &str) -> bool {
     name.rsplit('/').next().is_some_and(|name| name.starts_with(TEMP_PREFIX))
-}
-
-/// A folder that one process has to itself, until this is dropped or the process ends.
-pub(crate) struct Lock(
-    #[expect(dead_code, reason = "the lock lives as long as its file is open")] File,
-);
-
-impl Lock {
-    /// Takes the lock of `dir`; `None` if somebody has it. File systems without locks give it to
-    /// all.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`] when the file of the lock cannot be made.
-    pub(crate) fn take(dir: &Path) -> Result<Option<Self>> {
-        let path = dir.join(".lock");
-        let file = open_lock(&path).map_err(|e| storage("cannot lock the folder", &path, e))?;
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => Ok(None),
-            Ok(()) | Err(TryLockError::Error(_)) => Ok(Some(Self(file))),
-        }
-    }
-}
-
-fn open_lock(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
-}
-
-/// A file that says by its lock that the process which made it lives. Dropped, it is removed.
-pub struct Sign {
-    path: PathBuf,
-    _file: File,
-}
-
-/// What a [`Sign`] says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Alive {
-    /// Its process lives.
-    Yes,
-    /// It does not.
-    No,
-    /// The sign is absent, or the file system has no locks.
-    Unknown,
-}
-
-impl Sign {
-    /// Puts up the sign at `path`; `None` on a file system without locks.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`] when the file cannot be made.
-    pub(crate) fn put(path: &Path) -> Result<Option<Self>> {
-        let failed = |e: io::Error| storage("cannot make the file of a lock", path, e);
-        if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).map_err(failed)?;
-        }
-        loop {
-            let file = open_lock(path).map_err(failed)?;
-            match file.try_lock() {
-                // Somebody may have swept the file between the two steps, or look at it right now.
-                Ok(()) if path.exists() => {
-                    return Ok(Some(Self { path: path.to_owned(), _file: file }));
-                }
-                Ok(()) | Err(TryLockError::WouldBlock) => {}
-                Err(TryLockError::Error(_)) => {
-                    let _ = fs::remove_file(path);
-                    return Ok(None);
-                }
-            }
-        }
-    }
-
-    /// Reads the sign at `path`.
-    #[must_use]
-    pub(crate) fn look(path: &Path) -> Alive {
-        let Ok(file) = open_write(path) else { return Alive::Unknown };
-        match file.try_lock() {
-            Ok(()) => Alive::No,
-            Err(TryLockError::WouldBlock) => Alive::Yes,
-            Err(TryLockError::Error(_)) => Alive::Unknown,
-        }
-    }
-
-    /// Removes the sign at `path` if its process does not live.
-    pub(crate) fn sweep(path: &Path) {
-        if let Ok(file) = open_write(path)
-            && file.try_lock().is_ok()
-        {
-            let _ = fs::remove_file(path);
-        }
-    }
-}
-
-impl Drop for Sign {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
-    }
-}
-
-/// The kernel whose locks these are, until it is started again; empty where it does not say so.
-#[must_use]
-pub(crate) fn machine() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    id.map(|id| id.trim().to_owned()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -635,7 +473,7 @@ mod tests {
                     let (folder, _) = LocalFolder::open(&below, true, &context)?;
                     unnamed_file(&below, &context)
                         .map_err(|e| storage("cannot spill", &below, e))?;
-                    let file = folder.create()?;
+                    let file = create_in(&below, &context)?;
                     drop(file);
                     folder.abandon();
                     Ok::<_, Error>(())

@@ -14,7 +14,9 @@
 //! What is in the files (`sink`); requests (`store`).
 
 mod early;
+mod folders;
 mod local;
+mod lock;
 mod nest;
 mod object;
 
@@ -25,8 +27,10 @@ use plait_core::{Error, Kind, Result};
 
 use crate::runtime::Context;
 use crate::store::{Completed, Location, Stores};
-pub use local::Sign;
-pub(crate) use local::{Alive, Lock, is_temp, machine, storage, unnamed_file};
+use folders::OutputFolders;
+pub(crate) use local::{is_temp, storage, unnamed_file};
+pub use lock::Sign;
+pub(crate) use lock::{Alive, Lock, machine};
 
 /// A folder that outputs are published to.
 pub(crate) struct Target {
@@ -197,8 +201,8 @@ impl Target {
         names: impl Iterator<Item = &'a str>,
     ) -> Result<OutputFolders> {
         match &self.place {
-            OutputPlace::Local(folder) => folder.make_folders(names).map(OutputFolders),
-            OutputPlace::Objects(_) => Ok(OutputFolders(local::FoldersMade::default())),
+            OutputPlace::Local(folder) => OutputFolders::make(folder.dir(), names, &self.context),
+            OutputPlace::Objects(_) => Ok(OutputFolders::default()),
         }
     }
 
@@ -251,24 +255,6 @@ impl Target {
         if let OutputPlace::Local(folder) = &self.place {
             folder.abandon();
         }
-    }
-}
-
-/// Folders below that of a target, of outputs that get their names.
-pub(crate) struct OutputFolders(local::FoldersMade);
-
-impl OutputFolders {
-    /// Makes the names in them durable.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`].
-    pub(crate) fn sync(&self) -> Result<()> {
-        self.0.sync()
-    }
-
-    /// Removes them again if they were made for these outputs and are empty.
-    pub(crate) fn abandon(&self) {
-        self.0.abandon();
     }
 }
 

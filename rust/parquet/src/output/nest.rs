@@ -18,7 +18,8 @@ use std::path::{Path, PathBuf};
 
 use plait_core::Result;
 
-use super::local::{Lock, TEMP_PREFIX, storage, temp_path};
+use super::local::{TEMP_PREFIX, storage, temp_path};
+use super::lock::Lock;
 use crate::runtime::Context;
 
 /// The folder.
