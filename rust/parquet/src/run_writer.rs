@@ -55,8 +55,12 @@ use crate::store::table::is_id;
 /// Codec of outputs where none is asked for.
 const COMPRESSION: &str = "zstd";
 
-/// A run has about so many row groups: the writer holds one of them encoded.
-const GROUPS_PER_RUN: usize = 8;
+/// A run has about so many row groups: the writer holds one of them encoded, and a merge the footers
+/// of all runs.
+const GROUPS_PER_RUN: usize = 2;
+
+/// Rows of a page of a run.
+const PAGE_ROWS: usize = 8 << 10;
 
 /// Rows of a row group at least.
 const GROUP_ROWS_MIN: usize = 8 << 10;
@@ -292,6 +296,9 @@ impl RunWriter {
             .set_compression(Compression::LZ4_RAW)
             // Pages are not skipped when runs are merged.
             .set_statistics_enabled(EnabledStatistics::Chunk)
+            // A merge holds a page of every run.
+            .set_data_page_row_count_limit(PAGE_ROWS)
+            .set_write_batch_size(PAGE_ROWS)
             .build();
         let temp = self.target.create_scratch()?;
         let (mut file, factory) =
