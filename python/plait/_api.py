@@ -335,7 +335,7 @@ def inspect(
         >>> pq.write_table(pa.table({"k": [1, 2]}), "two.parquet")
         >>> report = inspect("two.parquet")
         >>> report.rows, report.row_groups[0].columns[0].max
-        (2, '2')
+        (2, 2)
     """
     options = {
         "file": _path(file, "file"),

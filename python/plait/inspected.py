@@ -12,7 +12,7 @@ from typing import Any
 
 from plait import _layout, _picture
 from plait._report import _PrintedReport, _Report, _yes
-from plait._text import Page, Table, counted, human_bytes, human_key
+from plait._text import Page, Table, Value, counted, human_bytes, human_key, human_value
 
 __all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
 
@@ -22,8 +22,8 @@ class ColumnReport(_Report):
     """One column chunk: its types, encodings, sizes in bytes, pages and statistics.
 
     `data_type` is the type as PyArrow prints it, and `logical_type` the annotation in the file, if
-    it has one. `min` and `max` are as messages show values: `2024-05-01 13:00:00.5`, `12.30`,
-    `0x00ff`.
+    it has one. `min` and `max` are numbers and booleans as such, and text otherwise:
+    `"2024-05-01 13:00:00.5"`, `"12.30"` for a decimal, `"0x00ff"` for binary.
     """
 
     path: str
@@ -40,8 +40,8 @@ class ColumnReport(_Report):
     dictionary: bool = False
     dictionary_bytes: int | None = None
     null_count: int | None = None
-    min: str | None = None
-    max: str | None = None
+    min: Value = None
+    max: Value = None
     bloom_filter: bool = False
 
 
@@ -73,8 +73,8 @@ class RowGroupReport(_Report):
     bytes: int
     compressed_bytes: int
     columns: tuple[ColumnReport, ...]
-    key_min: tuple[str | None, ...] = ()
-    key_max: tuple[str | None, ...] = ()
+    key_min: tuple[Value, ...] = ()
+    key_max: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class FileReport(_PrintedReport):
         rows: Number of rows.
         created_by: The program that wrote it.
         sort_by: The order of the keys: the one that was given, or else the declared one, if any.
-        key_min: First key, one text per column of that order, `None` for a null.
+        key_min: First key, one value per column of that order, `None` for a null.
         key_max: Last key.
         metadata: Footer entries; long ones are cut.
         schema: The schema as text.
@@ -103,8 +103,8 @@ class FileReport(_PrintedReport):
     rows: int
     created_by: str | None
     sort_by: str | None
-    key_min: tuple[str | None, ...]
-    key_max: tuple[str | None, ...]
+    key_min: tuple[Value, ...]
+    key_max: tuple[Value, ...]
     metadata: dict[str, str]
     schema: str
     row_groups: tuple[RowGroupReport, ...]
@@ -144,8 +144,10 @@ class FileReport(_PrintedReport):
                     column.path,
                     column.data_type,
                     "" if column.null_count is None else f"{column.null_count:,}",
-                    column.min,
-                    column.max,
+                    *(
+                        "" if bound is None else human_value(bound)
+                        for bound in (column.min, column.max)
+                    ),
                 )
                 for index, column in chunks
             ),
