@@ -24,6 +24,7 @@ from plait._checks import (
 from plait._native_call import OnProgress, _call
 from plait._tables import with_tables
 from plait.errors import InvalidArgument, VerificationFailed
+from plait.inspected import zones_as_shown
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, VerifyReport
 from plait.sizes import Size
@@ -343,4 +344,5 @@ def inspect(
         "sort_by": sort_text(sort_by),
         "check_order": _flag(check_order, "check_order"),
     }
-    return FileReport.from_dict(_call(_native.inspect, options, storage_options, None))
+    found = _call(_native.inspect, options, storage_options, None)
+    return FileReport.from_dict({**found, "zone_map": zones_as_shown(found.get("zone_map"))})

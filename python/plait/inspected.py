@@ -6,6 +6,9 @@ FileReport ── row_groups: RowGroupReport ── columns: ColumnReport
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
@@ -50,8 +53,7 @@ class ZoneColumn(_Report):
     """The values of one column of a file, if they are few; see `plait.prune`.
 
     Attributes:
-        type: `"text"`, `"bytes"` (written in base64), `"int"`, `"date"` (days since 1970-01-01) or
-            `"bool"`.
+        type: `"text"`, `"bytes"` (as `0x00ff`), `"int"`, `"date"` (as `2024-05-01`) or `"bool"`.
         nulls: Whether there are nulls.
         values: All distinct values, or `None` if they are many.
         prefix_length: Characters of text or bytes of each value that are in `prefixes`.
@@ -63,6 +65,42 @@ class ZoneColumn(_Report):
     values: tuple[Any, ...] | None = None
     prefix_length: int | None = None
     prefixes: tuple[Any, ...] | None = None
+
+
+def zones_as_shown(zones: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The zone map of a footer with days and bytes as people read them."""
+    for zone in (zones or {}).values():
+        for values in ("values", "prefixes"):
+            if zone.get(values) is not None and zone.get("type") in _SHOWN:
+                zone[values] = [*map(_SHOWN[zone["type"]], zone[values])]
+    return zones
+
+
+def shown_bytes(value: bytes) -> str:
+    """Bytes as people read them: `0x00ff`."""
+    return f"0x{value.hex()}"
+
+
+def _shown_day(days: Any) -> str:  # noqa: ANN401 - what a footer has
+    try:
+        return dt.date.fromordinal(_EPOCH_DAY + days).isoformat()
+    except (ValueError, OverflowError, TypeError):
+        return str(days)  # outside of every calendar
+
+
+def _shown_base64(text: Any) -> str:  # noqa: ANN401 - what a footer has
+    try:
+        return shown_bytes(base64.b64decode(text))
+    except (ValueError, TypeError):
+        return str(text)
+
+
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+# Values of zone maps that footers write in another way than people.
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "bytes": _shown_base64,
+    "date": _shown_day,
+}
 
 
 @dataclass(frozen=True)
