@@ -24,6 +24,7 @@ from plait._checks import (
 from plait._native_call import OnProgress, _call
 from plait._tables import with_tables
 from plait.errors import InvalidArgument, VerificationFailed
+from plait.inspected import zones_as_shown
 from plait.order import SortBy, sort_text
 from plait.report import FileReport, MergeReport, VerifyReport
 from plait.sizes import Size
@@ -344,7 +345,7 @@ def inspect(
         >>> pq.write_table(pa.table({"k": [1, 2]}), "two.parquet")
         >>> report = inspect("two.parquet")
         >>> report.rows, report.row_groups[0].columns[0].max
-        (2, '2')
+        (2, 2)
     """
     options = {
         "file": _path(file, "file"),
@@ -352,4 +353,5 @@ def inspect(
         "sort_by": sort_text(sort_by),
         "check_order": _flag(check_order, "check_order"),
     }
-    return FileReport.from_dict(_call(_native.inspect, options, storage_options, None))
+    found = _call(_native.inspect, options, storage_options, None)
+    return FileReport.from_dict({**found, "zone_map": zones_as_shown(found.get("zone_map"))})

@@ -114,7 +114,7 @@ def _time_span(value: object, name: str) -> float:
             return float(text)
     raise InvalidArgument.of(
         f"`{name}` is not a time span",
-        got=f"`{value!r}`",
+        got=f"`{value}`",
         hint='give seconds, or text such as "7d"',
     )
 

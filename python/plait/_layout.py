@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+from plait._text import Value
+
 __all__ = ["Bar", "Mark", "Placed", "Span", "distances", "laid_out"]
 
 
@@ -52,10 +54,10 @@ class Bar:
 
 @dataclass(frozen=True)
 class Mark:
-    """A key in the picture: the rows of the result in front of it, and its columns as text."""
+    """A key in the picture: the rows of the result in front of it, and its columns."""
 
     row: float
-    key: tuple[str | None, ...]
+    key: tuple[Value, ...]
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def distances(keys: Sequence[bytes]) -> list[float]:
 
 
 def laid_out(
-    keys: Sequence[tuple[str | None, ...]],
+    keys: Sequence[tuple[Value, ...]],
     gaps: Sequence[float] | None,
     sources: Sequence[Span],
     outputs: Sequence[Span],
@@ -93,7 +95,7 @@ def laid_out(
     """Places files over the rows of the result.
 
     Args:
-        keys: The keys as text by column, in order; `()` for one that gets no mark.
+        keys: The keys by column, in order; `()` for one that gets no mark.
         gaps: How far each key is from the one before, if that is known.
         sources: Files before; a source covers the cells from its first to its last.
         outputs: Files after, which share no cell.

@@ -18,7 +18,8 @@ def schema_rows(schema: _native.Schema) -> list[tuple[str, str]]:
     ]
 
 
-def _html(what: str, schema: _native.Schema, remark: str = "") -> str:
+def schema_html(what: str, schema: _native.Schema, remark: str = "") -> str:
+    """The columns of what has this schema, and a remark."""
     count = len(schema)
     return Page(
         title=f"{what} {counted(count, 'column')}",
@@ -29,16 +30,16 @@ def _html(what: str, schema: _native.Schema, remark: str = "") -> str:
 
 def _stream(stream: _native.Stream) -> str:
     once = "rows are read once: plait reads on as you iterate, or as another library takes them"
-    return _html("stream of", stream.schema, once)
+    return schema_html("stream of", stream.schema, once)
 
 
 def _batch(batch: _native.Batch) -> str:
     rows = f"{batch.num_rows:,} row" + ("" if batch.num_rows == 1 else "s")
-    return _html(f"batch of {rows} and", batch.schema)
+    return schema_html(f"batch of {rows} and", batch.schema)
 
 
 def _schema(schema: _native.Schema) -> str:
-    return _html("schema of", schema)
+    return schema_html("schema of", schema)
 
 
 def draw() -> None:

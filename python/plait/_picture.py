@@ -270,9 +270,14 @@ def _draw_keys(canvas: Canvas, picture: Picture, spans: Sequence[tuple[float, fl
             )
     for column, name in enumerate(names):
         canvas.row(name, "")
-        for mark, left in places:
+        for i, (mark, left) in enumerate(places):
             value = fitted(human_key(mark.key[column : column + 1]), _key_room(width))
-            canvas.text(canvas.sides.label + left, value)
+            x = canvas.sides.label + left
+            if i and i == len(places) - 1:
+                # The last key ends at its line.
+                canvas.text(x + _key_width(mark, width), value, anchor="end")
+            else:
+                canvas.text(x, value)
         canvas.y += ROW_HEIGHT - 2
 
 
@@ -280,11 +285,15 @@ def _key_room(width: float) -> float:
     return (width - FONT_SIZE) / 2
 
 
+def _key_width(mark: Mark, width: float) -> float:
+    return max(text_width(fitted(human_key((v,)), _key_room(width))) for v in mark.key)
+
+
 def placed_keys(marks: Sequence[Mark], rows: float, width: float) -> list[tuple[Mark, float]]:
     """Where the texts of keys begin: of the first, the last, and those for which there is room."""
 
     def wide(mark: Mark) -> float:
-        return max(text_width(fitted(human_key((v,)), _key_room(width))) for v in mark.key)
+        return _key_width(mark, width)
 
     marks = _picked(marks, rows, _MARKS_MAX)
     first, last = marks[0], marks[-1]

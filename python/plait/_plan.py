@@ -30,7 +30,7 @@ from plait._checks import (
 from plait._native_call import OnProgress, _call
 from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by
 from plait._tables import with_tables
-from plait._text import Page, Table, counted, human_bytes, human_key
+from plait._text import Page, Table, Value, counted, human_bytes, human_key
 from plait.errors import InvalidArgument
 from plait.order import SortBy
 from plait.report import TIERS, MergeReport, MetadataConflict, Overlap
@@ -52,7 +52,7 @@ class PlanSource(_Report):
         bytes: Size of the file.
         row_groups: Number of row groups.
         merge_level: How many merges lie behind it; 0 for files that no merge made.
-        key_min: First key, one text per sort column, `None` for a null; `()` without rows.
+        key_min: First key, one value per sort column, `None` for a null; `()` without rows.
         key_max: Last key.
         keys_from: Where these are from: `"footer"`, or `"rows"` that were read.
     """
@@ -62,8 +62,8 @@ class PlanSource(_Report):
     bytes: int
     row_groups: int
     merge_level: int
-    key_min: tuple[str | None, ...]
-    key_max: tuple[str | None, ...]
+    key_min: tuple[Value, ...]
+    key_max: tuple[Value, ...]
     keys_from: str
 
 
@@ -282,7 +282,7 @@ class Plan(_PrintedReport):
 
     def _picture(self) -> _picture.Picture:
         sources, tasks = self._data["sources"], self._data["tasks"]
-        texts: dict[bytes, tuple[str | None, ...]] = {}
+        texts: dict[bytes, tuple[Value, ...]] = {}
         for ends, names in ((tasks, ("low", "high")), (sources, ("first", "last"))):
             texts_of = ("key_low", "key_high") if ends is tasks else ("key_min", "key_max")
             for end in ends:

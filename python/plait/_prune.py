@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from plait import _api
 from plait._checks import Paths, StorageOptions, _paths
@@ -14,9 +12,7 @@ from plait._report import _files
 from plait._tables import listed, with_tables
 from plait._text import Page, Table
 from plait.errors import InvalidArgument
-from plait.inspected import ZoneColumn
-
-_EPOCH = dt.date(1970, 1, 1)
+from plait.inspected import ZoneColumn, shown_bytes
 
 
 class PrunedFiles(list[str]):
@@ -98,7 +94,8 @@ def _listed(paths: list[str], storage_options: object) -> list[str]:
     def files_of(named: list[str]) -> list[str]:
         found: list[str] = []
         for path in named:
-            is_file = path.endswith(".parquet") and not Path(path).is_dir()
+            is_glob = "*" in path and not Path(path).exists()
+            is_file = path.endswith(".parquet") and not is_glob and not Path(path).is_dir()
             found += [path] if is_file else listed([path], storage_options)
         return found
 
@@ -120,20 +117,23 @@ def _may_hold(zone: ZoneColumn, column: str, value: object) -> bool:
         return zone.nulls
     known = _comparable(zone, column, value)
     if zone.values is not None:
-        return known in _decoded(zone, zone.values)
-    if zone.prefixes is not None and isinstance(known, str | bytes):
-        return known[: zone.prefix_length] in _decoded(zone, zone.prefixes)
+        return known in zone.values
+    if zone.prefixes is not None and isinstance(value, str | bytes):
+        return _as_zone(value[: zone.prefix_length]) in zone.prefixes
     return True
 
 
-def _decoded(zone: ZoneColumn, values: Iterable[Any]) -> list[Any]:
-    return [base64.b64decode(value) if zone.type == "bytes" else value for value in values]
+def _as_zone(value: object) -> object:
+    """A value as reports show those of zone maps."""
+    if isinstance(value, bytes):
+        return shown_bytes(value)
+    return value.isoformat() if isinstance(value, dt.date) else value
 
 
 def _comparable(zone: ZoneColumn, column: str, value: object) -> object:
     """The value as the zone map holds it."""
     if zone.type == "date" and type(value) is dt.date:
-        return (value - _EPOCH).days
+        return _as_zone(value)
     types: dict[str, type] = {"text": str, "bytes": bytes, "int": int, "bool": bool}
     wanted = types.get(zone.type)
     if (
@@ -141,7 +141,7 @@ def _comparable(zone: ZoneColumn, column: str, value: object) -> object:
         and isinstance(value, wanted)
         and (zone.type == "bool") == isinstance(value, bool)
     ):
-        return value
+        return _as_zone(value)
     raise InvalidArgument.of(
         f"a value for `{column}` is not of its type",
         got=f"`{value!r}`",

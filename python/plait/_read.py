@@ -17,6 +17,7 @@ from plait import _native
 from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names, _paths, _size
 from plait._native import Batch, Schema, Stream
 from plait._native_call import _reach
+from plait._notebook import schema_html
 from plait._observe import watch, watched
 from plait._plan import Plan, Task
 from plait._tables import with_tables
@@ -246,6 +247,12 @@ class SortedRead:
 
     def __repr__(self) -> str:
         return f"<plait.SortedRead of {self.schema!r}>"
+
+    def _repr_html_(self) -> str:
+        lazy = (
+            "rows are read as you iterate, or as another library takes them, as often as you like"
+        )
+        return schema_html("sorted read of", self.schema, lazy)
 
 
 def files_left(read: SortedRead) -> FilesLeft:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from typing import Any, Literal, Protocol, SupportsIndex
+from typing import Any, Literal, Protocol, SupportsIndex, cast
 
 from plait import _native
 from plait._checks import StorageOptions, _choice, _count, _flag, _path, _validate
@@ -63,8 +63,8 @@ def merge_streams(
         sources: What is merged, sorted already; their order decides ties. Anything with
             `__arrow_c_stream__` (tables, frames, relations and readers of PyArrow, Polars,
             DuckDB, nanoarrow, arro3), iterables and generators of record batches, and paths of
-            Parquet files, with globs, folders and object store URLs as in `merge`. One path need
-            not be in a list.
+            Parquet files, with globs, folders and object store URLs as in `merge`. One path or
+            table need not be in a list.
         sort_by: The order of the sources and of the result, as in `merge`. `[]` makes all rows
             equal: the sources follow each other.
         batch_rows: Rows of every batch but the last. A batch with dictionaries whose keys are too
@@ -124,8 +124,10 @@ def merge_streams(
         >>> pa.table(stream).column("v").to_pylist(), stream.rows_dropped
         (['a', 'b', 'd'], {'duplicate': 1})
     """
-    if isinstance(sources, str | bytes | os.PathLike):
-        sources = [sources]
+    # The elements of a table alone would be its columns.
+    is_one = hasattr(sources, "__arrow_c_stream__") or hasattr(sources, "__arrow_c_array__")
+    if is_one or isinstance(sources, str | bytes | os.PathLike):
+        sources = [cast("Source", sources)]
     if not isinstance(sources, Iterable):
         raise InvalidArgument.of(
             "`sources` is not a list", got=f"`{sources!r}`", hint="give a list of sources"

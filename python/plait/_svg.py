@@ -49,7 +49,8 @@ def _em(letter: str) -> float:
 
 def fitted(text: str, width: float, size: float = FONT_SIZE) -> str:
     """The text, or as much of its begin and its end as there is room for."""
-    if text_width(text, size) <= width:
+    # Room that was computed from the width of the text is the same but for its last digits.
+    if text_width(text, size) <= width + 0.01:
         return text
     room = width - text_width("…", size)
     head, tail = "", ""

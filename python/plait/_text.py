@@ -10,6 +10,8 @@ from plait import _html
 from plait._fit import fitted, padded, printable, shortened, width
 
 Cell = str | int | None
+# A value as reports have it: numbers and booleans as such, all others as people read them.
+Value = bool | int | float | str | None
 _STEP = 1000
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 _COLUMN = re.compile(r'(?:"(?:[^"]|"")*"|[^,"])+')
@@ -46,9 +48,23 @@ def human_bytes(size_bytes: float) -> str:
     return f"{digits} {_UNITS[power]}"
 
 
-def human_key(values: Sequence[str | None]) -> str:
+def human_value(value: Value) -> str:
+    """Writes a value of a report.
+
+    Example:
+        >>> human_value(True), human_value(1200), human_value(2.0), human_value(None)
+        ('true', '1200', '2', 'null')
+    """
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float):
+        return repr(value).removesuffix(".0")
+    return "null" if value is None else str(value).lower()
+
+
+def human_key(values: Sequence[Value]) -> str:
     """Writes the columns of a key; a null key column is `null`."""
-    return ", ".join("null" if value is None else value for value in values)
+    return ", ".join(map(human_value, values))
 
 
 def column_names(text: str) -> tuple[str, ...]:

@@ -6,13 +6,16 @@ FileReport ── row_groups: RowGroupReport ── columns: ColumnReport
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
 from plait import _layout, _picture
 from plait._report import _PrintedReport, _Report, _yes
-from plait._text import Page, Table, counted, human_bytes, human_key
+from plait._text import Page, Table, Value, counted, human_bytes, human_key, human_value
 
 __all__ = ["ColumnReport", "FileReport", "RowGroupReport", "ZoneColumn"]
 
@@ -22,8 +25,8 @@ class ColumnReport(_Report):
     """One column chunk: its types, encodings, sizes in bytes, pages and statistics.
 
     `data_type` is the type as PyArrow prints it, and `logical_type` the annotation in the file, if
-    it has one. `min` and `max` are as messages show values: `2024-05-01 13:00:00.5`, `12.30`,
-    `0x00ff`.
+    it has one. `min` and `max` are numbers and booleans as such, and text otherwise:
+    `"2024-05-01 13:00:00.5"`, `"12.30"` for a decimal, `"0x00ff"` for binary.
     """
 
     path: str
@@ -40,8 +43,8 @@ class ColumnReport(_Report):
     dictionary: bool = False
     dictionary_bytes: int | None = None
     null_count: int | None = None
-    min: str | None = None
-    max: str | None = None
+    min: Value = None
+    max: Value = None
     bloom_filter: bool = False
 
 
@@ -50,8 +53,7 @@ class ZoneColumn(_Report):
     """The values of one column of a file, if they are few; see `plait.prune`.
 
     Attributes:
-        type: `"text"`, `"bytes"` (written in base64), `"int"`, `"date"` (days since 1970-01-01) or
-            `"bool"`.
+        type: `"text"`, `"bytes"` (as `0x00ff`), `"int"`, `"date"` (as `2024-05-01`) or `"bool"`.
         nulls: Whether there are nulls.
         values: All distinct values, or `None` if they are many.
         prefix_length: Characters of text or bytes of each value that are in `prefixes`.
@@ -65,6 +67,42 @@ class ZoneColumn(_Report):
     prefixes: tuple[Any, ...] | None = None
 
 
+def zones_as_shown(zones: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The zone map of a footer with days and bytes as people read them."""
+    for zone in (zones or {}).values():
+        for values in ("values", "prefixes"):
+            if zone.get(values) is not None and zone.get("type") in _SHOWN:
+                zone[values] = [*map(_SHOWN[zone["type"]], zone[values])]
+    return zones
+
+
+def shown_bytes(value: bytes) -> str:
+    """Bytes as people read them: `0x00ff`."""
+    return f"0x{value.hex()}"
+
+
+def _shown_day(days: Any) -> str:  # noqa: ANN401 - what a footer has
+    try:
+        return dt.date.fromordinal(_EPOCH_DAY + days).isoformat()
+    except (ValueError, OverflowError, TypeError):
+        return str(days)  # outside of every calendar
+
+
+def _shown_base64(text: Any) -> str:  # noqa: ANN401 - what a footer has
+    try:
+        return shown_bytes(base64.b64decode(text))
+    except (ValueError, TypeError):
+        return str(text)
+
+
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+# Values of zone maps that footers write in another way than people.
+_SHOWN: dict[str, Callable[[Any], str]] = {
+    "bytes": _shown_base64,
+    "date": _shown_day,
+}
+
+
 @dataclass(frozen=True)
 class RowGroupReport(_Report):
     """One row group: rows, sizes in bytes, columns; first and last key if there is an order."""
@@ -73,8 +111,8 @@ class RowGroupReport(_Report):
     bytes: int
     compressed_bytes: int
     columns: tuple[ColumnReport, ...]
-    key_min: tuple[str | None, ...] = ()
-    key_max: tuple[str | None, ...] = ()
+    key_min: tuple[Value, ...] = ()
+    key_max: tuple[Value, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,7 +125,7 @@ class FileReport(_PrintedReport):
         rows: Number of rows.
         created_by: The program that wrote it.
         sort_by: The order of the keys: the one that was given, or else the declared one, if any.
-        key_min: First key, one text per column of that order, `None` for a null.
+        key_min: First key, one value per column of that order, `None` for a null.
         key_max: Last key.
         metadata: Footer entries; long ones are cut.
         schema: The schema as text.
@@ -103,8 +141,8 @@ class FileReport(_PrintedReport):
     rows: int
     created_by: str | None
     sort_by: str | None
-    key_min: tuple[str | None, ...]
-    key_max: tuple[str | None, ...]
+    key_min: tuple[Value, ...]
+    key_max: tuple[Value, ...]
     metadata: dict[str, str]
     schema: str
     row_groups: tuple[RowGroupReport, ...]
@@ -144,8 +182,10 @@ class FileReport(_PrintedReport):
                     column.path,
                     column.data_type,
                     "" if column.null_count is None else f"{column.null_count:,}",
-                    column.min,
-                    column.max,
+                    *(
+                        "" if bound is None else human_value(bound)
+                        for bound in (column.min, column.max)
+                    ),
                 )
                 for index, column in chunks
             ),

@@ -2,6 +2,9 @@
 
 Every report has `from_dict`, `to_dict`, `__str__` (aligned text) and `_repr_html_` (for
 notebooks). `from_dict` ignores keys it does not know, so reports of later versions still read.
+
+Values of columns (keys, bounds) are numbers and booleans as such. Text, decimals, dates, times and
+binary are text, as people read it; so are the numbers that JSON lacks, `NaN`, `inf` and `-inf`.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from plait import _layout, _picture, _plot
 from plait._report import _files, _PrintedReport, _regions, _Report, _sorted_by, _yes
-from plait._text import Page, Table, counted, human_bytes, human_key
+from plait._text import Page, Table, Value, counted, human_bytes, human_key
 from plait.inspected import ColumnReport, FileReport, RowGroupReport, ZoneColumn
 
 if TYPE_CHECKING:
@@ -82,7 +85,7 @@ class OutputReport(_Report):
         rows: Number of rows.
         bytes: Size of the file.
         row_groups: Number of row groups.
-        key_min: First key, one text per sort column, `None` for a null; `()` without rows.
+        key_min: First key, one value per sort column, `None` for a null; `()` without rows.
         key_max: Last key.
         sha256: Digest of the file's bytes, if it was asked for.
         oversized: Whether rows that must stay together made it exceed its target.
@@ -94,8 +97,8 @@ class OutputReport(_Report):
     rows: int
     bytes: int
     row_groups: int
-    key_min: tuple[str | None, ...]
-    key_max: tuple[str | None, ...]
+    key_min: tuple[Value, ...]
+    key_max: tuple[Value, ...]
     sha256: str | None = None
     oversized: bool = False
     span: tuple[int, ...] | None = None
@@ -269,9 +272,7 @@ class MergeReport(_PrintedReport):
 
         found = [*(s.span for s in self.sources), *(o.span for o in self.outputs)]
         spans = [span for span in found if span]
-        keys: list[tuple[str | None, ...]] = [()] * (
-            max((span[1] for span in spans), default=-1) + 1
-        )
+        keys: list[tuple[Value, ...]] = [()] * (max((span[1] for span in spans), default=-1) + 1)
         for output in self.outputs:
             if output.span:
                 keys[output.span[0]] = output.key_min
@@ -356,8 +357,8 @@ class VerifiedFile(_Report):
 
     path: str
     rows: int
-    key_min: tuple[str | None, ...]
-    key_max: tuple[str | None, ...]
+    key_min: tuple[Value, ...]
+    key_max: tuple[Value, ...]
     sorted: bool
 
 

@@ -29,6 +29,12 @@ def shell(tmp_path, environment):
         pq.write_table(pa.table({"ts": [1 + i, 3 + i]}), tmp_path / f"events/{i}.parquet")
     pq.write_table(pa.table({"ts": [1]}), tmp_path / "full/x.parquet")
     pq.write_table(pa.table({"ts": [3, 1]}), tmp_path / "unsorted.parquet")
+    for folder in ("nothing", "tables.parquet"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "tables.parquet/b.csv").write_text("ts\n1\n")
+    (tmp_path / "tables.parquet/a.csv").write_text("ts\n1\n")
+    (tmp_path / "zero.parquet").touch()
+    (tmp_path / "half.parquet").write_bytes(b"PAR1 and no more")
     plain = {name: value for name, value in environment.items() if name not in COLOURS}
 
     def shell(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -150,6 +156,87 @@ MISTAKES = [
         "the columns are `ts`",
     ),
     (
+        *(2, "merge events --output out --sort-by ts"),
+        *("`--output` is not an option of `plait merge`", f"did you mean `--out`? {MORE}"),
+    ),
+    (
+        *(2, "merge events -o out --order-by ts"),
+        *("`--order-by` is not an option of `plait merge`", f"did you mean `--sort-by`? {MORE}"),
+    ),
+    (
+        *(2, "version", "there is no command `version`"),
+        "did you mean `--version`? `plait help` lists the commands",
+    ),
+    (
+        *(2, "verfy events", "there is no command `verfy`"),
+        "did you mean `verify`? `plait help` lists the commands",
+    ),
+    (
+        *(2, "compact events --yes=no", "`--yes` takes no value"),
+        "see `plait compact --help`",
+    ),
+    (
+        *(2, "compact full/x.parquet", "this is a file, and not a folder: file `full/x.parquet`"),
+        "name the folder that has the file",
+    ),
+    (
+        *(2, "expire events --retention 7x", "`--retention` is not a time span: got `7x`"),
+        'give seconds, or text such as "7d"',
+    ),
+    (
+        *(4, "merge nothing -o out --sort-by ts", "the folder has no Parquet file: file `nothing`"),
+        "folders are searched for names that end in .parquet",
+    ),
+    (
+        *(4, "merge tables.parquet -o out --sort-by ts"),
+        "the folder has no Parquet file: file `tables.parquet`, got others, such as `a.csv`",
+        "folders are searched for names that end in .parquet",
+    ),
+    (
+        *(3, "inspect tables.parquet/a.csv"),
+        "not a Parquet file, or cut short: file `tables.parquet/a.csv`, got 5 bytes",
+        "a Parquet file starts and ends with `PAR1`; convert CSV or JSON first",
+    ),
+    (
+        *(3, "inspect zero.parquet"),
+        "not a Parquet file, or cut short: file `zero.parquet`, got 0 bytes",
+        "the file is empty: its writer may have failed, or not be done",
+    ),
+    (
+        *(3, "verify half.parquet --sort-by ts"),
+        "not a Parquet file, or cut short: file `half.parquet`, got `more` at the end",
+        "the file starts as Parquet: its writer or a copy may have failed",
+    ),
+    (
+        *(4, "merge s3:/lake/events -o out --sort-by ts"),
+        "source does not exist: file `s3:/lake/events`",
+        "did you mean `s3://lake/events`?",
+    ),
+    (
+        *(
+            2,
+            "merge s3:///events -o out",
+            'the URL names no bucket: file `s3:///events`, Unable to recognise URL "s3:///events"',
+        ),
+        "write s3://BUCKET/events",
+    ),
+    (
+        2,
+        "cat events --sort-by ts --where ts>five",
+        "text is not a value of the column's type: column `ts`, got five for int64",
+        "write a number, without quotes",
+    ),
+    (
+        *(3, "merge events -o out --sort-by ts --drop-where tz<5"),
+        *("column of `--drop-where` is in no source: column `tz`", "the columns are `ts`"),
+    ),
+    (
+        2,
+        "merge events -o out --sort-by ts --drop-where ts<>5",
+        "`--drop-where` has another operator: got ts<>5",
+        "write a key column, one of < <= = >= >, and a value: timestamp < 1700000000",
+    ),
+    (
         *(4, "merge event -o out --sort-by ts", "source does not exist: file `event`"),
         "check the path; relative paths start at the working directory",
     ),
@@ -186,7 +273,7 @@ def test_a_mistake_is_json_with_its_parts(
     printed = capsys.readouterr()
     assert printed.out == "" and printed.err.count("\n") == 1
     error = json.loads(printed.err)["error"]
-    if "has no value" in said or line.startswith(("help", "-")):
+    if "has no value" in said or line.startswith(("help", "-", "cat")):
         return  # `--json` changes what is wrong with the line
     assert (error["exit_code"], error["hint"]) == (code, hint)
     assert issubclass(getattr(plait, error["class"]), plait.PlaitError)

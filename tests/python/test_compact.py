@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import random
@@ -338,6 +339,19 @@ def test_a_where_that_matches_nothing_names_the_partitions(tmp_path):
         "`where` matches no partition: got `day=2024-06-01`\n"
         "hint: the partitions are `day=2024-05-01`, `day=2024-05-02`"
     )
+
+
+def test_numbers_and_dates_stand_for_the_text_of_a_partition(tmp_path):
+    partitioned(tmp_path)
+    day = dt.date(2024, 5, 1)
+    for where in ({"day": day}, {"day": [day, "2024-05-01"]}):
+        dry = plait.compact(tmp_path, sort_by="k", policy="full", where=where, yes=False)
+        assert [group.folder for group in dry.groups] == ["day=2024-05-01"]
+    with pytest.raises(plait.InvalidArgument, match="got `day=7`\n"):
+        plait.compact(tmp_path, sort_by="k", where={"day": 7})
+    for odd in (True, 1.5, None, [False]):
+        with pytest.raises(plait.InvalidArgument, match="does not name partitions"):
+            plait.compact(tmp_path, sort_by="k", where={"day": odd})
 
 
 def test_sorting_by_a_partition_column_is_said_to_be_that(tmp_path):

@@ -267,7 +267,7 @@ def test_key_range_decodes_to_first_and_last_key_by_hand(metrics):
     descending = bytes(255 - byte for byte in (9 + 2**63).to_bytes(8, "big"))
     assert first == b"\x01api\0\0" + b"\x01" + descending
     assert last[:1] == b"\x02" and len(last) == 1 + 9
-    assert metrics.outputs[0].key_max == (None, "7")
+    assert metrics.outputs[0].key_max == (None, 7)
 
 
 def test_key_index_has_the_first_key_and_one_every_64_ki_rows(tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import math
+import re
 import socket
 import subprocess
 import sys
@@ -20,7 +23,7 @@ import plait
 UTC = dt.timezone.utc
 IDENTIFIERS = [uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)]
 NOON = dt.datetime(2024, 5, 1, 13)
-# By name: the column of three rows, and what is shown of each.
+# By name: the column of three rows, what is shown of each, and what JSON has if that differs.
 COLUMNS = {
     "timestamp": (
         pa.array([NOON + dt.timedelta(milliseconds=500 * i) for i in range(3)], pa.timestamp("us")),
@@ -55,13 +58,32 @@ COLUMNS = {
     "binary": (pa.array([b"\x00\xff", b"a", b"b"]), ["0x00ff", "0x61", "0x62"]),
     "fixed": (pa.array([b"ab", b"cd", b"ef"], pa.binary(2)), ["0x6162", "0x6364", "0x6566"]),
     "string": (pa.array(["a", "b c", "é"]), ["a", "b c", "é"]),
-    "long": (pa.array([-1, 0, 2**40]), ["-1", "0", str(2**40)]),
+    "long": (pa.array([-1, 0, 2**62]), ["-1", "0", str(2**62)], [-1, 0, 2**62]),
+    "unsigned": (
+        pa.array([0, 1, 2**64 - 1], pa.uint64()),
+        ["0", "1", str(2**64 - 1)],
+        [0, 1, 2**64 - 1],
+    ),
+    "double": (pa.array([-0.5, 2.0, 2.5e10]), ["-0.5", "2", "25000000000"], [-0.5, 2.0, 2.5e10]),
+    "float": (pa.array([-0.5, 0.1, 3], pa.float32()), ["-0.5", "0.1", "3"], [-0.5, 0.1, 3.0]),
+    "half": (pa.array([-0.5, 0.25, 3], pa.float16()), ["-0.5", "0.25", "3"], [-0.5, 0.25, 3.0]),
+    "infinite": (
+        pa.array([-math.inf, 0.5, math.inf]),
+        ["-inf", "0.5", "inf"],
+        ["-inf", 0.5, "inf"],
+    ),
 }
 
 
 @pytest.fixture(params=COLUMNS)
 def column(request):
-    return COLUMNS[request.param]
+    return COLUMNS[request.param][:2]
+
+
+@pytest.fixture(params=COLUMNS)
+def typed(request):
+    values, texts, *given = COLUMNS[request.param]
+    return values, texts, *(given or [texts])
 
 
 def written(path, column):
@@ -69,26 +91,70 @@ def written(path, column):
     return str(path)
 
 
-def test_keys_are_shown_in_reports_plans_and_inspections(column, tmp_path):
-    values, texts = column
+def same(found, expected):
+    """Whether values are equal, and of the same types."""
+    return found == expected and [*map(type, found)] == [*map(type, expected)]
+
+
+def test_keys_are_shown_in_reports_plans_and_inspections(typed, tmp_path):
+    values, texts, shown = typed
     sources = [written(tmp_path / f"{i}.parquet", values.slice(i, 2)) for i in range(2)]
     plan = plait.plan(sources, sort_by="k")
     assert [(s.key_min, s.key_max) for s in plan.sources] == [
-        ((texts[0],), (texts[1],)),
-        ((texts[1],), (texts[2],)),
+        ((shown[0],), (shown[1],)),
+        ((shown[1],), (shown[2],)),
     ]
     # What is shown changes nothing of what is planned.
     again = plait.Plan.from_json(plan.to_json())
     merged = again.execute(str(tmp_path / "out.parquet"))
     (made,) = merged.outputs
-    assert (made.key_min, made.key_max) == ((texts[0],), (texts[2],))
+    assert same([*made.key_min, *made.key_max], [shown[0], shown[2]])
     assert texts[0] in str(merged) and texts[2] in merged._repr_html_()
     found = plait.inspect(made.path)
-    assert (found.key_min, found.key_max) == ((texts[0],), (texts[2],))
+    assert same([*found.key_min, *found.key_max], [shown[0], shown[2]])
+    assert re.search(f"first key +{re.escape(texts[0])}\n", str(found))
     (group,) = found.row_groups
-    assert (group.columns[0].min, group.columns[0].max) == (texts[0], texts[2])
+    assert same([group.columns[0].min, group.columns[0].max], [shown[0], shown[2]])
     checked = plait.verify(made.path, against=sources)
-    assert checked.files[0].key_max == (texts[2],)
+    assert checked.files[0].key_max == (shown[2],)
+
+
+def test_json_has_values_with_their_types(typed, tmp_path):
+    values, _, shown = typed
+    path = written(tmp_path / "a.parquet", values)
+    ends = [shown[0], shown[2]]
+    plan = plait.plan(path, sort_by="k", outputs=3)
+    planned = json.loads(plan.to_json())
+    assert same(planned["sources"][0]["key_min"] + planned["sources"][0]["key_max"], ends)
+    cuts = [type(task["key_low"][0]) for task in planned["tasks"][1:]]
+    assert cuts and set(cuts) <= set(map(type, shown))
+    assert plait.Plan.from_json(plan.to_json()).to_dict() == planned
+    made = plait.merge(path, str(tmp_path / "out.parquet"), sort_by="k")
+    checked = plait.verify(made.outputs[0].path)
+    for report, part in ((made, "outputs"), (checked, "files")):
+        told = json.loads(json.dumps(report.to_dict()))
+        assert same(told[part][0]["key_min"] + told[part][0]["key_max"], ends)
+        assert type(report).from_dict(told) == report
+    told = inspected(made.outputs[0].path)
+    assert same(told["key_min"] + told["key_max"], ends)
+    chunk = told["row_groups"][0]["columns"][0]
+    assert same([chunk["min"], chunk["max"]], ends)
+
+
+def inspected(path):
+    command = [sys.executable, "-m", "plait", "inspect", path, "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+def test_json_has_booleans_and_nulls_as_such(tmp_path):
+    path = written(tmp_path / "a.parquet", pa.array([False, True, None]))
+    plait.merge(path, str(tmp_path / "out.parquet"), sort_by="k")
+    told = inspected(str(tmp_path / "out.parquet"))
+    assert same(told["key_min"] + told["key_max"], [False, None])
+    chunk = told["row_groups"][0]["columns"][0]
+    assert same([chunk["min"], chunk["max"]], [False, True])
+    printed = str(plait.inspect(tmp_path / "out.parquet"))
+    assert re.search("first key +false\nlast key +null\n", printed)
 
 
 def test_an_order_that_is_broken_is_told_by_its_values(column, tmp_path):

@@ -79,7 +79,10 @@ def check_texts(picture: ET.Element) -> None:
     boxes = []
     for text in picture.iter(f"{SVG}text"):
         wide = measured(text.text, 12, bold=text.get("font-weight") is not None)
-        x = float(text.get("x")) - {"start": 0, "middle": wide / 2}[text.get("text-anchor")]
+        x = (
+            float(text.get("x"))
+            - {"start": 0, "middle": wide / 2, "end": wide}[text.get("text-anchor")]
+        )
         y = float(text.get("y"))
         assert x >= 0 and x + wide <= width, text.text
         assert 12 <= y <= height - 3, text.text
@@ -153,6 +156,7 @@ def drawn(folder):
         "stream": stream,
         "batch": next(iter(scan)),
         "schema": scan.schema,
+        "read": plait.read(sources, sort_by="service, ts", where="v < 7"),
         "join": join,
         "left": plait.StagedLeft(**keys, **schemas),
         "right": plait.StagedRight(**keys, **schemas),
@@ -176,7 +180,7 @@ def test_pictures_show_names_of_files_columns_and_keys_without_hovering(drawn):
         texts = [text.text for text in picture.iter(f"{SVG}text")]
         assert {"in-0.parquet", "in-1.parquet", "service", "ts", "a", "b"} <= set(texts), name
         keys = drawn["merge"].outputs
-        assert keys[0].key_min[1] in texts and keys[-1].key_max[1] in texts, name
+        assert {str(keys[0].key_min[1]), str(keys[-1].key_max[1])} <= set(texts), name
         assert "100 rows" in texts and "150 rows" in texts, name
         assert not any("level" in text for text in texts), name
         assert any(text.startswith("Before: 3 files, up to 3 overlap") for text in texts), name
@@ -318,7 +322,22 @@ def test_long_names_and_keys_stay_in_their_place(tmp_path):
         Parsed(html)
         for picture in pictures(html):
             for text in picture.iter(f"{SVG}text"):
-                assert float(text.get("x")) + text_width(text.text) <= 860
+                after = text_width(text.text) if text.get("text-anchor") == "start" else 0
+                assert float(text.get("x")) + after <= 860
+
+
+def test_short_labels_are_whole_and_the_last_key_ends_at_its_line(tmp_path):
+    names = [letter * count for letter in "aimtW" for count in (1, 2, 4, 7)]
+    pq.write_table(pa.table({name: [1] for name in names}), tmp_path / "a.parquet")
+    (picture,) = pictures(plait.scan(tmp_path / "a.parquet")._repr_html_())
+    assert set(names) <= {text.text for text in picture.iter(f"{SVG}text")}
+    pq.write_table(pa.table({"k": ["iii", "lll"], "n": [1, 2]}), tmp_path / "k.parquet")
+    plan = plait.plan(tmp_path / "k.parquet", sort_by="k, n")
+    (picture,) = pictures(plan._repr_html_())
+    end = max(float(line.get("d")[1:].split()[0]) for line in picture.iter(f"{SVG}path"))
+    last = {t.text: t for t in picture.iter(f"{SVG}text") if t.get("text-anchor") == "end"}
+    assert set(last) == {"lll", "2"}
+    assert {float(text.get("x")) for text in last.values()} == {end}
 
 
 def test_text_widths_are_those_of_a_wide_font_or_more():

@@ -87,7 +87,7 @@ def test_names_and_keys_are_the_real_ones(thirds, tmp_path):
     marks = {mark.key[0]: mark.row for mark in planned._picture().placed.marks}
     cuts = [output.key_min[0] for output in report.outputs][1:]
     assert [marks[cut] for cut in cuts] == pytest.approx([96_000, 192_000])
-    assert marks["0"] == 0 and "4549950" in marks
+    assert marks[0] == 0 and 4_549_950 in marks
     assert "4549950" in str(planned) and ">4549950</text>" in report._repr_html_()
     alone = plait.plan(thirds, tmp_path / "one.parquet", sort_by="k")
     assert "one.parquet" in str(alone)

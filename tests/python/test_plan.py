@@ -419,8 +419,8 @@ def test_inspect_tells_row_groups_pages_keys_and_order(tmp_path):
     found = plait.inspect(tmp_path / "a.parquet", pages=True, sort_by="k", check_order=True)
     assert (found.sorted, found.unsorted_row) == (False, 100)
     assert [(g.key_min, g.key_max) for g in found.row_groups] == [
-        (("0",), ("99",)),
-        (("50",), ("149",)),
+        ((0,), (99,)),
+        ((50,), (149,)),
     ]
     column = found.row_groups[0].columns[1]
     assert column.dictionary and column.dictionary_bytes is not None

@@ -266,6 +266,12 @@ def test_any_library_gives_and_takes():
     assert pa.table(again).num_rows == 10
 
 
+def test_one_table_need_not_be_in_a_list():
+    table = pa.table({"k": [1, 2], "v": ["a", "b"]})
+    for one in (table, table.to_batches()[0], table.to_reader(), table.to_pandas()):
+        assert pa.table(plait.merge_streams(one, sort_by="k")).to_pylist() == table.to_pylist()
+
+
 def test_files_and_sources_of_batches_merge_as_one(tmp_path):
     pq.write_table(pa.table({"k": [1, 5], "v": ["f", "f"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": [2, 5], "v": ["g", "g"]}), tmp_path / "b.parquet")

@@ -10,6 +10,7 @@ from typing import Any
 import plait
 from plait.cli import _options
 from plait.cli._colour import CYAN, RED, paint
+from plait.cli._usage import Misused
 from plait.cli._words import Flags, in_shell
 
 
@@ -39,7 +40,7 @@ def _described(
     place = {name: getattr(known, name) for name in ("path", "column", "row", "offset")}
     text, _, _ = str(known).partition("\nhint: ")
     return {
-        "class": type(known).__name__,
+        "class": next(c for c in type(known).__mro__ if c.__module__ == "plait").__name__,
         "message": _sentence(known.what or text, known, flags),
         "where": {name: value for name, value in place.items() if value is not None},
         "got": known.got,
@@ -50,7 +51,8 @@ def _described(
 
 def _sentence(text: str, error: plait.PlaitError | None, flags: Flags) -> str:
     """What is wrong; options have their names of here, and columns keep theirs."""
-    if not isinstance(error, plait.InvalidArgument) or not error.what:
+    of_options = isinstance(error, plait.InvalidArgument | plait.UnknownColumn)
+    if error is None or not error.what or not of_options or isinstance(error, Misused):
         return text
     return in_shell(error.what, flags) + text.removeprefix(error.what)
 
@@ -58,6 +60,8 @@ def _sentence(text: str, error: plait.PlaitError | None, flags: Flags) -> str:
 def _hint(error: plait.PlaitError | None, flags: Flags) -> str | None:
     if error is None or not error.hint:
         return None
+    if isinstance(error, Misused):
+        return error.hint
     # Elsewhere what is in backticks may be columns.
     names = isinstance(error, plait.InvalidArgument | plait.StorageError)
     return in_shell(error.hint, flags, names=names)

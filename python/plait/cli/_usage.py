@@ -25,6 +25,20 @@ exit codes:
   141  the reader of the output went away
 """
 _LOOK = "`plait help` lists the commands"
+# What other programs, or Python, call it.
+_SYNONYMS = {
+    **dict.fromkeys(
+        ("--output", "--output-dir", "--outdir", "--out-dir", "--destination"), "--out"
+    ),
+    **dict.fromkeys(("--order-by", "--sort", "--by", "--key", "--keys"), "--sort-by"),
+    **dict.fromkeys(("--filter", "--condition"), "--where"),
+}
+
+
+class Misused(InvalidArgument):
+    """A wrong command line, in words that can be typed as they are."""
+
+
 _REQUIRED = "the following arguments are required: "
 
 
@@ -76,7 +90,8 @@ class Parser(argparse.ArgumentParser):
             for flag in command.unknown_options(arguments[1:]):
                 raise command.wrong(
                     f"`{flag}` is not an option of `{command.prog}`",
-                    hint=meant(flag, command.long_options()) or self._others(flag),
+                    hint=meant(_SYNONYMS.get(flag, flag), command.long_options())
+                    or self._others(flag),
                 )
         elif not first or first == "--json":
             raise InvalidArgument.of("the command is missing", hint=_LOOK)
@@ -85,8 +100,9 @@ class Parser(argparse.ArgumentParser):
             if first.startswith("-"):
                 kind, known = "option", self.long_options()
             # What Python calls `read` is `cat` in a shell.
-            hint = f"{meant({'read': 'cat'}.get(first, first), known)} {_LOOK}".strip()
-            raise InvalidArgument.of(f"there is no {kind} `{first}`", hint=hint)
+            asked = {"read": "cat", "version": "--version"}.get(first, first)
+            near = meant(asked, [*known, "--version"])
+            raise Misused.of(f"there is no {kind} `{first}`", hint=f"{near} {_LOOK}".strip())
 
     def long_options(self) -> list[str]:
         """The options that are words."""
@@ -118,6 +134,8 @@ class Parser(argparse.ArgumentParser):
             raise self.wrong(f"{names} {'is' if len(missing) == 1 else 'are'} missing", hint=hint)
         if about:
             name = about[1].rpartition("/")[2]
+            if about[2].startswith("ignored explicit argument"):
+                raise self.wrong(f"`{name}` takes no value")
             if about[2].startswith("expected"):
                 raise self.wrong(f"`{name}` has no value", hint=self._meaning(name))
             message = f"`{name}`: {about[2]}"
@@ -152,7 +170,7 @@ class Parser(argparse.ArgumentParser):
         listed = f"give one of: {', '.join(map(str, choices))}"
         near = meant(str(value), list(map(str, choices)))
         hint = f"{near} {listed}" if near else listed
-        raise InvalidArgument.of(f"`{name}` has no such choice", got=f"`{value}`", hint=hint)
+        raise Misused.of(f"`{name}` has no such choice", got=f"`{value}`", hint=hint)
 
 
 def meant(word: str, known: Sequence[str]) -> str:

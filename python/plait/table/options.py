@@ -9,6 +9,7 @@ Not here: what goes with one call only: sessions, catalogs, `threads`, `guard`, 
 
 from __future__ import annotations
 
+import datetime as dt
 import difflib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +29,7 @@ from plait.sizes import Size
 __all__ = ["CHOICES", "CompactOptions", "FolderOptions", "TableOptions", "Where", "takes"]
 
 # Partitions: the values that a partition column may have.
-Where = Mapping[str, str | Sequence[str]]
+Where = Mapping[str, str | int | dt.date | Sequence[str | int | dt.date]]
 Policy = Literal["size_tiered", "overlap", "full"]
 OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 Unsorted = Literal["error", "sort", "skip"]
@@ -56,7 +57,8 @@ class CompactOptions:
             written once per level. `"overlap"` takes files that share a key with more than
             `max_depth`. `"full"` takes all.
         where: Partitions to compact, such as those of one day; all by default. `{"day":
-            "2024-05-01"}` names one; a column may have several values, as a list of text.
+            "2024-05-01"}` names one; a column may have several values, as a list. A number or a
+            date stands for its text.
         max_depth: Policy overlap: number of files that may share a key.
         merge_factor: Policy size_tiered: number of files of a level that make one of the next.
         merge_factor_max: Policy size_tiered: number of files that are taken if there are more.
@@ -152,18 +154,18 @@ class CompactOptions:
         where: object = {} if self.where is None else self.where
         checked = {}
         for column, values in where.items() if isinstance(where, Mapping) else ((None, None),):
-            texts = (values,) if isinstance(values, str) else values
+            texts = (values,) if isinstance(values, _TEXTS) else values
             if not (
                 isinstance(column, str)
                 and isinstance(texts, Sequence)
-                and all(isinstance(text, str) for text in texts)
+                and all(isinstance(t, _TEXTS) and not isinstance(t, bool) for t in texts)
             ):
                 raise InvalidArgument.of(
                     "`where` does not name partitions",
                     got=f"`{where!r}`",
                     hint='give {"day": "2024-05-01"} or {"day": ["2024-05-01", "2024-05-02"]}',
                 )
-            checked[column] = tuple(texts)
+            checked[column] = tuple(map(str, texts))
         return checked
 
     @property
@@ -187,6 +189,8 @@ class CompactOptions:
 
 
 # Options of folders alone: they change rows, or need what a log does not say.
+# Values of partitions, of which folders have the text.
+_TEXTS = (str, int, dt.date)
 _OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
 _OF_MERGE = (
     *("sort_by", "target_file_size", "compression", "on_duplicate", "version_by"),

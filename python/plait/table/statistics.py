@@ -19,6 +19,7 @@ from decimal import Decimal
 from typing import Any
 
 from plait._api import inspect
+from plait._text import Value
 from plait.inspected import ColumnReport
 from plait.report import FileReport
 
@@ -128,17 +129,16 @@ def _put(side: dict[str, Any], names: tuple[str, ...], value: object) -> None:
     side[names[-1]] = value
 
 
-def _value(text: str | None, kind: str, chunk: ColumnReport, *, is_max: bool) -> Any:  # noqa: ANN401
+def _value(shown: Value, kind: str, chunk: ColumnReport, *, is_max: bool) -> Any:  # noqa: ANN401
     """A bound as something that compares; `None` if it is not known."""
     value: Any = None
-    if text is None or chunk.physical_type == "INT96":
-        pass
-    elif kind in _WHOLE:
-        value = int(text)
+    if shown is None or chunk.physical_type == "INT96":
+        return None
+    text = str(shown)
+    if kind in _WHOLE or kind == "boolean":
+        value = shown if isinstance(shown, int) else None
     elif kind == "date":
         value = text if _DATE.fullmatch(text) else None
-    elif kind == "boolean":
-        value = text == "true"
     elif kind.startswith("decimal"):
         if chunk.physical_type in ("INT32", "INT64"):
             value = Decimal(text)

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
-use plait_core::key::SortOrder;
+use plait_core::key::{Shown, SortOrder};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -23,9 +23,9 @@ use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::LocationCache;
 use crate::order::{KEY_ROWS, claimed, find_disorder, key_leaves};
 use crate::page::Locations;
-use crate::plan::key_texts;
+use crate::plan::key_values;
 use crate::runtime::{Context, MemoryStage};
-use crate::schema::{bound_text, data_type, logical_type, reconcile};
+use crate::schema::{data_type, logical_type, reconcile, shown_bound};
 use crate::source::Source;
 use crate::store::Stores;
 use crate::zone;
@@ -81,9 +81,9 @@ pub struct InspectReport {
     /// First row whose key is smaller than the one before it, if it is not sorted.
     pub unsorted_row: Option<u64>,
     /// First key, if there is an order.
-    pub key_min: Vec<Option<String>>,
+    pub key_min: Vec<Option<Shown>>,
     /// Last key.
-    pub key_max: Vec<Option<String>>,
+    pub key_max: Vec<Option<Shown>>,
     /// Columns whose values the footer lists, as `plait.zone_map` has them.
     pub zone_map: Option<serde_json::Value>,
     /// File metadata; long values are cut.
@@ -104,9 +104,9 @@ pub struct RowGroupReport {
     /// Stored bytes.
     pub compressed_bytes: u64,
     /// First key, if there is an order.
-    pub key_min: Vec<Option<String>>,
+    pub key_min: Vec<Option<Shown>>,
     /// Last key.
-    pub key_max: Vec<Option<String>>,
+    pub key_max: Vec<Option<Shown>>,
     /// Its columns.
     pub columns: Vec<ChunkReport>,
 }
@@ -143,9 +143,9 @@ pub struct ChunkReport {
     /// Nulls, if the statistics tell.
     pub null_count: Option<u64>,
     /// Smallest value, if the statistics tell.
-    pub min: Option<String>,
+    pub min: Option<Shown>,
     /// Largest value.
-    pub max: Option<String>,
+    pub max: Option<Shown>,
     /// Whether there is a bloom filter.
     pub bloom_filter: bool,
 }
@@ -242,7 +242,7 @@ pub(crate) fn inspect_in(
     })
 }
 
-type Texts = Vec<Option<String>>;
+type KeyShown = Vec<Option<Shown>>;
 
 fn keys_of(source: &Source, order: &SortOrder) -> Result<KeyLeaves> {
     let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
@@ -256,15 +256,20 @@ fn key_range(
     rows: Range<u64>,
     cache: &Arc<LocationCache>,
     context: &Context,
-) -> Result<(Texts, Texts)> {
-    let texts = |row| key_texts(keys, &key_at(source, keys, row, cache, context)?);
-    Ok((texts(rows.start)?, texts(rows.end - 1)?))
+) -> Result<(KeyShown, KeyShown)> {
+    let values = |row| key_values(keys, &key_at(source, keys, row, cache, context)?);
+    Ok((values(rows.start)?, values(rows.end - 1)?))
 }
 
 fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> ChunkReport {
     let descr = chunk.column_descr();
     let statistics = chunk.statistics();
-    let bound = |bytes: Option<&[u8]>| Some(cut(&bound_text(descr, bytes?)));
+    let bound = |bytes: Option<&[u8]>| {
+        shown_bound(descr, bytes?).map(|bound| match bound {
+            Shown::Text(text) => Shown::Text(cut(&text)),
+            whole => whole,
+        })
+    };
     ChunkReport {
         path: descr.path().string(),
         physical_type: chunk.column_type().to_string(),

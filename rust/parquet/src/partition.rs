@@ -16,7 +16,9 @@
 
 use std::fmt::Write;
 
-use plait_core::key::{Curve, KeyShape, KeyType, Nulls, ShownAs, SortColumn, SortOrder, texts};
+use plait_core::key::{
+    Curve, KeyShape, KeyType, Nulls, ShownAs, SortColumn, SortOrder, shown_values,
+};
 use plait_core::{Error, Kind, Result};
 
 use crate::keys::KeyLeaves;
@@ -189,10 +191,10 @@ impl Folders {
     /// # Errors
     /// [`Kind::InvalidArgument`] for a value that is no name of a folder.
     pub(crate) fn of(&self, prefix: &[u8]) -> Result<String> {
-        let texts = texts(&self.shape, prefix)?;
+        let values = shown_values(&self.shape, prefix)?;
         let mut path = String::new();
         for Step { name, column, shown } in &self.steps {
-            let text = texts.get(*column).cloned().flatten();
+            let text = values.get(*column).cloned().flatten().map(|value| value.to_string());
             let refuse = |what: &str, got: &str, hint: &str| {
                 Err(Error::new(Kind::InvalidArgument, what)
                     .with_column(name)

@@ -298,9 +298,14 @@ fn decode(footer: &[u8]) -> Result<ParquetMetaData> {
 fn read_footer(store: &dyn RangeReader) -> Result<(bytes::Bytes, u64)> {
     let len = store.len();
     let not_parquet = |got: String| {
-        Error::new(Kind::CorruptSource, "not a Parquet file, or cut short")
-            .with_got(got)
-            .with_hint("a Parquet file starts and ends with `PAR1`")
+        let begins = store.read(0..len.min(4));
+        Error::new(Kind::CorruptSource, "not a Parquet file, or cut short").with_got(got).with_hint(
+            match begins.as_deref() {
+                Ok([]) => "the file is empty: its writer may have failed, or not be done",
+                Ok(b"PAR1") => "the file starts as Parquet: its writer or a copy may have failed",
+                _ => "a Parquet file starts and ends with `PAR1`; convert CSV or JSON first",
+            },
+        )
     };
     if len < TRAILER_BYTES + 4 {
         return Err(not_parquet(format!("{len} bytes")));

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use plait_core::key::{SortOrder, render};
+use plait_core::key::{Shown, SortOrder, render};
 use plait_core::plan::{Disorder, Merge, Stop};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
@@ -28,7 +28,7 @@ use crate::keys::{KeyLeaves, KeyReader};
 use crate::leaf::LocationCache;
 use crate::options::check_memory_limit;
 use crate::order::{from_sources, key_leaves, lacks, renamed};
-use crate::plan::key_texts;
+use crate::plan::key_values;
 use crate::report::{counted, sorted_by};
 use crate::runtime::{Context, MemoryStage, Stage};
 use crate::schema::reconcile;
@@ -108,9 +108,9 @@ pub struct VerifiedFile {
     /// Rows.
     pub rows: u64,
     /// First key.
-    pub key_min: Vec<Option<String>>,
+    pub key_min: Vec<Option<Shown>>,
     /// Last key.
-    pub key_max: Vec<Option<String>>,
+    pub key_max: Vec<Option<Shown>>,
     /// Whether every key is at least the one before it.
     pub sorted: bool,
 }
@@ -269,8 +269,8 @@ fn check_order(
             sorted: true,
         };
         if let Some(range) = read_keys(source, keys, &cache, context, &mut file, report)? {
-            file.key_min = key_texts(keys, &range.0)?;
-            file.key_max = key_texts(keys, &range.1)?;
+            file.key_min = key_values(keys, &range.0)?;
+            file.key_max = key_values(keys, &range.1)?;
             ranges.push((i, range.0, range.1));
         }
         report.files.push(file);

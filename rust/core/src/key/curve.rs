@@ -68,7 +68,7 @@ impl Curve {
         };
         let what = format!("`{}` takes 2 to {CURVE_COLUMNS_MAX} columns", self.kind);
         Err(Error::new(Kind::InvalidArgument, what)
-            .with_got(format!("{own} columns"))
+            .with_got(format!("{own} column{}", if own == 1 { "" } else { "s" }))
             .with_hint(hint))
     }
 

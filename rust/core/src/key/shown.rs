@@ -1,9 +1,12 @@
-//! What the numbers and bytes of a key column stand for: days, times, UUIDs.
+//! What the numbers and bytes of a key column stand for: days, times, UUIDs. How reports have values.
 //!
 //! # Not here
 //! The texts (`text`); annotations of Parquet (the shell).
 
+use std::fmt;
+
 use arrow_schema::{DataType, Field, TimeUnit};
+use serde::{Deserialize, Serialize};
 
 /// Name of Arrow's extension type for UUIDs.
 const UUID_EXTENSION: &str = "arrow.uuid";
@@ -54,6 +57,43 @@ impl ShownAs {
             DataType::Dictionary(_, values) => Self::of_type(values),
             DataType::RunEndEncoded(_, values) => Self::of(values),
             _ => Self::Plain,
+        }
+    }
+}
+
+/// A value as reports and plans have it: numbers and booleans as such, all others as people read
+/// them.
+///
+/// ```
+/// use plait_core::key::{KeyValue, Shown, ShownAs};
+/// assert_eq!(ShownAs::Plain.shown(&KeyValue::Int(7)), Some(Shown::Int(7)));
+/// assert_eq!(ShownAs::Date.shown(&KeyValue::Int(0)), Some(Shown::Text("1970-01-01".to_owned())));
+/// assert_eq!(ShownAs::Date.shown(&KeyValue::Null), None);
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[non_exhaustive]
+pub enum Shown {
+    /// A boolean.
+    Boolean(bool),
+    /// An integer that is no date and no time.
+    Int(i64),
+    /// An unsigned integer.
+    UInt(u64),
+    /// A finite floating-point number: the double with the fewest digits that names it.
+    Float(f64),
+    /// Everything else: text, decimals, dates, times, binary, and numbers that JSON does not have.
+    Text(String),
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boolean(value) => value.fmt(f),
+            Self::Int(value) => value.fmt(f),
+            Self::UInt(value) => value.fmt(f),
+            Self::Float(value) => value.fmt(f),
+            Self::Text(value) => f.write_str(value),
         }
     }
 }

@@ -22,7 +22,7 @@ use super::decode::decode;
 use super::field::{KeyValue, hex};
 use super::range::prefix_len;
 use super::shape::KeyShape;
-use super::shown::ShownAs;
+use super::shown::{Shown, ShownAs};
 use plait_base::Result;
 
 /// Longer texts are cut in messages.
@@ -64,39 +64,54 @@ impl ShownAs {
         };
         text.unwrap_or_else(|| value.to_string())
     }
+
+    /// `value` as reports have it; `None` for a null.
+    #[must_use]
+    pub fn shown(self, value: &KeyValue) -> Option<Shown> {
+        Some(match (value, self) {
+            (KeyValue::Null, _) => return None,
+            (KeyValue::Boolean(value), _) => Shown::Boolean(*value),
+            (KeyValue::Int(value), Self::Plain) => Shown::Int(*value),
+            (KeyValue::UInt(value), _) => Shown::UInt(*value),
+            (KeyValue::Float(value), _) if value.is_finite() => Shown::Float(*value),
+            (KeyValue::Float32(value), _) if value.is_finite() => {
+                // As a double, 0.1 would be 0.10000000149011612.
+                Shown::Float(value.to_string().parse().unwrap_or_else(|_| f64::from(*value)))
+            }
+            _ => Shown::Text(self.text(value)),
+        })
+    }
 }
 
-/// The values of `key` as people read them, column by column; `None` for a null.
+/// The values of `key` as reports have them, column by column; `None` for a null.
 ///
 /// # Errors
 /// As [`decode`].
-pub fn texts(shape: &KeyShape, key: &[u8]) -> Result<Vec<Option<String>>> {
-    let text = |(i, value): (usize, &KeyValue)| {
-        (*value != KeyValue::Null).then(|| shape.shown(i).text(value))
-    };
-    Ok(decode(shape, key)?.iter().enumerate().map(text).collect())
+pub fn shown_values(shape: &KeyShape, key: &[u8]) -> Result<Vec<Option<Shown>>> {
+    let shown = |(i, value): (usize, &KeyValue)| shape.shown(i).shown(value);
+    Ok(decode(shape, key)?.iter().enumerate().map(shown).collect())
 }
 
-/// The values of the least key that begins with `beginning`, of so many parts at most, as people read
-/// them; of a curve the corner of the cell that begins so. Empty for what begins no key.
+/// The values of the least key that begins with `beginning`, of so many parts at most, as reports
+/// have them; of a curve the corner of the cell that begins so. Empty for what begins no key.
 #[must_use]
-pub fn cut_texts(shape: &KeyShape, parts: usize, beginning: &[u8]) -> Vec<Option<String>> {
+pub fn shown_cut(shape: &KeyShape, parts: usize, beginning: &[u8]) -> Vec<Option<Shown>> {
     for count in (1..=parts.min(shape.parts())).rev() {
         let Ok(shape) = shape.leading(count) else { continue };
         let plain = shape.plain().len();
         if let (Some(part), Ok(end)) = (shape.curve_part(), prefix_len(&shape, beginning, plain))
             && let Some((before, own)) = beginning.split_at_checked(end)
             && let Ok(plain) = shape.leading(plain)
-            && let Ok(mut found) = texts(&plain, before)
+            && let Ok(mut found) = shown_values(&plain, before)
         {
             let corner = corner(part, own).into_iter().zip(plain.columns().len()..);
-            found.extend(corner.map(|(value, i)| value.map(|value| shape.shown(i).text(&value))));
+            found.extend(corner.map(|(value, i)| shape.shown(i).shown(&value?)));
             return found;
         }
         let mut whole = beginning.to_vec();
         for _ in 0..=CUT_BYTES_MAX {
-            if let Ok(texts) = texts(&shape, &whole) {
-                return texts;
+            if let Ok(values) = shown_values(&shape, &whole) {
+                return values;
             }
             whole.push(0);
         }
@@ -260,7 +275,8 @@ mod tests {
             for descending in [false, true] {
                 let shape = shape(&[field_of(&array, expected)], descending);
                 let key = encode_arrow(&shape, &[Arc::clone(&array)]).unwrap().to_bytes(&shape, 0);
-                assert_eq!(texts(&shape, &key).unwrap(), [Some(expected.to_owned())]);
+                let shown = shown_values(&shape, &key).unwrap().remove(0).unwrap();
+                assert_eq!(shown.to_string(), expected);
             }
         }
     }
@@ -273,6 +289,30 @@ mod tests {
             let read = literal(&render(&shape, &key), array.data_type()).unwrap();
             assert_eq!(&read, &array, "{expected}");
         }
+    }
+
+    #[test]
+    fn reports_have_numbers_and_booleans_as_such_and_read_them_again() {
+        let plain = |value: &KeyValue| ShownAs::Plain.shown(value).unwrap();
+        let date = ShownAs::Date.shown(&KeyValue::Int(0)).unwrap();
+        let decimal = KeyValue::Decimal { unscaled: 1230.into(), scale: 2 };
+        for (shown, json) in [
+            (plain(&KeyValue::Boolean(false)), "false"),
+            (plain(&KeyValue::Int(i64::MIN)), "-9223372036854775808"),
+            (plain(&KeyValue::UInt(u64::MAX)), "18446744073709551615"),
+            (plain(&KeyValue::Float32(0.1)), "0.1"),
+            (plain(&KeyValue::Float(2.0)), "2.0"),
+            (plain(&KeyValue::Float(f64::NAN)), "\"NaN\""),
+            (plain(&KeyValue::Float32(f32::NEG_INFINITY)), "\"-inf\""),
+            (plain(&decimal), "\"12.30\""),
+            (plain(&KeyValue::Text("7".to_owned())), "\"7\""),
+            (plain(&KeyValue::Bytes(vec![0, 255])), "\"0x00ff\""),
+            (date, "\"1970-01-01\""),
+        ] {
+            assert_eq!(serde_json::to_string(&shown).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Shown>(json).unwrap(), shown);
+        }
+        assert_eq!(ShownAs::Plain.shown(&KeyValue::Null), None);
     }
 
     #[test]

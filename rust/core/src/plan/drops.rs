@@ -171,7 +171,17 @@ impl<C: MarkColumn> Drops<C> {
                 _ => Nulls::First,
             };
             let asked = named(name, nulls)?;
-            let column = find(&asked)?;
+            let column = find(&asked).map_err(|e| match e.kind() {
+                Kind::UnknownColumn => {
+                    let what = "column of `drop_where` is in no source";
+                    let error = Error::new(Kind::UnknownColumn, what).with_column(name);
+                    match e.hint() {
+                        Some(hint) => error.with_hint(hint),
+                        None => error,
+                    }
+                }
+                _ => e,
+            })?;
             let is_key = |name: &str| order.columns().iter().any(|key| key.dotted() == name);
             if !column.shape().columns().iter().all(|column| is_key(&column.name)) {
                 return Err(Error::new(Kind::InvalidArgument, "`drop_where` needs a key column")
@@ -282,20 +292,36 @@ fn named(name: &str, nulls: Nulls) -> Result<SortOrder> {
 /// Column, operator and value of a condition.
 fn parse(text: &str) -> Result<(&str, Operator, &str)> {
     let mut in_quotes = false;
+    let error = |what| {
+        Error::new(Kind::InvalidArgument, what).with_got(text).with_hint(
+            "write a key column, one of < <= = >= >, and a value: timestamp < 1700000000",
+        )
+    };
     for (at, letter) in text.char_indices() {
         in_quotes ^= letter == '"';
         let found = OPERATORS.iter().find(|(sign, _)| !in_quotes && text[at..].starts_with(sign));
         if let Some((sign, operator)) = found {
             let (name, value) = (text[..at].trim(), text[at + sign.len()..].trim());
+            if name.ends_with('!') || value.starts_with(['<', '>']) {
+                return Err(error("`drop_where` has another operator"));
+            }
+            if goes_on(value) {
+                return Err(error("`drop_where` takes a single comparison"));
+            }
             if !name.is_empty() && !value.is_empty() {
                 return Ok((name, *operator, value));
             }
             break;
         }
     }
-    Err(Error::new(Kind::InvalidArgument, "`drop_where` is not a comparison")
-        .with_got(text)
-        .with_hint("write a key column, one of < <= = >= >, and a value: timestamp < 1700000000"))
+    Err(error("`drop_where` is not a comparison"))
+}
+
+/// Whether a further comparison follows a value.
+fn goes_on(value: &str) -> bool {
+    let outside: String = value.split('\'').step_by(2).collect::<Vec<_>>().join("''");
+    let words = || outside.split_whitespace().map(str::to_lowercase);
+    words().any(|word| word == "and" || word == "or") && outside.contains(['<', '=', '>'])
 }
 
 #[cfg(test)]
@@ -311,6 +337,15 @@ mod tests {
         assert_eq!(read("ts"), None);
         assert_eq!(read("< 5"), None);
         assert_eq!(read("ts <"), None);
+        let refused = |text: &str| parse(text).unwrap_err().what().to_owned();
+        for other in ["ts <> 5", "ts != 5", "ts => 5"] {
+            assert_eq!(refused(other), "`drop_where` has another operator");
+        }
+        let single = "`drop_where` takes a single comparison";
+        assert_eq!(refused("ts < 5 AND ts > 2"), single);
+        assert_eq!(refused("ts < '5' or host = 'a'"), "`drop_where` takes a single comparison");
+        assert_eq!(read("k = 'a or b = c'"), Some(("k", "'a or b = c'")));
+        assert_eq!(read("k = rock and roll"), Some(("k", "rock and roll")));
         let (_, operator, _) = parse("ts <= 5").unwrap();
         assert!(matches!(operator, Operator::LessOrEqual));
     }

@@ -23,7 +23,7 @@ use super::Predicate;
 use super::asked::{Comparison, Test};
 use crate::key::{KeyType, Keys, Nulls, Place, SortColumn, SortOrder, pack, place, successor};
 use crate::stream::KeyColumns;
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// A predicate on the columns of one schema.
 #[derive(Clone, Debug, Default)]
@@ -293,7 +293,7 @@ fn condition(key: KeyColumns, test: &Test) -> Result<ColumnCondition> {
         Test::StartsWith(prefix) => {
             if !is_text(&data_type) {
                 return Err(Error::new(Kind::InvalidArgument, "`LIKE` is for text")
-                    .with_got(format!("a column of type {data_type}"))
+                    .with_got(format!("a column of type {}", type_text(&data_type)))
                     .with_hint("compare with < <= = >= >"));
             }
             let text: ArrayRef = Arc::new(StringArray::from(vec![prefix.as_str()]));

@@ -29,7 +29,7 @@ use super::run;
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};
 use crate::partition;
-use crate::plan::{Plan, PlanTask, key_texts};
+use crate::plan::{Plan, PlanTask, key_values};
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, OutputReport, Times};
 use crate::runtime::{Context, Level, Stage};
@@ -317,7 +317,7 @@ fn report(
     options: &MergeOptions,
 ) -> Result<OutputReport> {
     let (key_min, key_max) = match &output.key_range {
-        Some((min, max)) => (key_texts(&prepared.keys, min)?, key_texts(&prepared.keys, max)?),
+        Some((min, max)) => (key_values(&prepared.keys, min)?, key_values(&prepared.keys, max)?),
         None => (Vec::new(), Vec::new()),
     };
     Ok(OutputReport {

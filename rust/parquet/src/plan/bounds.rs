@@ -10,7 +10,7 @@ use parquet::basic::{SortOrder as ValueOrder, Type as PhysicalType};
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
-use plait_core::key::{self, Keys, SortOrder, texts};
+use plait_core::key::{Keys, Shown, SortOrder, shown_cut, shown_values};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
@@ -128,22 +128,22 @@ fn is_above(a: &Statistics, b: &Statistics) -> bool {
     }
 }
 
-/// A key as text, column by column.
+/// A key as reports have it, column by column.
 ///
 /// # Errors
 /// A key of another shape.
-pub(crate) fn key_texts(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<String>>> {
-    texts(&keys.shape, key)
+pub(crate) fn key_values(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<Shown>>> {
+    shown_values(&keys.shape, key)
 }
 
-/// The key at which outputs are cut as text, by so many leading columns; empty for none, and for what
+/// The key at which outputs are cut as reports have it, by so many leading columns; empty for none, and for what
 /// is no key. Of a beginning of keys it is the least key that begins so.
-pub(super) fn cut_texts(
+pub(super) fn cut_values(
     keys: &KeyLeaves,
     columns: usize,
     key: Option<&KeyBase64>,
-) -> Vec<Option<String>> {
-    key.map_or_else(Vec::new, |key| key::cut_texts(&keys.shape, columns, &key.0))
+) -> Vec<Option<Shown>> {
+    key.map_or_else(Vec::new, |key| shown_cut(&keys.shape, columns, &key.0))
 }
 
 /// The keys of a source with rows.

@@ -14,7 +14,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use super::bounds::{KeyTrust, cut_texts, key_texts, known_keys};
+use super::bounds::{KeyTrust, cut_values, key_values, known_keys};
 use super::cuts::{OutputCut, Rule, cuts, cuts_of_partitions};
 use super::entries::merge_level;
 use super::estimate::expect;
@@ -164,7 +164,7 @@ pub(crate) fn make_of(
         if let Some((samples, from)) = known {
             of.keys_from = from;
             if let (Some((_, first)), Some((_, last))) = (samples.first(), samples.last()) {
-                (of.key_min, of.key_max) = (key_texts(&keys, first)?, key_texts(&keys, last)?);
+                (of.key_min, of.key_max) = (key_values(&keys, first)?, key_values(&keys, last)?);
                 (of.first, of.last) =
                     (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
             }
@@ -220,8 +220,8 @@ pub(crate) fn make_of(
     for (task, expected) in tasks.iter_mut().zip(expected) {
         (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
         task.bytes = stored_bytes(task, &sources);
-        task.key_low = cut_texts(&keys, cut_columns, task.low.as_ref());
-        task.key_high = cut_texts(&keys, cut_columns, task.high.as_ref());
+        task.key_low = cut_values(&keys, cut_columns, task.low.as_ref());
+        task.key_high = cut_values(&keys, cut_columns, task.high.as_ref());
     }
     let mut plan = Plan {
         format: Plan::format(),

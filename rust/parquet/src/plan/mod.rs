@@ -35,7 +35,7 @@ mod source_keys;
 mod tail;
 mod value;
 
-pub(crate) use bounds::{KeyLook, KeyRange, key_ranges, key_texts};
+pub(crate) use bounds::{KeyLook, KeyRange, key_ranges, key_values};
 pub(crate) use entries::{entry, merge_level, tells_keys};
 pub(crate) use estimate::COPY_SHARE_MIN;
 pub(crate) use find::find_rows;

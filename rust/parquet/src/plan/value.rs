@@ -12,6 +12,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use plait_core::key::Shown;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -86,7 +87,7 @@ pub(crate) enum KeysFrom {
 }
 
 /// A source of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlanSource {
     /// Location.
@@ -109,10 +110,10 @@ pub struct PlanSource {
     pub(crate) last: Option<KeyBase64>,
     /// Where these are from.
     pub(crate) keys_from: KeysFrom,
-    /// First key as text, column by column.
-    pub key_min: Vec<Option<String>>,
-    /// Last key as text.
-    pub key_max: Vec<Option<String>>,
+    /// First key as reports have it, column by column.
+    pub key_min: Vec<Option<Shown>>,
+    /// Last key as reports have it.
+    pub key_max: Vec<Option<Shown>>,
 }
 
 /// What makes one output.
@@ -125,12 +126,12 @@ pub struct PlanTask {
     pub(crate) low: Option<KeyBase64>,
     /// All keys of it are below; absent = no bound.
     pub(crate) high: Option<KeyBase64>,
-    /// `low` as text, column by column; empty without.
+    /// `low` as reports have it, column by column; empty without.
     #[serde(default)]
-    pub key_low: Vec<Option<String>>,
-    /// `high` as text.
+    pub key_low: Vec<Option<Shown>>,
+    /// `high` as reports have it.
     #[serde(default)]
-    pub key_high: Vec<Option<String>>,
+    pub key_high: Vec<Option<Shown>>,
     /// The folder of its output, such as `day=2024-05-01/`; empty without partitions, and without
     /// rows.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -41,7 +41,7 @@ pub(crate) use metadata::{MetadataConflict, describes_one_file};
 pub(crate) use plait_core::stream::Unite;
 pub(crate) use reconcile::{Reconciled, reconcile};
 pub(crate) use renamed::Renamed;
-pub(crate) use shown::{bound_text, data_type, logical_type};
+pub(crate) use shown::{data_type, logical_type, shown_bound};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! Statistics of a chunk as people read them.
+//! Statistics of a chunk as reports have them.
 //!
 //! ```text
 //! INT32 (DECIMAL(10,2))      min ce 04 00 00  ─▶ 12.30
@@ -7,7 +7,7 @@
 //! ```
 //!
 //! # Invariants
-//! The texts are those of keys (`plait_core::key`). Bytes that are no value of their type are shown
+//! The values are those of keys (`plait_core::key`). Bytes that are no value of their type are shown
 //! as hexadecimal digits.
 //!
 //! # Not here
@@ -18,7 +18,7 @@ use arrow_schema::DataType;
 use half::f16;
 use parquet::basic::Type as PhysicalType;
 use parquet::schema::types::ColumnDescriptor;
-use plait_core::key::{KeyValue, ShownAs};
+use plait_core::key::{KeyValue, Shown, ShownAs};
 use plait_core::type_text;
 
 use super::leaf::{LeafType, Meaning, Tag};
@@ -39,13 +39,13 @@ pub(crate) fn data_type(column: &ColumnDescriptor) -> String {
     LeafType::of(column.self_type()).map_or_else(String::new, |leaf| leaf.to_string())
 }
 
-/// A bound as statistics hold it, as text.
-pub(crate) fn bound_text(column: &ColumnDescriptor, bytes: &[u8]) -> String {
+/// A bound as statistics hold it, as reports have it.
+pub(crate) fn shown_bound(column: &ColumnDescriptor, bytes: &[u8]) -> Option<Shown> {
     let leaf = LeafType::of(column.self_type());
     let meaning = leaf.as_ref().and_then(LeafType::meaning);
     let value = value(column.physical_type(), meaning.as_ref(), bytes);
     let shown = leaf.map_or(ShownAs::Plain, |leaf| leaf.shown());
-    shown.text(&value.unwrap_or_else(|| KeyValue::Bytes(bytes.to_vec())))
+    shown.shown(&value.unwrap_or_else(|| KeyValue::Bytes(bytes.to_vec())))
 }
 
 fn value(physical: PhysicalType, meaning: Option<&Meaning>, bytes: &[u8]) -> Option<KeyValue> {
@@ -174,7 +174,7 @@ mod tests {
             ("INT64 a", b"short", "0x73686f7274"),
         ];
         for (of, bytes, text) in cases {
-            assert_eq!(bound_text(&column(of), bytes), *text, "{of}");
+            assert_eq!(shown_bound(&column(of), bytes).unwrap().to_string(), *text, "{of}");
         }
     }
 }

@@ -71,17 +71,29 @@ fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
             Location::Local(path) => list_local(&path, pattern, &mut found)?,
         }
         if found.is_empty() {
-            return Err(Error::new(Kind::SourceNotFound, "nothing matches")
-                .with_path(pattern.as_str())
-                .with_hint(match pattern.contains(['*', '?', '[']) {
-                    true => "check the pattern; relative patterns start at the working directory",
-                    false => "folders are searched for names that end in .parquet",
-                }));
+            return Err(nothing(pattern));
         }
         all.push(found);
     }
     check_distinct(stores, &all.concat())?;
     Ok(all)
+}
+
+/// The error for a pattern, or a folder, that no file matches.
+fn nothing(pattern: &str) -> Error {
+    if pattern.contains(['*', '?', '[']) {
+        return Error::new(Kind::SourceNotFound, "nothing matches")
+            .with_path(pattern)
+            .with_hint("check the pattern; relative patterns start at the working directory");
+    }
+    let error = Error::new(Kind::SourceNotFound, "the folder has no Parquet file")
+        .with_path(pattern)
+        .with_hint("folders are searched for names that end in .parquet");
+    let entries = std::fs::read_dir(pattern).into_iter().flatten().flatten();
+    match entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).min() {
+        Some(name) => error.with_got(format!("others, such as `{name}`")),
+        None => error,
+    }
 }
 
 /// The folder that `pattern` names, spelled as the files it lists are; none for a pattern that is a

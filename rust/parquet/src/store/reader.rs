@@ -101,9 +101,18 @@ pub(crate) fn is_denied(error: &Error) -> bool {
 
 /// The error for a location where nothing is.
 pub(super) fn not_found(location: &str) -> Error {
-    Error::new(Kind::SourceNotFound, "source does not exist")
-        .with_path(location)
-        .with_hint("check the path; relative paths start at the working directory")
+    let schemes = ["s3:/", "gs:/", "az:/", "abfs:/", "abfss:/", "http:/", "https:/"];
+    let hint =
+        match schemes.iter().find_map(|scheme| Some((scheme, location.strip_prefix(scheme)?))) {
+            Some((scheme, rest)) if !rest.starts_with('/') => {
+                format!("did you mean `{scheme}/{rest}`?")
+            }
+            _ if location.starts_with("~/") => {
+                "`~` is understood on command lines only: write the whole path".to_owned()
+            }
+            _ => "check the path; relative paths start at the working directory".to_owned(),
+        };
+    Error::new(Kind::SourceNotFound, "source does not exist").with_path(location).with_hint(hint)
 }
 
 /// The error for a file that is not what it was.

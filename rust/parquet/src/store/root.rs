@@ -49,6 +49,11 @@ impl Root {
     pub(crate) fn open(location: &str, stores: &Stores) -> Result<Self> {
         match stores.locate(location)? {
             Location::Local(path) if path.is_dir() => Ok(Self::Local(path)),
+            Location::Local(path) if path.exists() => {
+                Err(Error::new(Kind::InvalidArgument, "this is a file, and not a folder")
+                    .with_path(location)
+                    .with_hint("name the folder that has the file"))
+            }
             Location::Local(_) => Err(Error::new(Kind::SourceNotFound, "there is no such folder")
                 .with_path(location)
                 .with_hint("check the path; relative paths start at the working directory")),

@@ -227,6 +227,15 @@ fn settings(url: &Url, options: &BTreeMap<String, String>) -> BTreeMap<String, S
 
 /// The error for a URL of no store.
 pub(super) fn unknown(location: &str) -> Error {
+    let buckets = ["s3", "s3a", "gs", "az", "abfs", "abfss"];
+    if let Some((scheme, rest)) = location.split_once("://")
+        && buckets.contains(&scheme)
+        && (rest.is_empty() || rest.starts_with('/'))
+    {
+        return Error::new(Kind::InvalidArgument, "the URL names no bucket")
+            .with_path(location)
+            .with_hint(format!("write {scheme}://BUCKET/{}", rest.trim_start_matches('/')));
+    }
     Error::new(Kind::InvalidArgument, "location is not one of a known object store")
         .with_path(location)
         .with_hint("known are local paths and file, s3, gs, az, abfs(s), http(s) URLs")

@@ -188,7 +188,7 @@ proptest! {
             }
             Err(e) => prop_assert_eq!(e.kind(), Kind::CorruptSource),
         }
-        let _is_never_a_panic = cut_texts(&shape, shape.parts(), &key);
+        let _is_never_a_panic = shown_cut(&shape, shape.parts(), &key);
     }
 
     #[test]
@@ -305,12 +305,14 @@ fn cuts_of_a_curve_show_where_its_cell_begins() {
     let shape = laws::shape(columns).with_curve(Some(curve)).unwrap();
     let row = vec![KeyValue::Int(7), KeyValue::Int(-3), KeyValue::Text("long text".into())];
     let key = keys_of(&shape, &[row]).remove(0);
-    let some = |text: &str| Some(text.to_owned());
-    assert_eq!(texts(&shape, &key).unwrap(), [some("7"), some("-3"), some("long text")]);
-    assert_eq!(cut_texts(&shape, 2, &key[..21]), [some("7"), some("-3"), some("long tex")]);
-    assert_eq!(cut_texts(&shape, 1, &key[..5]), [some("7")]);
-    assert_eq!(cut_texts(&shape, 2, &key[..5]).len(), 3);
-    assert!(cut_texts(&shape, 2, &[9]).is_empty());
+    let (seven, three) = (Some(Shown::Int(7)), Some(Shown::Int(-3)));
+    let text = |text: &str| Some(Shown::Text(text.to_owned()));
+    let whole = [seven.clone(), three.clone(), text("long text")];
+    assert_eq!(shown_values(&shape, &key).unwrap(), whole);
+    assert_eq!(shown_cut(&shape, 2, &key[..21]), [seven.clone(), three, text("long tex")]);
+    assert_eq!(shown_cut(&shape, 1, &key[..5]), [seven]);
+    assert_eq!(shown_cut(&shape, 2, &key[..5]).len(), 3);
+    assert!(shown_cut(&shape, 2, &[9]).is_empty());
 }
 
 #[test]
