@@ -24,6 +24,8 @@ import pytest
 
 import plait
 
+from .test_object_store import Bucket
+
 pytestmark = pytest.mark.local  # temp files, full disks and locks of one machine
 
 SEED = 40
@@ -147,6 +149,29 @@ def test_a_sort_killed_at_any_write_loses_nothing(tmp_path, environment):
         assert hashes(sorted(out.iterdir())) == whole
         shutil.rmtree(out)
     assert stale > 0
+
+
+def test_runs_of_a_killed_sort_into_objects_are_removed_by_the_next(
+    tmp_path, environment, s3_server
+):
+    paths, temps = shuffled(tmp_path / "in", rows=400_000), tmp_path / "temps"
+    bucket = Bucket(s3_server, f"b-killed-{os.getpid()}")
+    options = {"memory_limit": LIMIT, "storage_options": s3_server.options()}
+    arguments = (f"{bucket.url}/out/", json.dumps(options), *paths)
+    environment = {**environment, "TMPDIR": str(temps)}
+    temps.mkdir()
+    os.mkfifo(temps / ".plait-tmp-pipe")
+    process = start(SORTS, *arguments, environment=environment)
+    deadline = time.monotonic() + 60
+    while len(os.listdir(temps)) <= 2 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    process.kill()
+    process.communicate(timeout=60)
+    assert len(os.listdir(temps)) > 2
+    done = start(SORTS, *arguments, environment=environment)
+    assert done.communicate(timeout=120) == ("go\n", "")
+    assert os.listdir(temps) == [".plait-tmp-pipe"]
+    assert len(bucket.keys("out/")) == 1
 
 
 # --- cancel ----------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
 //! # Invariants
 //! A visible name always stands for a whole file. A temp file is locked by the process that writes
 //! it: one that can be locked has no owner any more and is removed by the next run
-//! ([`LocalFolder::open`]).
+//! ([`sweep`]).
 //!
 //! # Not here
 //! What is in the files (`sink`); unnamed spill files are made here and used in `spill`.
@@ -39,7 +39,7 @@ pub(super) struct LocalFolder {
 impl LocalFolder {
     /// Opens the folder, or the folder of the file `path` if that ends in `.parquet`, unless it
     /// `is_folder`; makes it if
-    /// it is missing and sweeps temp files whose owner is gone. Gives the file's name, too.
+    /// it is missing. Gives the file's name, too.
     pub(super) fn open(
         path: &Path,
         is_folder: bool,
@@ -62,9 +62,7 @@ impl LocalFolder {
         let failed = |e: io::Error| storage("cannot make the output folder", &dir, e);
         context.faults().check("mkdir").map_err(failed)?;
         make_dir(&dir).map_err(failed)?;
-        let folder = Self { dir, created, context: context.clone() };
-        folder.sweep();
-        Ok((folder, file_name))
+        Ok((Self { dir, created, context: context.clone() }, file_name))
     }
 
     pub(super) fn dir(&self) -> &Path {
@@ -126,13 +124,16 @@ impl LocalFolder {
             }
         }
     }
+}
 
-    fn sweep(&self) {
-        let Ok(entries) = fs::read_dir(&self.dir) else { return };
-        for entry in entries.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX) {
-                sweep_temp(&entry.path());
-            }
+/// Removes temp files in `dir` whose owners are gone.
+pub(super) fn sweep(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        // Something else of this name, such as a pipe, might be waited for.
+        let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+        if is_file && entry.file_name().to_string_lossy().starts_with(TEMP_PREFIX) {
+            sweep_temp(&entry.path());
         }
     }
 }
@@ -439,7 +440,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
-                        LocalFolder::open(&dir, true, &context).unwrap();
+                        sweep(&dir);
                     }
                 });
             }

@@ -75,8 +75,8 @@ fn check_ending(out: &str) -> Result<()> {
 
 impl Target {
     /// Opens the folder `out`, or the folder of the file `out` if that ends in `.parquet`, and not
-    /// in a slash behind it. A local
-    /// one is made if it is missing, and temp files whose owner is gone are swept.
+    /// in a slash behind it. A local one is made if it is missing. Temp files whose owner is gone
+    /// are swept: in that folder, or for objects in the temporary folder of the system.
     ///
     /// # Errors
     /// [`Kind::Storage`] when the folder cannot be made or written, [`Kind::InvalidArgument`] for a
@@ -93,7 +93,6 @@ impl Target {
         let (place, file_name) = match location {
             Location::Local(path) => {
                 let (folder, name) = local::LocalFolder::open(&path, out.ends_with('/'), context)?;
-                nest::sweep(folder.dir());
                 (OutputPlace::Local(folder), name)
             }
             Location::Object(place) => {
@@ -102,7 +101,11 @@ impl Target {
             }
         };
         let context = context.clone();
-        Ok(Self { place, file_name, keeps_copies: false, nest: None, context })
+        let target = Self { place, file_name, keeps_copies: false, nest: None, context };
+        let scratch = target.scratch();
+        local::sweep(&scratch);
+        nest::sweep(&scratch);
+        Ok(target)
     }
 
     /// The same, with outputs that can be read again before they are published.
