@@ -47,9 +47,10 @@ def make(folder: Path, rows: int, tasks: int) -> None:
 
 def run_one(job: dict) -> dict:
     """One tool in this process: what it took, and whether the files are right."""
+    from pyspark.sql import functions
+
     import plait
     from plait import spark as ps
-    from pyspark.sql import functions
 
     spark = spark_compact.start_spark(
         job["master"],
