@@ -76,7 +76,10 @@ const LAYERS: &[(&str, &str)] = &[
         "drops files folder json leaf merge options order plan report runtime schema source store output",
     ),
     ("join", "arrow_file leaf merge options page runtime source store output"),
-    ("run_writer", "guard join json merge options partition report runtime sort source store output"),
+    (
+        "run_writer",
+        "guard join json merge options partition report runtime sort source store output",
+    ),
     ("calls", "compact inspect json merge overlay plan runtime scan store verify"),
 ];
 
