@@ -152,11 +152,13 @@ def _widths(
             _spread(widths, cells, far, source.rows, ends)
             continue
         for number, rows in source.parts.items():
-            _spread(widths, [cell for cell in cells if owners[cell] == number], far, rows, ends)
+            output = outputs[number]
+            within = range(max(cells.start, output.first), min(cells.stop, output.last + 1))
+            _spread(widths, within, far, rows, ends)
     if not outputs:
         return widths
-    for number, output in enumerate(outputs):
-        cells_of = [cell for cell, owner in enumerate(owners) if owner == number]
+    for output in outputs:
+        cells_of = range(output.first, output.last + 1)
         found = sum(widths[cell] for cell in cells_of)
         for cell in cells_of:
             share = widths[cell] / found if found else 1 / len(cells_of)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from plait._layout import Bar, Mark, Placed
 from plait._svg import COLOURS, FONT_SIZE, ROW_HEIGHT, Canvas, Part, Sides, fitted, text_width
@@ -87,12 +88,15 @@ class Band:
 
     @property
     def lanes(self) -> list[int]:
-        """A number for each file: files of one number do not overlap."""
-        ends: list[float] = []
+        """A number for each file, the least that is free: files of one number do not overlap."""
+        taken: list[tuple[float, int]] = []
+        free: list[int] = []
         lanes = []
         for bar in self.bars:
-            lane = next((i for i, end in enumerate(ends) if end <= bar.start), len(ends))
-            ends[lane : lane + 1] = [bar.end]
+            while taken and taken[0][0] <= bar.start:
+                heappush(free, heappop(taken)[1])
+            lane = heappop(free) if free else len(taken)
+            heappush(taken, (bar.end, lane))
             lanes.append(lane)
         return lanes
 

@@ -3,6 +3,9 @@
 //! # Not here
 //! Levels and maturity (`size_tiered`).
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use super::file::{File, bounds, depth_max, is_compacted};
 use super::neighbours::{Keep, close};
 use super::size_tiered::{SizeTiered, tiers};
@@ -108,13 +111,20 @@ fn overlapping(files: &[File], max_depth: usize) -> Vec<Vec<usize>> {
 fn in_deep_stretches(files: &[File], sources: &[SourceId], max_depth: usize) -> Vec<usize> {
     // A stretch is deepest where a file begins: these are the places to look at.
     let mut is_chosen = vec![false; files.len()];
-    let mut open: Vec<usize> = Vec::new();
+    // Last keys of the files that are open, smallest on top, and files that are not chosen yet.
+    let mut open: BinaryHeap<Reverse<&[u8]>> = BinaryHeap::new();
+    let mut others: Vec<usize> = Vec::new();
     for source in sources {
         let Some(file) = files.get(source.index()) else { continue };
-        open.retain(|other| files.get(*other).is_some_and(|other| other.last >= file.first));
-        open.push(source.index());
+        while open.peek().is_some_and(|last| *last.0 < *file.first) {
+            open.pop();
+        }
+        open.push(Reverse(&file.last));
+        others.push(source.index());
         if open.len() > max_depth {
-            open.iter().for_each(|i| is_chosen[*i] = true);
+            for other in others.drain(..) {
+                is_chosen[other] = files[other].last >= file.first;
+            }
         }
     }
     (0..files.len()).filter(|i| is_chosen[*i]).collect()

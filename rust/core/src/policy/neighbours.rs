@@ -54,7 +54,8 @@ impl<'a> Hull<'a> {
 }
 
 fn is_stranger_between(strangers: &[u64], a: &File, b: &File) -> bool {
-    strangers.iter().any(|age| a.age < *age && *age < b.age)
+    let at = strangers.partition_point(|age| *age <= a.age);
+    strangers.get(at).is_some_and(|age| *age < b.age)
 }
 
 /// Cuts `members` wherever going on would move an older file past another.
@@ -115,7 +116,7 @@ pub fn is_oldest(files: &[File], strangers: &[u64], members: &[usize], of_any_ag
     let may_be_older = |age: u64| of_any_age || youngest.is_none_or(|youngest| age < youngest);
     let is_other = |i: &usize| members.binary_search(i).is_err();
     let mut others = files.iter().enumerate().filter(|(i, _)| is_other(i));
-    !strangers.iter().any(|age| may_be_older(*age))
+    !strangers.first().is_some_and(|age| may_be_older(*age))
         && !others.any(|(_, file)| may_be_older(file.age) && hull.shares(file))
 }
 

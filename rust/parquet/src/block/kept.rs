@@ -8,12 +8,12 @@
 //! What is kept stays below a limit, but for the last one. The one used longest ago goes first.
 //!
 //! # Cost
-//! As many comparisons of pointers as dictionaries are kept, a look-up.
+//! O(log k) for k dictionaries that are kept, a look-up.
 //!
 //! # Not here
 //! Reading them (`reader`).
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::decode::ChunkDictionary;
@@ -22,21 +22,42 @@ use crate::store::RangeReader;
 
 /// Dictionaries by the chunk they are of.
 pub(crate) struct KeptDictionaries {
-    held: Mutex<VecDeque<HeldDictionary>>,
+    held: Mutex<Held>,
     bytes_max: usize,
 }
 
+/// A chunk: its file, which its address identifies, its row group and its leaf.
+type Chunk = (usize, usize, usize);
+
+#[derive(Default)]
+struct Held {
+    dictionaries: BTreeMap<Chunk, HeldDictionary>,
+    /// Chunks by when their dictionaries were used last.
+    used: BTreeMap<u64, Chunk>,
+    /// How often dictionaries were used.
+    uses: u64,
+    bytes: usize,
+}
+
 struct HeldDictionary {
-    /// Of the file, which its address identifies.
-    store: Arc<dyn RangeReader>,
-    /// Row group and leaf.
-    place: (usize, usize),
+    /// The reader, so that no other one gets its address.
+    _store: Arc<dyn RangeReader>,
     dictionary: ChunkDictionary,
+    used: u64,
 }
 
 impl HeldDictionary {
     fn bytes(&self) -> usize {
         self.dictionary.values.as_ref().map_or(0, |values| values.memory_size())
+    }
+}
+
+impl Held {
+    /// Counts a use of the dictionary of `chunk`; gives its number.
+    fn used_now(&mut self, chunk: Chunk) -> u64 {
+        self.uses += 1;
+        self.used.insert(self.uses, chunk);
+        self.uses
     }
 }
 
@@ -51,13 +72,13 @@ impl KeptDictionaries {
     #[must_use]
     pub(crate) fn get(&self, source: &Source, place: (usize, usize)) -> Option<ChunkDictionary> {
         let mut held = self.lock();
-        let is_it =
-            |held: &HeldDictionary| held.place == place && Arc::ptr_eq(&held.store, &source.store);
-        let at = held.iter().position(is_it)?;
-        let found = held.remove(at)?;
-        let dictionary = found.dictionary.clone();
-        held.push_front(found);
-        Some(dictionary)
+        let chunk = chunk_of(source, place);
+        let before = held.dictionaries.get(&chunk)?.used;
+        held.used.remove(&before);
+        let used = held.used_now(chunk);
+        let found = held.dictionaries.get_mut(&chunk)?;
+        found.used = used;
+        Some(found.dictionary.clone())
     }
 
     /// Keeps the dictionary of a row group and leaf of `source`, which is not kept yet.
@@ -68,15 +89,33 @@ impl KeptDictionaries {
         dictionary: &ChunkDictionary,
     ) {
         let mut held = self.lock();
-        let (store, dictionary) = (Arc::clone(&source.store), dictionary.clone());
-        held.push_front(HeldDictionary { store, place, dictionary });
-        let mut bytes: usize = held.iter().map(HeldDictionary::bytes).sum();
-        while bytes > self.bytes_max && held.len() > 1 {
-            bytes -= held.pop_back().as_ref().map_or(0, HeldDictionary::bytes);
+        let chunk = chunk_of(source, place);
+        let used = held.used_now(chunk);
+        let kept = HeldDictionary {
+            _store: Arc::clone(&source.store),
+            dictionary: dictionary.clone(),
+            used,
+        };
+        held.bytes += kept.bytes();
+        if let Some(before) = held.dictionaries.insert(chunk, kept) {
+            // Two threads read it at a time.
+            held.bytes -= before.bytes();
+            held.used.remove(&before.used);
+        }
+        while held.bytes > self.bytes_max
+            && held.dictionaries.len() > 1
+            && let Some((_, oldest)) = held.used.pop_first()
+        {
+            let bytes = held.dictionaries.remove(&oldest).map_or(0, |kept| kept.bytes());
+            held.bytes -= bytes;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<HeldDictionary>> {
+    fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn chunk_of(source: &Source, (row_group, leaf): (usize, usize)) -> Chunk {
+    (Arc::as_ptr(&source.store).cast::<()>().addr(), row_group, leaf)
 }

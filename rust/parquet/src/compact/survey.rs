@@ -366,7 +366,8 @@ fn survey_once(
                 continue;
             }
         };
-        let is_stranger = |age: &u64| !named.iter().any(|other| other.age == *age);
+        let ours: BTreeSet<u64> = named.iter().map(|named| named.age).collect();
+        let is_stranger = |age: &u64| !ours.contains(age);
         let of_folder = ages.get(&folder).into_iter().flatten();
         let strangers: Vec<u64> = of_folder.copied().filter(is_stranger).collect();
         let chooser = Chooser { policy: &policy, options, strangers: &strangers };

@@ -16,34 +16,30 @@
 //! estimates; else they are exact. Nothing depends on threads.
 //!
 //! # Cost
-//! About a dozen key lookups a cut and source that overlaps it, then [`READ_ROWS`] keys. A page
-//! each; dictionaries are unpacked once as long as they fit ([`KeyLeaves::keep_dictionaries`]).
+//! O(k log k) for k sources, and for each cut O(n log k) for the n sources that have rows near it or
+//! in the output before it. About a dozen key lookups a cut and source that overlaps it, then
+//! thousands of keys. A page each; dictionaries are unpacked once as long as they fit
+//! ([`KeyLeaves::keep_dictionaries`]).
 //!
 //! [`KeyLeaves::keep_dictionaries`]: crate::keys::KeyLeaves::keep_dictionaries
 //!
 //! # Not here
-//! What is known without reading (`entries`); rows of a task (`find`).
+//! What is known without reading (`entries`); the row behind which to cut (`search`); rows of a
+//! task (`find`).
 
+use plait_core::Result;
 use plait_core::key::{prefix_len, successor};
-use plait_core::{Error, Kind, Result};
 use std::collections::BTreeSet;
 
+use super::nearby::Near;
 use super::partitions::Partition;
+use super::search::RowSearch;
 use super::source_keys::{Count, Reading, SourceKeys};
 use super::tail::largest_cut_keys;
 use crate::sink::KEY_INDEX_ROWS;
 
-/// Once so many rows are left to choose from, their keys are read one and all.
-const READ_ROWS: u64 = 16 << 10;
-
-/// Look-ups in one source before the next one's turn.
-const HALVINGS: usize = 4;
-
 /// A cut out of footers may be off by this share of an output.
 const SLACK_SHARE: u64 = 16;
-
-/// Rounds after which a search ends: sorted sources need a fraction, others never come to an end.
-const ROUNDS_MAX: usize = 4096;
 
 /// How outputs end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,15 +57,26 @@ pub(super) enum Rule {
 pub(super) struct OutputCut {
     /// Rows with smaller keys lie before it; absent when all keys are equal.
     pub(super) key: Option<Vec<u8>>,
-    /// How many rows of each source lie before it.
-    pub(super) rows: Vec<Count>,
+    /// How many rows lie before it, by the place of their source; of sources that may have some
+    /// behind the cut before.
+    pub(super) rows: Vec<(usize, Count)>,
+    /// Rows of the other sources before it.
+    pub(super) before: u64,
 }
 
 impl OutputCut {
     /// Rows before it: the middle of what they may be.
     fn middle(&self) -> u64 {
-        self.rows.iter().map(|(least, most)| least + (most - least) / 2).sum()
+        let middle = |(_, (least, most)): &(usize, Count)| least + (most - least) / 2;
+        self.before + self.rows.iter().map(middle).sum::<u64>()
     }
+}
+
+/// The cuts, and how often a source was looked at to find them.
+#[derive(Default)]
+pub(super) struct Cuts {
+    pub(super) cuts: Vec<OutputCut>,
+    pub(super) looks: u64,
 }
 
 /// Finds all cuts where partitions begin, and those of `rule` inside of them.
@@ -79,27 +86,33 @@ pub(super) fn cuts_of_partitions(
     rule: Rule,
     cut_columns: usize,
     reading: Reading<'_>,
-) -> Result<Vec<OutputCut>> {
+) -> Result<Cuts> {
     let mut cuts = Vec::new();
     // Cuts out of footers are about right: some may lie in another partition.
     let stored = Some(Vec::new());
-    let mut search =
-        CutSearch { sources_keys, cut_columns, reading, rows: 0, floor: Vec::new(), stored };
-    for Partition { prefix, starts, end } in partitions {
-        let begin = OutputCut {
-            key: Some(prefix.clone()),
-            rows: starts.iter().map(|row| (*row, *row)).collect(),
-        };
-        let done = search.take(&begin);
+    let search = RowSearch::new(sources_keys, reading);
+    let mut search = CutSearch { search, cut_columns, rows: 0, stored };
+    let mut before: Option<&Partition> = None;
+    for partition in partitions {
+        let rows: Vec<(usize, Count)> = before
+            .iter()
+            .flat_map(|before| &before.ends)
+            .map(|(source, end)| (*source, (*end, *end)))
+            .collect();
+        let done = before.map_or(0, |before| before.end);
+        let others = done - rows.iter().map(|(_, (rows, _))| rows).sum::<u64>();
+        let begin = OutputCut { key: Some(partition.prefix.clone()), rows, before: others };
+        search.take(&begin);
         if done > 0 {
             cuts.push(begin);
         }
-        search.rows = *end;
+        search.rows = partition.end;
         if let Rule::Rows(target) = rule {
             cuts.extend(search.by_rows(done, target.max(1))?);
         }
+        before = Some(partition);
     }
-    Ok(cuts)
+    Ok(Cuts { cuts, looks: search.search.looks })
 }
 
 /// Finds all cuts.
@@ -108,21 +121,22 @@ pub(super) fn cuts(
     rule: Rule,
     cut_columns: usize,
     reading: Reading<'_>,
-) -> Result<Vec<OutputCut>> {
+) -> Result<Cuts> {
     let rows = sources_keys.iter().map(|source_keys| source_keys.rows()).sum();
     if reading.keys.leaves.is_empty() {
-        return Ok(cuts_anywhere(sources_keys, rule, rows));
+        return Ok(Cuts { cuts: cuts_anywhere(sources_keys, rule, rows), looks: 0 });
     }
-    if cut_columns == 0 || rows == 0 {
-        return Ok(Vec::new()); // all cut keys are one
+    if cut_columns == 0 || rows == 0 || rule == Rule::One {
+        return Ok(Cuts::default()); // all cut keys are one
     }
-    let floor = vec![0; sources_keys.len()];
-    let mut search = CutSearch { sources_keys, cut_columns, reading, rows, floor, stored: None };
-    match rule {
-        Rule::One => Ok(Vec::new()),
-        Rule::Rows(target) => search.by_rows(0, target.max(1)),
-        Rule::Outputs(outputs) => search.by_outputs(outputs),
-    }
+    let search = RowSearch::new(sources_keys, reading);
+    let mut search = CutSearch { search, cut_columns, rows, stored: None };
+    let cuts = match rule {
+        Rule::One => Vec::new(),
+        Rule::Rows(target) => search.by_rows(0, target.max(1))?,
+        Rule::Outputs(outputs) => search.by_outputs(outputs)?,
+    };
+    Ok(Cuts { cuts, looks: search.search.looks })
 }
 
 /// All rows are equal: any of them may start an output.
@@ -133,38 +147,33 @@ fn cuts_anywhere(sources_keys: &[SourceKeys], rule: Rule, rows: u64) -> Vec<Outp
         Rule::Rows(target) => rows.div_ceil(target.max(1)),
     };
     let (mut cuts, mut done) = (Vec::new(), 0);
+    // The source that the cut lies in, and the rows before it.
+    let (mut place, mut before) = (0, 0);
     while outputs_left > 1 {
         done += match rule {
             Rule::Rows(target) => target.max(1),
             _ => (rows - done).div_ceil(outputs_left),
         };
         outputs_left -= 1;
-        let mut left = done;
-        let place = |source_keys: &SourceKeys| {
-            let taken = left.min(source_keys.rows());
-            left -= taken;
-            (taken, taken)
-        };
-        cuts.push(OutputCut { key: None, rows: sources_keys.iter().map(place).collect() });
+        let mut cut = OutputCut { key: None, rows: Vec::new(), before };
+        while let Some(source_keys) = sources_keys.get(place) {
+            let taken = source_keys.rows().min(done - before);
+            cut.rows.push((place, (taken, taken)));
+            if taken < source_keys.rows() {
+                break;
+            }
+            (place, before) = (place + 1, before + taken);
+        }
+        cuts.push(cut);
     }
     cuts
 }
 
-/// Which side of a key the row looked for is.
-enum Side {
-    Below,
-    At,
-    Above,
-}
-
 struct CutSearch<'a> {
-    sources_keys: &'a mut [SourceKeys],
+    search: RowSearch<'a>,
     cut_columns: usize,
-    reading: Reading<'a>,
     /// Rows of all sources before the end of what is cut.
     rows: u64,
-    /// Rows of each source that surely lie before the cut that is looked for.
-    floor: Vec<u64>,
     /// Cut keys out of footers, ascending.
     stored: Option<Vec<Vec<u8>>>,
 }
@@ -173,7 +182,7 @@ impl CutSearch<'_> {
     fn by_rows(&mut self, mut done: u64, target: u64) -> Result<Vec<OutputCut>> {
         let mut cuts = Vec::new();
         while done.saturating_add(target) < self.rows {
-            self.reading.context.check_cancelled()?;
+            self.search.reading.context.check_cancelled()?;
             let Some(cut) = self.after(done, target)? else { break };
             let before = self.take(&cut);
             // Only a source that is not sorted leads here. The merge reports its row.
@@ -199,7 +208,7 @@ impl CutSearch<'_> {
         let mut left = largest.len();
         let (mut cuts, mut done) = (Vec::new(), 0);
         while left > 1 && done < self.rows {
-            self.reading.context.check_cancelled()?;
+            self.search.reading.context.check_cancelled()?;
             let target = (self.rows - done).div_ceil(left as u64).max(1);
             let mut cut = self.after(done, target)?;
             // The outputs behind need a cut key each.
@@ -225,11 +234,14 @@ impl CutSearch<'_> {
 
     /// Goes on behind `cut`; rows before it.
     fn take(&mut self, cut: &OutputCut) -> u64 {
-        if let Some(key) = &cut.key {
-            self.sources_keys.iter_mut().for_each(|source_keys| source_keys.forget_below(key));
-        }
-        self.floor = cut.rows.iter().map(|(least, _)| *least).collect();
+        self.search.go_on_behind(cut.key.as_deref(), &cut.rows);
         cut.middle()
+    }
+
+    /// The cut at `key`, as well as it is known.
+    fn known_cut(&mut self, key: &[u8]) -> OutputCut {
+        let (rows, before) = self.search.below(key);
+        OutputCut { key: Some(key.to_vec()), rows, before }
     }
 
     /// The cut after `target` more rows than `done`, unless all rows lie before it.
@@ -243,7 +255,7 @@ impl CutSearch<'_> {
         {
             return Ok(Some(cut));
         }
-        let key = self.row_key(rank - 1)?;
+        let Some(key) = self.search.row_key(rank - 1)? else { return Ok(None) };
         match successor(self.prefix(&key)?) {
             Some(bound) => self.exact_cut(bound),
             None => Ok(None),
@@ -251,183 +263,60 @@ impl CutSearch<'_> {
     }
 
     fn prefix<'k>(&self, key: &'k [u8]) -> Result<&'k [u8]> {
-        let end = prefix_len(&self.reading.keys.shape, key, self.cut_columns)?;
+        let end = prefix_len(&self.search.reading.keys.shape, key, self.cut_columns)?;
         Ok(key.get(..end).unwrap_or(key))
     }
 
     /// The cut at `key`, exactly; `None` if all rows lie before it.
     fn exact_cut(&mut self, key: Vec<u8>) -> Result<Option<OutputCut>> {
-        for _ in 0..ROUNDS_MAX {
-            if !self.narrow(&key, false)? {
-                break;
-            }
-        }
-        let rows: Vec<Count> = self
-            .sources_keys
-            .iter()
-            .map(|source_keys| source_keys.below(&key, false))
-            .map(|(n, _)| (n, n))
-            .collect();
-        let before: u64 = rows.iter().map(|(n, _)| n).sum();
-        Ok((before < self.rows).then_some(OutputCut { key: Some(key), rows }))
-    }
-
-    /// Looks up keys where it is least known how many lie below `key`; whether there were any.
-    fn narrow(&mut self, key: &[u8], or_equal: bool) -> Result<bool> {
-        let gaps: Vec<Count> =
-            self.sources_keys.iter().map(|source_keys| source_keys.below(key, or_equal)).collect();
-        let widest = gaps.iter().map(|(least, most)| most - least).max().unwrap_or(0);
-        let all: u64 = gaps.iter().map(|(least, most)| most - least).sum();
-        let few = READ_ROWS / 2 / self.sources_keys.len().max(1) as u64;
-        for (source_keys, (least, most)) in self.sources_keys.iter_mut().zip(gaps) {
-            if least == most {
-                continue;
-            }
-            if all <= READ_ROWS {
-                source_keys.read(least..most, self.reading)?;
-            } else if 2 * (most - least) >= widest {
-                // In a row, so that what is unpacked for the first serves the others.
-                let mut gap = (least, most);
-                for _ in 0..HALVINGS {
-                    if gap.1 - gap.0 <= few {
-                        break;
-                    }
-                    source_keys.key(gap.0 + (gap.1 - gap.0) / 2, self.reading)?;
-                    gap = source_keys.below(key, or_equal);
-                }
-            }
-        }
-        Ok(widest > 0)
-    }
-
-    /// The key of the row before which there are `rank` rows in merged order.
-    fn row_key(&mut self, rank: u64) -> Result<Vec<u8>> {
-        let (mut low, mut high): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
-        let mut pivot = Vec::new();
-        for _ in 0..ROUNDS_MAX {
-            self.reading.context.check_cancelled()?;
-            let spans: Vec<Count> = self
-                .sources_keys
-                .iter()
-                .zip(&self.floor)
-                .map(|(source_keys, floor)| {
-                    let start =
-                        low.as_ref().map_or(0, |key| source_keys.below(key, true).0).max(*floor);
-                    let end = high
-                        .as_ref()
-                        .map_or(source_keys.rows(), |key| source_keys.below(key, false).1);
-                    (start, end.max(start))
-                })
-                .collect();
-            if spans.iter().map(|(start, end)| end - start).sum::<u64>() <= READ_ROWS {
-                return self.read_key(&spans, rank);
-            }
-            let widest = (0..spans.len()).max_by_key(|i| spans[*i].1 - spans[*i].0).unwrap_or(0);
-            let (start, end) = spans.get(widest).copied().unwrap_or_default();
-            let Some(source_keys) = self.sources_keys.get_mut(widest) else { break };
-            pivot = source_keys.key(start + (end - start) / 2, self.reading)?.to_vec();
-            let is_outside = low.as_ref().is_some_and(|low| pivot <= *low)
-                || high.as_ref().is_some_and(|high| pivot >= *high);
-            if is_outside {
-                continue;
-            }
-            match self.side(&pivot, rank)? {
-                Side::Below => high = Some(pivot.clone()),
-                Side::Above => low = Some(pivot.clone()),
-                Side::At => return Ok(pivot),
-            }
-        }
-        Ok(pivot)
-    }
-
-    /// Where the row with `rank` rows before it is, seen from `pivot`.
-    fn side(&mut self, pivot: &[u8], rank: u64) -> Result<Side> {
-        for _ in 0..ROUNDS_MAX {
-            let sum = |or_equal| {
-                let counts =
-                    self.sources_keys.iter().map(|source_keys| source_keys.below(pivot, or_equal));
-                counts.fold((0, 0), |sum: Count, n| (sum.0 + n.0, sum.1 + n.1))
-            };
-            let (below, up_to) = (sum(false), sum(true));
-            if rank < below.0 {
-                return Ok(Side::Below);
-            }
-            if rank >= up_to.1 {
-                return Ok(Side::Above);
-            }
-            if rank >= below.1 && rank < up_to.0 {
-                return Ok(Side::At);
-            }
-            let more = self.narrow(pivot, false)?;
-            if !(self.narrow(pivot, true)? || more) {
-                break;
-            }
-        }
-        Ok(Side::At)
-    }
-
-    /// The same as `row_key`, when the row is in one of `spans`.
-    fn read_key(&mut self, spans: &[Count], rank: u64) -> Result<Vec<u8>> {
-        let mut keys: Vec<&[u8]> = Vec::new();
-        let before: u64 = spans.iter().map(|(start, _)| start).sum();
-        for (source_keys, (start, end)) in self.sources_keys.iter_mut().zip(spans) {
-            source_keys.read(*start..*end, self.reading)?;
-            let from = source_keys.samples.partition_point(|sample| sample.0 < *start);
-            let to = source_keys.samples.partition_point(|sample| sample.0 < *end);
-            keys.extend(
-                source_keys.samples.get(from..to).unwrap_or_default().iter().map(|k| &*k.1),
-            );
-        }
-        let at = usize::try_from(rank.saturating_sub(before)).unwrap_or(usize::MAX);
-        let at = at.min(keys.len().saturating_sub(1));
-        if keys.is_empty() {
-            return Err(Error::new(Kind::Internal, "a cut lies behind all rows"));
-        }
-        let (_, key, _) = keys.select_nth_unstable(at);
-        Ok(key.to_vec())
+        self.search.look_up(&key)?;
+        let mut cut = self.known_cut(&key);
+        cut.rows.iter_mut().for_each(|(_, (least, most))| *most = *least);
+        Ok((cut.middle() < self.rows).then_some(cut))
     }
 
     /// A cut near `rank` out of footers, if it is close enough.
     fn stored_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<OutputCut>> {
-        if self.stored.is_none() {
-            let stored = self.stored_prefixes()?;
-            self.stored = Some(stored.into_iter().collect());
-        }
-        let stored = self.stored.as_deref().unwrap_or_default();
-        let cut = |key: &Vec<u8>| {
-            let rows =
-                self.sources_keys.iter().map(|source_keys| source_keys.below(key, false)).collect();
-            OutputCut { key: Some(key.clone()), rows }
+        let stored = match self.stored.take() {
+            Some(stored) => stored,
+            None => self.stored_prefixes()?.into_iter().collect(),
         };
-        let at = stored.partition_point(|key| cut(key).middle() < rank);
+        let from = stored.partition_point(|key| *key <= self.search.last);
+        let behind = stored.get(from..).unwrap_or_default();
+        let at = behind.partition_point(|key| self.about_before(key) < rank);
         let near = [at.checked_sub(1), Some(at)].into_iter().flatten();
-        let best = near
-            .filter_map(|at| stored.get(at))
-            .map(cut)
-            .min_by_key(|cut| cut.middle().abs_diff(rank));
+        let near: Vec<OutputCut> =
+            near.filter_map(|at| behind.get(at)).map(|key| self.known_cut(key)).collect();
+        self.stored = Some(stored);
+        let best = near.into_iter().min_by_key(|cut| cut.middle().abs_diff(rank));
         let slack = target / SLACK_SHARE;
         let is_close = |cut: &OutputCut| {
             // Rows may be anywhere between two samples: errors of many sources cancel each other.
-            let gaps = cut.rows.iter().map(|(least, most)| (most - least) as f64);
+            let gaps = cut.rows.iter().map(|(_, (least, most))| (most - least) as f64);
             let deviation = gaps.map(|gap| gap * gap / 12.0).sum::<f64>().sqrt();
-            let all_told = self
-                .sources_keys
-                .iter()
-                .zip(&cut.rows)
-                .all(|(source_keys, (least, most))| least == most || source_keys.is_indexed);
-            all_told
+            let is_told = |(place, (least, most)): &(usize, Count)| {
+                least == most || self.search.sources_keys[*place].is_indexed
+            };
+            cut.rows.iter().all(is_told)
                 && deviation <= slack as f64
                 && cut.middle().abs_diff(rank) <= slack
                 && cut.middle() > done
-                && cut.rows.iter().map(|(_, most)| most).sum::<u64>() < self.rows
+                && cut.before + cut.rows.iter().map(|(_, (_, most))| most).sum::<u64>() < self.rows
         };
         Ok(best.filter(is_close))
+    }
+
+    /// Rows before `key`: the middle of what they may be.
+    fn about_before(&self, key: &[u8]) -> u64 {
+        let Near { places, before } = self.search.nearby.between(key, key);
+        let below = |place: usize| self.search.sources_keys[place].below(key, false);
+        before + places.into_iter().map(below).map(|(l, m)| l + (m - l) / 2).sum::<u64>()
     }
 
     /// Cut keys of all samples.
     fn stored_prefixes(&self) -> Result<BTreeSet<Vec<u8>>> {
         let mut stored = BTreeSet::new();
-        for sample in self.sources_keys.iter().flat_map(|source_keys| &source_keys.samples) {
+        for sample in self.search.sources_keys.iter().flat_map(|source_keys| &source_keys.samples) {
             stored.insert(self.prefix(&sample.1)?.to_vec());
         }
         Ok(stored)
@@ -441,7 +330,7 @@ impl CutSearch<'_> {
     /// The largest cut keys there are, largest first.
     fn read_largest(&self, count: usize) -> Result<Vec<Vec<u8>>> {
         let sources: Vec<_> =
-            self.sources_keys.iter().map(|source_keys| &source_keys.source).collect();
-        largest_cut_keys(&sources, count, self.cut_columns, self.reading)
+            self.search.sources_keys.iter().map(|source_keys| &source_keys.source).collect();
+        largest_cut_keys(&sources, count, self.cut_columns, self.search.reading)
     }
 }

@@ -15,7 +15,7 @@ use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
 use super::bounds::{KeyTrust, cut_values, key_values, known_keys};
-use super::cuts::{OutputCut, Rule, cuts, cuts_of_partitions};
+use super::cuts::{Cuts, OutputCut, Rule, cuts, cuts_of_partitions};
 use super::entries::merge_level;
 use super::estimate::expect;
 use super::memory::memory_need;
@@ -192,7 +192,7 @@ pub(crate) fn make_of(
     });
     let rule = rule(options, &files);
     let mut folders = Vec::new();
-    let found = if options.partition_by.is_empty() {
+    let Cuts { cuts: found, looks } = if options.partition_by.is_empty() {
         cuts(&mut sources_keys, rule, cut_columns, reading)?
     } else {
         let columns = partition::leading(&keys, options)?;
@@ -213,7 +213,9 @@ pub(crate) fn make_of(
         .for_each(|(source_keys, samples)| source_keys.samples = samples);
     let mut tasks = tasks(&sources_keys, &found);
     name_partitions(&mut tasks, &folders);
-    context.events().record(Level::Debug, "plan", || format!("{} outputs", tasks.len()));
+    context.events().record(Level::Debug, "plan", || {
+        format!("{} outputs, found by {looks} looks at sources", tasks.len())
+    });
     let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
     let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
     let expected = expect(&sources_keys, &bounds, &rows, &leaves, options);
@@ -361,24 +363,28 @@ fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
     let whole = |source_keys: &SourceKeys| (source_keys.rows(), source_keys.rows());
     let mut tasks = Vec::new();
     let mut low: Option<&OutputCut> = None;
+    // How many rows of each source lie before the task, as far as that is known.
+    let mut starts: Vec<Count> = vec![(0, 0); sources_keys.len()];
     for index in 0..=cuts.len() {
         let high = cuts.get(index);
         let (mut slices, mut rows, mut exact) = (Vec::new(), 0, true);
-        for (i, source_keys) in sources_keys.iter().enumerate() {
-            let place = |cut: Option<&OutputCut>, or: Count| {
-                cut.and_then(|cut| cut.rows.get(i).copied()).unwrap_or(or)
-            };
-            let (start, end) = (place(low, (0, 0)), place(high, whole(source_keys)));
+        let mut add = |place: usize, end: Count| {
+            let start = std::mem::replace(&mut starts[place], end);
             if end.1 > start.0 {
-                let first = source_keys.source.span().start;
+                let source = &sources_keys[place].source;
+                let first = source.span().start;
                 let in_file = |count: Count| (first + count.0, first + count.1);
                 let (start, end) = (in_file(start), in_file(end));
-                let slice = Slice { source: source_keys.source.id.index(), start, end };
+                let slice = Slice { source: source.id.index(), start, end };
                 let middle = |count: Count| count.0 + (count.1 - count.0) / 2;
                 rows += middle(end) - middle(start).min(middle(end));
                 exact &= slice.rows().is_some();
                 slices.push(slice);
             }
+        };
+        match high {
+            Some(high) => high.rows.iter().for_each(|(place, end)| add(*place, *end)),
+            None => sources_keys.iter().map(whole).enumerate().for_each(|(i, end)| add(i, end)),
         }
         let key = |cut: Option<&OutputCut>| cut.and_then(|cut| cut.key.clone()).map(KeyBase64);
         tasks.push(PlanTask {

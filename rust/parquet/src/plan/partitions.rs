@@ -35,8 +35,8 @@ const READ_ROWS: u64 = 16 << 10;
 pub(super) struct Partition {
     /// What all of its keys begin with.
     pub(super) prefix: Vec<u8>,
-    /// How many rows of each source lie before it.
-    pub(super) starts: Vec<u64>,
+    /// Of the sources that have rows in it, by place: how many lie before the next one.
+    pub(super) ends: Vec<(usize, u64)>,
     /// How many rows of all sources lie before the next one.
     pub(super) end: u64,
 }
@@ -68,11 +68,14 @@ pub(super) fn partitions(
     }
     // From the last to the first: a source begins a partition that it lacks where it begins the next.
     let mut starts: Vec<u64> = sources_keys.iter().map(SourceKeys::rows).collect();
+    let mut end: u64 = starts.iter().sum();
     let mut all = Vec::with_capacity(begins.len());
     for (prefix, places) in begins.into_iter().rev() {
-        let end = starts.iter().sum();
-        places.into_iter().for_each(|(source, row)| starts[source] = row);
-        all.push(Partition { prefix, starts: starts.clone(), end });
+        let before = |(source, row)| (source, std::mem::replace(&mut starts[source], row), row);
+        let places: Vec<(usize, u64, u64)> = places.into_iter().map(before).collect();
+        let ends = places.iter().map(|(source, end, _)| (*source, *end)).collect();
+        all.push(Partition { prefix, ends, end });
+        end -= places.iter().map(|(_, end, start)| end - start).sum::<u64>();
     }
     all.reverse();
     Ok(all)

@@ -94,6 +94,13 @@ impl SourceKeys {
         Ok(self.samples.get(at).map_or(&[], |sample| sample.1.as_slice()))
     }
 
+    /// The keys that are known of `rows`.
+    pub(super) fn keys(&self, rows: std::ops::Range<u64>) -> impl Iterator<Item = &[u8]> {
+        let from = self.samples.partition_point(|sample| sample.0 < rows.start);
+        let to = self.samples.partition_point(|sample| sample.0 < rows.end);
+        self.samples.get(from..to).unwrap_or_default().iter().map(|sample| sample.1.as_slice())
+    }
+
     /// Learns the keys of all of `rows`.
     pub(super) fn read(&mut self, rows: std::ops::Range<u64>, reading: Reading<'_>) -> Result<()> {
         let known =

@@ -1,0 +1,98 @@
+"""Plans of many small files: processor time and memory, by the number of files.
+
+    .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3]
+
+Files of 800 rows by text and number, each of which overlaps a few of its neighbours. Every plan is made
+in a process of its own; the least processor time of the rounds is printed, and the most memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS = 800
+SERIES = 40
+OPTIONS = {"target_file_size": "2MB"}, {"outputs": 1}
+
+MEASURE = """
+import json, sys, time
+from pathlib import Path
+import plait
+
+def peak_bytes():
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
+
+folder, count, options = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+paths = [f"{folder}/{i // 1000:03}/{i:06}.parquet" for i in range(count)]
+before, processor, begin = peak_bytes(), time.process_time(), time.perf_counter()
+plan = plait.plan(paths, sort_by="name, ts", **options)
+print(json.dumps({
+    "cpu_s": time.process_time() - processor, "wall_s": time.perf_counter() - begin,
+    "bytes": peak_bytes() - before, "tasks": len(plan.tasks), "depth": plan.overlap.depth_max,
+}))
+"""
+
+
+def make(folder: Path, files: int) -> None:
+    """Files of which each begins in the middle of the one before."""
+    rng = np.random.default_rng(7)
+    for i in range(files):
+        names = np.sort(rng.integers(i * SERIES // 2, i * SERIES // 2 + SERIES, ROWS))
+        table = pa.table(
+            {
+                "name": pa.array([f"series-{name:08}" for name in names.tolist()]),
+                "ts": pa.array(np.arange(ROWS)),
+                "value": pa.array(rng.normal(size=ROWS)),
+            }
+        )
+        path = folder / f"{i // 1000:03}" / f"{i:06}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, path)
+
+
+def main() -> None:
+    """Makes the files, measures, prints."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--files", default="1000,2000,4000,8000,16000")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--folder", type=Path, help="where the files are made, and stay")
+    arguments = parser.parse_args()
+    counts = [int(count) for count in arguments.files.split(",")]
+    folder = arguments.folder or Path(tempfile.mkdtemp(prefix="plait-planning-"))
+    try:
+        if not (folder / f"{(max(counts) - 1) // 1000:03}").exists():
+            make(folder, max(counts))
+        print(f"{'files':>8} {'options':<26} {'cpu s':>8} {'ms/file':>8} {'KB/file':>8} outputs")
+        for count in counts:
+            for options in OPTIONS:
+                command = [sys.executable, "-c", MEASURE, folder, str(count), json.dumps(options)]
+                rounds = []
+                for _ in range(arguments.rounds):
+                    ran = subprocess.run(command, check=True, capture_output=True, text=True)
+                    rounds.append(json.loads(ran.stdout))
+                cpu_s = min(run["cpu_s"] for run in rounds)
+                most = max(run["bytes"] for run in rounds)
+                named = ", ".join(f"{name}={value!r}" for name, value in options.items())
+                print(
+                    f"{count:>8,} {named:<26} {cpu_s:>8.2f} {1000 * cpu_s / count:>8.3f} "
+                    f"{most / count / 1000:>8.1f} {rounds[0]['tasks']}, {rounds[0]['depth']} deep",
+                    flush=True,
+                )
+    finally:
+        if arguments.folder is None:
+            shutil.rmtree(folder)
+
+
+if __name__ == "__main__":
+    main()

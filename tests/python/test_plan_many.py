@@ -1,0 +1,143 @@
+"""Plans of many files: cuts are those of the naive rule, and the work grows as the files do."""
+
+from __future__ import annotations
+
+import bisect
+import json
+import logging
+import random
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+Row = tuple[str, int]
+ORDER = "name, ts"
+
+
+def written(folder: Path, files: list[list[Row]], page_rows: int = 20_000) -> list[Path]:
+    """A file of each list of rows, in order."""
+    folder.mkdir()
+    paths = []
+    for number, rows in enumerate(files):
+        path = folder / f"{number:05}.parquet"
+        columns = {"name": [name for name, _ in rows], "ts": [ts for _, ts in rows]}
+        schema = pa.schema({"name": pa.string(), "ts": pa.int64()})
+        pq.write_table(pa.table(columns, schema), path, max_rows_per_page=page_rows)
+        paths.append(path)
+    return paths
+
+
+def cut_by_rows(files: list[list[Row]], target: int, columns: int) -> list[Row]:
+    """Where outputs begin: at the first change of the cut key after `target` rows, one by one."""
+    rows = sorted(row for file in files for row in file)
+    begins, done = [], 0
+    for i in range(1, len(rows)):
+        if i - done >= target and rows[i][:columns] != rows[i - 1][:columns]:
+            begins.append(rows[i])
+            done = i
+    return begins
+
+
+def cut_by_outputs(files: list[list[Row]], outputs: int, columns: int) -> list[Row]:
+    """The same for equal shares of what is left, with a cut key at least for each output behind."""
+    rows = sorted(row for file in files for row in file)
+    starts = [i for i in range(len(rows)) if i == 0 or rows[i][:columns] != rows[i - 1][:columns]]
+    left = min(outputs, len(starts))
+    begins, done = [], 0
+    while left > 1:
+        target = done + -(-(len(rows) - done) // left)
+        at = min(bisect.bisect_left(starts, target), len(starts) - (left - 1))
+        begins.append(rows[starts[at]])
+        done = starts[at]
+        left -= 1
+    return begins
+
+
+def slices_of(files: list[list[Row]], begins: list[Row], columns: int) -> list[list[list[int]]]:
+    """Of each output the rows of each file that it has: file, first row, row behind the last."""
+    starts = [0] * len(files)
+    keys = [[row[:columns] for row in file] for file in files]
+    found = []
+    for begin in [*begins, None]:
+        ends = [
+            len(of) if begin is None else bisect.bisect_left(of, begin[:columns]) for of in keys
+        ]
+        parts = [[i, starts[i], ends[i]] for i in range(len(files)) if ends[i] > starts[i]]
+        found.append(parts)
+        starts = ends
+    return found
+
+
+def random_files(rng: random.Random) -> list[list[Row]]:
+    """Files that overlap a lot or hardly; with many rows of one key or none; some without rows."""
+    span = rng.choice([3, 40, 100_000])
+    files = []
+    number = rng.choice([1, 2, 9, 90])
+    for _ in range(number):
+        low = rng.randrange(span)
+        high = low + 1 + rng.choice([0, span // 50, span])
+        count = rng.choice([0, 1, 7, 300, 300, 300 if number > 9 else 20_000])
+        rows = [(f"n{rng.randrange(low, high):06}", rng.randrange(50)) for _ in range(count)]
+        files.append(sorted(rows))
+    return files
+
+
+@pytest.mark.parametrize("seed", range(14))
+def test_cuts_are_those_of_looking_at_every_row(tmp_path, seed):
+    rng = random.Random(seed)
+    files = random_files(rng)
+    paths = written(tmp_path / "in", files, page_rows=rng.choice([100, 20_000]))
+    total = sum(map(len, files))
+    for cut_on in (1, 2):
+        for share in (3, 11):
+            target = max(total // share, 1)
+            options = {"target_rows": target}, {"outputs": share}
+            expected = (
+                cut_by_rows(files, target, cut_on),
+                cut_by_outputs(files, share, cut_on),
+            )
+            for option, begins in zip(options, expected, strict=True):
+                made = plait.plan(paths, sort_by=ORDER, cut_on=cut_on, **option)
+                parts = [
+                    [[s["source"], *s["start"][:1], *s["end"][:1]] for s in task["slices"]]
+                    for task in json.loads(made.to_json())["tasks"]
+                ]
+                assert parts == slices_of(files, begins, cut_on), (cut_on, option)
+                assert all(task.rows_exact for task in made.tasks)
+
+
+def looks(caplog, paths: list[Path], **options: object) -> int:
+    """How often the planner looked at a source to find the cuts."""
+    caplog.clear()
+    plait.plan(paths, sort_by=ORDER, **options)
+    texts = [record.getMessage() for record in caplog.records]
+    found = [re.search(r"outputs, found by (\d+) looks", text) for text in texts]
+    return next(int(match[1]) for match in found if match)
+
+
+@pytest.mark.parametrize("large", [0, 60_000], ids=["small files", "a large file among them"])
+def test_files_and_looks_at_them_grow_alike(tmp_path, caplog, large):
+    caplog.set_level(logging.DEBUG, logger="plait")
+    rng = random.Random(1)
+
+    def file(i: int) -> list[Row]:
+        return sorted((f"n{i * 10 + rng.randrange(40):06}", ts) for ts in range(100))
+
+    files = [file(i) for i in range(1600)]
+    if large:
+        keys = sorted(rng.randrange(16_000) for _ in range(large))
+        files.append([(f"n{key:06}", 7) for key in keys])
+    paths = written(tmp_path / "in", files)
+    rest = paths[1600:]
+    few, many = (
+        looks(caplog, paths[:count] + rest, target_rows=2000 if not large else 5000)
+        for count in (400, 1600)
+    )
+    assert many < 6 * few, (few, many)
+    few, many = (looks(caplog, paths[:count] + rest, outputs=count // 20) for count in (400, 1600))
+    assert many < 6 * few, (few, many)
