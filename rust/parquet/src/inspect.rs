@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::statistics::Statistics;
-use plait_core::key::{Shown, SortOrder};
+use plait_core::key::{ShownValue, SortOrder};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
@@ -81,9 +81,9 @@ pub struct InspectReport {
     /// First row whose key is smaller than the one before it, if it is not sorted.
     pub unsorted_row: Option<u64>,
     /// First key, if there is an order.
-    pub key_min: Vec<Option<Shown>>,
+    pub key_min: Vec<Option<ShownValue>>,
     /// Last key.
-    pub key_max: Vec<Option<Shown>>,
+    pub key_max: Vec<Option<ShownValue>>,
     /// Columns whose values the footer lists, as `plait.zone_map` has them.
     pub zone_map: Option<serde_json::Value>,
     /// File metadata; long values are cut.
@@ -104,9 +104,9 @@ pub struct RowGroupReport {
     /// Stored bytes.
     pub compressed_bytes: u64,
     /// First key, if there is an order.
-    pub key_min: Vec<Option<Shown>>,
+    pub key_min: Vec<Option<ShownValue>>,
     /// Last key.
-    pub key_max: Vec<Option<Shown>>,
+    pub key_max: Vec<Option<ShownValue>>,
     /// Its columns.
     pub columns: Vec<ChunkReport>,
 }
@@ -143,9 +143,9 @@ pub struct ChunkReport {
     /// Nulls, if the statistics tell.
     pub null_count: Option<u64>,
     /// Smallest value, if the statistics tell.
-    pub min: Option<Shown>,
+    pub min: Option<ShownValue>,
     /// Largest value.
-    pub max: Option<Shown>,
+    pub max: Option<ShownValue>,
     /// Whether there is a bloom filter.
     pub bloom_filter: bool,
 }
@@ -242,7 +242,7 @@ pub(crate) fn inspect_in(
     })
 }
 
-type KeyShown = Vec<Option<Shown>>;
+type KeyShown = Vec<Option<ShownValue>>;
 
 fn keys_of(source: &Source, order: &SortOrder) -> Result<KeyLeaves> {
     let reconciled = reconcile(&[(source.path(), source.meta.file_metadata())], &Unite::default())?;
@@ -266,7 +266,7 @@ fn chunk_report(chunk: &ColumnChunkMetaData, found: Option<&Locations>) -> Chunk
     let statistics = chunk.statistics();
     let bound = |bytes: Option<&[u8]>| {
         shown_bound(descr, bytes?).map(|bound| match bound {
-            Shown::Text(text) => Shown::Text(cut(&text)),
+            ShownValue::Text(text) => ShownValue::Text(cut(&text)),
             whole => whole,
         })
     };

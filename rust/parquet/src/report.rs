@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use plait_core::key::Shown;
+use plait_core::key::ShownValue;
 use serde::{Deserialize, Serialize};
 
 /// The report of a merge.
@@ -101,9 +101,9 @@ pub struct OutputReport {
     /// Row groups.
     pub row_groups: usize,
     /// Smallest key, one text per column.
-    pub key_min: Vec<Option<Shown>>,
+    pub key_min: Vec<Option<ShownValue>>,
     /// Largest key.
-    pub key_max: Vec<Option<Shown>>,
+    pub key_max: Vec<Option<ShownValue>>,
     /// SHA-256 of the file, if asked for.
     pub sha256: Option<String>,
     /// Whether one cut key made it larger than asked for.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use plait_core::key::{Shown, SortOrder, render};
+use plait_core::key::{ShownValue, SortOrder, render};
 use plait_core::plan::{Disorder, Merge, Stop};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
@@ -108,9 +108,9 @@ pub struct VerifiedFile {
     /// Rows.
     pub rows: u64,
     /// First key.
-    pub key_min: Vec<Option<Shown>>,
+    pub key_min: Vec<Option<ShownValue>>,
     /// Last key.
-    pub key_max: Vec<Option<Shown>>,
+    pub key_max: Vec<Option<ShownValue>>,
     /// Whether every key is at least the one before it.
     pub sorted: bool,
 }

@@ -52,7 +52,7 @@ pub use order::SortOrder;
 pub use range::{prefix_len, successor};
 pub use ranks::{RankOf, Ranks};
 pub use shape::{KeyColumn, KeyShape, KeyType};
-pub use shown::{Shown, ShownAs};
+pub use shown::{ShownAs, ShownValue};
 pub use sort_column::{Nulls, SortColumn};
 pub use text::{render, shown_cut, shown_values};
 pub use values::{Column, Values};

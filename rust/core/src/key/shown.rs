@@ -65,15 +65,15 @@ impl ShownAs {
 /// them.
 ///
 /// ```
-/// use plait_core::key::{KeyValue, Shown, ShownAs};
-/// assert_eq!(ShownAs::Plain.shown(&KeyValue::Int(7)), Some(Shown::Int(7)));
-/// assert_eq!(ShownAs::Date.shown(&KeyValue::Int(0)), Some(Shown::Text("1970-01-01".to_owned())));
+/// use plait_core::key::{KeyValue, ShownValue, ShownAs};
+/// assert_eq!(ShownAs::Plain.shown(&KeyValue::Int(7)), Some(ShownValue::Int(7)));
+/// assert_eq!(ShownAs::Date.shown(&KeyValue::Int(0)), Some(ShownValue::Text("1970-01-01".to_owned())));
 /// assert_eq!(ShownAs::Date.shown(&KeyValue::Null), None);
 /// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 #[non_exhaustive]
-pub enum Shown {
+pub enum ShownValue {
     /// A boolean.
     Boolean(bool),
     /// An integer that is no date and no time.
@@ -86,7 +86,7 @@ pub enum Shown {
     Text(String),
 }
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Boolean(value) => value.fmt(f),

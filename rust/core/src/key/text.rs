@@ -22,7 +22,7 @@ use super::decode::decode;
 use super::field::{KeyValue, hex};
 use super::range::prefix_len;
 use super::shape::KeyShape;
-use super::shown::{Shown, ShownAs};
+use super::shown::{ShownAs, ShownValue};
 use plait_base::Result;
 
 /// Longer texts are cut in messages.
@@ -67,18 +67,18 @@ impl ShownAs {
 
     /// `value` as reports have it; `None` for a null.
     #[must_use]
-    pub fn shown(self, value: &KeyValue) -> Option<Shown> {
+    pub fn shown(self, value: &KeyValue) -> Option<ShownValue> {
         Some(match (value, self) {
             (KeyValue::Null, _) => return None,
-            (KeyValue::Boolean(value), _) => Shown::Boolean(*value),
-            (KeyValue::Int(value), Self::Plain) => Shown::Int(*value),
-            (KeyValue::UInt(value), _) => Shown::UInt(*value),
-            (KeyValue::Float(value), _) if value.is_finite() => Shown::Float(*value),
+            (KeyValue::Boolean(value), _) => ShownValue::Boolean(*value),
+            (KeyValue::Int(value), Self::Plain) => ShownValue::Int(*value),
+            (KeyValue::UInt(value), _) => ShownValue::UInt(*value),
+            (KeyValue::Float(value), _) if value.is_finite() => ShownValue::Float(*value),
             (KeyValue::Float32(value), _) if value.is_finite() => {
                 // As a double, 0.1 would be 0.10000000149011612.
-                Shown::Float(value.to_string().parse().unwrap_or_else(|_| f64::from(*value)))
+                ShownValue::Float(value.to_string().parse().unwrap_or_else(|_| f64::from(*value)))
             }
-            _ => Shown::Text(self.text(value)),
+            _ => ShownValue::Text(self.text(value)),
         })
     }
 }
@@ -87,7 +87,7 @@ impl ShownAs {
 ///
 /// # Errors
 /// As [`decode`].
-pub fn shown_values(shape: &KeyShape, key: &[u8]) -> Result<Vec<Option<Shown>>> {
+pub fn shown_values(shape: &KeyShape, key: &[u8]) -> Result<Vec<Option<ShownValue>>> {
     let shown = |(i, value): (usize, &KeyValue)| shape.shown(i).shown(value);
     Ok(decode(shape, key)?.iter().enumerate().map(shown).collect())
 }
@@ -95,7 +95,7 @@ pub fn shown_values(shape: &KeyShape, key: &[u8]) -> Result<Vec<Option<Shown>>> 
 /// The values of the least key that begins with `beginning`, of so many parts at most, as reports
 /// have them; of a curve the corner of the cell that begins so. Empty for what begins no key.
 #[must_use]
-pub fn shown_cut(shape: &KeyShape, parts: usize, beginning: &[u8]) -> Vec<Option<Shown>> {
+pub fn shown_cut(shape: &KeyShape, parts: usize, beginning: &[u8]) -> Vec<Option<ShownValue>> {
     for count in (1..=parts.min(shape.parts())).rev() {
         let Ok(shape) = shape.leading(count) else { continue };
         let plain = shape.plain().len();
@@ -310,7 +310,7 @@ mod tests {
             (date, "\"1970-01-01\""),
         ] {
             assert_eq!(serde_json::to_string(&shown).unwrap(), json);
-            assert_eq!(serde_json::from_str::<Shown>(json).unwrap(), shown);
+            assert_eq!(serde_json::from_str::<ShownValue>(json).unwrap(), shown);
         }
         assert_eq!(ShownAs::Plain.shown(&KeyValue::Null), None);
     }

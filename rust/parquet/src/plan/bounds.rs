@@ -10,7 +10,7 @@ use parquet::basic::{SortOrder as ValueOrder, Type as PhysicalType};
 use parquet::data_type::ByteArray;
 use parquet::file::statistics::Statistics;
 use plait_core::Result;
-use plait_core::key::{Keys, Shown, SortOrder, shown_cut, shown_values};
+use plait_core::key::{Keys, ShownValue, SortOrder, shown_cut, shown_values};
 use plait_core::plan::Disorder;
 use plait_core::workers::each;
 
@@ -132,7 +132,7 @@ fn is_above(a: &Statistics, b: &Statistics) -> bool {
 ///
 /// # Errors
 /// A key of another shape.
-pub(crate) fn key_values(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<Shown>>> {
+pub(crate) fn key_values(keys: &KeyLeaves, key: &[u8]) -> Result<Vec<Option<ShownValue>>> {
     shown_values(&keys.shape, key)
 }
 
@@ -142,7 +142,7 @@ pub(super) fn cut_values(
     keys: &KeyLeaves,
     columns: usize,
     key: Option<&KeyBase64>,
-) -> Vec<Option<Shown>> {
+) -> Vec<Option<ShownValue>> {
     key.map_or_else(Vec::new, |key| shown_cut(&keys.shape, columns, &key.0))
 }
 

@@ -12,7 +12,7 @@ use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use plait_core::key::Shown;
+use plait_core::key::ShownValue;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -111,9 +111,9 @@ pub struct PlanSource {
     /// Where these are from.
     pub(crate) keys_from: KeysFrom,
     /// First key as reports have it, column by column.
-    pub key_min: Vec<Option<Shown>>,
+    pub key_min: Vec<Option<ShownValue>>,
     /// Last key as reports have it.
-    pub key_max: Vec<Option<Shown>>,
+    pub key_max: Vec<Option<ShownValue>>,
 }
 
 /// What makes one output.
@@ -128,10 +128,10 @@ pub struct PlanTask {
     pub(crate) high: Option<KeyBase64>,
     /// `low` as reports have it, column by column; empty without.
     #[serde(default)]
-    pub key_low: Vec<Option<Shown>>,
+    pub key_low: Vec<Option<ShownValue>>,
     /// `high` as reports have it.
     #[serde(default)]
-    pub key_high: Vec<Option<Shown>>,
+    pub key_high: Vec<Option<ShownValue>>,
     /// The folder of its output, such as `day=2024-05-01/`; empty without partitions, and without
     /// rows.
     #[serde(default, skip_serializing_if = "String::is_empty")]

@@ -18,7 +18,7 @@ use arrow_schema::DataType;
 use half::f16;
 use parquet::basic::Type as PhysicalType;
 use parquet::schema::types::ColumnDescriptor;
-use plait_core::key::{KeyValue, Shown, ShownAs};
+use plait_core::key::{KeyValue, ShownAs, ShownValue};
 use plait_core::type_text;
 
 use super::leaf::{LeafType, Meaning, Tag};
@@ -40,7 +40,7 @@ pub(crate) fn data_type(column: &ColumnDescriptor) -> String {
 }
 
 /// A bound as statistics hold it, as reports have it.
-pub(crate) fn shown_bound(column: &ColumnDescriptor, bytes: &[u8]) -> Option<Shown> {
+pub(crate) fn shown_bound(column: &ColumnDescriptor, bytes: &[u8]) -> Option<ShownValue> {
     let leaf = LeafType::of(column.self_type());
     let meaning = leaf.as_ref().and_then(LeafType::meaning);
     let value = value(column.physical_type(), meaning.as_ref(), bytes);

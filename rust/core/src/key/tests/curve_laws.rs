@@ -305,8 +305,8 @@ fn cuts_of_a_curve_show_where_its_cell_begins() {
     let shape = laws::shape(columns).with_curve(Some(curve)).unwrap();
     let row = vec![KeyValue::Int(7), KeyValue::Int(-3), KeyValue::Text("long text".into())];
     let key = keys_of(&shape, &[row]).remove(0);
-    let (seven, three) = (Some(Shown::Int(7)), Some(Shown::Int(-3)));
-    let text = |text: &str| Some(Shown::Text(text.to_owned()));
+    let (seven, three) = (Some(ShownValue::Int(7)), Some(ShownValue::Int(-3)));
+    let text = |text: &str| Some(ShownValue::Text(text.to_owned()));
     let whole = [seven.clone(), three.clone(), text("long text")];
     assert_eq!(shown_values(&shape, &key).unwrap(), whole);
     assert_eq!(shown_cut(&shape, 2, &key[..21]), [seven.clone(), three, text("long tex")]);
