@@ -27,9 +27,7 @@ exit codes:
 _LOOK = "`plait help` lists the commands"
 # What other programs, or Python, call it.
 _SYNONYMS = {
-    **dict.fromkeys(
-        ("--output", "--output-dir", "--outdir", "--out-dir", "--destination"), "--out"
-    ),
+    **dict.fromkeys(("--output", "--output-dir", "--outdir", "--out-dir"), "--out"),
     **dict.fromkeys(("--order-by", "--sort", "--by", "--key", "--keys"), "--sort-by"),
     **dict.fromkeys(("--filter", "--condition"), "--where"),
 }

@@ -22,7 +22,7 @@ use crate::store::RangeReader;
 
 /// Dictionaries by the chunk they are of.
 pub(crate) struct KeptDictionaries {
-    held: Mutex<Held>,
+    held: Mutex<DictionariesHeld>,
     bytes_max: usize,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct KeptDictionaries {
 type Chunk = (usize, usize, usize);
 
 #[derive(Default)]
-struct Held {
+struct DictionariesHeld {
     dictionaries: BTreeMap<Chunk, HeldDictionary>,
     /// Chunks by when their dictionaries were used last.
     used: BTreeMap<u64, Chunk>,
@@ -52,7 +52,7 @@ impl HeldDictionary {
     }
 }
 
-impl Held {
+impl DictionariesHeld {
     /// Counts a use of the dictionary of `chunk`; gives its number.
     fn used_now(&mut self, chunk: Chunk) -> u64 {
         self.uses += 1;
@@ -111,7 +111,7 @@ impl KeptDictionaries {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Held> {
+    fn lock(&self) -> MutexGuard<'_, DictionariesHeld> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -26,16 +26,16 @@ const FEW: usize = 64;
 /// Where all sources begin and end.
 #[derive(Default)]
 pub(super) struct Nearby {
-    ends: Vec<Ends>,
+    ends: Vec<SourceEnds>,
     by_first: Ordered,
     by_last: Ordered,
-    /// A tree over `by_first`: the greatest last key below each node, whose children are at twice its
+    /// A tree over `by_first`: the greatest last key below each node; the two below it are at twice its
     /// place and behind that.
     greatest: Vec<Option<usize>>,
 }
 
 /// The first and last key of a source, and its rows.
-struct Ends {
+struct SourceEnds {
     first: Vec<u8>,
     last: Vec<u8>,
     rows: u64,
@@ -58,7 +58,7 @@ pub(super) struct Near {
 }
 
 impl Ordered {
-    fn of<'a>(ends: &'a [Ends], key: impl Fn(&'a Ends) -> &'a [u8]) -> Self {
+    fn of<'a>(ends: &'a [SourceEnds], key: impl Fn(&'a SourceEnds) -> &'a [u8]) -> Self {
         let mut places: Vec<usize> = (0..ends.len()).collect();
         places.sort_by_key(|&place| key(&ends[place]));
         let mut rows = vec![0];
@@ -83,12 +83,16 @@ impl Nearby {
             let key = |sample: Option<&(u64, Vec<u8>)>| sample.map(|(_, key)| key.clone());
             let samples = &source_keys.samples;
             let first = key(samples.first()).unwrap_or_default();
-            Ends { last: key(samples.last()).unwrap_or_default(), first, rows: source_keys.rows() }
+            SourceEnds {
+                last: key(samples.last()).unwrap_or_default(),
+                first,
+                rows: source_keys.rows(),
+            }
         }))
     }
 
-    fn of(ends: impl Iterator<Item = Ends>) -> Self {
-        let ends: Vec<Ends> = ends.collect();
+    fn of(ends: impl Iterator<Item = SourceEnds>) -> Self {
+        let ends: Vec<SourceEnds> = ends.collect();
         let by_first = Ordered::of(&ends, |ends| &ends.first);
         let by_last = Ordered::of(&ends, |ends| &ends.last);
         let leaves = ends.len().next_power_of_two();
@@ -97,8 +101,8 @@ impl Nearby {
         greatest.resize(2 * leaves, None);
         let last = |place: &usize| &ends[*place].last;
         for node in (1..leaves).rev() {
-            let children = [greatest[2 * node], greatest[2 * node + 1]];
-            greatest[node] = children.into_iter().flatten().max_by_key(last);
+            let below = [greatest[2 * node], greatest[2 * node + 1]];
+            greatest[node] = below.into_iter().flatten().max_by_key(last);
         }
         Self { ends, by_first, by_last, greatest }
     }
@@ -169,7 +173,7 @@ mod tests {
             len in 0u8..20,
             rank in 0u64..400,
         ) {
-            let ends = |&(first, len, rows): &(u8, u8, u64)| Ends {
+            let ends = |&(first, len, rows): &(u8, u8, u64)| SourceEnds {
                 first: vec![first], last: vec![first + len], rows,
             };
             let nearby = Nearby::of(ranges.iter().map(ends));
