@@ -116,6 +116,7 @@ impl KeptDictionaries {
     }
 }
 
-fn chunk_of(source: &Source, (row_group, leaf): (usize, usize)) -> Chunk {
+fn chunk_of(source: &Source, place: (usize, usize)) -> Chunk {
+    let (row_group, leaf) = place;
     (Arc::as_ptr(&source.store).cast::<()>().addr(), row_group, leaf)
 }

@@ -159,7 +159,7 @@ impl<'a> RowSearch<'a> {
         let (mut above, mut under): (Option<Vec<u8>>, Option<Vec<u8>>) = (None, None);
         let mut pivot = None;
         for _ in 0..ROUNDS_MAX {
-            let Some(key) = self.pivot(&near, &mut spans, (above.as_deref(), under.as_deref()))?
+            let Some(key) = self.pivot(&near, &mut spans, above.as_deref(), under.as_deref())?
             else {
                 return self.read_key(&near, &spans, rank);
             };
@@ -184,13 +184,14 @@ impl<'a> RowSearch<'a> {
         Ok(pivot)
     }
 
-    /// A key in the middle of one of `spans`, above the first and under the second of `bounds`; `None`
-    /// once few rows are left. Narrows spans whose middle lies elsewhere.
+    /// A key in the middle of one of `spans`, above one key and under the other; `None` once few rows
+    /// are left. Narrows spans whose middle lies elsewhere.
     fn pivot(
         &mut self,
         near: &Near,
         spans: &mut [Count],
-        (above, under): (Option<&[u8]>, Option<&[u8]>),
+        above: Option<&[u8]>,
+        under: Option<&[u8]>,
     ) -> Result<Option<Vec<u8>>> {
         let mut left: u64 = spans.iter().map(|(start, end)| end - start).sum();
         let mut widest: BinaryHeap<(u64, usize)> =
