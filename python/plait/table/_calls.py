@@ -114,7 +114,7 @@ def compact_delta(
     deleted or rewrote files meanwhile, the remaining files are planned again. Replaced files stay
     until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
 
-    Needs deltalake: `pip install 'plait[delta]'`.
+    The order of a table that `plait.Table` made, and its rule for rows with one key, hold here.
 
     Args:
         table: Path or URL of the table.
