@@ -170,8 +170,10 @@ class DeltaLog:
 
     def name_of(self, location: str) -> str:
         """What the log calls the file that calls of the engine name so."""
-        below = location.removeprefix(self.root.rstrip("/") + "/")
-        return unquote(below) if "://" in location else below
+        root = self.root.rstrip("/") + "/"
+        if "://" in location:
+            location, root = unquote(location), unquote(root)
+        return location.removeprefix(root)
 
     def look(self, name: str) -> tuple[int, int] | None:
         """Length of a file, and when it was written in milliseconds since 1970."""
