@@ -26,7 +26,7 @@ from plait._table_properties import properties_of, uuid
 from plait._table_reports import AdoptReport
 from plait.errors import ForeignTable, InvalidArgument, SourceNotFound, StorageError, Unsupported
 from plait.order import SortBy
-from plait.table._calls import _is_delta
+from plait.table._calls import is_delta
 from plait.table.added import added, check_columns
 
 __all__ = ["adopt"]
@@ -87,7 +87,7 @@ def adopt(
     """
     root = _path(folder, "folder").removeprefix("file://")
     properties = properties_of(sort_by, on_duplicate, retention)
-    is_table = _is_delta(root, storage_options)
+    is_table = is_delta(root, storage_options)
     try:
         log = DeltaLog(root, storage_options)
     except SourceNotFound:

@@ -41,6 +41,7 @@ from plait._where import Condition, where_text
 from plait.errors import InvalidArgument, PlaitError, SourceNotFound, StorageError, Unsupported
 from plait.order import SortBy
 from plait.sizes import Size
+from plait.table._calls import is_delta
 from plait.table.added import check_columns
 from plait.table.delta import DUPLICATES, ORDER, Delta
 from plait.table.options import CompactOptions, TableOptions
@@ -106,6 +107,7 @@ class Table:
         self._opened: DeltaLog | None = None
         snapshot = self._snapshot()
         if snapshot is None:
+            is_delta(self.path, storage_options)
             if ORDER not in self._given:
                 raise InvalidArgument.of(
                     "a new table needs an order",

@@ -186,6 +186,17 @@ def test_two_that_make_a_table_make_one(path):
     assert tables[0].version >= 1 and Counter(k for k, _ in seen(path).elements())[0] == 1
 
 
+def test_a_folder_that_is_another_table_is_refused(path, tmp_path):
+    plait.Table(path, sort_by="k").append(batch([1], "x"))
+    inner = Path(path, "inner")
+    inner.mkdir()
+    hudi = tmp_path / "h"
+    (hudi / ".hoodie").mkdir(parents=True)
+    for folder, kind in ((inner, "Delta"), (hudi, "Hudi")):
+        with pytest.raises(plait.ForeignTable, match=f"table of {kind}"):
+            plait.Table(folder, sort_by="k")
+
+
 def test_columns_that_do_not_fit_are_named_before_any_work(path):
     table = plait.Table(path, sort_by="k")
     odd = pa.table(
