@@ -62,7 +62,8 @@ class Table:
     """A table of sorted files, in a folder or an object store, with the log of Delta.
 
     The first `append` makes the table, since only then its columns are known. A table that is there
-    is opened, and what is given is compared with its properties. What reads
+    is opened, and what is given is compared with its properties; in a table of others, which has no
+    such properties, it holds for this object alone. What reads
     Delta reads it, too: deltalake, Polars, Spark. Rows that a later row with the same key replaces
     are left out by `read`, and by others once a compaction has dropped them.
 
@@ -423,6 +424,7 @@ class Table:
         if options.get("storage_options") is not None:
             raise InvalidArgument.of("`storage_options` are those of the table")
         options["storage_options"] = self._storage_options
+        options.setdefault("sort_by", self.sort_by)
         given = CompactOptions(**options)
         self._needed("rewrite")
         table = Delta(self._log.root, self._storage_options, guard=True)
@@ -502,8 +504,8 @@ class Table:
             option = OPTIONS[name]
             if said is None and name == DUPLICATES and given == "keep_all":
                 continue
-            if said is None and name == ORDER:
-                # A table of others: the order is this handle's alone.
+            if name != RETENTION and ORDER not in snapshot.properties:
+                # A table of others: order and rule are this handle's alone.
                 continue
             if said != given and not (name == ORDER and _is_same_order(said, given)):
                 raise InvalidArgument.of(
