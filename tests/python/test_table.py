@@ -351,6 +351,50 @@ def test_an_upsert_by_others_is_newer_and_their_rewrites_are_not(path):
     assert dict(rows(plait.Table(path).read())) == {1: "late", 2: "last", 3: "ours"}
 
 
+def test_a_shell_appends_reads_compacts_and_expires(path, tmp_path, capsys):
+    import pyarrow.parquet as pq
+
+    from plait.cli import main
+
+    def run(*arguments):
+        code = main([*arguments])
+        told = capsys.readouterr()
+        assert code == 0, told.err
+        return told.out
+
+    for i in range(2):
+        pq.write_table(batch([3, 1, 2], f"of {i}"), tmp_path / f"{i}.parquet")
+    files = [str(tmp_path / f"{i}.parquet") for i in range(2)]
+    how = ["--sort-by", "k", "--on-duplicate", "keep_last", "--retention", "1d"]
+    assert "appended 3 rows in 1 file" in run("append", path, files[0], *how, "--batch-id", "one")
+    assert "nothing to append" in run("append", path, files[0], "--batch-id", "one")
+    told = json.loads(run("append", path, files[1], "--memory-limit", "64MB", "--json"))
+    assert told["version"] == 1 and told["rows"] == 3
+    assert run("cat", path, "--format", "csv").split() == [
+        "k,v",
+        "1,of",
+        "1",
+        "2,of",
+        "1",
+        "3,of",
+        "1",
+    ]
+    assert "on_duplicate" not in run("compact", path) and len(plait.Table(path).files()) == 1
+    assert run("cat", path, "--format", "jsonl", "--limit", "1") == '{"k":1,"v":"of 1"}\n'
+    text = run("history", path, "--limit", "2")
+    assert "OPTIMIZE" in text and "WRITE" in text and text.count("Plait/") == 2
+    assert [v["version"] for v in json.loads(run("history", path, "--json"))] == [2, 1, 0]
+    assert "would remove 0 files" in run("expire", path)
+    assert "would remove 2 files" in run("expire", path, "--retention", "0")
+    assert "removed 2 files" in run("expire", path, "--retention", "0", "--yes")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    pq.write_table(batch([1], "x"), folder / "a.parquet")
+    assert "adopted 1 file, 1 row, version 0" in run("adopt", str(folder), "--sort-by", "k")
+    assert "would remove 0 files" in run("expire", str(tmp_path)), "a plain folder"
+    assert main(["history", str(tmp_path / "none")]) != 0
+
+
 # -- deleting and expiring -------------------------------------------------------------------------
 
 
