@@ -151,7 +151,7 @@ def _adopted(
         added(
             log,
             name,
-            {"type": "struct", "fields": [f for f in schema["fields"] if f["name"] not in kinds]},
+            schema,
             storage_options=storage_options,
             properties=properties,
             partition=values[name],

@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path as LocalPath
 from typing import TYPE_CHECKING, Literal, SupportsIndex
+from urllib.parse import unquote
 
 from plait import _native, _stores
 from plait._api import verify
@@ -102,7 +103,9 @@ class Table:
         retention: str | float | None = None,
         storage_options: StorageOptions | None = None,
     ) -> None:
-        self.path = _path(path, "path").removeprefix("file://")
+        self.path = _path(path, "path")
+        if self.path.startswith("file://"):
+            self.path = unquote(self.path.removeprefix("file://"))
         self._storage_options = storage_options
         self._given = properties_of(sort_by, on_duplicate, retention)
         self._opened: DeltaLog | None = None

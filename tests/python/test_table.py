@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -453,6 +454,55 @@ def test_whole_files_go_and_others_are_not_opened(path):
     upserts.append(batch([3, 4], "newest"))
     upserts.delete("k = 2")
     assert rows(upserts.read()) == [(1, "x"), (3, "newest"), (4, "newest")]
+
+
+def test_a_file_that_is_there_again_after_its_removal_is_not_removed_at_once(path):
+    table = plait.Table(path, sort_by="k")
+    for i in range(2):
+        table.append(batch([1, 2], f"of {i}"))
+    table.compact()
+    (made,) = [file.name for file in table.files()]
+    deltalake.DeltaTable(path).restore(1)
+    # As a compaction would, which makes the same file of the same sources and has not committed.
+    again = Path(path, made)
+    body = again.read_bytes()
+    again.unlink()
+    time.sleep(0.02)
+    again.write_bytes(body)
+    table = plait.Table(path)
+    assert table.expire(0).removed == () and again.exists()
+    assert len(table.compact().groups) == 1 and len(seen(path)) == 4
+
+
+def test_a_compaction_that_would_drop_rows_is_refused_before_any_work(path):
+    settings = {"delta.appendOnly": "true", "plait.sort_by": "k", "plait.on_duplicate": "keep_last"}
+    for i in range(2):
+        rows_ = batch([1], f"of {i}")
+        deltalake.write_deltalake(path, rows_, mode="append", configuration=settings)
+    before = sorted(Path(path).rglob("*"))
+    with pytest.raises(plait.Unsupported, match="takes no deletes"):
+        plait.Table(path).compact()
+    assert sorted(Path(path).rglob("*")) == before
+
+
+def test_compactions_say_that_data_changed_where_they_drop_rows(path):
+    for rule, changed in (("keep_all", False), ("keep_last", True)):
+        table = plait.Table(f"{path}-{rule}", sort_by="k", on_duplicate=rule)
+        for i in range(2):
+            table.append(batch([1], f"of {i}"))
+        table.compact()
+        log = Path(f"{path}-{rule}", "_delta_log", f"{2:020}.json").read_text().splitlines()
+        adds = [json.loads(line)["add"] for line in log if '"add"' in line[:8]]
+        assert [add["dataChange"] for add in adds] == [changed]
+
+
+def test_nested_columns_of_others_take_rows_whatever_they_say_of_nulls(path):
+    kind = pa.struct([pa.field("x", pa.int64(), nullable=False)])
+    schema = pa.schema([("k", pa.int64()), ("s", kind), ("l", pa.list_(pa.string()))])
+    given = pa.table({"k": [1], "s": [{"x": 1}], "l": [["a"]]}, schema)
+    deltalake.write_deltalake(path, given)
+    plait.Table(path, sort_by="k").append(given)
+    assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 2
 
 
 def test_deletes_are_refused_where_the_table_forbids_them(path):

@@ -7,6 +7,7 @@ log protocol.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -128,6 +129,7 @@ class DeltaLog:
         *,
         version: int | None = None,
         order: Literal["known", "commits"] = "known",
+        only: Sequence[str] | None = None,
     ) -> list[LiveFile]:
         """The live files, from the oldest rows to the newest.
 
@@ -135,11 +137,12 @@ class DeltaLog:
             intent: What is to be done with them.
             version: The version; the newest by default.
             order: Whether commits may be read to find the order, if a checkpoint does not say it.
+            only: Names of files that alone are asked for, if they are live.
 
         Raises:
             Unsupported: A file has deleted rows, or lies elsewhere.
         """
-        asked = {"intent": intent, "version": version, "order": order}
+        asked = {"intent": intent, "version": version, "order": order, "only": only}
         found = json.loads(self._native.files(json.dumps(asked)))
         return [LiveFile(**file) for file in found["files"]]
 

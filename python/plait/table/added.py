@@ -50,7 +50,10 @@ def added(
     path = log.location(name)
     if looked is None:
         raise SourceNotFound.of("a file of the table was removed meanwhile", got=f"`{path}`")
-    stats = statistics(path, schema, storage_options, dict(properties), dict(bounds or {}))
+    # Of columns that the file does not have, its folder says the values.
+    stored = [field for field in schema["fields"] if field["name"] not in (partition or {})]
+    of_file = {**schema, "fields": stored}
+    stats = statistics(path, of_file, storage_options, dict(properties), dict(bounds or {}))
     return {
         "name": name,
         "bytes": looked[0],
@@ -73,11 +76,12 @@ def check_columns(given: dict[str, Any], table: dict[str, Any], where: str) -> N
         SchemaConflict: There are such columns; names them.
     """
     kinds = {field["name"]: field["type"] for field in table["fields"]}
+    shapes = {name: _shape(kind) for name, kind in kinds.items()}
     misfits = [
         f"`{field['name']}` of {_kind(field['type'])}, which the table "
         + (f"has as {_kind(kinds[field['name']])}" if field["name"] in kinds else "has not")
         for field in given["fields"]
-        if kinds.get(field["name"]) != field["type"]
+        if shapes.get(field["name"]) != _shape(field["type"])
     ]
     if misfits:
         raise SchemaConflict.of(
@@ -85,6 +89,14 @@ def check_columns(given: dict[str, Any], table: dict[str, Any], where: str) -> N
             got="; ".join(misfits),
             hint="cast or leave out these columns",
         )
+
+
+def _shape(kind: Any) -> Any:  # noqa: ANN401 - any JSON
+    """A type without what it says of nulls and fields besides their names."""
+    if isinstance(kind, dict):
+        said = ("type", "name", "fields", "elementType", "keyType", "valueType")
+        return {name: _shape(kind[name]) for name in said if name in kind}
+    return [_shape(one) for one in kind] if isinstance(kind, list) else kind
 
 
 def _kind(kind: object) -> str:

@@ -70,6 +70,9 @@ class Delta:
         snapshot = self._log.snapshot("rewrite")
         compaction = replace(compaction, options=_told(compaction, snapshot))
         is_ordered = compaction.options.on_duplicate != "keep_all"
+        if is_ordered:
+            # A compaction drops rows.
+            snapshot = self._log.snapshot("delete")
         files = self._log.files("rewrite", order="commits" if is_ordered else "known")
         columns = snapshot.partition_columns
         unknown = sorted(set(where) - set(columns))
@@ -104,15 +107,16 @@ class Delta:
 
     def is_live(self, group: Group) -> bool:
         """Whether the newest version has all files of the group."""
-        live = {file.name for file in self._log.files("rewrite")}
-        return live.issuperset(file.name for file in group.files)
+        names = [file.name for file in group.files]
+        return len(self._log.files("rewrite", only=names)) == len(names)
 
     def commit(self, change: Change) -> Outcome:
         """Commits, if the replaced files count in the newest version."""
         app = f"plait.{change.token}"
         snapshot = self._log.snapshot("rewrite", apps=(app,))
-        live = {file.name: file for file in self._log.files("rewrite")}
         added = [self._log.name_of(output.path) for output in change.added]
+        named = self._log.files("rewrite", only=[*added, *change.replaced])
+        live = {file.name: file for file in named}
         if all(name in live for name in added) and live.keys().isdisjoint(change.replaced):
             return Committed(snapshot.version)
         gone = [name for name in change.replaced if name not in live]
@@ -132,7 +136,10 @@ class Delta:
         bounds = _bounds(replaced)
         rows_in = [file.rows for file in replaced]
         rows_out = sum(output.rows for output in change.added)
-        drops = None not in rows_in and sum(n for n in rows_in if n is not None) != rows_out
+        is_known = None not in rows_in
+        drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
+        # Where the log does not say how many there were, some may have gone.
+        drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
         # Other writers compare their removals with those of others only if these change data.
         is_guarded = self._guard and not any(settings.get(n) == "true" for n in _NO_GUARD)
         app = f"plait.{change.token}"

@@ -17,7 +17,7 @@
 //! # Not here
 //! Which files are live (`snapshot`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plait_core::Result;
 use plait_parquet::{from_json, to_json};
@@ -71,7 +71,8 @@ impl Log {
         let names = self.folder.names("")?;
         let Some((_, snapshot)) = self.newest()? else { return Err(no_table(&root)) };
         check(&snapshot.protocol, &snapshot.metadata, Intent::Rewrite, &root)?;
-        let (version, mut kept, mut gone) = (snapshot.version, BTreeSet::new(), BTreeSet::new());
+        let (version, mut kept) = (snapshot.version, BTreeSet::new());
+        let mut gone: BTreeMap<String, i64> = BTreeMap::new();
         for live in snapshot.files.values() {
             kept.insert(decoded(&live.add.path));
         }
@@ -88,10 +89,12 @@ impl Log {
         }
         for remove in removes {
             let name = decoded(&remove.path);
-            if remove.deletion_timestamp.unwrap_or(0) > since {
+            let at = remove.deletion_timestamp.unwrap_or(0);
+            if at > since {
                 kept.insert(name);
             } else {
-                gone.insert(name);
+                let last = gone.entry(name).or_insert(at);
+                *last = at.max(*last);
             }
         }
         let mut cleaned =
@@ -100,8 +103,9 @@ impl Log {
             self.context.check_cancelled()?;
             let Some(found) = self.folder.look(&name)? else { continue };
             let written = found.written_at.map(ms);
-            let spared = if gone.contains(&name) { since } else { since.min(now_ms - UNKNOWN_MS) };
             // One that was written after its removal is there again, for somebody to commit.
+            let is_gone = written.is_some_and(|at| gone.get(&name).is_some_and(|end| at <= *end));
+            let spared = if is_gone { since } else { since.min(now_ms - UNKNOWN_MS) };
             if written.is_none_or(|written| written > spared) {
                 continue;
             }

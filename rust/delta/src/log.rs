@@ -65,6 +65,8 @@ struct AskOptions {
     order: Order,
     /// Applications whose last batch is asked for.
     apps: Vec<String>,
+    /// Names of files that alone are asked for, if they are live.
+    only: Option<Vec<String>>,
 }
 
 /// The order of files.
@@ -152,7 +154,10 @@ impl Log {
         let asked: AskOptions = from_json(options)?;
         let root = self.root.clone();
         let snapshot = self.at(&asked)?;
-        let files = snapshot.by_place();
+        let files = match &asked.only {
+            None => snapshot.by_place(),
+            Some(only) => only.iter().filter_map(|name| snapshot.files.get(name)).collect(),
+        };
         let listed = files.into_iter().map(|live| listing(live, asked.intent, &root));
         let files = listed.collect::<Result<Vec<_>>>()?;
         to_json(&Files { version: snapshot.version, files })
