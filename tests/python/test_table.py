@@ -672,6 +672,95 @@ def test_three_writers_lose_and_double_nothing_even_if_one_is_killed(path):
     assert found == list(range(len(found)))[::-1], "no version is absent"
 
 
+def operations(me, count):
+    """What a writer does to keys of its own, the same each time it is asked."""
+    rng = random.Random(me)
+    made = []
+    for i in range(count):
+        act = rng.choice(["append"] * 5 + ["delete", "compact", "expire"])
+        made.append((act, sorted(me * 1000 + rng.randrange(30) for _ in range(4)), f"{me} {i}"))
+    return made
+
+
+RANDOM_WRITER = """
+import sys, pyarrow as pa, plait
+path, me, start, count = sys.argv[2], *map(int, sys.argv[3:6])
+text = open(sys.argv[1]).read()
+scope = {"random": __import__("random")}
+exec(text[text.index("def operations"):text.index("RANDOM_WRITER =")], scope)
+table = plait.Table(path)
+for i, (act, keys, value) in enumerate(scope["operations"](me, count)):
+    if i < start:
+        continue
+    if me == 9:
+        import deltalake
+        while True:
+            try:
+                if act == "append":
+                    rows = pa.table({"k": pa.array(keys, pa.int64()), "v": [value] * 4})
+                    deltalake.write_deltalake(path, rows, mode="append")
+                elif act == "delete":
+                    deltalake.DeltaTable(path).delete(f"k = {keys[0]}")
+                break
+            except (deltalake.exceptions.DeltaError, OSError) as error:
+                print("again", type(error).__name__, flush=True)
+    elif act == "append":
+        rows = pa.table({"k": pa.array(keys[::-1], pa.int64()), "v": [value] * 4})
+        table.append(rows, batch_id=value)
+    elif act == "delete":
+        table.delete(f"k = {keys[0]}")
+    elif act == "compact":
+        table.compact(max_depth=2, unsorted="sort")
+    else:
+        table.expire(0)
+    print(i, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_random_operations_of_writers_that_are_killed_and_a_rival(path):
+    count = 350 if os.environ.get("PLAIT_LONG") else 25
+    plait.Table(path, sort_by="k").append(batch([-1], "first"))
+    writers = {me: (start(RANDOM_WRITER, __file__, path, me, 0, count), 0) for me in (1, 2, 9)}
+    rng = random.Random(7)
+    kills = 0
+    while writers:
+        for me, (was, before) in list(writers.items()):
+            writer, done = was, before
+            dies = me != 9 and rng.random() < 0.5 and kills < count
+            for _ in range(rng.randrange(1, 6)):
+                line = writer.stdout.readline()
+                while line.startswith("again"):
+                    line = writer.stdout.readline()
+                if not line:
+                    break
+                done = int(line) + 1
+            if line and dies:
+                time.sleep(rng.random() * 0.1)
+                writer.kill()
+                rest, _ = writer.communicate()
+                done = max([done, *(int(n) + 1 for n in rest.split() if n.isdigit())])
+                kills += 1
+                writer = start(RANDOM_WRITER, __file__, path, me, done, count)
+            elif not line:
+                _, error = writer.communicate()
+                assert writer.returncode == 0, (me, error)
+                del writers[me]
+                continue
+            writers[me] = (writer, done)
+    expected = Counter({(-1, "first"): 1})
+    for me in (1, 2, 9):
+        for act, keys, value in operations(me, count):
+            if act == "append":
+                expected += Counter((k, value) for k in keys)
+            elif act == "delete":
+                expected = Counter({row: n for row, n in expected.items() if row[0] != keys[0]})
+    assert kills and seen(path) == expected
+    table = plait.Table(path)
+    table.compact(unsorted="sort", policy="full")
+    assert Counter(rows(table.read())) == expected and table.verify().ok
+
+
 @pytest.fixture(scope="session")
 def killer(tmp_path_factory):
     """A library that kills its process between two steps."""
@@ -689,6 +778,7 @@ STEPS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", STEPS)
 def test_a_process_that_is_killed_at_any_step_loses_and_doubles_nothing(act, killer, tmp_path):
     program = f"import sys, pyarrow as pa, plait\nt = plait.Table(sys.argv[1])\n{STEPS[act]}"
@@ -783,6 +873,67 @@ def test_a_table_in_a_bucket_is_written_by_several(s3_server):
         "s3://tables/some where/m", storage_options={**options, "aws_allow_http": "true"}
     )
     assert theirs.to_pyarrow_table().num_rows == 6
+
+
+@pytest.fixture
+def url(s3_server):
+    client = s3_server.client()
+    name = f"t{os.urandom(4).hex()}"
+    client.create_bucket(Bucket=name)
+    return f"s3://{name}/m"
+
+
+def patient(server, at=None):
+    return {**server.options(at), "retry_init_backoff_ms": "10", "timeout": "20s"}
+
+
+def test_requests_that_fail_lose_nothing_and_double_nothing(url, s3_server, s3_proxy):
+    s3_proxy.share = 0.05
+    options = patient(s3_server, s3_proxy.url)
+    table = plait.Table(url, sort_by="k", storage_options=options)
+    expected = Counter()
+    for i in range(12):
+        for _ in range(20):
+            try:
+                table.append(batch([i, 50], f"of {i}"), batch_id=str(i))
+                break
+            except plait.StorageError:
+                table = plait.Table(url, sort_by="k", storage_options=options)
+        expected += Counter({(i, f"of {i}"): 1, (50, f"of {i}"): 1})
+    s3_proxy.share = 0
+    assert len(s3_proxy.failed) > 5
+    table = plait.Table(url, storage_options=patient(s3_server))
+    assert Counter(rows(table.read())) == expected and table.version == 11
+
+
+def test_a_commit_whose_answer_is_lost_counts_once(url, s3_server, s3_proxy):
+    table = plait.Table(url, sort_by="k", storage_options=patient(s3_server, s3_proxy.url))
+    table.append(batch([1], "x"))
+    s3_proxy.lose = lambda method, path: method == "PUT" and f"{1:020}.json" in path
+    assert table.append(batch([2], "y")).version == 1
+    assert s3_proxy.failed == ["lost"] and table.version == 1
+    assert rows(table.read()) == [(1, "x"), (2, "y")]
+
+
+def test_a_store_of_a_library_is_as_good_as_settings(s3_server):
+    obstore = pytest.importorskip("obstore.store")
+    name = f"t{os.urandom(4).hex()}"
+    s3_server.client().create_bucket(Bucket=name)
+    config = {
+        "endpoint": s3_server.url,
+        "access_key_id": "key",
+        "secret_access_key": "secret",
+        "region": "us-east-1",
+    }
+    store = obstore.S3Store(name, prefix="a b", config=config, client_options={"allow_http": True})
+    table = plait.Table("m", sort_by="k", storage_options=store)
+    for i in range(2):
+        table.append(batch([i, 5], "x"))
+    table.compact()
+    table.delete("k = 0")
+    assert rows(plait.Table("m", storage_options=store).read()) == [(1, "x"), (5, "x"), (5, "x")]
+    found = plait.Table(f"s3://{name}/a b/m", storage_options=patient(s3_server))
+    assert found.version == 3
 
 
 def test_names_may_have_any_letters(tmp_path):
