@@ -475,10 +475,13 @@ def test_a_file_that_is_there_again_after_its_removal_is_not_removed_at_once(pat
 
 
 def test_a_compaction_that_would_drop_rows_is_refused_before_any_work(path):
-    settings = {"delta.appendOnly": "true", "plait.sort_by": "k", "plait.on_duplicate": "keep_last"}
+    table = plait.Table(path, sort_by="k", on_duplicate="keep_last")
     for i in range(2):
-        rows_ = batch([1], f"of {i}")
-        deltalake.write_deltalake(path, rows_, mode="append", configuration=settings)
+        table.append(batch([1], f"of {i}"))
+    log = Path(path, "_delta_log", f"{0:020}.json")
+    given = '"plait.sort_by":"k"'
+    assert given in log.read_text()
+    log.write_text(log.read_text().replace(given, f'{given},"delta.appendOnly":"true"'))
     before = sorted(Path(path).rglob("*"))
     with pytest.raises(plait.Unsupported, match="takes no deletes"):
         plait.Table(path).compact()
