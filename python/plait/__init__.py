@@ -5,6 +5,7 @@ print(report)
 """
 
 from plait import _notebook, errors
+from plait._adopt import adopt
 from plait._api import inspect, merge, sort, verify
 from plait._interleave import interleave
 from plait._native import Array, Batch, Interleave, Schema, Stream
@@ -16,6 +17,7 @@ from plait._read import ReadPlan, ReadStats, SortedRead, read
 from plait._run_writer import RunWriter
 from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._streams import merge_streams
+from plait._table import Table
 from plait.errors import (
     Cancelled,
     CorruptSource,
@@ -113,6 +115,7 @@ __all__ = [
     "StagedRight",
     "StorageError",
     "Stream",
+    "Table",
     "Task",
     "UnknownColumn",
     "UnsortedSource",
@@ -121,6 +124,7 @@ __all__ = [
     "VerificationFailed",
     "VerifyReport",
     "__version__",
+    "adopt",
     "compact",
     "errors",
     "execute_task",

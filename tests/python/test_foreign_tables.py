@@ -213,17 +213,26 @@ def test_a_hudi_table_is_refused_by_name(read, tmp_path):
     refused(read, str(tmp_path / "h"), tmp_path / "out.parquet", "is a table of Hudi")
 
 
-@pytest.mark.parametrize("read", READERS[:7])
-@pytest.mark.parametrize("library", ["deltalake", "pyiceberg"])
-def test_a_table_is_refused_where_its_library_is_absent(
-    read, library, table, catalog, tmp_path, monkeypatch
-):
-    source = table if library == "deltalake" else iceberg(catalog)
+def without(library, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
+
+
+@pytest.mark.parametrize("read", READERS[:7])
+def test_an_iceberg_table_is_refused_where_its_library_is_absent(
+    read, catalog, tmp_path, monkeypatch
+):
+    source = iceberg(catalog)
+    without("pyiceberg", monkeypatch)
     error = refused(read, source, tmp_path / "out.parquet", "is a table of")
     assert isinstance(error, plait.ForeignTable) and "pip install 'plait[" in error.hint
+
+
+@pytest.mark.parametrize("read", [*READERS[:7], READERS[9]])
+def test_a_delta_table_needs_no_library(read, table, tmp_path, monkeypatch):
+    without("deltalake", monkeypatch)
+    read(table, tmp_path / "out.parquet")
 
 
 def test_a_delta_table_is_compacted_by_its_name_and_its_partitions_by_where(days, tmp_path):

@@ -19,7 +19,10 @@ import pytest
 import plait
 import plait.table
 
-from . import option_cases_read  # noqa: F401 - registers its cases
+from . import (
+    option_cases_read,  # noqa: F401 - registers its cases
+    option_cases_table,  # noqa: F401 - registers its cases
+)
 from . import option_effects as effects
 from .option_cases import CASES
 from .option_effects import KEYED, SCENARIOS, Effect, Made

@@ -1,93 +1,183 @@
-"""The log of a Delta table, as deltalake reads it.
+"""The log of a Delta table, as the engine reads it.
 
-Not here: commits (`plait.table.delta`). Source: the Delta transaction log protocol.
+Not here: which files a log makes live, and commits (`rust/delta`). Source: the Delta transaction
+log protocol.
 """
 
 from __future__ import annotations
 
-import datetime as dt
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+from urllib.parse import quote, unquote
 
-from plait.errors import InvalidArgument, SourceNotFound, StorageError, Unsupported
+from plait import _native, _stores
+from plait._native_call import _settings
 
-if TYPE_CHECKING:
-    from deltalake import DeltaTable
+__all__ = ["DeltaLog", "LiveFile", "Snapshot", "There"]
 
-__all__ = ["live_files", "load", "logged", "refused", "with_vectors"]
+# What is to be done with the table: what of it cannot be kept is refused before any work.
+Intent = Literal["read", "rewrite", "append", "delete"]
 
 
-def load(name: str, storage_options: dict[str, str] | None) -> DeltaTable:
-    """The newest version of the table in a folder.
+@dataclass(frozen=True)
+class LiveFile:
+    """A live file.
 
-    Raises:
-        InvalidArgument: deltalake is absent.
-        SourceNotFound: There is no table.
-        Unsupported: It uses a feature that deltalake does not know.
-        StorageError: Its log cannot be read.
+    Attributes:
+        name: Its path below the table.
+        bytes: Its length.
+        rows: Its rows, if the log says so.
+        modified_ms: When it was written, in milliseconds since 1970.
+        partition: Values of partition columns, as the log has them.
+        stats: Statistics, as JSON.
+        version: The version that its newest rows came with, if that is known.
     """
-    try:
-        from deltalake import DeltaTable  # noqa: PLC0415 - an extra
-        from deltalake.exceptions import DeltaError, TableNotFoundError  # noqa: PLC0415
-    except ImportError as cause:
-        raise InvalidArgument.of(
-            "Delta tables need deltalake", hint="pip install 'plait[delta]'"
-        ) from cause
-    try:
-        return DeltaTable(name, storage_options=storage_options)
-    except TableNotFoundError as cause:
-        raise SourceNotFound.of("there is no such Delta table", got=f"`{name}`") from cause
-    except (DeltaError, OSError) as cause:
-        if "is not supported" in str(cause) or "catalog-managed" in str(cause):
-            raise refused(name, "uses an unknown feature", got=str(cause)) from cause
-        raise StorageError.of("cannot read the Delta table", got=f"`{name}`: {cause}") from cause
+
+    name: str
+    bytes: int
+    rows: int | None
+    modified_ms: int
+    partition: dict[str, str | None]
+    stats: str | None
+    version: int | None
 
 
-def live_files(table: DeltaTable) -> list[dict[str, Any]]:
-    """The live files: the members of their `add` actions, by dotted name."""
-    actions = table.get_add_actions(flatten=True)
-    names = actions.schema.names
-    columns = [actions.column(name).to_pylist() for name in names]
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at one version, without its files.
+
+    Attributes:
+        version: The version.
+        schema: The schema, as the log has it.
+        properties: Properties of the table.
+        partition_columns: Columns that files do not have.
+        files: Number of live files.
+        batches: The last batch of each application that was asked for.
+    """
+
+    version: int
+    schema: dict[str, Any]
+    schema_text: str
+    properties: dict[str, str]
+    partition_columns: list[str]
+    files: int
+    batches: dict[str, int]
 
 
-def with_vectors(table: DeltaTable) -> set[str]:
-    """The files of which a deletion vector deletes rows."""
-    from deltalake.exceptions import DeltaError  # noqa: PLC0415 - an extra
+@dataclass(frozen=True)
+class There:
+    """What lies in a folder.
 
-    if "deletionVectors" not in (table.protocol().writer_features or ()):
-        return set()
-    base = table.table_uri.rstrip("/") + "/"
-    found = set()
-    try:
-        for batch in table.deletion_vectors():
-            for path in batch.column("filepath").to_pylist():
-                found.add(unquote(path.removeprefix(base)))
-    except DeltaError as cause:
-        raise StorageError.of(
-            "cannot read deletion vectors", got=f"`{table.table_uri}`: {cause}"
-        ) from cause
-    return found
+    Attributes:
+        visible: Names of Parquet files that may be of the table.
+        hidden: Names of all other files.
+        known: Names of files that the log says to be live or removed.
+    """
+
+    visible: list[str]
+    hidden: list[str]
+    known: list[str]
 
 
-def logged(value: object) -> str | None:
-    """A partition value as the log has it."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dt.datetime):
-        text = value.replace(tzinfo=None).isoformat(" ", "microseconds")
-        return text if value.tzinfo is None else text.replace(" ", "T") + "Z"
-    if isinstance(value, bytes):
-        return value.decode("utf-8", errors="surrogateescape")
-    return None if value is None else str(value)
+class DeltaLog:
+    """The log of a table. Nothing is read before something is asked."""
 
+    def __init__(self, name: str, storage_options: object) -> None:
+        """Opens the log of the table in a folder.
 
-def refused(name: str, what: str, *, got: str = "", hint: str = "") -> Unsupported:
-    """The error for a table that cannot be compacted as it is."""
-    error = Unsupported.of(
-        f"the Delta table `{name}` {what}",
-        got=got,
-        hint=hint or "compact it with the engine that wrote it",
-    )
-    error.path = name
-    return error
+        Raises:
+            SourceNotFound: There is no such folder.
+        """
+        self.root = name
+        bucket: object = None
+        settings: dict[str, str]
+        if _stores.is_store(storage_options):
+            prefix, settings, bucket = _stores.reach(storage_options)
+            self.root = _stores.named(prefix, name)
+        else:
+            settings = _settings(storage_options)
+        options = {"folder": self.root, "storage_options": settings}
+        self._native = _native.DeltaLog(json.dumps(options), bucket)
+
+    def snapshot(
+        self, intent: Intent = "read", *, version: int | None = None, apps: tuple[str, ...] = ()
+    ) -> Snapshot:
+        """The table at a version, the newest by default.
+
+        Raises:
+            SourceNotFound: There is no table, or no such version.
+            Unsupported: The table has what would not be kept.
+        """
+        asked = {"intent": intent, "version": version, "apps": apps}
+        found = json.loads(self._native.snapshot(json.dumps(asked)))
+        metadata = found["metadata"]
+        return Snapshot(
+            version=found["version"],
+            schema=json.loads(metadata["schemaString"]),
+            schema_text=metadata["schemaString"],
+            properties={k: v for k, v in metadata["configuration"].items() if v is not None},
+            partition_columns=metadata["partitionColumns"],
+            files=found["files"],
+            batches=found["batches"],
+        )
+
+    def files(
+        self,
+        intent: Intent = "read",
+        *,
+        version: int | None = None,
+        order: Literal["known", "commits"] = "known",
+        only: Sequence[str] | None = None,
+    ) -> list[LiveFile]:
+        """The live files, from the oldest rows to the newest.
+
+        Args:
+            intent: What is to be done with them.
+            version: The version; the newest by default.
+            order: Whether commits may be read to find the order, if a checkpoint does not say it.
+            only: Names of files that alone are asked for, if they are live.
+
+        Raises:
+            Unsupported: A file has deleted rows, or lies elsewhere.
+        """
+        asked = {"intent": intent, "version": version, "order": order, "only": only}
+        found = json.loads(self._native.files(json.dumps(asked)))
+        return [LiveFile(**file) for file in found["files"]]
+
+    def commit(self, change: dict[str, Any]) -> dict[str, Any]:
+        """Commits a change; how that ended: `committed`, `present` or `conflicted`, and why."""
+        ended: dict[str, Any] = json.loads(self._native.commit(json.dumps(change)))
+        return ended
+
+    def history(self, limit: int | None) -> list[dict[str, Any]]:
+        """What was committed, the newest first."""
+        found: list[dict[str, Any]] = json.loads(self._native.history(json.dumps({"limit": limit})))
+        return found
+
+    def clean(self, retention_s: float, *, dry_run: bool) -> dict[str, Any]:
+        """Removes what no version inside the retention needs."""
+        asked = {"retention_ms": int(retention_s * 1000), "dry_run": dry_run}
+        done: dict[str, Any] = json.loads(self._native.clean(json.dumps(asked)))
+        return done
+
+    def there(self) -> There:
+        """The files of the folder, and those that the log names."""
+        return There(**json.loads(self._native.there()))
+
+    def location(self, name: str) -> str:
+        """How calls of the engine name a file of the table."""
+        root = self.root.rstrip("/")
+        return f"{root}/{quote(name, safe='/=') if '://' in root else name}"
+
+    def name_of(self, location: str) -> str:
+        """What the log calls the file that calls of the engine name so."""
+        root = self.root.rstrip("/") + "/"
+        if "://" in location:
+            location, root = unquote(location), unquote(root)
+        return location.removeprefix(root)
+
+    def look(self, name: str) -> tuple[int, int] | None:
+        """Length of a file, and when it was written in milliseconds since 1970."""
+        return self._native.look(name)

@@ -1,6 +1,6 @@
 """What counts in a table as it is now: files, partition values, schema, from the table's own log.
 
-    events/_delta_log         deltalake    files of the newest version, values of partition columns
+    events/_delta_log         the engine   files of the newest version, values of partition columns
     events/metadata/*.json    PyIceberg    files of the snapshot that `version-hint.text` names
 
 Invariant: what files alone do not say (deleted rows, mapped or evolved columns) is refused by name.
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
-from plait._logs.delta import live_files, load, logged, with_vectors
+from plait._logs.delta import DeltaLog
 from plait._logs.iceberg import check_table, planned
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Live", "live"]
 
-# Features that change nothing of how rows are read from live files.
-_DELTA_READER_FEATURES = {
-    "deletionVectors",  # a table with a file that has one is refused
-    "timestampNtz",
-    "v2Checkpoint",
-    "vacuumProtocolCheck",
-}
-_READER_VERSION_MAX = 3
 # Types of partition columns, as Arrow writes them.
 _DELTA_TYPES = {
     "string": "Utf8",
@@ -131,35 +123,14 @@ def _is_in(path: str, part: str) -> bool:
 
 
 def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
-    try:
-        import deltalake as _  # noqa: F401, PLC0415 - an extra
-    except ImportError as cause:
-        raise _unread("Delta", root, "pip install 'plait[delta]'") from cause
-    table = load(root, settings or None)
-    protocol, metadata = table.protocol(), table.metadata()
-    mode = metadata.configuration.get("delta.columnMapping.mode", "none")
-    if mode != "none":
-        raise _refused("Delta", root, "maps column names", got=f"mode `{mode}`")
-    unknown = sorted({*(protocol.reader_features or ())} - _DELTA_READER_FEATURES)
-    if unknown or protocol.min_reader_version > _READER_VERSION_MAX:
-        got = f"`{unknown[0]}`" if unknown else f"reader version {protocol.min_reader_version}"
-        raise _refused("Delta", root, "uses a feature that Plait does not support", got=got)
-    rows = sorted(live_files(table), key=lambda row: (row["modification_time"], row["path"]))
-    rows = [row for row in rows if _is_in(unquote(row["path"]), part)]
-    deleted = [row["path"] for row in rows if unquote(row["path"]) in with_vectors(table)]
-    if deleted:
-        raise _refused(
-            "Delta",
-            root,
-            "has rows that are deleted by a deletion vector",
-            got=f"`{unquote(deleted[0])}`",
-            hint="purge them first, such as with REORG TABLE ... APPLY (PURGE)",
-        )
-    files = [_location(root, unquote(row["path"])) for row in rows]
-    types = {f.name: f.type for f in table.schema().fields}
+    log = DeltaLog(root, settings)
+    snapshot = log.snapshot()
+    rows = [row for row in log.files() if _is_in(row.name, part)]
+    files = [_location(root, row.name) for row in rows]
+    types = {field["name"]: field["type"] for field in snapshot.schema["fields"]}
     partitions = []
-    for column in metadata.partition_columns:
-        kind = _arrow_type(str(getattr(types[column], "type", types[column])))
+    for column in snapshot.partition_columns:
+        kind = _arrow_type(str(types[column]))
         if kind is None:
             raise _refused(
                 "Delta",
@@ -167,11 +138,12 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
                 "has a partition column whose type is not read",
                 got=f"`{column}` of {types[column]}",
             )
-        values = [logged(row.get(f"partition.{column}")) for row in rows]
+        # Empty is null, as the protocol says.
+        values = [row.partition.get(column) or None for row in rows]
         partitions.append((column, kind, dict(zip(files, values, strict=True))))
     # A folder that names a partition says what its rows have in these columns.
     said = {folder.partition("=")[0] for folder in part.split("/") if "=" in folder}
-    unsaid = [f"`{column}`" for column in metadata.partition_columns if column not in said]
+    unsaid = [f"`{column}`" for column in snapshot.partition_columns if column not in said]
     lost = f"is partitioned by columns that its files do not have: {', '.join(unsaid)}"
     return Live(root, "Delta", files, tuple(partitions), lost=lost if unsaid else "")
 

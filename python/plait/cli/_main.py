@@ -15,7 +15,7 @@ from typing import Any
 import plait
 from plait import _native
 from plait._report import _PrintedReport
-from plait.cli import _cat, _completion, _errors, _join, _options, _values
+from plait.cli import _cat, _completion, _errors, _join, _options, _tables, _values
 from plait.cli._colour import BOLD, paint
 from plait.cli._progress import Bar
 from plait.cli._words import in_shell
@@ -120,7 +120,8 @@ def exit_code(error: plait.PlaitError) -> int:
 _PRINTED: dict[str, Callable[..., Any]] = {
     "inspect": plait.inspect,
     "plan": plait.plan,
-    "expire": plait.expire,
+    "expire": _tables.expire,
+    "adopt": plait.adopt,
 }
 
 
@@ -137,7 +138,10 @@ def _run(parsed: argparse.Namespace) -> int:
         (root.commands.choices[topic] if topic else root).print_help()
     elif command == "completion":
         print(_completion.script(options["shell"], _options.parser()), end="")
+    elif command == "history":
+        print(_tables.history(**options, as_json=as_json))
     elif command == "cat":
+        options = _tables.told(options["sources"], options)
         _cat.run(options, format=options.pop("format"), explain=options.pop("explain"))
     elif command == "scan":
         _scan(options, as_json=as_json)
@@ -158,6 +162,8 @@ def _written(command: str, options: dict[str, Any]) -> Any:  # noqa: ANN401 - an
         return plait.verify(**options, check=False)
     if command == "compact":
         return plait.compact(**options)
+    if command == "append":
+        return _tables.append(options)
     if command == "execute":
         return _read_plan(options.pop("plan")).execute(**options)
     if command == "overlay":

@@ -23,6 +23,7 @@ from plait.table.options import CompactOptions
 # Arguments of functions that are of no use in a shell, or are written in another way there.
 _NOT_OPTIONS = ("self", "progress", "validate", "joiner", "left_schema", "right_schema")
 _OUT = "folder, made if absent, or one path that ends in .parquet"
+_TABLE = ("sort_by", "on_duplicate", "retention", "storage_options")
 _REPEATED = ("Paths", "Iterable[SupportsIndex]")
 
 
@@ -96,6 +97,7 @@ def parser() -> Parser:
     _add_output(overlay, "path of the output")
     _add_printing(overlay)
 
+    _add_tables(root)
     _add_cat(root)
     _add_scan(root)
     _add_join(root)
@@ -136,6 +138,25 @@ def _add_compact(root: Parser) -> None:
     expire = root.command("expire", "remove files that were replaced", plait.expire)
     _add_all(expire, plait.expire, plait.merge, takes={"folder": "DIR"})
     _add_json(expire)
+
+
+def _add_tables(root: Parser) -> None:
+    append = root.command("append", "append files to a table, made if absent", plait.Table.append)
+    _add_all(append, plait.Table, plait.merge, takes={"path": "TABLE"}, only=_TABLE)
+    append.add_argument(
+        "sources", nargs="+", type=_values.path, metavar="SOURCE", help="files, in any order"
+    )
+    others = (plait.RunWriter.flush, plait.RunWriter, plait.merge)
+    _add_all(append, plait.Table.append, *others, without=("batches",))
+    _add_printing(append)
+    adopt = root.command("adopt", "make a table of a folder of files", plait.adopt)
+    _add_all(adopt, plait.adopt, plait.Table, plait.merge, takes={"folder": "DIR"})
+    _add_json(adopt)
+    history = root.command("history", "what was committed to a table", plait.Table.history)
+    only = ("storage_options",)
+    _add_all(history, plait.Table, plait.merge, takes={"path": "TABLE"}, only=only)
+    _add_all(history, plait.Table.history)
+    _add_json(history)
 
 
 def _add_cat(root: Parser) -> None:

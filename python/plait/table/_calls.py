@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 from typing import TYPE_CHECKING, Literal, SupportsIndex
+from urllib.parse import unquote
 
 from plait import _native, _stores
 from plait._checks import Path, _flag, _path
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from typing_extensions import Unpack
 
-__all__ = ["FORMATS", "compact", "compact_delta", "compact_iceberg", "find_table"]
+__all__ = ["FORMATS", "compact", "compact_delta", "compact_iceberg", "find_table", "is_delta"]
 
 FORMATS = ("folder", "delta", "iceberg")
 
@@ -114,7 +115,7 @@ def compact_delta(
     deleted or rewrote files meanwhile, the remaining files are planned again. Replaced files stay
     until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
 
-    Needs deltalake: `pip install 'plait[delta]'`.
+    The order of a table that `plait.Table` made, and its rule for rows with one key, hold here.
 
     Args:
         table: Path or URL of the table.
@@ -226,7 +227,7 @@ def find_table(
         )
     if format is None:
         format = "folder" if catalog is None else "iceberg"  # noqa: A001 - found out
-        if catalog is None and _is_delta(path, storage_options):
+        if catalog is None and is_delta(path, storage_options):
             format = "delta"  # noqa: A001 - found out
     if format == "iceberg" and catalog is None:
         raise InvalidArgument.of(
@@ -245,7 +246,7 @@ def find_table(
     return Folder(*reached(path, storage_options))
 
 
-def _is_delta(path: str, storage_options: object) -> bool:
+def is_delta(path: str, storage_options: object) -> bool:
     """Whether a path is a Delta table itself; refuses other tables, and folders in tables."""
     if _stores.is_store(storage_options):
         return False
@@ -271,5 +272,5 @@ def _is_delta(path: str, storage_options: object) -> bool:
 
 def _is_same(path: str, root: str) -> bool:
     if "://" in path.removeprefix("file://"):
-        return path.rstrip("/") == root.rstrip("/")
+        return unquote(path.rstrip("/")) == unquote(root.rstrip("/"))
     return os.path.realpath(path.removeprefix("file://")) == os.path.realpath(root)

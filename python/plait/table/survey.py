@@ -399,7 +399,10 @@ def _groups_of(
     unsorted = [i for i, looked in enumerate(seen.files) if not looked.is_sorted]
     asked = {"policy": compaction.options.policy_options, "files": facts, "unsorted": unsorted}
     groups = []
-    for indices in json.loads(_native.choose(json.dumps(asked))):
+    chosen = json.loads(_native.choose(json.dumps(asked)))
+    if compaction.options.on_duplicate != "keep_all":
+        chosen = _in_order_of_age(chosen, [(first, last) for first, last, *_ in facts])
+    for indices in chosen:
         members = [files[i] for i in indices]
         if not set(unsorted).isdisjoint(indices):
             of_group = Look(seen.sort_by, tuple(seen.files[i] for i in indices))
@@ -437,6 +440,29 @@ def _seen(
         else:
             compaction.sorted.update(file.path for file in seen.files if file.is_sorted)
             return files, seen, None
+
+
+def _in_order_of_age(
+    groups: Sequence[Sequence[int]], ends: Sequence[tuple[int, int]]
+) -> list[list[int]]:
+    """Groups with the files between theirs that may have rows of the same keys.
+
+    An output is as new as its newest file. If a file in between with the same keys stayed out,
+    older rows of the output would count as newer than its own. A group that shares a file with one
+    before it waits for the next round.
+    """
+    made: list[list[int]] = []
+    taken: set[int] = set()
+    for group in groups:
+        members = set(group)
+        for i in range(min(members), max(members)):
+            first, last = ends[i]
+            if any(m < i and ends[m][0] <= last and first <= ends[m][1] for m in members):
+                members.add(i)
+        if taken.isdisjoint(members):
+            taken |= members
+            made.append(sorted(members))
+    return made
 
 
 def _look_of(whole: Plan) -> Look:

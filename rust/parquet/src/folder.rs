@@ -33,7 +33,7 @@ use crate::json::from_json;
 use crate::output::{Target, TempFile, is_temp};
 use crate::runtime::Context;
 use crate::store::root::{Root, is_name};
-use crate::store::{Completed, Stores};
+use crate::store::{Completed, Found, Stores};
 
 /// Which folder to open.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -93,6 +93,14 @@ impl Folder {
     /// [`Kind::Storage`].
     pub fn exists(&self, name: &str) -> Result<bool> {
         Ok(self.root.look(inside(name)?)?.is_some())
+    }
+
+    /// How long a file is, and when it was written; absent is `None`.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn look(&self, name: &str) -> Result<Option<Found>> {
+        self.root.look(inside(name)?)
     }
 
     /// All bytes of a small file; absent is `None`.

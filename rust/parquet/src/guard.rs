@@ -23,7 +23,7 @@ thread_local! {
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] when it did panic.
-pub(crate) fn guard<T>(f: impl FnOnce() -> T) -> Result<T> {
+pub fn guard<T>(f: impl FnOnce() -> T) -> Result<T> {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {

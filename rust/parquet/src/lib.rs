@@ -67,7 +67,7 @@ pub use block::{Dictionary, Layout};
 pub use calls::JsonCall;
 pub use compact::take_in;
 pub use folder::{Folder, NewFile};
-pub use guard::guarding;
+pub use guard::{guard, guarding};
 pub use inspect::{ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect};
 pub use join::{
     Counts, HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, Stats, whole,
@@ -93,7 +93,7 @@ pub use scan::{
     ChangeReport, FileValues, FrozenScan, Named, Scan, ScanOptions, ScanReport, SourcePlan,
     freeze_scan,
 };
-pub use store::{Bucket, Completed, Meta, Prefetched, Stores, Upload, unconditional};
+pub use store::{Bucket, Completed, Found, Meta, Prefetched, Stores, Upload, unconditional};
 pub use stream::{StreamOptions, open_files};
 pub use verify::{Against, VerifiedFile, VerifyOptions, VerifyReport, verify};
 

@@ -118,8 +118,8 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call: sorted reads brought 9, their plans 5, folders 13,
-/// writers of runs 7, compactions of unsorted files 1.
-const PUBLIC_ITEMS_MAX: usize = 185;
+/// writers of runs 7, compactions of unsorted files 1, the log of Delta 3.
+const PUBLIC_ITEMS_MAX: usize = 188;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -23,6 +23,7 @@ mod calls;
 #[expect(unsafe_code, reason = "the C data interface is made of raw pointers")]
 mod capsule;
 mod caught;
+mod delta;
 mod encode;
 mod enter;
 mod errors;
@@ -113,6 +114,30 @@ mod _native {
         crate::enter::enter(py, &context, None, write)
     }
 
+    /// A schema as the log of a Delta table has it.
+    #[pyfunction]
+    fn delta_schema(py: Python<'_>, schema: &Bound<'_, PyAny>) -> PyResult<String> {
+        let schema = crate::capsule::schema(schema)?;
+        let schema = plait_delta::delta_schema(&schema);
+        schema.map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    /// The rows of a stream for which a condition is not true.
+    #[pyfunction]
+    fn rest(py: Python<'_>, source: &Bound<'_, PyAny>, condition: &str) -> PyResult<PyStream> {
+        let reader = crate::capsule::reader(source, Validate::default())?;
+        let rest = plait_delta::rest(reader, condition);
+        rest.map(PyStream::new).map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    /// The columns that a condition names: names from the root to the leaf.
+    #[pyfunction]
+    fn condition_columns(py: Python<'_>, condition: &str) -> PyResult<Vec<Vec<String>>> {
+        let parsed = plait_core::predicate::Predicate::try_parse(condition);
+        let parsed = parsed.map_err(|e| crate::errors::exception(py, &e))?;
+        Ok(parsed.columns().map(<[String]>::to_vec).collect())
+    }
+
     /// For every field of the schema `to` the place of the same field in the schema `from`.
     #[pyfunction]
     fn matched_fields(
@@ -172,6 +197,8 @@ mod _native {
     #[pymodule_export]
     use crate::interleave::{PyArray, PyInterleave};
 
+    #[pymodule_export]
+    use crate::delta::PyDeltaLog;
     #[pymodule_export]
     use crate::folder::{PyFileWriter, PyFolder};
     #[pymodule_export]

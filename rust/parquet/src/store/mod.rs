@@ -48,3 +48,4 @@ pub(crate) use reader::check_range;
 pub(crate) use reader::{RangeReader, is_denied};
 pub use registry::Stores;
 pub(crate) use registry::{Location, open_local};
+pub use root::Found;

@@ -34,7 +34,7 @@ pub(crate) enum Root {
 
 /// A file below a root.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
+pub struct Found {
     /// Its length.
     pub bytes: u64,
     /// When it was written, if that is known.

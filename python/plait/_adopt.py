@@ -1,0 +1,252 @@
+"""`adopt`: a folder of Parquet files becomes a table, without touching them.
+
+    day=1/a.parquet ─┐                                 ┌─▶ schema: of all files, and `day`
+    day=2/b.parquet ─┴─ footers ─▶ one schema, bounds ─┴─▶ _delta_log/00…0.json
+
+Invariants: no data file is written or moved. A file that the log ever named is not adopted again,
+nor is one that a writer of Plait made and has not committed.
+Not here: what is done with the table (`_table`).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import unquote
+
+from plait import _native
+from plait._checks import Path, StorageOptions, _path
+from plait._logs.delta import DeltaLog, Snapshot
+from plait._read import OnDuplicate
+from plait._scan import scan
+from plait._table_properties import properties_of, uuid
+from plait._table_reports import AdoptReport
+from plait.errors import ForeignTable, InvalidArgument, SourceNotFound, StorageError, Unsupported
+from plait.order import SortBy
+from plait.table._calls import is_delta
+from plait.table.added import added, check_columns
+
+__all__ = ["adopt"]
+
+# What writers of Plait name their files.
+_OURS = re.compile(r"part-\d{5,}-[0-9a-f]{16}(?:-[0-9a-f]{16})?\.parquet$")
+_WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
+_DATE = re.compile(r"\d{4}-\d\d-\d\d")
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+# Others may commit in between; each time there is less to adopt.
+_ATTEMPTS_MAX = 20
+
+
+def adopt(
+    folder: Path,
+    *,
+    sort_by: SortBy | None = None,
+    on_duplicate: OnDuplicate | None = None,
+    retention: str | float | None = None,
+    storage_options: StorageOptions | None = None,
+) -> AdoptReport:
+    """Makes a table of a folder of Parquet files, or adds files that were dropped there since.
+
+    The files stay as they are, and where they are. Statistics are those of their footers. Folders
+    such as `day=1` become partition columns: whole numbers, dates or text. What is adopted first
+    counts as older: files are taken in the order of their names.
+
+    Args:
+        folder: The folder, or a URL.
+        sort_by: The order of the files, for compactions and reads; the one that each file declares
+            by default. It is not checked: see `Table.verify`.
+        on_duplicate: See `Table`.
+        retention: See `Table`.
+        storage_options: See `merge`.
+
+    Returns:
+        The files that are live from now on.
+
+    Raises:
+        Unsupported: Delta has no such type; names the columns. Folders name different columns, or
+            one that files have, too. Nothing was done.
+        SchemaConflict: Columns of several files, or of files and table, do not fit.
+        InvalidArgument: An option is not that of the table.
+        ForeignTable: The folder is in a table, is one of another format, or was compacted as a
+            plain folder.
+        SourceNotFound: There are no such files.
+
+    Example:
+        >>> import os, pyarrow as pa, pyarrow.parquet as pq
+        >>> for day in (1, 2):
+        ...     os.makedirs(f"events/day={day}")
+        ...     pq.write_table(pa.table({"k": [day, 5]}), f"events/day={day}/a.parquet")
+        >>> adopt("events", sort_by="k").files
+        ('day=1/a.parquet', 'day=2/a.parquet')
+        >>> pq.write_table(pa.table({"k": [7]}), "events/day=2/b.parquet")
+        >>> adopt("events").files
+        ('day=2/b.parquet',)
+    """
+    root = _path(folder, "folder").removeprefix("file://")
+    properties = properties_of(sort_by, on_duplicate, retention)
+    is_table = is_delta(root, storage_options)
+    try:
+        log = DeltaLog(root, storage_options)
+    except SourceNotFound:
+        raise SourceNotFound.of("there is no such folder", got=f"`{root}`") from None
+    for _ in range(_ATTEMPTS_MAX):
+        snapshot = log.snapshot("append") if is_table else None
+        if snapshot is not None:
+            _compare(properties, snapshot)
+        report = _adopted(log, root, snapshot, properties, storage_options)
+        if report is not None:
+            return report
+        is_table = True
+    raise StorageError.of(
+        "others commit to the table again and again", got=f"`{root}`", hint="adopt again"
+    )
+
+
+def _adopted(
+    log: DeltaLog,
+    root: str,
+    snapshot: Snapshot | None,
+    properties: dict[str, str],
+    storage_options: object,
+) -> AdoptReport | None:
+    names, skipped = _new_files(log, root, snapshot)
+    if not names:
+        if snapshot is None:
+            raise SourceNotFound.of("the folder has no Parquet files", got=f"`{root}`")
+        return AdoptReport(root, snapshot.version, (), 0, skipped)
+    values = {name: _values(name) for name in names}
+    columns = _columns(values, snapshot)
+    # One schema of all: also what no table of Arrow could hold is told before any work.
+    found = scan([log.location(name) for name in names], storage_options=storage_options)
+    of_files: dict[str, Any] = json.loads(_native.delta_schema(found.schema))
+    twice = [field["name"] for field in of_files["fields"] if field["name"] in columns]
+    if twice:
+        raise Unsupported.of(
+            "a column is in the files and in the names of their folders", got=f"`{twice[0]}`"
+        )
+    kinds = {column: _kind(values[name][column] for name in names) for column in columns}
+    if snapshot is None:
+        fields = [
+            {"name": column, "type": kind, "nullable": True, "metadata": {}}
+            for column, kind in kinds.items()
+        ]
+        schema = {"type": "struct", "fields": [*of_files["fields"], *fields]}
+        text = json.dumps(schema)
+        create = {
+            "id": uuid(),
+            "schema": text,
+            "partition_columns": columns,
+            "properties": properties,
+        }
+        made: dict[str, Any] = {"create": create, "schema": text}
+    else:
+        schema, properties = snapshot.schema, snapshot.properties
+        check_columns(of_files, schema, "a file of the folder")
+        _check_values(kinds, schema)
+        made = {"schema": snapshot.schema_text}
+    add = [
+        added(
+            log,
+            name,
+            schema,
+            storage_options=storage_options,
+            properties=properties,
+            partition=values[name],
+        )
+        for name in names
+    ]
+    rows = sum(json.loads(entry["stats"])["numRecords"] for entry in add)
+    ended = log.commit(
+        {
+            "intent": "append",
+            "operation": "CONVERT" if snapshot is None else "WRITE",
+            "parameters": {"partitionedBy": json.dumps(columns)},
+            "metrics": {"numConvertedFiles": len(add), "numOutputRows": rows},
+            "info": {"plait.adopted": True},
+            "token": secrets.token_hex(16),
+            "add": add,
+            "adds_data": True,
+            # Two that adopt at a time would add a file twice: the second looks again.
+            "only_at": None if snapshot is None else snapshot.version,
+            **made,
+        }
+    )
+    if ended["outcome"] == "conflicted":
+        return None
+    return AdoptReport(root, ended["version"], tuple(names), rows, skipped)
+
+
+def _new_files(
+    log: DeltaLog, root: str, snapshot: Snapshot | None
+) -> tuple[list[str], tuple[str, ...]]:
+    """Names of files that the log never named; in a table, those of Plait's writers apart."""
+    there = log.there()
+    if any(name.startswith("_plait/manifest-") for name in there.hidden):
+        error = ForeignTable.of(
+            "the folder was compacted as a plain folder: its manifest lists the live files",
+            got=f"`{root}`",
+            hint="merge it into another folder, and adopt that",
+        )
+        error.path = root
+        raise error
+    if snapshot is None:
+        return there.visible, ()
+    known = set(there.known)
+    names = [name for name in there.visible if name not in known]
+    skipped = tuple(name for name in names if _OURS.search(name))
+    return [name for name in names if not _OURS.search(name)], skipped
+
+
+def _values(name: str) -> dict[str, str | None]:
+    """What the folders of a file say of its rows."""
+    found: dict[str, str | None] = {}
+    for part in name.split("/")[:-1]:
+        column, is_value, text = part.partition("=")
+        if is_value:
+            found[unquote(column)] = None if text in (_NULL, "") else unquote(text)
+    return found
+
+
+def _columns(values: dict[str, dict[str, str | None]], snapshot: Snapshot | None) -> list[str]:
+    first = next(iter(values))
+    columns = list(values[first]) if snapshot is None else snapshot.partition_columns
+    for name, of_file in values.items():
+        if sorted(of_file) != sorted(columns):
+            raise Unsupported.of(
+                "folders name different partition columns",
+                got=f"`{name}` has {', '.join(of_file) or 'none'}, "
+                f"others have {', '.join(columns) or 'none'}",
+            )
+    return columns
+
+
+def _kind(texts: Iterable[str | None]) -> str:
+    """The type of a partition column, as its values are written."""
+    filled = [text for text in texts if text is not None]
+    if filled and all(_WHOLE.fullmatch(text) for text in filled):
+        return "long"
+    return "date" if filled and all(_DATE.fullmatch(text) for text in filled) else "string"
+
+
+def _check_values(kinds: dict[str, str], schema: dict[str, Any]) -> None:
+    for field in schema["fields"]:
+        name, kind = field["name"], field["type"]
+        is_number = kind in ("byte", "short", "integer", "long")
+        if name in kinds and kind != "string" and kinds[name] != ("long" if is_number else kind):
+            raise Unsupported.of(
+                "folders have values that are not of their partition column",
+                got=f"`{name}`, which the table has as {kind}",
+            )
+
+
+def _compare(properties: dict[str, str], snapshot: Snapshot) -> None:
+    for name, given in properties.items():
+        if snapshot.properties.get(name) != given:
+            raise InvalidArgument.of(
+                "an option is not that of the table",
+                got=f"`{name}` is `{snapshot.properties.get(name)}`, not `{given}`",
+                hint="leave it out",
+            )

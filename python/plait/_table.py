@@ -1,0 +1,549 @@
+"""`Table`: sorted runs with a log that every engine reads.
+
+    t = plait.Table("metrics", sort_by="name, ts", on_duplicate="keep_last")
+    t.append(batches, batch_id="2024-05-01T13")
+    t.read(where="name = 'cpu'"); t.compact(); t.expire("7d")
+
+Invariants: a file is live by a commit alone. Order, rule for rows with one key and retention are
+properties of the table, so that every door does the same.
+Not here: the log (`rust/delta`), sorting (`RunWriter`), merging on read (`read`), which files a
+compaction takes (`plait.table`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterable
+from pathlib import Path as LocalPath
+from typing import TYPE_CHECKING, Literal, SupportsIndex
+from urllib.parse import unquote
+
+from plait import _native, _stores
+from plait._api import verify
+from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _time_span
+from plait._logs.delta import DeltaLog, Intent, LiveFile, Snapshot
+from plait._native import Stream
+from plait._native_call import OnProgress
+from plait._read import OnDuplicate, SortedRead, read
+from plait._table_append import app_of, append, nothing
+from plait._table_delete import check_condition, delete_once
+from plait._table_properties import OPTIONS, RETENTION, interval_s, properties_of
+from plait._table_reports import (
+    AppendReport,
+    DataFile,
+    DeleteReport,
+    TableExpireReport,
+    TableVerifyReport,
+    Version,
+)
+from plait._where import Condition, where_text
+from plait.errors import InvalidArgument, PlaitError, SourceNotFound, StorageError, Unsupported
+from plait.order import SortBy
+from plait.sizes import Size
+from plait.table._calls import is_delta
+from plait.table.added import check_columns
+from plait.table.delta import DUPLICATES, ORDER, Delta
+from plait.table.options import CompactOptions, TableOptions
+from plait.table.report import CompactReport
+from plait.table.run import compact_table, run_here
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Table"]
+
+# A delete is done again if others replace its files; each time somebody else was quicker.
+_ATTEMPTS_MAX = 20
+_WAIT_S_MAX = 0.5
+
+
+class Table:
+    """A table of sorted files, in a folder or an object store, with the log of Delta.
+
+    The first `append` makes the table, since only then its columns are known. A table that is there
+    is opened, and what is given is compared with its properties; in a table of others, which has no
+    such properties, it holds for this object alone. What reads
+    Delta reads it, too: deltalake, Polars, Spark. Rows that a later row with the same key replaces
+    are left out by `read`, and by others once a compaction has dropped them.
+
+    Args:
+        path: A folder, or a URL such as `s3://bucket/metrics`.
+        sort_by: The order of the files, such as `"name, ts"`. A new table needs it.
+        on_duplicate: Which of several rows with one key stays: see `merge`. Rows of a later commit
+            are newer. `"keep_all"` by default.
+        retention: For how long replaced files stay, such as `"7d"`; seven days by default.
+        storage_options: See `merge`.
+
+    Raises:
+        InvalidArgument: The table has another order, rule or retention; names both.
+        ForeignTable: The folder is in a table, or is one of another format.
+        Unsupported: The table has a feature of Delta that Plait does not support; names it.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> table = Table("metrics", sort_by="name", on_duplicate="keep_last")
+        >>> table.append(pa.table({"name": ["mem", "cpu"], "value": [1, 2]})).version
+        0
+        >>> table.append(pa.table({"name": ["cpu"], "value": [3]}), batch_id="b").version
+        1
+        >>> table.append(pa.table({"name": ["cpu"], "value": [3]}), batch_id="b").rows
+        0
+        >>> pa.table(table.read()).to_pylist()
+        [{'name': 'cpu', 'value': 3}, {'name': 'mem', 'value': 1}]
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        sort_by: SortBy | None = None,
+        on_duplicate: OnDuplicate | None = None,
+        retention: str | float | None = None,
+        storage_options: StorageOptions | None = None,
+    ) -> None:
+        self.path = _path(path, "path")
+        if self.path.startswith("file://"):
+            self.path = unquote(self.path.removeprefix("file://"))
+        self._storage_options = storage_options
+        self._given = properties_of(sort_by, on_duplicate, retention)
+        self._opened: DeltaLog | None = None
+        snapshot = self._snapshot()
+        if snapshot is None:
+            is_delta(self.path, storage_options)
+            if ORDER not in self._given:
+                raise InvalidArgument.of(
+                    "a new table needs an order",
+                    got=f"no table at `{self.path}`",
+                    hint='give sort_by="name, ts", or the path of a table that is there',
+                )
+        else:
+            self._compare(snapshot)
+
+    # -- what there is ------------------------------------------------------------------------
+
+    @property
+    def version(self) -> int | None:
+        """The newest version; `None` before the first append."""
+        snapshot = self._snapshot()
+        return None if snapshot is None else snapshot.version
+
+    @property
+    def sort_by(self) -> str | None:
+        """The order of the files, as text; `None` if the table does not say it."""
+        return self._properties().get(ORDER)
+
+    @property
+    def on_duplicate(self) -> str:
+        """Which of several rows with one key stays."""
+        return self._properties().get(DUPLICATES, "keep_all")
+
+    def files(self, *, version: SupportsIndex | None = None) -> tuple[DataFile, ...]:
+        """The live files, from the oldest rows to the newest.
+
+        Args:
+            version: The version; the newest by default.
+
+        Raises:
+            SourceNotFound: There is no such version.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> done = table.append(pa.table({"k": [2, 1]}))
+            >>> [file.rows for file in table.files()]
+            [2]
+        """
+        if self.version is None:
+            return ()
+        return tuple(
+            DataFile(file.name, file.bytes, file.rows, file.partition, file.version)
+            for file in self._live(version)
+        )
+
+    def history(self, limit: SupportsIndex | None = None) -> list[Version]:
+        """What was committed, the newest first, as far as the log goes back.
+
+        Args:
+            limit: Number of versions, at most.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> done = table.append(pa.table({"k": [2, 1]}))
+            >>> [(v.version, v.operation, v.files_added) for v in table.history()]
+            [(0, 'WRITE', 1)]
+        """
+        if self.version is None:
+            return []
+        return [Version.of(entry) for entry in self._log.history(_count(limit, "limit"))]
+
+    def read(
+        self,
+        *,
+        version: SupportsIndex | None = None,
+        where: Condition = None,
+        columns: Iterable[str] | str | None = None,
+        limit: SupportsIndex | None = None,
+        reverse: bool = False,
+        threads: SupportsIndex | None = None,
+        memory_limit: Size = "512MB",
+    ) -> SortedRead:
+        """Reads the table as one sorted table, lazily; one row of each key, as `on_duplicate` says.
+
+        Args:
+            version: An older version, while its files are there; the newest by default.
+            where: See `read`.
+            columns: See `read`.
+            limit: See `read`.
+            reverse: See `read`.
+            threads: See `read`.
+            memory_limit: See `read`.
+
+        Returns:
+            The read, of the files that are live now.
+
+        Raises:
+            SourceNotFound: There is no such version, or no row.
+            Unsupported: The table is partitioned: its files do not have all columns.
+            PlaitError: As `read`.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> for keys in ([3, 1], [2]):
+            ...     done = table.append(pa.table({"k": keys}))
+            >>> pa.table(table.read(where="k > 1"))["k"].to_pylist()
+            [2, 3]
+            >>> pa.table(table.read(version=0))["k"].to_pylist()
+            [1, 3]
+        """
+        self._refuse_partitions(self._needed("read"), "read")
+        files = self._live(version)
+        if not files:
+            raise SourceNotFound.of("the table has no rows", got=f"`{self.path}`")
+        return read(
+            [self._log.location(file.name) for file in files],
+            sort_by=self.sort_by,
+            on_duplicate=_choice(self.on_duplicate, "on_duplicate"),  # type: ignore[arg-type]
+            missing_keys="null",
+            where=where,
+            columns=columns,
+            limit=limit,
+            reverse=reverse,
+            threads=threads,
+            memory_limit=memory_limit,
+            storage_options=self._storage_options,
+        )
+
+    def verify(self) -> TableVerifyReport:
+        """Checks that every live file is there, as long as the log says, and in order.
+
+        Every key is read.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> done = table.append(pa.table({"k": [2, 1]}))
+            >>> table.verify().ok
+            True
+        """
+        snapshot, order = self._needed("read"), self.sort_by
+        rows, problems = 0, []
+        files = self._live(None)
+        for file in files:
+            looked = self._log.look(file.name)
+            if looked is None:
+                problems.append(f"`{file.name}` is not there")
+                continue
+            if looked[0] != file.bytes:
+                problems.append(
+                    f"`{file.name}` has {looked[0]:,} bytes, the log says {file.bytes:,}"
+                )
+            path = self._log.location(file.name)
+            try:
+                found = verify(
+                    path, sort_by=order, storage_options=self._storage_options, check=False
+                )
+            except PlaitError as error:
+                problems.append(f"`{file.name}`: {error.what or error}")
+                continue
+            problems += [f"`{file.name}`: {problem}" for problem in found.problems]
+            rows += found.rows
+            if file.rows is not None and found.rows != file.rows:
+                problems.append(
+                    f"`{file.name}` has {found.rows:,} rows, the log says {file.rows:,}"
+                )
+        return TableVerifyReport(self.path, snapshot.version, len(files), rows, tuple(problems))
+
+    # -- what changes it ----------------------------------------------------------------------
+
+    def append(
+        self,
+        batches: object,
+        *,
+        batch_id: str | None = None,
+        threads: SupportsIndex | None = None,
+        memory_limit: Size = "512MB",
+        progress: OnProgress | None = None,
+    ) -> AppendReport:
+        """Adds rows, which come in any order, in one commit.
+
+        They are sorted within `memory_limit`. If the call returns, they are durable and every
+        reader sees them; if it is cut short at any moment, no reader sees any of them.
+
+        Args:
+            batches: A record batch, table, stream or data frame of any Arrow library, or an
+                iterable of record batches.
+            batch_id: Names the rows: a batch of this name is added once, whoever adds it again and
+                however often. The log keeps the names.
+            threads: See `merge`.
+            memory_limit: See `RunWriter`.
+            progress: See `RunWriter.flush`.
+
+        Raises:
+            SchemaConflict: A column is not in the table, or of another type.
+            Unsupported: Delta has no such type, or the table is partitioned or has constraints.
+            UnknownColumn: A sort column is not there.
+            StorageError: The rows could not be written or committed.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> print(table.append(pa.table({"k": [3, 1, 2]})).rows)
+            3
+        """
+        if batch_id is not None and (not isinstance(batch_id, str) or not batch_id):
+            raise InvalidArgument.of(
+                "`batch_id` is no name", got=f"`{batch_id!r}`", hint='give a text such as "2024-05"'
+            )
+        source = Stream(batches)
+        schema_text = _native.delta_schema(source.schema)
+        snapshot = self._snapshot("append", app_of(batch_id))
+        if snapshot is not None:
+            self._compare(snapshot)
+            self._refuse_partitions(snapshot, "append to")
+            if snapshot.batches:
+                return nothing(self.path, snapshot.version)
+            check_columns(json.loads(schema_text), snapshot.schema, "the batch")
+        elif "://" not in self.path and not _stores.is_store(self._storage_options):
+            _make_folder(self.path)
+        said = {} if snapshot is None else snapshot.properties
+        properties = {**self._given, **said}
+        if ORDER not in properties:
+            what = "the table does not say its order"
+            raise InvalidArgument.of(what, hint="open it with sort_by")
+        report = append(
+            self._log,
+            source,
+            schema_text,
+            snapshot,
+            properties,
+            batch_id=batch_id,
+            threads=threads,
+            memory_limit=memory_limit,
+            progress=progress,
+            storage_options=self._storage_options,
+        )
+        if snapshot is None and report.version is not None:
+            # Somebody else may have made it, with other options.
+            self._compare(self._needed("read"))
+        return report
+
+    def delete(self, where: Condition) -> DeleteReport:
+        """Deletes the rows for which a condition on sort columns is true.
+
+        Files that have only such rows go as a whole; those with others are rewritten without them.
+        Rows that others append meanwhile stay. Where no rows are dropped on reading
+        (`on_duplicate="keep_all"`), the condition may name any column: otherwise older rows of the
+        same key would come back.
+
+        Args:
+            where: As in `read`, such as `"ts < '2024-01-01'"`.
+
+        Raises:
+            InvalidArgument: There is no condition, or it names other columns.
+            Unsupported: The table takes no deletes, or is partitioned.
+            StorageError: Others replaced its files again and again.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> done = table.append(pa.table({"k": [1, 2, 3]}))
+            >>> table.delete("k < 3").rows
+            2
+            >>> pa.table(table.read())["k"].to_pylist()
+            [3]
+        """
+        condition = where_text(where)
+        if not condition:
+            raise InvalidArgument.of("`where` is missing", hint="give \"ts < '2024-01-01'\"")
+        for attempt in range(_ATTEMPTS_MAX):
+            snapshot = self._needed("delete")
+            self._refuse_partitions(snapshot, "delete rows of")
+            if self.on_duplicate != "keep_all":
+                check_condition(condition, self.sort_by)
+            how = {
+                "sort_by": self.sort_by,
+                "missing_keys": "null",
+                "storage_options": self._storage_options,
+            }
+            report = delete_once(self._log, self._live(None), snapshot, condition, how)
+            if report is not None:
+                return report
+            time.sleep(random.uniform(0, min(0.01 * 2**attempt, _WAIT_S_MAX)))  # noqa: S311
+        raise StorageError.of(
+            "others replace the files that have the rows",
+            got=f"{_ATTEMPTS_MAX} times at `{self.path}`",
+            hint="delete when less is compacted; nothing was changed",
+        )
+
+    def compact(
+        self,
+        *,
+        threads: SupportsIndex | None = None,
+        progress: OnProgress | None = None,
+        **options: Unpack[TableOptions],
+    ) -> CompactReport:
+        """Merges files where a policy selects them; of rows with one key, one stays.
+
+        The rows that `read` gives do not change, and neither do those of older versions. An output
+        is as new as the newest file that it replaces.
+
+        Args:
+            threads: See `merge`.
+            progress: See `compact`.
+            **options: Those of `plait.table.compact_delta`, as keywords.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> for keys in ([3, 1], [2]):
+            ...     done = table.append(pa.table({"k": keys}))
+            >>> len(table.compact().groups), len(table.files())
+            (1, 1)
+        """
+        if options.get("storage_options") is not None:
+            raise InvalidArgument.of("`storage_options` are those of the table")
+        options["storage_options"] = self._storage_options
+        options.setdefault("sort_by", self.sort_by)
+        given = CompactOptions(**options)
+        self._needed("rewrite")
+        table = Delta(self._log.root, self._storage_options, guard=True)
+        return compact_table(table, given, run_here(given, threads), progress=progress)
+
+    def expire(
+        self, retention: str | float | None = None, *, yes: bool = True
+    ) -> TableExpireReport:
+        """Removes data files that no version inside the retention needs, and the log of older ones.
+
+        Files that no commit has stay for a day at least: their writer may be at work.
+
+        Args:
+            retention: How long ago a file must have been replaced, such as `"7d"`; that of the
+                table by default. Who reads an older version finds files missing.
+            yes: Whether to remove them; otherwise the report says what would be removed.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> table = Table("metrics", sort_by="k")
+            >>> for keys in ([3, 1], [2]):
+            ...     done = table.append(pa.table({"k": keys}))
+            >>> done = table.compact()
+            >>> len(table.expire().removed), len(table.expire(0).removed)
+            (0, 2)
+        """
+        _flag(yes, "yes")
+        snapshot = self._needed("rewrite")
+        if retention is None:
+            seconds = interval_s(snapshot.properties.get(RETENTION))
+        else:
+            seconds = _time_span(retention, "retention")
+        done = self._log.clean(seconds, dry_run=not yes)
+        return TableExpireReport(
+            table=self.path,
+            dry_run=not yes,
+            removed=tuple(done["removed"]),
+            bytes=done["bytes"],
+            log_removed=tuple(done["log_removed"]),
+        )
+
+    def __repr__(self) -> str:
+        return f"<plait.Table `{self.path}`, version {self.version}>"
+
+    # -- behind it ----------------------------------------------------------------------------
+
+    @property
+    def _log(self) -> DeltaLog:
+        if self._opened is None:
+            self._opened = DeltaLog(self.path, self._storage_options)
+        return self._opened
+
+    def _snapshot(self, intent: Intent = "read", apps: tuple[str, ...] = ()) -> Snapshot | None:
+        """The newest version; `None` if there is no table yet."""
+        try:
+            return self._log.snapshot(intent, apps=apps)
+        except SourceNotFound:
+            return None
+
+    def _needed(self, intent: Intent) -> Snapshot:
+        snapshot = self._snapshot(intent)
+        if snapshot is None:
+            raise SourceNotFound.of(
+                "the table has no version yet", got=f"`{self.path}`", hint="append rows first"
+            )
+        return snapshot
+
+    def _properties(self) -> dict[str, str]:
+        """The table's properties, and what is given where it does not say."""
+        snapshot = self._snapshot()
+        return self._given if snapshot is None else {**self._given, **snapshot.properties}
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        """Refuses what differs from the table, and an order that it does not keep."""
+        for name, given in self._given.items():
+            said = snapshot.properties.get(name)
+            option = OPTIONS[name]
+            if said is None and name == DUPLICATES and given == "keep_all":
+                continue
+            if name != RETENTION and ORDER not in snapshot.properties:
+                # A table of others: order and rule are this handle's alone.
+                continue
+            if said != given and not (name == ORDER and _is_same_order(said, given)):
+                raise InvalidArgument.of(
+                    f"`{option}` is not that of the table",
+                    got=f"`{given}`, the table has `{said}`",
+                    hint=f"leave `{option}` out",
+                )
+
+    def _live(self, version: SupportsIndex | None) -> list[LiveFile]:
+        order: Literal["known", "commits"] = (
+            "known" if self.on_duplicate == "keep_all" else "commits"
+        )
+        return self._log.files("read", version=_count(version, "version"), order=order)
+
+    def _refuse_partitions(self, snapshot: Snapshot, what: str) -> None:
+        if snapshot.partition_columns:
+            columns = ", ".join(f"`{column}`" for column in snapshot.partition_columns)
+            raise Unsupported.of(
+                f"cannot {what} a partitioned table in one order",
+                got=columns,
+                hint="name a folder of one partition in plait.read, or use plait.scan",
+            )
+
+
+def _is_same_order(one: str | None, other: str) -> bool:
+    """Whether two texts say the same columns in the same directions."""
+    if one is None or "(" in one + other:
+        return one == other
+    return _native.sort_columns(one) == _native.sort_columns(other)
+
+
+def _make_folder(path: str) -> None:
+    try:
+        LocalPath(path).mkdir(parents=True, exist_ok=True)
+    except OSError as cause:
+        raise StorageError.of(
+            "cannot make the folder of the table", got=f"`{path}`: {cause}"
+        ) from cause

@@ -1,0 +1,124 @@
+"""Rows come into a table: sorted in bounded memory, and live by one commit.
+
+    batches ─▶ is the batch there? ─▶ do columns fit? ─▶ RunWriter ─▶ statistics ─▶ commit
+
+Invariant: nothing is live before the commit, and everything is after it.
+Not here: sorting (`RunWriter`), commits (`rust/delta`).
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any, SupportsIndex
+
+from plait._logs.delta import DeltaLog, Snapshot
+from plait._native import Stream
+from plait._native_call import OnProgress
+from plait._run_writer import RunWriter
+from plait._table_properties import uuid
+from plait._table_reports import AppendReport
+from plait.errors import SchemaConflict
+from plait.sizes import Size
+from plait.table.added import added
+from plait.table.delta import DUPLICATES, ORDER
+
+__all__ = ["app_of", "append"]
+
+
+def app_of(batch_id: str | None) -> tuple[str, ...]:
+    """The application whose first batch is a batch of this name."""
+    return () if batch_id is None else (f"plait.batch:{batch_id}",)
+
+
+def append(
+    log: DeltaLog,
+    source: Stream,
+    schema_text: str,
+    snapshot: Snapshot | None,
+    properties: Mapping[str, str],
+    *,
+    batch_id: str | None,
+    threads: SupportsIndex | None,
+    memory_limit: Size,
+    progress: OnProgress | None,
+    storage_options: Any,  # noqa: ANN401 - settings or a store
+) -> AppendReport:
+    """Appends the rows of a stream.
+
+    Args:
+        log: The log of the table.
+        source: The rows.
+        schema_text: Their schema, as the log has it.
+        snapshot: The table; `None` if the append makes it.
+        properties: Those of the table.
+        batch_id: See `Table.append`.
+        threads: See `Table.append`.
+        memory_limit: See `Table.append`.
+        progress: See `Table.append`.
+        storage_options: See `Table`.
+    """
+    app = app_of(batch_id)
+    writer = RunWriter(
+        log.root,
+        sort_by=properties[ORDER],
+        on_duplicate=properties.get(DUPLICATES, "keep_all"),  # type: ignore[arg-type]
+        if_exists="add",
+        threads=threads,
+        memory_limit=memory_limit,
+        storage_options=storage_options,
+    )
+    with writer:
+        writer.write(source)
+        report = writer.flush(progress=progress)
+    outputs = () if report is None else report.outputs
+    if not outputs and (snapshot is None or not app):
+        return nothing(log.root, None if snapshot is None else snapshot.version)
+    rows = sum(output.rows for output in outputs)
+    files = [
+        added(
+            log,
+            log.name_of(output.path),
+            json.loads(schema_text) if snapshot is None else snapshot.schema,
+            storage_options=storage_options,
+            properties=properties,
+        )
+        for output in outputs
+    ]
+    size = sum(file["bytes"] for file in files)
+    change: dict[str, Any] = {
+        "intent": "append",
+        "operation": "WRITE",
+        "parameters": {"mode": "Append", "partitionBy": "[]"},
+        "metrics": {"numFiles": len(files), "numOutputRows": rows, "numOutputBytes": size},
+        "info": {} if batch_id is None else {"plait.batch_id": batch_id},
+        "token": secrets.token_hex(16),
+        "add": files,
+        "adds_data": True,
+        "txn": {"app": app[0], "number": 1} if app else None,
+        "schema": schema_text if snapshot is None else snapshot.schema_text,
+    }
+    if snapshot is None:
+        change["create"] = {
+            "id": uuid(),
+            "schema": schema_text,
+            "properties": dict(properties),
+        }
+    ended = log.commit(change)
+    if ended["outcome"] == "conflicted":
+        raise SchemaConflict.of(
+            "the table changed while rows were written, nothing was committed",
+            got=ended["why"],
+            hint="append again",
+        )
+    if ended["outcome"] == "present":
+        # Another writer of the same batch was first: its files count, and these never will.
+        return nothing(log.root, ended["version"])
+    names = tuple(file["name"] for file in files)
+    return AppendReport(log.root, ended["version"], rows, names, size)
+
+
+def nothing(table: str, version: int | None) -> AppendReport:
+    """The report of an append that added nothing."""
+    return AppendReport(table, version, 0, (), 0)

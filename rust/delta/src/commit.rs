@@ -1,0 +1,362 @@
+//! Commits a change of a table: one file of the log, put where there is none.
+//!
+//! ```text
+//! newest version n ─▶ known batch? ─▶ present
+//!        ▲            a removed file gone, another schema? ─▶ conflicted
+//!        │            otherwise put n + 1 ─▶ committed ─▶ every tenth: checkpoint
+//!        └─────────────────┘ taken
+//! ```
+//!
+//! # Invariants
+//! Of two changes that remove one file, one counts; changes that only add never conflict. The same
+//! batch of an application counts once, and so does a change whose files are live already. An answer
+//! that is lost is asked for again: no two writers write the same bytes, as each has a token.
+//!
+//! # Cost
+//! A request a commit of others, one to put, one to look for each file that is added.
+//!
+//! # Not here
+//! Where files come from; their statistics.
+
+use std::collections::BTreeMap;
+
+use plait_core::{Error, Kind, Result};
+use plait_parquet::{from_json, to_json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::action::{Action, Add, Metadata, Protocol, Remove, Texts, Txn, lines};
+use crate::checkpoint;
+use crate::load::{find_places, no_table};
+use crate::log::{Log, now_ms, texts};
+use crate::name;
+use crate::protocol::{Intent, check};
+use crate::schema::protocol_of;
+use crate::snapshot::{PLACE, Place, Snapshot};
+
+/// Commits between two checkpoints unless the table says otherwise.
+const INTERVAL: u64 = 10;
+
+/// A change of a table.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct ChangeOptions {
+    /// What is done to the rows.
+    intent: Intent,
+    /// What the history says.
+    operation: String,
+    parameters: Map<String, Value>,
+    metrics: Map<String, Value>,
+    /// More of it.
+    info: Map<String, Value>,
+    /// Nobody else has it.
+    token: String,
+    /// Files that are live from now on.
+    add: Vec<Added>,
+    /// Names of files that are live no more; all of them must be live now.
+    remove: Vec<String>,
+    /// Whether removed files are logged as changed data, and added ones.
+    removes_data: bool,
+    adds_data: bool,
+    /// The batch that the rows are.
+    txn: Option<Batch>,
+    /// The schema that the rows were written for: another one is a conflict.
+    schema: Option<String>,
+    /// A table to make if there is none.
+    create: Option<Create>,
+    /// The version that the change is made for: another one is a conflict.
+    only_at: Option<u64>,
+}
+
+/// A file to add.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Added {
+    name: String,
+    bytes: i64,
+    modified_ms: i64,
+    partition: Texts,
+    /// As JSON.
+    stats: Option<String>,
+    /// Removed files of which it has the rows: it is as new as the newest of them.
+    instead_of: Vec<String>,
+}
+
+/// A batch of an application.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Batch {
+    app: String,
+    number: i64,
+}
+
+/// A table to make.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Create {
+    id: String,
+    schema: String,
+    partition_columns: Vec<String>,
+    properties: BTreeMap<String, String>,
+}
+
+/// How a commit ended.
+#[derive(Debug, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+enum Ended {
+    /// It counts now.
+    Committed { version: u64 },
+    /// It counted before.
+    Present { version: u64 },
+    /// It never will count.
+    Conflicted { version: u64, why: String },
+}
+
+impl Log {
+    /// Commits a change in one step, if it can count.
+    ///
+    /// # Errors
+    /// [`Kind::Unsupported`] for a table, or a store, that takes no such change,
+    /// [`Kind::SourceNotFound`] without a table, [`Kind::SourceChanged`] for an added file that is
+    /// not there, [`Kind::Storage`].
+    pub fn commit(&mut self, options: &str) -> Result<String> {
+        let change: ChangeOptions = from_json(options)?;
+        for added in &change.add {
+            if !self.folder.exists(&added.name)? {
+                let what = "a file was removed before it was committed, nothing was committed";
+                return Err(Error::new(Kind::SourceChanged, what)
+                    .with_path(self.folder.location(&added.name)?)
+                    .with_hint("something else removes files of the table; do it again"));
+            }
+        }
+        loop {
+            self.context.check_cancelled()?;
+            let root = self.root.clone();
+            let is_there = match self.newest()? {
+                None => false,
+                Some((folder, snapshot)) => {
+                    check(&snapshot.protocol, &snapshot.metadata, change.intent, &root)?;
+                    if let Some(ended) = ended(&change, snapshot) {
+                        return to_json(&ended);
+                    }
+                    let mut replaced = change.add.iter().flat_map(|added| &added.instead_of);
+                    if replaced
+                        .any(|name| snapshot.files.get(name).is_some_and(|f| f.place.is_none()))
+                    {
+                        find_places(folder, snapshot)?;
+                    }
+                    true
+                }
+            };
+            if !is_there && change.create.is_none() {
+                return Err(no_table(&root));
+            }
+            let empty = Snapshot::default();
+            let now_ms = now_ms();
+            let (version, actions) = match self.newest()? {
+                Some((_, snapshot)) if is_there => {
+                    (snapshot.version + 1, actions(&change, snapshot, snapshot.version + 1, now_ms))
+                }
+                // Somebody made it meanwhile.
+                Some(_) => continue,
+                None => (0, actions(&change, &empty, 0, now_ms)),
+            };
+            if !self.folder.put_new(&name::commit(version), &lines(&actions)?)? {
+                continue;
+            }
+            if let Some((folder, snapshot)) = self.newest()? {
+                let every = snapshot.setting("delta.checkpointInterval");
+                let every = every.and_then(|text| text.parse().ok()).unwrap_or(INTERVAL).max(1);
+                let features = snapshot.protocol.writer_features.iter().flatten();
+                let is_classic = !features.into_iter().any(|f| f == "v2Checkpoint");
+                let is_due = version > 0 && version % every == 0;
+                if is_due && is_classic && snapshot.version == version {
+                    // The commit counts without it, and the next one is not far away.
+                    let _ = checkpoint::write(snapshot, now_ms, folder);
+                }
+            }
+            return to_json(&Ended::Committed { version });
+        }
+    }
+}
+
+/// How a change ends without a commit.
+fn ended(change: &ChangeOptions, now: &Snapshot) -> Option<Ended> {
+    let version = now.version;
+    if let Some(batch) = &change.txn {
+        let last = now.txns.get(&batch.app).map(|txn| txn.version);
+        if last.is_some_and(|last| last >= batch.number) {
+            return Some(Ended::Present { version });
+        }
+    }
+    let is_done = |name: &String| !now.is_live(name);
+    let are_added = !change.add.is_empty() && change.add.iter().all(|a| now.is_live(&a.name));
+    if are_added && change.remove.iter().all(is_done) {
+        return Some(Ended::Present { version });
+    }
+    let conflicted = |why: String| Some(Ended::Conflicted { version, why });
+    if change.only_at.is_some_and(|at| at != version) {
+        return conflicted(format!("version {version} was committed"));
+    }
+    if let Some(gone) = change.remove.iter().find(|name| is_done(name)) {
+        return conflicted(format!("`{gone}` is not live any more"));
+    }
+    if change.schema.as_ref().is_some_and(|schema| *schema != now.metadata.schema_string) {
+        return conflicted("another schema was committed".to_owned());
+    }
+    None
+}
+
+/// The actions of a change as the next version of `now`.
+fn actions(change: &ChangeOptions, now: &Snapshot, version: u64, now_ms: i64) -> Vec<Action> {
+    let mut made = vec![Action { commit_info: Some(info(change, now_ms)), ..Action::default() }];
+    let is_new = now.metadata.id.is_empty();
+    if let Some(create) = change.create.as_ref().filter(|_| is_new) {
+        let protocol: Protocol = protocol_of(&create.schema);
+        made.push(Action { protocol: Some(protocol), ..Action::default() });
+        let metadata = Metadata {
+            id: create.id.clone(),
+            schema_string: create.schema.clone(),
+            partition_columns: create.partition_columns.clone(),
+            configuration: texts(&create.properties),
+            created_time: Some(now_ms),
+            ..Metadata::default()
+        };
+        made.push(Action { meta_data: Some(metadata), ..Action::default() });
+    }
+    if let Some(batch) = &change.txn {
+        let txn =
+            Txn { app_id: batch.app.clone(), version: batch.number, last_updated: Some(now_ms) };
+        made.push(Action { txn: Some(txn), ..Action::default() });
+    }
+    for name in &change.remove {
+        let live = now.files.get(name);
+        let remove = Remove {
+            path: live.map_or_else(|| name::encoded(name), |live| live.add.path.clone()),
+            deletion_timestamp: Some(now_ms),
+            data_change: change.removes_data,
+            extended_file_metadata: Some(true),
+            partition_values: live.map(|live| live.add.partition_values.clone()),
+            size: live.map(|live| live.add.size),
+            deletion_vector: None,
+        };
+        made.push(Action { remove: Some(remove), ..Action::default() });
+    }
+    for (position, added) in (0..).zip(&change.add) {
+        let replaced = added.instead_of.iter().filter_map(|name| now.files.get(name)?.place).max();
+        let place = match replaced {
+            Some(place) => Some(place),
+            None if added.instead_of.is_empty() => Some(Place { version, position }),
+            // As old as what it replaces, of which nobody knows how old it is.
+            None => Some(Place { version: 0, position: 0 }),
+        };
+        let tags = place.map(|place| [(PLACE.to_owned(), Some(place.text()))].into());
+        let add = Add {
+            path: name::encoded(&added.name),
+            partition_values: added.partition.clone(),
+            size: added.bytes,
+            modification_time: added.modified_ms,
+            data_change: change.adds_data,
+            stats: added.stats.clone(),
+            tags,
+            ..Add::default()
+        };
+        made.push(Action { add: Some(add), ..Action::default() });
+    }
+    made
+}
+
+fn info(change: &ChangeOptions, now_ms: i64) -> Map<String, Value> {
+    let mut info = Map::new();
+    info.insert("timestamp".to_owned(), now_ms.into());
+    info.insert("operation".to_owned(), change.operation.clone().into());
+    info.insert("operationParameters".to_owned(), change.parameters.clone().into());
+    info.insert("operationMetrics".to_owned(), change.metrics.clone().into());
+    let is_blind = change.remove.is_empty() && change.intent == Intent::Append;
+    info.insert("isBlindAppend".to_owned(), is_blind.into());
+    let engine = concat!("Plait/", env!("CARGO_PKG_VERSION"));
+    info.insert("engineInfo".to_owned(), engine.into());
+    info.insert("txnId".to_owned(), change.token.clone().into());
+    info.extend(change.info.clone());
+    info
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn live(names: &[&str]) -> Snapshot {
+        let mut table = Snapshot::default();
+        let add = |name: &&str| {
+            let add = Add { path: name::encoded(name), data_change: true, ..Add::default() };
+            Action { add: Some(add), ..Action::default() }
+        };
+        table.apply(5, names.iter().map(add).collect());
+        table
+    }
+
+    fn change(add: &[&str], remove: &[&str]) -> ChangeOptions {
+        let added = |name: &&str| Added {
+            name: (*name).to_owned(),
+            instead_of: remove.iter().map(|n| (*n).to_owned()).collect(),
+            ..Added::default()
+        };
+        ChangeOptions {
+            add: add.iter().map(added).collect(),
+            remove: remove.iter().map(|n| (*n).to_owned()).collect(),
+            ..ChangeOptions::default()
+        }
+    }
+
+    fn outcome(ended: Option<Ended>) -> &'static str {
+        match ended {
+            None => "commit",
+            Some(Ended::Committed { .. }) => "committed",
+            Some(Ended::Present { .. }) => "present",
+            Some(Ended::Conflicted { .. }) => "conflicted",
+        }
+    }
+
+    #[test]
+    fn changes_conflict_only_where_they_remove_what_is_gone() {
+        let now = live(&["a", "b c"]);
+        assert_eq!(outcome(ended(&change(&["x"], &[]), &now)), "commit");
+        assert_eq!(outcome(ended(&change(&["x"], &["a", "b c"]), &now)), "commit");
+        assert_eq!(outcome(ended(&change(&["x"], &["a", "z"]), &now)), "conflicted");
+        assert_eq!(outcome(ended(&change(&["a"], &["z"]), &now)), "present", "done before");
+        let mut schema = change(&["x"], &[]);
+        schema.schema = Some("{}".to_owned());
+        assert_eq!(outcome(ended(&schema, &now)), "conflicted");
+        let mut only = change(&["x"], &[]);
+        only.only_at = Some(5);
+        assert_eq!(outcome(ended(&only, &now)), "commit");
+        only.only_at = Some(4);
+        assert_eq!(outcome(ended(&only, &now)), "conflicted");
+    }
+
+    #[test]
+    fn a_batch_counts_once() {
+        let mut now = live(&[]);
+        let txn = Txn { app_id: "app".to_owned(), version: 4, last_updated: None };
+        now.txns.insert("app".to_owned(), txn);
+        for (app, number, expected) in
+            [("app", 4, "present"), ("app", 3, "present"), ("app", 5, "commit"), ("b", 1, "commit")]
+        {
+            let mut change = change(&["x"], &[]);
+            change.txn = Some(Batch { app: app.to_owned(), number });
+            assert_eq!(outcome(ended(&change, &now)), expected);
+        }
+    }
+
+    #[test]
+    fn what_replaces_files_is_as_new_as_the_newest_of_them() {
+        let mut now = live(&["a", "b", "c"]);
+        let made = actions(&change(&["x"], &["a", "b"]), &now, 6, 1);
+        now.apply(6, made);
+        let made = actions(&change(&["y"], &[]), &now, 7, 1);
+        now.apply(7, made);
+        let order: Vec<_> = now.by_place().iter().map(|f| f.add.path.clone()).collect();
+        assert_eq!(order, ["x", "c", "y"]);
+        assert_eq!(now.files["x"].place, Some(Place { version: 5, position: 1 }));
+    }
+}

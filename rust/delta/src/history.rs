@@ -1,0 +1,60 @@
+//! What was committed to a table, the newest first.
+//!
+//! # Cost
+//! One read a version.
+//!
+//! # Not here
+//! What a version holds (`snapshot`).
+
+use plait_core::Result;
+use plait_parquet::{from_json, to_json};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::load::{Listed, commit_of, no_table};
+use crate::log::Log;
+
+/// How much of the history.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct HistoryOptions {
+    /// Versions, at most.
+    limit: Option<usize>,
+}
+
+/// One version.
+#[derive(Serialize)]
+struct Entry {
+    version: u64,
+    /// As its writer told, with whatever members.
+    info: Map<String, Value>,
+    files_added: usize,
+    files_removed: usize,
+}
+
+impl Log {
+    /// The versions whose commits are there, the newest first.
+    ///
+    /// # Errors
+    /// [`SourceNotFound`](plait_core::Kind::SourceNotFound) without a table, those of reading.
+    pub fn history(&mut self, options: &str) -> Result<String> {
+        let asked: HistoryOptions = from_json(options)?;
+        let listed = Listed::of(&self.folder)?;
+        if listed.newest().is_none() {
+            return Err(no_table(&self.root));
+        }
+        let mut entries = Vec::new();
+        for version in listed.commits.iter().rev().take(asked.limit.unwrap_or(usize::MAX)) {
+            self.context.check_cancelled()?;
+            let Some(actions) = commit_of(&self.folder, *version)? else { continue };
+            let info = actions.iter().find_map(|action| action.commit_info.clone());
+            entries.push(Entry {
+                version: *version,
+                info: info.unwrap_or_default(),
+                files_added: actions.iter().filter(|action| action.add.is_some()).count(),
+                files_removed: actions.iter().filter(|action| action.remove.is_some()).count(),
+            });
+        }
+        to_json(&entries)
+    }
+}

@@ -1,0 +1,194 @@
+//! Which files of the log make a version, and the version that they make.
+//!
+//! ```text
+//! list ─▶ the newest whole checkpoint that is not above the version ─▶ the commits after it
+//! ```
+//!
+//! # Invariants
+//! No commit between the checkpoint and the version may be absent: it is an error, never skipped.
+//!
+//! # Cost
+//! One listing, one read a file.
+//!
+//! # Not here
+//! What the actions make (`snapshot`), what a checkpoint looks like (`checkpoint`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plait_core::{Error, Kind, Result};
+use plait_parquet::{Folder, guard};
+
+use crate::action::{Action, actions};
+use crate::checkpoint;
+use crate::name::{self, FOLDER, LogFile};
+use crate::snapshot::{Place, Snapshot};
+
+/// The files of a log.
+#[derive(Debug, Default)]
+pub(crate) struct Listed {
+    pub(crate) commits: BTreeSet<u64>,
+    /// Names of the files of every whole checkpoint.
+    pub(crate) checkpoints: BTreeMap<u64, Vec<String>>,
+}
+
+impl Listed {
+    /// Lists a log.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`]. A log that is absent is empty.
+    pub(crate) fn of(folder: &Folder) -> Result<Self> {
+        let mut listed = Self::default();
+        let mut parts: BTreeMap<(u64, u32), BTreeMap<u32, String>> = BTreeMap::new();
+        for name in folder.names(FOLDER)? {
+            match LogFile::of(&name) {
+                None => {}
+                Some(LogFile::Commit(version)) => {
+                    listed.commits.insert(version);
+                }
+                Some(LogFile::Checkpoint(version) | LogFile::WithSidecars(version)) => {
+                    // Each of them is whole: any will do.
+                    listed.checkpoints.insert(version, vec![name]);
+                }
+                Some(LogFile::Part(part)) => {
+                    let key = (part.version, part.parts);
+                    parts.entry(key).or_default().insert(part.number, name);
+                }
+            }
+        }
+        for ((version, count), names) in parts {
+            let is_whole = (1..=count).all(|number| names.contains_key(&number));
+            if is_whole && names.len() == count as usize {
+                let names = || names.into_values().collect();
+                listed.checkpoints.entry(version).or_insert_with(names);
+            }
+        }
+        Ok(listed)
+    }
+
+    /// The newest version; `None` without any.
+    pub(crate) fn newest(&self) -> Option<u64> {
+        self.commits.last().max(self.checkpoints.keys().last()).copied()
+    }
+}
+
+/// The table at `version`, or at the newest.
+///
+/// # Errors
+/// [`Kind::SourceNotFound`] for a version, or a table, that is not there, [`Kind::CorruptSource`]
+/// for a log that lacks a commit, and those of reading.
+pub(crate) fn load(folder: &Folder, listed: &Listed, version: Option<u64>) -> Result<Snapshot> {
+    let Some(newest) = listed.newest() else { return Err(absent(folder)?) };
+    let wanted = version.unwrap_or(newest);
+    if wanted > newest {
+        return Err(no_version(folder, wanted, newest)?);
+    }
+    let checkpoint = listed.checkpoints.range(..=wanted).next_back();
+    let (mut snapshot, from) = match checkpoint {
+        None => (Snapshot::default(), 0),
+        Some((at, names)) => {
+            let mut rows = Vec::new();
+            for name in names {
+                rows.extend(checkpoint_rows(folder, name)?);
+            }
+            (Snapshot::of_checkpoint(*at, rows), at + 1)
+        }
+    };
+    for at in from..=wanted {
+        let Some(actions) = commit_of(folder, at)? else {
+            return Err(match version {
+                Some(asked) => no_version(folder, asked, newest)?,
+                None => lacking(folder, at)?,
+            });
+        };
+        snapshot.apply(at, actions);
+    }
+    if snapshot.metadata.id.is_empty() || snapshot.protocol.min_reader_version == 0 {
+        return Err(Error::new(
+            Kind::CorruptSource,
+            "the log of a table lacks metadata or protocol",
+        )
+        .with_path(folder.location(FOLDER)?));
+    }
+    Ok(snapshot)
+}
+
+/// The actions of a commit; `None` if there is none.
+///
+/// # Errors
+/// [`Kind::Storage`], [`Kind::CorruptSource`].
+pub(crate) fn commit_of(folder: &Folder, version: u64) -> Result<Option<Vec<Action>>> {
+    let name = name::commit(version);
+    let Some(bytes) = folder.read(&name)? else { return Ok(None) };
+    actions(&bytes, &folder.location(&name)?).map(Some)
+}
+
+fn checkpoint_rows(folder: &Folder, name: &str) -> Result<Vec<Action>> {
+    let location = folder.location(name)?;
+    let read = |name: &str| -> Result<Vec<u8>> {
+        folder.read(name)?.ok_or_else(|| {
+            Error::new(Kind::SourceChanged, "a checkpoint of a table was removed meanwhile")
+                .with_path(location.as_str())
+                .with_hint("read the table again")
+        })
+    };
+    let rows_of = |name: &str| -> Result<Vec<Action>> {
+        let bytes = read(name)?;
+        if name.ends_with(".json") {
+            return actions(&bytes, &location);
+        }
+        guard(|| checkpoint::read(bytes, &location)).and_then(|rows| rows)
+    };
+    let mut rows = rows_of(name)?;
+    let sidecars: Vec<_> = rows.iter_mut().filter_map(|row| row.sidecar.take()).collect();
+    for sidecar in sidecars {
+        let path = name::decoded(&sidecar.path);
+        let name = if path.contains('/') { path } else { format!("{FOLDER}/_sidecars/{path}") };
+        rows.extend(rows_of(&name)?);
+    }
+    Ok(rows)
+}
+
+/// Finds the places of live files that a checkpoint did not tell, where the commits are still there.
+///
+/// # Errors
+/// Those of reading.
+pub(crate) fn find_places(folder: &Folder, snapshot: &mut Snapshot) -> Result<()> {
+    if snapshot.files.values().all(|live| live.place.is_some()) {
+        return Ok(());
+    }
+    let mut history = Snapshot::default();
+    for version in Listed::of(folder)?.commits.range(..=snapshot.version) {
+        if let Some(actions) = commit_of(folder, *version)? {
+            history.apply(*version, actions);
+        }
+    }
+    for (name, live) in snapshot.files.iter_mut().filter(|(_, live)| live.place.is_none()) {
+        let found: Option<Place> = history.files.get(name).and_then(|live| live.place);
+        live.place = found;
+    }
+    Ok(())
+}
+
+fn absent(folder: &Folder) -> Result<Error> {
+    let location = folder.location(FOLDER)?;
+    let root = location.trim_end_matches(FOLDER).trim_end_matches('/').to_owned();
+    Ok(no_table(&root))
+}
+
+/// The error for a folder that is no table.
+pub(crate) fn no_table(root: &str) -> Error {
+    Error::new(Kind::SourceNotFound, "there is no such Delta table").with_path(root)
+}
+
+fn no_version(folder: &Folder, wanted: u64, newest: u64) -> Result<Error> {
+    Ok(Error::new(Kind::SourceNotFound, "the table has no such version, or has it no more")
+        .with_path(folder.location(FOLDER)?)
+        .with_got(format!("version {wanted}"))
+        .with_hint(format!("the newest is {newest}; old ones go with the files of their log")))
+}
+
+fn lacking(folder: &Folder, version: u64) -> Result<Error> {
+    Ok(Error::new(Kind::CorruptSource, "the log of a table lacks a commit")
+        .with_path(folder.location(&name::commit(version))?)
+        .with_hint("restore the file; without it nobody knows which files are live"))
+}

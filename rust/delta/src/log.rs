@@ -1,0 +1,262 @@
+//! The door: a table's log that is open, and what can be asked of it, as JSON.
+//!
+//! ```text
+//! open ─▶ Log ─┬─ snapshot   version, schema, properties
+//!              ├─ files      the live ones, from the oldest rows to the newest
+//!              ├─ commit     a change, once
+//!              ├─ history    what was committed
+//!              └─ clean      what no version needs goes
+//! ```
+//!
+//! # Invariants
+//! What was read of a log is kept, and only commits after it are read; after a minute everything is
+//! read again, since commits of a log that is cleaned up are no longer there to be missed.
+//!
+//! # Cost
+//! One request that finds nothing where nothing was committed. Less than a kilobyte a live file.
+//!
+//! # Not here
+//! How each of them is done (its own module).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use plait_core::{Kind, Result};
+use plait_parquet::{Context, Folder, Stores, from_json, to_json};
+use serde::{Deserialize, Serialize};
+
+use crate::action::{Metadata, Protocol, Texts};
+use crate::load::{Listed, commit_of, find_places, load, no_table};
+use crate::name::{decoded, is_inside};
+use crate::protocol::{Intent, check, refused};
+use crate::snapshot::{Live, Snapshot};
+
+/// For how long commits are found one after the other.
+const KNOWN: Duration = Duration::from_secs(60);
+
+/// A log that is open.
+pub struct Log {
+    pub(crate) folder: Folder,
+    pub(crate) context: Context,
+    /// How callers write the table.
+    pub(crate) root: String,
+    known: Option<Known>,
+}
+
+struct Known {
+    snapshot: Snapshot,
+    since: Instant,
+}
+
+/// Which log to open.
+#[derive(Deserialize)]
+struct OpenOptions {
+    folder: String,
+}
+
+/// What is asked of a table at a version.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct AskOptions {
+    /// None: the newest.
+    version: Option<u64>,
+    intent: Intent,
+    /// Whether the order of files must be that of commits, whatever it takes to find that.
+    order: Order,
+    /// Applications whose last batch is asked for.
+    apps: Vec<String>,
+    /// Names of files that alone are asked for, if they are live.
+    only: Option<Vec<String>>,
+}
+
+/// The order of files.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Order {
+    /// As far as it is known.
+    #[default]
+    Known,
+    /// That of commits.
+    Commits,
+}
+
+/// A table, in words.
+#[derive(Serialize)]
+struct Described<'a> {
+    version: u64,
+    protocol: &'a Protocol,
+    metadata: &'a Metadata,
+    files: usize,
+    /// The last batch of each application that was asked for, if there is one.
+    batches: BTreeMap<&'a str, i64>,
+}
+
+/// A live file, in words.
+#[derive(Serialize)]
+struct Listing<'a> {
+    name: String,
+    bytes: i64,
+    rows: Option<i64>,
+    modified_ms: i64,
+    partition: &'a Texts,
+    stats: Option<&'a str>,
+    /// The version that its newest rows came with.
+    version: Option<u64>,
+}
+
+/// What is read of the statistics of a file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stats {
+    num_records: Option<i64>,
+}
+
+impl Log {
+    /// Opens the log of the table in the folder that `options`, JSON, name. Nothing is read yet.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] for options that cannot be read, [`Kind::SourceNotFound`] for a
+    /// local folder that is not there.
+    pub fn open(options: &str, stores: &Stores, context: &Context) -> Result<Self> {
+        let root = from_json::<OpenOptions>(options)?.folder;
+        let folder = Folder::open(options, stores, context).map_err(|e| match e.kind() {
+            Kind::SourceNotFound => no_table(&root),
+            _ => e,
+        })?;
+        Ok(Self { folder, context: context.clone(), root, known: None })
+    }
+
+    /// The table: version, protocol, metadata, how many files.
+    ///
+    /// # Errors
+    /// [`Kind::SourceNotFound`] without a table or a version, [`Kind::Unsupported`] for a table that
+    /// is not read, or not changed as the intent says, and those of reading.
+    pub fn snapshot(&mut self, options: &str) -> Result<String> {
+        let asked: AskOptions = from_json(options)?;
+        let snapshot = self.at(&asked)?;
+        let batch =
+            |app: &String| snapshot.txns.get(app).map(|txn| (txn.app_id.as_str(), txn.version));
+        to_json(&Described {
+            version: snapshot.version,
+            protocol: &snapshot.protocol,
+            metadata: &snapshot.metadata,
+            files: snapshot.files.len(),
+            batches: asked.apps.iter().filter_map(batch).collect(),
+        })
+    }
+
+    /// The live files, from the oldest rows to the newest.
+    ///
+    /// # Errors
+    /// As [`snapshot`](Self::snapshot); [`Kind::Unsupported`] for a file with deleted rows, or one
+    /// that lies elsewhere.
+    pub fn files(&mut self, options: &str) -> Result<String> {
+        let asked: AskOptions = from_json(options)?;
+        let root = self.root.clone();
+        let snapshot = self.at(&asked)?;
+        let files = match &asked.only {
+            None => snapshot.by_place(),
+            Some(only) => only.iter().filter_map(|name| snapshot.files.get(name)).collect(),
+        };
+        let listed = files.into_iter().map(|live| listing(live, asked.intent, &root));
+        let files = listed.collect::<Result<Vec<_>>>()?;
+        to_json(&Files { version: snapshot.version, files })
+    }
+
+    /// Length of a file of the table, and when it was written in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`Kind::Storage`].
+    pub fn look(&self, name: &str) -> Result<Option<(u64, i64)>> {
+        let found = self.folder.look(name)?;
+        Ok(found.map(|found| (found.bytes, found.written_at.map_or_else(now_ms, ms))))
+    }
+
+    fn at(&mut self, asked: &AskOptions) -> Result<std::borrow::Cow<'_, Snapshot>> {
+        let root = self.root.clone();
+        let is_exact = asked.order == Order::Commits;
+        if let Some(version) = asked.version {
+            let mut snapshot = load(&self.folder, &Listed::of(&self.folder)?, Some(version))?;
+            check(&snapshot.protocol, &snapshot.metadata, asked.intent, &root)?;
+            if is_exact {
+                find_places(&self.folder, &mut snapshot)?;
+            }
+            return Ok(std::borrow::Cow::Owned(snapshot));
+        }
+        let Some((folder, snapshot)) = self.newest()? else { return Err(no_table(&root)) };
+        check(&snapshot.protocol, &snapshot.metadata, asked.intent, &root)?;
+        if is_exact {
+            find_places(folder, snapshot)?;
+        }
+        Ok(std::borrow::Cow::Borrowed(snapshot))
+    }
+
+    /// The newest version; `None` if there is no table.
+    pub(crate) fn newest(&mut self) -> Result<Option<(&Folder, &mut Snapshot)>> {
+        if self.known.as_ref().is_some_and(|known| known.since.elapsed() > KNOWN) {
+            self.known = None;
+        }
+        if let Some(known) = &mut self.known {
+            while let Some(actions) = commit_of(&self.folder, known.snapshot.version + 1)? {
+                self.context.check_cancelled()?;
+                known.snapshot.apply(known.snapshot.version + 1, actions);
+            }
+        } else {
+            let listed = Listed::of(&self.folder)?;
+            if listed.newest().is_none() {
+                return Ok(None);
+            }
+            let snapshot = load(&self.folder, &listed, None)?;
+            self.known = Some(Known { snapshot, since: Instant::now() });
+        }
+        Ok(self.known.as_mut().map(|known| (&self.folder, &mut known.snapshot)))
+    }
+}
+
+/// The live files of a version, in words.
+#[derive(Serialize)]
+struct Files<'a> {
+    version: u64,
+    files: Vec<Listing<'a>>,
+}
+
+fn listing<'a>(live: &'a Live, intent: Intent, root: &str) -> Result<Listing<'a>> {
+    let add = &live.add;
+    let name = decoded(&add.path);
+    if add.deletion_vector.is_some() {
+        let what = "has rows that are deleted by a deletion vector";
+        return Err(refused(root, what, format!("`{name}`"))
+            .with_hint("purge them first, such as with REORG TABLE ... APPLY (PURGE)"));
+    }
+    if intent != Intent::Read && !is_inside(&name) {
+        let what = "has files that lie elsewhere";
+        return Err(refused(root, what, format!("`{name}`")).with_hint("copy it deeply"));
+    }
+    let stats = add.stats.as_deref();
+    let rows = stats.and_then(|text| serde_json::from_str::<Stats>(text).ok()?.num_records);
+    Ok(Listing {
+        name,
+        bytes: add.size,
+        rows,
+        modified_ms: add.modification_time,
+        partition: &add.partition_values,
+        stats,
+        version: live.place.map(|place| place.version),
+    })
+}
+
+/// Now, in milliseconds since 1970.
+pub(crate) fn now_ms() -> i64 {
+    ms(SystemTime::now())
+}
+
+/// A time in milliseconds since 1970.
+pub(crate) fn ms(time: SystemTime) -> i64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// Texts that are all there, as properties are given.
+pub(crate) fn texts(given: &BTreeMap<String, String>) -> Texts {
+    given.iter().map(|(name, text)| (name.clone(), Some(text.clone()))).collect()
+}

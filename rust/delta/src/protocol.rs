@@ -1,0 +1,179 @@
+//! What a table demands of those who read and change it, and what of that is not kept: refused by
+//! name before any work.
+//!
+//! ```text
+//! read     live files are all there is to know                  no mapped columns
+//! rewrite  other files with the same rows                       no feature but those listed
+//! append   more rows                     also: no constraints, no columns that are computed
+//! delete   fewer rows                    also: neither append-only nor with a change feed
+//! ```
+//!
+//! # Invariants
+//! The lists are of what is kept. What comes later is in none of them.
+//!
+//! # Not here
+//! Deletion vectors, which single files have (`snapshot`).
+
+use plait_core::{Error, Kind, Result};
+use serde::Deserialize;
+
+use crate::action::{Metadata, Protocol};
+
+/// What is to be done with a table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Intent {
+    /// Its live files are read.
+    #[default]
+    Read,
+    /// Files are replaced by others with the same rows.
+    Rewrite,
+    /// Rows come in.
+    Append,
+    /// Rows go.
+    Delete,
+}
+
+/// Features that change nothing of how rows are read from live files.
+const READ: &[&str] = &["deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"];
+/// Features whose rules a commit keeps that adds and removes whole files.
+const WRITTEN: &[&str] = &[
+    "appendOnly",
+    "changeDataFeed",
+    "checkConstraints",
+    "deletionVectors", // a file that has one is refused
+    "generatedColumns",
+    "invariants",
+    "timestampNtz",
+    "v2Checkpoint",
+    "variantType",
+];
+const READER_VERSION_MAX: u32 = 3;
+/// The last writer version without a list of features that has none but these.
+const WRITER_VERSION_MAX: u32 = 5;
+/// The writer version that has a list of features.
+const WRITER_VERSION_LISTED: u32 = 7;
+
+/// Refuses a table with rules that would not be kept.
+///
+/// # Errors
+/// [`Kind::Unsupported`], which names the feature.
+pub(crate) fn check(
+    protocol: &Protocol,
+    metadata: &Metadata,
+    intent: Intent,
+    location: &str,
+) -> Result<()> {
+    let setting = |name: &str| metadata.configuration.get(name).and_then(Option::as_deref);
+    let refused =
+        |what: &str, got: String| Err(refused(location, what, got).with_hint(hint(intent)));
+    let mode = setting("delta.columnMapping.mode").unwrap_or("none");
+    if mode != "none" {
+        return refused("maps column names", format!("mode `{mode}`"));
+    }
+    let readers = protocol.reader_features.iter().flatten();
+    let writers = protocol.writer_features.iter().flatten();
+    let mut features: Vec<&String> = match intent {
+        Intent::Read => readers.filter(|f| !READ.contains(&f.as_str())).collect(),
+        _ => readers.chain(writers).filter(|f| !WRITTEN.contains(&f.as_str())).collect(),
+    };
+    features.sort();
+    if let Some(feature) = features.first() {
+        let what = "uses a feature that Plait does not support";
+        return refused(what, format!("`{feature}`"));
+    }
+    let version = protocol.min_reader_version;
+    if version > READER_VERSION_MAX {
+        let what = "uses a reader version that Plait does not support";
+        return refused(what, format!("reader version {version}"));
+    }
+    if intent == Intent::Read {
+        return Ok(());
+    }
+    let version = protocol.min_writer_version;
+    if version > WRITER_VERSION_MAX && version != WRITER_VERSION_LISTED {
+        let what = "uses a writer version that Plait does not support";
+        return refused(what, format!("version {version}"));
+    }
+    if metadata.format.provider != "parquet" {
+        let what = "has data files that are not Parquet";
+        return refused(what, format!("`{}`", metadata.format.provider));
+    }
+    let is_on = |name: &str| setting(name) == Some("true");
+    if intent == Intent::Append {
+        let mut names = metadata.configuration.keys();
+        if let Some(name) = names.find(|name| name.starts_with("delta.constraints.")) {
+            return refused("has a constraint, which Plait does not check", format!("`{name}`"));
+        }
+        for rule in ["delta.invariants", "delta.generationExpression", "delta.identity."] {
+            if metadata.schema_string.contains(rule) {
+                let what = "has a column with a rule, which Plait does not check";
+                return refused(what, format!("`{rule}`"));
+            }
+        }
+    }
+    if intent == Intent::Delete {
+        if is_on("delta.appendOnly") {
+            return refused("takes no deletes", "`delta.appendOnly`".to_owned());
+        }
+        if is_on("delta.enableChangeDataFeed") {
+            let what = "has a feed of deleted rows, which Plait does not write";
+            return refused(what, "`delta.enableChangeDataFeed`".to_owned());
+        }
+    }
+    Ok(())
+}
+
+/// The error for a table that is not read, or not changed, as it is; a hint is added.
+pub(crate) fn refused(location: &str, what: &str, got: String) -> Error {
+    Error::new(Kind::Unsupported, format!("the Delta table {what}"))
+        .with_path(location)
+        .with_got(got)
+}
+
+fn hint(intent: Intent) -> &'static str {
+    match intent {
+        Intent::Read => "read it with the engine that wrote it",
+        Intent::Rewrite => "compact it with the engine that wrote it",
+        Intent::Append | Intent::Delete => "use the engine that wrote it",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(features: &[&str], settings: &[(&str, &str)], intent: Intent) -> Option<String> {
+        let list: Vec<String> = features.iter().map(|f| (*f).to_owned()).collect();
+        let protocol = Protocol {
+            min_reader_version: 3,
+            min_writer_version: 7,
+            reader_features: Some(list.clone()),
+            writer_features: Some(list),
+        };
+        let mut metadata = Metadata::default();
+        let pair = |(name, value): &(&str, &str)| ((*name).to_owned(), Some((*value).to_owned()));
+        metadata.configuration.extend(settings.iter().map(pair));
+        check(&protocol, &metadata, intent, "t").err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn what_is_not_kept_is_refused_by_name() {
+        use Intent::{Append, Delete, Read, Rewrite};
+        for intent in [Read, Rewrite, Append, Delete] {
+            assert_eq!(found(&["deletionVectors", "timestampNtz"], &[], intent), None);
+            let later = found(&["something later"], &[], intent).unwrap();
+            assert!(later.contains("`something later`"), "{later}");
+            let mapped = found(&[], &[("delta.columnMapping.mode", "name")], intent).unwrap();
+            assert!(mapped.contains("maps column names"), "{mapped}");
+        }
+        let constraint = [("delta.constraints.positive", "x > 0")];
+        assert_eq!(found(&["checkConstraints"], &constraint, Rewrite), None);
+        assert!(found(&["checkConstraints"], &constraint, Append).unwrap().contains("positive"));
+        assert_eq!(found(&[], &[("delta.appendOnly", "true")], Append), None);
+        for setting in ["delta.appendOnly", "delta.enableChangeDataFeed"] {
+            assert!(found(&[], &[(setting, "true")], Delete).unwrap().contains(setting));
+            assert_eq!(found(&[], &[(setting, "false")], Delete), None);
+        }
+    }
+}
