@@ -140,7 +140,8 @@ def merge(
             the merge; otherwise the rows that the tombstones delete reappear.
         drop_where: Rows to drop, as a comparison of a key column with a value, such as
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. For times, a number is in the unit
-            of the column. Nulls are kept.
+            of the column. They may count from now, when the call is made: `"ts < now() - 7d"`, in
+            `s`, `m`, `h`, `d` or `w`. Nulls are kept.
         verify_order: How the order of copied stretches is checked: by the bounds of their pages,
             or in full, by decoding every key. Decoded keys are always checked. Outputs declare an
             order only where every key was checked.

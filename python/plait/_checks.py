@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Literal, SupportsIndex
 
+from plait._now import at_moment
 from plait.errors import InvalidArgument
 from plait.order import sort_text
 from plait.sizes import Size, parse_size
@@ -271,7 +272,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "version_by": _text,
     "delete_where": _text,
     "keep_tombstones": _flag,
-    "drop_where": _text,
+    "drop_where": lambda value, name: at_moment(_text(value, name)),
     "verify_order": _choice,
     "verify_pages": _choice,
     "unsorted": _choice,

@@ -18,6 +18,7 @@ from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names,
 from plait._native import Batch, Schema, Stream
 from plait._native_call import _reach
 from plait._notebook import schema_html
+from plait._now import at_moment, moment
 from plait._observe import watch, watched
 from plait._plan import Plan, Task
 from plait._tables import with_tables
@@ -368,7 +369,8 @@ def read(
             `"name = 'cpu' AND ts >= '2024-05-01'"`. A condition is a comparison (`<`, `<=`, `=`,
             `!=`, `>=`, `>`), `IN (a, b)`, `BETWEEN a AND b`, `IS [NOT] NULL` or `LIKE 'prefix%'`,
             of a column or a member of a struct. Equivalent expressions of Polars or PyArrow work,
-            too. A comparison with null is not true; NaN is above all other numbers.
+            too. A comparison with null is not true; NaN is above all other numbers. Times may count
+            from now, `ts >= now() - 7d`, in `s`, `m`, `h`, `d` or `w`.
         limit: Maximum number of rows. Reading stops once they are found.
         reverse: Whether the rows come from the last to the first. Files are read from their ends.
         on_duplicate: Which of several rows with one key stay, as in `merge`; conditions of `where`
@@ -407,10 +409,12 @@ def read(
         >>> rows.stats.rows
         2
     """
+    now = moment()
+    drop_where = at_moment(drop_where, now)
     options: dict[str, Any] = {
         "sort_by": sort_text(sort_by),
         "columns": None if columns is None else _names(columns, "columns"),
-        "where": where_text(where),
+        "where": where_text(where, now),
         "limit": _count(limit, "limit"),
         "reverse": _flag(reverse, "reverse"),
         "on_duplicate": _choice(on_duplicate, "on_duplicate"),

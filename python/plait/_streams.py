@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol, SupportsIndex, cast
 from plait import _native
 from plait._checks import StorageOptions, _choice, _count, _flag, _path, _validate
 from plait._native_call import _reach
+from plait._now import at_moment
 from plait._observe import watch
 from plait._tables import look_up, with_tables
 from plait.errors import InvalidArgument
@@ -148,7 +149,7 @@ def merge_streams(
         "version_by": version_by,
         "delete_where": delete_where,
         "keep_tombstones": _flag(keep_tombstones, "keep_tombstones"),
-        "drop_where": drop_where,
+        "drop_where": at_moment(drop_where),
         "assume_sorted": _flag(assume_sorted, "assume_sorted"),
         "threads": _count(threads, "threads"),
     }

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
+from plait._now import at_moment
 from plait._where_arrow import of_pyarrow
 from plait._where_text import literal, quoted, unsupported
 from plait.errors import InvalidArgument, Unsupported
@@ -30,11 +31,12 @@ _OPPOSITE = {"Lt": "GtEq", "LtEq": "Gt", "Eq": "NotEq", "NotEq": "Eq", "GtEq": "
 _BOUNDS = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}
 
 
-def where_text(where: Condition) -> str | None:
+def where_text(where: Condition, now: float | None = None) -> str | None:
     r"""The condition as the engine reads it; `None` for no condition.
 
     Args:
         where: Text, an expression of Polars or of PyArrow, or `None`.
+        now: The moment that `now()` means; by default that of the call.
 
     Raises:
         InvalidArgument: It is something else.
@@ -46,7 +48,7 @@ def where_text(where: Condition) -> str | None:
         '"k" > 5 AND "s" IN (\'a\', \'it\'\'s\')'
     """
     if where is None or isinstance(where, str):
-        return where
+        return at_moment(where, now)
     polars, compute = sys.modules.get("polars"), sys.modules.get("pyarrow.compute")
     if polars is not None and isinstance(where, polars.Expr):
         return " AND ".join(_of_polars(where))

@@ -81,6 +81,34 @@ def delta(folder: Path) -> Callable[..., Any]:
 
 register_all("plait.compact", partitioned, {"where": {"day": "1"}, "guard": False})
 register_all("plait.compact", delta, {"format": "folder"})
+
+
+@case("plait.compact.in_place")
+def exchanged_by_compact(folder: Path) -> tuple[Any, Any]:
+    partitioned(folder)
+
+    def call(**options: Any) -> tuple[bool, int]:
+        before = folder.stat().st_ino
+        plait.compact(folder, sort_by="k", policy="full", **options)
+        return before == folder.stat().st_ino, len(list(folder.glob("day=*/*.parquet")))
+
+    return either(call, in_place=True)
+
+
+@case("plait.expire.swap")
+def exchanged_by_expire(folder: Path) -> tuple[Any, Any]:
+    partitioned(folder)
+
+    def call(**options: Any) -> bool:
+        pq.write_table(pa.table({"k": [1, 2]}), folder / "day=1" / f"c{len(options)}.parquet")
+        plait.compact(folder, sort_by="k", policy="full")
+        before = folder.stat().st_ino
+        plait.expire(folder, retention=0, yes=True, **options)
+        return before == folder.stat().st_ino
+
+    return either(call, swap=True)
+
+
 register_all("plait.compact", partitioned, {"catalog": "absent"})
 
 

@@ -56,18 +56,22 @@ def newest(root: str, settings: Settings | None = None) -> dict[str, Any]:
 def counting(root: str, settings: Settings | None = None) -> list[str]:
     """Paths below `root` of the live files, each where the file stood that it replaced."""
     # Listed before the manifest is read, which knows why a file is not in the list.
-    names = place_of(root, settings).names()
+    place = place_of(root, settings)
+    names = place.names()
     manifest = newest(root, settings)
-    replaced = {entry["path"] for entry in manifest["replaced"]}
+    made = [entry["path"] for entry in manifest["files"]]
+    # What is being moved does not count by its new name yet.
+    other = {*made, *(entry["path"] for entry in manifest["replaced"])}
+    other |= {entry["to"] for entry in manifest["files"] if "to" in entry}
     plain = (
         name
         for name in names
         if name.endswith(".parquet")
         and not any(part.startswith((".", "_")) for part in name.split("/"))
     )
-    return sorted(made["path"] for made in manifest["files"]) + [
-        name for name in plain if name not in replaced
-    ]
+    # Visible files are those of whoever uses the folder, who may remove them.
+    live = (name for name in made if name.startswith(f"{FILES}/") or place.exists(name))
+    return sorted(live) + [name for name in plain if name not in other]
 
 
 def listed(paths: Iterable[str]) -> list[str]:

@@ -25,6 +25,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
+from plait._now import at_moment, moment
 from plait._read import FilesLeft, SortedRead, files_left, int96_columns, read, tasks_left
 from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
 from plait.spark.filters import conditions
@@ -103,6 +104,11 @@ class Query:
     def of(cls, options: Mapping[str, str]) -> Query:
         """The options as Spark gives them: texts whose names have no case."""
         given = {name.lower(): value for name, value in options.items()}
+        # All tasks mean the moment at which the driver looked at the clock.
+        now = moment()
+        for name in ("where", "drop_where"):
+            if name in given:
+                given[name] = at_moment(given[name], now)
         unknown = [name for name in given if name not in OPTIONS]
         if unknown:
             raise InvalidArgument.of(

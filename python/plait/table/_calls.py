@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 from urllib.parse import unquote
 
@@ -15,6 +16,7 @@ from plait._checks import Path, _flag, _path
 from plait._native_call import OnProgress, _settings
 from plait.errors import ForeignTable, InvalidArgument
 from plait.table.delta import Delta
+from plait.table.expire import expire
 from plait.table.folder import Folder, reached
 from plait.table.iceberg import Iceberg
 from plait.table.options import CompactOptions, FolderOptions, TableOptions, takes
@@ -37,6 +39,7 @@ def compact(
     format: Literal["folder", "delta", "iceberg"] | None = None,  # noqa: A002 - as on the command line
     catalog: Catalog | str | None = None,
     guard: bool = True,
+    in_place: bool = False,
     threads: SupportsIndex | None = None,
     progress: OnProgress | None = None,
     **options: Unpack[FolderOptions],
@@ -63,6 +66,9 @@ def compact(
         format: What it is: a plain folder, a Delta or an Iceberg table; found out by default.
         catalog: Iceberg: a PyIceberg catalog, or the name of one that PyIceberg is configured for.
         guard: Delta: whether removed files are logged as changed data. See `compact_delta`.
+        in_place: Folders: whether replaced files are removed at once, and the folder is exchanged
+            in one step, as by `expire(folder, retention=0, swap=True)`: local folders on Linux. If
+            that fails because others write to the folder, the merges are committed all the same.
         threads: See `merge`.
         progress: Called a few times a second with a `Progress`, which adds up over all merges, and
             for the last time when all is committed. `total_bytes` grows whenever further merges are
@@ -78,7 +84,8 @@ def compact(
             has one in it.
         InvalidArgument: An option is not one of the format, or invalid.
         UnknownColumn: No file has the sort column.
-        Unsupported: A table has what a commit would break, such as deletion vectors.
+        Unsupported: A table has what a commit would break, such as deletion vectors. With
+            `in_place`: the folder cannot be exchanged, which is found out before any work.
         StorageError: Reading or writing failed, or others replaced the same files 16 times in a
             row.
         PlaitError: Anything that `merge` raises of more than one file.
@@ -96,7 +103,14 @@ def compact(
     """
     given = CompactOptions(**options)
     table = find_table(folder, format, catalog, given.storage_options, guard=guard)
-    return compact_table(table, given, run_here(given, threads), progress=progress)
+    if not _flag(in_place, "in_place"):
+        return compact_table(table, given, run_here(given, threads), progress=progress)
+    if table.format != "folder":
+        raise InvalidArgument.of("`in_place` is not an option of the format", got=table.format)
+    swapped = partial(expire, folder, retention=0, swap=True, storage_options=given.storage_options)
+    swapped()  # refused here, before anything is merged
+    report = compact_table(table, given, run_here(given, threads), progress=progress)
+    return report.shown_as(swapped(yes=True).shown) if given.yes else report
 
 
 @takes(TableOptions)

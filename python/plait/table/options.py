@@ -21,6 +21,7 @@ from plait import _stores
 from plait._checks import CHOICES as _MERGE_CHOICES
 from plait._checks import POLICY_CHECKS, StorageOptions, _choice, _flag, _size, _time_span
 from plait._native_call import _settings
+from plait._now import at_moment
 from plait._plan import checked_options
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
@@ -146,7 +147,9 @@ class CompactOptions:
     @cached_property
     def merge_options(self) -> dict[str, Any]:
         """How each group is merged: arguments of `plait.plan`."""
-        return {**{name: getattr(self, name) for name in _OF_MERGE}, **self._memory}
+        given = {name: getattr(self, name) for name in _OF_MERGE}
+        # Once, so that all groups and rounds of a compaction mean the same moment.
+        return {**given, "drop_where": at_moment(self.drop_where), **self._memory}
 
     @cached_property
     def partitions(self) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plait._report import _files, _PrintedReport, _Report
@@ -111,6 +112,20 @@ class CompactReport(_PrintedReport):
         """The report as plain values; that of a folder has the former names, too."""
         former = {"folder": self.table, "manifest": self.version}
         return {**super().to_dict(), **(former if self.format == "folder" else {})}
+
+    def shown_as(self, names: Sequence[str]) -> CompactReport:
+        """The report once outputs are ordinary files, which are among the files `names`."""
+        root = self.table.rstrip("/")
+
+        def now(path: str) -> str:
+            own = path.rsplit("/", 1)[-1]
+            shown = (f"{root}/{name}" for name in names if name.endswith(own))
+            return next(shown, path)
+
+        groups = (replace(of, outputs=tuple(map(now, of.outputs))) for of in self.groups)
+        note = "the folder was exchanged in one step, and has no replaced file"
+        notes = (*self.notes, *((note,) if names or self.groups else ()))
+        return replace(self, groups=tuple(groups), notes=notes)
 
     def _renamed(self, old: str, new: str) -> Any:  # noqa: ANN401 - text or a number
         text = f"`CompactReport.{old}` is now `{new}`"

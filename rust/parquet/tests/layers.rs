@@ -73,7 +73,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "compact",
-        "drops files folder json leaf merge options order plan report runtime schema source store output",
+        "drops files folder guard json leaf merge options order plan report runtime schema source store output",
     ),
     ("join", "arrow_file leaf merge options page runtime source store output"),
     (

@@ -218,6 +218,8 @@ fn cut_to_unit(text: &str, unit: TimeUnit) -> Option<Cut> {
 /// A day without the time of day; none if there is none, or not a plain one.
 fn cut_to_day(text: &str) -> Option<Cut> {
     let (day, time) = text.split_once(['T', ' '])?;
+    // A day is its midnight in UTC.
+    let time = time.strip_suffix('Z').unwrap_or(time);
     let is_zero = |c: char| matches!(c, '0' | ':' | '.');
     exact(&format!("'{text}'"), &DataType::Timestamp(TimeUnit::Microsecond, None)).ok()?;
     // Offsets and other forms of times are left to Arrow, which then has no day for them.
@@ -360,6 +362,8 @@ mod tests {
             ("'2024-01-01T00:00:00'", &Date32, "= 2024-01-01"),
             ("2024-01-01 00:00:00.000", &Date32, "= 2024-01-01"),
             ("2024-01-01 00:00:00.001", &Date32, "> 2024-01-01"),
+            ("'2024-01-01 12:00:00Z'", &Date32, "> 2024-01-01"),
+            ("'2024-01-01 00:00:00Z'", &Date32, "= 2024-01-01"),
             ("2024-01-01 00:00:61", &Date32, "no"),
             ("'1969-12-31 23:59:59.9995'", &ms, "> 1969-12-31T23:59:59.999"),
             ("'1970-01-01 00:00:00.0010'", &ms, "= 1970-01-01T00:00:00.001"),

@@ -23,7 +23,8 @@ use arrow_schema::DataType;
 
 use super::{DropRule, OnDuplicate};
 use crate::key::{
-    KeyShape, KeyType, Keys, Nulls, SortColumn, SortOrder, encode_arrow, literal, pack,
+    KeyShape, KeyType, Keys, Nulls, Place, SortColumn, SortOrder, encode_arrow, literal, pack,
+    place,
 };
 use plait_base::{Error, Kind, Result};
 
@@ -190,7 +191,22 @@ impl<C: MarkColumn> Drops<C> {
                         "all rows of a key are kept or dropped together: name a column of sort_by",
                     ));
             }
-            let value = literal(value, &column.data_type()?)
+            let data_type = column.data_type()?;
+            let (operator, value) = match (place(value, &data_type), operator) {
+                // A moment within a unit of the column, such as noon of a day.
+                (Ok(Place::After(before)), Operator::Less | Operator::LessOrEqual)
+                    if data_type.is_temporal() =>
+                {
+                    (Operator::LessOrEqual, Ok(before))
+                }
+                (Ok(Place::After(before)), Operator::Greater | Operator::GreaterOrEqual)
+                    if data_type.is_temporal() =>
+                {
+                    (Operator::Greater, Ok(before))
+                }
+                _ => (operator, literal(value, &data_type)),
+            };
+            let value = value
                 .and_then(|value| encode_arrow(column.shape(), &[value]))
                 .map_err(|e| e.with_column(name))?
                 .to_bytes(column.shape(), 0);

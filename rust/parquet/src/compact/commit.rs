@@ -29,7 +29,8 @@ use super::put::Writer;
 use crate::runtime::{Context, Level};
 use crate::store::root::Root;
 use crate::store::table::{
-    FOLDER, Lease, Made, Manifest, Replaced, any_in_table_below, place_order, table_around,
+    FOLDER, Lease, Made, Manifest, Replaced, any_in_table_below, is_visible, place_order,
+    table_around,
 };
 use crate::store::{Stores, check_root};
 
@@ -140,7 +141,7 @@ pub(crate) fn commit_in(
         check_above(&root, &options.replace)?;
         for name in &add {
             check_leased(&before, name, &root)?;
-            if root.look(name)?.is_none() {
+            if !before.holds(name) && root.look(name)?.is_none() {
                 return Err(removed(&root.location(name)));
             }
         }
@@ -160,7 +161,7 @@ pub(crate) fn commit_in(
             continue;
         }
         for name in &add {
-            if root.look(name)?.is_none() {
+            if is_lost(name, &root)? {
                 let location = root.location(name);
                 return Err(take_back(&writer, &before, &add, &options.replace, &location)?);
             }
@@ -173,6 +174,15 @@ pub(crate) fn commit_in(
         }
         return Ok(Commit { committed: true, counts: true, manifest });
     }
+}
+
+/// Whether a file that was added is gone, although it is where it was added.
+fn is_lost(name: &str, root: &Root) -> Result<bool> {
+    if root.look(name)?.is_some() {
+        return Ok(false);
+    }
+    // Others may have moved it since, or replaced and removed it.
+    Ok(Manifest::newest(root)?.files.iter().any(|made| made.path == *name))
 }
 
 /// Refuses to replace files that a compaction of a folder above replaced, or may be about to.
@@ -200,7 +210,7 @@ fn check_above(root: &Root, replace: &[Gone]) -> Result<()> {
 
 /// Refuses a file that others may take for dead. One that counts already may be added again.
 fn check_leased(manifest: &Manifest, name: &str, root: &Root) -> Result<()> {
-    let is_counting = manifest.files.iter().any(|made| made.path == name);
+    let is_counting = manifest.holds(name);
     let is_replaced = manifest.replaced.iter().any(|replaced| replaced.path == name);
     if is_counting || (!is_replaced && manifest.lease_of(name).is_some()) {
         return Ok(());
@@ -250,9 +260,11 @@ fn take_back(
             return Ok(Error::new(Kind::CorruptSource, what).with_path(location));
         }
         manifest.files.retain(|made| !add.contains(&made.path));
-        manifest.replaced.retain(|replaced| !gone.contains(&replaced.path));
-        let again = before.files.iter().filter(|made| gone.contains(&made.path));
-        manifest.files.extend(again.cloned());
+        let again = || before.files.iter().filter(|made| gone.contains(&made.path));
+        let to: BTreeSet<&String> = again().filter_map(|made| made.to.as_ref()).collect();
+        let counts = |name: &String| gone.contains(name) || to.contains(name);
+        manifest.replaced.retain(|replaced| !counts(&replaced.path));
+        manifest.files.extend(again().cloned());
         if writer.put(&mut manifest)? {
             return Ok(removed(location));
         }
@@ -271,21 +283,38 @@ fn counts(root: &Root, manifest: &Manifest, name: &str) -> Result<bool> {
 fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64) {
     let places = replace.iter().map(|gone| manifest.place_of(&gone.name));
     let last = places.max_by(|a, b| place_order(a, b)).map(str::to_owned);
-    let gone: BTreeSet<&String> = replace.iter().map(|gone| &gone.name).collect();
-    manifest.files.retain(|made| !gone.contains(&made.path));
+    let footers: BTreeMap<&String, &String> =
+        replace.iter().map(|gone| (&gone.name, &gone.footer)).collect();
+    // What holds rows of what is replaced holds them together with what is added.
+    let group = manifest.number.saturating_add(1);
+    let joins = |made: &Made| footers.contains_key(&made.path) && !is_visible(&made.path);
+    let joined: BTreeSet<u64> =
+        manifest.files.iter().filter(|made| joins(made)).map(|made| made.group).collect();
+    let made = manifest.files.iter_mut().map(|made| &mut made.group);
+    let replaced = manifest.replaced.iter_mut().map(|replaced| &mut replaced.group);
+    made.chain(replaced).filter(|old| joined.contains(old)).for_each(|old| *old = group);
+    let gone = |path: &str, footer: &str| {
+        let (path, footer) = (path.to_owned(), footer.to_owned());
+        Replaced { path, since, footer, group }
+    };
+    // A file that is being moved may get its second name at any time.
+    let moving = manifest.files.iter().filter_map(|made| {
+        let footer = footers.get(&made.path)?;
+        made.to.as_ref().map(|to| gone(to, footer))
+    });
+    let moving: Vec<Replaced> = moving.collect();
+    manifest.files.retain(|made| !footers.contains_key(&made.path));
     let made = |name: &String| Made {
         path: name.clone(),
         place: last.clone().unwrap_or_else(|| name.clone()),
+        to: None,
+        group,
     };
     // A file counts once, however often it is added.
-    let fresh = add.iter().filter(|name| !manifest.files.iter().any(|made| made.path == **name));
-    let fresh: Vec<Made> = fresh.map(made).collect();
+    let fresh: Vec<Made> = add.iter().filter(|name| !manifest.holds(name)).map(made).collect();
     manifest.files.extend(fresh);
-    manifest.replaced.extend(replace.iter().map(|Gone { name, footer }| Replaced {
-        path: name.clone(),
-        since,
-        footer: footer.clone(),
-    }));
+    manifest.replaced.extend(replace.iter().map(|of| gone(&of.name, &of.footer)));
+    manifest.replaced.extend(moving);
 }
 
 #[cfg(test)]
@@ -308,6 +337,10 @@ mod tests {
         change(&mut manifest, &names(&["_plait/files/y"]), &replace, 2.0);
         assert_eq!(manifest.place_of("_plait/files/y"), "b");
         assert_eq!((manifest.files.len(), manifest.replaced.len()), (1, 4));
+        assert!(manifest.replaced.iter().all(|replaced| replaced.group == manifest.files[0].group));
+        manifest.files[0].to = Some("b.y".into());
+        change(&mut manifest, &names(&["_plait/files/z"]), &gone(&["_plait/files/y"]), 3.0);
+        assert!(manifest.replaced.iter().any(|r| r.path == "b.y"), "it may still get that name");
         assert_eq!(place_order("a/z", "a-b/c"), Ordering::Less, "folders come whole");
     }
 }

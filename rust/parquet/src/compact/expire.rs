@@ -1,21 +1,25 @@
-//! Removes files that were replaced long ago, and outputs that never came to count.
+//! Removes files that were replaced long ago, and outputs that never came to count; what is left of
+//! a compaction then becomes ordinary files.
 //!
 //! ```text
-//! list _plait/files ─▶ newest manifest n ─▶ put n + 1 without abandoned leases
+//! list _plait/files ─▶ newest manifest n ─▶ put n + 1 without abandoned leases, with moves
 //!        ▲                                     │ taken          │ put: n was the newest
 //!        └─────────────────────────────────────┘                ▼
-//!                                             remove what is dead in n + 1 ─▶ forget it: n + 2
+//!                  group by group: show what was made, remove what it replaced ─▶ put n + 2
+//!                                                               ▼
+//!                                      remove the hidden names, and what is dead in n + 1
 //! ```
 //!
 //! # Invariants
 //! Only what is dead in a manifest that was put after the list is removed, and what is dead stays
 //! dead: see `lease`. Nothing is removed while a live file is missing. Files are removed first
 //! and forgotten then: a manifest that forgot files which are still there would bring them back. A
-//! file that is not the one which was replaced is kept.
+//! file that is not the one which was replaced is kept. A visible file stays until that which holds
+//! its rows can be visible in its place: see `moves`.
 //!
 //! # Cost
 //! A list of `_plait/files`, two manifests, and for every file its footer and a request to remove
-//! it.
+//! it. A file that is shown takes a link, or a copy in an object store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
@@ -25,13 +29,15 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::lease::{end_abandoned, now_s, sweep};
-use super::put::Writer;
+use super::moves::{self, Move};
+use super::put::{Writer, step};
 use super::survey::footer_text;
+use super::swap::{self, Swap};
 use crate::files::open_source;
 use crate::runtime::Context;
 use crate::store::Stores;
 use crate::store::root::Root;
-use crate::store::table::{FOLDER, Manifest, Replaced};
+use crate::store::table::{MADE, Manifest, Replaced, is_visible};
 
 /// What may be removed.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -43,6 +49,8 @@ pub(crate) struct ExpireOptions {
     pub(crate) retention_s: f64,
     /// Whether to remove it, and not only to tell.
     pub(crate) yes: bool,
+    /// An id, 16 random hexadecimal digits, by which the folder is exchanged in one step.
+    pub(crate) swap: Option<String>,
     /// Settings of object stores.
     pub(crate) storage_options: BTreeMap<String, String>,
 }
@@ -59,6 +67,11 @@ pub(crate) struct Expired {
     /// Files that were written under the name of one that was replaced, and so are others: they
     /// stay, and count from now on.
     pub(crate) kept: Vec<String>,
+    /// Files that compactions made and that are ordinary files now, by their new path.
+    pub(crate) shown: Vec<String>,
+    /// Files that were replaced long enough ago and stay: what holds their rows holds those of files
+    /// which were not.
+    pub(crate) waiting: Vec<String>,
     /// Bytes of what was removed.
     pub(crate) bytes: u64,
 }
@@ -76,31 +89,49 @@ pub(crate) fn expire_in(
     let root = Root::open(&options.folder, stores)?;
     let writer = Writer { root: &root, stores, context };
     let mut done = Expired { folder: root.location(""), ..Expired::default() };
+    let swap = options.swap.as_deref().map(|id| Swap::try_new(&root, id)).transpose()?;
     let (mut manifest, dead) = loop {
         context.check_cancelled()?;
         // Listed before the manifest is read: whatever it has is known to that, or dead.
-        let made = root.names(&format!("{FOLDER}/files"), true)?;
+        let made = root.names(MADE, true)?;
         let mut manifest = Manifest::newest(&root)?;
-        let has_ended = end_abandoned(&mut manifest, &root);
-        let dead = dead(&manifest, made, options, &root)?;
-        let is_idle = dead.replaced.is_empty() && dead.orphans.is_empty() && !has_ended;
+        let mut has_ended = end_abandoned(&mut manifest, &root);
+        if options.yes {
+            has_ended |= swap::end_abandoned(&mut manifest, &root)?;
+        }
+        let mut dead = dead(&manifest, made, options, &root, stores, context)?;
+        let moves = moves::begin(&mut manifest, &dead.stays, &root)?;
+        // Whoever goes on with a move removes these, whatever the retention.
+        let goes = |of: &Replaced| {
+            is_visible(&of.path) && moves.iter().any(|moving| moving.group == of.group)
+        };
+        let old = dead.replaced.iter_mut().map(|(replaced, _)| replaced);
+        old.filter(|of| goes(of)).for_each(|of| of.since = 0.0);
+        let names: BTreeSet<&String> =
+            dead.replaced.iter().filter(|(of, _)| goes(of)).map(|(of, _)| &of.path).collect();
+        let going = manifest.replaced.iter_mut().filter(|of| names.contains(&of.path));
+        going.for_each(|of| of.since = 0.0);
+        let is_idle =
+            dead.replaced.is_empty() && dead.orphans.is_empty() && !has_ended && moves.is_empty();
         if !options.yes || is_idle {
+            done.shown = moves.into_iter().map(|moving| moving.to).collect();
             break (manifest, dead);
         }
         // Put, it was the newest: nobody has made anything of this count in the meantime.
-        if writer.put(&mut manifest)? {
+        let is_put = match &swap {
+            Some(swap) => swap.begin(&mut manifest, &writer)?,
+            None => writer.put(&mut manifest)?,
+        };
+        if is_put {
             sweep(&manifest, &root)?;
             check_whole(&manifest, &root)?;
             break (manifest, dead);
         }
     };
-    for replaced in &dead.replaced {
-        context.check_cancelled()?;
-        match examine(replaced, &root, stores, context)? {
-            ReplacedFile::Gone(bytes) => {
-                if options.yes {
-                    root.remove(&replaced.path)?;
-                }
+    done.waiting = dead.waiting;
+    for (replaced, found) in &dead.replaced {
+        match found {
+            ReplacedFile::Gone(bytes, _) => {
                 done.bytes += bytes;
                 done.replaced.push(replaced.path.clone());
             }
@@ -108,31 +139,123 @@ pub(crate) fn expire_in(
             ReplacedFile::Changing => {}
         }
     }
+    if let Some(swap) = swap.filter(|_| options.yes && manifest.exchange.is_some()) {
+        let moves = moves::of(&manifest);
+        let mut omitted: BTreeSet<String> =
+            dead.orphans.iter().map(|(name, _)| name.clone()).collect();
+        for (of, found) in &dead.replaced {
+            if is_same(of, found, &root)? {
+                omitted.insert(of.path.clone());
+            }
+        }
+        swap.exchange(&moves, omitted, &manifest, &writer)?;
+        // The manifest says that there is an exchange until it has come to its end.
+        swap.finish(context)?;
+        settle(&writer, &mut manifest, &moves, &forgotten(&dead.replaced), options.swap.as_ref())?;
+        done.shown = moves.into_iter().map(|moving| moving.to).collect();
+    } else if options.yes {
+        let moves = moves::of(&manifest);
+        let mut shown = Vec::new();
+        let groups: BTreeSet<u64> = moves.iter().map(|moving| moving.group).collect();
+        for group in groups {
+            // What is between the first link and the last removal, others see twice.
+            for moving in moves.iter().filter(|moving| moving.group == group) {
+                context.check_cancelled()?;
+                shown.extend(moves::show(moving, &writer)?);
+            }
+            remove(dead.replaced.iter().filter(|(of, _)| of.group == group), &root, context)?;
+        }
+        let is_left = |group: u64| !moves.iter().any(|moving| moving.group == group);
+        remove(dead.replaced.iter().filter(|(of, _)| is_left(of.group)), &root, context)?;
+        settle(&writer, &mut manifest, &shown, &forgotten(&dead.replaced), None)?;
+        moves::clear(&shown, &manifest, &root, context)?;
+        done.shown = shown.into_iter().map(|moving| moving.to).collect();
+    }
     for (name, bytes) in dead.orphans {
         context.check_cancelled()?;
         if options.yes {
+            step(context, "remove", &name)?;
             root.remove(&name)?;
         }
         done.bytes += bytes;
         done.orphans.push(name);
     }
-    let gone: BTreeSet<&String> = done.replaced.iter().chain(&done.kept).collect();
-    while options.yes && manifest.replaced.iter().any(|replaced| gone.contains(&replaced.path)) {
-        context.check_cancelled()?;
-        manifest.replaced.retain(|replaced| !gone.contains(&replaced.path));
-        if writer.put(&mut manifest)? {
-            break;
-        }
-        manifest = Manifest::newest(&root)?;
+    if options.yes && manifest.leases.is_empty() && manifest.exchange.is_none() {
+        root.remove_empty(MADE);
     }
     Ok(done)
 }
 
+/// Files that a manifest need not name any more.
+fn forgotten(dead: &[(Replaced, ReplacedFile)]) -> Vec<Replaced> {
+    let gone = dead.iter().filter(|(_, found)| !matches!(found, ReplacedFile::Changing));
+    gone.map(|(replaced, _)| replaced.clone()).collect()
+}
+
+/// Whether a file that was replaced is still the one that was looked at.
+fn is_same(replaced: &Replaced, found: &ReplacedFile, root: &Root) -> Result<bool> {
+    let ReplacedFile::Gone(_, Some(written_at)) = found else { return Ok(false) };
+    Ok(root.look(&replaced.path)?.is_some_and(|now| now.written_at == *written_at))
+}
+
+/// Puts a manifest in which what was shown counts by its visible name, and which forgets what was
+/// removed.
+fn settle(
+    writer: &Writer<'_>,
+    manifest: &mut Manifest,
+    shown: &[Move],
+    gone: &[Replaced],
+    swapped: Option<&String>,
+) -> Result<()> {
+    let is_gone = |replaced: &Replaced| {
+        gone.iter().any(|gone| gone.path == replaced.path && gone.since == replaced.since)
+    };
+    loop {
+        writer.context.check_cancelled()?;
+        let has_moved = moves::settle(manifest, shown);
+        let has_changed = manifest.exchange.take_if(|lease| Some(&lease.id) == swapped).is_some();
+        let before = manifest.replaced.len();
+        manifest.replaced.retain(|replaced| !is_gone(replaced));
+        if !has_moved && !has_changed && manifest.replaced.len() == before {
+            return Ok(());
+        }
+        step(writer.context, "put", "")?;
+        if writer.put(manifest)? {
+            return Ok(());
+        }
+        *manifest = Manifest::newest(writer.root)?;
+    }
+}
+
+/// Removes files that were replaced, if they are still what was looked at.
+fn remove<'a>(
+    dead: impl Iterator<Item = &'a (Replaced, ReplacedFile)>,
+    root: &Root,
+    context: &Context,
+) -> Result<()> {
+    let mut dead: Vec<&(Replaced, ReplacedFile)> = dead.collect();
+    // What is hidden goes first: while it is there, it may be given its visible name.
+    dead.sort_by_key(|(of, _)| is_visible(&of.path));
+    for (of, found) in dead {
+        context.check_cancelled()?;
+        if is_same(of, found, root)? {
+            step(context, "remove", &of.path)?;
+            root.remove(&of.path)?;
+        }
+    }
+    Ok(())
+}
+
 /// What never counts again, and is old enough.
 struct Dead {
-    replaced: Vec<Replaced>,
+    /// With what is there in their place.
+    replaced: Vec<(Replaced, ReplacedFile)>,
     /// With their bytes.
     orphans: Vec<(String, u64)>,
+    /// Names of those that are old enough and stay.
+    waiting: Vec<String>,
+    /// Groups of which a visible file stays.
+    stays: BTreeSet<u64>,
 }
 
 fn dead(
@@ -140,6 +263,8 @@ fn dead(
     made: Vec<String>,
     options: &ExpireOptions,
     root: &Root,
+    stores: &Stores,
+    context: &Context,
 ) -> Result<Dead> {
     let now = SystemTime::now();
     let is_old = |at: SystemTime| {
@@ -154,26 +279,61 @@ fn dead(
         if is_kept || !name.ends_with(".parquet") {
             continue;
         }
-        // What does not tell its age is left alone.
+        // What does not tell its age is left alone; what moved away is the same file twice.
         if let Some(found) = root.look(&name)?
-            && found.written_at.is_some_and(is_old)
+            && (found.written_at.is_some_and(is_old) || manifest.holds(&name))
         {
             orphans.push((name, found.bytes));
         }
     }
     let before = now_s() - options.retention_s;
-    let replaced = manifest.replaced.iter().filter(|replaced| replaced.since <= before);
-    Ok(Dead { replaced: replaced.cloned().collect(), orphans })
+    let hidden: BTreeSet<u64> = {
+        let hidden = manifest.files.iter().filter(|made| !is_visible(&made.path));
+        hidden.map(|made| made.group).collect()
+    };
+    let is_young = |replaced: &&Replaced| replaced.since > before && is_visible(&replaced.path);
+    let mut stays: BTreeSet<u64> =
+        manifest.replaced.iter().filter(is_young).map(|replaced| replaced.group).collect();
+    let (mut replaced, mut waiting) = (Vec::new(), Vec::new());
+    for of in manifest.replaced.iter().filter(|replaced| replaced.since <= before) {
+        context.check_cancelled()?;
+        let holds = hidden.contains(&of.group) && is_visible(&of.path);
+        if holds && stays.contains(&of.group) {
+            waiting.push(of.path.clone());
+            continue;
+        }
+        let found = examine(of, root, stores, context)?;
+        if holds && matches!(found, ReplacedFile::Changing) {
+            stays.insert(of.group);
+        }
+        replaced.push((of.clone(), found));
+    }
+    // A group stays as a whole.
+    replaced.retain(|(of, _)| {
+        let stays = is_visible(&of.path) && hidden.contains(&of.group) && stays.contains(&of.group);
+        if stays {
+            waiting.push(of.path.clone());
+        }
+        !stays
+    });
+    Ok(Dead { replaced, orphans, waiting, stays })
 }
 
 /// Refuses to remove the sources of a live file that is missing.
 fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
-    let made = root.names(&format!("{FOLDER}/files"), true)?;
+    let made = root.names(MADE, true)?;
     let made: BTreeSet<&String> = made.iter().collect();
-    let missing = |of: &Manifest| {
-        of.files.iter().map(|file| file.path.clone()).find(|path| !made.contains(path))
-    };
-    let Some(path) = missing(manifest) else { return Ok(()) };
+    // Visible files are those of whoever uses the folder, who may remove them.
+    let hidden = manifest.files.iter().filter(|file| !is_visible(&file.path));
+    let mut missing = None;
+    for file in hidden.filter(|file| !made.contains(&file.path)) {
+        // Of a folder that was exchanged, the visible name may be left alone.
+        let to = file.to.as_deref();
+        if to.map(|to| root.look(to)).transpose()?.flatten().is_none() {
+            missing.get_or_insert(file.path.clone());
+        }
+    }
+    let Some(path) = missing else { return Ok(()) };
     // It may have been replaced since, and removed.
     let newest = Manifest::newest(root)?;
     if newest.files.iter().all(|file| file.path != path) || root.look(&path)?.is_some() {
@@ -188,8 +348,8 @@ fn check_whole(manifest: &Manifest, root: &Root) -> Result<()> {
 
 /// What is there in the place of a file that was replaced.
 enum ReplacedFile {
-    /// That file, of so many bytes, or none.
-    Gone(u64),
+    /// That file, of so many bytes, and when it was written; or none.
+    Gone(u64, Option<Option<SystemTime>>),
     /// A later file of its name.
     Another,
     /// One that changed while it was looked at: it is looked at again next time.
@@ -203,15 +363,20 @@ fn examine(
     context: &Context,
 ) -> Result<ReplacedFile> {
     if replaced.footer.is_empty() {
-        return Ok(ReplacedFile::Gone(root.look(&replaced.path)?.map_or(0, |found| found.bytes)));
+        let found = root.look(&replaced.path)?;
+        let written_at = found.map(|found| found.written_at);
+        return Ok(ReplacedFile::Gone(found.map_or(0, |found| found.bytes), written_at));
+    }
+    if !is_visible(&replaced.path) && root.look(&replaced.path)?.is_none() {
+        return Ok(ReplacedFile::Gone(0, None));
     }
     match open_source(&root.location(&replaced.path), SourceId(0), stores, context) {
         Ok(source) if footer_text(&source) == replaced.footer => {
-            Ok(ReplacedFile::Gone(source.store.len()))
+            Ok(ReplacedFile::Gone(source.store.len(), Some(source.store.written_at())))
         }
         Ok(_) => Ok(ReplacedFile::Another),
         Err(e) => match e.kind() {
-            Kind::SourceNotFound => Ok(ReplacedFile::Gone(0)),
+            Kind::SourceNotFound => Ok(ReplacedFile::Gone(0, None)),
             // What cannot be read is not what was replaced.
             Kind::CorruptSource | Kind::Unsupported | Kind::EncryptedSource => {
                 Ok(ReplacedFile::Another)

@@ -4,7 +4,7 @@
 //! survey   list ─▶ scopes: folder, schema, order ─▶ policy ─▶ groups
 //! lease    manifest with the right to make files count ─▶ outputs are written
 //! commit   manifest n + 1, put where there is none ─▶ the group's files are replaced
-//! expire   what was replaced long ago is removed, then forgotten
+//! expire   what was replaced long ago is removed, then forgotten, and what was made of it is shown
 //! ```
 //!
 //! # Invariants
@@ -17,10 +17,14 @@
 mod commit;
 mod expire;
 mod lease;
+mod moves;
 mod put;
 mod retention;
 mod sorted;
 mod survey;
+mod swap;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use commit::commit_in;
 pub(crate) use expire::expire_in;

@@ -62,6 +62,16 @@ pub trait Bucket: Send + Sync {
     /// [`Kind::Storage`](plait_core::Kind::Storage).
     fn replace(&self, key: &str, bytes: Bytes) -> Result<()>;
 
+    /// Copies an object to another name of the bucket, in one step, without moving its bytes through
+    /// this machine; false for a store that cannot.
+    ///
+    /// # Errors
+    /// [`Kind::SourceNotFound`](plait_core::Kind::SourceNotFound),
+    /// [`Kind::Storage`](plait_core::Kind::Storage).
+    fn copy(&self, _from: &str, _to: &str) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Removes an object; an absent one is no error.
     ///
     /// # Errors

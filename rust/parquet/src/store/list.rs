@@ -27,7 +27,7 @@ use super::local::storage_error;
 use super::reader::not_found;
 use super::registry::{Location, Stores};
 use super::root::below;
-use super::{foreign, table};
+use super::{foreign, live, table};
 
 /// Folders inside folders, at most; more means a loop of symbolic links.
 const DEPTH_MAX: usize = 64;
@@ -131,6 +131,16 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
         found.push(pattern.to_owned());
         return Ok(());
     }
+    let visible = until_steady(|| listed_objects(place))?;
+    found.extend(visible.iter().map(Place::location));
+    if visible.is_empty() && !is_folder {
+        return Err(not_found(pattern));
+    }
+    Ok(())
+}
+
+fn listed_objects(place: &Place) -> Result<Vec<Place>> {
+    let key = place.key();
     let (mut names, mut tables) = (Vec::new(), BTreeSet::new());
     let all = place.bucket().list(key, true)?;
     let below_it: Vec<&str> = all.iter().filter_map(|name| below(name, key)).collect();
@@ -141,12 +151,7 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
         }
         tables.extend(table::root_above(rest).map(str::to_owned));
     }
-    let visible = table::visible_objects(place, names, &tables)?;
-    found.extend(visible.iter().map(Place::location));
-    if visible.is_empty() && !is_folder {
-        return Err(not_found(pattern));
-    }
-    Ok(())
+    live::visible_objects(place, names, &tables)
 }
 
 fn list_glob_objects(
@@ -195,17 +200,35 @@ fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()>
     }
 }
 
+/// How often a folder is listed again whose files are replaced and removed meanwhile.
+const LISTS_MAX: usize = 16;
+
+/// What `list` finds, once nothing of that was replaced while it looked.
+fn until_steady<T>(mut list: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..LISTS_MAX {
+        match list() {
+            Err(e) if e.what() == live::STALE => {}
+            outcome => return outcome,
+        }
+    }
+    list()
+}
+
 /// Files of a folder; those that count, if it is a table or a part of one.
 fn list_table(folder: &Path, found: &mut Vec<String>) -> Result<()> {
+    found.append(&mut until_steady(|| listed_table(folder))?);
+    Ok(())
+}
+
+fn listed_table(folder: &Path) -> Result<Vec<String>> {
+    let mut found = Vec::new();
     let mut all = Vec::new();
     list_folder(folder, 0, &mut all)?;
     // Looked for after the list: the first compaction of the folder may have come meanwhile.
-    let Some(root) = table::root_of(folder) else {
-        found.append(&mut all);
-        return Ok(());
-    };
+    let Some(root) = table::root_of(folder) else { return Ok(all) };
     let all = all.into_iter().map(PathBuf::from).collect();
-    table::visible(&root, folder, all)?.iter().try_for_each(|path| push(path, found))
+    live::visible(&root, folder, all)?.iter().try_for_each(|path| push(path, &mut found))?;
+    Ok(found)
 }
 
 /// Files of a folder in another; those that count, if it is a table of its own.
@@ -218,7 +241,7 @@ fn list_part(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()>
         return Ok(());
     }
     let all = all.into_iter().map(PathBuf::from).collect();
-    table::visible(folder, folder, all)?.iter().try_for_each(|path| push(path, found))
+    live::visible(folder, folder, all)?.iter().try_for_each(|path| push(path, found))
 }
 
 fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
@@ -277,7 +300,11 @@ fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> 
         let whole = path.as_path();
         checked.check(if is_folder { whole } else { whole.parent().unwrap_or(whole) })?;
         if is_folder {
-            list_folder(&path, 0, found)?;
+            let listed = until_steady(|| {
+                let mut listed = Vec::new();
+                list_folder(&path, 0, &mut listed).map(|()| listed)
+            });
+            found.append(&mut listed?);
         } else {
             push(&path, found)?;
         }

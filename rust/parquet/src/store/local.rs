@@ -8,7 +8,8 @@
 //! # Invariants
 //! Both ways read the very file that was opened first: the descriptor pins it, or its identity
 //! (device, inode, length, time of change) is compared before every read. Thousands of sources
-//! therefore never exhaust the descriptors of the process.
+//! therefore never exhaust the descriptors of the process. A file of a compaction that moved to its
+//! visible name is the same file.
 //!
 //! # Not here
 //! Object stores (`object`); finding files (`list`).
@@ -23,6 +24,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
+use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{RangeReader, changed, check_range, not_found, short_read};
 
 /// How many descriptors sources may hold; the usual limit of a process is 1,024.
@@ -81,7 +83,14 @@ impl Drop for HeldFile {
 impl LocalReader {
     /// Opens the file at `path`; errors name it `location`.
     pub(super) fn open(path: &Path, location: &str) -> Result<Self> {
-        let (file, metadata) = open_file(path, location)?;
+        let (path, (file, metadata)) = match open_file(path, location) {
+            Err(e) if e.kind() == Kind::SourceNotFound => {
+                let path = moved(path).ok_or(e)?;
+                let opened = open_file(&path, location)?;
+                (path, opened)
+            }
+            opened => (path.to_owned(), opened?),
+        };
         if metadata.is_dir() {
             return Err(Error::new(Kind::Storage, "location is a directory, not a file")
                 .with_path(location)
@@ -93,11 +102,25 @@ impl LocalReader {
                 .with_hint("pipes and devices cannot be read by position; copy to a file first"));
         }
         Ok(Self {
-            path: path.to_owned(),
+            path,
             location: location.to_owned(),
             identity: Identity::of(&metadata),
             held: HeldFile::try_new(file),
         })
+    }
+}
+
+impl LocalReader {
+    /// Opens what is there now; none if it is gone.
+    fn again(&self) -> Result<Option<(File, Metadata)>> {
+        let opened = match open_file(&self.path, &self.location) {
+            Err(e) if e.kind() == Kind::SourceNotFound => match moved(&self.path) {
+                Some(path) => open_file(&path, &self.location),
+                None => return Ok(None),
+            },
+            opened => opened,
+        };
+        opened.map(Some)
     }
 }
 
@@ -130,10 +153,9 @@ impl RangeReader for LocalReader {
         let outcome = match &self.held {
             Some(HeldFile(file)) => read_exact_at(file, out, offset),
             None => {
-                let (file, metadata) = open_file(&self.path, &self.location).map_err(|e| {
-                    // It was there when the source was opened.
-                    if e.kind() == Kind::SourceNotFound { changed(&self.location) } else { e }
-                })?;
+                // It was there when the source was opened.
+                let again = self.again()?;
+                let (file, metadata) = again.ok_or_else(|| changed(&self.location))?;
                 if Identity::of(&metadata) != self.identity {
                     return Err(changed(&self.location));
                 }
@@ -151,12 +173,16 @@ impl RangeReader for LocalReader {
 
     fn check_unchanged(&self) -> Result<()> {
         // By path, not by descriptor: rows that a replacement brought would be lost unnoticed.
-        match std::fs::metadata(&self.path) {
+        let found = match std::fs::metadata(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => match moved(&self.path) {
+                Some(path) => std::fs::metadata(path),
+                None => return Err(changed(&self.location).with_got("no file")),
+            },
+            found => found,
+        };
+        match found {
             Ok(metadata) if Identity::of(&metadata) == self.identity => Ok(()),
             Ok(_) => Err(changed(&self.location)),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                Err(changed(&self.location).with_got("no file"))
-            }
             Err(e) => Err(storage_error(e, &self.location)),
         }
     }
@@ -173,6 +199,18 @@ impl RangeReader for LocalReader {
     fn is_local(&self) -> bool {
         true
     }
+}
+
+/// Where the file at `path` is, if a compaction made it and it moved since.
+fn moved(path: &Path) -> Option<PathBuf> {
+    let name = path.to_str()?;
+    let folder = folder_after(name)?;
+    let folder = if folder.is_empty() { "." } else { folder.as_str() };
+    let found = std::fs::read_dir(folder).ok()?.flatten().find(|entry| {
+        let own = entry.file_name();
+        own.to_str().is_some_and(|own| is_visible(own) && ends_in(own, name))
+    });
+    Some(found?.path())
 }
 
 #[expect(clippy::disallowed_methods, reason = "this is the one place that opens files to read")]

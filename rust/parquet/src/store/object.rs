@@ -6,23 +6,33 @@
 //!
 //! # Invariants
 //! A read that comes back with other bytes than asked for is an error. All reads are of the version
-//! that was there when the object was opened.
+//! that was there when the object was opened, or of its copy where a compaction moved it.
 //!
 //! # Not here
 //! Requests, retries and credentials (`remote`); joining reads (`coalesce`).
 
 use std::ops::Range;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use bytes::Bytes;
-use plait_core::Result;
+use plait_core::{Kind, Result};
 
 use super::bucket::{Meta, Place};
+use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{RangeReader, changed, check_range, not_found, short_read};
 
 /// An object in an object store.
 pub(super) struct ObjectFile {
     location: String,
+    place: Place,
+    meta: Meta,
+    /// Where it is since it moved.
+    moved: OnceLock<FoundObject>,
+}
+
+/// An object, and what it is there.
+struct FoundObject {
     place: Place,
     meta: Meta,
 }
@@ -34,9 +44,38 @@ impl ObjectFile {
             "" => None,
             key => place.bucket().head(key)?,
         };
-        let meta = meta.ok_or_else(|| not_found(location))?;
-        Ok(Self { location: location.to_owned(), place, meta })
+        let FoundObject { place, meta } = match meta {
+            Some(meta) => FoundObject { place, meta },
+            None => moved(&place)?.ok_or_else(|| not_found(location))?,
+        };
+        Ok(Self { location: location.to_owned(), place, meta, moved: OnceLock::new() })
     }
+
+    /// Where the object is now, if it is not where it was and has the same length there.
+    fn follow(&self) -> Result<Option<&FoundObject>> {
+        if self.moved.get().is_none()
+            && self.place.bucket().head(self.place.key())?.is_none()
+            && let Some(found) = moved(&self.place)?.filter(|now| now.meta.len == self.meta.len)
+        {
+            let _ = self.moved.set(found);
+        }
+        Ok(self.moved.get())
+    }
+}
+
+/// Where the object at `place` is, if a compaction made it and it moved since.
+fn moved(place: &Place) -> Result<Option<FoundObject>> {
+    let Some(folder) = folder_after(place.key()) else { return Ok(None) };
+    let folder = folder.trim_end_matches('/');
+    let is_it = |key: &String| {
+        let own = key.rsplit('/').next().unwrap_or_default();
+        is_visible(own) && ends_in(own, place.key())
+    };
+    let Some(key) = place.bucket().list(folder, false)?.into_iter().find(is_it) else {
+        return Ok(None);
+    };
+    let meta = place.bucket().head(&key)?;
+    Ok(meta.map(|meta| FoundObject { place: place.with_key(key), meta }))
 }
 
 impl RangeReader for ObjectFile {
@@ -53,7 +92,17 @@ impl RangeReader for ObjectFile {
         if len == 0 {
             return Ok(Bytes::new());
         }
-        let read = self.place.bucket().read(self.place.key(), range.clone(), &self.meta);
+        let of = |place: &Place, meta| place.bucket().read(place.key(), range.clone(), meta);
+        let read = match self.moved.get() {
+            Some(now) => of(&now.place, &now.meta),
+            None => match of(&self.place, &self.meta) {
+                Err(e) if e.kind() == Kind::SourceChanged => match self.follow()? {
+                    Some(now) => of(&now.place, &now.meta),
+                    None => Err(e),
+                },
+                read => read,
+            },
+        };
         let bytes = read.map_err(|e| e.with_path(self.location.as_str()))?;
         if bytes.len() == len { Ok(bytes) } else { Err(short_read(&range, &self.location)) }
     }
@@ -62,6 +111,7 @@ impl RangeReader for ObjectFile {
         match self.place.bucket().head(self.place.key())? {
             Some(now) if now == self.meta => Ok(()),
             Some(_) => Err(changed(&self.location)),
+            None if self.follow()?.is_some() => Ok(()),
             None => Err(changed(&self.location).with_got("no object")),
         }
     }
@@ -83,8 +133,6 @@ impl RangeReader for ObjectFile {
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream};
-
-    use plait_core::Kind;
 
     use super::*;
     use crate::runtime::Context;

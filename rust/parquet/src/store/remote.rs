@@ -263,6 +263,25 @@ impl Bucket for Remote {
         self.run(ABORT_TIME, put)?.map(drop).map_err(|e| request_error(e, &self.at(key)))
     }
 
+    fn copy(&self, from: &str, to: &str) -> Result<bool> {
+        let (path, target) = (self.path(from)?, self.path(to)?);
+        let copy = |store: Arc<dyn ObjectStore>| {
+            let (path, target) = (path.clone(), target.clone());
+            async move { store.copy(&path, &target).await }
+        };
+        match self.run(ABORT_TIME, copy)? {
+            Ok(()) => Ok(true),
+            Err(object_store::Error::NotFound { .. }) => {
+                Err(super::reader::not_found(&self.at(from)))
+            }
+            Err(
+                object_store::Error::NotImplemented { .. }
+                | object_store::Error::NotSupported { .. },
+            ) => Ok(false),
+            Err(e) => Err(request_error(e, &self.at(from))),
+        }
+    }
+
     fn remove(&self, key: &str) -> Result<()> {
         let path = self.path(key)?;
         let delete = |store: Arc<dyn ObjectStore>| {

@@ -14,6 +14,7 @@
 //! Which files count (`table`); writing outputs (`output`).
 
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -156,6 +157,47 @@ impl Root {
         folders.filter(|folder| !folder.as_os_str().is_empty()).any(|f| root.join(f).is_symlink())
     }
 
+    /// Gives the local file `from` a second name, durably; false if it is absent. A second name that
+    /// it has is no error. Objects have one name: see [`Bucket::copy`](super::Bucket::copy).
+    ///
+    /// # Errors
+    /// [`Kind::Storage`], also for another file of that name.
+    pub(crate) fn link(&self, from: &str, to: &str) -> Result<bool> {
+        let Self::Local(root) = self else {
+            return Err(Error::new(Kind::Internal, "objects have one name"));
+        };
+        let (source, target) = (root.join(from), root.join(to));
+        let failed = |e| storage_error(e, &self.location(to));
+        let folder = target.parent().unwrap_or(root);
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        match std::fs::hard_link(&source, &target) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+                let of =
+                    |path: &Path| std::fs::symlink_metadata(path).ok().map(|m| (m.dev(), m.ino()));
+                match (of(&source), of(&target)) {
+                    (None, _) => return Ok(false),
+                    (source, target) if source == target => {}
+                    _ => {
+                        let what = "another file has the name that a file is to get";
+                        return Err(Error::new(Kind::Storage, what)
+                            .with_path(self.location(to))
+                            .with_hint("rename or remove it"));
+                    }
+                }
+            }
+            linked => linked.map_err(failed)?,
+        }
+        sync_folder(folder).map_err(failed)?;
+        Ok(true)
+    }
+
+    /// Removes the local folder `folder` and those in it, as far as they are empty.
+    pub(crate) fn remove_empty(&self, folder: &str) {
+        let Self::Local(root) = self else { return };
+        remove_empty(&root.join(folder));
+    }
+
     /// Removes a file; an absent one is no error.
     ///
     /// # Errors
@@ -184,6 +226,21 @@ pub(super) fn below<'a>(key: &'a str, folder: &str) -> Option<&'a str> {
         "" => Some(key),
         folder => key.strip_prefix(folder)?.strip_prefix('/'),
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a folder, whose names become durable")]
+pub(super) fn sync_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::File::open(folder)?.sync_all()
+}
+
+fn remove_empty(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_empty(&entry.path());
+        }
+    }
+    // What is not empty stays.
+    let _ = std::fs::remove_dir(folder);
 }
 
 /// Symbolic links are names, and are not followed: what is behind them may be elsewhere.

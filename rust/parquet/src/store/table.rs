@@ -6,6 +6,7 @@
 //! sales/day=1/c.parquet              counts, as it would without a manifest
 //! sales/_plait/manifest-00000002.json
 //! sales/_plait/files/day=1/part-….parquet     counts, because the manifest names it
+//! sales/day=1/b.part-….parquet                where it is moved to: does not count before it has moved
 //! ```
 //!
 //! # Invariants
@@ -15,23 +16,28 @@
 //! replaced it.
 //!
 //! # Not here
-//! Writing manifests (`compact`); their members (`docs/formats/manifest.md`).
+//! Lists of what counts (`live`); writing manifests (`compact`); their members (`docs/formats/manifest.md`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::bucket::Place;
+pub(crate) use super::moved::{MADE, is_visible};
+use super::moved::{ends_in, folder_of};
 use super::reader::REFUSED;
 use super::root::{Root, below, is_name};
 
 /// The folder of manifests and of files that compactions made, below the root.
 pub(crate) const FOLDER: &str = "_plait";
 
-/// Version of the layout: that of manifests with leases. Before, there was version 1 without them.
-const VERSION: u32 = 2;
+/// Names of files are no longer, on all file systems.
+const NAME_BYTES_MAX: usize = 255;
+
+/// Version of the layout: that of manifests with moves. Version 2 was without them, version 1 without
+/// leases, too.
+const VERSION: u32 = 3;
 
 /// What a manifest says.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +45,7 @@ const VERSION: u32 = 2;
 pub(crate) struct Manifest {
     /// `plait.manifest`.
     pub(crate) format: String,
-    /// 2; 1 was without leases.
+    /// 3; 2 was without moves, 1 without leases.
     pub(crate) version: u32,
     /// Its number; 0 before there is one.
     pub(crate) number: u64,
@@ -50,6 +56,9 @@ pub(crate) struct Manifest {
     /// Whoever is making files that are to count.
     #[serde(default)]
     pub(crate) leases: Vec<Lease>,
+    /// Whoever exchanges the folder: nobody else puts a manifest until it is done, or gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exchange: Option<Lease>,
 }
 
 /// The right to make files count whose names bear its id. Such a file is nobody's to remove.
@@ -72,6 +81,34 @@ pub(crate) struct Made {
     pub(crate) path: String,
     /// It is read where this file stood: the last of those that it replaced.
     pub(crate) place: String,
+    /// Where it is being moved to, if it is: what is there does not count before it has moved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) to: Option<String>,
+    /// The commit since which it holds the rows of files that were replaced: theirs is the same.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) group: u64,
+}
+
+impl Made {
+    /// The name by which it is ordered: that of a file that replaced none is its own.
+    #[must_use]
+    pub(crate) fn position(&self) -> &str {
+        below(&self.place, MADE).unwrap_or(&self.place)
+    }
+
+    /// Whether it is the file `name`, or has been moved from there: names of outputs are unique.
+    #[must_use]
+    pub(crate) fn is(&self, name: &str) -> bool {
+        let is_moved = || {
+            let folders = (folder_of(&self.path), below(name, MADE).map(folder_of));
+            is_visible(&self.path) && folders.1 == Some(folders.0) && ends_in(&self.path, name)
+        };
+        self.path == name || is_moved()
+    }
+}
+
+fn is_zero(group: &u64) -> bool {
+    *group == 0
 }
 
 /// A file that was replaced.
@@ -84,6 +121,9 @@ pub(crate) struct Replaced {
     pub(crate) since: f64,
     /// SHA-256 of its footer, by which it is known from a later file of that name.
     pub(crate) footer: String,
+    /// Files of this group hold its rows.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) group: u64,
 }
 
 impl Manifest {
@@ -109,7 +149,7 @@ impl Manifest {
     }
 
     /// The newest manifest among files of these names; `None` if none is one.
-    fn among(root: &Root, names: &[String]) -> Result<Option<Self>> {
+    pub(super) fn among(root: &Root, names: &[String]) -> Result<Option<Self>> {
         match names.iter().filter_map(|name| Self::number_of(name)).max() {
             Some(newest) => Self::numbered(root, newest).map(Some),
             None => Ok(None),
@@ -148,10 +188,12 @@ impl Manifest {
 
     /// What cannot be, if anything. Files are removed by these names.
     fn contradiction(&self) -> Option<String> {
-        let is_made = |name: &str| below(name, &format!("{FOLDER}/files")).is_some();
+        let is_made = |name: &str| below(name, MADE).is_some();
         let mut seen = BTreeSet::new();
         let made = self.files.iter().map(|made| &made.path);
-        for name in made.clone().chain(self.replaced.iter().map(|replaced| &replaced.path)) {
+        let to = self.files.iter().filter_map(|made| made.to.as_ref());
+        let replaced = self.replaced.iter().map(|replaced| &replaced.path);
+        for name in made.clone().chain(to.clone()).chain(replaced) {
             if !is_name(name) {
                 return Some(format!("the name `{name}`"));
             }
@@ -164,11 +206,49 @@ impl Manifest {
         }
         let mut ids = BTreeSet::new();
         let bad = self.leases.iter().find(|lease| !is_id(&lease.id) || !ids.insert(&lease.id));
+        let bad = bad.or(self.exchange.as_ref().filter(|lease| !is_id(&lease.id)));
         if let Some(lease) = bad {
             return Some(format!("the lease `{}`", lease.id));
         }
-        let strange = made.into_iter().find(|name| !is_made(name));
-        strange.map(|name| format!("`{name}` outside of {FOLDER}/files"))
+        // Before there were moves, all files were there.
+        let may_be = |name: &str| self.version > 2 && is_visible(name) || is_made(name);
+        if let Some(name) = made.into_iter().find(|name| !may_be(name)) {
+            return Some(format!("`{name}` outside of {MADE}"));
+        }
+        let strange = to.into_iter().find(|name| !is_visible(name));
+        strange.map(|name| format!("`{name}`, where it is hidden"))
+    }
+
+    /// Where every program sees `made`: a name that nobody has, next to the one it is read in place
+    /// of. `hour-3.parquet` and `part-0-x.parquet` make `hour-3.part-0-x.parquet`, which all other
+    /// names follow or precede as they do the former.
+    #[must_use]
+    pub(crate) fn visible_name(made: &Made) -> Option<String> {
+        let name = below(&made.path, MADE)?;
+        let (folder, own) = (folder_of(name), name.rsplit('/').next()?);
+        let place = made.position();
+        let stem = place.rsplit('/').next().and_then(|last| last.strip_suffix(".parquet"));
+        // Of what was merged again, the name stays as long as it was.
+        let stem = stem.map(|stem| stem.split_once(".part-").map_or(stem, |(stem, _)| stem));
+        let is_beside = folder_of(place) == folder && place != name;
+        let own = match stem.filter(|_| is_beside).map(|stem| format!("{stem}.{own}")) {
+            Some(beside) if beside.len() <= NAME_BYTES_MAX => beside,
+            _ => own.to_owned(),
+        };
+        Some(if folder.is_empty() { own } else { format!("{folder}/{own}") })
+    }
+
+    /// Files that do not count, by name: those that were replaced, and those that live ones are being
+    /// moved to.
+    pub(super) fn hidden(&self) -> impl Iterator<Item = &str> {
+        let to = self.files.iter().filter_map(|made| made.to.as_deref());
+        self.replaced.iter().map(|replaced| replaced.path.as_str()).chain(to)
+    }
+
+    /// Whether the file `name` that a compaction made counts, wherever it is now.
+    #[must_use]
+    pub(crate) fn holds(&self, name: &str) -> bool {
+        self.files.iter().any(|made| made.is(name))
     }
 
     /// The lease whose id the file `name` bears, if it has not ended.
@@ -182,7 +262,7 @@ impl Manifest {
     #[must_use]
     pub(crate) fn place_of<'a>(&'a self, name: &'a str) -> &'a str {
         let made = self.files.iter().find(|made| made.path == name);
-        made.map_or(name, |made| made.place.as_str())
+        made.map_or_else(|| below(name, MADE).unwrap_or(name), Made::position)
     }
 
     fn parse(text: &[u8]) -> Result<Self> {
@@ -296,114 +376,8 @@ pub(crate) fn any_in_table_below<'a>(
     Ok(false)
 }
 
-/// Of the files `found` in `folder` those that count, in the order in which they are read.
-pub(super) fn visible(root: &Path, folder: &Path, found: Vec<PathBuf>) -> Result<Vec<PathBuf>> {
-    let manifest = Manifest::newest(&Root::Local(root.to_owned()))?;
-    let whole = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let (whole_root, whole_folder) = (whole(root), whole(folder));
-    let part = whole_folder.strip_prefix(&whole_root).unwrap_or(Path::new(""));
-    let replaced: BTreeSet<PathBuf> =
-        manifest.replaced.iter().map(|replaced| whole_root.join(&replaced.path)).collect();
-    let mut folders = BTreeMap::new();
-    let mut is_replaced = |path: &Path| {
-        // A link to a folder must not show again what was replaced in it.
-        let parent = path.parent().map(Path::to_owned).unwrap_or_default();
-        let parent = folders.entry(parent).or_insert_with_key(|parent| whole(parent));
-        replaced.contains(&parent.join(path.file_name().unwrap_or_default()))
-    };
-    let mut all = Vec::new();
-    for path in found {
-        if !is_replaced(&path) {
-            let name = part.join(path.strip_prefix(folder).unwrap_or(&path));
-            all.push((name.to_string_lossy().into_owned(), true, path));
-        }
-    }
-    for made in counting(&manifest, &part.to_string_lossy()) {
-        all.push((made.place.clone(), false, root.join(&made.path)));
-    }
-    all.sort_by(|a, b| place_order(&a.0, &b.0).then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2))));
-    Ok(all.into_iter().map(|(_, _, path)| path).collect())
-}
-
-/// Files that compactions made of files in the folder `part`.
-fn counting<'a>(manifest: &'a Manifest, part: &str) -> impl Iterator<Item = &'a Made> {
-    let made = format!("{FOLDER}/files{}{part}", if part.is_empty() { "" } else { "/" });
-    manifest.files.iter().filter(move |file| below(&file.path, &made).is_some())
-}
-
 /// The folder, below the one listed, that is a table because there is a manifest of this name.
 pub(super) fn root_above(name: &str) -> Option<&str> {
     let at = name.find(&format!("/{FOLDER}/manifest-"))?;
     Manifest::number_of(name.get(at + 1..)?).and(name.get(..at))
-}
-
-/// A name, and the name in whose place it is read.
-type Placed = (String, String);
-
-/// Of the objects `names` below `folder` those that count in the tables in it.
-fn visible_in_parts(
-    folder: &Place,
-    names: Vec<String>,
-    tables: &BTreeSet<String>,
-) -> Result<Vec<Placed>> {
-    let mut all: Vec<Placed> = names.into_iter().map(|name| (name.clone(), name)).collect();
-    // Tables in tables first: these are longer.
-    for table in tables.iter().rev() {
-        let manifest = Manifest::newest(&Root::Objects(folder.below(table)))?;
-        let (within, without): (Vec<Placed>, Vec<Placed>) =
-            all.into_iter().partition(|(name, _)| below(name, table).is_some());
-        let own = |name: &str| below(name, table).unwrap_or_default().to_owned();
-        let within = within.iter().map(|(name, place)| (own(name), own(place))).collect();
-        let whole = |name: String| format!("{table}/{name}");
-        let visible = in_order(&manifest, "", within).into_iter();
-        all = without;
-        all.extend(visible.map(|(name, place)| (whole(name), whole(place))));
-    }
-    Ok(all)
-}
-
-/// The same of the objects `names` below `folder`, in which there are `tables`.
-pub(super) fn visible_objects(
-    folder: &Place,
-    names: Vec<String>,
-    tables: &BTreeSet<String>,
-) -> Result<Vec<Place>> {
-    let names = visible_in_parts(folder, names, tables)?;
-    let mut at = folder.key();
-    let table = loop {
-        let root = Root::Objects(folder.with_key(at.to_owned()));
-        let names = match root.names(FOLDER, false) {
-            // Who may list a prefix need not be allowed to look above it.
-            Err(e) if e.what() == REFUSED && at != folder.key() => break None,
-            names => names?,
-        };
-        if let Some(manifest) = Manifest::among(&root, &names)? {
-            break Some((at, manifest));
-        }
-        match at.rsplit_once('/') {
-            Some((above, _)) => at = above,
-            None if at.is_empty() => break None,
-            None => at = "",
-        }
-    };
-    let (root, manifest) = table.unwrap_or_else(|| (folder.key(), Manifest::none()));
-    let part = if folder.key() == root { "" } else { below(folder.key(), root).unwrap_or("") };
-    let root = folder.with_key(root.to_owned());
-    let whole = |name: String| if part.is_empty() { name } else { format!("{part}/{name}") };
-    let names = names.into_iter().map(|(name, place)| (whole(name), whole(place))).collect();
-    Ok(in_order(&manifest, part, names).iter().map(|(name, _)| root.below(name)).collect())
-}
-
-/// Of `names` in the folder `part` of a table those that count, as they are read.
-fn in_order(manifest: &Manifest, part: &str, names: Vec<Placed>) -> Vec<Placed> {
-    let replaced: BTreeSet<&str> = manifest.replaced.iter().map(|r| r.path.as_str()).collect();
-    let counts = |(name, _): &Placed| !replaced.contains(name.as_str());
-    let mut all: Vec<(bool, Placed)> =
-        names.into_iter().filter(counts).map(|placed| (true, placed)).collect();
-    let made = counting(manifest, part).map(|made| (made.path.clone(), made.place.clone()));
-    all.extend(made.map(|placed| (false, placed)));
-    all.sort_by(|(a_came, (a, a_place)), (b_came, (b, b_place))| {
-        place_order(a_place, b_place).then_with(|| (a_came, a).cmp(&(b_came, b)))
-    });
-    all.into_iter().map(|(_, placed)| placed).collect()
 }
