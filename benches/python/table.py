@@ -111,19 +111,20 @@ def make_log(folder: Path) -> None:
 
 
 OPEN = """
-import resource, sys, time
+import sys, time
 import plait
 from plait._logs.delta import DeltaLog
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+resident = lambda: int(open("/proc/self/statm").read().split()[1]) * 4096
+before = resident()
 began = time.perf_counter()
 log = DeltaLog(sys.argv[1], None)
 found = log.snapshot()
 opened = time.perf_counter() - began
-grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+grown = resident() - before
 began = time.perf_counter()
 files = log.files()
 listed = time.perf_counter() - began
-print(f"open     plait {opened:.2f} s, {len(files):,} files, {grown * 1024 / len(files):,.0f} bytes a file at most; "
+print(f"open     plait {opened:.2f} s, {len(files):,} files, {grown / len(files):,.0f} bytes a file; "
       f"listed for Python in {listed:.2f} s")
 """
 

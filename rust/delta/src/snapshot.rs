@@ -44,9 +44,14 @@ impl Place {
         Some(Self { version: version.parse().ok()?, position: position.parse().ok()? })
     }
 
-    /// The one that a tag of a file has.
-    fn tagged(add: &Add) -> Option<Self> {
-        Self::of(add.tags.as_ref()?.get(PLACE)?.as_deref()?)
+    /// The one that a tag of a file has. The tag is taken away: a map takes more than a place.
+    fn take(add: &mut Add) -> Option<Self> {
+        let tags = add.tags.as_mut()?;
+        let tag = tags.remove(PLACE).flatten();
+        if tags.is_empty() {
+            add.tags = None;
+        }
+        Self::of(&tag?)
     }
 }
 
@@ -75,8 +80,8 @@ impl Snapshot {
     pub(crate) fn of_checkpoint(version: u64, actions: impl IntoIterator<Item = Action>) -> Self {
         let mut made = Self { version, ..Self::default() };
         for action in actions {
-            if let Some(add) = action.add {
-                let place = Place::tagged(&add);
+            if let Some(mut add) = action.add {
+                let place = Place::take(&mut add);
                 made.files.insert(key(&add), Live { add, place });
             }
             made.apply_common(action.protocol, action.meta_data, action.txn);
@@ -103,10 +108,10 @@ impl Snapshot {
             }
             adds.extend(action.add);
         }
-        for (position, add) in (0..).zip(adds) {
+        for (position, mut add) in (0..).zip(adds) {
             let is_rewrite = removes > 0 && !add.data_change;
             let otherwise = if is_rewrite { replaced } else { Some(Place { version, position }) };
-            let place = Place::tagged(&add).or(otherwise);
+            let place = Place::take(&mut add).or(otherwise);
             let key = key(&add);
             self.removed.remove(&key);
             self.files.insert(key, Live { add, place });
