@@ -100,7 +100,7 @@ impl Exchange {
     pub(crate) fn build(&self, difference: &Difference) -> Result<Links> {
         let mut links = Links::default();
         self.make_folder("")?;
-        let (folders, files) = walk(&self.folder)?;
+        let FolderTree { folders, files } = walk(&self.folder)?;
         for folder in &folders {
             self.make_folder(folder)?;
         }
@@ -174,7 +174,7 @@ impl Exchange {
     }
 
     fn carry(&self, links: &Links) -> Result<()> {
-        let (folders, files) = walk(&self.beside)?;
+        let FolderTree { folders, files } = walk(&self.beside)?;
         for folder in &folders {
             let path = self.folder.join(folder);
             fs::create_dir_all(&path).map_err(|e| failed(&path, e))?;
@@ -216,7 +216,7 @@ impl Exchange {
             if !old.is_dir() {
                 return Ok(());
             }
-            let (mut folders, files) = walk(old)?;
+            let FolderTree { mut folders, files } = walk(old)?;
             for (name, id) in files {
                 if !links.has(&name, id) && id_at(&self.folder.join(&name)) != Some(id) {
                     if let Some(above) = self.folder.join(&name).parent() {
@@ -290,9 +290,18 @@ fn id_at(path: &Path) -> Option<FileId> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
-/// Folders, above before below, and files below `root`; links are files.
-fn walk(root: &Path) -> Result<(Vec<String>, Vec<(String, FileId)>)> {
-    let (mut folders, mut files, mut open) = (Vec::new(), Vec::new(), vec![String::new()]);
+/// What lies below a folder.
+#[derive(Default)]
+struct FolderTree {
+    /// Folders, above before below.
+    folders: Vec<String>,
+    /// Files; links are files.
+    files: Vec<(String, FileId)>,
+}
+
+/// All that lies below `root`.
+fn walk(root: &Path) -> Result<FolderTree> {
+    let (mut tree, mut open) = (FolderTree::default(), vec![String::new()]);
     while let Some(folder) = open.pop() {
         let path = root.join(&folder);
         for entry in fs::read_dir(&path).map_err(|e| failed(&path, e))? {
@@ -304,14 +313,14 @@ fn walk(root: &Path) -> Result<(Vec<String>, Vec<(String, FileId)>)> {
                 Err(e) if e.kind() == ErrorKind::NotFound => {}
                 Err(e) => return Err(failed(&entry.path(), e)),
                 Ok(found) if found.is_dir() => {
-                    folders.push(name.clone());
+                    tree.folders.push(name.clone());
                     open.push(name);
                 }
-                Ok(found) => files.push((name, (found.dev(), found.ino()))),
+                Ok(found) => tree.files.push((name, (found.dev(), found.ino()))),
             }
         }
     }
-    Ok((folders, files))
+    Ok(tree)
 }
 
 /// Removes a folder whose files are links to files that are elsewhere, too.
@@ -355,7 +364,7 @@ mod tests {
     }
 
     fn texts(root: &Path) -> BTreeMap<String, String> {
-        let (_, files) = walk(root).unwrap();
+        let files = walk(root).unwrap().files;
         files
             .into_iter()
             .map(|(n, _)| (n.clone(), fs::read_to_string(root.join(n)).unwrap()))
