@@ -113,7 +113,7 @@ fn every_step_of_expire_leaves_each_live_file_once_and_the_next_one_ends_it() {
     let Twins { dir, roots } = twins("steps");
     for (root, stores, context) in roots {
         let steps = kill_at_every_step(&root, &stores, &context, None);
-        assert!(steps > 8, "{steps} steps");
+        assert!(steps >= 8, "{steps} steps");
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
