@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -32,7 +32,6 @@ from pyspark.sql import datasource as ds
 
 from plait import _native
 from plait._lease import new_id
-from plait._read import read
 from plait._run_writer import RunWriter as SortedWriter
 from plait._streams import merge_streams
 from plait.errors import InvalidArgument, Unsupported
@@ -64,6 +63,7 @@ _OF_STREAMS = ("query", "checkpointlocation")
 _ROW_GROUP_ROWS = 131_072
 _MEMORY_LIMIT = "256MB"
 _BATCH_ROWS = 8_192
+_COPY_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -181,19 +181,45 @@ class Runs:
                 got=", ".join(schema.names),
                 hint="have " + ", ".join(self.schema.fieldNames()),
             )
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for batch in chain((first,), batches):
+                yield batch.cast(schema) if batch.schema != schema else batch
+
+        if self.memory_limit is None:
+            return self._write_checked(name, schema, rows())
+        return self._write_sorted(name, rows())
+
+    def _write_sorted(self, name: str, rows: Iterator[pa.RecordBatch]) -> int:
+        """Sorts the rows of a task, in bounded memory and temporary files."""
+        with tempfile.TemporaryDirectory(prefix="plait-sort-") as folder:
+            path = Path(folder) / "sorted.parquet"
+            with SortedWriter(
+                path,
+                sort_by=self.sort_by,
+                compression=self.compression,
+                row_group_rows=self.row_group_rows,
+                threads=1,
+                memory_limit=self.memory_limit or _MEMORY_LIMIT,
+            ) as writer:
+                writer.write(rows)
+            with path.open("rb") as made, self.place.create(name) as file:
+                shutil.copyfileobj(made, file, _COPY_BYTES)
+            return sum(report.rows_out for report in writer.reports)
+
+    def _write_checked(self, name: str, schema: pa.Schema, rows: Iterator[pa.RecordBatch]) -> int:
+        """Writes the rows of a task if they are in order."""
         sorting = [
             pq.SortingColumn(_leaf(schema, path), descending, nulls_first=nulls_first)
             for path, descending, nulls_first in _native.plain_columns(self.sort_by)
         ]
         # Parquet has no word for a curve: Plait's own entry has.
         is_said = len(sorting) == len(_native.sort_columns(self.sort_by, schema))
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            for batch in chain((first,), batches):
-                yield batch.cast(schema) if batch.schema != schema else batch
-
+        # A merge of one source: it checks the order, and passes the rows on.
+        batch_rows = min(_BATCH_ROWS, self.row_group_rows)
+        stream = merge_streams([rows], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
         count = 0
-        with self._in_order(rows()) as stream, self.place.create(name) as file:
+        with self.place.create(name) as file:
             writer = pq.ParquetWriter(
                 file,
                 schema,
@@ -216,21 +242,6 @@ class Runs:
                         count += held_rows
                         held, held_rows = [], 0
         return count
-
-    @contextmanager
-    def _in_order(self, rows: Iterator[pa.RecordBatch]) -> Iterator[Iterable[_native.Batch]]:
-        """The rows of a task, sorted or checked."""
-        batch_rows = min(_BATCH_ROWS, self.row_group_rows)
-        if self.memory_limit is None:
-            # A merge of one source: it checks the order, and passes the rows on.
-            yield merge_streams([rows], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
-            return
-        with tempfile.TemporaryDirectory(prefix="plait-sort-") as folder:
-            limits: dict[str, Any] = {"threads": 1, "memory_limit": self.memory_limit}
-            path = Path(folder) / "sorted.parquet"
-            with SortedWriter(path, sort_by=self.sort_by, compression="lz4", **limits) as writer:
-                writer.write(rows)
-            yield read(path, sort_by=self.sort_by, batch_rows=batch_rows, **limits).to_batches()
 
     def remove(self, names: Sequence[str]) -> None:
         """Removes files that are live for nobody."""
