@@ -13,8 +13,6 @@ import plait
 
 pytest.importorskip("pyspark")
 
-from plait.spark import folder
-
 from .azurite import PROGRAM, Azurite
 
 pytestmark = [
@@ -77,9 +75,10 @@ def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
         write("append", frame)
     report = ps.compact(spark, url, policy="full", storage_options=settings, verify="content")
     assert [(len(group.sources), group.rows) for group in report.groups] == [(4, 10_000)]
-    plait.expire(url, retention=0, yes=True, storage_options=settings)
+    table = plait.Table(url, storage_options=settings)
+    assert len(table.expire(0).removed) == 12
     assert rows(url, settings, tmp_path / "3.parquet") == expected
-    assert len(folder.counting(url, settings)) == 1
+    assert len(table.files()) == 1
 
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     source.mkdir()
