@@ -91,7 +91,7 @@ def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
             .writeStream.format("plait")
             .options(**options, checkpointLocation=str(checkpoint))
             .trigger(availableNow=True)
-            .start(f"{url}/streamed")
+            .start(f"{url}-streamed")
         )
         query.awaitTermination()
 
@@ -103,4 +103,4 @@ def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
     for left in [*(checkpoint / "commits").glob("1"), *(checkpoint / "commits").glob(".1.*")]:
         left.unlink()
     stream()
-    assert len(rows(f"{url}/streamed", settings, tmp_path / "4.parquet")) == 20
+    assert len(rows(f"{url}-streamed", settings, tmp_path / "4.parquet")) == 20

@@ -198,7 +198,8 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
     from plait import spark as ps
 
     ps.register(spark)
-    url, settings, client = bucket
+    whole, settings, client = bucket
+    url = f"{whole}/made"
     text = json.dumps(settings)
     frame = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 a", "id b", "array(id) c")
     sorted_ = frame.sortWithinPartitions("a", "b")
@@ -243,7 +244,7 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
             .writeStream.format("plait")
             .options(sort_by="k", storage_options=text, checkpointLocation=str(checkpoint))
             .trigger(availableNow=True)
-            .start(f"{url}/streamed")
+            .start(f"{whole}/streamed")
         )
         query.awaitTermination()
 
@@ -253,4 +254,4 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
     for left in [*(checkpoint / "commits").glob("1"), *(checkpoint / "commits").glob(".1.*")]:
         left.unlink()
     stream()
-    assert visible(f"{url}/streamed", settings) == list(range(20))
+    assert visible(f"{whole}/streamed", settings) == list(range(20))

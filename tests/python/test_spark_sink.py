@@ -23,6 +23,7 @@ from pyspark.sql.types import DayTimeIntervalType, LongType, StringType, StructT
 from plait.spark import sink
 from plait.spark.source import MergingReader, Query
 
+from .spark_runs import SCHEMA as KEYS
 from .spark_runs import batch, options, ran, stream, task, visible, write
 from .stops import Steps, Stop
 
@@ -167,6 +168,31 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path):
     assert pa.table(plait.Table(str(table)).read(version=1))["k"].to_pylist() == [1, 2, 3]
 
 
+@pytest.mark.parametrize("kind", ["append", "overwrite", "stream"])
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_write_that_is_given_up_after_its_commit_keeps_its_rows(
+    kind, dies, tmp_path, monkeypatch
+):
+    """Spark gives up what fails to commit, as where the answer of a commit is lost."""
+    table = tmp_path / "t"
+    write(table, [7])
+    writer = (
+        stream(table)
+        if kind == "stream"
+        else sink.RunWriter.of(options(table), KEYS, overwrite=kind == "overwrite")
+    )
+    messages = ran(writer, [[1, 2], [3]])
+    steps = Steps(1, dies)
+    monkeypatch.setattr(sink, "commit_rows", steps.counted(sink.commit_rows))
+    arguments = (0,) if kind == "stream" else ()
+    with pytest.raises(Stop):
+        writer.commit(messages, *arguments)
+    writer.abort(messages, *arguments)
+    new = [1, 2, 3] if kind == "overwrite" else [1, 2, 3, 7]
+    assert seen(table) == ([7] if dies == "before" else new)
+    assert len(files(table)) == (1 if dies == "before" else 3)
+
+
 def test_queries_with_the_same_numbers_are_told_apart(tmp_path):
     table = tmp_path / "t"
     batch(table, 0, [1])
@@ -256,7 +282,7 @@ def test_overwriting_replaces_what_is_live_and_nothing_else(tmp_path):
 def test_overwriting_beside_others_is_tried_again(tmp_path, monkeypatch):
     table = tmp_path / "t"
     write(table, [1])
-    writer = sink.RunWriter.of(options(table), StructType().add("k", LongType()), overwrite=True)
+    writer = sink.RunWriter.of(options(table), KEYS, overwrite=True)
     messages = ran(writer, [[7]])
     commit, tries = sink.commit_rows, []
 
@@ -285,9 +311,7 @@ def test_a_schema_that_others_changed_meanwhile_is_told(tmp_path):
         writer = (
             stream(table)
             if kind == "stream"
-            else sink.RunWriter.of(
-                options(table), StructType().add("k", LongType()), overwrite=kind == "overwrite"
-            )
+            else sink.RunWriter.of(options(table), KEYS, overwrite=kind == "overwrite")
         )
         messages = ran(writer, [[1]])
         more = pa.table({"k": [5], kind: [1]})

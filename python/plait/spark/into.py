@@ -87,10 +87,13 @@ def into_table(
     is_new = not is_url(root) and _make_folder(root)
     try:
         is_delta(root, settings)  # refuses tables of other formats, and folders in tables
-    except ForeignTable:
+    except ForeignTable as found:
         if is_new:
             Path(root).rmdir()
-        raise
+        hint = "write to a folder of its own, or to the table itself if it is one of Delta"
+        error = ForeignTable.of(found.what, got=f"`{root}`", hint=hint)
+        error.path = found.path
+        raise error from found
     log = DeltaLog(root, settings)
     if not _is_made(log):
         lost = _lost(log, settings)

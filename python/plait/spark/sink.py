@@ -256,10 +256,15 @@ class Runs:
         for name in names:
             place.remove(name)
 
-    def sweep(self, keep: Sequence[str]) -> None:
-        """Removes what attempts of tasks left behind that did not win."""
+    def found(self) -> list[str]:
+        """Names of all files of this write, whichever attempts made them."""
         mine = f"run-{self.job}-"
-        self.remove(n for n in self.place.names() if n.startswith(mine) and n not in keep)
+        return [name for name in self.place.names() if name.startswith(mine)]
+
+    def give_up(self, names: Sequence[str]) -> None:
+        """Removes files that were not committed: a commit that fails may count all the same."""
+        live = {file.name for file in self.log.files()} if names else set()
+        self.remove(name for name in names if name not in live)
 
     def append(self, written: Sequence[Written], batch: Batch | None) -> bool:
         """Makes files live; whether they are: not those of a batch that was committed before."""
@@ -331,12 +336,13 @@ class RunWriter(ds.DataSourceArrowWriter):
             runs.overwrite(written)
         elif _files(written):
             runs.append(written, None)
-        runs.sweep(keep=_names(written))
+        # What attempts of tasks left behind that did not win.
+        keep = set(_names(written))
+        runs.remove(name for name in runs.found() if name not in keep)
 
-    def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:  # noqa: ARG002 - of all attempts
         """Removes the runs of a write that failed."""
-        self._runs.remove(_names(_written(messages)))
-        self._runs.sweep(keep=())
+        self._runs.give_up(self._runs.found())
 
 
 class RunStreamWriter(ds.DataSourceStreamArrowWriter):
@@ -371,7 +377,7 @@ class RunStreamWriter(ds.DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Removes the runs of a batch that failed."""
-        self._runs.remove(_names(_written(messages)))
+        self._runs.give_up(_names(_written(messages)))
 
 
 def _sort_memory(given: Mapping[str, str]) -> int | None:
