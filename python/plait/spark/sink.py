@@ -266,17 +266,15 @@ class Runs:
         live = {file.name for file in self.log.files()} if names else set()
         self.remove(name for name in names if name not in live)
 
-    def append(self, written: Sequence[Written], batch: Batch | None) -> bool:
-        """Makes files live; whether they are: not those of a batch that was committed before."""
+    def append(self, written: Sequence[Written], batch: Batch | None) -> None:
+        """Makes files live; removes those of a batch that was committed before."""
         files, rows = _files(written), sum(message.rows for message in written)
         log = self.log
         ended = commit_rows(log, files, rows, self.into.schema_text, batch=batch)
-        if ended["outcome"] != "present":
-            return True
-        # A commit whose answer was lost had these files: they were live once.
-        known = set(log.there().known)
-        self.remove(file["name"] for file in files if file["name"] not in known)
-        return False
+        if ended["outcome"] == "present":
+            # A commit whose answer was lost had these files: they were live once.
+            known = set(log.there().known)
+            self.remove(file["name"] for file in files if file["name"] not in known)
 
     def overwrite(self, written: Sequence[Written]) -> None:
         """Makes files live, and no others.
