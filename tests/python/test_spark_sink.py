@@ -388,7 +388,6 @@ def test_what_is_there_and_is_no_table_is_refused_by_name(tmp_path):
     assert "plait.adopt" in caught.value.hint and caught.value.path == str(plain)
     assert not (plain / "_delta_log").exists()
     plait.compact(plain, policy="full", sort_by="k")
-    plait.expire(plain, retention=0)
     with pytest.raises(plait.ForeignTable, match="manifest"):
         stream(plain)
     assert not (plain / "_delta_log").exists()
