@@ -6,7 +6,7 @@
                                                               ▲    │
                                                  compaction ──┘    └──▶ merge-on-read query
 
-Twice: into a folder, whose manifest says which files are live, and into an Iceberg table, whose snapshots
+Twice: into a Delta table, whose log says which files are live, and into an Iceberg table, whose snapshots
 say it. Executors are processes of their own (`local-cluster`). Half-way the stream is stopped as a
 crash would stop it, before Spark has written down its last batch, and started again. In the end every
 row that an agent wrote is there once, in order, in few files.
@@ -99,7 +99,7 @@ def runs_of(spark, incoming: Path):
 
 
 class InFolder:
-    """Runs in a folder: its manifest says which files are live."""
+    """Runs in a Delta table: the log in its folder says which files are live."""
 
     def __init__(self, home: Path) -> None:
         self.root = home / "metrics"
@@ -129,9 +129,9 @@ class InFolder:
 
     def tidy(self) -> str:
         """Removes what was replaced; nobody reads it any more."""
-        removed = plait.expire(self.root, retention=0, yes=True)
-        left = len(list(self.root.rglob("*.parquet")))
-        return f"{left} file; {len(removed.replaced)} replaced files removed"
+        removed = plait.Table(self.root).expire(0)
+        left = len(list(self.root.glob("*.parquet")))
+        return f"{left} file; {len(removed.removed)} replaced files removed"
 
 
 class InTable:

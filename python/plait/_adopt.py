@@ -32,7 +32,9 @@ from plait.table.added import added, check_columns
 __all__ = ["adopt"]
 
 # What writers of Plait name their files.
-_OURS = re.compile(r"part-\d{5,}-[0-9a-f]{16}(?:-[0-9a-f]{16})?\.parquet$")
+_OURS = re.compile(
+    r"(?:part-\d{5,}-[0-9a-f]{16}(?:-[0-9a-f]{16})?|run-[0-9a-f]{16}-\d{5,}-\d+)\.parquet$"
+)
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _NULL = "__HIVE_DEFAULT_PARTITION__"

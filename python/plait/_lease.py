@@ -5,8 +5,7 @@ take ──▶ merges: outputs whose names bear the id ──▶ commits, the la
 
 Invariant: `expire` removes nothing that a lease may still make count, whatever its retention; see
 `rust/parquet/src/compact/lease.rs`.
-Not here: tasks of Spark that write to a folder, whose leases have their term only
-(`plait.spark.folder`).
+Not here: tables, whose log says what counts (`rust/delta`).
 """
 
 from __future__ import annotations

@@ -29,7 +29,13 @@ from plait._native_call import OnProgress
 from plait._read import OnDuplicate, SortedRead, read
 from plait._table_append import app_of, append, nothing
 from plait._table_delete import check_condition, delete_once
-from plait._table_properties import OPTIONS, RETENTION, interval_s, properties_of
+from plait._table_properties import (
+    OPTIONS,
+    RETENTION,
+    interval_s,
+    is_same_order,
+    properties_of,
+)
 from plait._table_reports import (
     AppendReport,
     DataFile,
@@ -510,7 +516,7 @@ class Table:
             if name != RETENTION and ORDER not in snapshot.properties:
                 # A table of others: order and rule are this handle's alone.
                 continue
-            if said != given and not (name == ORDER and _is_same_order(said, given)):
+            if said != given and not (name == ORDER and is_same_order(said, given)):
                 raise InvalidArgument.of(
                     f"`{option}` is not that of the table",
                     got=f"`{given}`, the table has `{said}`",
@@ -531,13 +537,6 @@ class Table:
                 got=columns,
                 hint="name a folder of one partition in plait.read, or use plait.scan",
             )
-
-
-def _is_same_order(one: str | None, other: str) -> bool:
-    """Whether two texts say the same columns in the same directions."""
-    if one is None or "(" in one + other:
-        return one == other
-    return _native.sort_columns(one) == _native.sort_columns(other)
 
 
 def _make_folder(path: str) -> None:

@@ -3,13 +3,12 @@
     batches ─▶ is the batch there? ─▶ do columns fit? ─▶ RunWriter ─▶ statistics ─▶ commit
 
 Invariant: nothing is live before the commit, and everything is after it.
-Not here: sorting (`RunWriter`), commits (`rust/delta`).
+Not here: sorting (`RunWriter`), the commit (`_table_commit`).
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Mapping
 from typing import Any, SupportsIndex
 
@@ -17,9 +16,8 @@ from plait._logs.delta import DeltaLog, Snapshot
 from plait._native import Stream
 from plait._native_call import OnProgress
 from plait._run_writer import RunWriter
-from plait._table_properties import uuid
+from plait._table_commit import Batch, commit_rows
 from plait._table_reports import AppendReport
-from plait.errors import SchemaConflict
 from plait.sizes import Size
 from plait.table.added import added
 from plait.table.delta import DUPLICATES, ORDER
@@ -86,36 +84,20 @@ def append(
         )
         for output in outputs
     ]
-    size = sum(file["bytes"] for file in files)
-    change: dict[str, Any] = {
-        "intent": "append",
-        "operation": "WRITE",
-        "parameters": {"mode": "Append", "partitionBy": "[]"},
-        "metrics": {"numFiles": len(files), "numOutputRows": rows, "numOutputBytes": size},
-        "info": {} if batch_id is None else {"plait.batch_id": batch_id},
-        "token": secrets.token_hex(16),
-        "add": files,
-        "adds_data": True,
-        "txn": {"app": app[0], "number": 1} if app else None,
-        "schema": schema_text if snapshot is None else snapshot.schema_text,
-    }
-    if snapshot is None:
-        change["create"] = {
-            "id": uuid(),
-            "schema": schema_text,
-            "properties": dict(properties),
-        }
-    ended = log.commit(change)
-    if ended["outcome"] == "conflicted":
-        raise SchemaConflict.of(
-            "the table changed while rows were written, nothing was committed",
-            got=ended["why"],
-            hint="append again",
-        )
+    ended = commit_rows(
+        log,
+        files,
+        rows,
+        schema_text if snapshot is None else snapshot.schema_text,
+        batch=Batch(app[0], 1) if app else None,
+        info={} if batch_id is None else {"plait.batch_id": batch_id},
+        create=properties if snapshot is None else None,
+    )
     if ended["outcome"] == "present":
         # Another writer of the same batch was first: its files count, and these never will.
         return nothing(log.root, ended["version"])
     names = tuple(file["name"] for file in files)
+    size = sum(file["bytes"] for file in files)
     return AppendReport(log.root, ended["version"], rows, names, size)
 
 

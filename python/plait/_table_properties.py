@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import secrets
 
+from plait import _native
 from plait._checks import _choice, _time_span
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 from plait.table.delta import DUPLICATES, ORDER
 
-__all__ = ["OPTIONS", "RETENTION", "interval_s", "properties_of", "uuid"]
+__all__ = ["OPTIONS", "RETENTION", "interval_s", "is_same_order", "properties_of", "uuid"]
 
 RETENTION = "delta.deletedFileRetentionDuration"
 _RETENTION_S = 7 * 86_400.0
@@ -34,6 +35,13 @@ def properties_of(
     if retention is not None:
         made[RETENTION] = _interval(_time_span(retention, "retention"))
     return {name: text for name, text in made.items() if text is not None}
+
+
+def is_same_order(one: str | None, other: str) -> bool:
+    """Whether two texts say the same columns in the same directions."""
+    if one is None or "(" in one + other:
+        return one == other
+    return _native.sort_columns(one) == _native.sort_columns(other)
 
 
 def _interval(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """A driver that dies at the n-th of some calls."""
 
 from collections.abc import Callable
+from typing import Literal
 
 
 class Stop(BaseException):
@@ -8,19 +9,23 @@ class Stop(BaseException):
 
 
 class Steps:
-    """Counts calls, and dies instead of the `last` one."""
+    """Counts calls, and dies instead of the `last` one, or once it is done."""
 
-    def __init__(self, last: int) -> None:
-        self.count, self.last = 0, last
+    def __init__(self, last: int, dies: Literal["before", "after"] = "before") -> None:
+        self.count, self.last, self.dies = 0, last, dies
 
     def counted(self, real: Callable) -> Callable:
         """`real`, as one of the calls."""
 
         def call(*arguments, **named):
             self.count += 1
-            if self.count == self.last:
+            is_last = self.count == self.last
+            if is_last and self.dies == "before":
                 raise Stop
-            return real(*arguments, **named)
+            answer = real(*arguments, **named)
+            if is_last:
+                raise Stop
+            return answer
 
         return call
 

@@ -507,14 +507,25 @@ def test_scans_on_spark_list_what_counts_in_a_table(table, days, tmp_path):
         listed([str(tmp_path)])
 
 
-def test_nothing_is_committed_to_the_folder_of_a_table(table):
+def test_the_sink_of_spark_writes_to_tables_and_not_into_their_folders(table, days):
     pytest.importorskip("pyspark")
-    from plait.spark.folder import publish
+    from pyspark.sql.types import LongType, StructType
+
+    from plait.spark.sink import RunWriter
+
+    columns = StructType().add("k", LongType())
+
+    def into(path, columns=columns):
+        return RunWriter.of({"path": path, "sort_by": "k"}, columns, overwrite=False)
 
     before = sorted(Path(table).rglob("*"))
-    for overwrite in (False, True):
-        with pytest.raises(plait.ForeignTable, match="table of Delta"):
-            publish(table, [], overwrite=overwrite)
+    into(table)
+    with pytest.raises(plait.SchemaConflict, match="`x` of long, which the table has not"):
+        into(table, StructType().add("k", LongType()).add("x", LongType()))
+    with pytest.raises(plait.ForeignTable, match="in a table of Delta"):
+        into(f"{table}/part")
+    with pytest.raises(plait.Unsupported, match="partitioned"):
+        into(days)
     assert sorted(Path(table).rglob("*")) == before
 
 

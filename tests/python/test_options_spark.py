@@ -137,8 +137,14 @@ def read(spark, files, out, options):
 
 def runs_of(out: Path) -> Made:
     """What a writer wrote, and the names under which it counts batches."""
-    files = sorted(map(str, out.glob("_plait/files/*.parquet")))
-    return Made(files, sorted(path.name for path in out.glob("_plait/batches/*")))
+    files = sorted(map(str, out.glob("run-*.parquet")))
+    actions = [
+        json.loads(line)
+        for path in out.glob("_delta_log/*.json")
+        for line in path.read_text().splitlines()
+    ]
+    batches = {action["txn"]["appId"] for action in actions if "txn" in action}
+    return Made(files, sorted(name.removeprefix("plait.stream:") for name in batches))
 
 
 def write(spark, files, out, options):

@@ -13,8 +13,6 @@ import plait
 
 pytest.importorskip("pyspark")
 
-from plait.spark import folder
-
 from .azurite import PROGRAM, Azurite
 
 pytestmark = [
@@ -77,9 +75,10 @@ def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
         write("append", frame)
     report = ps.compact(spark, url, policy="full", storage_options=settings, verify="content")
     assert [(len(group.sources), group.rows) for group in report.groups] == [(4, 10_000)]
-    plait.expire(url, retention=0, yes=True, storage_options=settings)
+    table = plait.Table(url, storage_options=settings)
+    assert len(table.expire(0).removed) == 12
     assert rows(url, settings, tmp_path / "3.parquet") == expected
-    assert len(folder.counting(url, settings)) == 1
+    assert len(table.files()) == 1
 
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
     source.mkdir()
@@ -92,7 +91,7 @@ def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
             .writeStream.format("plait")
             .options(**options, checkpointLocation=str(checkpoint))
             .trigger(availableNow=True)
-            .start(f"{url}/streamed")
+            .start(f"{url}-streamed")
         )
         query.awaitTermination()
 
@@ -104,4 +103,4 @@ def test_frames_and_streams_are_written_and_compacted(place, spark, tmp_path):
     for left in [*(checkpoint / "commits").glob("1"), *(checkpoint / "commits").glob(".1.*")]:
         left.unlink()
     stream()
-    assert len(rows(f"{url}/streamed", settings, tmp_path / "4.parquet")) == 20
+    assert len(rows(f"{url}-streamed", settings, tmp_path / "4.parquet")) == 20

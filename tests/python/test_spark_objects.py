@@ -1,6 +1,5 @@
 """The format `plait` on S3: read as files are, written whole and once."""
 
-import contextlib
 import json
 import random
 import uuid
@@ -15,11 +14,11 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import datasource as ds
 
-from plait._lease import new_id
-from plait.spark import folder
+from plait.spark import sink
 from plait.spark.settings import settings_of
 from plait.spark.source import MergingReader, PushingReader, Query
 
+from .spark_runs import SCHEMA, batch, options, ran, stream, visible, write
 from .stops import Steps, Stop
 
 pytestmark = pytest.mark.local  # objects of its own
@@ -123,100 +122,74 @@ def test_what_is_wrong_with_a_store_is_said(bucket):
         reader("hdfs://host/x", {}, sort_by="k")
 
 
-def run(bucket, name, keys):
-    """A run that counts for nobody yet, and its lease."""
-    url, settings, _ = bucket
-    lease = new_id()
-    folder.begin(url, lease, settings)
-    path = f"_plait/files/{name}-{lease}.parquet"
-    with folder.place_of(url, settings).create(path) as file:
-        pq.write_table(pa.table({"k": keys}), file)
-    return path
-
-
-def visible(url, settings):
-    return sorted(row["k"] for part in rows(reader(url, settings, sort_by="k")) for row in part)
-
-
-@pytest.mark.parametrize("step", range(1, 16))
-def test_a_batch_counts_once_wherever_its_commit_stops(step, bucket, monkeypatch):
-    url, settings, _ = bucket
-    first = [run(bucket, "first-0", [1, 2]), run(bucket, "first-1", [3])]
-    steps = Steps(step)
-    monkeypatch.setattr(folder, "place_of", steps.counting(folder.place_of))
-    for name in ("newest", "_call"):
-        monkeypatch.setattr(folder, name, steps.counted(getattr(folder, name)))
-    stopped = False
-    try:
-        folder.publish_batch(url, "query", 0, first, settings)
-    except Stop:
-        stopped = True
-    monkeypatch.undo()
-    assert stopped == (step <= steps.count)
-    counted = folder.counting(url, settings)
-    assert sorted(counted) in ([], sorted(first))
-    again = [run(bucket, "second-0", [1, 2, 3])]
-    folder.publish_batch(url, "query", 0, again, settings)
-    assert visible(url, settings) == [1, 2, 3]
-    folder.publish_batch(url, "query", 1, [run(bucket, "next", [4])], settings)
-    assert visible(url, settings) == [1, 2, 3, 4]
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("step", range(1, 4))
+def test_a_batch_counts_once_wherever_its_commit_stops(step, dies, bucket, monkeypatch):
+    url, settings, client = bucket
+    text = json.dumps(settings)
+    for case, earlier in (("new", ()), ("again", ([1, 2], [3]))):
+        root = f"{url}/{case}"
+        if earlier:
+            batch(root, 0, *earlier, settings=text)
+        writer = stream(root, text)
+        messages = ran(writer, [[1, 2], [3]])
+        steps = Steps(step, dies)
+        monkeypatch.setattr(sink, "DeltaLog", steps.counting(sink.DeltaLog))
+        monkeypatch.setattr(sink, "place_of", steps.counting(sink.place_of))
+        stopped = False
+        try:
+            writer.commit(messages, 0)
+        except Stop:
+            stopped = True
+        monkeypatch.undo()
+        assert stopped == (step <= steps.count)
+        assert visible(root, settings) in ([], [1, 2, 3])
+        batch(root, 0, [1, 2, 3], settings=text)
+        assert visible(root, settings) == [1, 2, 3]
+        batch(root, 1, [4], settings=text)
+        read = rows(reader(root, settings))
+        assert [row["k"] for part in read for row in part] == [1, 2, 3, 4]
+    assert not [key for key in keys_in(client, url) if "_plait/" in key]
 
 
 def test_a_batch_that_was_compacted_and_swept_since_does_not_come_back(bucket):
-    url, settings, _ = bucket
-    for batch, keys in enumerate(([1], [2])):
-        mine = [run(bucket, f"run-{batch}", keys)]
-        folder.publish_batch(url, "query", batch, mine, settings)
-    plait.compact(url, policy="full", sort_by="k", yes=True, storage_options=settings)
-    plait.expire(url, retention=0, yes=True, storage_options=settings)
+    url, settings, client = bucket
+    text = json.dumps(settings)
+    for number, keys in enumerate(([1], [2])):
+        batch(url, number, keys, settings=text)
+    table = plait.Table(url, storage_options=settings)
+    table.compact(policy="full")
+    assert len(table.expire(0).removed) == 2
     assert visible(url, settings) == [1, 2]
-    again = run(bucket, "again", [2])
-    assert folder.publish_batch(url, "query", 1, [again], settings) == (again,)
+    (again,) = batch(url, 1, [2], settings=text)
     assert visible(url, settings) == [1, 2]
+    assert again not in keys_in(client, url)
 
 
-@pytest.mark.parametrize("is_added", [False, True])
-def test_records_of_batches_that_are_tables_are_read_too(is_added, bucket, monkeypatch):
-    """Those that Plait 0.1 put into buckets."""
-    url, settings, _ = bucket
-    place = folder.place_of(url, settings)
-    first = [run(bucket, "first", [1, 2])]
-
-    def dies(*_arguments, **_named):
-        raise Stop
-
-    if not is_added:
-        monkeypatch.setattr(folder, "_add", dies)
-    with contextlib.suppress(Stop):
-        folder.publish_batch(url, "query", 0, first, settings)
-    monkeypatch.undo()
-    record = "_plait/batches/query/000000000000.json"
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.table({"value": [place.read(record).decode()]}), sink)
-    place.put_new(record.replace(".json", ".parquet"), sink.getvalue().to_pybytes())
-    place.remove(record)
-    again = run(bucket, "again", [1, 2])
-    assert folder.publish_batch(url, "query", 0, [again], settings) == (again,)
-    assert folder.counting(url, settings) == first
-    assert folder.publish_batch(url, "query", 0, [again], settings) == (again,)
-    assert folder.counting(url, settings) == first and not place.exists(record)
+def test_writes_and_overwrites_of_objects_leave_what_won(bucket):
+    url, settings, client = bucket
+    text = json.dumps(settings)
+    write(url, [1], [3], settings=text)
+    write(url, [2], settings=text)
+    assert visible(url, settings) == [1, 2, 3]
+    write(url, [7], overwrite=True, settings=text)
+    assert visible(url, settings) == [7]
+    runs_before = [key for key in keys_in(client, url) if key.endswith(".parquet")]
+    writer = sink.RunWriter.of(options(url, text), SCHEMA, overwrite=False)
+    messages = ran(writer, [[4], [5]])
+    ran(writer, [[4]])  # an attempt that nobody hears of
+    writer.abort(messages[:1])
+    assert [key for key in keys_in(client, url) if key.endswith(".parquet")] == runs_before
+    assert visible(url, settings) == [7]
 
 
-def test_a_decision_of_an_older_version_that_was_swept_is_made_anew(bucket):
-    url, settings, _ = bucket
-    place = folder.place_of(url, settings)
-    token = ".plait-batches/query/000000000000-1"
-    place.put_new(token, b"")
-    sink = pa.BufferOutputStream()
-    decided = json.dumps({"files": ["_plait/files/swept.parquet"], "token": token})
-    pq.write_table(pa.table({"value": [decided]}), sink)
-    record = "_plait/batches/query/000000000000"
-    place.put_new(f"{record}.parquet", sink.getvalue().to_pybytes())
-    again = run(bucket, "again", [1, 2])
-    for _ in range(2):
-        assert folder.publish_batch(url, "query", 0, [again], settings) == ()
-        assert folder.counting(url, settings) == [again]
-    assert json.loads(place.read(f"{record}.json")) == {"files": [again], "token": token}
+def test_objects_that_are_no_table_are_refused(bucket):
+    url, settings, client = bucket
+    put(client, f"{url}/in/a.parquet", pa.table({"k": [1, 2]}))
+    with pytest.raises(plait.ForeignTable, match="no table") as caught:
+        stream(f"{url}/in", json.dumps(settings))
+    assert "plait.adopt" in caught.value.hint
+    assert keys_in(client, url) == ["in/a.parquet"]
 
 
 @pytest.mark.spark
@@ -225,7 +198,8 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
     from plait import spark as ps
 
     ps.register(spark)
-    url, settings, client = bucket
+    whole, settings, client = bucket
+    url = f"{whole}/made"
     text = json.dumps(settings)
     frame = spark.range(0, 10_000, 1, 4).selectExpr("id % 7 a", "id b", "array(id) c")
     sorted_ = frame.sortWithinPartitions("a", "b")
@@ -251,16 +225,12 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
     assert load().collect() == frame.orderBy("a", "b").collect()
 
     # Out of order: nothing counts, nothing stays.
-    def files():
-        # A write has a lease, which is a manifest, as has its end.
-        return [key for key in keys_in(client, url) if "/manifest-" not in key]
-
-    before = files()
+    before = keys_in(client, url)
     with pytest.raises(Exception, match="UnsortedSource"):
         frame.write.format("plait").options(sort_by="a, b", storage_options=text).mode(
             "append"
         ).save(url)
-    assert files() == before
+    assert keys_in(client, url) == before
     assert load().collect() == frame.orderBy("a", "b").collect()
 
     source, checkpoint = tmp_path / "in", tmp_path / "checkpoint"
@@ -274,7 +244,7 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
             .writeStream.format("plait")
             .options(sort_by="k", storage_options=text, checkpointLocation=str(checkpoint))
             .trigger(availableNow=True)
-            .start(f"{url}/streamed")
+            .start(f"{whole}/streamed")
         )
         query.awaitTermination()
 
@@ -284,4 +254,4 @@ def test_frames_and_streams_are_written_to_objects_and_read_back(bucket, spark, 
     for left in [*(checkpoint / "commits").glob("1"), *(checkpoint / "commits").glob(".1.*")]:
         left.unlink()
     stream()
-    assert visible(f"{url}/streamed", settings) == list(range(20))
+    assert visible(f"{whole}/streamed", settings) == list(range(20))

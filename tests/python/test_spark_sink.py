@@ -1,13 +1,15 @@
 """Runs that Spark writes are sorted, whole and visible once, whatever fails in between."""
 
-import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import threading
 import time
 
+import deltalake
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,11 +18,13 @@ import plait
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import LongType, StringType, StructType
+from pyspark.sql.types import DayTimeIntervalType, LongType, StringType, StructType
 
-from plait._lease import new_id
-from plait.spark import folder, sink
+from plait.spark import sink
+from plait.spark.source import MergingReader, Query
 
+from .spark_runs import SCHEMA as KEYS
+from .spark_runs import batch, options, ran, stream, task, visible, write
 from .stops import Steps, Stop
 
 pytestmark = pytest.mark.local
@@ -30,143 +34,439 @@ CASES = 200 if os.environ.get("CI") else 30
 
 
 def files(root):
-    """Names of the runs that lie there, visible or not."""
-    return sorted(path.name for path in root.glob("_plait/files/*.parquet"))
+    """Names of the runs that lie there, live or not."""
+    return sorted(path.name for path in root.glob("run-*.parquet"))
 
 
-def put(root, name, keys):
-    """A run that counts for nobody yet, and its lease."""
-    lease = new_id()
-    folder.begin(str(root), lease)
-    path = root / "_plait/files" / f"{name}-{lease}.parquet"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table({"k": keys}), path)
-    return f"_plait/files/{path.name}"
+def live(root):
+    """Names of the live files, as another library reads the log."""
+    uris = deltalake.DeltaTable(str(root)).file_uris()
+    return sorted(uri.rpartition("/")[2] for uri in uris)
 
 
-def end_leases(root):
-    """What becomes of the leases of drivers that died, in time."""
-    for lease in folder.newest(str(root))["leases"]:
-        folder.give_up(str(root), lease["id"])
+def by_format(root):
+    query = Query.of({"path": str(root)})
+    reader = MergingReader(query, query.spark_schema())
+    return [
+        key
+        for part in reader.partitions()
+        for rows in reader.read(part)
+        for key in rows["k"].to_pylist()
+    ]
 
 
-def visible(root):
-    return sorted(
-        k
-        for name in folder.counting(str(root))
-        for k in pq.read_table(root / name)["k"].to_pylist()
-    )
+READERS = {
+    "deltalake": lambda root: deltalake.DeltaTable(str(root)).to_pyarrow_table()["k"].to_pylist(),
+    "Polars": lambda root: pl.read_delta(str(root))["k"].to_list(),
+    "plait.read": lambda root: pa.table(plait.read(str(root), sort_by="k"))["k"].to_pylist(),
+    "plait.Table": visible,
+    "format plait": by_format,
+}
+
+
+def seen(root):
+    """The keys of a table, in order, which are the same to all readers."""
+    found = {name: sorted(read(root)) for name, read in READERS.items()}
+    assert all(keys == found["deltalake"] for keys in found.values()), found
+    return found["deltalake"]
 
 
 # ---- commits
 
 
-@pytest.mark.parametrize("step", range(1, 16))
-def test_a_batch_counts_once_wherever_its_commit_stops(step, tmp_path, monkeypatch):
-    """Stops the n-th step of a commit, then commits again, with files of a second attempt."""
-    first = [put(tmp_path, "first-0", [1, 2]), put(tmp_path, "first-1", [3])]
-    steps = Steps(step)
-    monkeypatch.setattr(folder, "place_of", steps.counting(folder.place_of))
-    for name in ("newest", "_call"):
-        monkeypatch.setattr(folder, name, steps.counted(getattr(folder, name)))
-    stopped = False
-    try:
-        folder.publish_batch(str(tmp_path), "query", 0, first)
-    except Stop:
-        stopped = True
-    monkeypatch.undo()
-    assert visible(tmp_path) in ([], [1, 2, 3])
-    assert stopped == (step <= steps.count)
-    again = [put(tmp_path, "second-0", [1, 2, 3])]
-    unused = folder.publish_batch(str(tmp_path), "query", 0, again)
-    assert visible(tmp_path) == [1, 2, 3]
-    assert set(unused) in (set(), set(again))
-    folder.publish_batch(str(tmp_path), "query", 1, [put(tmp_path, "next", [4])])
-    assert visible(tmp_path) == [1, 2, 3, 4]
+@pytest.mark.parametrize("dies", ["before", "after"])
+@pytest.mark.parametrize("step", range(1, 4))
+def test_a_batch_counts_once_wherever_its_commit_stops(step, dies, tmp_path, monkeypatch):
+    """Stops before or after the n-th step of a commit, then a second driver runs the batch again.
+
+    Twice: the batch is new, and the batch was committed by somebody else already.
+    """
+    for case, earlier in (("new", ()), ("again", ([1, 2], [3]))):
+        root = tmp_path / case
+        if earlier:
+            batch(root, 0, *earlier)
+        writer = stream(root)
+        messages = ran(writer, [[1, 2], [3]])
+        steps = Steps(step, dies)
+        monkeypatch.setattr(sink, "DeltaLog", steps.counting(sink.DeltaLog))
+        monkeypatch.setattr(sink, "place_of", steps.counting(sink.place_of))
+        stopped = False
+        try:
+            writer.commit(messages, 0)
+        except Stop:
+            stopped = True
+        monkeypatch.undo()
+        assert visible(root) in ([], [1, 2, 3])
+        assert stopped == (step <= steps.count)
+        batch(root, 0, [1, 2, 3])
+        assert seen(root) == [1, 2, 3]
+        batch(root, 1, [4])
+        assert seen(root) == [1, 2, 3, 4]
+
+
+DRIVER = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[2])
+from python.spark_runs import ran, stream
+
+home = Path(sys.argv[1])
+done = home / "done"
+while True:
+    number = int(done.read_text()) if done.exists() else 0
+    # A query that is started again makes a new writer.
+    writer = stream(home / "t")
+    writer.commit(ran(writer, [[2 * number], [2 * number + 1]], number), number)
+    next_ = home / "next"
+    next_.write_text(str(number + 1))
+    next_.replace(done)
+    print(number, flush=True)
+"""
+
+
+@pytest.mark.long
+def test_drivers_that_are_killed_commit_each_batch_once(tmp_path, root):
+    rng = random.Random(5)
+    script = tmp_path / "driver.py"
+    script.write_text(DRIVER)
+    for _ in range(CASES // 5):
+        command = [sys.executable, str(script), str(tmp_path), str(root / "tests")]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as driver:
+            driver.stdout.readline()
+            time.sleep(rng.uniform(0, 0.5))
+            os.kill(driver.pid, signal.SIGKILL)
+        number = int((tmp_path / "done").read_text())
+        keys = seen(tmp_path / "t")
+        assert keys in (list(range(2 * number)), list(range(2 * number + 2)))
 
 
 def test_a_batch_that_was_compacted_and_swept_since_does_not_come_back(tmp_path):
-    folder.publish_batch(str(tmp_path), "query", 0, [put(tmp_path, "a", [1])])
-    folder.publish_batch(str(tmp_path), "query", 1, [put(tmp_path, "b", [2])])
-    plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
-    plait.expire(tmp_path, retention=0, yes=True)
-    assert visible(tmp_path) == [1, 2]
-    again = put(tmp_path, "again", [2])
-    assert folder.publish_batch(str(tmp_path), "query", 1, [again]) == (again,)
-    assert visible(tmp_path) == [1, 2]
+    table = tmp_path / "t"
+    batch(table, 0, [1])
+    batch(table, 1, [2])
+    opened = plait.Table(str(table))
+    assert len(opened.compact(policy="full").groups) == 1
+    assert len(opened.expire(0).removed) == 2
+    assert seen(table) == [1, 2]
+    for number in (1, 0):
+        (again,) = batch(table, number, [1 + number])
+        assert not (table / again).exists(), "it was not needed"
+    assert seen(table) == [1, 2]
 
 
-def test_files_that_were_swept_before_they_counted_are_written_again(tmp_path, monkeypatch):
-    def dies(*_arguments, **_named):
-        raise Stop
+def test_a_commit_whose_answer_was_lost_keeps_its_files(tmp_path):
+    table = tmp_path / "t"
+    writer = stream(table)
+    messages = ran(writer, [[1, 2], [3]])
+    for _ in range(2):
+        writer.commit(messages, 0)
+        assert seen(table) == [1, 2, 3]
+    # Nor those that an older version needs.
+    plait.Table(str(table)).compact(policy="full")
+    writer.commit(messages, 0)
+    assert seen(table) == [1, 2, 3]
+    assert pa.table(plait.Table(str(table)).read(version=1))["k"].to_pylist() == [1, 2, 3]
 
-    monkeypatch.setattr(folder, "_call", dies)
+
+@pytest.mark.parametrize("kind", ["append", "overwrite", "stream"])
+@pytest.mark.parametrize("dies", ["before", "after"])
+def test_a_write_that_is_given_up_after_its_commit_keeps_its_rows(
+    kind, dies, tmp_path, monkeypatch
+):
+    """Spark gives up what fails to commit, as where the answer of a commit is lost."""
+    table = tmp_path / "t"
+    write(table, [7])
+    writer = (
+        stream(table)
+        if kind == "stream"
+        else sink.RunWriter.of(options(table), KEYS, overwrite=kind == "overwrite")
+    )
+    messages = ran(writer, [[1, 2], [3]])
+    steps = Steps(1, dies)
+    monkeypatch.setattr(sink, "commit_rows", steps.counted(sink.commit_rows))
+    arguments = (0,) if kind == "stream" else ()
     with pytest.raises(Stop):
-        folder.publish_batch(str(tmp_path), "query", 0, [put(tmp_path, "a", [1])])
-    monkeypatch.undo()
-    plait.expire(tmp_path, retention=0, yes=True)
-    assert len(files(tmp_path)) == 1, "it may still come to count"
-    end_leases(tmp_path)
-    plait.expire(tmp_path, retention=0, yes=True)
-    assert files(tmp_path) == []
-    folder.publish_batch(str(tmp_path), "query", 0, [put(tmp_path, "b", [1])])
-    assert visible(tmp_path) == [1]
+        writer.commit(messages, *arguments)
+    writer.abort(messages, *arguments)
+    new = [1, 2, 3] if kind == "overwrite" else [1, 2, 3, 7]
+    assert seen(table) == ([7] if dies == "before" else new)
+    assert len(files(table)) == (1 if dies == "before" else 3)
+
+
+def test_queries_with_the_same_numbers_are_told_apart(tmp_path):
+    table = tmp_path / "t"
+    batch(table, 0, [1])
+    batch(table, 0, [2], query="other")
+    batch(table, 0, [3], query="other")
+    assert seen(table) == [1, 2]
 
 
 def test_two_drivers_with_one_batch_commit_it_once(tmp_path):
-    for batch in range(CASES // 3):
-        mine = [[put(tmp_path, f"{who}-{batch}", [batch])] for who in "ab"]
+    table = tmp_path / "t"
+    for number in range(CASES // 3):
+        writers = [stream(table) for _ in range(2)]
+        messages = [ran(writer, [[number]], number) for writer in writers]
         threads = [
-            threading.Thread(target=folder.publish_batch, args=(str(tmp_path), "q", batch, names))
-            for names in mine
+            threading.Thread(target=writer.commit, args=(mine, number))
+            for writer, mine in zip(writers, messages, strict=True)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        assert visible(tmp_path) == list(range(batch + 1))
+        assert visible(table) == list(range(number + 1))
+        assert files(table) == live(table), "files of the second one are removed"
+
+
+def test_two_drivers_make_one_table(tmp_path):
+    def make(root, made):
+        made.append(stream(root))
+
+    for case in range(CASES // 3):
+        made = []
+        threads = [
+            threading.Thread(target=make, args=(tmp_path / str(case), made)) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for number, writer in enumerate(made):
+            writer.commit(ran(writer, [[number]], number), number)
+        assert visible(tmp_path / str(case)) == [0, 1, 2]
+        history = deltalake.DeltaTable(str(tmp_path / str(case))).history()
+        made_by = [entry["operation"] for entry in history]
+        assert made_by == ["WRITE", "WRITE", "WRITE", "CREATE TABLE"]
 
 
 def test_commits_beside_compactions_lose_nothing(tmp_path):
-    def write():
-        for batch in range(CASES):
-            folder.publish_batch(
-                str(tmp_path), "q", batch, [put(tmp_path, f"r{batch:03}", [batch])]
-            )
+    table = tmp_path / "t"
+    batch(table, 0, [0])
+    failed = []
 
-    writer = threading.Thread(target=write)
-    (tmp_path / "_plait").mkdir()
+    def write_batches():
+        try:
+            for number in range(1, CASES):
+                batch(table, number, [number])
+        except BaseException as error:
+            failed.append(error)
+            raise
+
+    writer = threading.Thread(target=write_batches)
     writer.start()
+    opened = plait.Table(str(table))
     while writer.is_alive():
-        plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
+        opened.compact(policy="full")
     writer.join()
-    plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
-    assert visible(tmp_path) == list(range(CASES))
-    assert len(folder.counting(str(tmp_path))) == 1
+    assert not failed
+    opened.compact(policy="full")
+    assert seen(table) == list(range(CASES))
+    assert len(live(table)) == 1
 
 
-def test_overwriting_replaces_what_counts_and_nothing_else(tmp_path):
-    pq.write_table(pa.table({"k": [9]}), tmp_path / "old.parquet")
-    folder.publish(str(tmp_path), [put(tmp_path, "a", [1])])
-    assert visible(tmp_path) == [1, 9]
-    folder.publish(str(tmp_path), [put(tmp_path, "b", [2])], overwrite=True)
-    assert visible(tmp_path) == [2]
-    folder.publish(str(tmp_path), [], overwrite=True)
-    assert visible(tmp_path) == []
-    assert (tmp_path / "old.parquet").exists()
+def test_overwriting_replaces_what_is_live_and_nothing_else(tmp_path):
+    table = tmp_path / "t"
+    write(table, [1], [9])
+    deltalake.write_deltalake(str(table), pa.table({"k": [5]}), mode="append")
+    assert seen(table) == [1, 5, 9]
+    write(table, [2], overwrite=True)
+    assert seen(table) == [2]
+    assert pa.table(plait.Table(str(table)).read(version=2))["k"].to_pylist() == [1, 5, 9]
+    write(table, overwrite=True)
+    assert visible(table) == [] and live(table) == []
+    version = plait.Table(str(table)).version
+    write(table, overwrite=True)
+    assert plait.Table(str(table)).version == version, "there is nothing to replace"
 
 
-def test_a_random_history_of_batches_is_a_list_of_sets(tmp_path):
-    rng = random.Random(8)
-    expected = {}
-    for step in range(CASES):
-        batch = rng.randrange(12)
-        keys = [step * 10 + j for j in range(rng.randint(1, 3))]
-        folder.publish_batch(str(tmp_path), "q", batch, [put(tmp_path, f"s{step}", keys)])
-        expected.setdefault(batch, keys)
-        if rng.random() < 0.1:
-            plait.compact(tmp_path, policy="full", sort_by="k", yes=True)
-        assert visible(tmp_path) == sorted(k for keys in expected.values() for k in keys)
+def test_overwriting_beside_others_is_tried_again(tmp_path, monkeypatch):
+    table = tmp_path / "t"
+    write(table, [1])
+    writer = sink.RunWriter.of(options(table), KEYS, overwrite=True)
+    messages = ran(writer, [[7]])
+    commit, tries = sink.commit_rows, []
+
+    def later(log, *arguments, **named):
+        tries.append(named["replaced"].version)
+        if len(tries) < 4 or tries[-1] > 100:
+            deltalake.write_deltalake(str(table), pa.table({"k": [5]}), mode="append")
+        return commit(log, *arguments, **named)
+
+    monkeypatch.setattr(sink, "commit_rows", later)
+    writer.commit(messages)
+    assert tries == [1, 2, 3, 4] and seen(table) == [7]
+    tries[:] = []
+    monkeypatch.setattr(sink, "_TRIES", 3)
+    messages = ran(writer, [[8]])
+    with pytest.raises(plait.StorageError, match="too often"):
+        writer.commit(messages)
+    assert seen(table) == [5, 5, 5, 7]
+    writer.abort(messages)
+    assert files(table) == sorted(path.name for path in table.glob("run-*")), "as before"
+
+
+def test_a_schema_that_others_changed_meanwhile_is_told(tmp_path):
+    table = tmp_path / "t"
+    for kind in ("append", "overwrite", "stream"):
+        writer = (
+            stream(table)
+            if kind == "stream"
+            else sink.RunWriter.of(options(table), KEYS, overwrite=kind == "overwrite")
+        )
+        messages = ran(writer, [[1]])
+        more = pa.table({"k": [5], kind: [1]})
+        deltalake.write_deltalake(str(table), more, mode="append", schema_mode="merge")
+        arguments = (0,) if kind == "stream" else ()
+        with pytest.raises(plait.SchemaConflict, match="changed while rows were written"):
+            writer.commit(messages, *arguments)
+        writer.abort(messages, *arguments)
+        assert files(table) == []
+    # Started again, it is told of the columns, which its rows do not have.
+    batch(table, 0, [1])
+    assert visible(table) == [1, 5, 5, 5]
+
+
+def test_rivals_that_append_and_delete_in_between_lose_and_double_nothing(tmp_path):
+    """Batches of a stream, writes, overwrites, compactions; deltalake appends, deletes, optimizes."""
+    table, rng = tmp_path / "t", random.Random(8)
+    batch(table, 0, [-1])
+    batches, keys, number = {0}, [-1], 0
+
+    def fresh():
+        nonlocal number
+        number += 1
+        return [number * 10 + j for j in range(rng.randint(1, 3))]
+
+    for _ in range(CASES):
+        step = rng.choices(
+            ["batch", "write", "overwrite", "append", "delete", "compact", "optimize", "expire"],
+            [8, 4, 1, 4, 4, 2, 1, 2],
+        )[0]
+        if step == "batch":
+            at, new = rng.randrange(max(batches) + 2), fresh()
+            batch(table, at, new[:1], new[1:])
+            if at not in batches:
+                batches.add(at)
+                keys += new
+        elif step == "write":
+            new = fresh()
+            write(table, new[1:], new[:1])
+            keys += new
+        elif step == "overwrite":
+            keys = fresh()
+            write(table, keys, overwrite=True)
+        elif step == "append":
+            new = fresh()
+            deltalake.write_deltalake(str(table), pa.table({"k": new}), mode="append")
+            keys += new
+        elif step == "delete":
+            # One file at a time: it writes what is left of several in no order.
+            for gone in rng.sample(keys, min(2, len(keys) - 1)):
+                deltalake.DeltaTable(str(table)).delete(f"k = {gone}")
+                keys.remove(gone)
+        elif step == "compact":
+            plait.Table(str(table)).compact(policy="full")
+        elif step == "optimize":
+            deltalake.DeltaTable(str(table)).optimize.compact()
+            # It puts rows of many files behind one another, in no order.
+            write(table, sorted(keys), overwrite=True)
+        else:
+            plait.Table(str(table)).expire(0)
+        assert seen(table) == sorted(keys), step
+
+
+# ---- the table
+
+
+def test_what_is_there_and_is_no_table_is_refused_by_name(tmp_path):
+    plain = tmp_path / "plain"
+    plain.mkdir()
+    for part in range(2):
+        pq.write_table(pa.table({"k": [part]}), plain / f"{part}.parquet")
+    with pytest.raises(plait.ForeignTable, match="no table") as caught:
+        stream(plain)
+    assert "plait.adopt" in caught.value.hint and caught.value.path == str(plain)
+    assert not (plain / "_delta_log").exists()
+    plait.compact(plain, policy="full", sort_by="k")
+    with pytest.raises(plait.ForeignTable, match="manifest"):
+        stream(plain)
+    assert not (plain / "_delta_log").exists()
+    adopted = tmp_path / "adopted"
+    adopted.mkdir()
+    pq.write_table(pa.table({"k": [7]}), adopted / "a.parquet")
+    plait.adopt(adopted, sort_by="k")
+    batch(adopted, 0, [5])
+    assert seen(adopted) == [5, 7]
+
+
+def test_tables_that_the_rows_do_not_fit_are_refused_before_any_work(tmp_path):
+    def into(root, columns, sort_by="k", **more):
+        given = {"path": str(root), "sort_by": sort_by}
+        return sink.RunWriter.of(given, columns, **{"overwrite": False, **more})
+
+    k = StructType().add("k", LongType())
+    table = tmp_path / "t"
+    into(table, k)
+    with pytest.raises(plait.InvalidArgument, match="not that of the table"):
+        into(table, k, "-k")
+    into(table, k, "k asc")
+    for overwrite in (False, True):
+        with pytest.raises(plait.SchemaConflict, match="`k` of string, which the table has as lo"):
+            into(table, StructType().add("k", StringType()), overwrite=overwrite)
+    with pytest.raises(plait.SchemaConflict, match="`v` of long, which the table has not"):
+        into(table, StructType().add("k", LongType()).add("v", LongType()))
+    with pytest.raises(plait.Unsupported, match="`v` of"):
+        into(tmp_path / "none", StructType().add("k", LongType()).add("v", DayTimeIntervalType()))
+    assert not (tmp_path / "none").exists()
+    days = tmp_path / "days"
+    deltalake.write_deltalake(str(days), pa.table({"k": [1], "d": [1]}), partition_by=["d"])
+    with pytest.raises(plait.Unsupported, match="partitioned"):
+        into(days, k)
+    only = tmp_path / "only"
+    deltalake.write_deltalake(
+        str(only), pa.table({"k": [1]}), configuration={"delta.appendOnly": "true"}
+    )
+    into(only, k)
+    with pytest.raises(plait.Unsupported, match="takes no deletes"):
+        into(only, k, overwrite=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(plait.StorageError, match="cannot make the folder"):
+        into(tmp_path / "file" / "t", k)
+
+
+def test_a_first_write_that_dies_leaves_no_rows(tmp_path):
+    table = tmp_path / "t"
+    ran(stream(table), [[1], [2]])
+    assert len(files(table)) == 2
+    assert deltalake.DeltaTable(str(table)).to_pyarrow_table().num_rows == 0
+    batch(table, 0, [1], [2])
+    assert seen(table) == [1, 2]
+    assert plait.adopt(table).files == (), "these are of a writer that may be at work"
+
+
+def test_the_rule_of_the_table_holds_for_those_who_read_it(tmp_path):
+    """Rows of a later commit are newer, whatever files are called, and compactions keep that."""
+    table = tmp_path / "t"
+    schema = StructType().add("k", LongType()).add("v", LongType())
+    opened = plait.Table(str(table), sort_by="k", on_duplicate="keep_last")
+    opened.append(pa.table({"k": [1, 2], "v": [0, 0]}))
+    for value in range(1, 4):
+        writer = sink.RunStreamWriter.of(options(table), schema, overwrite=False)
+        with task():
+            rows = pa.record_batch({"k": [1], "v": [value]})
+            writer.commit([writer.write(iter([rows]))], value)
+        if value == 2:
+            opened.compact(policy="full")
+        query = Query.of({"path": str(table)})
+        assert (query.sort_by, query.duplicates["on_duplicate"]) == ("k", "keep_last")
+        reader = MergingReader(query, query.spark_schema())
+        found = [
+            row for part in reader.partitions() for b in reader.read(part) for row in b.to_pylist()
+        ]
+        assert found == [{"k": 1, "v": value}, {"k": 2, "v": 0}]
+        assert pa.table(opened.read()).to_pylist() == found
+    every = Query.of({"path": str(table), "on_duplicate": "keep_all"})
+    assert every.duplicates["on_duplicate"] == "keep_all"
 
 
 # ---- options
@@ -174,7 +474,7 @@ def test_a_random_history_of_batches_is_a_list_of_sets(tmp_path):
 
 def test_options_that_are_invalid_are_refused(tmp_path):
     path = {"path": str(tmp_path)}
-    for options, error in (
+    for given, error in (
         ({"sort_by": "ts"}, plait.InvalidArgument),
         (path, plait.InvalidArgument),
         ({**path, "sort_by": "absent"}, plait.UnknownColumn),
@@ -186,60 +486,45 @@ def test_options_that_are_invalid_are_refused(tmp_path):
         ({"path": "hdfs://host/x", "sort_by": "ts"}, plait.InvalidArgument),
     ):
         with pytest.raises(error):
-            sink.RunWriter.of(options, SCHEMA, overwrite=False)
+            sink.RunWriter.of(given, SCHEMA, overwrite=False)
     with pytest.raises(plait.Unsupported, match="appended"):
         sink.RunStreamWriter.of({**path, "sort_by": "ts"}, SCHEMA, overwrite=True)
 
 
-class Task:
-    """What a task knows of itself."""
-
-    def __init__(self, partition, attempt):
-        self.partition, self.attempt = partition, attempt
-
-    def partitionId(self):
-        return self.partition
-
-    def taskAttemptId(self):
-        return self.attempt
-
-    def getLocalProperty(self, name):
-        return {"sql.streaming.queryId": "query", "streaming.sql.batchId": "3"}.get(name)
-
-
 @pytest.mark.parametrize("streaming", [False, True])
-def test_attempts_that_lost_count_never(streaming, tmp_path, monkeypatch):
+def test_attempts_that_lost_count_never(streaming, tmp_path):
     """Two attempts of one task end; one comes late, one dies half-way."""
     kind = sink.RunStreamWriter if streaming else sink.RunWriter
     writer = kind.of({"path": str(tmp_path), "sort_by": "name, ts"}, SCHEMA, overwrite=False)
-    batch = pa.record_batch({"name": ["a", "b"], "ts": [1, 2]})
+    rows = pa.record_batch({"name": ["a", "b"], "ts": [1, 2]})
 
-    def run(partition, attempt, batches):
-        monkeypatch.setattr(sink.TaskContext, "get", lambda: Task(partition, attempt))
-        return writer.write(iter(batches))
+    def run(partition, batches):
+        with task(partition, 3):
+            return writer.write(iter(batches))
 
     def dies():
-        yield batch
+        yield rows
         raise OSError("the disk is full")
 
     with pytest.raises(OSError, match="disk"):
-        run(0, 10, dies())
-    won, lost = run(0, 11, [batch]), run(0, 12, [batch])
-    empty, other = run(1, 13, []), run(2, 14, [batch.slice(0, 0), batch])
-    assert lost.rows == won.rows == 2 and empty.name is None
+        run(0, dies())
+    won, lost = run(0, [rows]), run(0, [rows])
+    empty, other = run(1, []), run(2, [rows.slice(0, 0), rows])
+    assert lost.rows == won.rows == 2 and empty.file is None
     arguments = (3,) if streaming else ()
     writer.commit([won, empty, other, None], *arguments)
-    assert sorted(folder.counting(str(tmp_path))) == sorted([won.name, other.name])
+    mine = sorted([won.file["name"], other.file["name"]])
+    assert live(tmp_path) == mine
     if streaming:
-        again = run(0, 15, [batch])
+        again = run(0, [rows])
         writer.commit([again], *arguments)
-        assert not (tmp_path / again.name).exists()
+        assert not (tmp_path / again.file["name"]).exists()
     else:
-        assert len(files(tmp_path)) == 2
-    assert sorted(folder.counting(str(tmp_path))) == sorted([won.name, other.name])
-    aborted = run(0, 16, [batch])
+        assert files(tmp_path) == mine
+    assert live(tmp_path) == mine
+    aborted = run(0, [rows])
     writer.abort([aborted, None], *arguments)
-    assert not (tmp_path / aborted.name).exists()
+    assert not (tmp_path / aborted.file["name"]).exists()
 
 
 # ---- in Spark
@@ -268,7 +553,7 @@ def test_every_task_writes_one_sorted_run(plaited, tmp_path):
     names = files(tmp_path / "t")
     assert len(names) == 4
     for name in names:
-        found = plait.inspect(tmp_path / "t/_plait/files" / name, check_order=True)
+        found = plait.inspect(tmp_path / "t" / name, check_order=True)
         assert found.sort_by == "name, -ts" and len(found.row_groups) >= 2
     # The order is in the files: nobody needs to say it again.
     back = load(plaited, tmp_path / "t", part_rows="3000")
@@ -299,7 +584,7 @@ def test_tasks_sort_their_rows_if_asked_to(plaited, tmp_path):
     names = files(tmp_path / "t")
     assert len(names) == 4
     for name in names:
-        found = plait.inspect(tmp_path / "t/_plait/files" / name, check_order=True)
+        found = plait.inspect(tmp_path / "t" / name, check_order=True)
         assert found.sort_by == "name, -ts"
     expected = frame.orderBy("name", frame.ts.desc(), "id").collect()
     back = load(plaited, tmp_path / "t").collect()
@@ -309,17 +594,10 @@ def test_tasks_sort_their_rows_if_asked_to(plaited, tmp_path):
 
 def assert_nothing_is_left(path):
     """A task that was still running when Spark gave the write up may end after it: what it leaves
-    counts for nobody, and `expire` removes it.
+    counts for nobody.
     """
-    if not path.exists():
-        return
-    assert folder.counting(str(path)) == []
-    until = time.monotonic() + 120
-    while files(path) and time.monotonic() < until:
-        time.sleep(0.2)
-        plait.expire(path, retention=0, yes=True)
-    assert files(path) == []
-    assert folder.counting(str(path)) == []
+    assert live(path) == [] and visible(path) == []
+    assert len(files(path)) <= 1
 
 
 @pytest.mark.spark
@@ -370,6 +648,7 @@ def test_a_replayed_micro_batch_adds_nothing(plaited, tmp_path):
     run()
     assert [row.k for row in load(plaited, out).collect()] == list(range(200))
     runs = files(out)
+    assert runs == live(out)
     # The driver died after the commit of the runs, before Spark wrote down its own.
     for left in (checkpoint / "commits").glob("*1*"):
         left.unlink()
@@ -382,8 +661,10 @@ def test_a_replayed_micro_batch_adds_nothing(plaited, tmp_path):
     arrives(2)
     run()
     assert [row.k for row in load(plaited, out).collect()] == list(range(300))
-    records = sorted(out.glob("_plait/batches/*/*.json"))
-    assert [len(json.loads(path.read_text())["files"]) for path in records] == [1, 1, 1]
+    assert seen(out) == list(range(300))
+    written = [version for version in plait.Table(out).history() if version.operation == "WRITE"]
+    assert [version.files_added for version in written] == [1, 1, 1]
+    assert not (out / "_plait").exists()
 
 
 KILLS = """
@@ -452,7 +733,6 @@ def test_killed_workers_and_executors_lose_nothing_and_double_nothing(tmp_path):
         env=environment,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    # What a dead attempt left behind counts for nobody, and is swept.
-    assert len(folder.counting(str(tmp_path / "t"))) == 3
-    plait.expire(tmp_path / "t", retention=0, yes=True)
-    assert len(files(tmp_path / "t")) == 3
+    # What a dead attempt left behind counts for nobody.
+    assert len(live(tmp_path / "t")) == 3
+    assert seen(tmp_path / "t") == list(range(120_000))

@@ -13,10 +13,10 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
-from plait._logs.delta import DeltaLog
+from plait._logs.delta import DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, planned
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
@@ -125,7 +125,9 @@ def _is_in(path: str, part: str) -> bool:
 def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
     log = DeltaLog(root, settings)
     snapshot = log.snapshot()
-    rows = [row for row in log.files() if _is_in(row.name, part)]
+    # Rows of a later commit are newer, where that matters.
+    order: Literal["known", "commits"] = "known" if _keeps_all(snapshot) else "commits"
+    rows = [row for row in log.files(order=order) if _is_in(row.name, part)]
     files = [_location(root, row.name) for row in rows]
     types = {field["name"]: field["type"] for field in snapshot.schema["fields"]}
     partitions = []
@@ -146,6 +148,10 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
     unsaid = [f"`{column}`" for column in snapshot.partition_columns if column not in said]
     lost = f"is partitioned by columns that its files do not have: {', '.join(unsaid)}"
     return Live(root, "Delta", files, tuple(partitions), lost=lost if unsaid else "")
+
+
+def _keeps_all(snapshot: Snapshot) -> bool:
+    return snapshot.properties.get("plait.on_duplicate", "keep_all") == "keep_all"
 
 
 def _arrow_type(name: str) -> str | None:

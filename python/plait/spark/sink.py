@@ -1,25 +1,24 @@
 """Writing to the format `plait`: one sorted run a task, checked, visible all at once.
 
-    rows of a task ─▶ in order? ─▶ _plait/files/run-….parquet ─▶ one manifest names all runs
+    rows of a task ─▶ in order? ─▶ run-….parquet ─▶ one commit of the table's log names all runs
             └─ sort=true: sorted in bounded memory first
 
-      task      checks the order row by row; sorts if it is asked to
-      commit    a manifest, from the driver, of the tasks that won; once for every micro-batch
+      driver    makes the table, or looks whether the rows fit it, before a task writes a file
+      task      checks the order row by row; sorts if it is asked to; reads bounds for the log
+      commit    from the driver, of the tasks that won; once for every micro-batch
       abort     removes what tasks wrote
 
 Invariants: readers see all runs of a write, or none; a batch that is committed again adds nothing;
 files of tasks that lost count never.
-Not here: which files are live (`folder`), compaction (`plait.compact`).
+Not here: the table that rows go to (`into`), its log (`rust/delta`), compaction (`plait.compact`).
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -32,22 +31,19 @@ from pyspark.sql import datasource as ds
 
 from plait import _native
 from plait._lease import new_id
+from plait._logs.delta import DeltaLog
 from plait._run_writer import RunWriter as SortedWriter
 from plait._streams import merge_streams
-from plait.errors import InvalidArgument, Unsupported
+from plait._table_commit import Batch, Replaced, commit_rows
+from plait.errors import InvalidArgument, SchemaConflict, StorageError, Unsupported
 from plait.order import sort_text
 from plait.sizes import parse_size
-from plait.spark.folder import (
-    FILES,
-    begin,
-    give_up,
-    place_of,
-    publish,
-    publish_batch,
-)
+from plait.spark.folder import place_of
+from plait.spark.into import Into, into_table
 from plait.spark.settings import is_url, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.types import edge_schema
+from plait.table.added import added
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -64,13 +60,15 @@ _ROW_GROUP_ROWS = 131_072
 _MEMORY_LIMIT = "256MB"
 _BATCH_ROWS = 8_192
 _COPY_BYTES = 1 << 20
+# Others may commit while a table is overwritten; each time somebody else was quicker.
+_TRIES = 20
 
 
 @dataclass(frozen=True)
 class Written(ds.WriterCommitMessage):
-    """What a task wrote: the file below the folder, `None` without rows; its rows; its query."""
+    """What a task wrote: the file as the log takes it, `None` without rows; its rows; its query."""
 
-    name: str | None
+    file: dict[str, Any] | None
     rows: int
     query: str
 
@@ -80,37 +78,43 @@ class Runs:
     """The options of a writer, checked.
 
     Attributes:
-        root: The folder.
-        sort_by: The order of every run.
+        into: The table.
         schema: The columns.
         compression: Codec of pages.
         row_group_rows: Rows of a row group.
         query: Name of a streaming query; `None` takes Spark's own id.
-        prefix: How file names begin; `None` takes the batch's number.
         memory_limit: Memory in which a task sorts its rows; `None`: they come in order.
-        job: Tells the files of one write from those of others: the id of its lease.
-        settings: Settings of object stores.
+        job: Tells the files of one write from those of others.
     """
 
-    root: str
-    sort_by: str
+    into: Into
     schema: StructType
     compression: str
     row_group_rows: int
     query: str | None
-    prefix: str | None
     memory_limit: int | None
     job: str
-    settings: Mapping[str, str]
+
+    @property
+    def log(self) -> DeltaLog:
+        """The log of the table."""
+        return DeltaLog(self.into.root, self.into.settings)
 
     @property
     def place(self) -> _native.Folder:
-        """The folder."""
-        return place_of(self.root, self.settings)
+        """The folder of the table."""
+        return place_of(self.into.root, self.into.settings)
 
     @classmethod
-    def of(cls, options: Mapping[str, str], schema: StructType, *, is_streaming: bool) -> Runs:
-        """The options as Spark gives them."""
+    def of(
+        cls,
+        options: Mapping[str, str],
+        schema: StructType,
+        *,
+        is_streaming: bool,
+        overwrite: bool = False,
+    ) -> Runs:
+        """The options as Spark gives them, and the table; it is made if there is none."""
         given = {name.lower(): value for name, value in options.items()}
         known = [name for name in OPTIONS if is_streaming or name not in _OF_STREAMS]
         unknown = [name for name in given if name not in known]
@@ -129,27 +133,26 @@ class Runs:
         rows = given.get("row_group_rows", str(_ROW_GROUP_ROWS)).replace("_", "")
         if not rows.isdecimal() or int(rows) < 1:
             raise InvalidArgument.of("`row_group_rows` is not a number above 0", got=f"`{rows}`")
-        order = sort_text(given["sort_by"]) or ""
-        if not _native.sort_columns(order, edge_schema(schema)):
+        order, columns = sort_text(given["sort_by"]) or "", edge_schema(schema)
+        if not _native.sort_columns(order, columns):
             raise InvalidArgument.of("`sort_by` names no column", got=f"`{given['sort_by']}`")
+        memory_limit, settings = _sort_memory(given), settings_of(given.get("storage_options"))
         return cls(
-            # Tasks run in other folders.
-            root=root if is_url(root) else os.path.abspath(root),  # noqa: PTH100 - as text
-            sort_by=order,
+            into=into_table(
+                # Tasks run in other folders.
+                root if is_url(root) else os.path.abspath(root),  # noqa: PTH100 - as text
+                order,
+                columns,
+                settings,
+                intent="delete" if overwrite else "append",
+            ),
             schema=schema,
             compression=given.get("compression", "zstd"),
             row_group_rows=int(rows),
             query=given.get("query"),
-            memory_limit=_sort_memory(given),
-            prefix=None if is_streaming else f"{time.time_ns() // 1_000_000:013}",
+            memory_limit=memory_limit,
             job=new_id(),
-            settings=settings_of(given.get("storage_options")),
-        ).begun()
-
-    def begun(self) -> Runs:
-        """These, with the lease of the write taken: before a task writes a file."""
-        begin(self.root, self.job, self.settings)
-        return self
+        )
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Writes the rows of one task, if they are in order."""
@@ -160,18 +163,22 @@ class Runs:
         query = self.query or _query(context)
         if first is None:
             return Written(None, 0, query)
-        prefix = self.prefix or f"{_batch(context):013}"
-        # The number of the task keeps runs in order; the attempt keeps files apart.
-        name = (
-            f"{FILES}/run-{prefix}-{self.job}-{context.partitionId():05}"
-            f"-{context.taskAttemptId()}.parquet"
-        )
+        # The attempt keeps files of a task apart, and the number of the task tells whose they are.
+        name = f"run-{self.job}-{context.partitionId():05}-{context.taskAttemptId()}.parquet"
+        into = self.into
         try:
             rows = self._write(name, first, batches)
+            file = added(
+                self.log,
+                name,
+                into.schema,
+                storage_options=into.settings,
+                properties=into.properties,
+            )
         except BaseException:
             self.place.remove(name)
             raise
-        return Written(name, rows, query)
+        return Written(file, rows, query)
 
     def _write(self, name: str, first: pa.RecordBatch, batches: Iterator[pa.RecordBatch]) -> int:
         schema = pa.schema([_plain(field) for field in first.schema])
@@ -196,7 +203,7 @@ class Runs:
             path = Path(folder) / "sorted.parquet"
             with SortedWriter(
                 path,
-                sort_by=self.sort_by,
+                sort_by=self.into.sort_by,
                 compression=self.compression,
                 row_group_rows=self.row_group_rows,
                 threads=1,
@@ -211,13 +218,13 @@ class Runs:
         """Writes the rows of a task if they are in order."""
         sorting = [
             pq.SortingColumn(_leaf(schema, path), descending, nulls_first=nulls_first)
-            for path, descending, nulls_first in _native.plain_columns(self.sort_by)
+            for path, descending, nulls_first in _native.plain_columns(self.into.sort_by)
         ]
         # Parquet has no word for a curve: Plait's own entry has.
-        is_said = len(sorting) == len(_native.sort_columns(self.sort_by, schema))
+        is_said = len(sorting) == len(_native.sort_columns(self.into.sort_by, schema))
         # A merge of one source: it checks the order, and passes the rows on.
         batch_rows = min(_BATCH_ROWS, self.row_group_rows)
-        stream = merge_streams([rows], sort_by=self.sort_by, batch_rows=batch_rows, threads=1)
+        stream = merge_streams([rows], sort_by=self.into.sort_by, batch_rows=batch_rows, threads=1)
         count = 0
         with self.place.create(name) as file:
             writer = pq.ParquetWriter(
@@ -229,7 +236,7 @@ class Runs:
                 store_schema=False,
             )
             if not is_said:
-                writer.add_key_value_metadata({"plait.sort_order": self.sort_by})
+                writer.add_key_value_metadata({"plait.sort_order": self.into.sort_by})
             with writer:
                 held: list[pa.RecordBatch] = []
                 held_rows = 0
@@ -243,11 +250,61 @@ class Runs:
                         held, held_rows = [], 0
         return count
 
-    def remove(self, names: Sequence[str]) -> None:
+    def remove(self, names: Iterable[str]) -> None:
         """Removes files that are live for nobody."""
         place = self.place
         for name in names:
             place.remove(name)
+
+    def found(self) -> list[str]:
+        """Names of all files of this write, whichever attempts made them."""
+        mine = f"run-{self.job}-"
+        return [name for name in self.place.names() if name.startswith(mine)]
+
+    def give_up(self, names: Sequence[str]) -> None:
+        """Removes files that were not committed: a commit that fails may count all the same."""
+        live = {file.name for file in self.log.files()} if names else set()
+        self.remove(name for name in names if name not in live)
+
+    def append(self, written: Sequence[Written], batch: Batch | None) -> None:
+        """Makes files live; removes those of a batch that was committed before."""
+        files, rows = _files(written), sum(message.rows for message in written)
+        log = self.log
+        ended = commit_rows(log, files, rows, self.into.schema_text, batch=batch)
+        if ended["outcome"] == "present":
+            # A commit whose answer was lost had these files: they were live once.
+            known = set(log.there().known)
+            self.remove(file["name"] for file in files if file["name"] not in known)
+
+    def overwrite(self, written: Sequence[Written]) -> None:
+        """Makes files live, and no others.
+
+        Raises:
+            SchemaConflict: The table has another schema by now.
+            StorageError: Others commit to it again and again.
+        """
+        files, rows = _files(written), sum(message.rows for message in written)
+        log = self.log
+        for _ in range(_TRIES):
+            snapshot = log.snapshot("delete")
+            if snapshot.schema_text != self.into.schema_text:
+                raise SchemaConflict.of(
+                    "the table changed while rows were written, nothing was committed",
+                    got="another schema was committed",
+                    hint="write them again",
+                )
+            live = [file.name for file in log.files("delete")]
+            if not files and not live:
+                return
+            replaced = Replaced(snapshot.version, live)
+            ended = commit_rows(log, files, rows, self.into.schema_text, replaced=replaced)
+            if ended["outcome"] != "conflicted":
+                return
+        raise StorageError.of(
+            "the table changes too often to overwrite it",
+            got=f"`{self.into.root}`",
+            hint="stop compactions and other writers while it is overwritten",
+        )
 
 
 class RunWriter(ds.DataSourceArrowWriter):
@@ -263,7 +320,8 @@ class RunWriter(ds.DataSourceArrowWriter):
     @classmethod
     def of(cls, options: Mapping[str, str], schema: StructType, *, overwrite: bool) -> Self:
         """The writer that options ask for."""
-        return cls(Runs.of(options, schema, is_streaming=False), overwrite=overwrite)
+        runs = Runs.of(options, schema, is_streaming=False, overwrite=overwrite)
+        return cls(runs, overwrite=overwrite)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> ds.WriterCommitMessage:
         """One run, in a task."""
@@ -271,21 +329,18 @@ class RunWriter(ds.DataSourceArrowWriter):
 
     def commit(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
         """Makes the runs count, on the driver."""
-        names, runs = _names(messages), self._runs
-        publish(
-            runs.root,
-            names,
-            overwrite=self._overwrite,
-            settings=runs.settings,
-            lease=runs.job,
-        )
-        _sweep(self._runs, keep=names)
+        written, runs = _written(messages), self._runs
+        if self._overwrite:
+            runs.overwrite(written)
+        elif _files(written):
+            runs.append(written, None)
+        # What attempts of tasks left behind that did not win.
+        keep = set(_names(written))
+        runs.remove(name for name in runs.found() if name not in keep)
 
-    def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:
+    def abort(self, messages: Sequence[ds.WriterCommitMessage | None]) -> None:  # noqa: ARG002 - of all attempts
         """Removes the runs of a write that failed."""
-        give_up(self._runs.root, self._runs.job, self._runs.settings)
-        self._runs.remove(_names(messages))
-        _sweep(self._runs, keep=())
+        self._runs.give_up(self._runs.found())
 
 
 class RunStreamWriter(ds.DataSourceStreamArrowWriter):
@@ -314,19 +369,13 @@ class RunStreamWriter(ds.DataSourceStreamArrowWriter):
 
     def commit(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Makes the runs of a batch count, unless it was committed before."""
-        names, runs = _names(messages), self._runs
-        if not names:
-            give_up(runs.root, runs.job, runs.settings)
-            return
-        queries = {message.query for message in messages if isinstance(message, Written)}
-        query = queries.pop()
-        unused = publish_batch(runs.root, query, batchId, names, runs.settings, lease=runs.job)
-        self._runs.remove(unused)
+        written = _written(messages)
+        if _files(written):
+            self._runs.append(written, Batch(f"plait.stream:{written[0].query}", batchId))
 
     def abort(self, messages: Sequence[ds.WriterCommitMessage | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's name
         """Removes the runs of a batch that failed."""
-        give_up(self._runs.root, self._runs.job, self._runs.settings)
-        self._runs.remove(_names(messages))
+        self._runs.give_up(_names(_written(messages)))
 
 
 def _sort_memory(given: Mapping[str, str]) -> int | None:
@@ -341,22 +390,20 @@ def _sort_memory(given: Mapping[str, str]) -> int | None:
     return parse_size(limit or _MEMORY_LIMIT, "memory_limit")
 
 
-def _names(messages: Sequence[ds.WriterCommitMessage | None]) -> list[str]:
-    return [m.name for m in messages if isinstance(m, Written) and m.name is not None]
+def _written(messages: Sequence[ds.WriterCommitMessage | None]) -> list[Written]:
+    return [message for message in messages if isinstance(message, Written)]
 
 
-def _sweep(runs: Runs, *, keep: Sequence[str]) -> None:
-    """Removes what attempts of tasks left behind that did not win."""
-    mine = re.compile(rf"{FILES}/run-.*-{runs.job}-.*\.parquet")
-    runs.remove([n for n in runs.place.names(FILES) if mine.fullmatch(n) and n not in keep])
+def _files(written: Sequence[Written]) -> list[dict[str, Any]]:
+    return [message.file for message in written if message.file is not None]
+
+
+def _names(written: Sequence[Written]) -> list[str]:
+    return [file["name"] for file in _files(written)]
 
 
 def _query(context: TaskContext) -> str:
     return context.getLocalProperty("sql.streaming.queryId") or "batch"
-
-
-def _batch(context: TaskContext) -> int:
-    return int(context.getLocalProperty("streaming.sql.batchId") or 0)
 
 
 def _plain(field: pa.Field) -> pa.Field:

@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -25,15 +26,18 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
+from plait._logs.delta import DeltaLog
 from plait._now import at_moment, moment
 from plait._read import FilesLeft, SortedRead, files_left, int96_columns, read, tasks_left
-from plait.errors import InvalidArgument, SchemaConflict, UnknownColumn
+from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
 from plait.spark.settings import is_url, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.types import Lossy, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
+from plait.table._calls import is_delta
+from plait.table.delta import DUPLICATES, ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -118,11 +122,15 @@ class Query:
         paths += [given["path"]] if "path" in given else []
         if not paths:
             raise InvalidArgument.of("there is no path", hint="give one: .load('folder')")
+        settings = settings_of(given.get("storage_options"))
+        local = tuple(_local(path) for path in paths)
+        # What a table says of its order, and of rows with one key, holds unless the options differ.
+        given = {**_told(local, settings), **given}
         lossy = _one_of(given, "lossy", ("error", "truncate"))
         on_duplicate = ("keep_all", "keep_first", "keep_last", "error")
         columns = given.get("columns")
         return cls(
-            paths=tuple(_local(path) for path in paths),
+            paths=local,
             sort_by=given.get("sort_by"),
             columns=None if columns is None else tuple(_names(columns)),
             where=given.get("where"),
@@ -133,7 +141,7 @@ class Query:
             memory_limit=given.get("memory_limit"),
             read_log=given.get("read_log"),
             push_filters=_one_of(given, "push_filters", ("true", "false")) == "true",
-            settings=settings_of(given.get("storage_options")),
+            settings=settings,
             duplicates={
                 "on_duplicate": _one_of(given, "on_duplicate", on_duplicate),
                 "version_by": given.get("version_by"),
@@ -333,6 +341,19 @@ def _write_log(folder: str, index: int, rows: SortedRead) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
     entry = {"part": index, **rows.stats.to_dict()}
     Path(folder, f"part-{index:05}-{attempt}.json").write_text(json.dumps(entry), encoding="utf-8")
+
+
+def _told(paths: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
+    """Options that the properties of a table are."""
+    if len(paths) != 1:
+        return {}
+    # What cannot be read is told when its rows are.
+    with suppress(PlaitError):
+        if is_delta(paths[0], settings):
+            said = DeltaLog(paths[0], settings).snapshot().properties
+            names = {ORDER: "sort_by", DUPLICATES: "on_duplicate"}
+            return {option: said[name] for name, option in names.items() if name in said}
+    return {}
 
 
 def _local(path: str) -> str:

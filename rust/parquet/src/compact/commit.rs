@@ -24,8 +24,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::lease::{end_abandoned, now_s};
 use super::put::Writer;
+use super::signs::{end_abandoned, now_s};
 use crate::runtime::{Context, Level};
 use crate::store::root::Root;
 use crate::store::table::{

@@ -28,9 +28,9 @@ use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::lease::{end_abandoned, now_s, sweep};
 use super::moves::{self, Move};
 use super::put::{Writer, step};
+use super::signs::{end_abandoned, now_s, sweep};
 use super::survey::footer_text;
 use super::swap::{self, Swap};
 use crate::files::open_source;

@@ -20,6 +20,7 @@ mod lease;
 mod moves;
 mod put;
 mod retention;
+mod signs;
 mod sorted;
 mod survey;
 mod swap;

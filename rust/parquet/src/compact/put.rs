@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use plait_core::{Error, Kind, Result};
 
-use super::lease::is_abandoned;
+use super::signs::is_abandoned;
 use crate::folder::put_new;
 use crate::runtime::Context;
 use crate::store::root::Root;

@@ -20,9 +20,9 @@ use std::path::PathBuf;
 
 use plait_core::{Error, Kind, Result};
 
-use super::lease::{is_abandoned, take_exchange};
 use super::moves::Move;
 use super::put::{Writer, step};
+use super::signs::{is_abandoned, take_exchange};
 use crate::output::Sign;
 use crate::runtime::Context;
 use crate::store::exchange::{Difference, Exchange};
