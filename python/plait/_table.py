@@ -16,11 +16,10 @@ import json
 import random
 import time
 from collections.abc import Iterable
-from pathlib import Path as LocalPath
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 from urllib.parse import unquote
 
-from plait import _native, _stores
+from plait import _native
 from plait._api import verify
 from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _time_span
 from plait._logs.delta import DeltaLog, Intent, LiveFile, Snapshot
@@ -29,6 +28,7 @@ from plait._native_call import OnProgress
 from plait._read import OnDuplicate, SortedRead, read
 from plait._table_append import app_of, append, nothing
 from plait._table_delete import check_condition, delete_once
+from plait._table_new import lost_rows, open_folder
 from plait._table_properties import (
     OPTIONS,
     RETENTION,
@@ -333,8 +333,8 @@ class Table:
             if snapshot.batches:
                 return nothing(self.path, snapshot.version)
             check_columns(json.loads(schema_text), snapshot.schema, "the batch")
-        elif "://" not in self.path and not _stores.is_store(self._storage_options):
-            _make_folder(self.path)
+        else:
+            self._begin()
         said = {} if snapshot is None else snapshot.properties
         properties = {**self._given, **said}
         if ORDER not in properties:
@@ -493,6 +493,15 @@ class Table:
         except SourceNotFound:
             return None
 
+    def _begin(self) -> None:
+        """Makes room for a table, unless rows of the folder would be lost by that."""
+        open_folder(self.path, self._storage_options)
+        lost = lost_rows(self._log, self._storage_options)
+        # Somebody else may have made it since, and written files.
+        if lost is not None and self._snapshot() is None:
+            raise lost
+        self._log.begin()
+
     def _needed(self, intent: Intent) -> Snapshot:
         snapshot = self._snapshot(intent)
         if snapshot is None:
@@ -537,12 +546,3 @@ class Table:
                 got=columns,
                 hint="name a folder of one partition in plait.read, or use plait.scan",
             )
-
-
-def _make_folder(path: str) -> None:
-    try:
-        LocalPath(path).mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        raise StorageError.of(
-            "cannot make the folder of the table", got=f"`{path}`: {cause}"
-        ) from cause

@@ -354,7 +354,7 @@ def test_manifests_of_before_there_were_leases_are_read(folder):
     assert keys(folder) == [0, 1, 2, 10, 11, 12]
     # Whoever does not know leases must not go on with those who do.
     assert len(plait.expire(folder, retention=0, yes=True).replaced) == 3
-    assert newest(folder)["version"] == 2 and keys(folder) == [0, 1, 2, 10, 11, 12]
+    assert newest(folder)["version"] == 3 and keys(folder) == [0, 1, 2, 10, 11, 12]
 
 
 def test_files_that_vanish_while_they_are_compacted(folder, monkeypatch):

@@ -231,7 +231,7 @@ TABLE_BAD = [
     ({"target_file_size": "0B"}, plait.InvalidArgument, "target_file_size"),
     ({"storage_options": {"a": None}}, plait.InvalidArgument, "storage_options"),
     ({"where": "day"}, plait.InvalidArgument, "where"),
-    ({"where": {"day": 1}}, plait.InvalidArgument, "where"),
+    ({"where": {"day": 1.5}}, plait.InvalidArgument, "where"),
     ({"where": {"absent": "1"}}, plait.UnknownColumn, "no such partition column"),
     ({"sort_by": 3}, plait.InvalidArgument, "sort_by"),
     ({"yes": 1}, plait.InvalidArgument, "yes"),

@@ -293,7 +293,7 @@ def test_an_fsspec_file_system_cannot_commit_and_a_local_one_can(tmp_path):
 def test_a_damaged_manifest_is_refused_and_not_passed_over(folder):
     folder.compact()
     key = f"{folder.prefix}/_plait/manifest-00000009.json"
-    for text, error in (("{", plait.CorruptSource), ('{"version": 3}', plait.Unsupported)):
+    for text, error in (("{", plait.CorruptSource), ('{"version": 4}', plait.Unsupported)):
         folder.client.put_object(Bucket="compact", Key=key, Body=text.encode())
         with pytest.raises(error, match="manifest"):
             folder.rows()

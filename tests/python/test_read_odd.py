@@ -74,12 +74,13 @@ def test_conditions_are_exact_between_two_values_of_a_column(tmp_path: Path, col
         assert within == plait.read(file, sort_by="i", where=f"{column} = {text}").count()
 
 
-def test_a_row_is_not_dropped_by_a_time_that_no_row_has(tmp_path: Path) -> None:
+@pytest.mark.parametrize("operator", ["<", "<=", ">", ">="])
+def test_rows_are_dropped_by_a_time_that_no_row_has(tmp_path: Path, operator: str) -> None:
     file = write(tmp_path / "a.parquet", {"ms": VALUES["ms"]})
-    with pytest.raises(plait.InvalidArgument, match="not a value of the column"):
-        plait.merge(
-            file, tmp_path / "out", sort_by="ms", drop_where="ms >= '1970-01-01 00:00:00.0015'"
-        )
+    condition = f"ms {operator} '1970-01-01 00:00:00.0015'"
+    dropped = plait.read(file, sort_by="ms", where=condition).count()
+    report = plait.merge(file, tmp_path / "out", sort_by="ms", drop_where=condition)
+    assert report.rows_in - report.rows_out == dropped
 
 
 def test_expressions_of_polars_find_what_polars_finds(tmp_path: Path) -> None:

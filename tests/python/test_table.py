@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import plait
@@ -506,6 +507,32 @@ def test_nested_columns_of_others_take_rows_whatever_they_say_of_nulls(path):
     deltalake.write_deltalake(path, given)
     plait.Table(path, sort_by="k").append(given)
     assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 2
+
+
+def test_columns_that_take_no_nulls_take_no_rows(path):
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False)])
+    deltalake.write_deltalake(path, pa.table({"k": [1]}, schema))
+    with pytest.raises(plait.Unsupported, match=r"takes no nulls.*`k`"):
+        plait.Table(path, sort_by="k").append(
+            pa.table({"k": [None]}, pa.schema([("k", pa.int64())]))
+        )
+    assert deltalake.DeltaTable(path).version() == 0
+
+
+def test_no_table_is_made_where_rows_would_be_lost(path):
+    plait.Table(path, sort_by="k").append(batch([1], "x"))
+    with pytest.raises(plait.ForeignTable, match="in a table of Delta"):
+        plait.Table(f"{path}/below", sort_by="k").append(batch([2], "x"))
+    assert not Path(path, "below").exists()
+    plain = Path(f"{path}-plain")
+    plain.mkdir()
+    pq.write_table(batch([3], "x"), plain / "a.parquet")
+    with pytest.raises(plait.ForeignTable, match=r"no table.*\n.*plait\.adopt"):
+        plait.Table(plain, sort_by="k").append(batch([4], "x"))
+    assert [path.name for path in plain.iterdir()] == ["a.parquet"]
+    plait.adopt(plain, sort_by="k")
+    assert plait.Table(plain, sort_by="k").append(batch([4], "x")).rows == 1
+    assert len(pa.table(plait.Table(plain).read())) == 2
 
 
 def test_deletes_are_refused_where_the_table_forbids_them(path):

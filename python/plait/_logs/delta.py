@@ -17,6 +17,9 @@ from plait._native_call import _settings
 
 __all__ = ["DeltaLog", "LiveFile", "Snapshot", "There"]
 
+# Tells the folder of a table from one of files before there is a version; no reader looks at it.
+_BEGUN = "_delta_log/.plait-begun"
+
 # What is to be done with the table: what of it cannot be kept is refused before any work.
 Intent = Literal["read", "rewrite", "append", "delete"]
 
@@ -98,8 +101,9 @@ class DeltaLog:
             self.root = _stores.named(prefix, name)
         else:
             settings = _settings(storage_options)
-        options = {"folder": self.root, "storage_options": settings}
-        self._native = _native.DeltaLog(json.dumps(options), bucket)
+        self._options = json.dumps({"folder": self.root, "storage_options": settings})
+        self._bucket = bucket
+        self._native = _native.DeltaLog(self._options, bucket)
 
     def snapshot(
         self, intent: Intent = "read", *, version: int | None = None, apps: tuple[str, ...] = ()
@@ -145,6 +149,10 @@ class DeltaLog:
         asked = {"intent": intent, "version": version, "order": order, "only": only}
         found = json.loads(self._native.files(json.dumps(asked)))
         return [LiveFile(**file) for file in found["files"]]
+
+    def begin(self) -> None:
+        """Says that a table is being made: files of a first write that dies are no rows."""
+        _native.Folder(self._options, self._bucket).put_new(_BEGUN, b"")
 
     def commit(self, change: dict[str, Any]) -> dict[str, Any]:
         """Commits a change; how that ended: `committed`, `present` or `conflicted`, and why."""

@@ -15,17 +15,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait import _native
 from plait._logs.delta import DeltaLog, Snapshot
-from plait._native_call import _call
 from plait._table_commit import make_table
+from plait._table_new import lost_rows, open_folder
 from plait._table_properties import is_same_order
-from plait.errors import ForeignTable, InvalidArgument, SourceNotFound, StorageError, Unsupported
-from plait.spark.settings import Settings, is_url
-from plait.table._calls import is_delta
+from plait.errors import InvalidArgument, SourceNotFound, Unsupported
+from plait.spark.settings import Settings
 from plait.table.added import check_columns
 from plait.table.delta import ORDER
 
@@ -84,19 +82,10 @@ def into_table(
         SchemaConflict: The table does not have a column, or has it of another type.
     """
     schema_text = _native.delta_schema(columns)
-    is_new = not is_url(root) and _make_folder(root)
-    try:
-        is_delta(root, settings)  # refuses tables of other formats, and folders in tables
-    except ForeignTable as found:
-        if is_new:
-            Path(root).rmdir()
-        hint = "write to a folder of its own, or to the table itself if it is one of Delta"
-        error = ForeignTable.of(found.what, got=f"`{root}`", hint=hint)
-        error.path = found.path
-        raise error from found
+    open_folder(root, settings)
     log = DeltaLog(root, settings)
     if not _is_made(log):
-        lost = _lost(log, settings)
+        lost = lost_rows(log, settings)
         # Somebody else may have made it since, and written files.
         if lost is not None and not _is_made(log):
             raise lost
@@ -109,42 +98,12 @@ def into_table(
     return Into(root, sort_by, snapshot.schema_text, snapshot.properties, settings)
 
 
-def _make_folder(root: str) -> bool:
-    """Makes a local folder, unless it is there."""
-    try:
-        is_new = not Path(root).exists()
-        Path(root).mkdir(parents=True, exist_ok=True)
-    except OSError as cause:
-        what = "cannot make the folder of the table"
-        raise StorageError.of(what, got=f"`{root}`: {cause}") from cause
-    return is_new
-
-
 def _is_made(log: DeltaLog) -> bool:
     try:
         log.snapshot()
     except SourceNotFound:
         return False
     return True
-
-
-def _lost(log: DeltaLog, settings: Settings) -> ForeignTable | None:
-    """What is to be said of a folder with rows that a table there would not have."""
-    there = log.there()
-    manifest: dict[str, Any] = {}
-    if any(name.startswith("_plait/manifest-") for name in there.hidden):
-        manifest = _call(_native.commit, {"folder": log.root}, settings, None)["manifest"]
-    if manifest.get("files") or manifest.get("replaced"):
-        what = "the folder has a manifest, which lists its live files: rows are written to tables"
-        got, hint = log.root, "write to another folder; plait.merge of this one gives its rows"
-    elif there.visible:
-        what = "the folder has Parquet files and is no table"
-        got, hint = log.location(there.visible[0]), "plait.adopt(folder) makes it one"
-    else:
-        return None
-    error = ForeignTable.of(what, got=f"`{got}`", hint=hint)
-    error.path = log.root
-    return error
 
 
 def _compare(snapshot: Snapshot, sort_by: str) -> None:

@@ -121,14 +121,7 @@ impl Log {
     /// not there, [`Kind::Storage`].
     pub fn commit(&mut self, options: &str) -> Result<String> {
         let change: ChangeOptions = from_json(options)?;
-        for added in &change.add {
-            if !self.folder.exists(&added.name)? {
-                let what = "a file was removed before it was committed, nothing was committed";
-                return Err(Error::new(Kind::SourceChanged, what)
-                    .with_path(self.folder.location(&added.name)?)
-                    .with_hint("something else removes files of the table; do it again"));
-            }
-        }
+        let mut are_files_there = false;
         loop {
             self.context.check_cancelled()?;
             let root = self.root.clone();
@@ -150,6 +143,11 @@ impl Log {
             };
             if !is_there && change.create.is_none() {
                 return Err(no_table(&root));
+            }
+            // Not before: files of a batch that was committed may be gone since.
+            if !are_files_there {
+                self.check_added(&change)?;
+                are_files_there = true;
             }
             let empty = Snapshot::default();
             let now_ms = now_ms();
@@ -177,6 +175,21 @@ impl Log {
             }
             return to_json(&Ended::Committed { version });
         }
+    }
+}
+
+impl Log {
+    /// Checks that added files are there.
+    fn check_added(&self, change: &ChangeOptions) -> Result<()> {
+        for added in &change.add {
+            if !self.folder.exists(&added.name)? {
+                let what = "a file was removed before it was committed, nothing was committed";
+                return Err(Error::new(Kind::SourceChanged, what)
+                    .with_path(self.folder.location(&added.name)?)
+                    .with_hint("something else removes files of the table; do it again"));
+            }
+        }
+        Ok(())
     }
 }
 

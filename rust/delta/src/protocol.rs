@@ -4,7 +4,7 @@
 //! ```text
 //! read     live files are all there is to know                  no mapped columns
 //! rewrite  other files with the same rows                       no feature but those listed
-//! append   more rows                     also: no constraints, no columns that are computed
+//! append   more rows       also: no constraints, no columns that are computed or take no nulls
 //! delete   fewer rows                    also: neither append-only nor with a change feed
 //! ```
 //!
@@ -16,6 +16,7 @@
 
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::action::{Metadata, Protocol};
 
@@ -111,6 +112,11 @@ pub(crate) fn check(
                 return refused(what, format!("`{rule}`"));
             }
         }
+        let schema: Value = serde_json::from_str(&metadata.schema_string).unwrap_or_default();
+        if let Some(column) = without_nulls(&schema) {
+            let what = "has a column that takes no nulls, which Plait does not check";
+            return refused(what, format!("`{column}`"));
+        }
     }
     if intent == Intent::Delete {
         if is_on("delta.appendOnly") {
@@ -122,6 +128,13 @@ pub(crate) fn check(
         }
     }
     Ok(())
+}
+
+/// A column that may not be null. What nested members say is not asked: writers rarely mean it.
+fn without_nulls(schema: &Value) -> Option<&str> {
+    let fields = schema.get("fields")?.as_array()?;
+    let field = fields.iter().find(|field| field["nullable"] == Value::Bool(false))?;
+    Some(field["name"].as_str().unwrap_or_default())
 }
 
 /// The error for a table that is not read, or not changed, as it is; a hint is added.
@@ -175,5 +188,23 @@ mod tests {
             assert!(found(&[], &[(setting, "true")], Delete).unwrap().contains(setting));
             assert_eq!(found(&[], &[(setting, "false")], Delete), None);
         }
+    }
+
+    #[test]
+    fn columns_that_take_no_nulls_take_no_rows() {
+        let asked = |schema: &str, intent| {
+            let metadata = Metadata { schema_string: schema.to_owned(), ..Metadata::default() };
+            check(&Protocol::default(), &metadata, intent, "t").err().map(|e| e.to_string())
+        };
+        let field = |rest: &str| format!(r#"{{"type":"struct","fields":[{{"name":"a",{rest}}}]}}"#);
+        let free = field(r#""type":"long","nullable": true,"metadata":{"nullable":false}"#);
+        assert_eq!(asked(&free, Intent::Append), None);
+        let of = |rest: &str| asked(&field(rest), Intent::Append).unwrap();
+        assert!(of(r#""type":"long","nullable": false,"metadata":{}"#).contains("`a`"));
+        let list = r#""type":{"type":"array","elementType":"long","containsNull":false}"#;
+        let list = field(&format!(r#"{list},"nullable":true"#));
+        assert_eq!(asked(&list, Intent::Append), None);
+        let strict = field(r#""type":"long","nullable":false"#);
+        assert_eq!(asked(&strict, Intent::Rewrite), None);
     }
 }

@@ -149,7 +149,7 @@ pub(crate) fn check(names: &[String], keys: &KeyLeaves, reconciled: &Reconciled)
                 .with_hint("take text, whole numbers, decimals, dates, times or booleans"));
         }
     }
-    if reconciled.schema.get_fields().len() == names.len() {
+    if !names.is_empty() && reconciled.schema.get_fields().len() == names.len() {
         return Err(Error::new(Kind::InvalidArgument, "all columns are partition columns")
             .with_got(names.join(", "))
             .with_hint("leave one out, or pass partition_columns=\"keep\""));

@@ -369,7 +369,10 @@ fn tasks(sources_keys: &[SourceKeys], cuts: &[OutputCut]) -> Vec<PlanTask> {
         let high = cuts.get(index);
         let (mut slices, mut rows, mut exact) = (Vec::new(), 0, true);
         let mut add = |place: usize, end: Count| {
-            let start = std::mem::replace(&mut starts[place], end);
+            let start = starts[place];
+            // Of a source that is not sorted, keys lead back: each row is in one task all the same.
+            let end = (end.0.max(start.0), end.1.max(start.1));
+            starts[place] = end;
             if end.1 > start.0 {
                 let source = &sources_keys[place].source;
                 let first = source.span().start;
