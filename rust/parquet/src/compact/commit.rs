@@ -47,8 +47,6 @@ pub(crate) struct CommitOptions {
     pub(crate) unless: Option<String>,
     /// Files that count no more, by their path below the root; all of them must count now.
     pub(crate) replace: Vec<Gone>,
-    /// Files that were replaced and removed, by their path below the root: they are forgotten.
-    pub(crate) forget: Vec<String>,
     /// A lease that goes on.
     pub(crate) renew: Option<Renewal>,
     /// The id of a lease that ends with this change.
@@ -147,12 +145,6 @@ pub(crate) fn commit_in(
         }
         let mut manifest = before.clone();
         change(&mut manifest, &add, &options.replace, now_s());
-        for name in &options.forget {
-            // A file that is still there would come back.
-            if root.look(name)?.is_none() {
-                manifest.replaced.retain(|replaced| replaced.path != *name);
-            }
-        }
         if let Some(renewal) = &options.renew {
             renew(&mut manifest, renewal, &root)?;
         }
