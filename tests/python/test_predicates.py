@@ -55,6 +55,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "tests/cases/hostile"
 SEED = os.environ.get("PLAIT_PREDICATES_SEED", "20261123")
 ONLY = os.environ.get("PLAIT_PREDICATES_LAKE")
+DUCKDB = tuple(map(int, duckdb.__version__.split(".")[:3]))
 PREDICATES = 10_000 if os.environ.get("PLAIT_LONG") else 500
 A_LAKE = 25
 LAKES_A_TEST = 5
@@ -153,7 +154,9 @@ def test_pyarrow_finds_nan_beside_one_number(tmp_path):
     assert found == [0]
 
 
-@pytest.mark.xfail(reason="reads a first page of one value and nulls as nulls", strict=True)
+@pytest.mark.xfail(
+    DUCKDB < (2, 0, 1), reason="reads a first page of one value and nulls as nulls", strict=True
+)
 def test_duckdb_finds_nulls_beside_one_value_in_a_file_of_pyarrow(tmp_path):
     asked = ([b"a", None], pa.binary(), "null")
     assert from_file(DuckDB(), tmp_path, *asked, use_dictionary=False) == [1]
