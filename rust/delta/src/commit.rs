@@ -125,8 +125,11 @@ impl Log {
         loop {
             self.context.check_cancelled()?;
             let root = self.root.clone();
-            let is_there = match self.newest()? {
-                None => false,
+            let now_ms = now_ms();
+            // One snapshot: what was checked is what the next version is made of.
+            let (version, actions) = match self.newest()? {
+                None if change.create.is_none() => return Err(no_table(&root)),
+                None => (0, actions(&change, &Snapshot::default(), 0, now_ms)),
                 Some((folder, snapshot)) => {
                     check(&snapshot.protocol, &snapshot.metadata, change.intent, &root)?;
                     if let Some(ended) = ended(&change, snapshot) {
@@ -138,27 +141,15 @@ impl Log {
                     {
                         find_places(folder, snapshot)?;
                     }
-                    true
+                    let version = snapshot.version + 1;
+                    (version, actions(&change, snapshot, version, now_ms))
                 }
             };
-            if !is_there && change.create.is_none() {
-                return Err(no_table(&root));
-            }
             // Not before: files of a batch that was committed may be gone since.
             if !are_files_there {
                 self.check_added(&change)?;
                 are_files_there = true;
             }
-            let empty = Snapshot::default();
-            let now_ms = now_ms();
-            let (version, actions) = match self.newest()? {
-                Some((_, snapshot)) if is_there => {
-                    (snapshot.version + 1, actions(&change, snapshot, snapshot.version + 1, now_ms))
-                }
-                // Somebody made it meanwhile.
-                Some(_) => continue,
-                None => (0, actions(&change, &empty, 0, now_ms)),
-            };
             if !self.folder.put_new(&name::commit(version), &lines(&actions)?)? {
                 continue;
             }
