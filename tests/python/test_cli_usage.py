@@ -241,6 +241,10 @@ MISTAKES = [
         "check the path; relative paths start at the working directory",
     ),
     (
+        *(3, "merge events -o out --sort-by tss"),
+        *("sort column is in no source: column `tss`", "did you mean `ts`?"),
+    ),
+    (
         4,
         "merge events -o full --sort-by ts",
         OTHERS,
@@ -367,6 +371,19 @@ def test_help_alone_lists_the_commands(shell):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("spelt", ["day=1", "day = 1", "day='1'", 'day = "1"'])
+def test_a_partition_is_named_as_conditions_are_written(shell, tmp_path, spelt):
+    table = pq.read_table(tmp_path / "unsorted.parquet").sort_by("ts")
+    for day in (1, 1, 2, 2):
+        folder = tmp_path / f"days/day={day}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, folder / f"{len(list(folder.iterdir()))}.parquet")
+    ran = shell("compact", "days", "--sort-by", "ts", "--policy", "full", "--where", spelt)
+    assert ran.returncode == 0, ran.stderr
+    assert "merged 2 files into 1 file" in ran.stdout
+    assert "day=1" in ran.stdout and "day=2" not in ran.stdout
+
+
 def test_execute_takes_options_of_the_plan_anew(shell, tmp_path):
     planned = shell("plan", "events", "--sort-by", "ts", "--json")
     (tmp_path / "p.json").write_text(planned.stdout)

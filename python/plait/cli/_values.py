@@ -50,6 +50,13 @@ def _pair(text: str, name: str) -> tuple[str, str]:
     return key, value
 
 
+def _partition(text: str, name: str) -> tuple[str, str]:
+    """A partition, as folders are called or as a condition is written: `day = '2024-05-01'`."""
+    column, value = (part.strip() for part in _pair(text, name))
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return column, value[1:-1] if is_quoted else value
+
+
 def _names(text: str, name: str = "") -> list[str]:  # noqa: ARG001 - as all readers
     return [part.strip() for part in text.split(",")] if text.strip() else []
 
@@ -116,7 +123,7 @@ _BY_TYPE: dict[str, tuple[Any, ...]] = {
     "Statistics": (_levels, "LEVEL", "or NAME=LEVEL,..."),
     "Mark": (_mark, "NAME", "or KEY=VALUE of its metadata"),
     "StorageOptions": (_pair, "NAME=VALUE", "repeatable"),
-    "Where": (_pair, "COLUMN=VALUE", "repeatable"),
+    "Where": (_partition, "COLUMN=VALUE", "repeatable"),
     "Condition": _TEXT,
 }
 # Where a shell has a word of its own.

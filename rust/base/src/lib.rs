@@ -9,10 +9,12 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod names;
 mod run;
 mod type_text;
 
 pub use error::{Error, Kind, Result};
+pub use names::columns_hint;
 pub use run::{Run, Runs, SourceId};
 pub use type_text::type_text;
 

@@ -34,7 +34,7 @@ pub mod stream;
 pub mod validate;
 pub mod workers;
 
-pub use plait_base::{Error, Kind, Result, Run, Runs, SourceId, type_text};
+pub use plait_base::{Error, Kind, Result, Run, Runs, SourceId, columns_hint, type_text};
 
 /// Runs the examples of the README.
 #[cfg(doctest)]

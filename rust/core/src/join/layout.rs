@@ -20,7 +20,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use super::block::{DELETED, KEY, SEQUENCE, schema_of};
 use super::spec::Spec;
 use crate::key::{KeyColumn, KeyShape, KeyType, Nulls};
-use plait_base::{Error, Kind, Result, type_text};
+use plait_base::{Error, Kind, Result, columns_hint, type_text};
 
 /// Column that says what a change does.
 pub const OPERATION: &str = "_op";
@@ -231,10 +231,10 @@ fn shape(names: &[String], fields: &[FieldRef], option: &str) -> Result<KeyShape
     }
     let column = |name: &String| {
         let Some(field) = fields.iter().find(|field| field.name() == name) else {
-            let known = fields.iter().map(|f| format!("`{}`", f.name())).collect::<Vec<_>>();
+            let known: Vec<String> = fields.iter().map(|f| f.name().clone()).collect();
             return Err(Error::new(Kind::UnknownColumn, format!("`{option}` is not a column"))
                 .with_column(name)
-                .with_hint(format!("the columns are {}", known.join(", "))));
+                .with_hint(columns_hint(name, &known)));
         };
         let ty = KeyType::from_arrow(field.data_type()).map_err(|e| e.with_column(name))?;
         Ok(KeyColumn { name: name.clone(), ty, descending: false, nulls: Nulls::Last })
@@ -284,10 +284,10 @@ fn out_columns(spec: &Spec, left: &[FieldRef], right: &[FieldRef]) -> Result<Vec
     if let Some(wanted) = &spec.columns {
         let pick = |(name, of): &(String, String)| {
             let Some(column) = all.iter().find(|column| column.field.name() == of) else {
-                let known = all.iter().map(|c| format!("`{}`", c.field.name())).collect::<Vec<_>>();
+                let known: Vec<String> = all.iter().map(|c| c.field.name().clone()).collect();
                 return Err(Error::new(Kind::UnknownColumn, "`columns` names no column")
                     .with_column(of)
-                    .with_hint(format!("the columns are {}", known.join(", "))));
+                    .with_hint(columns_hint(of, &known)));
             };
             let field = Arc::new(column.field.as_ref().clone().with_name(name));
             Ok(OutColumn { field, ..column.clone() })

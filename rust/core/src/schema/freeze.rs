@@ -31,7 +31,7 @@ use super::projection::Projection;
 use super::same::{key_of, members};
 use super::summary::{Class, Summary};
 use super::unify::{Absent, GIVEN, Unifier, Variant, says};
-use plait_base::{Error, Kind, Result, type_text};
+use plait_base::{Error, Kind, Result, columns_hint, type_text};
 
 /// Metadata of a given field: the value of the column where a source lacks it.
 pub(crate) const DEFAULT: &str = "plait.default";
@@ -495,12 +495,10 @@ fn unknown_column(path: &str, classes: &[&Class]) -> Error {
     for class in classes {
         names.extend(class.fields.iter().map(|f| f.name().as_str()));
     }
-    let shown: Vec<String> = names.iter().take(20).map(|name| format!("`{name}`")).collect();
-    Error::new(Kind::UnknownColumn, "column is in no source").with_column(path).with_hint(format!(
-        "the columns are {}{}",
-        shown.join(", "),
-        if names.len() > shown.len() { ", …" } else { "" }
-    ))
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    Error::new(Kind::UnknownColumn, "column is in no source")
+        .with_column(path)
+        .with_hint(columns_hint(path, &names))
 }
 
 /// Names a schema: FNV-1a of 128 bits over its canonical text.

@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::text;
 use crate::key::{KeyColumn, KeyShape, KeyType, Keys, ShownAs, SortOrder, encode_arrow};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, columns_hint};
 
 /// Refuses an order whose columns `schema` lacks, or whose types have no order.
 ///
@@ -48,9 +48,6 @@ pub fn row_keys(order: &SortOrder, batch: &RecordBatch) -> Result<Vec<Option<Vec
     let key = |row: usize| (!is_null(row)).then(|| keys.to_bytes(&columns.shape, row));
     Ok((0..batch.num_rows()).map(key).collect())
 }
-
-/// Columns in a hint.
-const NAMES_MAX: usize = 12;
 
 /// Where the sort columns are, and how their keys look.
 #[derive(Clone, Debug)]
@@ -125,9 +122,9 @@ fn find<'a>(path: &[String], mut fields: &'a Fields) -> Result<(Vec<usize>, &'a 
         fields = match found.map(Field::data_type) {
             None => fields,
             Some(DataType::Struct(fields)) => fields,
-            Some(_) => return Err(unknown(fields)),
+            Some(_) => return Err(unknown(name, fields)),
         };
-        let Some((place, field)) = fields.find(name) else { return Err(unknown(fields)) };
+        let Some((place, field)) = fields.find(name) else { return Err(unknown(name, fields)) };
         places.push(place);
         found = Some(field);
     }
@@ -135,13 +132,11 @@ fn find<'a>(path: &[String], mut fields: &'a Fields) -> Result<(Vec<usize>, &'a 
     Ok((places, field))
 }
 
-fn unknown(fields: &Fields) -> Error {
-    let names = fields.iter().take(NAMES_MAX).map(|field| format!("`{}`", field.name()));
-    let more = if fields.len() > NAMES_MAX { ", ..." } else { "" };
-    Error::new(Kind::UnknownColumn, "sort column is in no source").with_hint(format!(
-        "the columns are {}{more}; a name with a dot goes in double quotes",
-        names.collect::<Vec<_>>().join(", ")
-    ))
+fn unknown(name: &str, fields: &Fields) -> Error {
+    let names: Vec<String> = fields.iter().map(|field| field.name().clone()).collect();
+    let hint = columns_hint(name, &names);
+    let hint = format!("{hint}; a name with a dot goes in double quotes");
+    Error::new(Kind::UnknownColumn, "sort column is in no source").with_hint(hint)
 }
 
 fn leaf(columns: &[ArrayRef], path: &[usize]) -> Result<ArrayRef> {

@@ -9,7 +9,7 @@
 
 use parquet::schema::types::{ColumnDescPtr, ColumnDescriptor, SchemaDescriptor};
 use plait_core::key::{KeyType, ShownAs};
-use plait_core::{Error, Kind, Result};
+use plait_core::{Error, Kind, Result, columns_hint};
 
 use super::leaf::LeafType;
 
@@ -46,20 +46,6 @@ pub(crate) fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usiz
             },
         ));
     }
-    let mut near: Vec<(usize, String)> = descr
-        .columns()
-        .iter()
-        .map(|c| c.path().string())
-        .map(|other| (distance(&name.to_lowercase(), &other.to_lowercase()), other))
-        .collect();
-    near.sort();
-    let close = |(distance, other): &(usize, String)| *distance * 3 <= other.len().max(name.len());
-    let few: Vec<String> = if near.iter().any(close) {
-        near.iter().filter(|n| close(n)).map(|(_, n)| format!("`{n}`")).take(3).collect()
-    } else {
-        descr.columns().iter().map(|c| format!("`{}`", c.path().string())).take(NAMES_MAX).collect()
-    };
-    let more = if few.len() == NAMES_MAX && near.len() > NAMES_MAX { ", ..." } else { "" };
     // A dot in a name must be quoted, or it is taken for a field of a struct.
     let quoted = |path: &[String]| {
         path.iter()
@@ -75,10 +61,10 @@ pub(crate) fn key_leaf(descr: &SchemaDescriptor, path: &[String]) -> Result<usiz
                 quoted(column.path().parts())
             )));
     }
-    let said = if near.iter().any(close) { "did you mean" } else { "the columns are" };
+    let names: Vec<String> = descr.columns().iter().map(|c| c.path().string()).collect();
     Err(Error::new(Kind::UnknownColumn, "sort column is in no source")
         .with_column(&name)
-        .with_hint(format!("{said} {}{more}", few.join(", "))))
+        .with_hint(columns_hint(&name, &names)))
 }
 
 /// Names in a hint.
@@ -101,24 +87,4 @@ pub(crate) fn key_type(column: &ColumnDescriptor) -> Result<KeyType> {
 /// What values of a leaf stand for in messages.
 pub(crate) fn key_shown(column: &ColumnDescriptor) -> ShownAs {
     LeafType::of(column.self_type()).map_or(ShownAs::Plain, |leaf| leaf.shown())
-}
-
-/// Characters to insert, delete or replace to get from `a` to `b`.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        if let Some(first) = row.first_mut() {
-            *first = left;
-        }
-        for (cell, y) in row.iter_mut().skip(1).zip(&b) {
-            let up = *cell;
-            left = (diagonal + usize::from(x != *y)).min(up + 1).min(left + 1);
-            diagonal = up;
-            *cell = left;
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }

@@ -521,7 +521,7 @@ fn sort_columns_are_found_by_path_or_refused_with_near_names() {
     assert_eq!((leaf("timestamp").unwrap(), leaf("s.name").unwrap()), (0, 1));
     let error = leaf("Timestmap").unwrap_err();
     assert_eq!(error.kind(), Kind::UnknownColumn);
-    assert_eq!(error.hint(), Some("did you mean `timestamp`"));
+    assert_eq!(error.hint(), Some("did you mean `timestamp`?"));
     assert!(leaf("zzz").unwrap_err().hint().unwrap().contains("the columns are `"));
     for (name, says) in [("many", "repeated"), ("s", "`s.name`")] {
         let error = leaf(name).unwrap_err();
