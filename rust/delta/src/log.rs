@@ -1,4 +1,4 @@
-//! The door: a table's log that is open, and what can be asked of it, as JSON.
+//! The entry point: the open log of a table and its calls, with arguments and results as JSON.
 //!
 //! ```text
 //! open ─▶ Log ─┬─ snapshot   version, schema, properties

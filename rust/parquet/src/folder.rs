@@ -1,5 +1,5 @@
-//! A folder as those write to it who are not the engine: files by their names, on disks and in
-//! object stores.
+//! Reads and writes whole files of a folder by name, on disks and in object stores, for crates outside
+//! of the engine.
 //!
 //! ```text
 //! names · exists · read · remove

@@ -9,15 +9,16 @@
 //! ```
 //!
 //! # Invariants
-//! A file is in at most one group, and an unsorted one is in one, by every policy. A group is of one
-//! scope, in the order given, and of two files at least, or of an unsorted one alone. Once every group is merged, the policy chooses nothing. Where of rows with one key not all
-//! stay, no merge changes which file is older (`neighbours`).
+//! A file is in at most one group, and an unsorted file is in one under every policy. A group has
+//! files of one scope, in the given order: two or more, or one unsorted file. Once every group is
+//! merged, the policy chooses nothing. If rows with equal keys are dropped, no merge changes which
+//! file is older (`neighbours`).
 //!
 //! # Cost
 //! O(n log n) for n files.
 //!
 //! # Not here
-//! What a scope is, and clocks: the shell tells ages (`plait_parquet::compact`).
+//! What a scope is, and clocks: the shell passes the ages of files (`plait_parquet::compact`).
 
 mod choose;
 mod file;

@@ -1,12 +1,12 @@
-//! What planning will read of files, read by others: many of them at once, one apart from the other.
+//! Reads what planning needs of each file, for many files at once, in this process or another.
 //!
 //! ```text
 //! open ─ order ─ first and last key ─ key columns, if small ─▶ PrefetchedFile, as bytes
 //! ```
 //!
 //! # Invariants
-//! A file that cannot be read, or not as far, is no error: whoever plans meets it himself, in the order
-//! of the sources, and what was read of it until then is right. Nothing depends on threads.
+//! A file that cannot be read, or only in part, is no error here: planning reads it again and raises
+//! the error, in the order of the sources. What was read of it is right. Nothing depends on threads.
 //!
 //! # Cost
 //! What planning a merge of this one file reads, and [`KEYS_BYTES_MAX`] at most for keys in between;

@@ -1,4 +1,10 @@
-//! What it takes to hold a page of every source that overlaps.
+//! The memory for a page of every source that overlaps, and the number of passes.
+//!
+//! ```text
+//! need = depth × (pages of the LEAVES_AT_ONCE largest leaves + pages of the key columns)
+//! ```
+//! One pass if `need` is at most the share of `SourcePages`. A page is estimated at the size of its
+//! chunk, unpacked, and at most `PAGE_BYTES`.
 //!
 //! # Not here
 //! Merging in two passes (`merge`); shares of the limit (`runtime`).

@@ -1,4 +1,4 @@
-//! Copies rows: steps in, one encoded column chunk out, leaf by leaf.
+//! Copies rows, leaf by leaf: *steps* (packed runs of a window) in, one encoded column chunk out.
 //!
 //! ```text
 //! steps      (0, 4) (1, 1) (0, 6) …
@@ -8,9 +8,9 @@
 //! ```
 //!
 //! # Invariants
-//! The only place that copies rows. Rows of one source are taken in order, so every source is read
-//! once and forward. The chunk has exactly as many rows as the steps. What a chunk is made of
-//! depends on the sources and the options, never on threads.
+//! No other module of a merge copies rows. Rows of one source are taken in order, so every source is
+//! read once and forward. The chunk has exactly as many rows as the steps. It depends on the sources
+//! and the options, never on threads.
 //!
 //! # Cost
 //! One page of every source that has rows in the window; the packed chunk. Pages that windows share
