@@ -50,11 +50,11 @@ def adopt(
     retention: str | float | None = None,
     storage_options: StorageOptions | None = None,
 ) -> AdoptReport:
-    """Makes a table of a folder of Parquet files, or adds files that were dropped there since.
+    """Turns a folder of Parquet files into a table, or adds new files of the folder to it.
 
-    The files stay as they are, and where they are. Statistics are those of their footers. Folders
-    such as `day=1` become partition columns: whole numbers, dates or text. What is adopted first
-    counts as older: files are taken in the order of their names.
+    No file is moved or changed. Statistics come from footers. Folders such as `day=1` become
+    partition columns: whole numbers, dates or text. Files are adopted in the order of their names,
+    and earlier ones are older.
 
     Args:
         folder: The folder, or a URL.

@@ -102,8 +102,7 @@ def merge(
             `day=2024-05-01/part-….parquet`. Every file has rows of one partition. Sources must be
             sorted by these columns, then by `sort_by`; `unsorted="sort"` takes all others. A column
             is text, a whole number, a decimal, a date, a time, a timestamp or a boolean.
-        partition_columns: Whether these columns leave the files (`"drop"`), or stay in them, too
-            (`"keep"`).
+        partition_columns: Whether the files lack these columns (`"drop"`) or keep them (`"keep"`).
         row_group_size: Size of a row group.
         row_group_rows: Rows of a row group, at most.
         page_size: Size of a page.
@@ -146,15 +145,15 @@ def merge(
             or in full, by decoding every key. Decoded keys are always checked. Outputs declare an
             order only where every key was checked.
         verify_pages: How pages that are copied as they are stored are checked: by their headers and
-            checksums, or by unpacking them, too. Unpacking takes longer. Pages that are not copied
-            are always decoded.
+            checksums, or by unpacking them, too, which takes longer. Other pages are always
+            decoded.
         unsorted: What to do with sources that are not sorted: refuse, `"sort"` or `"skip"` them.
             Sorted stretches of a file are merged as they are; rows between them are sorted in
             memory and spilled as sorted runs. `report.sort` says which files, and how many rows.
         assume_sorted: Trust the order of the sources. The report says so, and outputs declare no
             order: merge them again with `sort_by`.
-        trust_footers: Whether keys that Plait wrote to footers are believed when the merge is
-            planned. Footers that turn out to be wrong are found, and cost a second plan.
+        trust_footers: Whether keys that Plait wrote to footers are used for planning. If a footer
+            is wrong, the merge detects it and plans again without them.
         verify: Hash all rows in and out, and fail on a difference: `"content"`.
         sha256: Whether to report a SHA-256 digest of every output.
         copy_tiers: Cheap ways of copying that may be used: column chunks, pages, dictionaries.
@@ -172,7 +171,7 @@ def merge(
             environment. Or an obstore store or an fsspec file system: paths without a scheme are
             names in it.
         progress: Called a few times a second with a `Progress`, and for the last time when the
-            outputs are published. What it raises stops the merge; the last call undoes nothing.
+            outputs are published. An exception stops the merge; in the last call it undoes nothing.
 
     Returns:
         What was read, written, copied and measured.
@@ -263,7 +262,7 @@ def verify(
 ) -> VerifyReport:
     """Checks that files are sorted and disjoint, and hold the same rows as others.
 
-    Works on anybody's files. Every key and, with `against`, every value is read.
+    The files may be from any writer. Every key and, with `against`, every value is read.
 
     Args:
         files: Files, folders, globs or URLs, as `sources` of `merge`.

@@ -42,7 +42,7 @@ def prune(
     *,
     storage_options: StorageOptions | None = None,
 ) -> PrunedFiles:
-    """Names the files that may hold rows with these values.
+    """Returns the files that may have rows with these values.
 
     Reads footers, and the first and last key. A file without a zone map of a column is never left
     out for that column. A file that is left out has no such row. See `value_sets` of `merge`.
@@ -54,7 +54,7 @@ def prune(
         storage_options: See `merge`.
 
     Returns:
-        The files that are left, in their order: a list, which notebooks show as a table.
+        These files, in order: a list, which notebooks show as a table.
 
     Raises:
         InvalidArgument: A value is not of the column's type.

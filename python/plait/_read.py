@@ -36,11 +36,11 @@ OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """What a read may need, by footers and indexes, before it reads rows.
+    """The files, row groups, pages and rows that a read may need, by footers and indexes.
 
     Attributes:
         sort_by: The order of the rows.
-        files: Files in all.
+        files: Number of files.
         files_skipped: Files that cannot have a requested row.
         row_groups: Row groups of all files.
         row_groups_skipped: Row groups left out by bounds, bloom filters or the bounds of all pages.
@@ -141,7 +141,7 @@ class FilesLeft:
 class SortedRead:
     """Rows of many sorted files in one order; made by `read`. It can be read any number of times.
 
-    Any library that takes Arrow streams takes it: `pa.table(rows)`, `pl.DataFrame(rows)`,
+    Every library that reads Arrow streams reads it: `pa.table(rows)`, `pl.DataFrame(rows)`,
     `duckdb.sql("FROM rows")`.
     """
 
@@ -151,7 +151,7 @@ class SortedRead:
         self._counted = native
 
     def follow(self, read: SortedRead) -> None:
-        """Makes the counts of `read`, which asks for less of this one, those of `stats`."""
+        """Reports the counts of `read`, a narrower read of the same files, in `stats`."""
         self._counted = read._native
 
     @property

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 
 class RunWriter:
-    """Writes Arrow data, which comes in any order, as sorted Parquet files, in bounded memory.
+    """Writes Arrow data in any order as sorted Parquet files, in bounded memory.
 
     `write` takes rows into memory. When a third of `memory_limit` is full, they are sorted and
     spilled to a temporary file next to the outputs, as a sorted run. `flush` and `close` merge the
     runs into files. The sort is stable: rows with one key keep the order in which they were
     written, within a flush.
 
-    After `flush` the rows written so far are in complete, durable files, whatever happens to the
-    process. Rows that were not flushed are in no visible file. The files of two flushes may
-    overlap: `plait.merge` and `plait.compact` merge them. A writer is a context manager: leaving
-    it closes the writer, or aborts it if an exception was raised.
+    After `flush` the rows written so far are in complete, durable files. Rows that were not flushed
+    are in no visible file. The files of two flushes may overlap: `plait.merge` and `plait.compact`
+    merge them. A writer is a context manager: leaving it closes the writer, or aborts it if an
+    exception was raised.
 
     Args:
         out: A folder, made if absent; or one path that ends in `.parquet`, then `flush` is called
@@ -76,7 +76,7 @@ class RunWriter:
         drop_where: See `merge`.
         sha256: See `merge`.
         threads: See `merge`.
-        memory_limit: See `merge`. What the caller keeps of the data that was written counts on top.
+        memory_limit: See `merge`. Data that the caller still references comes on top.
         if_exists: What to do when the folder holds Parquet files, or the file exists: refuse, or
             add to the folder.
         storage_options: See `merge`.
@@ -156,7 +156,7 @@ class RunWriter:
         return tuple(self._reports)
 
     def write(self, batches: object) -> int:
-        """Takes in rows.
+        """Adds rows.
 
         Args:
             batches: A record batch, table, stream or data frame of any Arrow library, or an
@@ -175,7 +175,7 @@ class RunWriter:
         return self._native.write(batches)
 
     def flush(self, *, progress: OnProgress | None = None) -> MergeReport | None:
-        """Writes all rows taken in so far as sorted files, complete and durable.
+        """Writes all rows added so far as sorted files, complete and durable.
 
         Args:
             progress: Called a few times a second with a `Progress`.
@@ -195,7 +195,7 @@ class RunWriter:
         return report
 
     def close(self) -> MergeReport | None:
-        """Flushes, and ends the writer; again it does nothing.
+        """Flushes, and ends the writer. A second call does nothing.
 
         Returns:
             What the last flush did; `None` if there were no rows left.
@@ -207,7 +207,7 @@ class RunWriter:
         return report
 
     def abort(self) -> None:
-        """Ends the writer without a flush: files of earlier flushes stay, other rows are gone."""
+        """Ends the writer without a flush: files of earlier flushes stay, other rows are lost."""
         self._closed = True
         self._native.abort()
 

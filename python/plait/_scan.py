@@ -63,8 +63,8 @@ class ScanReport:
         files: How many of them are files.
         schemas: Number of distinct schemas among them.
         rows_known: Rows of all files, where their footers were read.
-        sources_opened: Sources of which reading began.
-        sources_skipped: Sources of which no row was read so far.
+        sources_opened: Sources that were opened for reading.
+        sources_skipped: Sources without a read row so far.
         rows: Rows returned.
         batches: Batches returned.
         seen: In how many sources each column is.
@@ -143,7 +143,7 @@ class ScanReport:
 
 @dataclass(frozen=True)
 class SourceAdapter:
-    """What is done for every column of one source.
+    """The conversion of every column of one source.
 
     Attributes:
         source: Path of the file, or name of the stream.
@@ -176,12 +176,12 @@ class Scan:
 
     @property
     def report(self) -> ScanReport:
-        """What was found, and what was done so far."""
+        """The sources, and counts of the read so far."""
         return ScanReport.from_dict(json.loads(self._native.report()))
 
     @property
     def adapters(self) -> tuple[SourceAdapter, ...]:
-        """What is done for every source, in order; empty in mode `"follow"`."""
+        """The adapter of every source, in order; empty in mode `"follow"`."""
         return tuple(
             SourceAdapter(p["source"], p["rows"], tuple((n, w) for n, w in p["columns"]))
             for p in json.loads(self._native.explain())

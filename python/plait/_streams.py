@@ -110,9 +110,9 @@ def merge_streams(
             or `sort_by` names one that some lack.
         UnsupportedKey: `sort_by` names a column whose type has no order.
         CorruptSource: A batch is not valid Arrow data; names source and column.
-        SourceFailed: A foreign stream failed. What a generator raises comes as it is.
-        InvalidArgument: An option is invalid, a source has no record batches, or it asks for
-            the stream it feeds.
+        SourceFailed: A foreign stream failed. An exception of a generator is raised unchanged.
+        InvalidArgument: An option is invalid, a source has no record batches, or it reads the
+            stream that it belongs to.
         PlaitError: Base of these and all others, see `plait.errors`.
 
     Example:

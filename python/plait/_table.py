@@ -68,11 +68,11 @@ _WAIT_S_MAX = 0.5
 class Table:
     """A table of sorted files, in a folder or an object store, with the log of Delta.
 
-    The first `append` makes the table, since only then its columns are known. A table that is there
-    is opened, and what is given is compared with its properties; in a table of others, which has no
-    such properties, it holds for this object alone. What reads
-    Delta reads it, too: deltalake, Polars, Spark. Rows that a later row with the same key replaces
-    are left out by `read`, and by others once a compaction has dropped them.
+    The first `append` makes the table, because its columns are known only then. The arguments are
+    compared with the properties of an existing table. A table of another writer has no such
+    properties; the arguments then apply to this object alone. Every reader of Delta reads the
+    table: deltalake, Polars, Spark. `read` leaves out rows that a later row with the same key
+    replaces; other readers see them until a compaction drops them.
 
     Args:
         path: A folder, or a URL such as `s3://bucket/metrics`.
@@ -137,7 +137,7 @@ class Table:
 
     @property
     def sort_by(self) -> str | None:
-        """The order of the files, as text; `None` if the table does not say it."""
+        """The order of the files, as text; `None` if the table does not declare it."""
         return self._properties().get(ORDER)
 
     @property
@@ -169,7 +169,7 @@ class Table:
         )
 
     def history(self, limit: SupportsIndex | None = None) -> list[Version]:
-        """What was committed, the newest first, as far as the log goes back.
+        """The commits in the log, the newest first.
 
         Args:
             limit: Number of versions, at most.
@@ -294,16 +294,17 @@ class Table:
         memory_limit: Size = "512MB",
         progress: OnProgress | None = None,
     ) -> AppendReport:
-        """Adds rows, which come in any order, in one commit.
+        """Adds rows in any order, in one commit.
 
-        They are sorted within `memory_limit`. If the call returns, they are durable and every
-        reader sees them; if it is cut short at any moment, no reader sees any of them.
+        Rows are sorted within `memory_limit`. When the call returns, they are durable and visible
+        to every reader. If it is interrupted before the
+        commit, no row is visible.
 
         Args:
             batches: A record batch, table, stream or data frame of any Arrow library, or an
                 iterable of record batches.
-            batch_id: Names the rows: a batch of this name is added once, whoever adds it again and
-                however often. The log keeps the names.
+            batch_id: A name for the batch. A batch of this name is added only once, also by several
+                writers. The log keeps the names.
             threads: See `merge`.
             memory_limit: See `RunWriter`.
             progress: See `RunWriter.flush`.
@@ -360,10 +361,9 @@ class Table:
     def delete(self, where: Condition) -> DeleteReport:
         """Deletes the rows for which a condition on sort columns is true.
 
-        Files that have only such rows go as a whole; those with others are rewritten without them.
-        Rows that others append meanwhile stay. Where no rows are dropped on reading
-        (`on_duplicate="keep_all"`), the condition may name any column: otherwise older rows of the
-        same key would come back.
+        Files with only such rows are removed, and files with other rows are rewritten. Rows that
+        other writers append meanwhile stay. With `on_duplicate="keep_all"` the condition may name
+        any column. With other settings, older rows of the same key would reappear.
 
         Args:
             where: As in `read`, such as `"ts < '2024-01-01'"`.
@@ -371,7 +371,7 @@ class Table:
         Raises:
             InvalidArgument: There is no condition, or it names other columns.
             Unsupported: The table takes no deletes, or is partitioned.
-            StorageError: Others replaced its files again and again.
+            StorageError: Other writers replaced its files too often.
 
         Example:
             >>> import pyarrow as pa
@@ -412,10 +412,10 @@ class Table:
         progress: OnProgress | None = None,
         **options: Unpack[TableOptions],
     ) -> CompactReport:
-        """Merges files where a policy selects them; of rows with one key, one stays.
+        """Merges files that a policy selects; of rows with one key, one stays.
 
-        The rows that `read` gives do not change, and neither do those of older versions. An output
-        is as new as the newest file that it replaces.
+        The result of `read` does not change, and neither do older versions. An output is as new as
+        the newest file that it replaces.
 
         Args:
             threads: See `merge`.
@@ -444,11 +444,11 @@ class Table:
     ) -> TableExpireReport:
         """Removes data files that no version inside the retention needs, and the log of older ones.
 
-        Files that no commit has stay for a day at least: their writer may be at work.
+        Files in no commit stay for at least a day, because their writer may still be running.
 
         Args:
             retention: How long ago a file must have been replaced, such as `"7d"`; that of the
-                table by default. Who reads an older version finds files missing.
+                table by default. Versions that need removed files cannot be read.
             yes: Whether to remove them; otherwise the report says what would be removed.
 
         Example:

@@ -45,7 +45,7 @@ _COMPUTED = "_foreign_key"
 
 @dataclass(frozen=True)
 class JoinStats:
-    """What a join did and what its state holds.
+    """Counts of the steps of a join, and the size of its state.
 
     Attributes:
         step: The last step, `None` before the first.
@@ -61,7 +61,7 @@ class JoinStats:
         place_runs: The same of the index from primary keys to foreign keys.
         right_runs: The same of right rows.
         memory_bytes: Bytes of the state in memory.
-        cache_hits: Blocks of files that were in memory when they were asked for.
+        cache_hits: Blocks of files that were found in memory.
         cache_misses: Blocks that were read.
     """
 
@@ -83,7 +83,7 @@ class JoinStats:
 
 
 class ForeignKeyJoin:
-    """Joins two tables that change, many left rows to one right row, and says how the join changes.
+    """Joins two changing tables, many left rows to one right row, and returns the changes.
 
     Changes are record batches with the key and value columns of a table, and these: `_op` is
     `"upsert"` (or `"insert"`, `"update"`) or `"delete"`, which needs the key alone; without `_op`
@@ -205,8 +205,8 @@ class ForeignKeyJoin:
             left: Changes of the left table, as anything with record batches.
             right: Changes of the right table.
             step: A number for the step, greater than that of the last; by default the next, from 0
-                on. The number of the last step gives the changes of that step again, and what is
-                passed with it is not looked at.
+                on. The number of the last step returns the changes of that step again, and ignores
+                `left` and `right`.
 
         Returns:
             The changes of the joined table.
@@ -222,7 +222,7 @@ class ForeignKeyJoin:
         return self._join.apply(left, right, number)
 
     def table(self) -> _native.Stream:
-        """The joined table as it is now, by foreign key, then primary key."""
+        """The current joined table, by foreign key, then primary key."""
         return self._join.table()
 
     @classmethod
@@ -237,7 +237,7 @@ class ForeignKeyJoin:
         memory_limit: Size = "512MB",
         threads: SupportsIndex | None = None,
     ) -> Self:
-        """Goes on with the join whose state, or a snapshot of it, is in a folder.
+        """Continues the join whose state, or a snapshot of it, is in a folder.
 
         Args:
             state: The folder, which keeps the state from now on.
@@ -268,7 +268,7 @@ class ForeignKeyJoin:
         return join
 
     def snapshot(self, folder: Path) -> str:
-        """Writes the state to a folder of its own, for `restore`; gives the folder.
+        """Writes the state to another folder, for `restore`, and returns that folder.
 
         Files of a state in a folder get a second name where the file system allows it, which costs
         nothing; elsewhere, and from memory, they are written.
@@ -282,7 +282,7 @@ class ForeignKeyJoin:
         return location
 
     def close(self) -> None:
-        """Lets the state go, so that others may open its folder; steps count already."""
+        """Closes the state, so that another process may open its folder. Steps are committed."""
         self._join.close()
 
     def __enter__(self) -> Self:
@@ -294,7 +294,7 @@ class ForeignKeyJoin:
         self.close()
 
     def explain(self) -> str:
-        """What is joined with what, and what the state holds, as text."""
+        """The keys of the join and the contents of the state, as text."""
         options: dict[str, Any] = json.loads(self._join.options())
         stats = self.stats
         keys = {name: ", ".join(options[name]) for name in ("left_key", "foreign_key", "right_key")}
@@ -340,7 +340,7 @@ class ForeignKeyJoin:
         ).html()
 
     def compact(self) -> None:
-        """Merges the runs of the state, but for those of the last step. Changes no answer."""
+        """Merges the sorted runs of the state, except those of the last step."""
         self._join.compact()
 
     @property
@@ -355,7 +355,7 @@ class ForeignKeyJoin:
 
     @property
     def stats(self) -> JoinStats:
-        """What was done so far, and what the state holds."""
+        """Counts of the steps so far, and the size of the state."""
         found: dict[str, Any] = json.loads(self._join.stats())
         values: dict[str, Any] = {}
         for name, value in found.items():

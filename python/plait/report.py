@@ -51,7 +51,7 @@ class Progress:
 
     Attributes:
         consumed_bytes: Bytes of the sources read so far.
-        total_bytes: Bytes that will be read in all; 0 while that is not known yet.
+        total_bytes: Bytes to read in all; 0 until known.
         rows_written: Rows written so far.
         stage: The current stage: `"plan"`, `"sort"`, `"merge"`, `"publish"` or `"verify"`.
     """
@@ -115,7 +115,7 @@ class Copied(_Report):
 
 @dataclass(frozen=True)
 class Overlap(_Report):
-    """Groups of sources whose key ranges hang together, and the most sources that share a key."""
+    """The number of regions, and the most sources that share a key."""
 
     regions: int
     depth_max: int
@@ -228,12 +228,11 @@ class MergeReport(_PrintedReport):
         time: Seconds by stage.
         memory: Limit and peak.
         metrics: Bytes and requests.
-        passes: How often rows were merged at most; 2 if `memory_limit` did not allow all sources,
-            or sorted runs, at once.
+        passes: 2 if `memory_limit` did not allow all sources, or sorted runs, at once; otherwise 1.
         sort: What was sorted or left out, with `unsorted="sort"` or `"skip"`.
-        assumed_sorted: Whether the order of the sources was taken on trust.
+        assumed_sorted: Whether the order of the sources was not checked.
         content_hash: Hash of all rows regardless of their order, with `verify="content"`.
-        warnings: Facts that may matter to the reader, one sentence each.
+        warnings: Warnings, one sentence each.
     """
 
     sort_by: str

@@ -87,7 +87,7 @@ class StagedLeft:
 
     @classmethod
     def restore(cls, state: Path, *, validate: Literal["basic", "full"] = "basic") -> Self:
-        """Goes on with the side whose state, or a snapshot of it, is in a folder.
+        """Continues the side whose state, or a snapshot of it, is in a folder.
 
         Args:
             state: The folder, which keeps the state from now on.
@@ -95,7 +95,7 @@ class StagedLeft:
 
         Raises:
             SourceNotFound: There is no state in the folder.
-            InvalidArgument: It is that of something else.
+            InvalidArgument: It is the state of another join or of the other side.
             CorruptSource: The state is damaged.
             StorageError: Another process has it open.
         """
@@ -106,7 +106,7 @@ class StagedLeft:
         return side
 
     def send(self, changes: Batches | None = None) -> _native.Batch:
-        """Takes changes of the left table, and gives subscriptions for the right side.
+        """Takes changes of the left table, and returns subscriptions for the right side.
 
         Args:
             changes: The changes; `None` for what is due without any, while `pending`.
@@ -120,15 +120,15 @@ class StagedLeft:
         return self._side.send(changes)
 
     def resolve(self, responses: Batches) -> _native.Batch:
-        """Takes responses, drops those that are not current, and gives the changes of the join.
+        """Takes responses, drops outdated ones, and returns the changes of the join.
 
-        Whoever delivers the changes elsewhere stores `step` with them, in one transaction: after a
-        crash `again` gives those that were not delivered.
+        A sink stores `step` with the changes, in one transaction: after a crash `again` returns the
+        changes that were not delivered.
         """
         return self._side.resolve(responses)
 
     def again(self) -> _native.Batch:
-        """The changes of the last call once more: none if it was `send`."""
+        """The changes of the last call again: none if it was `send`."""
         return self._side.again()
 
     def table(self) -> _native.Stream:
@@ -137,9 +137,10 @@ class StagedLeft:
 
     @property
     def pending(self) -> bool:
-        """Whether right sides have to hear what `send()` gives though nothing changed.
+        """Whether `send()` has messages for right sides without any change.
 
-        So it is after a restart of either side. A call of `send` gives a part; ask again after it.
+        True after a restart of either side. A call of `send` returns some of the messages; check
+        again after it.
         """
         return self._side.pending
 
@@ -149,10 +150,10 @@ class StagedLeft:
         return self._side.step
 
     def snapshot(self, folder: Path) -> str:
-        """Writes the state to a folder of its own, for `restore`; gives the folder.
+        """Writes the state to another folder, for `restore`, and returns that folder.
 
-        Whoever goes on with it takes the changes since then once more, and the table of whoever
-        follows the changes goes back with it: to what `table` gives.
+        A side restored from it needs the changes since then again. A copy of the joined table must
+        be reset to the result of `table`.
 
         Raises:
             OutputExists: The folder holds a state.
@@ -166,7 +167,7 @@ class StagedLeft:
         return _drawn("left", self._options, self._side)
 
     def close(self) -> None:
-        """Lets the state go, so that others may open its folder."""
+        """Closes the state, so that another process may open its folder."""
         self._side.close()
 
     def __enter__(self) -> Self:
@@ -179,7 +180,7 @@ class StagedLeft:
 
 
 class StagedRight:
-    """The right side of a foreign-key join: it answers subscriptions and tells of changes.
+    """The right side of a foreign-key join: it answers subscriptions and sends changes.
 
     Args:
         left_key: As for `StagedLeft`, as all others.
@@ -220,7 +221,7 @@ class StagedRight:
         return side
 
     def receive(self, subscriptions: Batches) -> _native.Batch:
-        """Takes subscriptions of left sides, and gives the responses that they ask for.
+        """Takes subscriptions of left sides, and returns the responses.
 
         Returns:
             A row for each: encoded primary key, epoch, version and hash of the left row, epoch and
@@ -230,7 +231,7 @@ class StagedRight:
         return self._side.receive(subscriptions)
 
     def apply(self, changes: Batches | None = None) -> _native.Batch:
-        """Takes changes of the right table, and gives a response for each subscriber.
+        """Takes changes of the right table, and returns a response for each subscriber.
 
         Args:
             changes: The changes; `None` for what is due without any, while `pending`.
@@ -239,9 +240,9 @@ class StagedRight:
 
     @property
     def pending(self) -> bool:
-        """Whether left sides have to hear what `apply()` gives though nothing changed.
+        """Whether `apply()` has messages for left sides without any change.
 
-        So it is when the side begins, or begins again: it greets all left sides.
+        True when the side starts or restarts: it sends a greeting to all left sides.
         """
         return self._side.pending
 
@@ -255,7 +256,7 @@ class StagedRight:
         return _drawn("right", self._options, self._side)
 
     def close(self) -> None:
-        """Lets the state go, so that others may open its folder."""
+        """Closes the state, so that another process may open its folder."""
         self._side.close()
 
     def __enter__(self) -> Self:

@@ -44,7 +44,7 @@ def compact(
     progress: OnProgress | None = None,
     **options: Unpack[FolderOptions],
 ) -> CompactReport:
-    """Merges sorted files of a folder or table where a policy selects them.
+    """Merges sorted files of a folder or table that a policy selects.
 
     Compacts a plain folder, a Delta table (as `plait.table.compact_delta`), or, with `catalog`, an
     Iceberg table (as `plait.table.compact_iceberg`). The folder of an Iceberg table alone is

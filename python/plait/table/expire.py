@@ -33,9 +33,9 @@ class ExpireReport(_PrintedReport):
         orphans: Files that a compaction wrote long enough ago, and never committed.
         kept: Files that were written later under the name of a replaced file: they stay, and are
             live from now on.
-        shown: Files that compactions wrote and that are ordinary files now, by their new path.
-        waiting: Files that were replaced long enough ago and stay, because the file that holds
-            their rows holds rows of files which were not.
+        shown: Outputs of compactions that became ordinary files, by their new path.
+        waiting: Files that were replaced long enough ago but stay, because their rows are in a file
+            that also has rows of files replaced later.
         bytes: Sum of the sizes of what was removed.
     """
 
@@ -73,19 +73,18 @@ def expire(
 ) -> ExpireReport:
     """Removes files that compactions replaced or never committed. A dry run unless `yes`.
 
-    What compactions wrote becomes ordinary files in the folder and in its partitions, where every
-    program sees each row once. It never removes a file that a running compaction may still commit,
-    whatever the retention. For Delta and Iceberg tables, vacuum the table or expire its snapshots
-    instead.
+    Outputs of compactions become ordinary files in the folder and in its partitions, and every
+    program reads each row once. Files that a running compaction may still commit stay, with any
+    retention. For Delta and Iceberg tables, vacuum the table or expire its snapshots instead.
 
     Args:
         folder: A folder that was compacted, or a URL.
         retention: How long ago a file must have been replaced, such as `"7d"`, `"12h"` or
             `"30min"`. The same age applies to outputs that were never committed. A number counts
             seconds. A reader with an older list of files finds files missing.
-        swap: Whether the folder is exchanged in one step, so that a list of it has the old files or
-            the new ones, never both: of local folders on Linux. Other programs must be able to
-            open files by their paths again, as the folder is another one afterwards.
+        swap: Whether the folder is exchanged in one step, so that a listing has the old files or
+            the new ones: local folders on Linux. Other programs must open files by their paths
+            again, because the folder is a new one.
         storage_options: See `merge`.
         yes: Whether to remove them; otherwise the report says what would be removed.
 
@@ -95,7 +94,8 @@ def expire(
     Raises:
         ForeignTable: The folder is a Delta or Iceberg table.
         InvalidArgument: `retention` is not a time span.
-        SourceChanged: With `swap`: others write to the folder by leases, such as a compaction.
+        SourceChanged: With `swap`: another writer holds a lease of the folder, such as a
+            compaction.
         SourceNotFound: A live file is missing: nothing is removed.
         StorageError: A file cannot be removed.
         Unsupported: The folder cannot be exchanged, which is found out before any work.

@@ -67,14 +67,15 @@ class CompactReport(_PrintedReport):
         policy: The policy.
         dry_run: Whether nothing was done.
         groups: Groups that were merged; in a dry run those that would be merged first.
-        lost: Number of groups whose files others replaced first: their outputs are not live.
-        skipped: Files that stay as they are, and why: such as unsorted or damaged ones.
+        lost: Number of groups whose files another writer replaced first: their outputs are not
+            live.
+        skipped: Files that were not merged, such as unsorted or damaged ones, and the reason.
         version: Number of the current manifest or version, or id of the current snapshot.
         files_before: Number of live files that were looked at first, with those left alone;
             `None` for sources that are merged into a folder of their own.
         files: Number of them at the end.
         reasons: Why the files of `files` are not merged (any more), one sentence each.
-        notes: What was done in another way than usual, one sentence each.
+        notes: Deviations from the usual course, one sentence each.
     """
 
     table: str
