@@ -51,10 +51,11 @@ class PlanSource(_Report):
         rows: Number of rows.
         bytes: Size of the file.
         row_groups: Number of row groups.
-        merge_level: How many merges lie behind it; 0 for files that no merge made.
+        merge_level: 1 + the highest level of the sources of the merge that wrote it; 0 for other
+            files.
         key_min: First key, one value per sort column, `None` for a null; `()` without rows.
         key_max: Last key.
-        keys_from: Where these are from: `"footer"`, or `"rows"` that were read.
+        keys_from: Where these keys were read: in the `"footer"` or in the `"rows"`.
     """
 
     path: str
@@ -69,7 +70,7 @@ class PlanSource(_Report):
 
 @dataclass(frozen=True)
 class MemoryNeed(_Report):
-    """The limit, what one pass over the deepest place takes, about, and the number of passes."""
+    """The limit, the approximate need of a merge in one pass, and the number of passes."""
 
     limit_bytes: int
     needed_bytes: int
@@ -161,7 +162,7 @@ class Plan(_PrintedReport):
 
     @property
     def storage_options(self) -> StorageOptions | None:
-        """Those that it was made with; no JSON has them."""
+        """The `storage_options` of the call; the JSON of a plan lacks them."""
         return self._storage_options
 
     @property
@@ -176,12 +177,12 @@ class Plan(_PrintedReport):
 
     @property
     def overlap(self) -> Overlap:
-        """Groups of sources whose key ranges hang together, and the most that share a key."""
+        """Number of regions, and the most sources that share a key."""
         return Overlap.from_dict(self._data["overlap"])
 
     @property
     def memory(self) -> MemoryNeed:
-        """What executing a task takes."""
+        """Memory that executing a task needs, and the number of passes."""
         return MemoryNeed.from_dict(self._data["memory"])
 
     @property
@@ -191,7 +192,7 @@ class Plan(_PrintedReport):
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What a careful reader should know."""
+        """Warnings, one sentence each."""
         return tuple(self._data["warnings"])
 
     def execute(
@@ -267,7 +268,7 @@ class Plan(_PrintedReport):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Plan:
-        """Builds the plan from what `to_dict` gave."""
+        """Builds the plan from the result of `to_dict`."""
         return cls.from_json(json.dumps(data))
 
     def plot(self, path: Path | None = None) -> Figure:
