@@ -11,7 +11,8 @@ from plait._interleave import interleave
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
 from plait._overlay import Layer, OverlayReport, overlay, overlay_files
-from plait._plan import Plan, PlanSource, Task, execute_task, plan
+from plait._plan import Plan, PlanSource, Task
+from plait._planning import execute_task, plan
 from plait._prune import prune
 from plait._read import ReadPlan, ReadStats, SortedRead, read
 from plait._run_writer import RunWriter

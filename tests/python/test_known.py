@@ -11,7 +11,7 @@ import pytest
 
 import plait
 from plait import _native
-from plait._plan import plan_knowing
+from plait._planning import plan_knowing
 
 pytestmark = pytest.mark.local  # folders and objects of its own
 CASES = 120 if os.environ.get("CI") else 25

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from plait._plan import execute_task
+from plait._planning import execute_task
 from plait.errors import PlaitError, StorageError
 from plait.table.sorting import Seen, sort_merge
 

@@ -20,7 +20,8 @@ from urllib.parse import unquote
 from plait import _native, _stores
 from plait._lease import Lease
 from plait._native_call import _call, _settings
-from plait._plan import Plan, checked_options, plan_knowing, with_level
+from plait._plan import Plan, with_level
+from plait._planning import checked_options, plan_knowing
 from plait.errors import (
     ForeignTable,
     InvalidArgument,

@@ -22,7 +22,7 @@ from plait._checks import CHOICES as _MERGE_CHOICES
 from plait._checks import POLICY_CHECKS, StorageOptions, _choice, _flag, _size, _time_span
 from plait._native_call import _settings
 from plait._now import at_moment
-from plait._plan import checked_options
+from plait._planning import checked_options
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 from plait.sizes import Size

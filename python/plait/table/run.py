@@ -20,7 +20,7 @@ from typing import Protocol, SupportsIndex
 from plait import _native
 from plait._native_call import OnProgress, _call
 from plait._observe import watched
-from plait._plan import checked_options
+from plait._planning import checked_options
 from plait.errors import (
     InternalError,
     PlaitError,

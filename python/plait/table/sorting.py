@@ -18,7 +18,7 @@ from typing import Any
 from plait import _native
 from plait._checks import merge_options
 from plait._native_call import OnProgress, _call
-from plait._plan import plan
+from plait._planning import plan
 from plait.report import MergeReport
 
 __all__ = ["Look", "LookedFile", "Seen", "look", "sort_merge", "task_of"]

@@ -20,7 +20,8 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from plait import _native
-from plait._plan import Plan, leased, plan_knowing
+from plait._plan import Plan, leased
+from plait._planning import plan_knowing
 from plait.errors import (
     CorruptSource,
     InvalidArgument,
