@@ -8,6 +8,8 @@ from pyspark.sql.types import LongType, StructType
 import plait
 from plait.spark import sink
 
+from .stops import Stop
+
 SCHEMA = StructType().add("k", LongType())
 
 
@@ -68,6 +70,20 @@ def batch(root, number, *runs, settings="", **more):
     messages = ran(writer, runs, number)
     writer.commit(messages, number)
     return [message.file["name"] for message in messages if message.file]
+
+
+def dies_in_commit(root, steps, monkeypatch, settings=""):
+    """Whether a driver dies that commits the keys 1, 2 and 3 as batch 0; calls of it are `steps`."""
+    writer = stream(root, settings)
+    messages = ran(writer, [[1, 2], [3]])
+    with monkeypatch.context() as patched:
+        patched.setattr(sink, "DeltaLog", steps.counting(sink.DeltaLog))
+        patched.setattr(sink, "place_of", steps.counting(sink.place_of))
+        try:
+            writer.commit(messages, 0)
+        except Stop:
+            return True
+    return False
 
 
 def write(root, *runs, overwrite=False, settings=""):

@@ -18,8 +18,8 @@ from plait.spark import sink
 from plait.spark.settings import settings_of
 from plait.spark.source import MergingReader, PushingReader, Query
 
-from .spark_runs import SCHEMA, batch, options, ran, stream, visible, write
-from .stops import Steps, Stop
+from .spark_runs import SCHEMA, batch, dies_in_commit, options, ran, stream, visible, write
+from .stops import Steps
 
 pytestmark = pytest.mark.local  # objects of its own
 
@@ -131,17 +131,8 @@ def test_a_batch_counts_once_wherever_its_commit_stops(step, dies, bucket, monke
         root = f"{url}/{case}"
         if earlier:
             batch(root, 0, *earlier, settings=text)
-        writer = stream(root, text)
-        messages = ran(writer, [[1, 2], [3]])
         steps = Steps(step, dies)
-        monkeypatch.setattr(sink, "DeltaLog", steps.counting(sink.DeltaLog))
-        monkeypatch.setattr(sink, "place_of", steps.counting(sink.place_of))
-        stopped = False
-        try:
-            writer.commit(messages, 0)
-        except Stop:
-            stopped = True
-        monkeypatch.undo()
+        stopped = dies_in_commit(root, steps, monkeypatch, text)
         assert stopped == (step <= steps.count)
         assert visible(root, settings) in ([], [1, 2, 3])
         batch(root, 0, [1, 2, 3], settings=text)

@@ -24,7 +24,7 @@ from plait.spark import sink
 from plait.spark.source import MergingReader, Query
 
 from .spark_runs import SCHEMA as KEYS
-from .spark_runs import batch, options, ran, stream, task, visible, write
+from .spark_runs import batch, dies_in_commit, options, ran, stream, task, visible, write
 from .stops import Steps, Stop
 
 pytestmark = pytest.mark.local
@@ -85,17 +85,8 @@ def test_a_batch_counts_once_wherever_its_commit_stops(step, dies, tmp_path, mon
         root = tmp_path / case
         if earlier:
             batch(root, 0, *earlier)
-        writer = stream(root)
-        messages = ran(writer, [[1, 2], [3]])
         steps = Steps(step, dies)
-        monkeypatch.setattr(sink, "DeltaLog", steps.counting(sink.DeltaLog))
-        monkeypatch.setattr(sink, "place_of", steps.counting(sink.place_of))
-        stopped = False
-        try:
-            writer.commit(messages, 0)
-        except Stop:
-            stopped = True
-        monkeypatch.undo()
+        stopped = dies_in_commit(root, steps, monkeypatch)
         assert visible(root) in ([], [1, 2, 3])
         assert stopped == (step <= steps.count)
         batch(root, 0, [1, 2, 3])
