@@ -1,6 +1,7 @@
 """Plain folders are plain again after `expire`: what other programs see of them, from other processes.
 
-`plain_readers.py` reads with every program. The table of the guide is compared with what it saw.
+`plain_readers.py` reads with every program, tables too. The tables of the guide are compared with what
+it saw.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import plait
 pytestmark = pytest.mark.local  # other programs read the folder by its path
 
 READERS = Path(__file__).with_name("plain_readers.py")
-GUIDE = Path(__file__).resolve().parents[2] / "docs/guide/policies.md"
+GUIDE = Path(__file__).resolve().parents[2] / "docs/guide"
 ROWS = 40
 
 
@@ -54,29 +55,60 @@ def files(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in found)
 
 
-def observed(folder: Path) -> dict[str, str]:
-    command = [sys.executable, READERS, folder, str(ROWS)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+class Observers:
+    """A process with other programs, which tells what each of them sees of a folder or table."""
+
+    def __init__(self, which: str) -> None:
+        pipe = subprocess.PIPE
+        command = [sys.executable, READERS, which]
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def __call__(self, folder: Path) -> dict[str, str]:
+        self.process.stdin.write(f"{folder}\t{ROWS}\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        return json.loads(line)
+
+    def end(self) -> None:
+        self.process.communicate(timeout=120)
 
 
-@pytest.mark.slow
-def test_the_table_of_the_guide_says_what_programs_see(folder, tmp_path, monkeypatch):
+@pytest.fixture
+def observers():
+    """Begins such processes, and ends them."""
+    begun: list[Observers] = []
+
+    def begin(which: str) -> Observers:
+        begun.append(Observers(which))
+        return begun[-1]
+
+    yield begin
+    for observed in begun:
+        observed.end()
+
+
+def while_it_merges(monkeypatch, look) -> None:
+    """Looks when outputs of a compaction are complete and not committed."""
+    execute = plait.Plan.execute
+
+    def watched(self, *args, **options):
+        report = execute(self, *args, **options)
+        look()
+        return report
+
+    monkeypatch.setattr(plait.Plan, "execute", watched)
+
+
+def steps_of_a_folder(folder: Path, tmp_path: Path, monkeypatch, observed) -> dict:
+    """What programs see of a plain folder, by step."""
     copy = tmp_path / "copy"
     for path in folder.rglob("*.parquet"):
         target = copy / path.relative_to(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
     told = {"before": observed(folder)}
-    execute = plait.Plan.execute
-
-    def watched(self, *args, **options):
-        report = execute(self, *args, **options)
-        told["while it merges"] = observed(folder)
-        return report
-
-    monkeypatch.setattr(plait.Plan, "execute", watched)
+    while_it_merges(monkeypatch, lambda: told.update({"while it merges": observed(folder)}))
     plait.compact(folder, policy="full", sort_by="k")
     monkeypatch.undo()
     told["compacted"] = observed(folder)
@@ -84,19 +116,69 @@ def test_the_table_of_the_guide_says_what_programs_see(folder, tmp_path, monkeyp
     told["expired"] = observed(folder)
     plait.compact(copy, policy="full", sort_by="k", in_place=True)
     told["in place"] = observed(copy)
-    text = GUIDE.read_text(encoding="utf-8")
+    return told
+
+
+def steps_of_a_table(tmp_path: Path, monkeypatch, observed) -> dict:
+    """What programs see of a table, by step."""
+    folder = tmp_path / "metrics"
+    table = plait.Table(folder, sort_by="k")
+    for file in range(12):  # the tenth commit has a checkpoint, which is a Parquet file
+        table.append(pa.table({"k": range(file, ROWS, 12), "v": range(file, ROWS, 12)}))
+    told = {"before": observed(folder)}
+    while_it_merges(monkeypatch, lambda: told.update({"while it merges": observed(folder)}))
+    table.compact(policy="full")
+    monkeypatch.undo()
+    told["compacted"] = observed(folder)
+    table.expire(0)
+    told["expired"] = observed(folder)
+    assert len(table.files()) == 1
+    return told
+
+
+def documented(page: Path) -> dict[str, dict[str, str]]:
+    """The table of a page: for each program what it sees, by step."""
+    text = page.read_text(encoding="utf-8")
     header, _, *lines = re.search(r"(\| program \| before .*\n(?:\|.*\n)+)", text)[1].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in [header, *lines]]
     names = [name.strip() for name in cells[0][1:]]
-    documented = {
-        name: dict(zip(names, row, strict=True))
-        for name, *row in ((c[0], *c[1:]) for c in cells[1:])
-    }
-    seen = {
-        reader if "`" in reader else f"`{reader}`": {step: told[step][reader] for step in told}
+    return {name: dict(zip(names, row, strict=True)) for name, *row in cells[1:]}
+
+
+def by_program(told: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+    return {
+        reader if "`" in reader or " " in reader else f"`{reader}`": {
+            step: told[step][reader] for step in told
+        }
         for reader in told["before"]
     }
-    assert documented == seen
+
+
+def compare(page: str, told: dict[str, dict[str, str]]) -> None:
+    """Compares what programs saw with the lines of them in a page; all lines of Spark or all others."""
+    seen = by_program(told)
+    of_spark = all(name.startswith("Spark") for name in seen)
+    lines = documented(GUIDE / page)
+    assert {p: steps for p, steps in lines.items() if p.startswith("Spark") == of_spark} == seen
+
+
+@pytest.mark.slow
+def test_the_table_of_the_guide_says_what_programs_see(folder, tmp_path, monkeypatch, observers):
+    observed = observers("folder")
+    compare("policies.md", steps_of_a_folder(folder, tmp_path, monkeypatch, observed))
+
+
+@pytest.mark.slow
+def test_the_guide_says_what_programs_see_of_a_table(tmp_path, monkeypatch, observers):
+    compare("table.md", steps_of_a_table(tmp_path, monkeypatch, observers("table")))
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_the_guide_says_what_spark_sees(folder, tmp_path, monkeypatch, observers):
+    observed = observers("spark")
+    compare("policies.md", steps_of_a_folder(folder, tmp_path, monkeypatch, observed))
+    compare("table.md", steps_of_a_table(tmp_path, monkeypatch, observed))
 
 
 def test_expire_leaves_ordinary_files_and_nothing_hidden(folder):
