@@ -151,7 +151,9 @@ def measured(call: Callable[[], object]) -> dict[str, float]:
     call()
     wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF)
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return {"cpu": cpu, "wall": wall, "peak_mib": after.ru_maxrss / 1024}
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+    return {"cpu": cpu, "wall": wall, "peak_mib": peak / 1024}
 
 
 def one_append(tool: str, folder: Path) -> dict[str, float]:

@@ -28,19 +28,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from year_rows import AGAIN, HOUR, LATE_MAX, NAMES, SERIES, Batches, make, stamp
 
 import plait
 
-HOUR = 3_600
-SERIES, PER_HOUR = 50, 2
-BATCH = SERIES * PER_HOUR
-NAMES = np.array([f"host-{i:02}.cpu.user" for i in range(SERIES)])
-LATE, AGAIN = 0.03, 0.01
-LATE_MAX = 168  # hours
 MERGE_FACTOR, LEVELS = 10, 4
 WEEK = 168
 BY_TIME, BY_SERIES = "ts, name", "name, ts"
-ORDERS = {BY_TIME: "Files by time", BY_SERIES: "Files by series"}
+ORDERS = (BY_TIME, BY_SERIES)
 
 
 @dataclass(frozen=True)
@@ -73,63 +68,6 @@ RUNS = {
     for policy in POLICIES
     if order == BY_TIME or POLICIES[policy].kept_days is None
 }
-
-
-@dataclass
-class Batches:
-    """All rows of the time, by the hour in which they come."""
-
-    ts: np.ndarray
-    series: np.ndarray
-    value: np.ndarray
-    ends: np.ndarray  # of the rows of each hour
-
-    def at(self, hour: int) -> slice:
-        return slice(int(self.ends[hour - 1]) if hour else 0, int(self.ends[hour]))
-
-    def of(self, hour: int) -> pa.Table:
-        """The rows that come in an hour, in any order."""
-        at = self.at(hour)
-        return table_of(self.ts[at], self.series[at], self.value[at])
-
-    def last(self, since: int) -> pa.Table:
-        """The rows that a reader must see in the end, by time and series: the last of each key."""
-        count = int(self.ends[-1])
-        keys = self.ts[:count] * SERIES + self.series[:count]
-        _, last = np.unique(keys[::-1], return_index=True)
-        last = count - 1 - last
-        last = last[self.ts[last] >= since]
-        return table_of(self.ts[last], self.series[last], self.value[last])
-
-
-def table_of(ts: np.ndarray, series: np.ndarray, value: np.ndarray) -> pa.Table:
-    stamps = pa.array(ts * 1_000_000, pa.timestamp("us"))
-    return pa.table({"name": NAMES[series], "ts": stamps, "value": value})
-
-
-def make(hours: int) -> Batches:
-    """Rows of every hour, of which some come later, and some again."""
-    rng = np.random.default_rng(7)
-    count = hours * BATCH
-    hour = np.repeat(np.arange(hours), BATCH)
-    series = np.tile(np.repeat(np.arange(SERIES), PER_HOUR), hours)
-    ts = hour * HOUR + np.tile(np.arange(PER_HOUR) * (HOUR // PER_HOUR), hours * SERIES)
-
-    def delay(n: int) -> np.ndarray:
-        of = np.where(rng.random(n) < 2 / 3, rng.exponential(6, n), rng.exponential(48, n))
-        return np.clip(np.ceil(of), 1, LATE_MAX - 1).astype(np.int64)
-
-    comes = hour.copy()
-    late = rng.random(count) < LATE
-    comes[late] += delay(int(late.sum()))
-    again = np.flatnonzero(rng.random(count) < AGAIN)
-    comes_again = np.maximum(comes[again] + 1, hour[again] + delay(len(again)))
-    which = np.concatenate([np.arange(count), again])
-    comes = np.concatenate([comes, comes_again])
-    order = np.lexsort((rng.random(len(which)), comes))
-    which, comes = which[order], comes[order]
-    ends = np.searchsorted(comes, np.arange(hours), "right")
-    return Batches(ts[which], series[which], rng.normal(size=len(which)).round(2), ends)
 
 
 @dataclass
@@ -169,10 +107,6 @@ class Run:
     @property
     def byte_writes(self) -> float:
         return (self.bytes + self.bytes_merged) / self.bytes
-
-
-def stamp(seconds: int) -> str:
-    return str(np.datetime64(seconds, "s")).replace("T", " ")
 
 
 class InFolder:
@@ -362,6 +296,7 @@ def bounds(run: Run) -> list[Bound]:
     every = every_of(run)
     merges = n // every
     by_time = run.order == BY_TIME
+    writes_max = max(*run.written, run.row_writes) if run.written else run.row_writes
     found: list[tuple[str, float, float, str]] = []
     if run.policy == "none":
         found = [("writes", run.row_writes, 1, "1"), ("files", run.files_max, n, "n")]
@@ -382,18 +317,20 @@ def bounds(run: Run) -> list[Bound]:
             # What has rows that expire is written again each week until it has none.
             writes += 1 + (MERGE_FACTOR**reached + LATE_MAX) / WEEK
             why += ", and once a week while rows expire"
-        found.append(("writes", run.row_writes, writes, why))
+        found.append(("writes", writes_max, writes, why))
     elif run.policy == "overlap":
         found = [("depth after", run.depth_after_max, 1, "max_depth")]
         if by_time:
             writes = 3 + (LATE_MAX + 2 * run.span_max_h) / every
             found += [
-                ("writes", run.row_writes, writes, "3 + (lateness + 2 spans of a file) / period"),
+                ("writes", writes_max, writes, "3 + (lateness + 2 spans of a file) / period"),
                 ("hour", run.hour_max, every + 2, "new files, and two that are disjoint"),
             ]
         else:
             found.append(("writes", run.row_writes, 1 + (merges + 1) / 2, "1 + (merges + 1) / 2"))
-            found.append(("series", run.series_max, every + 2, "new files, and two"))
+            series = every + 2 + run.files_after_max / SERIES
+            why = "new files, its share of those that are disjoint, and two at its ends"
+            found.append(("series", run.series_max, series, why))
     else:
         found = [
             ("writes", run.row_writes, 1 + (merges + 1) / 2, "1 + (merges + 1) / 2"),
@@ -412,75 +349,18 @@ def bounds(run: Run) -> list[Bound]:
 
 def table(runs: list[Run]) -> str:
     """One line for each run."""
-    lines = [
-        "| order | policy | written per row | per byte | bound | files, most | for an hour, most "
-        "| for a series, most | size |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    head = ["order", "policy", "row writes", "bound", "byte writes", "files", "for an hour"]
+    head += ["for a series", "size"]
+    lines = [f"| {' | '.join(head)} |", "|---|---" + "|---:" * 7 + "|"]
     for run in runs:
         most = next((b.most for b in bounds(run) if b.what == "writes"), None)
         lines.append(
-            f"| `{run.order}` | {run.policy} | {run.row_writes:.2f} | {run.byte_writes:.2f} "
-            f"| {'–' if most is None else f'{most:,.1f}'.removesuffix('.0')} "
+            f"| `{run.order}` | {run.policy} | {run.row_writes:.2f} "
+            f"| {'–' if most is None else f'{most:,.1f}'.removesuffix('.0')} | {run.byte_writes:.2f} "
             f"| {run.files_max:,} | {run.hour_max:,} | {run.series_max:,} "
             f"| {run.live_bytes / 1e6:.1f} MB |"
         )
     return "\n".join(lines)
-
-
-def draw(runs: list[Run], path: Path) -> None:
-    """A column of panels for each order, a curve for each policy."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
-
-    from policies import COLOURS, INK, spread
-
-    style = {"svg.hashsalt": "plait", "svg.fonttype": "none", "font.size": 9}
-    style |= dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), INK)
-    shown = [
-        ("written per row", "written", (1, 3, 10, 30, 100)),
-        ("files for an hour", "hour", (1, 10, 100, 1_000)),
-        ("files for a series", "series", (1, 10, 100, 1_000)),
-    ]
-    drawn = [run for run in runs if run.policy in COLOURS and run.days]
-    with mpl.rc_context(style):
-        figure = Figure(figsize=(9.5, 8.5), layout="constrained")
-        FigureCanvasSVG(figure)
-        panels = figure.subplots(3, 2, sharex=True, sharey="row")
-        for column, order in enumerate(ORDERS):
-            for axis, (title, what, ticks) in zip(panels[:, column], shown, strict=True):
-                curves = {run.policy: getattr(run, what) for run in drawn if run.order == order}
-                for run in drawn:
-                    if run.order == order:
-                        colour = COLOURS[run.policy]
-                        axis.plot(run.days, curves[run.policy], color=colour, linewidth=1.2)
-                axis.set_title(f"{ORDERS[order]}: {title}", loc="left", fontweight="bold")
-                axis.set_yscale("log")
-                axis.yaxis.set_major_locator(FixedLocator(ticks))
-                axis.yaxis.set_minor_locator(NullLocator())
-                axis.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-                axis.grid(visible=True, axis="y", alpha=0.3)
-                axis.spines[["top", "right", "left"]].set_visible(False)
-                axis.tick_params(length=0)
-                last = max(run.days[-1] for run in drawn)
-                axis.set_xlim(0, last)
-        for column, order in enumerate(ORDERS):
-            for axis, (_, what, _) in zip(panels[:, column], shown, strict=True):
-                # A curve's name stands at the middle of its last week.
-                at = {
-                    run.policy: float(np.mean(getattr(run, what)[-7:]))
-                    for run in drawn
-                    if run.order == order
-                }
-                for name, height in spread(axis, at).items():
-                    style = {"transform": axis.transAxes, "verticalalignment": "center"}
-                    axis.text(1.01, height, name, color=COLOURS[name], fontweight="bold", **style)
-        for axis in panels[-1]:
-            axis.set_xticks(range(0, int(last) + 1, max(int(last) // 3, 1)))
-            axis.xaxis.set_major_formatter(StrMethodFormatter("day {x:.0f}"))
-        figure.savefig(path, metadata={"Date": None}, transparent=True)
 
 
 def main() -> None:
@@ -519,6 +399,8 @@ def main() -> None:
         page = options.write.read_text()
         pattern = r"(?<=<!-- year -->\n).*?(?=\n<!-- end of year -->)"
         options.write.write_text(re.sub(pattern, lambda _: table(told), page, flags=re.DOTALL))
+        from year_chart import draw
+
         draw(told, options.write.with_name("year.svg"))
     sys.exit(1 if broken else 0)
 

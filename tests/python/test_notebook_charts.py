@@ -72,6 +72,25 @@ def test_the_chart_of_policies_names_curves_and_has_few_ticks(tmp_path):
     assert set(check(tmp_path / "page.svg")) >= {"day 0", "day 3", "overlap"}
 
 
+@pytest.mark.slow
+def test_the_chart_of_a_year_names_curves_and_has_few_ticks(tmp_path):
+    shown = check(GUIDE / "year.svg")
+    for name in ("none", "size_tiered", "overlap", "full"):
+        assert shown.count(name) == 6, "the name of a curve stands in each panel"
+    assert {"By time: written per row", "By series: files for a series, most in a week"} <= set(
+        shown
+    )
+    assert len([text for text in shown if re.fullmatch(r"[\d,]+|day \d+", text)]) <= 24
+    page = tmp_path / "page.md"
+    page.write_text("<!-- year -->\n\n<!-- end of year -->\n", encoding="utf-8")
+    script = ROOT / "benches" / "python" / "year.py"
+    only = ["--only", "size_tiered by ts, name", "full by name, ts"]
+    command = [sys.executable, script, "--days", "9", "--write", page, *only]
+    subprocess.run(command, check=True)
+    assert set(check(tmp_path / "year.svg")) >= {"day 0", "day 9", "size_tiered", "full"}
+    assert "| `name, ts` | full |" in page.read_text(encoding="utf-8")
+
+
 def test_the_chart_of_benchmarks_shows_what_the_runs_say():
     shown = check(GUIDE / "benchmarks.svg")
     results = json.loads((GUIDE / "benchmarks.json").read_text(encoding="utf-8"))
