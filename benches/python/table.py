@@ -34,6 +34,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 BATCH, BATCHES = 10_000, 60
 HOUR, HOURS = 250_000, 24
@@ -171,11 +172,17 @@ def one_append(tool: str, folder: Path) -> dict[str, float]:
     return {**measured(work), "median_ms": sorted(waits)[BATCHES // 2] * 1000}
 
 
-def one_compact(tool: str, folder: Path) -> dict[str, float]:
+def one_compact(tool: str, folder: Path) -> dict[str, float | str]:
     append, compact = TOOLS[tool](folder)
     for hour in range(HOURS):
         append(rows(HOUR, hour, hour * 3_600))
-    return measured(compact)
+    found = measured(compact)
+    made = max(folder.rglob("*.parquet"), key=lambda path: path.stat().st_size)
+    meta = pq.read_metadata(made)
+    if meta.num_rows != HOURS * HOUR:
+        raise AssertionError(f"{meta.num_rows:,} rows in the largest file")
+    codec = meta.row_group(0).column(0).compression.lower()
+    return {**found, "mb": made.stat().st_size / 1e6, "codec": codec}
 
 
 def one_open(tool: str, folder: Path) -> dict[str, float]:
@@ -272,6 +279,8 @@ def compare(part: str, rounds: int, python: str, wanted: list[str]) -> None:
         for name, unit in (("median_ms", "ms an append"), ("bytes_per_file", "bytes a file")):
             if name in best:
                 line += f"   {min(one[name] for one in found[tool]):,.0f} {unit}"
+        if "codec" in best:
+            line += f"   {best['mb']:.0f} MB, {best['codec']}"
         print(line, flush=True)
 
 
