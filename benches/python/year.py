@@ -144,7 +144,7 @@ class InFolder:
 
 
 class InTable:
-    """A table with a log. What `delete` rewrites is a new file of level 0, so rows stay here."""
+    """A table with a log. Its files begin at level 1; what `delete` rewrites does so again."""
 
     def __init__(self, folder: Path, order: str) -> None:
         how = {"on_duplicate": "keep_last", "retention": "0s"}
