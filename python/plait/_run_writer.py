@@ -96,6 +96,9 @@ class RunWriter:
         [1, 2, 3]
     """
 
+    # 0: the rows are new. Whoever rewrites a file gives its level.
+    _merge_level = 0
+
     def __init__(
         self,
         out: Path,
@@ -135,7 +138,7 @@ class RunWriter:
         bucket = _reach(options, storage_options)
         merge["out"] = options.pop("out")
         # Files of two writers have different names, whatever is in them.
-        options |= {"merge": merge, "id": secrets.token_hex(8)}
+        options |= {"merge": merge, "id": secrets.token_hex(8), "merge_level": self._merge_level}
         self._native = _native.RunWriter(json.dumps(options), bucket, _validate(validate))
         self._reports: list[MergeReport] = []
         self._closed = False

@@ -258,3 +258,17 @@ def test_two_threads_write_one_after_the_other(tmp_path):
         part.join()
     writer.close()
     assert pq.read_table(tmp_path / "out.parquet")["k"].to_pylist() == [0] * 200 + [1] * 200
+
+
+def test_files_of_new_rows_are_no_merge(tmp_path):
+    """Otherwise they mature one compaction early."""
+    for number in range(3):
+        with plait.RunWriter(tmp_path, sort_by="k", if_exists="add") as writer:
+            writer.write(pa.table({"k": [number, 9]}))
+    paths = sorted(tmp_path.glob("*.parquet"))
+    levels = [pq.read_metadata(path).metadata[b"plait.merge_level"] for path in paths]
+    assert levels == [b"0"] * 3
+    plan = plait.plan(paths, sort_by="k")
+    assert [source.merge_level for source in plan.sources] == [0] * 3
+    merged = plait.merge(paths, tmp_path / "out.parquet", sort_by="k").outputs[0].path
+    assert pq.read_metadata(merged).metadata[b"plait.merge_level"] == b"1"

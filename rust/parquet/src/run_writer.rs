@@ -41,7 +41,7 @@ use sha2::{Digest, Sha256};
 use crate::guard::{guard, unwrap_error};
 use crate::join::Reader;
 use crate::json::from_json;
-use crate::merge::merge_open;
+use crate::merge::{Written, merge_open};
 use crate::options::{IfExists, MergeOptions};
 use crate::output::{Target, TempFile};
 use crate::partition;
@@ -76,6 +76,8 @@ struct RunWriterOptions {
     merge: MergeOptions,
     /// 16 random hexadecimal digits, part of the names of files.
     id: String,
+    /// `plait.merge_level` of the files: 0 for rows that are new, that of a file whose rows they are.
+    merge_level: u64,
     /// Read by the border: bytes of memory to stay within.
     #[serde(rename = "memory_limit")]
     _memory_limit: Option<u64>,
@@ -115,6 +117,7 @@ struct RunWriterOptions {
 pub struct RunWriter {
     options: MergeOptions,
     id: String,
+    merge_level: u64,
     order: SortOrder,
     stores: Stores,
     context: Context,
@@ -136,7 +139,7 @@ impl RunWriter {
     /// [`Kind::InvalidArgument`] for options that cannot be read, [`Kind::OutputExists`],
     /// [`Kind::Storage`].
     pub fn open(options: &str, stores: &Stores, context: &Context) -> Result<Self> {
-        let RunWriterOptions { mut merge, id, .. } = from_json(options)?;
+        let RunWriterOptions { mut merge, id, merge_level, .. } = from_json(options)?;
         let Some(order) = merge.sort_by.as_deref().map(SortOrder::try_parse).transpose()? else {
             return Err(Error::new(Kind::InvalidArgument, "a run writer has no order")
                 .with_hint("pass sort_by, for example sort_by=\"service, -timestamp\""));
@@ -159,6 +162,7 @@ impl RunWriter {
         Ok(Self {
             options: merge,
             id,
+            merge_level,
             order,
             stores: stores.clone(),
             context: context.clone(),
@@ -248,8 +252,9 @@ impl RunWriter {
         let sources = self.runs.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         let lease = Sha256::digest(format!("{} {}", self.id, self.flushes).as_bytes());
         let lease: String = lease.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let written = Written { lease, merge_level: self.merge_level };
         let report =
-            merge_open(Arc::new(sources), lease, &self.options, &self.stores, &self.context)?;
+            merge_open(Arc::new(sources), written, &self.options, &self.stores, &self.context)?;
         self.runs.clear();
         self.rows = 0;
         self.flushes += 1;

@@ -106,14 +106,21 @@ pub fn merge_in(options: &MergeOptions, stores: &Stores, context: &Context) -> R
     outcome
 }
 
-/// Merges sources that are open into files whose names end in `lease`: 16 hexadecimal digits, so that
-/// the same rows, merged twice, are in two files.
+/// What the files of a merge of open sources are.
+pub(crate) struct Written {
+    /// Names end in these 16 hexadecimal digits: the same rows, merged twice, are in two files.
+    pub(crate) lease: String,
+    /// `plait.merge_level`: the sources are no files that say theirs.
+    pub(crate) merge_level: u64,
+}
+
+/// Merges sources that are open into files.
 ///
 /// # Errors
 /// As [`merge`].
 pub(crate) fn merge_open(
     sources: Arc<Vec<Arc<Source>>>,
-    lease: String,
+    Written { lease, merge_level }: Written,
     options: &MergeOptions,
     stores: &Stores,
     context: &Context,
@@ -123,6 +130,7 @@ pub(crate) fn merge_open(
         context.counters().enter(Stage::Plan);
         let mut made = make_from(options, sources, context)?;
         made.plan.lease = Some(lease);
+        made.plan.merge_level = merge_level;
         context.counters().set_total(made.total_bytes);
         times.plan_s = started.elapsed().as_secs_f64();
         let tasks: Vec<_> = made.plan.tasks.iter().collect();
