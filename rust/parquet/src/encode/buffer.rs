@@ -340,6 +340,8 @@ impl PageBuffer {
 
     /// Calls `fill` with room for `rows` rows of one level each (or `levels` levels of a leaf that
     /// repeats), `ids` ids and `bytes` bytes of plain values.
+    // Called apart, the closure costs a merge of short rows 5 % of its time.
+    #[inline(always)]
     pub(crate) fn fill<R>(
         &mut self,
         rows: usize,
