@@ -17,9 +17,9 @@ use arrow_schema::{ArrowError, Field};
 
 use super::feed::Piece;
 use super::mask::Mask;
+use super::node::{Node, Supply};
 use super::path::dotted;
 use super::plan::Plan;
-use super::resolve::{Node, Supply};
 use plait_base::{Error, Kind, Result};
 
 /// Rows of one layer in one piece.

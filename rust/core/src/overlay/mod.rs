@@ -27,6 +27,7 @@ mod drift;
 mod feed;
 mod layer;
 mod mask;
+mod node;
 mod path;
 mod plan;
 mod resolve;
@@ -35,9 +36,9 @@ mod stream;
 pub use drift::common_schema;
 pub use feed::Reader;
 pub use layer::{LayerSpec, StructValidity};
+pub use node::{Node, Supply};
 pub use path::FieldPath;
 pub use plan::{Mark, OverlayRules, Plan};
-pub use resolve::{Node, Supply};
 pub use stream::Overlay;
 
 /// Field metadata that marks the index column: key and value.

@@ -17,8 +17,9 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 
 use super::layer::{LayerPlan, LayerSpec, StructValidity, check_names, in_layer};
+use super::node::{Node, Supply};
 use super::path::{FieldPath, dotted};
-use super::resolve::{self, Node, Supply};
+use super::resolve;
 use super::{INDEX_MARK, INDEX_NAME};
 use plait_base::{Error, Kind, Result, type_text};
 

@@ -25,9 +25,12 @@ use arrow_array::{
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
+use super::cast::Misfit;
 use super::conflict::{self, Conflict};
-use super::convert::{Convert, Misfit, Rules, nulls_of};
-use super::freeze::{DEFAULT, Decision, Frozen, Origin};
+use super::convert::{Convert, Rules};
+use super::convert_values::nulls_of;
+use super::freeze::DEFAULT;
+use super::frozen::{Decision, Frozen, Origin};
 use super::policy::Allow;
 use plait_base::{Error, Kind, Result, type_text};
 

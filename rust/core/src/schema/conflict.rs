@@ -18,13 +18,13 @@ pub const TYPES: &str = "has incompatible types";
 /// Why: one has fields or items where the other has none, or others.
 pub const SHAPES: &str = "has incompatible shapes";
 /// Why: a source has the name, or the id, more than once.
-pub const TWICE: &str = "occurs twice, or in two spellings";
+pub(crate) const TWICE: &str = "occurs twice, or in two spellings";
 /// Why: the ids say that columns of one name are different columns.
 pub const IDS: &str = "has different field ids";
 /// Why: the types differ, and widening is refused.
-pub const WIDENED: &str = "would have to be widened";
+pub(crate) const WIDENED: &str = "would have to be widened";
 /// Why: not in every source, and filling with nulls is refused.
-pub const MISSING: &str = "is missing";
+pub(crate) const MISSING: &str = "is missing";
 
 /// One conflict: what each of two sources says of a column.
 #[derive(Clone, Debug, PartialEq, Eq)]

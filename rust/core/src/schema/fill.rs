@@ -15,7 +15,8 @@
 use arrow_array::ArrayRef;
 use arrow_schema::{DataType, Field};
 
-use super::convert::{Convert, Rules, nulls_of};
+use super::convert::{Convert, Rules};
+use super::convert_values::nulls_of;
 use super::policy::{Allow, SchemaPolicy};
 use super::supertype::supertype;
 use super::unify::only_nulls;

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::adapter::{Adapter, Value, can_be_empty};
-use super::freeze::{DEFAULT, Decision, Frozen, Origin, Request, freeze};
+use super::freeze::{DEFAULT, Request, freeze};
+use super::frozen::{Decision, Frozen, Origin};
 use super::summary::Summary;
 use plait_base::{Error, Kind, Result, type_text};
 

@@ -14,11 +14,14 @@
 //! (`plait_parquet::scan`).
 
 mod adapter;
+mod cast;
 pub mod conflict;
 mod convert;
+mod convert_values;
 mod fill;
 mod follow;
 mod freeze;
+mod frozen;
 mod pick;
 pub mod policy;
 mod projection;
@@ -33,7 +36,8 @@ mod unify;
 pub use adapter::{Adapter, Value, constant};
 pub(crate) use fill::{fill, filled, has_nulls};
 pub use follow::{Change, Follow};
-pub use freeze::{Decision, Frozen, Request, Static, freeze, reconcile};
+pub use freeze::{Request, Static, freeze, reconcile};
+pub use frozen::{Decision, Frozen};
 pub use policy::{Case, SchemaPolicy};
 pub use same::{FIELD_ID, matched};
 pub use summary::{Class, MEANING, SAYS, Summary};

@@ -80,7 +80,7 @@ impl Default for SchemaPolicy {
 }
 
 /// Kinds of drift and what may become of them, the default first.
-pub const KINDS: &[(&str, &[&str])] = &[
+pub(crate) const KINDS: &[(&str, &[&str])] = &[
     ("missing", &["null", "error", "drop"]),
     ("extra", &["null", "error", "drop"]),
     ("widen", &["cast", "error", "drop"]),

@@ -15,7 +15,7 @@ use std::collections::BTreeSet;
 
 use arrow_schema::{DataType, Fields, SchemaRef};
 
-use super::freeze::Frozen;
+use super::frozen::Frozen;
 use plait_base::{Error, Kind, Result};
 
 impl Frozen {

@@ -1,0 +1,161 @@
+//! A schema that was decided, as a value: where every column comes from, and the name of it all.
+//!
+//! # Invariants
+//! The fingerprint names the schema, with nullability and metadata. What is restored from its parts
+//! is what was sent.
+//!
+//! # Not here
+//! Deciding (`freeze`); making batches (`adapter`).
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef};
+use serde::{Deserialize, Serialize};
+
+use super::pick::Picks;
+use super::policy::SchemaPolicy;
+use super::same::{key_of, members};
+use plait_base::{Error, Kind, Result};
+
+/// Where a column of the output comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Origin {
+    /// A column of the sources, by the name (or field id) that it is looked for under.
+    Source(String),
+    /// The static column of this name.
+    Static(String),
+    /// No source has it.
+    Nowhere,
+}
+
+/// One schema, decided once; see [`freeze`](super::freeze()).
+#[derive(Clone, Debug)]
+pub struct Frozen {
+    pub(super) schema: SchemaRef,
+    pub(super) policy: SchemaPolicy,
+    pub(super) decision: Decision,
+}
+
+/// What was decided with the schema: a value that can be written, sent and read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    pub(super) origins: Vec<Origin>,
+    pub(super) picks: Picks,
+    pub(super) by_id: bool,
+    /// Columns that the policy leaves out.
+    pub(super) dropped: BTreeSet<String>,
+    /// Whether a column that the schema does not have is left out, or refused.
+    pub(super) closed: bool,
+    pub(super) fingerprint: String,
+}
+
+impl Frozen {
+    /// What was frozen elsewhere, from its parts.
+    ///
+    /// # Errors
+    /// [`Kind::Internal`] when the schema is not the one that was decided on.
+    pub fn restore(schema: SchemaRef, policy: SchemaPolicy, decision: Decision) -> Result<Self> {
+        let is_whole = decision.origins.len() == schema.fields().len();
+        if !is_whole || fingerprint(schema.fields()) != decision.fingerprint {
+            return Err(Error::new(Kind::Internal, "frozen schema is not the one that was sent"));
+        }
+        Ok(Self { schema, policy, decision })
+    }
+
+    /// The schema of every batch: always this very object.
+    #[must_use]
+    pub fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// What was decided with the schema, but for the policy.
+    #[must_use]
+    pub fn decision(&self) -> &Decision {
+        &self.decision
+    }
+
+    /// 32 hexadecimal digits that name the schema, with nullability and metadata.
+    #[must_use]
+    pub fn fingerprint(&self) -> &str {
+        &self.decision.fingerprint
+    }
+
+    /// Leaves of a source, depth first, that its adapter needs.
+    #[must_use]
+    pub fn leaves(&self, source: &Schema) -> Vec<usize> {
+        self.decision.picks.leaves(source, &self.policy, |field| self.key(field))
+    }
+
+    /// For every column the place of the one in `source` that it is taken from.
+    #[must_use]
+    pub fn places(&self, source: &Fields) -> Vec<Option<usize>> {
+        let mut places = HashMap::with_capacity(source.len());
+        for (place, field) in source.iter().enumerate() {
+            places.entry(self.key(field)).or_insert(place);
+        }
+        let place = |origin: &Origin| match origin {
+            Origin::Source(key) => places.get(key).copied(),
+            Origin::Static(_) | Origin::Nowhere => None,
+        };
+        self.decision.origins.iter().map(place).collect()
+    }
+
+    /// The same for the fields of a struct, from a source's struct `from` to the schema's struct `to`.
+    #[must_use]
+    pub fn members(&self, from: &Fields, to: &Fields) -> Vec<Option<usize>> {
+        members(from, to, &self.policy)
+    }
+
+    pub(super) fn key(&self, field: &Field) -> String {
+        key_of(field, &self.policy, self.decision.by_id)
+    }
+}
+
+/// Names a schema: FNV-1a of 128 bits over its canonical text.
+pub(super) fn fingerprint(fields: &Fields) -> String {
+    let mut text = String::new();
+    describe(fields, &mut text);
+    let mut hash = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
+    for byte in text.bytes() {
+        hash = (hash ^ u128::from(byte)).wrapping_mul(0x0000_0000_0100_0000_0000_0000_0000_013b);
+    }
+    format!("{hash:032x}")
+}
+
+fn describe(fields: &Fields, text: &mut String) {
+    for field in fields {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{:?}{}", field.name(), if field.is_nullable() { "?" } else { "!" });
+        match field.data_type() {
+            DataType::Struct(inner) => inside("struct", inner, text),
+            DataType::Map(entries, sorted) => {
+                inside(
+                    if *sorted { "sorted map" } else { "map" },
+                    &vec![Arc::clone(entries)].into(),
+                    text,
+                );
+            }
+            ty => match super::unify::list_item(ty) {
+                Some(item) => {
+                    let hollow = Arc::new(Field::new("", DataType::Null, true));
+                    let layout = format!("{:?}", super::unify::with_item(ty, hollow));
+                    inside(&layout, &vec![Arc::clone(item)].into(), text);
+                }
+                None => drop(write!(text, "{ty:?}")),
+            },
+        }
+        for (key, value) in field.metadata() {
+            let _ = write!(text, "{key:?}={value:?}");
+        }
+        text.push(';');
+    }
+}
+
+fn inside(name: &str, fields: &Fields, text: &mut String) {
+    text.push_str(name);
+    text.push('(');
+    describe(fields, text);
+    text.push(')');
+}
