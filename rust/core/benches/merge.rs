@@ -7,7 +7,7 @@ use criterion::{BatchSize, Criterion, Throughput};
 use data::{Metrics, Numbers};
 use plait_core::Result;
 use plait_core::key::{KeyShape, Keys};
-use plait_core::plan::{Merge, Stop};
+use plait_core::plan::{Merge, OrderCheck, Stop};
 use plait_core::{Runs, SourceId};
 
 const SOURCES: usize = 16;
@@ -81,7 +81,7 @@ fn bench(criterion: &mut Criterion, name: &str, shape: &KeyShape, sources: &[Vec
 /// Merges all sources; the runs are returned so that freeing them is not timed.
 #[inline(never)] // `benches/callgrind.sh` counts what runs inside functions of this name
 fn measured(shape: &KeyShape, sources: Vec<Vec<Keys>>) -> Runs {
-    let mut merge = Merge::new(shape, sources.len(), true);
+    let mut merge = Merge::new(shape, sources.len(), OrderCheck::Full);
     let mut sources: Vec<_> = sources.into_iter().map(Vec::into_iter).collect();
     let mut runs = Runs::default();
     while let Stop::Need(source) = merge.step(u64::MAX, None, &mut runs) {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use parquet::file::metadata::SortingColumn;
 use plait_core::key::{KeyColumn, KeyShape, Nulls, SortColumn, SortOrder, render};
-use plait_core::plan::{Disorder, Merge, Stop};
+use plait_core::plan::{Disorder, Merge, OrderCheck, Stop};
 use plait_core::stream::check_keys;
 use plait_core::{Error, Kind, Result};
 use plait_core::{Runs, SourceId};
@@ -257,7 +257,7 @@ pub(crate) fn find_disorder(
     context: &Context,
 ) -> Result<Option<Disorder>> {
     let mut reader = KeyReader::open(source, keys, rows.start, cache, context)?;
-    let mut merge = Merge::new(keys.read_shape(), 1, true);
+    let mut merge = Merge::new(keys.read_shape(), 1, OrderCheck::Full);
     let mut runs = Runs::default();
     while reader.row() < rows.end {
         context.check_cancelled()?;

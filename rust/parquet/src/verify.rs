@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use plait_core::key::{ShownValue, SortOrder, render};
-use plait_core::plan::{Disorder, Merge, Stop};
+use plait_core::plan::{Disorder, Merge, OrderCheck, Stop};
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use plait_core::{Runs, SourceId};
@@ -290,7 +290,7 @@ fn read_keys(
         return Ok(None);
     }
     let mut reader = KeyReader::open(source, keys, 0, cache, context)?;
-    let mut merge = Merge::new(&keys.shape, 1, true);
+    let mut merge = Merge::new(&keys.shape, 1, OrderCheck::Full);
     let mut runs = Runs::default();
     let mut first = None;
     let (mut last, mut largest): (Vec<u8>, Vec<u8>) = Default::default();

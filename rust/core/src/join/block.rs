@@ -216,7 +216,7 @@ impl Block {
 
     /// The first row from `from` on whose key is at least `key`.
     #[must_use]
-    pub fn seek(&self, from: usize, key: &[u8]) -> usize {
+    pub(crate) fn seek(&self, from: usize, key: &[u8]) -> usize {
         self.find(from, key).0
     }
 

@@ -105,7 +105,7 @@ impl Changes {
     ///
     /// # Errors
     /// What reading the state gives.
-    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+    pub(crate) fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
             if let Some(batch) = self.made.pop_front() {
                 return Ok(Some(batch));

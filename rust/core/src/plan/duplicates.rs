@@ -251,7 +251,7 @@ impl Duplicates {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Ask, WindowRule, Windows};
+    use super::super::{Ask, OrderCheck, WindowRule, Windows};
     use super::*;
     use crate::key::{KeyColumn, KeyType, Nulls};
     use proptest::prelude::*;
@@ -316,7 +316,7 @@ mod tests {
         rows_max: u64,
     ) -> Result<Sifted, Clash> {
         let every = cut.sample_every;
-        let mut windows = Windows::new(shape("k"), sources.len(), cut, true);
+        let mut windows = Windows::new(shape("k"), sources.len(), cut, OrderCheck::Full);
         let has_versions = rule.version.is_some();
         windows.drop_rows(rule);
         windows.set_rows_max(rows_max);

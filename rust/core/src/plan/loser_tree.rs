@@ -76,6 +76,15 @@ enum Last {
     Bytes(Vec<u8>),
 }
 
+/// Whether keys are compared with those before them in their source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OrderCheck {
+    /// They are: a source whose keys descend is refused.
+    Full,
+    /// They are not: the caller knows that sources are sorted.
+    Skip,
+}
+
 pub(super) struct LoserTree<N: TreeNode> {
     heads: Vec<Head<N::Keys>>,
     /// `nodes[0]` is the winner, the others are losers; empty until all sources have a head.
@@ -83,7 +92,7 @@ pub(super) struct LoserTree<N: TreeNode> {
     /// The key behind the next of each source, fetched before it is needed.
     ahead: Vec<N>,
     width: usize,
-    check_order: bool,
+    check: OrderCheck,
     wins: u32,
     /// What the `end` of heads was found for.
     bound: Option<Vec<u8>>,
@@ -95,7 +104,7 @@ pub(super) struct LoserTree<N: TreeNode> {
 }
 
 impl<N: TreeNode> LoserTree<N> {
-    pub(super) fn new(sources: usize, width: usize, check_order: bool) -> Self {
+    pub(super) fn new(sources: usize, width: usize, check: OrderCheck) -> Self {
         let head = || Head {
             keys: N::Keys::default(),
             next: 0,
@@ -110,7 +119,7 @@ impl<N: TreeNode> LoserTree<N> {
             nodes: Vec::new(),
             ahead: (0..sources).map(|i| N::end(id(i).0)).collect(),
             width,
-            check_order,
+            check,
             wins: 0,
             bound: None,
             last: Last::None,
@@ -179,8 +188,9 @@ impl<N: TreeNode> LoserTree<N> {
         let taken = if was_announced { 0 } else { head.next as u64 };
         let row = head.row + taken;
         let old = &head.keys;
-        let descent = keys.check(self.check_order);
-        if self.check_order {
+        let is_checked = self.check == OrderCheck::Full;
+        let descent = keys.check(is_checked);
+        if is_checked {
             if old.len() > 0 && old.compare(old.len() - 1, &keys, 0) == Ordering::Greater {
                 let (before, after) = (old.bytes(old.len() - 1, width), keys.bytes(0, width));
                 return Err(Disorder { row, before, after });

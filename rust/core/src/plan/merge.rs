@@ -15,7 +15,7 @@
 
 use super::coded::{Coded, CodedKeys};
 use super::duplicates::{Clash, DropRule, Dropped, Duplicates, Marks};
-use super::loser_tree::{Disorder, LoserTree, Stop};
+use super::loser_tree::{Disorder, LoserTree, OrderCheck, Stop};
 use super::node::{SOURCES_MAX, TAGGED_BYTES_MAX, Tagged, Wide};
 use crate::key::{KeyShape, Keys};
 use plait_base::{Runs, SourceId};
@@ -24,11 +24,11 @@ use plait_base::{Runs, SourceId};
 ///
 /// ```
 /// use plait_core::key::{KeyShape, Keys};
-/// use plait_core::plan::{Merge, Stop};
+/// use plait_core::plan::{Merge, OrderCheck, Stop};
 /// use plait_core::{Runs, SourceId};
 ///
 /// let shape = KeyShape::try_new(vec![])?; // no columns: all rows are equal, sources follow
-/// let mut merge = Merge::new(&shape, 2, true);
+/// let mut merge = Merge::new(&shape, 2, OrderCheck::Full);
 /// let mut runs = Runs::default();
 /// for source in [SourceId(0), SourceId(1)] {
 ///     merge.supply(source, Keys::Packed(vec![0; 3]), false).unwrap();
@@ -60,16 +60,16 @@ macro_rules! with_tree {
 }
 
 impl Merge {
-    /// A merge of `sources` sources that have supplied nothing yet. With `check_order` a source
-    /// whose keys descend is refused.
+    /// A merge of `sources` sources that have supplied nothing yet. `check`:
+    /// whether a source whose keys descend is refused.
     #[must_use]
-    pub fn new(shape: &KeyShape, sources: usize, check_order: bool) -> Self {
+    pub fn new(shape: &KeyShape, sources: usize, check: OrderCheck) -> Self {
         let tree = match shape.fixed_width().filter(|_| shape.packs()) {
             Some(width) if width <= TAGGED_BYTES_MAX && sources < SOURCES_MAX => {
-                Tree::Tagged(LoserTree::new(sources, width, check_order))
+                Tree::Tagged(LoserTree::new(sources, width, check))
             }
-            Some(width) => Tree::Wide(LoserTree::new(sources, width, check_order)),
-            None => Tree::Bytes(LoserTree::new(sources, 0, check_order)),
+            Some(width) => Tree::Wide(LoserTree::new(sources, width, check)),
+            None => Tree::Bytes(LoserTree::new(sources, 0, check)),
         };
         Self { tree }
     }
@@ -97,7 +97,7 @@ impl Merge {
 
     /// Whether a row waits for others of its key.
     #[must_use]
-    pub fn has_staged(&mut self) -> bool {
+    pub(crate) fn has_staged(&mut self) -> bool {
         self.staged().is_some()
     }
 
@@ -120,7 +120,7 @@ impl Merge {
     }
 
     /// The keys that were noted since they were taken last, by row of the output.
-    pub fn take_samples(&mut self) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn take_samples(&mut self) -> Vec<(u64, Vec<u8>)> {
         self.duplicates().map(Duplicates::take_samples).unwrap_or_default()
     }
 
@@ -186,7 +186,7 @@ impl Merge {
 
     /// Whether all rows of the winner up to `last_key` leave before any row of another source.
     #[must_use]
-    pub fn is_alone(&self, source: SourceId, last_key: &[u8]) -> bool {
+    pub(crate) fn is_alone(&self, source: SourceId, last_key: &[u8]) -> bool {
         with_tree!(&self.tree, t => t.is_alone(source.index(), last_key))
     }
 
@@ -204,7 +204,7 @@ impl Merge {
 
     /// Key of the row that leaves next, where it is known.
     #[must_use]
-    pub fn next_key(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn next_key(&mut self) -> Option<Vec<u8>> {
         with_tree!(&mut self.tree, t => t.next_key())
     }
 
@@ -304,7 +304,7 @@ mod tests {
     }
 
     fn drive(sources: &[Vec<u8>], form: Form, batch: usize, rows_max: u64, announce: bool) -> Runs {
-        let mut merge = Merge::new(&shape(form), sources.len(), true);
+        let mut merge = Merge::new(&shape(form), sources.len(), OrderCheck::Full);
         let mut given = vec![0; sources.len()];
         let mut runs = Runs::default();
         if announce {
@@ -371,7 +371,7 @@ mod tests {
             }
             expected.sort_by_key(|row| (row.0, row.1));
             let expected: Vec<_> = expected.into_iter().map(|(_, s, r)| (s, r)).collect();
-            let mut merge = Merge::new(&shape, sources.len(), true);
+            let mut merge = Merge::new(&shape, sources.len(), OrderCheck::Full);
             let mut given = vec![0; sources.len()];
             let mut runs = Runs::default();
             loop {
@@ -417,7 +417,7 @@ mod tests {
     #[test]
     fn keys_that_descend_are_refused_with_their_row() {
         for form in FORMS {
-            let mut merge = Merge::new(&shape(form), 1, true);
+            let mut merge = Merge::new(&shape(form), 1, OrderCheck::Full);
             merge.supply(id(0), keys(form, &[1, 5]), false).unwrap();
             let mut runs = Runs::default();
             assert_eq!(merge.step(10, None, &mut runs), Stop::Need(id(0)));
@@ -432,7 +432,7 @@ mod tests {
     #[test]
     fn a_bound_stops_before_its_key_and_skip_takes_a_block() {
         let shape = shape(Form::Tagged);
-        let mut merge = Merge::new(&shape, 2, true);
+        let mut merge = Merge::new(&shape, 2, OrderCheck::Full);
         merge.supply(id(0), keys(Form::Tagged, &[1, 2, 3]), true).unwrap();
         merge.supply(id(1), keys(Form::Tagged, &[4, 6]), false).unwrap();
         let mut runs = Runs::default();

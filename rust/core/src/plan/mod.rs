@@ -27,6 +27,6 @@ mod window;
 pub use drops::{Condition, DropOptions, Drops, MarkColumn};
 pub(crate) use duplicates::DropRule;
 pub use duplicates::{Clash, Dropped, Marks, OnDuplicate};
-pub use loser_tree::{Disorder, Stop};
+pub use loser_tree::{Disorder, OrderCheck, Stop};
 pub use merge::Merge;
 pub use window::{Ask, Window, WindowRule, Windows};

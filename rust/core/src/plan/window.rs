@@ -18,7 +18,7 @@
 use std::collections::VecDeque;
 
 use super::duplicates::{Clash, DropRule, Dropped, Marks};
-use super::loser_tree::{Disorder, Stop};
+use super::loser_tree::{Disorder, OrderCheck, Stop};
 use super::merge::Merge;
 use crate::key::{KeyShape, Keys, prefix_len, successor};
 use crate::packed_runs::PackedRuns;
@@ -98,9 +98,9 @@ pub struct Windows {
 impl Windows {
     /// Cuts the merge of `sources` sources by `rule`.
     #[must_use]
-    pub fn new(shape: KeyShape, sources: usize, rule: WindowRule, check_order: bool) -> Self {
+    pub fn new(shape: KeyShape, sources: usize, rule: WindowRule, check: OrderCheck) -> Self {
         Self {
-            merge: Merge::new(&shape, sources, check_order),
+            merge: Merge::new(&shape, sources, check),
             shape,
             rows_max: u64::MAX,
             rows_in_output: 0,
@@ -409,7 +409,7 @@ mod tests {
         drops: Option<OnDuplicate>,
     ) -> Vec<Window> {
         rule.rows = keys.len() as u64;
-        let mut windows = Windows::new(shape(), 2, rule, true);
+        let mut windows = Windows::new(shape(), 2, rule, OrderCheck::Full);
         windows.set_rows_max(rows_max);
         if let Some(on_duplicate) = drops {
             windows.drop_rows(DropRule { on_duplicate, ..DropRule::default() });
@@ -525,7 +525,7 @@ mod tests {
         let rows = |source: u64| (100 * source..100 * (source + 1)).map(|a| key(a as u32, 0));
         let windows = |owner_rows: u64, rows_max: u64| {
             let rule = WindowRule { owner_rows, rows: 300, ..WindowRule::default() };
-            let mut windows = Windows::new(shape(), 3, rule, true);
+            let mut windows = Windows::new(shape(), 3, rule, OrderCheck::Full);
             windows.set_rows_max(rows_max);
             let mut given = [0; 3];
             let mut sizes = Vec::new();

@@ -36,7 +36,7 @@ pub struct SizeTiered {
 impl SizeTiered {
     /// Whether `file` is left alone for good.
     #[must_use]
-    pub fn is_mature(&self, file: &File) -> bool {
+    pub(crate) fn is_mature(&self, file: &File) -> bool {
         file.bytes >= self.mature_bytes
             || file.level >= self.mature_level
             || file.age_s >= self.mature_age_s

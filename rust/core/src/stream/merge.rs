@@ -29,7 +29,7 @@ use super::schema::{check_keys, unite};
 use super::wanted::Wanted;
 use super::{Alone, MergeStreamOptions, Source, Workers};
 use crate::key::{KeyShape, encode_arrow};
-use crate::plan::{Dropped, Merge};
+use crate::plan::{Dropped, Merge, OrderCheck};
 use plait_base::{Error, Kind, Result, SourceId};
 
 /// Rows that are ordered and copied at once, at most, unless a batch has more.
@@ -144,7 +144,11 @@ impl MergeStream {
             let name = |i: usize| sources.get(i).and_then(|source| source.path.clone());
             check_keys(&options.order, sources.len(), lacks, name)?;
         }
-        let mut merge = Merge::new(&wanted.key.shape, sources.len(), !options.assume_sorted);
+        let check = match options.assume_sorted {
+            true => OrderCheck::Skip,
+            false => OrderCheck::Full,
+        };
+        let mut merge = Merge::new(&wanted.key.shape, sources.len(), check);
         if let Some(drops) = &wanted.drops {
             merge.drop_rows(drops.rule.clone(), 0);
         }

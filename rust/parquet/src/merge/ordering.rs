@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use plait_core::SourceId;
-use plait_core::plan::{Ask, Disorder, Dropped, Window, WindowRule, Windows};
+use plait_core::plan::{Ask, Disorder, Dropped, OrderCheck, Window, WindowRule, Windows};
 use plait_core::{Error, Kind, Result};
 
 use super::clash::clashing;
@@ -123,9 +123,12 @@ impl<'a> Ordering<'a> {
     ) -> Result<Self> {
         let started = Instant::now();
         let rule = window_rule(prepared, options);
-        let check_order = !options.assume_sorted;
+        let check = match options.assume_sorted {
+            true => OrderCheck::Skip,
+            false => OrderCheck::Full,
+        };
         let shape = prepared.keys.read_shape().clone();
-        let mut windows = Windows::new(shape, prepared.sources.len(), rule, check_order);
+        let mut windows = Windows::new(shape, prepared.sources.len(), rule, check);
         if let Some(drops) = &prepared.drops {
             windows.drop_rows(drops.rule.clone());
         }
