@@ -38,6 +38,7 @@ mod remote;
 pub(crate) mod root;
 mod settings;
 pub(crate) mod table;
+mod upload;
 mod wire;
 
 pub(crate) use bucket::Place;

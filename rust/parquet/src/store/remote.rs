@@ -1,21 +1,14 @@
 //! A bucket of S3, Google Cloud Storage, Azure or an HTTP server.
 //!
-//! ```text
-//! part ─▶ put ─┐              in flight: so many that memory allows; the next waits for the oldest
-//! part ─▶ put ─┼─▶ wait ─▶ complete, if nothing is there
-//! part ─▶ put ─┘
-//! ```
-//!
 //! # Invariants
-//! A client lives in one process: a forked one makes its own. An upload that is not completed is
-//! aborted when it is dropped, also after the call was cancelled.
+//! A client lives in one process: a forked one makes its own.
 //!
 //! # Cost
-//! A request a read; an upload takes its parts and two more. Failed requests are repeated by
-//! `object_store`, also those that break while an answer is read.
+//! A request a call. Failed requests are repeated by `object_store`; reads whose answer breaks off
+//! are repeated here.
 //!
 //! # Not here
-//! Settings (`settings`); counting (`wire`).
+//! Settings (`settings`); uploads in parts (`upload`); counting (`wire`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -26,11 +19,10 @@ use bytes::Bytes;
 use object_store::client::{HttpError, HttpErrorKind};
 use object_store::path::Path;
 use object_store::{
-    GetOptions, GetRange, MultipartUpload, ObjectMeta, ObjectStore, ObjectStoreExt,
-    ObjectStoreScheme, PutMode, PutPayload,
+    GetOptions, GetRange, ObjectMeta, ObjectStore, ObjectStoreExt, ObjectStoreScheme, PutMode,
+    PutPayload,
 };
 use plait_core::{Error, Kind, Result};
-use tokio::task::JoinHandle;
 use url::{Position, Url};
 
 use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
@@ -38,17 +30,9 @@ use super::credentials::silence;
 use super::driver::Driver;
 use super::failed::request_error;
 use super::settings;
+use super::upload::{ABORT_TIME, RemoteUpload};
 use super::wire::Traffic;
-use crate::runtime::{Charge, Context, MemoryStage};
-
-/// The most parts that are uploaded at once.
-const PARTS_AT_ONCE: usize = 4;
-
-/// How long aborting an upload may take.
-const ABORT_TIME: Duration = Duration::from_secs(10);
-
-/// The most parts that an upload of S3 may have.
-const PARTS_MAX: usize = 10_000;
+use crate::runtime::Context;
 
 /// How often a request is repeated whose answer broke off, and the first pause.
 const REPEATS: usize = 4;
@@ -303,112 +287,6 @@ impl Drop for Remote {
         {
             std::mem::forget(client);
         }
-    }
-}
-
-struct RemoteUpload {
-    /// Absent while it is completed or aborted, and afterwards.
-    inner: Option<Box<dyn MultipartUpload>>,
-    client: Arc<dyn ObjectStore>,
-    path: Path,
-    location: String,
-    in_flight: VecDeque<JoinHandle<object_store::Result<()>>>,
-    parts: usize,
-    driver: Arc<Driver>,
-    context: Context,
-    process: u32,
-}
-
-impl RemoteUpload {
-    /// Waits until at most `most` parts are on their way.
-    fn wait(&mut self, most: usize) -> Result<()> {
-        while self.in_flight.len() > most
-            && let Some(part) = self.in_flight.pop_front()
-        {
-            let arrived = self.driver.run(Some(&self.context), Duration::ZERO, part)?;
-            arrived
-                .map_err(|e| Error::new(Kind::Internal, "an upload stopped").with_cause(e))?
-                .map_err(|e| request_error(e, &self.location))?;
-        }
-        Ok(())
-    }
-}
-
-impl Upload for RemoteUpload {
-    fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()> {
-        let share = self.context.budget().bytes(MemoryStage::SentParts) / bytes.len().max(1);
-        let most = share.min(PARTS_AT_ONCE);
-        self.wait(most.saturating_sub(1))?;
-        self.parts += 1;
-        if self.parts > PARTS_MAX {
-            return Err(Error::new(Kind::Unsupported, "output has more parts than one upload may")
-                .with_path(&self.location)
-                .with_got(format!("{PARTS_MAX} parts of {} bytes", bytes.len()))
-                .with_hint("make more outputs, or allow more memory: parts are larger then"));
-        }
-        let Some(inner) = &mut self.inner else {
-            return Err(Error::new(Kind::Internal, "an upload was used after its end"));
-        };
-        let put = inner.put_part(PutPayload::from(bytes));
-        let (handle, _) = self.driver.handle()?;
-        self.in_flight.push_back(handle.spawn(async move {
-            let arrived = put.await;
-            drop(charge);
-            arrived
-        }));
-        self.wait(most)
-    }
-
-    fn wait_all(&mut self) -> Result<()> {
-        self.wait(0)
-    }
-
-    fn complete(&mut self) -> Result<Completed> {
-        self.wait_all()?;
-        let (client, path) = (Arc::clone(&self.client), self.path.clone());
-        let head = async move { client.head(&path).await };
-        let head = self.driver.run(Some(&self.context), Duration::ZERO, head)?;
-        // Only S3 looks again while it completes; the others are looked at here, right before.
-        match head {
-            Ok(_) => return Ok(Completed::Occupied),
-            Err(object_store::Error::NotFound { .. }) => {}
-            Err(e) => return Err(request_error(e, &self.location)),
-        }
-        let Some(mut inner) = self.inner.take() else {
-            return Err(Error::new(Kind::Internal, "an upload was completed twice"));
-        };
-        let complete = async move {
-            let outcome = inner.complete().await;
-            (inner, outcome)
-        };
-        // Cancelling it half-way would leave open what happened.
-        let (inner, outcome) = self.driver.run(None, Duration::ZERO, complete)?;
-        let Err(e) = outcome else { return Ok(Completed::Yes) };
-        self.inner = Some(inner);
-        // Somebody was faster, or the answer to our own request was lost: both leave an object.
-        let (client, path) = (Arc::clone(&self.client), self.path.clone());
-        let head = async move { client.head(&path).await };
-        match self.driver.run(None, Duration::ZERO, head)? {
-            Ok(_) => Ok(Completed::Occupied),
-            Err(_) => Err(request_error(e, &self.location)),
-        }
-    }
-}
-
-impl Drop for RemoteUpload {
-    fn drop(&mut self) {
-        let Some(mut inner) = self.inner.take() else { return };
-        if self.process != std::process::id() {
-            std::mem::forget(inner);
-            std::mem::forget(std::mem::take(&mut self.in_flight));
-            return;
-        }
-        for part in self.in_flight.drain(..) {
-            part.abort();
-        }
-        // Whether it works or not: a rule of the bucket sweeps what is left.
-        let abort = async move { tokio::time::timeout(ABORT_TIME, inner.abort()).await };
-        let _ = self.driver.run(None, Duration::ZERO, abort);
     }
 }
 

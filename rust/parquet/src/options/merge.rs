@@ -1,18 +1,23 @@
-//! What a merge is asked to do: plain values, the same names through every door.
+//! Options of a merge: plain values, the same names through every door.
 //!
 //! # Invariants
 //! Sizes are bytes. Unknown names are refused. Defaults are those of the Python function.
 //!
 //! # Not here
-//! Units such as `"128MB"` (the Python layer).
+//! The values of options with few (`choices`); which options exclude each other (`check`); units such
+//! as `"128MB"` (the Python layer).
 
 use std::collections::BTreeMap;
 
-use plait_core::plan::{DropOptions, OnDuplicate};
-use plait_core::stream::{MetadataConflicts, Unite};
+use plait_core::plan::DropOptions;
+use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
+use super::choices::{
+    IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption, PartitionColumnsOption,
+    StatisticsLevel, Tier, UnsortedOption, Verify, VerifyOrder, VerifyPages, WidenOption, unite,
+};
 use crate::runtime::Budget;
 
 /// Options of a merge.
@@ -216,176 +221,6 @@ pub(crate) fn covers(name: &str, path: &str) -> bool {
     path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-macro_rules! choice {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident),+ $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-        #[serde(rename_all = "lowercase")]
-        pub enum $name { $($(#[$vdoc])* $variant),+ }
-    };
-}
-
-choice!(
-    /// What to do when a column's types differ.
-    WidenOption {
-        /// Widen without loss.
-        Lossless,
-        /// Refuse types that differ.
-        Error,
-    }
-);
-choice!(
-    /// What to do when a column is not in every source.
-    MissingOption {
-        /// Absent columns are null.
-        Null,
-        /// Refuse absent columns.
-        Error,
-    }
-);
-choice!(
-    /// See [`MetadataConflicts`].
-    MetadataConflictsOption {
-        /// The first file's value stays.
-        First,
-        /// Neither stays.
-        Drop,
-        /// Refuse.
-        Error,
-    }
-);
-choice!(
-    /// Whether files have the columns that their folders tell.
-    PartitionColumnsOption {
-        /// The folders alone have them.
-        Drop,
-        /// Both have them.
-        Keep,
-    }
-);
-impl PartitionColumnsOption {
-    fn is_default(&self) -> bool {
-        *self == Self::Drop
-    }
-}
-impl UnsortedOption {
-    fn is_default(&self) -> bool {
-        *self == Self::Error
-    }
-}
-
-/// See [`OnDuplicate`](plait_core::plan::OnDuplicate).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnDuplicateOption {
-    /// All of them.
-    KeepAll,
-    /// The first: that of the first source.
-    KeepFirst,
-    /// The last, or the one of the highest version.
-    KeepLast,
-    /// There must not be several.
-    Error,
-}
-
-choice!(
-    /// What to do with sources that are not sorted.
-    UnsortedOption {
-        /// Refuse them.
-        Error,
-        /// Sort them, as far as they are not in order.
-        Sort,
-        /// Leave them out, and name them in the report.
-        Skip,
-    }
-);
-choice!(
-    /// How row groups that are copied whole are checked for order.
-    VerifyOrder {
-        /// First and last key, and page bounds of the column index. Outputs declare no order.
-        Bounds,
-        /// Every key.
-        Full,
-    }
-);
-choice!(
-    /// How pages that are copied as they are stored are checked.
-    VerifyPages {
-        /// Header, and checksum where there is one; row counts of leaves that repeat.
-        Checksum,
-        /// Unpacked too.
-        Unpack,
-    }
-);
-choice!(
-    /// What is compared after writing.
-    Verify {
-        /// An order-independent hash of all rows, in and out.
-        Content,
-    }
-);
-choice!(
-    /// Ways to copy rows without decoding them.
-    Tier {
-        /// A whole row group of one source, byte for byte.
-        Chunk,
-        /// A whole page of one source, byte for byte.
-        Page,
-        /// Ids of the sources' dictionaries, united; values are not looked at row by row.
-        Dict,
-    }
-);
-choice!(
-    /// Of what smallest and greatest values are written.
-    StatisticsLevel {
-        /// Nothing.
-        None,
-        /// Column chunks.
-        Chunk,
-        /// Column chunks and pages.
-        Page,
-    }
-);
-choice!(
-    /// What to do when the output is there already.
-    IfExists {
-        /// Refuse.
-        Error,
-        /// Add to the folder.
-        Add,
-    }
-);
-
-impl From<OnDuplicateOption> for OnDuplicate {
-    fn from(option: OnDuplicateOption) -> Self {
-        match option {
-            OnDuplicateOption::KeepAll => Self::KeepAll,
-            OnDuplicateOption::KeepFirst => Self::KeepFirst,
-            OnDuplicateOption::KeepLast => Self::KeepLast,
-            OnDuplicateOption::Error => Self::Error,
-        }
-    }
-}
-
-/// How schemas are brought together, in the core's words.
-pub(crate) fn unite(
-    widen: WidenOption,
-    missing: MissingOption,
-    missing_keys: MissingOption,
-    metadata: MetadataConflictsOption,
-) -> Unite {
-    Unite {
-        widen: matches!(widen, WidenOption::Lossless),
-        missing: matches!(missing, MissingOption::Null),
-        missing_keys: matches!(missing_keys, MissingOption::Null),
-        metadata: match metadata {
-            MetadataConflictsOption::First => MetadataConflicts::First,
-            MetadataConflictsOption::Drop => MetadataConflicts::Drop,
-            MetadataConflictsOption::Error => MetadataConflicts::Error,
-        },
-    }
-}
-
 impl MergeOptions {
     /// How schemas are brought together.
     #[must_use]
@@ -421,93 +256,6 @@ impl MergeOptions {
         longest.or(self.statistics.get("*").copied()).unwrap_or(StatisticsLevel::Page)
     }
 
-    /// Checks what can be checked without files.
-    ///
-    /// # Errors
-    /// [`Kind::InvalidArgument`] naming the option.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.sources.is_empty() {
-            return Err(Error::new(Kind::InvalidArgument, "there is nothing to merge")
-                .with_hint("name at least one file, folder, glob or URL"));
-        }
-        self.check_values()
-    }
-
-    /// Checks the numbers.
-    ///
-    /// # Errors
-    /// [`Kind::InvalidArgument`] naming the option.
-    pub(crate) fn check_values(&self) -> Result<()> {
-        let bad = |what: String| Err(Error::new(Kind::InvalidArgument, what));
-        let sizes = [
-            ("outputs", self.outputs),
-            ("target_file_size", self.target_file_size),
-            ("target_rows", self.target_rows),
-        ];
-        let asked: Vec<&str> =
-            sizes.iter().filter(|(_, size)| size.is_some()).map(|(name, _)| *name).collect();
-        if asked.len() > 1 {
-            return bad(format!("`{}` and `{}` exclude each other", asked[0], asked[1]));
-        }
-        let positive = [
-            ("row_group_size", Some(self.row_group_size)),
-            ("row_group_rows", Some(self.row_group_rows)),
-            ("page_size", Some(self.page_size)),
-            ("page_rows", Some(self.page_rows)),
-            ("threads", self.threads.map(|n| n as u64)),
-        ];
-        for (name, size) in sizes.iter().chain(&positive) {
-            if *size == Some(0) {
-                return bad(format!("`{name}` must be at least 1"));
-            }
-        }
-        if self.threads.is_some_and(|n| n > 1024) {
-            return bad("`threads` must be at most 1024".into());
-        }
-        check_memory_limit(self.memory_limit)?;
-        self.check_drops()?;
-        for (column, BloomFilter { fpp, ndv }) in &self.bloom_filters {
-            if !(1e-6..=0.5).contains(fpp) || *ndv == Some(0) {
-                return Err(Error::new(Kind::InvalidArgument, "`bloom_filters` is invalid")
-                    .with_column(column)
-                    .with_got(format!("fpp {fpp}, ndv {ndv:?}"))
-                    .with_hint("give an fpp from 0.000001 to 0.5, and an ndv of at least 1"));
-            }
-        }
-        if self.assume_sorted && self.unsorted != UnsortedOption::Error {
-            return bad("`unsorted` and `assume_sorted` exclude each other".into());
-        }
-        if self.data_page_version.is_some_and(|v| v != 1 && v != 2) {
-            return bad("`data_page_version` must be 1 or 2".into());
-        }
-        self.check_partitions()
-    }
-
-    /// Rows of different partitions must not get into one file.
-    fn check_partitions(&self) -> Result<()> {
-        if self.partition_by.is_empty() {
-            return Ok(());
-        }
-        let excluded = [
-            ("outputs", self.outputs.is_some(), "give target_rows or target_file_size"),
-            ("assume_sorted", self.assume_sorted, "the order of all rows has to be checked"),
-            (
-                "verify_order=\"bounds\"",
-                self.verify_order == VerifyOrder::Bounds,
-                "the order of all rows has to be checked",
-            ),
-        ];
-        match excluded.into_iter().find(|(_, is_asked, _)| *is_asked) {
-            None => Ok(()),
-            Some((name, _, hint)) => {
-                let what = format!("`partition_by` and `{name}` exclude each other");
-                Err(Error::new(Kind::InvalidArgument, what).with_hint(hint))
-            }
-        }
-    }
-}
-
-impl MergeOptions {
     /// Whether all rows leave.
     #[must_use]
     pub(crate) fn keeps_all(&self) -> bool {
@@ -525,29 +273,4 @@ impl MergeOptions {
             drop_where: self.drop_where.clone(),
         }
     }
-
-    fn check_drops(&self) -> Result<()> {
-        self.drop_options().check()?;
-        if self.verify.is_some() && !self.keeps_all() {
-            return Err(Error::new(
-                Kind::InvalidArgument,
-                "`verify` compares all rows, but other options drop some",
-            )
-            .with_hint("leave it out: rows that were dropped are counted by reason"));
-        }
-        Ok(())
-    }
-}
-
-/// Below this the engine cannot hold a page of each of a few sources.
-pub(crate) const MEMORY_LIMIT_MIN: u64 = 16_000_000;
-
-/// Refuses a limit within which no call works.
-pub(crate) fn check_memory_limit(bytes: u64) -> Result<()> {
-    if bytes >= MEMORY_LIMIT_MIN {
-        return Ok(());
-    }
-    Err(Error::new(Kind::InvalidArgument, "`memory_limit` is too small")
-        .with_got(format!("{bytes} bytes"))
-        .with_hint(format!("give at least {} MB", MEMORY_LIMIT_MIN / 1_000_000)))
 }

@@ -1,0 +1,147 @@
+//! An upload to a bucket in parts.
+//!
+//! ```text
+//! part ─▶ put ─┐              in flight: so many that memory allows; the next waits for the oldest
+//! part ─▶ put ─┼─▶ wait ─▶ complete, if nothing is there
+//! part ─▶ put ─┘
+//! ```
+//!
+//! # Invariants
+//! An upload that is not completed is aborted when it is dropped, also after the call was cancelled;
+//! not in a forked process.
+//!
+//! # Cost
+//! A request a part, and two more.
+//!
+//! # Not here
+//! Other requests (`remote`).
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, PutPayload};
+use plait_core::{Error, Kind, Result};
+use tokio::task::JoinHandle;
+
+use super::bucket::{Completed, Upload};
+use super::driver::Driver;
+use super::failed::request_error;
+use crate::runtime::{Charge, Context, MemoryStage};
+
+/// The most parts that are uploaded at once.
+const PARTS_AT_ONCE: usize = 4;
+
+/// How long aborting an upload may take.
+pub(super) const ABORT_TIME: Duration = Duration::from_secs(10);
+
+/// The most parts that an upload of S3 may have.
+const PARTS_MAX: usize = 10_000;
+
+/// An upload whose parts are on their way.
+pub(super) struct RemoteUpload {
+    /// Absent while it is completed or aborted, and afterwards.
+    pub(super) inner: Option<Box<dyn MultipartUpload>>,
+    pub(super) client: Arc<dyn ObjectStore>,
+    pub(super) path: Path,
+    pub(super) location: String,
+    pub(super) in_flight: VecDeque<JoinHandle<object_store::Result<()>>>,
+    pub(super) parts: usize,
+    pub(super) driver: Arc<Driver>,
+    pub(super) context: Context,
+    pub(super) process: u32,
+}
+
+impl RemoteUpload {
+    /// Waits until at most `most` parts are on their way.
+    fn wait(&mut self, most: usize) -> Result<()> {
+        while self.in_flight.len() > most
+            && let Some(part) = self.in_flight.pop_front()
+        {
+            let arrived = self.driver.run(Some(&self.context), Duration::ZERO, part)?;
+            arrived
+                .map_err(|e| Error::new(Kind::Internal, "an upload stopped").with_cause(e))?
+                .map_err(|e| request_error(e, &self.location))?;
+        }
+        Ok(())
+    }
+}
+
+impl Upload for RemoteUpload {
+    fn part(&mut self, bytes: Vec<u8>, charge: Charge) -> Result<()> {
+        let share = self.context.budget().bytes(MemoryStage::SentParts) / bytes.len().max(1);
+        let most = share.min(PARTS_AT_ONCE);
+        self.wait(most.saturating_sub(1))?;
+        self.parts += 1;
+        if self.parts > PARTS_MAX {
+            return Err(Error::new(Kind::Unsupported, "output has more parts than one upload may")
+                .with_path(&self.location)
+                .with_got(format!("{PARTS_MAX} parts of {} bytes", bytes.len()))
+                .with_hint("make more outputs, or allow more memory: parts are larger then"));
+        }
+        let Some(inner) = &mut self.inner else {
+            return Err(Error::new(Kind::Internal, "an upload was used after its end"));
+        };
+        let put = inner.put_part(PutPayload::from(bytes));
+        let (handle, _) = self.driver.handle()?;
+        self.in_flight.push_back(handle.spawn(async move {
+            let arrived = put.await;
+            drop(charge);
+            arrived
+        }));
+        self.wait(most)
+    }
+
+    fn wait_all(&mut self) -> Result<()> {
+        self.wait(0)
+    }
+
+    fn complete(&mut self) -> Result<Completed> {
+        self.wait_all()?;
+        let (client, path) = (Arc::clone(&self.client), self.path.clone());
+        let head = async move { client.head(&path).await };
+        let head = self.driver.run(Some(&self.context), Duration::ZERO, head)?;
+        // Only S3 looks again while it completes; the others are looked at here, right before.
+        match head {
+            Ok(_) => return Ok(Completed::Occupied),
+            Err(object_store::Error::NotFound { .. }) => {}
+            Err(e) => return Err(request_error(e, &self.location)),
+        }
+        let Some(mut inner) = self.inner.take() else {
+            return Err(Error::new(Kind::Internal, "an upload was completed twice"));
+        };
+        let complete = async move {
+            let outcome = inner.complete().await;
+            (inner, outcome)
+        };
+        // Cancelling it half-way would leave open what happened.
+        let (inner, outcome) = self.driver.run(None, Duration::ZERO, complete)?;
+        let Err(e) = outcome else { return Ok(Completed::Yes) };
+        self.inner = Some(inner);
+        // Somebody was faster, or the answer to our own request was lost: both leave an object.
+        let (client, path) = (Arc::clone(&self.client), self.path.clone());
+        let head = async move { client.head(&path).await };
+        match self.driver.run(None, Duration::ZERO, head)? {
+            Ok(_) => Ok(Completed::Occupied),
+            Err(_) => Err(request_error(e, &self.location)),
+        }
+    }
+}
+
+impl Drop for RemoteUpload {
+    fn drop(&mut self) {
+        let Some(mut inner) = self.inner.take() else { return };
+        if self.process != std::process::id() {
+            std::mem::forget(inner);
+            std::mem::forget(std::mem::take(&mut self.in_flight));
+            return;
+        }
+        for part in self.in_flight.drain(..) {
+            part.abort();
+        }
+        // Whether it works or not: a rule of the bucket sweeps what is left.
+        let abort = async move { tokio::time::timeout(ABORT_TIME, inner.abort()).await };
+        let _ = self.driver.run(None, Duration::ZERO, abort);
+    }
+}
