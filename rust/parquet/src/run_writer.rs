@@ -48,7 +48,7 @@ use crate::partition;
 use crate::report::MergeReport;
 use crate::runtime::{Charge, Context, MemoryStage, ScopedWorkers};
 use crate::sort::SortKeys;
-use crate::source::Source;
+use crate::source::{Source, hexadecimal};
 use crate::store::Stores;
 use crate::store::table::is_id;
 
@@ -251,7 +251,7 @@ impl RunWriter {
         };
         let sources = self.runs.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         let lease = Sha256::digest(format!("{} {}", self.id, self.flushes).as_bytes());
-        let lease: String = lease.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let lease = hexadecimal(lease.get(..8).unwrap_or_default());
         let written = Written { lease, merge_level: self.merge_level };
         let report =
             merge_open(Arc::new(sources), written, &self.options, &self.stores, &self.context)?;

@@ -162,6 +162,12 @@ impl Source {
         }
     }
 
+    /// SHA-256 of the footer, as text.
+    #[must_use]
+    pub(crate) fn footer_text(&self) -> String {
+        hexadecimal(&self.footer_hash)
+    }
+
     /// The location of the file.
     #[must_use]
     pub(crate) fn path(&self) -> &str {
@@ -257,6 +263,11 @@ impl Source {
     pub(crate) fn chunk_range(&self, row_group: usize, leaf: usize) -> Result<Range<u64>> {
         chunk_range(self.chunk(row_group, leaf)?)
     }
+}
+
+/// Bytes as digits, two a byte.
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// A row group of a source.

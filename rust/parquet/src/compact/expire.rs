@@ -31,11 +31,11 @@ use serde::{Deserialize, Serialize};
 use super::moves::{self, Move};
 use super::put::{Writer, step};
 use super::signs::{end_abandoned, now_s, sweep};
-use super::survey::footer_text;
 use super::swap::{self, Swap};
 use crate::files::open_source;
 use crate::runtime::Context;
 use crate::store::Stores;
+use crate::store::exchange::Difference;
 use crate::store::root::Root;
 use crate::store::table::{MADE, Manifest, Replaced, is_visible};
 
@@ -148,7 +148,8 @@ pub(crate) fn expire_in(
                 omitted.insert(of.path.clone());
             }
         }
-        swap.exchange(&moves, omitted, &manifest, &writer)?;
+        let moved = moves.iter().map(|moving| (moving.from.clone(), moving.to.clone())).collect();
+        swap.exchange(&Difference { omitted, moved }, &manifest, &writer)?;
         // The manifest says that there is an exchange until it has come to its end.
         swap.finish(context)?;
         settle(&writer, &mut manifest, &moves, &forgotten(&dead.replaced), options.swap.as_ref())?;
@@ -371,7 +372,7 @@ fn examine(
         return Ok(ReplacedFile::Gone(0, None));
     }
     match open_source(&root.location(&replaced.path), SourceId(0), stores, context) {
-        Ok(source) if footer_text(&source) == replaced.footer => {
+        Ok(source) if source.footer_text() == replaced.footer => {
             Ok(ReplacedFile::Gone(source.store.len(), Some(source.store.written_at())))
         }
         Ok(_) => Ok(ReplacedFile::Another),

@@ -14,21 +14,26 @@
 //! The policies (`plait_core::policy`); merging a sorted group (`plan`, `merge`); reading manifests
 //! (`store::table`).
 
+mod choose;
 mod commit;
 mod expire;
 mod lease;
+mod look;
 mod moves;
+mod options;
 mod put;
 mod retention;
 mod signs;
-mod sorted;
+mod sort_merge;
 mod survey;
 mod swap;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use choose::choose_in;
 pub(crate) use commit::commit_in;
 pub(crate) use expire::expire_in;
 pub use lease::take_in;
-pub(crate) use sorted::{look_in, sort_merge_in};
-pub(crate) use survey::{choose_in, survey_in};
+pub(crate) use look::look_in;
+pub(crate) use sort_merge::sort_merge_in;
+pub(crate) use survey::survey_in;

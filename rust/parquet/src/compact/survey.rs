@@ -13,131 +13,31 @@
 //! unsorted files are to be sorted or skipped.
 //!
 //! # Not here
-//! The policies (`plait_core::policy`); merging a group (`plan`, `merge`); what counts (`commit`).
+//! Groups of a scope (`choose`); keys of files (`look`); merging a group (`plan`, `merge`); what
+//! counts (`commit`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::SystemTime;
 
-use plait_core::SourceId;
 use plait_core::key::SortOrder;
-use plait_core::policy::{File, Group, Keep, Policy, SizeTiered, choose, is_oldest};
+use plait_core::policy::File;
 use plait_core::{Error, Kind, Result};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
+use super::choose::{Chooser, SurveyedGroup};
+use super::look::{NamedSource, Skipped, in_order, numbered};
+use super::options::SurveyOptions;
 use super::retention;
-use crate::drops::Expiry;
 use crate::files::{is_of_the_file, open_each};
-use crate::options::{MergeOptions, OnDuplicateOption, UnsortedOption};
 use crate::order::claimed;
-use crate::plan::{KeyLook, KeyRange, entry, key_ranges, merge_level};
+use crate::plan::{KeyLook, KeyRange, entry, merge_level};
 use crate::runtime::Context;
-use crate::schema::{Unite, data_type};
+use crate::schema::data_type;
 use crate::source::Source;
 use crate::store::Stores;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Manifest, table_around, tables_below};
-
-/// How files are chosen.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct SurveyOptions {
-    /// The folder.
-    pub(crate) folder: String,
-    /// The order; absent = as each file declares.
-    pub(crate) sort_by: Option<String>,
-    /// `full`, `overlap` or `size_tiered`.
-    pub(crate) policy: PolicyOption,
-    /// See [`Policy::Overlap`].
-    pub(crate) max_depth: usize,
-    /// See [`SizeTiered`].
-    pub(crate) merge_factor: usize,
-    /// See [`SizeTiered`].
-    pub(crate) merge_factor_max: usize,
-    /// See [`SizeTiered`].
-    pub(crate) mature_size: u64,
-    /// See [`SizeTiered`].
-    pub(crate) mature_level: u64,
-    /// See [`SizeTiered`]; absent = never.
-    pub(crate) mature_age: Option<f64>,
-    /// See [`SizeTiered`].
-    pub(crate) finalize: bool,
-    /// What becomes of rows with one key.
-    pub(crate) on_duplicate: OnDuplicateOption,
-    /// Column of their versions.
-    pub(crate) version_by: Option<String>,
-    /// Whether there are rows that delete their key.
-    pub(crate) deletes: bool,
-    /// What becomes of files that are not sorted: left alone in any case, unless they are sorted.
-    pub(crate) unsorted: UnsortedOption,
-    /// Locations of files that an earlier survey found sorted.
-    pub(crate) sorted: BTreeSet<String>,
-    /// What merges of the groups are asked for: the columns that it names must be there, and rows
-    /// past their retention are a reason to write a file again.
-    pub(crate) merge: Option<MergeOptions>,
-    /// Locations of files to leave alone, and why.
-    pub(crate) leave: BTreeMap<String, String>,
-    /// Bytes of memory to stay within.
-    pub(crate) memory_limit: u64,
-    /// Settings of object stores.
-    pub(crate) storage_options: BTreeMap<String, String>,
-}
-
-impl Default for SurveyOptions {
-    fn default() -> Self {
-        Self {
-            folder: String::new(),
-            sort_by: None,
-            policy: PolicyOption::SizeTiered,
-            max_depth: 1,
-            merge_factor: 10,
-            merge_factor_max: 12,
-            mature_size: 1_000_000_000,
-            mature_level: 3,
-            mature_age: None,
-            finalize: false,
-            on_duplicate: OnDuplicateOption::KeepAll,
-            version_by: None,
-            deletes: false,
-            unsorted: UnsortedOption::Error,
-            sorted: BTreeSet::new(),
-            merge: None,
-            leave: BTreeMap::new(),
-            memory_limit: 512_000_000,
-            storage_options: BTreeMap::new(),
-        }
-    }
-}
-
-/// The policies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum PolicyOption {
-    /// [`Policy::Full`].
-    Full,
-    /// [`Policy::Overlap`].
-    Overlap,
-    /// [`Policy::SizeTiered`].
-    SizeTiered,
-}
-
-impl SurveyOptions {
-    fn policy(&self) -> Policy {
-        match self.policy {
-            PolicyOption::Full => Policy::Full,
-            PolicyOption::Overlap => Policy::Overlap { max_depth: self.max_depth },
-            PolicyOption::SizeTiered => Policy::SizeTiered(SizeTiered {
-                merge_factor: self.merge_factor,
-                merge_factor_max: self.merge_factor_max,
-                mature_bytes: self.mature_size,
-                mature_level: self.mature_level,
-                mature_age_s: self.mature_age.unwrap_or(f64::INFINITY),
-                finalize: self.finalize,
-            }),
-        }
-    }
-}
 
 /// What a folder holds, and what of it is to be merged.
 #[derive(Clone, Debug, Serialize)]
@@ -186,51 +86,6 @@ pub(crate) struct SurveyedFile {
     pub(crate) footer: String,
     /// Whether its rows are in order, as far as was looked.
     pub(crate) is_sorted: bool,
-}
-
-/// A group.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct SurveyedGroup {
-    /// Places in `files`.
-    pub(crate) files: Vec<usize>,
-    /// The most of them that share one key.
-    pub(crate) depth_max: usize,
-    /// Whether rows that delete must stay: there may be others to delete, in other files.
-    pub(crate) keep_tombstones: bool,
-    /// Why these files.
-    pub(crate) why: Why,
-}
-
-/// Why files are a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Why {
-    /// The policy wants them merged.
-    Policy,
-    /// One file with rows past their retention, and others.
-    Expired,
-    /// All rows of all of them are past their retention: nothing is to be made of them.
-    AllExpired,
-}
-
-/// A file that is left alone.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Skipped {
-    /// Location.
-    pub(crate) path: String,
-    /// Why.
-    pub(crate) why: String,
-}
-
-impl Skipped {
-    fn new(path: &str, why: impl Into<String>) -> Self {
-        Self { path: path.to_owned(), why: why.into() }
-    }
-
-    /// A file that cannot be merged, as the error says.
-    fn of(path: &str, error: &Error) -> Self {
-        Self::new(path, error.why())
-    }
 }
 
 /// Looks at a folder and chooses.
@@ -395,121 +250,6 @@ fn keep_differing_columns(scopes: &mut [Scope]) {
     }
 }
 
-/// Files, and the first and last key of each with rows.
-type InOrder = (Vec<NamedSource>, Vec<Option<KeyRange>>);
-
-/// Files whose keys can be compared, each with its first and last key; others are left alone.
-fn in_order(
-    named: Vec<NamedSource>,
-    order: &SortOrder,
-    look: KeyLook<'_>,
-    context: &Context,
-    skipped: &mut Vec<Skipped>,
-) -> Result<Result<InOrder>> {
-    let sources = numbered(&named);
-    let ranges = match key_ranges(&sources, order, &Unite::default(), look, context) {
-        // All of them have one schema, by which they cannot be merged.
-        Err(e) if is_of_the_schema(e.kind()) => {
-            skipped.extend(sources.iter().map(|source| Skipped::of(source.path(), &e)));
-            return Ok(Err(e));
-        }
-        outcome => outcome?,
-    };
-    let (mut kept, mut keys) = (Vec::new(), Vec::new());
-    for (named, range) in named.into_iter().zip(ranges) {
-        match range {
-            Ok(range) => {
-                kept.push(named);
-                keys.push(range);
-            }
-            Err(e) => skipped.push(Skipped::of(named.source.path(), &e)),
-        }
-    }
-    Ok(Ok((kept, keys)))
-}
-
-/// The sources, with ids in their order.
-fn numbered(named: &[NamedSource]) -> Vec<Arc<Source>> {
-    let id = |i: usize| SourceId(u32::try_from(i).unwrap_or(u32::MAX));
-    named.iter().enumerate().map(|(i, named)| Arc::new(named.source.with_id(id(i)))).collect()
-}
-
-fn is_of_the_schema(kind: Kind) -> bool {
-    matches!(
-        kind,
-        Kind::UnknownColumn | Kind::UnsupportedKey | Kind::SchemaConflict | Kind::Unsupported
-    )
-}
-
-/// A source, its name below the root, and its place among all by age.
-struct NamedSource {
-    source: Arc<Source>,
-    name: String,
-    age: u64,
-}
-
-/// How files of a scope are chosen, and which other files of their folder there are.
-struct Chooser<'a> {
-    policy: &'a Policy,
-    options: &'a SurveyOptions,
-    strangers: &'a [u64],
-}
-
-impl Chooser<'_> {
-    fn groups(&self, files: &[File]) -> Vec<SurveyedGroup> {
-        // Where all rows stay, only the order of rows with equal keys is at stake.
-        let keep = match self.options.on_duplicate {
-            OnDuplicateOption::KeepAll | OnDuplicateOption::Error => Keep::Nothing,
-            OnDuplicateOption::KeepFirst | OnDuplicateOption::KeepLast => {
-                Keep::Ages(self.strangers)
-            }
-        };
-        let group = |group: Group| SurveyedGroup {
-            keep_tombstones: self.options.deletes && !self.is_last_word(files, &group.files),
-            files: group.files,
-            depth_max: group.depth_max,
-            why: Why::Policy,
-        };
-        choose(files, self.policy, keep).into_iter().map(group).collect()
-    }
-
-    /// Groups of files that no other group has and that have rows past their retention.
-    fn expired(
-        &self,
-        files: &[File],
-        chosen: &[SurveyedGroup],
-        all: &[Expiry],
-    ) -> Vec<SurveyedGroup> {
-        let taken: BTreeSet<usize> =
-            chosen.iter().flat_map(|group| &group.files).copied().collect();
-        let of = |wanted: Expiry| {
-            let places = all.iter().enumerate().filter(move |(_, expiry)| **expiry == wanted);
-            places.map(|(i, _)| i).filter(|i| !taken.contains(i)).collect::<Vec<usize>>()
-        };
-        let group = |files: Vec<usize>, keep_tombstones, why| SurveyedGroup {
-            files,
-            depth_max: 1,
-            keep_tombstones,
-            why,
-        };
-        let whole = of(Expiry::All);
-        let whole = (!whole.is_empty()).then(|| group(whole, false, Why::AllExpired));
-        let again = of(Expiry::Some).into_iter().map(|i| {
-            let keeps = self.options.deletes && !self.is_last_word(files, &[i]);
-            group(vec![i], keeps, Why::Expired)
-        });
-        whole.into_iter().chain(again).collect()
-    }
-
-    /// Whether a row that deletes has nothing left to delete outside of the group.
-    fn is_last_word(&self, files: &[File], members: &[usize]) -> bool {
-        let of_any_age = self.options.version_by.is_some();
-        // Where the first stays, a row that deletes is there for whatever comes.
-        self.options.on_duplicate == OnDuplicateOption::KeepLast
-            && is_oldest(files, self.strangers, members, of_any_age)
-    }
-}
-
 fn scope(
     root: &Root,
     folder: String,
@@ -542,7 +282,7 @@ fn scope(
         rows: source.rows(),
         bytes: source.store.len(),
         merge_level: merge_level(source),
-        footer: footer_text(source),
+        footer: source.footer_text(),
         is_sorted: !fact.is_unsorted,
     };
     let made = format!("{FOLDER}/files{}{folder}", if folder.is_empty() { "" } else { "/" });
@@ -563,11 +303,6 @@ fn scope(
     })
 }
 
-/// SHA-256 of the footer, as text.
-pub(super) fn footer_text(source: &Source) -> String {
-    source.footer_hash.iter().map(|b| format!("{b:02x}")).collect()
-}
-
 fn columns(source: &Source) -> Vec<(String, String)> {
     let leaves = source.meta.file_metadata().schema_descr().columns();
     leaves.iter().map(|leaf| (leaf.path().string(), data_type(leaf))).collect()
@@ -585,43 +320,4 @@ fn schema_text(source: &Source) -> String {
 fn age_s(source: &Source) -> Option<f64> {
     let written = source.store.written_at()?;
     Some(SystemTime::now().duration_since(written).map_or(0.0, |age| age.as_secs_f64()))
-}
-
-/// What a policy is asked about files that need not exist.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct ChooseOptions {
-    /// The policy; its folder is not looked at.
-    pub(crate) policy: SurveyOptions,
-    /// First and last key, bytes, level, task, age of each.
-    pub(crate) files: Vec<(u64, u64, u64, u64, String, f64)>,
-    /// Places of those that are not sorted.
-    pub(crate) unsorted: BTreeSet<usize>,
-}
-
-/// Chooses among files of one scope by numbers alone: for simulations.
-///
-/// # Errors
-/// None.
-pub(crate) fn choose_in(
-    options: &ChooseOptions,
-    _stores: &Stores,
-    _context: &Context,
-) -> Result<Vec<Vec<usize>>> {
-    let file =
-        |(first, last, bytes, level, task, age_s): &(u64, u64, u64, u64, String, f64)| File {
-            first: first.to_be_bytes().to_vec(),
-            last: last.to_be_bytes().to_vec(),
-            bytes: *bytes,
-            level: *level,
-            task: task.clone(),
-            age_s: *age_s,
-            ..File::default()
-        };
-    let mut files: Vec<File> = options.files.iter().map(file).collect();
-    for (i, file) in files.iter_mut().enumerate() {
-        file.is_unsorted = options.unsorted.contains(&i);
-    }
-    let groups = choose(&files, &options.policy.policy(), Keep::Nothing);
-    Ok(groups.into_iter().map(|group| group.files).collect())
 }

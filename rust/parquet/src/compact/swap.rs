@@ -15,12 +15,10 @@
 //! Links and renames (`store::exchange`); which files go (`expire`).
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use plait_core::{Error, Kind, Result};
 
-use super::moves::Move;
 use super::put::{Writer, step};
 use super::signs::{is_abandoned, take_exchange};
 use crate::output::Sign;
@@ -97,12 +95,11 @@ impl Swap {
     /// missing.
     pub(super) fn exchange(
         &self,
-        moves: &[Move],
-        omitted: BTreeSet<String>,
+        difference: &Difference,
         manifest: &Manifest,
         writer: &Writer<'_>,
     ) -> Result<()> {
-        let outcome = self.try_exchange(moves, omitted, manifest, writer);
+        let outcome = self.try_exchange(difference, manifest, writer);
         if outcome.is_err() {
             // If that fails, too, the next `expire` does it.
             let _ = self.exchange.finish();
@@ -114,15 +111,12 @@ impl Swap {
 
     fn try_exchange(
         &self,
-        moves: &[Move],
-        omitted: BTreeSet<String>,
+        difference: &Difference,
         manifest: &Manifest,
         writer: &Writer<'_>,
     ) -> Result<()> {
         step(writer.context, "build", &self.id)?;
-        let moved: BTreeMap<String, String> =
-            moves.iter().map(|moving| (moving.from.clone(), moving.to.clone())).collect();
-        self.exchange.build(&Difference { omitted, moved })?;
+        self.exchange.build(difference)?;
         step(writer.context, "exchange", &self.id)?;
         if Manifest::newest(writer.root)?.number != manifest.number {
             let what = "another process took the exchange for abandoned";

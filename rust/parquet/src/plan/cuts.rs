@@ -34,7 +34,7 @@ use std::collections::BTreeSet;
 use super::nearby::Near;
 use super::partitions::Partition;
 use super::search::RowSearch;
-use super::source_keys::{Count, Reading, SourceKeys};
+use super::source_keys::{Count, Edge, Reading, SourceKeys};
 use super::tail::largest_cut_keys;
 use crate::sink::KEY_INDEX_ROWS;
 
@@ -309,7 +309,7 @@ impl CutSearch<'_> {
     /// Rows before `key`: the middle of what they may be.
     fn about_before(&self, key: &[u8]) -> u64 {
         let Near { places, before } = self.search.nearby.between(key, key);
-        let below = |place: usize| self.search.sources_keys[place].below(key, false);
+        let below = |place: usize| self.search.sources_keys[place].before(key, Edge::Below);
         before + places.into_iter().map(below).map(|(l, m)| l + (m - l) / 2).sum::<u64>()
     }
 

@@ -18,7 +18,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::source_keys::SourceKeys;
+use super::source_keys::{Edge, SourceKeys};
 use crate::chunk::can_copy;
 use crate::leaf::OutputLeaf;
 use crate::options::{MergeOptions, Tier};
@@ -144,12 +144,13 @@ fn sweep(
             let rows = only.and_then(|source_keys| sources_keys.get(source_keys)).map_or(
                 0,
                 |source_keys| {
-                    let up_to = source_keys.about(key, true);
+                    let up_to = source_keys.about(key, Edge::UpTo);
                     match part {
-                        0 => up_to - source_keys.about(key, false).min(up_to),
+                        0 => up_to - source_keys.about(key, Edge::Below).min(up_to),
                         _ => {
-                            next.map_or(up_to, |next| source_keys.about(next, false).max(up_to))
-                                - up_to
+                            next.map_or(up_to, |next| {
+                                source_keys.about(next, Edge::Below).max(up_to)
+                            }) - up_to
                         }
                     }
                 },

@@ -57,7 +57,7 @@ pub(crate) fn open_planned<'a>(
 
 /// Refuses a source that is not the planned one.
 fn check(source: &Source, planned: &PlanSource) -> Result<()> {
-    let footer: String = source.footer_hash.iter().map(|b| format!("{b:02x}")).collect();
+    let footer = source.footer_text();
     let stamp = source.store.version();
     let is_older = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
     let got = if source.store.len() != planned.bytes {

@@ -20,7 +20,7 @@ use std::collections::BinaryHeap;
 use plait_core::Result;
 
 use super::nearby::{Near, Nearby};
-use super::source_keys::{Count, Reading, SourceKeys};
+use super::source_keys::{Count, Edge, Reading, SourceKeys};
 
 /// Once so many rows are left to choose from, their keys are read one and all.
 const READ_ROWS: u64 = 16 << 10;
@@ -80,7 +80,7 @@ impl<'a> RowSearch<'a> {
         let last = std::mem::take(&mut self.last);
         let Near { places, before } = self.near(&last, key);
         self.last = last;
-        let below = |place: usize| (place, self.sources_keys[place].below(key, false));
+        let below = |place: usize| (place, self.sources_keys[place].before(key, Edge::Below));
         (places.into_iter().map(below).collect(), before)
     }
 
@@ -88,7 +88,7 @@ impl<'a> RowSearch<'a> {
     pub(super) fn look_up(&mut self, key: &[u8]) -> Result<()> {
         let near = self.near(key, key);
         for _ in 0..ROUNDS_MAX {
-            if !self.narrow(&near, key, false)? {
+            if !self.narrow(&near, key, Edge::Below)? {
                 break;
             }
         }
@@ -103,9 +103,9 @@ impl<'a> RowSearch<'a> {
     }
 
     /// Looks up keys where it is least known how many lie below `key`; whether there were any.
-    fn narrow(&mut self, near: &Near, key: &[u8], or_equal: bool) -> Result<bool> {
+    fn narrow(&mut self, near: &Near, key: &[u8], edge: Edge) -> Result<bool> {
         self.looks += near.places.len() as u64;
-        let below = |place: &usize| self.sources_keys[*place].below(key, or_equal);
+        let below = |place: &usize| self.sources_keys[*place].before(key, edge);
         let gaps: Vec<Count> = near.places.iter().map(below).collect();
         let widest = gaps.iter().map(|(least, most)| most - least).max().unwrap_or(0);
         let all: u64 = gaps.iter().map(|(least, most)| most - least).sum();
@@ -125,7 +125,7 @@ impl<'a> RowSearch<'a> {
                         break;
                     }
                     source_keys.key(gap.0 + (gap.1 - gap.0) / 2, self.reading)?;
-                    gap = source_keys.below(key, or_equal);
+                    gap = source_keys.before(key, edge);
                 }
             }
         }
@@ -152,7 +152,7 @@ impl<'a> RowSearch<'a> {
         }
         let mut near = self.near(&low, &high);
         let between = |source_keys: &SourceKeys| {
-            (source_keys.below(&low, false).0, source_keys.below(&high, true).1)
+            (source_keys.before(&low, Edge::Below).0, source_keys.before(&high, Edge::UpTo).1)
         };
         // Between which rows of each source it is looked for; all of them, to begin with.
         let mut spans = self.spans(&near, between);
@@ -170,9 +170,9 @@ impl<'a> RowSearch<'a> {
             }
             pivot = Some(key);
             let between = |source_keys: &SourceKeys| {
-                let start = above.as_ref().map_or(0, |key| source_keys.below(key, true).0);
+                let start = above.as_ref().map_or(0, |key| source_keys.before(key, Edge::UpTo).0);
                 let all = source_keys.rows();
-                (start, under.as_ref().map_or(all, |key| source_keys.below(key, false).1))
+                (start, under.as_ref().map_or(all, |key| source_keys.before(key, Edge::Below).1))
             };
             let found = self.spans(&near, between);
             spans.iter_mut().zip(found).for_each(|(span, (start, end))| {
@@ -232,12 +232,12 @@ impl<'a> RowSearch<'a> {
     fn side(&mut self, near: &Near, pivot: &[u8], rank: u64) -> Result<Side> {
         for _ in 0..ROUNDS_MAX {
             self.looks += near.places.len() as u64;
-            let sum = |or_equal| {
-                let below = |place: &usize| self.sources_keys[*place].below(pivot, or_equal);
+            let sum = |edge| {
+                let below = |place: &usize| self.sources_keys[*place].before(pivot, edge);
                 let add = |sum: Count, n: Count| (sum.0 + n.0, sum.1 + n.1);
                 near.places.iter().map(below).fold((near.before, near.before), add)
             };
-            let (below, up_to) = (sum(false), sum(true));
+            let (below, up_to) = (sum(Edge::Below), sum(Edge::UpTo));
             if rank < below.0 {
                 return Ok(Side::Below);
             }
@@ -247,8 +247,8 @@ impl<'a> RowSearch<'a> {
             if rank >= below.1 && rank < up_to.0 {
                 return Ok(Side::At);
             }
-            let more = self.narrow(near, pivot, false)?;
-            if !(self.narrow(near, pivot, true)? || more) {
+            let more = self.narrow(near, pivot, Edge::Below)?;
+            if !(self.narrow(near, pivot, Edge::UpTo)? || more) {
                 break;
             }
         }

@@ -47,6 +47,15 @@ pub(super) struct SourceKeys {
     pub(super) samples: KeySamples,
 }
 
+/// Which rows lie before a key.
+#[derive(Clone, Copy)]
+pub(super) enum Edge {
+    /// Those with smaller keys.
+    Below,
+    /// Those with the key, too.
+    UpTo,
+}
+
 /// How many rows: at least, at most.
 pub(super) type Count = (u64, u64);
 
@@ -57,10 +66,12 @@ impl SourceKeys {
         span.end - span.start
     }
 
-    /// Rows with keys below `key`, or not above it.
-    pub(super) fn below(&self, key: &[u8], or_equal: bool) -> Count {
-        let is_below =
-            |k: &Vec<u8>| if or_equal { k.as_slice() <= key } else { k.as_slice() < key };
+    /// Rows before `key`.
+    pub(super) fn before(&self, key: &[u8], edge: Edge) -> Count {
+        let is_below = |k: &Vec<u8>| match edge {
+            Edge::Below => k.as_slice() < key,
+            Edge::UpTo => k.as_slice() <= key,
+        };
         let at = self.samples.partition_point(|(_, k)| is_below(k));
         let least =
             at.checked_sub(1).and_then(|i| self.samples.get(i)).map_or(0, |sample| sample.0 + 1);
@@ -69,8 +80,8 @@ impl SourceKeys {
     }
 
     /// The same, about: keys between two samples are taken for numbers that are spread evenly.
-    pub(super) fn about(&self, key: &[u8], or_equal: bool) -> u64 {
-        let (least, most) = self.below(key, or_equal);
+    pub(super) fn about(&self, key: &[u8], edge: Edge) -> u64 {
+        let (least, most) = self.before(key, edge);
         let at = self.samples.partition_point(|sample| sample.0 < least);
         let before = at.checked_sub(1).and_then(|i| self.samples.get(i));
         let (Some((_, low)), Some((_, high))) = (before, self.samples.get(at)) else {

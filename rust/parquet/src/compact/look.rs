@@ -1,33 +1,107 @@
-//! Files of which some are in no order, for tables that have no folder to survey: what their keys
-//! are, and a merge of them that sorts.
+//! What the keys of files are: first and last, and whether their rows are in order.
 //!
 //! ```text
-//! look    footers ─ schema ─ order ─ keys ─▶ range, level, sorted or not, file by file
-//! merge   files ─▶ sorted runs ─▶ outputs whose names may come to count
+//! a folder  files of a scope ─ order ─ keys ─▶ those that can be compared, and a reason for each other
+//! a list    footers ─ schema ─ order ─ keys ─▶ range, level, sorted or not, file by file
 //! ```
 //!
 //! # Cost
 //! All keys of files whose footers do not tell them.
 //!
 //! # Not here
-//! Sorting (`merge`); which files are merged (`survey`).
+//! How keys are read (`plan`); which files are merged (`choose`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use plait_core::SourceId;
+use plait_core::key::SortOrder;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::survey::footer_text;
 use crate::files::open_sources;
-use crate::merge::merge_in;
-use crate::options::{MergeOptions, Naming, UnsortedOption};
-use crate::plan::{KeyLook, MergedFiles, key_ranges, merge_level};
-use crate::report::MergeReport;
+use crate::options::MergeOptions;
+use crate::plan::{KeyLook, KeyRange, MergedFiles, key_ranges, merge_level};
 use crate::runtime::Context;
+use crate::schema::Unite;
+use crate::source::Source;
 use crate::store::Stores;
+
+/// A source, its name below the root, and its place among all by age.
+pub(super) struct NamedSource {
+    pub(super) source: Arc<Source>,
+    pub(super) name: String,
+    pub(super) age: u64,
+}
+
+/// A file that is left alone.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Skipped {
+    /// Location.
+    pub(crate) path: String,
+    /// Why.
+    pub(crate) why: String,
+}
+
+impl Skipped {
+    /// A file, and why.
+    pub(super) fn new(path: &str, why: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), why: why.into() }
+    }
+
+    /// A file that cannot be merged, as the error says.
+    pub(super) fn of(path: &str, error: &Error) -> Self {
+        Self::new(path, error.why())
+    }
+}
+
+/// Files, and the first and last key of each with rows.
+pub(super) type InOrder = (Vec<NamedSource>, Vec<Option<KeyRange>>);
+
+/// Files whose keys can be compared, each with its first and last key; others are left alone.
+pub(super) fn in_order(
+    named: Vec<NamedSource>,
+    order: &SortOrder,
+    look: KeyLook<'_>,
+    context: &Context,
+    skipped: &mut Vec<Skipped>,
+) -> Result<Result<InOrder>> {
+    let sources = numbered(&named);
+    let ranges = match key_ranges(&sources, order, &Unite::default(), look, context) {
+        // All of them have one schema, by which they cannot be merged.
+        Err(e) if is_of_the_schema(e.kind()) => {
+            skipped.extend(sources.iter().map(|source| Skipped::of(source.path(), &e)));
+            return Ok(Err(e));
+        }
+        outcome => outcome?,
+    };
+    let (mut kept, mut keys) = (Vec::new(), Vec::new());
+    for (named, range) in named.into_iter().zip(ranges) {
+        match range {
+            Ok(range) => {
+                kept.push(named);
+                keys.push(range);
+            }
+            Err(e) => skipped.push(Skipped::of(named.source.path(), &e)),
+        }
+    }
+    Ok(Ok((kept, keys)))
+}
+
+/// The sources, with ids in their order.
+pub(super) fn numbered(named: &[NamedSource]) -> Vec<Arc<Source>> {
+    let id = |i: usize| SourceId(u32::try_from(i).unwrap_or(u32::MAX));
+    named.iter().enumerate().map(|(i, named)| Arc::new(named.source.with_id(id(i)))).collect()
+}
+
+fn is_of_the_schema(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::UnknownColumn | Kind::UnsupportedKey | Kind::SchemaConflict | Kind::Unsupported
+    )
+}
 
 /// Which files are looked at.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -105,7 +179,7 @@ pub(crate) fn look_in(
             rows: file.rows(),
             bytes: file.store.len(),
             merge_level: merge_level(file),
-            footer: footer_text(file),
+            footer: file.footer_text(),
             is_sorted: range.as_ref().is_none_or(|range| range.is_sorted),
             first: range.as_ref().map(|range| key(&range.first)),
             last: range.as_ref().map(|range| key(&range.last)),
@@ -114,55 +188,4 @@ pub(crate) fn look_in(
     let what = format!("{} sources cannot be merged", errors.len());
     let report = LookedAt { sort_by: merged.order.to_string(), files: looked };
     Error::every(&what, errors).map_or(Ok(report), Err)
-}
-
-/// A merge that sorts, as part of a compaction.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct SortMergeOptions {
-    /// The files.
-    pub(crate) sources: Vec<String>,
-    /// Where outputs go.
-    pub(crate) out: String,
-    /// How they are merged.
-    pub(crate) merge: MergeOptions,
-    /// What the names of outputs have.
-    pub(crate) naming: Naming,
-    /// SHA-256 of the footers that files had when they were looked at, by location.
-    pub(crate) footers: BTreeMap<String, String>,
-    /// Bytes of memory to stay within.
-    pub(crate) memory_limit: u64,
-    /// Settings of object stores.
-    pub(crate) storage_options: BTreeMap<String, String>,
-}
-
-/// Merges files, and sorts what of them is in no order.
-///
-/// # Errors
-/// As `merge`; [`Kind::SourceChanged`] for a file that is not the one that was looked at.
-pub(crate) fn sort_merge_in(
-    options: &SortMergeOptions,
-    stores: &Stores,
-    context: &Context,
-) -> Result<MergeReport> {
-    options.naming.check()?;
-    let merge = MergeOptions {
-        sources: options.sources.clone(),
-        out: options.out.clone(),
-        unsorted: UnsortedOption::Sort,
-        naming: options.naming.clone(),
-        ..options.merge.clone()
-    };
-    let report = merge_in(&merge, stores, context)?;
-    // Whoever overwrote a file in place did so before it was read, or since.
-    for source in open_sources(&options.sources, 0, merge.threads, stores, context)? {
-        let looked_at = options.footers.get(source.path());
-        if looked_at.is_some_and(|footer| *footer != footer_text(&source)) {
-            return Err(Error::new(Kind::SourceChanged, "a source changed since it was looked at")
-                .with_path(source.path())
-                .with_got("another footer")
-                .with_hint("compact again"));
-        }
-    }
-    Ok(report)
 }
