@@ -16,7 +16,7 @@ use crate::compact::{choose_in, commit_in, expire_in, look_in, sort_merge_in, su
 use crate::inspect::inspect_in;
 use crate::json::{from_json, to_json};
 use crate::merge::{check_in, execute_in, merge_in, plan_in};
-use crate::overlay::overlay_files_in;
+use crate::overlay::overlay_files;
 use crate::plan::{list_in, tables_in};
 use crate::runtime::Context;
 use crate::scan::summarize;
@@ -97,7 +97,7 @@ impl JsonCall {
             Self::Expire => call.run(expire_in),
             Self::Verify => call.run(verify_in),
             Self::Inspect => call.run(inspect_in),
-            Self::OverlayFiles => call.run(overlay_files_in),
+            Self::OverlayFiles => call.run(overlay_files),
         }
     }
 }

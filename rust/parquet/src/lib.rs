@@ -62,25 +62,19 @@ mod verify;
 mod weave;
 mod zone;
 
-pub use block::dictionary::Union;
-pub use block::{Dictionary, Layout};
 pub use calls::JsonCall;
 pub use compact::take_in;
 pub use folder::{Folder, NewFile};
 pub use guard::{guard, guarding};
 pub use inspect::{ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect};
 pub use join::{
-    Counts, HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, Stats, whole,
-    write_batches,
+    HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, whole, write_batches,
 };
 pub use json::{from_json, to_json};
-pub use merge::{ExecuteOptions, execute, execute_in, merge, merge_in, plan, plan_in};
+pub use merge::{ExecuteOptions, execute, merge, plan};
 pub use options::{MergeOptions, Tier, Verify};
 pub use output::Sign;
-pub use overlay::options::{
-    Check, LayerOptions, MarkOption, OverlayFilesOptions, OverlayOptions, PathOption,
-};
-pub use overlay::{OverlayReport, OverlayTimes, overlay_files};
+pub use overlay::overlay;
 pub use plan::{MemoryNeed, Plan, PlanSource, PlanTask, learn_in};
 pub use read::{ReadLeft, ReadOptions, ReadPlan, ReadStats, SortedRead};
 pub use report::{
@@ -88,13 +82,10 @@ pub use report::{
     Times,
 };
 pub use run_writer::RunWriter;
-pub use runtime::{Charge, Context, Progress, ScopedWorkers};
-pub use scan::{
-    ChangeReport, FileValues, FrozenScan, Named, Scan, ScanOptions, ScanReport, SourcePlan,
-    freeze_scan,
-};
+pub use runtime::{Charge, Context, Event, Progress};
+pub use scan::{FileValues, Scan, freeze_scan};
 pub use store::{Bucket, Completed, Found, Meta, Prefetched, Stores, Upload, unconditional};
-pub use stream::{StreamOptions, open_files};
+pub use stream::{open_files, stream_options};
 pub use verify::{Against, VerifiedFile, VerifyOptions, VerifyReport, verify};
 
 /// Runs the examples of the README.

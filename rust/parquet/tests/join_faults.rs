@@ -171,11 +171,17 @@ fn goes_on(join: &mut Join, step: u64, expected: &[(Vec<Row>, Vec<Row>)], told: 
     assert_eq!(rows(join.table().unwrap()), expected.last().unwrap().1, "{told}");
 }
 
+fn stats(join: &Join) -> serde_json::Value {
+    serde_json::from_str(&join.stats().unwrap()).unwrap()
+}
+
 /// Only files that the newest manifest names are there once the state was opened again.
 fn opened_again(folder: &Path, told: &str) -> Join {
     let join = Join::restore(&options(folder), &good()).unwrap();
-    let stats = join.stats();
-    let runs = stats.left_runs.len() + stats.place_runs.len() + stats.right_runs.len();
+    let stats = stats(&join);
+    let runs =
+        ["left_runs", "place_runs", "right_runs"].map(|runs| stats[runs].as_array().unwrap());
+    let runs: usize = runs.iter().map(|runs| runs.len()).sum();
     assert_eq!(names(folder).len(), runs + 2, "{told}: {:?}", names(folder));
     join
 }
@@ -236,9 +242,10 @@ fn assert_met(met: &[String]) {
 }
 
 fn faulty_step(join: &mut Join, context: &Context) -> Result<()> {
-    let merges = join.stats().counts.merges;
+    let merges = |join: &Join| stats(join)["merges"].as_u64().unwrap();
+    let before = merges(join);
     apply(join, FAULTY, context)?;
-    assert!(join.stats().counts.merges > merges, "no run is merged in the step");
+    assert!(merges(join) > before, "no run is merged in the step");
     Ok(())
 }
 

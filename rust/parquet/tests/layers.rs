@@ -34,8 +34,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("properties", "leaf options page schema source"),
     ("block", "leaf page runtime schema source store"),
     ("arrow_file", "block leaf page runtime schema source store"),
-    ("scan", "arrow_file runtime source store"),
-    ("stream", "arrow_file options runtime source store"),
+    ("scan", "arrow_file json runtime source store"),
+    ("stream", "arrow_file json options runtime source store"),
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
     ("order", "keys leaf runtime schema source"),
@@ -50,7 +50,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("sink", "check chunk encode leaf page source spill output weave zone"),
     (
         "overlay",
-        "arrow_file check chunk files leaf options page properties report runtime schema sink source spill store output weave",
+        "arrow_file check chunk files json leaf options page properties report runtime schema sink source spill store output weave",
     ),
     (
         "plan",
@@ -75,7 +75,7 @@ const LAYERS: &[(&str, &str)] = &[
         "compact",
         "drops files folder guard json leaf merge options order plan report runtime schema source store output",
     ),
-    ("join", "arrow_file leaf merge options page runtime source store output"),
+    ("join", "arrow_file json leaf merge options page runtime source store output"),
     (
         "run_writer",
         "guard join json merge options partition report runtime sort source store output",
@@ -117,9 +117,8 @@ fn no_files_import_each_other() {
     assert_eq!(cycles::cycles(&root().join("rust/parquet/src")), Vec::<String>::new());
 }
 
-/// May only become smaller, but for a new call: sorted reads brought 9, their plans 5, folders 13,
-/// writers of runs 7, compactions of unsorted files 1, the log of Delta 3.
-const PUBLIC_ITEMS_MAX: usize = 188;
+/// May only become smaller, but for a new call.
+const PUBLIC_ITEMS_MAX: usize = 150;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -48,7 +48,7 @@ pub(crate) fn enter<T: Send>(
     let done = Done::default();
     // Imports first: an error must not leave a thread behind.
     let observer = py.import("plait._observe")?;
-    context.events().listen(observer.call_method0("level")?.extract()?);
+    context.listen(observer.call_method0("level")?.extract()?);
     thread::scope(|scope| {
         let worker = thread::Builder::new()
             .name("plait".to_owned())
@@ -67,7 +67,7 @@ pub(crate) fn enter<T: Send>(
             None => Ok(()),
         };
         let hear = || -> PyResult<()> {
-            for event in context.events().take() {
+            for event in context.take_events() {
                 observer.call_method1("hear", (event.level as u8, event.part, event.text))?;
             }
             Ok(())

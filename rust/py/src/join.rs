@@ -154,8 +154,7 @@ impl PyJoin {
 
     /// What the state holds, as JSON.
     fn stats(&self, py: Python<'_>) -> PyResult<String> {
-        let stats = self.ask(py, |join| join.stats())?;
-        crate::border::json(py, &stats)
+        self.ask(py, |join| join.stats())?.map_err(|e| crate::errors::exception(py, &e))
     }
 
     /// Lets the state go.

@@ -10,7 +10,7 @@
 use arrow_schema::ArrowError;
 use plait_core::stream::{MergeStream, Source, Workers};
 use plait_core::validate::Validate;
-use plait_parquet::{Context, ScopedWorkers, StreamOptions, from_json, open_files};
+use plait_parquet::{Context, open_files, stream_options};
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
@@ -30,13 +30,12 @@ pub(crate) fn merge_streams(
 ) -> PyResult<PyStream> {
     let raise = |e| crate::errors::exception(py, &e);
     let (context, stores) = reach(options, bucket).map_err(raise)?;
-    let options: StreamOptions = from_json(options).map_err(raise)?;
-    let core = options.to_core().map_err(raise)?;
+    let (options, workers) = stream_options(options).map_err(raise)?;
     let paths = sources.iter().filter_map(|source| source.cast::<PyString>().ok());
     let paths = paths.map(|path| path.extract()).collect::<PyResult<Vec<String>>>()?;
     let mut files = Vec::new().into_iter();
     if !paths.is_empty() {
-        let rows = core.batch_rows;
+        let rows = options.batch_rows;
         let open = move |context: &Context| open_files(&paths, rows, &stores, context);
         files = enter(py, &context, None, open)?.into_iter();
     }
@@ -49,9 +48,8 @@ pub(crate) fn merge_streams(
             }
         }
     }
-    let workers =
-        WatchedWorkers { workers: ScopedWorkers::new(options.threads), signals: Signals::new() };
-    let merge = py.detach(|| MergeStream::try_new(readers, &core, Box::new(workers)));
+    let workers = WatchedWorkers { workers, signals: Signals::new() };
+    let merge = py.detach(|| MergeStream::try_new(readers, &options, Box::new(workers)));
     let merge = merge.map_err(raise)?;
     let tally = merge.tally();
     Ok(PyStream::counted(Box::new(Caught::new(Box::new(merge))), tally))
@@ -59,7 +57,7 @@ pub(crate) fn merge_streams(
 
 /// Threads, and signals.
 struct WatchedWorkers {
-    workers: ScopedWorkers,
+    workers: Box<dyn Workers>,
     signals: Signals,
 }
 

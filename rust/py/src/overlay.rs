@@ -6,11 +6,10 @@
 //! # Not here
 //! Which layer supplies what (`plait_core::overlay`).
 
-use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
-use plait_core::overlay::{LayerSpec, Overlay, Plan, common_schema};
+use arrow_array::{RecordBatch, RecordBatchIterator};
+use plait_core::overlay::common_schema;
 use plait_core::validate::{Validate, Validator};
 use plait_core::{Error, Kind};
-use plait_parquet::{OverlayOptions, from_json};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 
@@ -25,23 +24,9 @@ pub(crate) fn overlay(
     validate: Validate,
 ) -> PyResult<PyStream> {
     let raise = |error: Error| crate::errors::exception(py, &error);
-    let options: OverlayOptions = from_json(options).map_err(raise)?;
-    if options.layers.len() != sources.len() {
-        let (paths, streams) = (options.layers.len(), sources.len());
-        let error = Error::new(Kind::InvalidArgument, "layers and streams are not equally many");
-        return Err(raise(error.with_got(format!("paths of {paths} layers, {streams} streams"))));
-    }
     let readers =
         sources.iter().map(|source| reader(source, validate)).collect::<PyResult<Vec<Reader>>>()?;
-    let specs = options.layers.iter().zip(&readers).map(|(layer, reader)| {
-        let (name, precedence) = (layer.name.clone(), layer.precedence);
-        Ok(LayerSpec { name, schema: reader.schema(), paths: layer.paths()?, precedence })
-    });
-    let overlay = specs
-        .collect::<plait_core::Result<Vec<_>>>()
-        .and_then(|specs| Plan::try_new(&specs, options.options()?))
-        .and_then(|plan| Overlay::try_new(plan, readers))
-        .map_err(raise)?;
+    let overlay = plait_parquet::overlay(options, readers).map_err(raise)?;
     Ok(PyStream::new(Box::new(overlay)))
 }
 

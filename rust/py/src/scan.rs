@@ -8,11 +8,10 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::{Error, Kind};
-use plait_parquet::Context;
-use plait_parquet::{Scan, freeze_scan, from_json};
+use plait_parquet::{Context, Scan, freeze_scan};
 use pyo3::prelude::*;
 
-use crate::border::{json, reach};
+use crate::border::reach;
 use crate::capsule::{self, Reader};
 use crate::enter::enter;
 use crate::stream::{PySchema, PyStream};
@@ -37,7 +36,6 @@ impl PyScan {
         let raise = |error: Error| crate::errors::exception(py, &error);
         let validate = capsule::validate(py, validate)?;
         let (context, stores) = reach(options, bucket).map_err(raise)?;
-        let options = from_json(options).map_err(raise)?;
         let schema = schema.map(capsule::schema).transpose()?;
         let streams = streams.iter().map(|stream| capsule::reader(stream, validate));
         let streams = streams.collect::<PyResult<Vec<_>>>()?;
@@ -79,12 +77,12 @@ impl PyScan {
 
     /// What becomes of every source, as JSON.
     fn explain(&self, py: Python<'_>) -> PyResult<String> {
-        json(py, &self.0.explain())
+        self.0.explain().map_err(|e| crate::errors::exception(py, &e))
     }
 
     /// What was found and done so far, as JSON.
     fn report(&self, py: Python<'_>) -> PyResult<String> {
-        json(py, &self.0.report())
+        self.0.report().map_err(|e| crate::errors::exception(py, &e))
     }
 }
 
@@ -97,12 +95,11 @@ pub(crate) fn freeze(
 ) -> PyResult<(String, PySchema)> {
     let raise = |error: Error| crate::errors::exception(py, &error);
     let (context, stores) = reach(options, None).map_err(raise)?;
-    let options = from_json(options).map_err(raise)?;
     let schema = schema.map(capsule::schema).transpose()?;
     let decide =
         move |context: &Context| freeze_scan(options, schema, &summaries, &stores, context);
-    let frozen = enter(py, &context, None, decide)?;
-    Ok((frozen.text, PySchema(frozen.schema)))
+    let (text, schema) = enter(py, &context, None, decide)?;
+    Ok((text, PySchema(schema)))
 }
 
 /// Readers of C streams rely on one schema.

@@ -3,7 +3,7 @@
 //! # Not here
 //! What they tell each other (`plait_core::join`); their state (`plait_parquet::join`).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -143,18 +143,13 @@ impl PyStagedLeft {
 }
 
 impl PyStagedLeft {
-    /// What a call says, as a batch with or without rows.
+    /// What a call says.
     fn changes(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&mut Left, &Context) -> Result<Option<RecordBatch>, Error> + Send,
+        call: impl FnOnce(&mut Left, &Context) -> Result<RecordBatch, Error> + Send,
     ) -> PyResult<PyBatch> {
-        let call = |context: &Context| {
-            let mut side = lock(&self.side);
-            let left = open(&mut side)?;
-            let out = Arc::clone(left.layout().out());
-            Ok(call(left, context)?.unwrap_or_else(|| RecordBatch::new_empty(out)))
-        };
+        let call = |context: &Context| call(open(&mut lock(&self.side))?, context);
         enter(py, &Context::new(self.memory_limit), None, call).map(PyBatch)
     }
 }

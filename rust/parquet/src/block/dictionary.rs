@@ -25,7 +25,7 @@ use super::Layout;
 
 /// The values of a dictionary page.
 #[derive(Debug)]
-pub struct Dictionary {
+pub(crate) struct Dictionary {
     layout: Layout,
     bytes: Bytes,
     /// Where each value begins, and the end; empty for values of one width.
@@ -39,7 +39,7 @@ impl Dictionary {
     ///
     /// # Errors
     /// [`Kind::CorruptSource`] when there are fewer.
-    pub fn new(layout: Layout, bytes: Bytes, len: usize) -> Result<Self> {
+    pub(crate) fn new(layout: Layout, bytes: Bytes, len: usize) -> Result<Self> {
         let too_few = || {
             Error::new(Kind::CorruptSource, "dictionary has fewer values than it says")
                 .with_got(format!("{} bytes for {len} values", bytes.len()))
@@ -151,7 +151,7 @@ impl Dictionary {
 
 /// What becomes of the ids of one source's dictionary in the union.
 #[derive(Debug, Default)]
-pub struct Remap {
+pub(crate) struct Remap {
     ids: Vec<u32>,
     len: usize,
     is_identity: bool,
@@ -177,7 +177,7 @@ impl Remap {
     }
 
     /// Replaces ids of the source, all below [`len`](Self::len), by ids of the union.
-    pub fn apply(&self, ids: &mut [u32]) {
+    pub(crate) fn apply(&self, ids: &mut [u32]) {
         if !self.is_identity {
             ids.iter_mut().for_each(|id| *id = self.ids[*id as usize]);
         }
@@ -191,7 +191,7 @@ impl Remap {
 }
 
 /// Unites dictionaries, value by value.
-pub struct Union {
+pub(crate) struct Union {
     layout: Layout,
     /// Ids by the hash of their values, which lie in `bytes`.
     ids: HashTable<u32>,
@@ -203,7 +203,7 @@ pub struct Union {
 impl Union {
     /// An empty union.
     #[must_use]
-    pub fn new(layout: Layout) -> Self {
+    pub(crate) fn new(layout: Layout) -> Self {
         Self { layout, ids: HashTable::new(), bytes: Vec::new(), starts: vec![0] }
     }
 
@@ -211,7 +211,7 @@ impl Union {
     ///
     /// # Errors
     /// [`Kind::Unsupported`] when the values exceed four gigabytes.
-    pub fn add(&mut self, dictionary: &Dictionary) -> Result<Remap> {
+    pub(crate) fn add(&mut self, dictionary: &Dictionary) -> Result<Remap> {
         let len = dictionary.len();
         let mut remap = Remap { ids: Vec::with_capacity(len), len, is_identity: true };
         for id in 0..dictionary.len() {
@@ -268,7 +268,7 @@ impl Union {
     ///
     /// # Errors
     /// Never for values that were taken from dictionaries.
-    pub fn finish(self) -> Result<Arc<Dictionary>> {
+    pub(crate) fn finish(self) -> Result<Arc<Dictionary>> {
         let len = self.len();
         Dictionary::new(self.layout, self.bytes.into(), len).map(Arc::new)
     }

@@ -35,12 +35,12 @@ use bytes::Bytes;
 use parquet::basic::Type as Physical;
 use parquet::schema::types::ColumnDescriptor;
 
-pub use dictionary::Dictionary;
+pub(crate) use dictionary::Dictionary;
 pub(crate) use reader::BlockReader;
 
 /// How plain values lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub(crate) enum Layout {
     /// All of this many bytes; booleans take one each.
     Fixed(usize),
     /// Four bytes of length, little-endian, in front of each.

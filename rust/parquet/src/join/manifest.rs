@@ -58,7 +58,7 @@ impl Owner {
 /// What a join did since it was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Steps that were applied.
     pub steps: u64,
     /// Left changes that came.

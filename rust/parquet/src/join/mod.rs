@@ -35,36 +35,36 @@ use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
 pub use folder::write_batches;
-pub use manifest::Counts;
 pub use options::{HowOption, JoinOptions, NullKeyOption};
 pub use reader::{Reader, whole};
 pub use staged::{Left, Right};
 
-use self::manifest::{JoinManifest, Owner};
+use self::manifest::{Counts, JoinManifest, Owner};
 use self::reader::{same_columns, without_operation};
 use self::state::State;
+use crate::json::to_json;
 use crate::runtime::{Context, ScopedWorkers};
 
 /// What the state holds.
 #[derive(Clone, Debug, Serialize)]
-pub struct Stats {
+struct Stats {
     /// The last step, if there is one.
-    pub step: Option<u64>,
+    step: Option<u64>,
     /// What was done.
     #[serde(flatten)]
-    pub counts: Counts,
+    counts: Counts,
     /// Rows of each run of left rows, oldest first, those that delete among them.
-    pub left_runs: Vec<u64>,
+    left_runs: Vec<u64>,
     /// The same of places.
-    pub place_runs: Vec<u64>,
+    place_runs: Vec<u64>,
     /// The same of right rows.
-    pub right_runs: Vec<u64>,
+    right_runs: Vec<u64>,
     /// Bytes of state in memory.
-    pub memory_bytes: u64,
+    memory_bytes: u64,
     /// Blocks of files that were in memory when they were asked for.
-    pub cache_hits: u64,
+    cache_hits: u64,
     /// Blocks that were not.
-    pub cache_misses: u64,
+    cache_misses: u64,
 }
 
 /// A join and its state.
@@ -382,13 +382,15 @@ impl Join {
         self.state.snapshot(location, &tables_of(&layout), draft, context)
     }
 
-    /// What the state holds.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
+    /// What the state holds, as JSON.
+    ///
+    /// # Errors
+    /// What JSON cannot express.
+    pub fn stats(&self) -> Result<String> {
         let all = named(&self.state.all());
         let rows = |view: &View| view.runs.iter().map(|run| run.rows()).collect();
         let (cache_hits, cache_misses) = self.state.asked();
-        Stats {
+        to_json(&Stats {
             step: self.step,
             counts: self.counts.clone(),
             left_runs: rows(&all.left),
@@ -397,7 +399,7 @@ impl Join {
             memory_bytes: self.state.memory_size() as u64,
             cache_hits,
             cache_misses,
-        }
+        })
     }
 
     /// The schema of changes, once it is known.

@@ -5,13 +5,11 @@
 
 use std::sync::Arc;
 
-use arrow_array::{RecordBatch, RecordBatchReader};
+use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use plait_core::join::OPERATION;
+pub use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
-
-/// Record batches of one schema.
-pub type Reader = Box<dyn RecordBatchReader + Send>;
 
 /// All rows of a reader as one batch.
 ///

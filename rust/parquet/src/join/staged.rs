@@ -224,12 +224,6 @@ impl Left {
         Ok(Self { side, kept })
     }
 
-    /// Where everything is.
-    #[must_use]
-    pub fn layout(&self) -> &Arc<Layout> {
-        &self.kept.layout
-    }
-
     /// The last call that added something, if there is one.
     #[must_use]
     pub fn step(&self) -> Option<u64> {
@@ -258,20 +252,22 @@ impl Left {
     ///
     /// # Errors
     /// As there.
-    pub fn resolve(
-        &mut self,
-        responses: &RecordBatch,
-        context: &Context,
-    ) -> Result<Option<RecordBatch>> {
-        self.side.resolve(&mut Keeping { kept: &mut self.kept, context }, responses)
+    pub fn resolve(&mut self, responses: &RecordBatch, context: &Context) -> Result<RecordBatch> {
+        let made = self.side.resolve(&mut Keeping { kept: &mut self.kept, context }, responses)?;
+        Ok(self.or_empty(made))
     }
 
-    /// The changes of the last call that added something once more; none if it sent.
+    /// The changes of the last call that added something once more; without rows if it sent.
     ///
     /// # Errors
     /// What reading the state gives.
-    pub fn again(&self) -> Result<Option<RecordBatch>> {
-        changes_again(&self.kept.layout, self.kept.state.base(), self.kept.state.last())
+    pub fn again(&self) -> Result<RecordBatch> {
+        let KeptTables { layout, state, .. } = &self.kept;
+        Ok(self.or_empty(changes_again(layout, state.base(), state.last())?))
+    }
+
+    fn or_empty(&self, changes: Option<RecordBatch>) -> RecordBatch {
+        changes.unwrap_or_else(|| RecordBatch::new_empty(Arc::clone(self.kept.layout.out())))
     }
 
     /// The result as it is now, by primary key.

@@ -7,20 +7,41 @@ use std::time::Instant;
 
 use plait_core::{Error, Result};
 
+use crate::options::MergeOptions;
+use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Metrics, Times};
 use crate::runtime::Context;
 use crate::store::Stores;
 
-/// Measures what `call` does.
+/// What every step of an attempt takes: what is asked for, where files are, how long it took so far.
+pub(super) struct Attempt<'a> {
+    pub(super) options: &'a MergeOptions,
+    pub(super) stores: &'a Stores,
+    pub(super) context: &'a Context,
+    /// How keys are held while they are put in order.
+    pub(super) form: KeyForm,
+    pub(super) times: &'a mut Times,
+}
+
+impl Attempt<'_> {
+    /// The same with other options; its seconds count with those of `self`.
+    pub(super) fn with_options<'b>(&'b mut self, options: &'b MergeOptions) -> Attempt<'b> {
+        Attempt { options, times: &mut *self.times, ..*self }
+    }
+}
+
+/// Measures an attempt that `call` makes, or several.
 pub(super) fn timed(
+    options: &MergeOptions,
     stores: &Stores,
     context: &Context,
-    call: impl FnOnce(&mut Times) -> Result<MergeReport>,
+    form: KeyForm,
+    call: impl FnOnce(&mut Attempt<'_>) -> Result<MergeReport>,
 ) -> Result<MergeReport> {
     let started = Instant::now();
     let cpu_before = cpu_seconds();
     let mut times = Times::default();
-    let mut report = call(&mut times)?;
+    let mut report = call(&mut Attempt { options, stores, context, form, times: &mut times })?;
     times.wall_s = started.elapsed().as_secs_f64();
     times.cpu_s = cpu_before.and_then(|before| Some(cpu_seconds()? - before));
     report.time = times;

@@ -23,15 +23,12 @@ use std::sync::Arc;
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
-use super::attempt::Stopped;
-use super::prepare::{Prepared, prepare_group};
+use super::attempt::{Attempt, Stopped};
+use super::prepare::{Group, Prepared, prepare_group};
 use super::run;
 use crate::options::MergeOptions;
 use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, sources_at_once};
-use crate::ranks::KeyForm;
-use crate::report::Times;
-use crate::runtime::Context;
 use crate::sort::temp_options;
 use crate::source::Source;
 
@@ -48,17 +45,14 @@ pub(super) struct Narrowed<'a> {
 /// Merges sources in groups if a page of each of them would not fit in memory.
 pub(super) fn narrow<'a>(
     prepared: &Prepared<'a>,
-    options: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<Option<Narrowed<'a>>, Stopped> {
     if prepared.order().is_empty() {
         return Ok(None); // one source after the other
     }
     let sources = &prepared.sources;
     let at_once =
-        sources_at_once(sources, &prepared.leaves, &prepared.keys.leaves, options.budget());
+        sources_at_once(sources, &prepared.leaves, &prepared.keys.leaves, attempt.options.budget());
     let mut member = vec![false; prepared.sources.len()];
     for region in prepared.regions.iter().filter(|region| region.depth_max > at_once) {
         for source in &region.sources {
@@ -81,11 +75,11 @@ pub(super) fn narrow<'a>(
         .map(|(i, (source, rows))| (i, Arc::clone(source), rows.clone()))
         .collect();
     for group in members.chunks(group_len) {
-        context.check_cancelled()?;
-        let part = group_options(prepared, groups, options);
+        attempt.context.check_cancelled()?;
+        let part = group_options(prepared, groups, attempt.options);
         let group_sources = renumbered(group.iter().map(|i| &prepared.sources[*i]));
         let rows: Vec<_> = group.iter().map(|i| prepared.rows[*i].clone()).collect();
-        let temp = merge_group(prepared, group_sources, &rows, &part, context, form, times)?;
+        let temp = merge_group(prepared, group_sources, &rows, attempt.with_options(&part))?;
         let source = Source::open_scratch(&temp)?;
         let rows = 0..source.rows();
         places.push((group.first().copied().unwrap_or(0), source, rows));
@@ -94,8 +88,8 @@ pub(super) fn narrow<'a>(
     places.sort_by_key(|place| place.0);
     let sources = renumbered(places.iter().map(|(_, source, _)| source));
     let rows: Vec<_> = places.into_iter().map(|(.., rows)| rows).collect();
-    let (frame, output) = (prepared.frame, prepared.output);
-    let narrowed = prepare_group(frame, sources, &rows, output, options, context, form)?;
+    let group = Group { sources, rows: &rows, output: prepared.output };
+    let narrowed = prepare_group(prepared.frame, group, attempt)?;
     Ok(Some(Narrowed { prepared: narrowed, sources: members.len(), at_once, _temps: temps }))
 }
 
@@ -118,13 +112,11 @@ fn merge_group(
     parent: &Prepared<'_>,
     sources: Arc<Vec<Arc<Source>>>,
     rows: &[Range<u64>],
-    part: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    mut attempt: Attempt<'_>,
 ) -> Result<TempFile, Stopped> {
-    let prepared = prepare_group(parent.frame, sources, rows, None, part, context, form)?;
-    let made = run::run(&prepared, part, context, times)
+    let group = Group { sources, rows, output: None };
+    let prepared = prepare_group(parent.frame, group, &attempt)?;
+    let made = run::run(&prepared, &mut attempt)
         .map_err(|error| Stopped { is_broken: prepared.has_broken_ranks(), ..error.into() })?;
     let first = made.outputs.into_iter().next().map(|finished| finished.temp);
     first.ok_or_else(|| Error::new(Kind::Internal, "a group of sources made no file").into())

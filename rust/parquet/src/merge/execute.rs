@@ -13,13 +13,14 @@
 //! The plan (`plan`); names (`publish`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Instant;
 
 use plait_core::key::{prefix_len, render};
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use super::attempt::{Stopped, timed};
+use super::attempt::{Attempt, Stopped, timed};
 use super::cascade;
 use super::chosen::ChosenTasks;
 use super::frame::Frame;
@@ -29,11 +30,12 @@ use super::run;
 use crate::content;
 use crate::options::{IfExists, MergeOptions, Verify};
 use crate::partition;
-use crate::plan::{Plan, PlanTask, key_values};
+use crate::plan::{Plan, PlanTask, PlannedMerge, key_values};
 use crate::ranks::KeyForm;
-use crate::report::{MergeReport, OutputReport, Times};
+use crate::report::{MergeReport, OutputReport};
 use crate::runtime::{Context, Level, Stage};
 use crate::sink::Finished;
+use crate::source::Source;
 use crate::store::Stores;
 
 /// What to execute. What is absent is as it was planned.
@@ -74,7 +76,7 @@ pub fn execute(options: &ExecuteOptions, context: &Context) -> Result<MergeRepor
 ///
 /// # Errors
 /// As [`execute`].
-pub fn execute_in(
+pub(crate) fn execute_in(
     options: &ExecuteOptions,
     stores: &Stores,
     context: &Context,
@@ -91,8 +93,8 @@ pub fn execute_in(
     };
     merge.check_values()?;
     let what = ChosenTasks { plan: &plan, tasks: &tasks, sources: None, files: &[] };
-    let outcome = timed(stores, context, |times| {
-        execute_chosen(&what, &merge, stores, context, KeyForm::Ranked, times).map_err(|stopped| {
+    let outcome = timed(&merge, stores, context, KeyForm::Ranked, |attempt| {
+        execute_chosen(&what, attempt).map_err(|stopped| {
             match stopped.is_stale {
                 true => stopped.error.with_hint(
                     "a footer has keys of other rows; write the file again, or plan with trust_footers=False",
@@ -116,23 +118,30 @@ fn chosen<'a>(plan: &'a Plan, indices: Option<&[u64]>) -> Result<Vec<&'a PlanTas
     Ok(plan.tasks.iter().filter(|task| indices.contains(&task.index)).collect())
 }
 
-pub(super) fn execute_chosen(
+/// Executes all tasks of a plan that was just made, of sorted runs of `files` or of the sources.
+pub(super) fn execute_all(
+    made: &PlannedMerge,
+    files: &[Arc<Source>],
+    attempt: &mut Attempt<'_>,
+) -> Result<MergeReport, Stopped> {
+    let tasks: Vec<_> = made.plan.tasks.iter().collect();
+    let what = ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources), files };
+    execute_chosen(&what, attempt)
+}
+
+fn execute_chosen(
     what: &ChosenTasks<'_>,
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<MergeReport, Stopped> {
     let started = Instant::now();
-    let frame = Frame::open(what, options, stores, context)?;
-    times.plan_s += started.elapsed().as_secs_f64();
-    let outcome = execute_in_frame(&frame, what, options, context, form, times);
+    let frame = Frame::open(what, attempt)?;
+    attempt.times.plan_s += started.elapsed().as_secs_f64();
+    let outcome = execute_in_frame(&frame, what, attempt);
     if outcome.is_err() {
         frame.target.abandon();
     }
     outcome.map_err(|stopped| Stopped {
-        error: partition::explained(stopped.error, options, &frame.order),
+        error: partition::explained(stopped.error, attempt.options, &frame.order),
         ..stopped
     })
 }
@@ -140,18 +149,18 @@ pub(super) fn execute_chosen(
 fn execute_in_frame(
     frame: &Frame<'_>,
     what: &ChosenTasks<'_>,
-    options: &MergeOptions,
-    context: &Context,
-    mut form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<MergeReport, Stopped> {
+    // What is found of ranks here says nothing of another attempt.
+    let attempt = &mut Attempt { times: &mut *attempt.times, ..*attempt };
+    let context = attempt.context;
     if what.sources.is_none() {
         context.counters().set_total(what.tasks.iter().map(|task| task.bytes).sum());
     }
     let mut all = Vec::new();
     for task in what.tasks {
-        let before = *times;
-        let done = match execute_task(frame, task, options, context, form, times) {
+        let before = *attempt.times;
+        let done = match execute_task(frame, task, attempt) {
             Err(Stopped { is_broken: true, .. }) => {
                 // Some footer does not tell what its file holds.
                 context.events().record(Level::Info, "merge", || {
@@ -160,8 +169,8 @@ fn execute_in_frame(
                 if all.is_empty() {
                     context.counters().start_over();
                 }
-                (form, *times) = (KeyForm::Stored, before);
-                execute_task(frame, task, options, context, form, times)?
+                (attempt.form, *attempt.times) = (KeyForm::Stored, before);
+                execute_task(frame, task, attempt)?
             }
             done => done?,
         };
@@ -182,22 +191,19 @@ fn execute_in_frame(
         }
         all.push(done);
     }
-    Ok(publish(frame, what, all, options, context, times)?)
+    Ok(publish(frame, what, all, attempt)?)
 }
 
 pub(super) fn execute_task(
     frame: &Frame<'_>,
     task: &PlanTask,
-    options: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<FinishedTask, Stopped> {
     let started = Instant::now();
-    let prepared = prepare(frame, task, options, context, form)?;
-    times.plan_s += started.elapsed().as_secs_f64();
-    context.counters().enter(Stage::Merge);
-    run_prepared(&prepared, task, options, context, form, times).map_err(|mut stopped| {
+    let prepared = prepare(frame, task, attempt)?;
+    attempt.times.plan_s += started.elapsed().as_secs_f64();
+    attempt.context.counters().enter(Stage::Merge);
+    run_prepared(&prepared, task, attempt).map_err(|mut stopped| {
         stopped.is_broken |= prepared.has_broken_ranks();
         stopped
     })
@@ -206,14 +212,12 @@ pub(super) fn execute_task(
 fn run_prepared(
     prepared: &Prepared<'_>,
     task: &PlanTask,
-    options: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<FinishedTask, Stopped> {
-    let narrowed = cascade::narrow(prepared, options, context, form, times)?;
+    let Attempt { options, context, .. } = *attempt;
+    let narrowed = cascade::narrow(prepared, attempt)?;
     let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
-    let made = run::run(what, options, context, times)
+    let made = run::run(what, attempt)
         .map_err(|error| Stopped { is_broken: what.has_broken_ranks(), ..error.into() })?;
     let warning = narrowed.as_ref().map(|cascade::Narrowed { sources, at_once, .. }| {
         format!(
@@ -250,7 +254,7 @@ fn run_prepared(
                 true => content::hash_outputs(&made.outputs, &rows, &constants, context)?.total,
                 false => content::compare_outputs(&rows, &made.outputs, &constants, context)?,
             };
-            times.verify_s += comparing.elapsed().as_secs_f64();
+            attempt.times.verify_s += comparing.elapsed().as_secs_f64();
             context.counters().enter(Stage::Merge);
             Some(hash)
         }

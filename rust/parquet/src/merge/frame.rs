@@ -12,13 +12,14 @@ use std::sync::Arc;
 use plait_core::key::SortOrder;
 use plait_core::{Error, Kind, Result};
 
+use super::attempt::Attempt;
 use super::chosen::ChosenTasks;
 use super::output_check::check_output;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
 use crate::output::Target;
 use crate::plan::{CarriedSchema, Plan, open_planned};
-use crate::runtime::{Context, MemoryStage, Pool};
+use crate::runtime::{MemoryStage, Pool};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -42,12 +43,8 @@ pub(super) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Opens what the tasks need, unless it is open already.
-    pub(super) fn open(
-        what: &ChosenTasks<'a>,
-        options: &MergeOptions,
-        stores: &'a Stores,
-        context: &Context,
-    ) -> Result<Self> {
+    pub(super) fn open(what: &ChosenTasks<'a>, attempt: &Attempt<'a>) -> Result<Self> {
+        let Attempt { options, stores, context, .. } = *attempt;
         let ChosenTasks { plan, tasks, sources, files } = *what;
         let order = SortOrder::try_parse(&plan.sort_by)?;
         let schema = CarriedSchema::read(&plan.schema, &plan.renamed)?;

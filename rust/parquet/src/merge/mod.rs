@@ -38,7 +38,8 @@ use std::time::Instant;
 
 use plait_core::{Kind, Result};
 
-use self::attempt::{Stopped, timed};
+use self::attempt::{Attempt, Stopped, timed};
+use self::execute::execute_all;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::plan::{make, make_from};
 use crate::properties::parse_codec;
@@ -48,8 +49,10 @@ use crate::runtime::{Context, Stage};
 use crate::source::Source;
 use crate::store::Stores;
 
-pub use execute::{ExecuteOptions, execute, execute_in};
-pub use planned::{plan, plan_in};
+pub(crate) use execute::execute_in;
+pub use execute::{ExecuteOptions, execute};
+pub use planned::plan;
+pub(crate) use planned::plan_in;
 
 /// Checks options that are to be used later, for what is wrong with them whatever the sources.
 ///
@@ -100,7 +103,11 @@ pub fn merge(options: &MergeOptions, context: &Context) -> Result<MergeReport> {
 ///
 /// # Errors
 /// As [`merge`].
-pub fn merge_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<MergeReport> {
+pub(crate) fn merge_in(
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<MergeReport> {
     let outcome = merge_with(options, stores, context, KeyForm::Ranked);
     context.buffers().release_idle();
     outcome
@@ -125,24 +132,15 @@ pub(crate) fn merge_open(
     stores: &Stores,
     context: &Context,
 ) -> Result<MergeReport> {
-    let outcome = timed(stores, context, |times| {
+    let outcome = timed(options, stores, context, KeyForm::Ranked, |attempt| {
         let started = Instant::now();
         context.counters().enter(Stage::Plan);
         let mut made = make_from(options, sources, context)?;
         made.plan.lease = Some(lease);
         made.plan.merge_level = merge_level;
         context.counters().set_total(made.total_bytes);
-        times.plan_s = started.elapsed().as_secs_f64();
-        let tasks: Vec<_> = made.plan.tasks.iter().collect();
-        let what = chosen::ChosenTasks {
-            plan: &made.plan,
-            tasks: &tasks,
-            sources: Some(&made.sources),
-            files: &[],
-        };
-        let form = KeyForm::Ranked;
-        execute::execute_chosen(&what, options, stores, context, form, times)
-            .map_err(|stopped| stopped.error)
+        attempt.times.plan_s = started.elapsed().as_secs_f64();
+        execute_all(&made, &[], attempt).map_err(|stopped| stopped.error)
     });
     context.buffers().release_idle();
     outcome
@@ -154,19 +152,19 @@ fn merge_with(
     context: &Context,
     form: KeyForm,
 ) -> Result<MergeReport> {
-    timed(stores, context, |times| {
-        match plan_and_execute(options, stores, context, form, times) {
+    timed(options, stores, context, form, |attempt| {
+        match plan_and_execute(attempt) {
             // A file whose footer says that it is sorted is not.
             Err(Stopped { error, .. })
                 if options.unsorted != UnsortedOption::Error
                     && options.trust_footers
                     && error.kind() == Kind::UnsortedSource =>
             {
-                retry(options, stores, context, form, times)
+                retry(attempt)
             }
             Err(Stopped { is_stale: true, .. }) => {
                 // Some footer has keys that its rows do not have.
-                retry(options, stores, context, form, times)
+                retry(attempt)
             }
             outcome => outcome,
         }
@@ -175,40 +173,22 @@ fn merge_with(
 }
 
 /// Merges again without believing footers.
-fn retry(
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
-) -> Result<MergeReport, Stopped> {
-    context.counters().start_over();
-    *times = Times::default();
-    let options = MergeOptions { trust_footers: false, ..options.clone() };
-    plan_and_execute(&options, stores, context, form, times)
+fn retry(attempt: &mut Attempt<'_>) -> Result<MergeReport, Stopped> {
+    attempt.context.counters().start_over();
+    *attempt.times = Times::default();
+    let options = MergeOptions { trust_footers: false, ..attempt.options.clone() };
+    plan_and_execute(&mut attempt.with_options(&options))
 }
 
-fn plan_and_execute(
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
-) -> Result<MergeReport, Stopped> {
+fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport, Stopped> {
+    let Attempt { options, stores, context, .. } = *attempt;
     if options.unsorted != UnsortedOption::Error {
-        return unsorted::plan_and_execute(options, stores, context, form, times);
+        return unsorted::plan_and_execute(attempt);
     }
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
     let made = make(options, stores, context)?;
     context.counters().set_total(made.total_bytes);
-    times.plan_s = started.elapsed().as_secs_f64();
-    let tasks: Vec<_> = made.plan.tasks.iter().collect();
-    let what = chosen::ChosenTasks {
-        plan: &made.plan,
-        tasks: &tasks,
-        sources: Some(&made.sources),
-        files: &[],
-    };
-    execute::execute_chosen(&what, options, stores, context, form, times)
+    attempt.times.plan_s = started.elapsed().as_secs_f64();
+    execute_all(&made, &[], attempt)
 }

@@ -65,7 +65,7 @@ pub fn plan(options: &MergeOptions, context: &Context) -> Result<Plan> {
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
+pub(crate) fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
     context.counters().enter(Stage::Plan);
     match options.unsorted {
         UnsortedOption::Error => make(options, stores, context).map(|made| made.plan),

@@ -17,19 +17,20 @@ use plait_core::SourceId;
 use plait_core::key::SortOrder;
 use plait_core::region::{Bounds, Region, sweep};
 
+use super::attempt::Attempt;
 use super::frame::Frame;
 use crate::drops::{self, FileDrops};
 use crate::files::output_leaves;
 use crate::keys::{KeyLeaves, key_at};
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::{MergeOptions, VerifyOrder};
+use crate::options::VerifyOrder;
 use crate::order::{SORT_ORDER_ENTRY, key_leaves, sorting_columns, unsorted};
 use crate::output::{Target, TempFile};
 use crate::partition;
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::{KeyForm, RankBook};
-use crate::runtime::{Context, MemoryStage, MergeSizes, Pool};
+use crate::runtime::{MemoryStage, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::zone::{FilterRequest, asks};
@@ -119,9 +120,7 @@ impl Prepared<'_> {
 pub(super) fn prepare<'a>(
     frame: &'a Frame<'a>,
     task: &PlanTask,
-    options: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
+    attempt: &Attempt<'_>,
 ) -> Result<Prepared<'a>> {
     let mut sources = Vec::new();
     let mut stored = Vec::new();
@@ -132,7 +131,7 @@ pub(super) fn prepare<'a>(
         stored.push(of.filter(|of| of.keys_from == KeysFrom::Rows));
     }
     let find = |keys: &KeyLeaves, cache: &Arc<LocationCache>, sources: &[Arc<Source>]| {
-        let reading = Reading { keys, cache, context };
+        let reading = Reading { keys, cache, context: attempt.context };
         let all = task.slices.iter().zip(sources);
         all.map(|(slice, source)| find_rows(task, slice, source, reading)).collect()
     };
@@ -148,25 +147,31 @@ pub(super) fn prepare<'a>(
     let sources = Arc::new(sources);
     let (cache, output) = (Arc::clone(&frame.cache), Some(task.index));
     let parts = MergeParts { sources, find: &find, known: &known, cache, output };
-    prepare_parts(frame, parts, options, context, form)
+    prepare_parts(frame, parts, attempt)
 }
 
-/// Prepares a merge of `rows` of sources into a temp file, or of temp files into the output.
+/// Sources that are merged together, and which rows of each.
+pub(super) struct Group<'a> {
+    pub(super) sources: Arc<Vec<Arc<Source>>>,
+    pub(super) rows: &'a [Range<u64>],
+    /// The output that they become; none if it is a temp file.
+    pub(super) output: Option<u64>,
+}
+
+/// Prepares the merge of sources into a temp file, or of temp files into the output.
 pub(super) fn prepare_group<'a>(
     frame: &'a Frame<'a>,
-    sources: Arc<Vec<Arc<Source>>>,
-    rows: &[Range<u64>],
-    output: Option<u64>,
-    options: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
+    group: Group<'_>,
+    attempt: &Attempt<'_>,
 ) -> Result<Prepared<'a>> {
+    let Group { sources, rows, output } = group;
+    let budget = attempt.options.budget();
     let find = |_: &KeyLeaves, _: &Arc<LocationCache>, _: &[Arc<Source>]| Ok(rows.to_vec());
     // Of its own: temp files must go when they are merged.
     let cache =
-        Arc::new(LocationCache::new(context, options.budget().bytes(MemoryStage::PageLocations)));
+        Arc::new(LocationCache::new(attempt.context, budget.bytes(MemoryStage::PageLocations)));
     let parts = MergeParts { sources, find: &find, known: &|_, _| None, cache, output };
-    prepare_parts(frame, parts, options, context, form)
+    prepare_parts(frame, parts, attempt)
 }
 
 type Find<'a> =
@@ -186,10 +191,9 @@ struct MergeParts<'a> {
 fn prepare_parts<'a>(
     frame: &'a Frame<'a>,
     parts: MergeParts<'_>,
-    options: &MergeOptions,
-    context: &Context,
-    form: KeyForm,
+    attempt: &Attempt<'_>,
 ) -> Result<Prepared<'a>> {
+    let Attempt { options, context, form, .. } = *attempt;
     let MergeParts { sources, find, known, cache, output } = parts;
     let of_sources = frame.schema.reconcile(&sources, &options.unite())?;
     let source_leaves = output_leaves(&of_sources);

@@ -12,6 +12,7 @@ use std::time::Instant;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
+use super::attempt::Attempt;
 use super::chosen::ChosenTasks;
 use super::frame::Frame;
 use super::output_check::is_ours;
@@ -22,8 +23,8 @@ use crate::options::{MergeOptions, Verify};
 use crate::output::TempFile;
 use crate::plan::{Plan, PlanSource};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
-use crate::runtime::{Context, Stage};
-use crate::source::Source;
+use crate::runtime::Stage;
+use crate::source::{Source, hexadecimal};
 use crate::store::Completed;
 
 /// A task that was executed, and not yet published.
@@ -43,10 +44,9 @@ pub(super) fn publish(
     frame: &Frame<'_>,
     what: &ChosenTasks<'_>,
     all: Vec<FinishedTask>,
-    options: &MergeOptions,
-    context: &Context,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<MergeReport> {
+    let Attempt { options, context, .. } = *attempt;
     let publishing = Instant::now();
     context.counters().enter(Stage::Publish);
     let plan = what.plan;
@@ -98,10 +98,10 @@ pub(super) fn publish(
     }
     warnings.dedup();
     if options.verify.is_some() && !what.files.is_empty() {
-        verify_files(frame, what.files, content, options, context, times)?;
+        verify_files(frame, what.files, content, attempt)?;
     }
     let outputs = name_all(frame, outputs, options)?;
-    times.write_s += publishing.elapsed().as_secs_f64();
+    attempt.times.write_s += publishing.elapsed().as_secs_f64();
     let [chunk, page, dict, value] = tiers;
     Ok(MergeReport {
         sort_by: plan.sort_by.clone(),
@@ -134,17 +134,15 @@ fn verify_files(
     frame: &Frame<'_>,
     files: &[Arc<Source>],
     content: u128,
-    options: &MergeOptions,
-    context: &Context,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<()> {
     let comparing = Instant::now();
-    let reconciled = frame.schema.reconcile(files, &options.unite())?;
+    let reconciled = frame.schema.reconcile(files, &attempt.options.unite())?;
     let leaves = output_leaves(&reconciled);
     let (rows, constants) = (content::whole(files), BTreeMap::new());
     let rows = HashedRows { sources: files, rows: &rows, leaves: &leaves, constants: &constants };
-    let hash = content::hash(&rows, context)?;
-    times.verify_s += comparing.elapsed().as_secs_f64();
+    let hash = content::hash(&rows, attempt.context)?;
+    attempt.times.verify_s += comparing.elapsed().as_secs_f64();
     if hash.total == content {
         return Ok(());
     }
@@ -281,5 +279,5 @@ fn sha256(path: Option<&Path>) -> Result<String> {
         hash.update(&store.read(at..end)?);
         at = end;
     }
-    Ok(hash.finalize().iter().map(|b| format!("{b:02x}")).collect())
+    Ok(hexadecimal(&hash.finalize()))
 }

@@ -21,6 +21,7 @@ use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::{Dropped, Window};
 use plait_core::{Error, Kind, Result};
 
+use super::attempt::Attempt;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
@@ -28,7 +29,7 @@ use crate::encode::Chunk;
 use crate::options::{MergeOptions, Tier};
 use crate::plan::largest_cursor;
 use crate::queue::{self, Queue, Work};
-use crate::report::{Copied, Times};
+use crate::report::Copied;
 use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
@@ -48,12 +49,8 @@ pub(super) struct RunOutputs {
     pub(super) value: Copied,
 }
 
-pub(super) fn run(
-    prepared: &Prepared<'_>,
-    options: &MergeOptions,
-    context: &Context,
-    times: &mut Times,
-) -> Result<RunOutputs> {
+pub(super) fn run(prepared: &Prepared<'_>, attempt: &mut Attempt<'_>) -> Result<RunOutputs> {
+    let Attempt { options, context, .. } = *attempt;
     let weaving = weave_context(prepared, options, context);
     let mut writer = OutputsWriter {
         prepared,
@@ -81,8 +78,8 @@ pub(super) fn run(
             queue::run(pool, &weaver, &sizes, |queue| run_beside(&weaver, &mut writer, queue))?;
         }
     }
-    times.order_s += weaver.ordering().seconds;
-    times.weave_s += writer.seconds;
+    attempt.times.order_s += weaver.ordering().seconds;
+    attempt.times.weave_s += writer.seconds;
     writer.made.dropped = weaver.ordering().dropped();
     writer.finish()
 }

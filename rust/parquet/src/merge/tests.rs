@@ -15,7 +15,7 @@ use parquet::schema::parser::parse_message_type;
 use plait_core::key::{Nulls, SortOrder};
 use plait_core::{Kind, Result};
 
-use super::{Stopped, execute, frame, merge, merge_with, prepare};
+use super::{Attempt, Stopped, execute, frame, merge, merge_with, prepare};
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
 use crate::plan;
@@ -176,9 +176,15 @@ impl Bench {
         let sources = Some(made.sources.as_slice());
         let what =
             super::chosen::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
-        let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
-        let prepared =
-            prepare::prepare(&frame, tasks[0], &options, &context, KeyForm::Ranked).unwrap();
+        let attempt = Attempt {
+            options: &options,
+            stores: &stores,
+            context: &context,
+            form: KeyForm::Ranked,
+            times: &mut Times::default(),
+        };
+        let frame = frame::Frame::open(&what, &attempt).unwrap();
+        let prepared = prepare::prepare(&frame, tasks[0], &attempt).unwrap();
         frame.target.abandon();
         prepared.keys.ranks.is_some()
     }
@@ -340,10 +346,15 @@ fn with_footer(
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let sources = Some(made.sources.as_slice());
     let what = super::chosen::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };
-    let frame = frame::Frame::open(&what, &options, &stores, &context).unwrap();
-    let mut times = Times::default();
-    let tried =
-        execute::execute_task(&frame, tasks[0], &options, &context, KeyForm::Ranked, &mut times);
+    let mut attempt = Attempt {
+        options: &options,
+        stores: &stores,
+        context: &context,
+        form: KeyForm::Ranked,
+        times: &mut Times::default(),
+    };
+    let frame = frame::Frame::open(&what, &attempt).unwrap();
+    let tried = execute::execute_task(&frame, tasks[0], &mut attempt);
     let is_broken = match tried {
         Ok(done) => {
             drop(done);

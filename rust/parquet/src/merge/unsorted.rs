@@ -20,28 +20,21 @@ use std::time::Instant;
 
 use plait_core::{Error, Kind, Result};
 
-use super::attempt::Stopped;
-use super::chosen::ChosenTasks;
-use super::execute::execute_chosen;
+use super::attempt::{Attempt, Stopped};
+use super::execute::execute_all;
 use crate::files::open_sources;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::output::Target;
 use crate::plan::{MergedFiles, Plan, PlannedMerge, make_of};
-use crate::ranks::KeyForm;
-use crate::report::{MergeReport, SortReport, SourceReport, Times};
+use crate::report::{MergeReport, SortReport, SourceReport};
 use crate::runtime::{Context, Level, Pool, Stage};
 use crate::sort::{FileOrder, SortCall, find, make_runs};
 use crate::source::Source;
 use crate::store::Stores;
 
 /// Plans and executes the merge of files of which some may be unsorted.
-pub(super) fn plan_and_execute(
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
-) -> Result<MergeReport, Stopped> {
+pub(super) fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport, Stopped> {
+    let Attempt { options, stores, context, .. } = *attempt;
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
     let (mut merged, mut found) = look(options, stores, context)?;
@@ -53,20 +46,14 @@ pub(super) fn plan_and_execute(
     }
     if found.iter().all(FileOrder::is_sorted) {
         let made = make_of(options, merged, None, context)?;
-        times.plan_s = started.elapsed().as_secs_f64();
-        let done = execute(&made, &[], options, stores, context, form, times)?;
+        attempt.times.plan_s = started.elapsed().as_secs_f64();
+        let done = execute(&made, &[], attempt)?;
         return Ok(MergeReport { sort: Some(report), ..done });
     }
-    times.plan_s = started.elapsed().as_secs_f64();
+    attempt.times.plan_s = started.elapsed().as_secs_f64();
     let target = Arc::new(Target::open(&options.out, stores, context)?);
-    let outcome = sort_and_execute(
-        SortedParts { merged, found, report: &mut report, target: &target },
-        options,
-        stores,
-        context,
-        form,
-        times,
-    );
+    let parts = SortedParts { merged, found, report: &mut report, target: &target };
+    let outcome = sort_and_execute(parts, attempt);
     if outcome.is_err() {
         target.abandon();
     }
@@ -167,13 +154,10 @@ struct SortedParts<'a> {
 
 fn sort_and_execute(
     parts: SortedParts<'_>,
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<MergeReport, Stopped> {
     let SortedParts { merged, found, report, target } = parts;
+    let Attempt { options, context, .. } = *attempt;
     let sorting = Instant::now();
     context.counters().enter(Stage::Sort);
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -185,13 +169,13 @@ fn sort_and_execute(
     context.buffers().release_idle();
     report.rows = runs.sorted_rows;
     report.runs = runs.sources.len() as u64;
-    times.sort_s = sorting.elapsed().as_secs_f64();
+    attempt.times.sort_s = sorting.elapsed().as_secs_f64();
     context.counters().enter(Stage::Plan);
     let planning = Instant::now();
     let files = Arc::clone(&merged.files);
     let made = make_of(options, merged, Some(Arc::clone(&runs.sources)), context)?;
-    times.plan_s += planning.elapsed().as_secs_f64();
-    let done = execute(&made, &files, options, stores, context, form, times)?;
+    attempt.times.plan_s += planning.elapsed().as_secs_f64();
+    let done = execute(&made, &files, attempt)?;
     Ok(MergeReport { sources: by_file(&files, &done.sources), ..done })
 }
 
@@ -209,17 +193,11 @@ fn expect_reads(context: &Context, merged: &MergedFiles, found: &[FileOrder]) {
 fn execute(
     made: &PlannedMerge,
     files: &[Arc<Source>],
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-    form: KeyForm,
-    times: &mut Times,
+    attempt: &mut Attempt<'_>,
 ) -> Result<MergeReport, Stopped> {
-    let counters = context.counters();
+    let counters = attempt.context.counters();
     counters.set_total(counters.consumed_bytes() + made.total_bytes);
-    let tasks: Vec<_> = made.plan.tasks.iter().collect();
-    let what = ChosenTasks { plan: &made.plan, tasks: &tasks, sources: Some(&made.sources), files };
-    execute_chosen(&what, options, stores, context, form, times)
+    execute_all(made, files, attempt)
 }
 
 /// The files that were sorted, in place of the runs that were made of them.

@@ -33,9 +33,11 @@ use arrow_schema::Schema;
 use parquet::arrow::{ARROW_SCHEMA_META_KEY, encode_arrow_schema};
 use parquet::file::metadata::KeyValue;
 use plait_core::overlay::{FieldPath, LayerSpec, Overlay, Plan};
+use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
 use serde::Serialize;
 
+use crate::json::from_json;
 use crate::leaf::{LocationCache, OutputLeaf};
 use crate::options::{MergeOptions, Tier, VerifyPages, check_memory_limit};
 use crate::output::Target;
@@ -50,12 +52,12 @@ use crate::store::{Completed, Stores};
 use crate::weave::{Tiers, WeaveContext};
 
 use layer::{Columns, FileLayer};
-use options::{Check, OverlayFilesOptions};
+use options::{Check, OverlayFilesOptions, OverlayOptions};
 use shape::Shape;
 
 /// What an overlay of files did.
 #[derive(Clone, Debug, Serialize)]
-pub struct OverlayReport {
+pub(crate) struct OverlayReport {
     /// The output.
     pub path: String,
     /// Its rows.
@@ -74,7 +76,7 @@ pub struct OverlayReport {
 
 /// Seconds by stage.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct OverlayTimes {
+pub(crate) struct OverlayTimes {
     /// Comparing index columns.
     pub check_s: f64,
     /// Copying and encoding.
@@ -85,19 +87,32 @@ pub struct OverlayTimes {
     pub wall_s: f64,
 }
 
-/// Overlays files as `options` say.
+/// Overlays record batches as `options`, JSON, say: one reader a layer.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] for other options, or another number of layers; as
+/// [`Plan::try_new`](plait_core::overlay::Plan::try_new).
+pub fn overlay(options: &str, readers: Vec<Reader>) -> Result<Overlay> {
+    let options: OverlayOptions = from_json(options)?;
+    if options.layers.len() != readers.len() {
+        let (paths, streams) = (options.layers.len(), readers.len());
+        let what = "layers and streams are not equally many";
+        return Err(Error::new(Kind::InvalidArgument, what)
+            .with_got(format!("paths of {paths} layers, {streams} streams")));
+    }
+    let specs = options.layers.iter().zip(&readers).map(|(layer, reader)| {
+        let (name, precedence) = (layer.name.clone(), layer.precedence);
+        Ok(LayerSpec { name, schema: reader.schema(), paths: layer.paths()?, precedence })
+    });
+    let specs = specs.collect::<Result<Vec<_>>>()?;
+    Overlay::try_new(Plan::try_new(&specs, options.options()?)?, readers)
+}
+
+/// Overlays files as `options` say, with layers and output in `stores`.
 ///
 /// # Errors
 /// Every [`Kind`]; whatever it is, no output is visible and no source changed.
-pub fn overlay_files(options: &OverlayFilesOptions, context: &Context) -> Result<OverlayReport> {
-    overlay_files_in(options, &Stores::try_new(&options.storage_options, context)?, context)
-}
-
-/// The same, with layers and output in `stores`.
-///
-/// # Errors
-/// As [`overlay_files`].
-pub(crate) fn overlay_files_in(
+pub(crate) fn overlay_files(
     options: &OverlayFilesOptions,
     stores: &Stores,
     context: &Context,

@@ -14,7 +14,7 @@ use crate::options::Tier;
 /// A path of fields: text, or names.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum PathOption {
+pub(crate) enum PathOption {
     /// Text, as `a.b`.
     Text(String),
     /// Names from the root.
@@ -33,7 +33,7 @@ impl PathOption {
 /// What identifies a column: its name, or by metadata.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum MarkOption {
+pub(crate) enum MarkOption {
     /// Its name.
     Name(String),
     /// Entries of its metadata.
@@ -52,7 +52,7 @@ impl From<MarkOption> for Mark {
 /// One layer.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct LayerOptions {
+pub(crate) struct LayerOptions {
     /// Its name in messages.
     pub name: String,
     /// What it owns; `None` is every column but its index.
@@ -69,7 +69,7 @@ impl LayerOptions {
     ///
     /// # Errors
     /// [`Kind::InvalidPath`].
-    pub fn paths(&self) -> Result<Option<Vec<FieldPath>>> {
+    pub(crate) fn paths(&self) -> Result<Option<Vec<FieldPath>>> {
         let read = |paths: &Vec<PathOption>| paths.iter().map(PathOption::path).collect();
         let paths: Option<Result<_>> = self.paths.as_ref().map(read);
         paths.transpose().map_err(|e| e.with_prefix(&format!("layer `{}`", self.name)))
@@ -79,7 +79,7 @@ impl LayerOptions {
 /// Options of an overlay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OverlayOptions {
+pub(crate) struct OverlayOptions {
     /// The layers.
     pub layers: Vec<LayerOptions>,
     /// The index column.
@@ -100,7 +100,7 @@ impl OverlayOptions {
     ///
     /// # Errors
     /// [`Kind::InvalidArgument`].
-    pub fn options(&self) -> Result<OverlayRules> {
+    pub(crate) fn options(&self) -> Result<OverlayRules> {
         let mut options = OverlayRules::default();
         options.index = self.index.clone().map(Mark::from);
         options.row_number = self.row_number.clone().map(Mark::from);
@@ -122,7 +122,7 @@ impl OverlayOptions {
 /// How the index columns of files are compared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Check {
+pub(crate) enum Check {
     /// Before the first byte is written.
     #[default]
     Upfront,
@@ -133,7 +133,7 @@ pub enum Check {
 /// Options of an overlay of files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct OverlayFilesOptions {
+pub(crate) struct OverlayFilesOptions {
     /// Layers, index and the rest.
     pub overlay: OverlayOptions,
     /// The output: one path that ends in `.parquet`.

@@ -23,7 +23,7 @@ use super::account::{Account, Charge};
 use super::budget::Budget;
 use super::buffers::Buffers;
 use super::cancel::Cancel;
-use super::events::Events;
+use super::events::{Event, Events};
 use super::faults::{Fault, Faults};
 use super::progress::{Counters, Progress};
 
@@ -153,9 +153,19 @@ impl Context {
         &self.0.faults
     }
 
-    /// Log messages of the call.
+    /// Keeps log messages of `level` (a number of Python's `logging`) and above; none is kept before.
+    pub fn listen(&self, level: usize) {
+        self.0.events.listen(level);
+    }
+
+    /// Takes the log messages that were kept, in the order in which they were recorded.
     #[must_use]
-    pub fn events(&self) -> &Events {
+    pub fn take_events(&self) -> Vec<Event> {
+        self.0.events.take()
+    }
+
+    /// Log messages of the call.
+    pub(crate) fn events(&self) -> &Events {
         &self.0.events
     }
 }

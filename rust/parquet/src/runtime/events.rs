@@ -43,7 +43,7 @@ pub struct Event {
 
 /// The events of one call.
 #[derive(Default)]
-pub struct Events {
+pub(crate) struct Events {
     /// The lowest enabled level; 0 when none is.
     level: AtomicUsize,
     waiting: Mutex<WaitingEvents>,
@@ -57,7 +57,7 @@ struct WaitingEvents {
 
 impl Events {
     /// Enables events of `level` (a number of Python's `logging`) and above.
-    pub fn listen(&self, level: usize) {
+    pub(crate) fn listen(&self, level: usize) {
         self.level.store(level, Ordering::Relaxed);
     }
 
@@ -76,7 +76,7 @@ impl Events {
     }
 
     /// Takes the events that wait, in the order in which they were recorded.
-    pub fn take(&self) -> Vec<Event> {
+    pub(crate) fn take(&self) -> Vec<Event> {
         if self.level.load(Ordering::Relaxed) == 0 {
             return Vec::new();
         }

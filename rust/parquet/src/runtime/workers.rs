@@ -24,14 +24,14 @@ const OBJECTS_AT_ONCE: usize = 16;
 
 /// Runs tasks on this many threads, the caller's included.
 #[derive(Clone, Copy, Debug)]
-pub struct ScopedWorkers {
+pub(crate) struct ScopedWorkers {
     threads: usize,
 }
 
 impl ScopedWorkers {
     /// `threads` threads; one per core if that is none.
     #[must_use]
-    pub fn new(threads: Option<usize>) -> Self {
+    pub(crate) fn new(threads: Option<usize>) -> Self {
         let cores = || thread::available_parallelism().map_or(1, Into::into);
         Self { threads: threads.unwrap_or_else(cores).max(1) }
     }

@@ -30,6 +30,7 @@ use serde::{Deserialize, Serialize};
 use super::options::ScanOptions;
 use super::resolve::{footers, summary};
 use super::sources::ScanSources;
+use crate::json::from_json;
 use crate::runtime::Context;
 use crate::store::Stores;
 
@@ -60,14 +61,6 @@ struct SentFrozen {
     decision: Decision,
 }
 
-/// The schema of a scan in parts.
-pub struct FrozenScan {
-    /// Of every batch.
-    pub schema: SchemaRef,
-    /// What scans of parts are given.
-    pub text: String,
-}
-
 /// What the sources of `options` say of their columns.
 ///
 /// # Errors
@@ -89,17 +82,19 @@ pub(crate) fn summarize(
     Ok(SentSummary { classes: classes.collect() })
 }
 
-/// Decides the schema of a scan of all sources of `options` from the `summaries` of their parts.
+/// Decides the schema of a scan of all sources of `options`, JSON, from the `summaries` of their
+/// parts; gives what scans of parts are given, and the schema of every batch.
 ///
 /// # Errors
 /// As `Scan::open`.
 pub fn freeze_scan(
-    options: ScanOptions,
+    options: &str,
     given: Option<SchemaRef>,
     summaries: &[String],
     stores: &Stores,
     context: &Context,
-) -> Result<FrozenScan> {
+) -> Result<(String, SchemaRef)> {
+    let options: ScanOptions = from_json(options)?;
     options.check_effects(given.is_some())?;
     let sources = ScanSources::find(options, Vec::new(), stores, context)?;
     let mut summary = Summary::default();
@@ -112,7 +107,7 @@ pub fn freeze_scan(
         }
     }
     let frozen = decide(&summary, &sources.request(given)?)?;
-    Ok(FrozenScan { schema: Arc::clone(frozen.schema()), text: write(&frozen)? })
+    Ok((write(&frozen)?, Arc::clone(frozen.schema())))
 }
 
 /// Freezes the schema of all sources, which adapt to it.

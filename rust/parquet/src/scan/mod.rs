@@ -38,12 +38,14 @@ use plait_core::Result;
 use plait_core::schema::{Follow, Request};
 use serde::Serialize;
 
+use self::options::ScanOptions;
+use crate::json::{from_json, to_json};
 use crate::runtime::Context;
 use crate::store::Stores;
 use follow::FollowBatches;
+pub use frozen::freeze_scan;
 pub(crate) use frozen::summarize;
-pub use frozen::{FrozenScan, freeze_scan};
-pub use options::{FileValues, Named, ScanOptions};
+pub use options::FileValues;
 use read::ResolvedBatches;
 use resolve::{Resolved, footers, summary};
 use sources::ScanSources;
@@ -52,7 +54,7 @@ pub(crate) use sources::SourceStream;
 /// A scan: its sources, the schema of its batches, and how they are made.
 ///
 /// ```
-/// use plait_parquet::{Context, Scan, Stores, from_json};
+/// use plait_parquet::{Context, Scan, Stores};
 ///
 /// # let folder = std::env::temp_dir().join(format!("plait-scan-{}", std::process::id()));
 /// # std::fs::create_dir_all(&folder)?;
@@ -66,9 +68,9 @@ pub(crate) use sources::SourceStream;
 /// #     plait_parquet::write_batches(Box::new(batches), &path(name), &context)?;
 /// # }
 /// let files = [path("a.parquet"), path("b.parquet")];
-/// let options = from_json(&format!(r#"{{"sources": {files:?}, "columns": ["k"]}}"#))?;
+/// let options = format!(r#"{{"sources": {files:?}, "columns": ["k"]}}"#);
 /// let stores = Stores::try_new(&Default::default(), &context)?;
-/// let scan = Scan::open(options, None, Vec::new(), &stores, &context)?;
+/// let scan = Scan::open(&options, None, Vec::new(), &stores, &context)?;
 /// let mut rows = 0;
 /// for batch in scan.batches()? {
 ///     rows += batch?.num_rows();
@@ -90,67 +92,68 @@ enum ScanPlan {
 
 /// What a scan found and did so far.
 #[derive(Debug, Serialize)]
-pub struct ScanReport {
+struct ScanReport {
     /// Sources in all.
-    pub sources: usize,
+    sources: usize,
     /// Of these, files.
-    pub files: usize,
+    files: usize,
     /// Distinct schemas among them.
-    pub schemas: usize,
+    schemas: usize,
     /// Rows of all files, where footers were read.
-    pub rows_known: Option<u64>,
+    rows_known: Option<u64>,
     /// Sources whose rows were begun to be read.
-    pub sources_opened: usize,
+    sources_opened: usize,
     /// Sources of which no row was read.
-    pub sources_skipped: usize,
+    sources_skipped: usize,
     /// Rows handed out.
-    pub rows: u64,
+    rows: u64,
     /// Batches handed out.
-    pub batches: usize,
+    batches: usize,
     /// In how many sources each column is.
-    pub seen: BTreeMap<String, u64>,
+    seen: BTreeMap<String, u64>,
     /// Seconds it took to resolve the schema.
-    pub resolve_seconds: f64,
+    resolve_seconds: f64,
     /// Bytes read and batches that waited, at the worst.
-    pub peak_bytes: u64,
+    peak_bytes: u64,
     /// Changes of the schema, found by following.
-    pub changes: Vec<ChangeReport>,
+    changes: Vec<ChangeReport>,
 }
 
 /// A change of the schema.
 #[derive(Debug, Serialize)]
-pub struct ChangeReport {
+struct ChangeReport {
     /// The source that brought it.
-    pub source: String,
+    source: String,
     /// What changed.
-    pub what: Vec<String>,
+    what: Vec<String>,
 }
 
 /// What becomes of one source.
 #[derive(Debug, Serialize)]
-pub struct SourcePlan {
+struct SourcePlan {
     /// Its path, or the name of the stream.
-    pub source: String,
+    source: String,
     /// Its rows, where known.
-    pub rows: Option<u64>,
+    rows: Option<u64>,
     /// Every column of the output, and what is done for it.
-    pub columns: Vec<(String, String)>,
+    columns: Vec<(String, String)>,
 }
 
 impl Scan {
     /// Finds the sources and decides the schema: from all footers, or in mode `follow` from the
-    /// first source alone.
+    /// first source alone. `options` are JSON.
     ///
     /// # Errors
     /// As `Stores::list`, `plait_core::schema::freeze` and opening files.
     pub fn open(
-        options: ScanOptions,
+        options: &str,
         given: Option<SchemaRef>,
         streams: Vec<SourceStream>,
         stores: &Stores,
         context: &Context,
     ) -> Result<Arc<Self>> {
         let started = Instant::now();
+        let options: ScanOptions = from_json(options)?;
         options.check_effects(given.is_some() || options.frozen.is_some())?;
         let sources = Arc::new(ScanSources::find(options, streams, stores, context)?);
         let request = sources.request(given)?;
@@ -214,9 +217,15 @@ impl Scan {
         }
     }
 
-    /// What becomes of every source; in mode `follow` nothing is known beforehand.
-    #[must_use]
-    pub fn explain(&self) -> Vec<SourcePlan> {
+    /// What becomes of every source, as JSON; in mode `follow` nothing is known beforehand.
+    ///
+    /// # Errors
+    /// What JSON cannot express.
+    pub fn explain(&self) -> Result<String> {
+        to_json(&self.source_plans())
+    }
+
+    fn source_plans(&self) -> Vec<SourcePlan> {
         let ScanPlan::Resolved(resolved) = &self.plan else { return Vec::new() };
         let Resolved { frozen, known, shapes } = &**resolved;
         let mut plans = Vec::with_capacity(known.len());
@@ -236,9 +245,11 @@ impl Scan {
         plans
     }
 
-    /// What was found and done so far.
-    #[must_use]
-    pub fn report(&self) -> ScanReport {
+    /// What was found and done so far, as JSON.
+    ///
+    /// # Errors
+    /// What JSON cannot express.
+    pub fn report(&self) -> Result<String> {
         let (schemas, rows_known, seen) = match &self.plan {
             ScanPlan::Resolved(resolved) => {
                 let Resolved { known, shapes, .. } = &**resolved;
@@ -257,7 +268,7 @@ impl Scan {
         let ScanSources { entries, counts, context, .. } = &*self.sources;
         let opened = counts.opened.load(Ordering::Relaxed);
         let changes = counts.changes.lock().unwrap_or_else(PoisonError::into_inner);
-        ScanReport {
+        to_json(&ScanReport {
             sources: entries.len(),
             files: entries.iter().filter(|entry| entry.path.is_some()).count(),
             schemas,
@@ -273,7 +284,7 @@ impl Scan {
                 .iter()
                 .map(|c| ChangeReport { source: c.source.clone(), what: c.what.clone() })
                 .collect(),
-        }
+        })
     }
 }
 

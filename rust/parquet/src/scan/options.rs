@@ -15,7 +15,7 @@ use crate::runtime::{Budget, ScanSizes};
 /// A source as it is named.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(untagged)]
-pub enum Named {
+pub(crate) enum Named {
     /// Files: a path, glob, folder or URL.
     Files(String),
     /// The stream of this number among those passed.
@@ -53,7 +53,7 @@ impl FileValues {
 /// Options of a scan.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct ScanOptions {
+pub(crate) struct ScanOptions {
     /// Files and streams, in the order of their rows.
     pub sources: Vec<Named>,
     /// The columns asked for; all by default.
@@ -121,6 +121,7 @@ pub struct ScanOptions {
     pub memory_limit: Option<usize>,
     /// Settings of object stores, read before the scan is made.
     #[serde(default)]
+    #[expect(dead_code, reason = "whoever makes the stores reads them from the same JSON")]
     pub storage_options: BTreeMap<String, String>,
 }
 

@@ -16,67 +16,73 @@ use plait_core::Result;
 use plait_core::key::SortOrder;
 use plait_core::plan::DropOptions;
 use plait_core::stream::MergeStreamOptions;
+use plait_core::workers::Workers;
 use serde::Deserialize;
 
 pub use file::open_files;
 
+use crate::json::from_json;
 use crate::options::{
     MetadataConflictsOption, MissingOption, OnDuplicateOption, WidenOption, unite,
 };
+use crate::runtime::ScopedWorkers;
 
 /// Options of a merge of record batches.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct StreamOptions {
+struct StreamOptions {
     /// Sort order as text.
-    pub sort_by: String,
+    sort_by: String,
     /// Rows of every batch but the last.
-    pub batch_rows: usize,
+    batch_rows: usize,
     /// Check no order at all.
-    pub assume_sorted: bool,
+    assume_sorted: bool,
     /// `lossless` or `error`.
-    pub widen: WidenOption,
+    widen: WidenOption,
     /// `null` or `error`.
-    pub missing: MissingOption,
+    missing: MissingOption,
     /// `error` or `null`: sources without a sort column.
-    pub missing_keys: MissingOption,
+    missing_keys: MissingOption,
     /// `first`, `drop` or `error`.
-    pub metadata_conflicts: MetadataConflictsOption,
+    metadata_conflicts: MetadataConflictsOption,
     /// Which of several rows with one key stay.
-    pub on_duplicate: OnDuplicateOption,
+    on_duplicate: OnDuplicateOption,
     /// Column of the versions of rows.
-    pub version_by: Option<String>,
+    version_by: Option<String>,
     /// Boolean column: a row where it is true deletes its key.
-    pub delete_where: Option<String>,
+    delete_where: Option<String>,
     /// Whether rows that delete stay.
-    pub keep_tombstones: bool,
+    keep_tombstones: bool,
     /// Rows of a key column to drop.
-    pub drop_where: Option<String>,
+    drop_where: Option<String>,
     /// Threads that order and copy; absent = one per core.
-    pub threads: Option<usize>,
+    threads: Option<usize>,
     /// Settings of object stores, read before the files are opened.
     #[serde(default)]
-    pub storage_options: BTreeMap<String, String>,
+    #[expect(dead_code, reason = "whoever makes the stores reads them from the same JSON")]
+    storage_options: BTreeMap<String, String>,
 }
 
-impl StreamOptions {
-    /// The same as the core reads them.
-    ///
-    /// # Errors
-    /// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for a sort order that cannot be read.
-    pub fn to_core(&self) -> Result<MergeStreamOptions> {
-        Ok(MergeStreamOptions {
-            order: SortOrder::try_parse(&self.sort_by)?,
-            batch_rows: self.batch_rows,
-            assume_sorted: self.assume_sorted,
-            unite: unite(self.widen, self.missing, self.missing_keys, self.metadata_conflicts),
-            drops: DropOptions {
-                on_duplicate: self.on_duplicate.into(),
-                version_by: self.version_by.clone(),
-                delete_where: self.delete_where.clone(),
-                keep_tombstones: self.keep_tombstones,
-                drop_where: self.drop_where.clone(),
-            },
-        })
-    }
+/// What `options`, JSON, ask of a merge of record batches, and the threads that order and copy.
+///
+/// # Errors
+/// [`InvalidArgument`](plait_core::Kind::InvalidArgument) for other options, or a sort order that
+/// cannot be read.
+pub fn stream_options(options: &str) -> Result<(MergeStreamOptions, Box<dyn Workers>)> {
+    let options: StreamOptions = from_json(options)?;
+    let StreamOptions { widen, missing, missing_keys, metadata_conflicts, .. } = options;
+    let merge = MergeStreamOptions {
+        order: SortOrder::try_parse(&options.sort_by)?,
+        batch_rows: options.batch_rows,
+        assume_sorted: options.assume_sorted,
+        unite: unite(widen, missing, missing_keys, metadata_conflicts),
+        drops: DropOptions {
+            on_duplicate: options.on_duplicate.into(),
+            version_by: options.version_by,
+            delete_where: options.delete_where,
+            keep_tombstones: options.keep_tombstones,
+            drop_where: options.drop_where,
+        },
+    };
+    Ok((merge, Box::new(ScopedWorkers::new(options.threads))))
 }
