@@ -281,7 +281,7 @@ impl RunWriter {
         };
         let mut keys = SortKeys::default();
         for batch in &self.batches {
-            keys.push(&batch_keys(&self.order, batch)?);
+            keys.push(0, &batch_keys(&self.order, batch)?);
         }
         let rows = self.batches.iter().map(RecordBatch::num_rows).sum::<usize>();
         let order = keys.sort();

@@ -25,16 +25,19 @@ pub(crate) struct SortCall<'a> {
     pub(crate) context: &'a Context,
 }
 
-/// Some rows of a file.
-#[derive(Clone, Debug)]
-pub(super) struct RowsOfFile {
-    pub(super) file: usize,
-    pub(super) rows: Vec<Range<u64>>,
+/// Rows to sort that follow each other in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct LooseRange {
+    pub(super) file: u32,
+    /// The run that they become rows of, by its place among all.
+    pub(super) run: u32,
+    pub(super) rows: Range<u64>,
 }
 
-/// Number of rows in `ranges`.
-pub(super) fn rows_of(ranges: &[Range<u64>]) -> u64 {
-    ranges.iter().map(|rows| rows.end - rows.start).sum()
+impl LooseRange {
+    pub(super) fn len(&self) -> u64 {
+        self.rows.end - self.rows.start
+    }
 }
 
 /// The files as they are sorted: their leaves, and their keys in the shortest form.

@@ -7,13 +7,14 @@
 //! # Not here
 //! What an order is (`plait_core::natural`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use plait_core::Result;
 use plait_core::natural::{NaturalRun, RowStretch, RunFinder};
 use plait_core::workers::each;
 
-use super::call::{SortCall, SortedFiles, rows_of};
+use super::call::{SortCall, SortedFiles};
 use crate::files::readers;
 use crate::keys::KeyReader;
 use crate::order::KEY_ROWS;
@@ -46,11 +47,15 @@ impl FileOrder {
     /// How many rows have to be sorted.
     pub(crate) fn loose_rows(&self) -> u64 {
         let loose = self.stretches.iter().map(|stretch| match stretch {
-            RowStretch::Run(run) => rows_of(&run.early) + rows_of(&run.late),
-            RowStretch::Loose(rows) => rows.end - rows.start,
+            RowStretch::Run(run) => run.early.iter().chain(&run.late).map(rows_of).sum(),
+            RowStretch::Loose(rows) => rows_of(rows),
         });
         loose.sum()
     }
+}
+
+fn rows_of(range: &Range<u64>) -> u64 {
+    range.end - range.start
 }
 
 /// Looks at the keys of all files.

@@ -7,8 +7,9 @@
 //!           │       sorted in memory,         │        │
 //!           │       written to a temp file    │        │
 //!           ▼               ▼                 ▼        ▼
-//! runs    1 rows of the   2 the temp file   3        4          ─▶ plan ─▶ merge
-//!           file as they lie
+//! runs    1 rows of the   2 a row group of  3        4          ─▶ plan ─▶ merge
+//!           file as they    the temp file
+//!           lie
 //! ```
 //!
 //! # Invariants
@@ -18,8 +19,8 @@
 //!
 //! # Cost
 //! Keys of all files are read once, but for files whose footers tell their keys. Rows of runs are
-//! read and written by the merge alone; loose rows are read and written once more. Memory: see
-//! `budget`.
+//! read and written by the merge alone; loose rows are read and written once more, in one pass
+//! through each file whatever runs they belong to. Memory: see `budget`.
 //!
 //! # Not here
 //! Which rows are in order (`plait_core::natural`); merging runs (`merge`).
@@ -30,6 +31,7 @@ mod find;
 mod order;
 mod write;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -41,7 +43,8 @@ pub(crate) use find::{FileOrder, find};
 pub(crate) use order::SortKeys;
 pub(crate) use write::temp_options;
 
-use self::call::{RowsOfFile, rows_of};
+use self::call::LooseRange;
+use self::write::SortedTemp;
 use crate::output::{Target, TempFile};
 use crate::runtime::Pool;
 use crate::selection::Selection;
@@ -59,9 +62,9 @@ pub(crate) struct SortedRuns {
 /// What a run is made of.
 enum Slot {
     /// Rows of a file that are in order.
-    InOrder(RowsOfFile),
+    InOrder(usize, Vec<Range<u64>>),
     /// Rows to sort.
-    Loose(Vec<RowsOfFile>),
+    Loose,
 }
 
 /// Sorts what is not in order in `files`, whose order is `found`.
@@ -75,31 +78,26 @@ pub(crate) fn make_runs(
     pool: Option<&Pool>,
 ) -> Result<SortedRuns> {
     let files = &call.merged.files;
-    let slots = slots(found);
-    let loose = slots.iter().map(|slot| match slot {
-        Slot::Loose(pieces) => pieces.iter().map(|piece| rows_of(&piece.rows)).sum(),
-        Slot::InOrder(_) => 0,
-    });
-    let sorted_rows = loose.sum();
-    let runs_in_order = slots.iter().filter(|slot| matches!(slot, Slot::InOrder(_))).count();
-    let mut sort = write::LooseSort::new(call, target, pool, runs_in_order, sorted_rows)?;
-    let (mut sources, mut temps) = (Vec::new(), Vec::new());
-    for slot in slots {
+    let (slots, loose) = slots(found);
+    let sorted_rows = loose.iter().map(LooseRange::len).sum();
+    let mut sort = write::LooseSort::new(call, target, pool, slots.len(), sorted_rows)?;
+    let mut sorted: BTreeMap<u32, Vec<Arc<Source>>> = BTreeMap::new();
+    let mut temps = Vec::new();
+    for SortedTemp { temp, runs } in sort.sort(loose)? {
+        let file = Source::open_scratch(&temp)?;
+        let mut start = 0;
+        for (run, rows) in runs {
+            let rows = start..start + rows;
+            start = rows.end;
+            sorted.entry(run).or_default().extend(rows_of_file(&file, vec![rows]));
+        }
+        temps.push(temp);
+    }
+    let mut sources = Vec::new();
+    for (slot, run) in slots.into_iter().zip(0..) {
         match slot {
-            Slot::InOrder(piece) => {
-                let file = &files[piece.file];
-                let is_whole = matches!(piece.rows.as_slice(), [all] if *all == (0..file.rows()));
-                sources.extend(match Selection::try_new(piece.rows) {
-                    _ if is_whole => Some(Arc::clone(file)),
-                    selection => selection.map(|rows| Arc::new(file.with_selection(rows))),
-                });
-            }
-            Slot::Loose(pieces) => {
-                for temp in sort.sort(pieces)? {
-                    sources.push(Source::open_scratch(&temp)?);
-                    temps.push(temp);
-                }
-            }
+            Slot::InOrder(file, rows) => sources.extend(rows_of_file(&files[file], rows)),
+            Slot::Loose => sources.extend(sorted.remove(&run).unwrap_or_default()),
         }
     }
     let renumber = |(i, source): (usize, Arc<Source>)| {
@@ -109,20 +107,25 @@ pub(crate) fn make_runs(
     Ok(SortedRuns { sources, sorted_rows, _temps: temps })
 }
 
-/// What is in order, and what lies between, in the order that breaks ties.
-fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
-    let mut slots: Vec<Slot> = Vec::new();
-    let loosen = |slots: &mut Vec<Slot>, file: usize, rows: Vec<Range<u64>>| {
-        if rows.is_empty() {
-            return;
+/// Some rows of a file as a source; none if there are none.
+fn rows_of_file(file: &Arc<Source>, rows: Vec<Range<u64>>) -> Option<Arc<Source>> {
+    match rows.as_slice() {
+        [all] if *all == (0..file.rows()) => Some(Arc::clone(file)),
+        _ => Selection::try_new(rows).map(|rows| Arc::new(file.with_selection(rows))),
+    }
+}
+
+/// What is in order, and what lies between, in the order that breaks ties; and the rows of the
+/// latter.
+fn slots(found: Vec<FileOrder>) -> (Vec<Slot>, Vec<LooseRange>) {
+    let (mut slots, mut loose): (Vec<Slot>, Vec<LooseRange>) = (Vec::new(), Vec::new());
+    let mut loosen = |slots: &mut Vec<Slot>, file: usize, rows: Vec<Range<u64>>| {
+        if !rows.is_empty() && !matches!(slots.last(), Some(Slot::Loose)) {
+            slots.push(Slot::Loose);
         }
-        match slots.last_mut() {
-            Some(Slot::Loose(pieces)) => match pieces.last_mut() {
-                Some(piece) if piece.file == file => piece.rows.extend(rows),
-                _ => pieces.push(RowsOfFile { file, rows }),
-            },
-            _ => slots.push(Slot::Loose(vec![RowsOfFile { file, rows }])),
-        }
+        let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        let (file, run) = (number(file), number(slots.len().saturating_sub(1)));
+        loose.extend(rows.into_iter().map(|rows| LooseRange { file, run, rows }));
     };
     for FileOrder { file, stretches } in found {
         for stretch in stretches {
@@ -130,11 +133,11 @@ fn slots(found: Vec<FileOrder>) -> Vec<Slot> {
                 RowStretch::Loose(rows) => loosen(&mut slots, file, vec![rows]),
                 RowStretch::Run(run) => {
                     loosen(&mut slots, file, run.early);
-                    slots.push(Slot::InOrder(RowsOfFile { file, rows: run.rows }));
+                    slots.push(Slot::InOrder(file, run.rows));
                     loosen(&mut slots, file, run.late);
                 }
             }
         }
     }
-    slots
+    (slots, loose)
 }

@@ -1,12 +1,13 @@
 //! The order of loose rows: their keys in memory, sorted with the numbers of the rows.
 //!
 //! ```text
-//! packed   (key, row) of 24 bytes                 a key is 16
-//! bytes    (first 8 bytes, row) ─ equal? ─▶ the key itself
+//! packed   (run, key, row) of 24 bytes            a key is 16
+//! bytes    (run, first 8 bytes, row) ─ equal? ─▶ the key itself
 //! ```
 //!
 //! # Invariants
-//! Rows with one key keep their order: the number of the row is compared last.
+//! Rows of one run stay together. Rows of it with one key keep their order: the number of the row is
+//! compared last.
 //!
 //! # Cost
 //! The keys, and 24 or 16 bytes a row; `n log n` comparisons, on one thread, while
@@ -23,13 +24,23 @@ use plait_core::key::{KeyBytes, Keys};
 pub(crate) struct SortKeys {
     packed: Vec<PackedKey>,
     bytes: KeyBytes,
+    /// The run of each key of `bytes`.
+    runs: Vec<u32>,
 }
 
-/// A packed key and its row.
+/// A packed key, its row, and the run that this belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct PackedKey {
+    run: u32,
     high: u64,
     low: u64,
+    row: u32,
+}
+
+/// The first bytes of a key that does not pack, its row, and the run that this belongs to.
+struct HeadKey {
+    run: u32,
+    head: u64,
     row: u32,
 }
 
@@ -39,32 +50,37 @@ impl SortKeys {
 
     /// Bytes of one row with a key of `key` bytes that does not pack.
     pub(super) const fn row_bytes(key: usize) -> usize {
-        key + size_of::<usize>() + size_of::<(u64, u32)>()
+        key + size_of::<usize>() + size_of::<u32>() + size_of::<HeadKey>()
     }
 
-    /// Adds the keys of the next rows.
-    pub(crate) fn push(&mut self, keys: &Keys) {
+    /// Adds the keys of the next rows, which belong to one run.
+    pub(crate) fn push(&mut self, run: u32, keys: &Keys) {
         match keys {
             Keys::Packed(keys) => {
                 let rows = self.packed.len() as u32..;
                 let packed = keys.iter().zip(rows).map(|(key, row)| PackedKey {
+                    run,
                     high: (key >> 64) as u64,
                     low: *key as u64,
                     row,
                 });
                 self.packed.extend(packed);
             }
-            Keys::Bytes(keys) => keys.iter().for_each(|key| self.bytes.push(key)),
+            Keys::Bytes(keys) => {
+                keys.iter().for_each(|key| self.bytes.push(key));
+                self.runs.resize(self.bytes.len(), run);
+            }
         }
     }
 
     /// Bytes held on the heap, and those that sorting will take.
     pub(super) fn memory_size(&self) -> usize {
-        let order = self.bytes.len() * size_of::<(u64, u32)>();
-        self.packed.capacity() * size_of::<PackedKey>() + self.bytes.memory_size() + order
+        let order = self.bytes.len() * size_of::<HeadKey>();
+        let runs = self.runs.capacity() * size_of::<u32>();
+        self.packed.capacity() * size_of::<PackedKey>() + self.bytes.memory_size() + runs + order
     }
 
-    /// The numbers of the rows, in order.
+    /// The numbers of the rows, in order, run by run.
     pub(crate) fn sort(mut self) -> Vec<u32> {
         if !self.packed.is_empty() {
             self.packed.sort_unstable();
@@ -76,14 +92,15 @@ impl SortKeys {
             bytes.iter_mut().zip(key).for_each(|(to, from)| *to = *from);
             u64::from_be_bytes(bytes)
         };
-        let mut rows: Vec<(u64, u32)> =
-            keys.iter().zip(0_u32..).map(|(key, row)| (head(key), row)).collect();
-        let compare = |a: &(u64, u32), b: &(u64, u32)| {
-            let whole = || keys.get(a.1 as usize).cmp(keys.get(b.1 as usize));
-            a.0.cmp(&b.0).then_with(whole).then(a.1.cmp(&b.1))
+        let rows = self.runs.iter().zip(keys.iter()).zip(0_u32..);
+        let mut rows: Vec<HeadKey> =
+            rows.map(|((run, key), row)| HeadKey { run: *run, head: head(key), row }).collect();
+        let compare = |a: &HeadKey, b: &HeadKey| {
+            let whole = || keys.get(a.row as usize).cmp(keys.get(b.row as usize));
+            (a.run, a.head).cmp(&(b.run, b.head)).then_with(whole).then(a.row.cmp(&b.row))
         };
         rows.sort_unstable_by(compare);
-        rows.into_iter().map(|(_, row)| row).collect()
+        rows.into_iter().map(|key| key.row).collect()
     }
 }
 
@@ -98,15 +115,33 @@ mod tests {
         let mut expected: Vec<u32> = (0..1000).collect();
         expected.sort_by_key(|row| keys[*row as usize]);
         let mut packed = SortKeys::default();
-        packed.push(&Keys::Packed(keys[..300].to_vec()));
-        packed.push(&Keys::Packed(keys[300..].to_vec()));
+        packed.push(0, &Keys::Packed(keys[..300].to_vec()));
+        packed.push(0, &Keys::Packed(keys[300..].to_vec()));
         assert!(packed.memory_size() >= 1000 * SortKeys::ROW_BYTES);
         assert_eq!(packed.sort(), expected);
         let mut long = KeyBytes::default();
         keys.iter().for_each(|key| long.push(&key.to_be_bytes()));
         let mut bytes = SortKeys::default();
-        bytes.push(&Keys::Bytes(long));
+        bytes.push(0, &Keys::Bytes(long));
         assert!(bytes.memory_size() >= 1000 * SortKeys::row_bytes(16));
+        assert_eq!(bytes.sort(), expected);
+    }
+
+    #[test]
+    fn rows_of_one_run_stay_together() {
+        // Run 1, run 0, run 1.
+        let keys: Vec<u128> = [5, 3, 5, 4, 9, 1, 4, 2].map(|key: u128| key << 90).to_vec();
+        let expected = [5, 6, 3, 4, 7, 1, 0, 2];
+        let mut packed = SortKeys::default();
+        let mut bytes = SortKeys::default();
+        for (run, rows) in [(1, 0..3), (0, 3..7), (1, 7..8)] {
+            let keys = &keys[rows];
+            packed.push(run, &Keys::Packed(keys.to_vec()));
+            let mut long = KeyBytes::default();
+            keys.iter().for_each(|key| long.push(&key.to_be_bytes()));
+            bytes.push(run, &Keys::Bytes(long));
+        }
+        assert_eq!(packed.sort(), expected);
         assert_eq!(bytes.sort(), expected);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! order   keys of chunk 1 │ keys of chunk 2 │ …      sorted while the chunk before is written
-//! write                     leaf 0, 1, 2 …  │ …      a temp file a chunk
+//! write                     leaf 0, 1, 2 …  │ …      a temp file a chunk, a row group a run
 //! ```
 //!
 //! # Invariants
@@ -12,16 +12,17 @@
 //! # Not here
 //! Finding loose rows (`find`); the rows of a chunk (`chunk`).
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use parquet::file::properties::WriterPropertiesPtr;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::Window;
-use plait_core::{Error, Kind, Result};
+use plait_core::{Error, Kind, Result, Run, SourceId};
 
-use super::call::{RowsOfFile, SortCall, SortedFiles, rows_of};
-use super::chunk::{LooseRows, steps};
+use super::call::{LooseRange, SortCall, SortedFiles};
+use super::chunk::{LooseRows, rows_of_runs, steps};
 use super::order::SortKeys;
 use crate::block::Layout;
 use crate::encode::Chunk;
@@ -95,7 +96,7 @@ pub(super) struct LooseSort<'a> {
 }
 
 impl<'a> LooseSort<'a> {
-    /// A sort of `loose` rows, which are merged with so many other runs.
+    /// A sort of `loose` rows, of which so many runs are merged, with the others.
     pub(super) fn new(
         call: SortCall<'a>,
         target: &'a Arc<Target>,
@@ -132,13 +133,13 @@ impl<'a> LooseSort<'a> {
         Ok(Self { call, target, pool, files, properties, weaving, sizes, rows_max })
     }
 
-    /// Sorts the rows of `pieces` into temp files, in the order that breaks ties.
+    /// Sorts the rows of `ranges` into temp files, in the order that breaks ties.
     ///
     /// # Errors
     /// Whatever is wrong with a file or with the storage.
-    pub(super) fn sort(&mut self, pieces: Vec<RowsOfFile>) -> Result<Vec<TempFile>> {
+    pub(super) fn sort(&mut self, ranges: Vec<LooseRange>) -> Result<Vec<SortedTemp>> {
         let mut temps = Vec::new();
-        let mut loose = LooseRows::new(pieces);
+        let mut loose = LooseRows::new(ranges);
         let mut rows_max = self.rows_max;
         loop {
             let feed = Mutex::new(ChunkFeed { loose, rows_max, written: Vec::new() });
@@ -148,7 +149,7 @@ impl<'a> LooseSort<'a> {
             let feed = work.feed.into_inner().unwrap_or_else(PoisonError::into_inner);
             loose = feed.loose;
             // Chunks that were put in order and not written are sorted again.
-            feed.written.into_iter().rev().for_each(|pieces| loose.put_back(pieces));
+            feed.written.into_iter().rev().for_each(|ranges| loose.put_back(ranges));
             match outcome {
                 Ok(()) => return Ok(temps),
                 Err(_) if is_too_large && rows_max > 1 => rows_max = rows_max.div_ceil(2),
@@ -216,11 +217,18 @@ fn plain(mut encodings: Encodings) -> Encodings {
     encodings
 }
 
+/// A temp file of sorted rows.
+pub(super) struct SortedTemp {
+    pub(super) temp: TempFile,
+    /// The runs that its rows belong to, in the order in which they come, and how many there are.
+    pub(super) runs: BTreeMap<u32, u64>,
+}
+
 /// Rows that wait, and chunks that are put in order and not written.
 struct ChunkFeed {
     loose: LooseRows,
     rows_max: u64,
-    written: Vec<Vec<RowsOfFile>>,
+    written: Vec<Vec<LooseRange>>,
 }
 
 /// What threads do for a sort.
@@ -230,10 +238,20 @@ struct SortWork<'a> {
     is_too_large: AtomicBool,
 }
 
+/// A row group of `rows` rows.
+fn window(rows: u64) -> Result<Window> {
+    let len = u32::try_from(rows)
+        .map_err(|_| Error::new(Kind::Internal, "too many rows are sorted at a time"))?;
+    let mut steps = PackedRuns::default();
+    steps.extend(&[Run { source: SourceId(0), start: 0, len }])?;
+    Ok(Window { steps, ..Window::default() })
+}
+
 /// Rows that are sorted at a time.
 struct SortedChunk {
     steps: PackedRuns,
     order: Vec<u32>,
+    runs: BTreeMap<u32, u64>,
     waiting: Arc<Waiting>,
     _charge: Charge,
 }
@@ -243,7 +261,7 @@ impl SortWork<'_> {
         self.feed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn run(&self, temps: &mut Vec<TempFile>) -> Result<()> {
+    fn run(&self, temps: &mut Vec<SortedTemp>) -> Result<()> {
         match self.sort.pool.and_then(Pool::threads) {
             None => {
                 while let Some(chunk) = self.order()? {
@@ -259,7 +277,7 @@ impl SortWork<'_> {
     }
 
     /// Writes what threads put in order and copy.
-    fn run_beside(&self, queue: &Queue<'_, Self>, temps: &mut Vec<TempFile>) -> Result<()> {
+    fn run_beside(&self, queue: &Queue<'_, Self>, temps: &mut Vec<SortedTemp>) -> Result<()> {
         queue.ask();
         while let Some(chunk) = queue.first()? {
             queue.ask();
@@ -273,17 +291,17 @@ impl SortWork<'_> {
         &self,
         chunk: &SortedChunk,
         take: impl FnMut(usize) -> Result<Vec<Chunk>>,
-    ) -> Result<TempFile> {
+    ) -> Result<SortedTemp> {
         let sort = self.sort;
         let schema = &sort.call.merged.reconciled.schema;
         let temp = sort.target.create_scratch()?;
         let mut output = Output::create(temp, schema, &sort.properties)?;
-        let window = Window { steps: chunk.steps.clone(), ..Window::default() };
-        output.write(&[window], sort.files.leaves.len(), take)?;
+        let windows = chunk.runs.values().map(|rows| window(*rows)).collect::<Result<Vec<_>>>()?;
+        output.write(&windows, sort.files.leaves.len(), take)?;
         let finished = output.finish(&[])?;
         sort.context().counters().add_spilled(finished.bytes);
         self.feed().written.remove(0);
-        Ok(finished.temp)
+        Ok(SortedTemp { temp: finished.temp, runs: chunk.runs.clone() })
     }
 
     fn weave_leaf(
@@ -299,9 +317,10 @@ impl SortWork<'_> {
             1 => usize::MAX, // nothing is smaller than a row
             _ => sort.context().budget().sorted_leaf(),
         };
-        let rows = RowsToSort { steps: &chunk.steps, order: &chunk.order, bytes_max };
+        let runs: Vec<_> = chunk.runs.values().copied().collect();
+        let rows = RowsToSort { steps: &chunk.steps, order: &chunk.order, runs: &runs, bytes_max };
         match weave_sorted(&sort.weaving, leaf, rows, &chunk.waiting, share)? {
-            Some(chunk) => Ok(vec![chunk]),
+            Some(chunks) => Ok(chunks),
             None => {
                 self.is_too_large.store(true, Ordering::Relaxed);
                 Err(Error::new(Kind::Internal, "a leaf takes more memory than there is"))
@@ -309,33 +328,31 @@ impl SortWork<'_> {
         }
     }
 
-    fn keys(&self, pieces: &[RowsOfFile]) -> Result<SortKeys> {
+    fn keys(&self, ranges: &[LooseRange]) -> Result<SortKeys> {
         let sort = self.sort;
         let SortedFiles { keys, cache, .. } = &sort.files;
         let mut all = SortKeys::default();
         let mut charge = sort.context().charge(0);
-        for piece in pieces {
-            let file = &sort.call.merged.files[piece.file];
+        for ranges in ranges.chunk_by(|a, b| a.file == b.file) {
             let mut reader: Option<KeyReader> = None;
-            for rows in &piece.rows {
+            for LooseRange { file, run, rows } in ranges {
                 let reader = match &mut reader {
                     Some(reader) => {
                         reader.skip_to(rows.start)?;
                         reader
                     }
-                    None => reader.insert(KeyReader::open(
-                        file,
-                        keys,
-                        rows.start,
-                        cache,
-                        sort.context(),
-                    )?),
+                    None => {
+                        let file = &sort.call.merged.files[*file as usize];
+                        let opened =
+                            KeyReader::open(file, keys, rows.start, cache, sort.context())?;
+                        reader.insert(opened)
+                    }
                 };
                 while reader.row() < rows.end {
                     sort.context().check_cancelled()?;
                     let left = usize::try_from(rows.end - reader.row()).unwrap_or(usize::MAX);
                     let Some((keys, _)) = reader.next(left.min(KEY_ROWS))? else { break };
-                    all.push(&keys);
+                    all.push(*run, &keys);
                 }
             }
             charge.set(all.memory_size());
@@ -348,22 +365,23 @@ impl Work for SortWork<'_> {
     type Batch = SortedChunk;
 
     fn order(&self) -> Result<Option<SortedChunk>> {
-        let pieces = {
+        let ranges = {
             let mut feed = self.feed();
             let rows_max = feed.rows_max;
-            let pieces = feed.loose.take(rows_max);
-            if pieces.is_empty() {
+            let ranges = feed.loose.take(rows_max);
+            if ranges.is_empty() {
                 return Ok(None);
             }
-            feed.written.push(pieces.clone());
-            pieces
+            feed.written.push(ranges.clone());
+            ranges
         };
         let sort = self.sort;
-        let keys = self.keys(&pieces)?;
+        let keys = self.keys(&ranges)?;
         let sizes = sort.context().budget().merge(1, 1, 1);
         let charge = sort.context().charge(keys.memory_size());
         let order = keys.sort();
-        let rows: u64 = pieces.iter().map(|piece| rows_of(&piece.rows)).sum();
+        let runs = rows_of_runs(&ranges);
+        let rows: u64 = runs.values().sum();
         if order.len() as u64 != rows {
             return Err(Error::new(Kind::Internal, "rows that are to be sorted do not add up")
                 .with_got(format!("{} keys of {rows} rows", order.len())));
@@ -371,8 +389,9 @@ impl Work for SortWork<'_> {
         let mut charge = charge;
         charge.set(order.capacity() * size_of::<u32>());
         Ok(Some(SortedChunk {
-            steps: steps(&pieces)?,
+            steps: steps(&ranges)?,
             order,
+            runs,
             waiting: Arc::new(Waiting::new(
                 &sort.target.scratch(),
                 sizes.waiting_bytes,

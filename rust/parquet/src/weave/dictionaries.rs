@@ -50,17 +50,21 @@ const ROWS_PER_NUMBER_MIN: u64 = 16;
 /// A stretch shorter than this has too few whole pages to keep a dictionary for.
 const OWNER_ROWS_MIN: u64 = 4096;
 
+/// Unites the dictionaries of the rows of `steps`, for so many chunks, each of which has the result in
+/// front.
 pub(super) fn unite(
     weaving: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
+    written: usize,
 ) -> Result<UnionOutcome> {
     let Some(chunks) = chunks(weaving, output, steps)? else {
         return Ok(UnionOutcome::IsIncomplete);
     };
     let names: Vec<_> = chunks.iter().map(|chunk| (chunk.source.id, chunk.group)).collect();
     // Whether it pays depends on rows, about: the outcome must not depend on what is cached.
-    let rows = 1 << steps.rows().max(1).ilog2();
+    let rows = steps.rows() / written.max(1) as u64;
+    let rows = 1 << rows.max(1).ilog2();
     if let Some(known) = weaving.unions.get(output.index, &names, rows) {
         return Ok(known);
     }

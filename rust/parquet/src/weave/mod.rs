@@ -101,7 +101,7 @@ pub(crate) fn weave(
     );
     let mut chunks = Vec::with_capacity(windows.len());
     for steps in windows {
-        let make = how(weaving, output, steps, &leaf.splices, &mut cursors)?;
+        let make = how(weaving, output, steps, 1, &leaf.splices, &mut cursors)?;
         let spill = SpillBuffer::new(waiting);
         leaf.is_ours = !matches!(make, Make::Foreign);
         let rules = rules(weaving, output, codec);
@@ -116,13 +116,13 @@ pub(crate) fn weave(
                 output::ours(&leaf, rows, rules, pages, spill, share)?
             }
         };
-        chunks.push(counted(chunk, output, steps)?);
+        chunks.push(counted(chunk, output, steps.rows())?);
     }
     weaving.carried.keep(output.index, cursors, &weaving.context);
     Ok(chunks)
 }
 
-/// Sorts one leaf: a chunk of the rows of `steps`, which are numbered as they come there, in `order`.
+/// Sorts one leaf: a chunk for each run of the rows of `steps`, which are numbered as they come there.
 /// `None` if the rows take more than `bytes_max` bytes of memory.
 ///
 /// # Errors
@@ -133,8 +133,8 @@ pub(crate) fn weave_sorted(
     rows: RowsToSort<'_>,
     waiting: &Arc<Waiting>,
     share: Option<&dyn SharedWork>,
-) -> Result<Option<Chunk>> {
-    let RowsToSort { steps, order, bytes_max } = rows;
+) -> Result<Option<Vec<Chunk>>> {
+    let RowsToSort { steps, order, runs, bytes_max } = rows;
     let codec = weaving.properties.compression(output.descr.path());
     let splices = vec![false; weaving.sources.len()];
     let mut cursors = SourceCursors::new(weaving.sources.len(), &[steps], None, &weaving.context);
@@ -143,7 +143,7 @@ pub(crate) fn weave_sorted(
     let make = match steps.rows().saturating_mul(FEW_ROWS_SHARE) < lie_in {
         true if wants_dictionary || !can_be_ours(output) => Make::Foreign,
         true => Make::Own(None, OwnPages::Plain),
-        false => how(weaving, output, steps, &splices, &mut cursors)?,
+        false => how(weaving, output, steps, runs.len(), &splices, &mut cursors)?,
     };
     let is_ours = !matches!(make, Make::Foreign);
     let (united, pages) = match make {
@@ -159,21 +159,34 @@ pub(crate) fn weave_sorted(
         splices,
         is_ours,
     };
-    let held = match collect(&leaf, &mut cursors, steps, bytes_max)? {
+    let (held, _charge) = match collect(&leaf, &mut cursors, steps, bytes_max)? {
         Collecting::Held(held, charge) => (held, charge),
         Collecting::TooLarge => return Ok(None),
     };
     drop(cursors);
-    let (spill, rows) = (SpillBuffer::new(waiting), RowOrder::Sorted(&held.0, order));
-    let chunk = match is_ours {
-        false => output::foreign(&leaf, rows, spill)?,
-        true => {
-            // Some page had values that are not in the dictionary.
-            let pages = if held.0.has_ids() { pages } else { OwnPages::Plain };
-            output::ours(&leaf, rows, rules(weaving, output, codec), pages, spill, share)?
-        }
-    };
-    counted(chunk, output, steps).map(Some)
+    held.check(order)?;
+    // Some page may have had values that are not in the dictionary.
+    let pages = if held.has_ids() { pages } else { OwnPages::Plain };
+    let mut chunks = Vec::with_capacity(runs.len());
+    let mut rest = order;
+    for rows in runs {
+        let len = usize::try_from(*rows).unwrap_or(usize::MAX);
+        let Some((order, behind)) = rest.split_at_checked(len) else { break };
+        rest = behind;
+        let (spill, rows_sorted) = (SpillBuffer::new(waiting), RowOrder::Sorted(&held, order));
+        let chunk = match is_ours {
+            false => output::foreign(&leaf, rows_sorted, spill)?,
+            true => {
+                let rules = rules(weaving, output, codec);
+                output::ours(&leaf, rows_sorted, rules, pages.clone(), spill, share)?
+            }
+        };
+        chunks.push(counted(chunk, output, *rows)?);
+    }
+    match rest.is_empty() && chunks.len() == runs.len() {
+        true => Ok(Some(chunks)),
+        false => Err(Error::new(Kind::Internal, "runs have other rows than their order")),
+    }
 }
 
 /// Rows that are to be sorted.
@@ -181,27 +194,31 @@ pub(crate) fn weave_sorted(
 pub(crate) struct RowsToSort<'a> {
     /// The rows as they lie.
     pub(crate) steps: &'a PackedRuns,
-    /// Their numbers, in order.
+    /// Their numbers, in order, run by run.
     pub(crate) order: &'a [u32],
+    /// How many rows each run has.
+    pub(crate) runs: &'a [u64],
     /// Most bytes that the rows of one leaf may take.
     pub(crate) bytes_max: usize,
 }
 
-/// `chunk`, if it has the rows of `steps`.
-fn counted(chunk: Chunk, output: &OutputLeaf, steps: &PackedRuns) -> Result<Chunk> {
-    if chunk.close.rows_written == steps.rows() {
+/// `chunk`, if it has so many rows.
+fn counted(chunk: Chunk, output: &OutputLeaf, rows: u64) -> Result<Chunk> {
+    if chunk.close.rows_written == rows {
         return Ok(chunk);
     }
     Err(Error::new(Kind::Internal, "a woven chunk has another number of rows than its runs")
         .with_column(output.descr.path().string())
-        .with_got(format!("{} rows instead of {}", chunk.close.rows_written, steps.rows())))
+        .with_got(format!("{} rows instead of {rows}", chunk.close.rows_written)))
 }
 
-/// How the pages of a chunk are made; `splices` says whose pages may be kept as they are.
+/// How the pages of so many chunks of the rows of `steps` are made; `splices` says whose pages may be
+/// kept as they are.
 fn how(
     weaving: &WeaveContext,
     output: &OutputLeaf,
     steps: &PackedRuns,
+    chunks: usize,
     splices: &[bool],
     cursors: &mut SourceCursors,
 ) -> Result<Make> {
@@ -218,7 +235,7 @@ fn how(
     }
     let otherwise = match wants_dictionary {
         true if !weaving.tiers.dict => Make::Foreign,
-        true => match dictionaries::unite(weaving, output, steps)? {
+        true => match dictionaries::unite(weaving, output, steps, chunks)? {
             UnionOutcome::Pays(united, ids) => {
                 return Ok(Make::Own(Some(united), OwnPages::Ids(ids)));
             }

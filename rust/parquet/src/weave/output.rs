@@ -54,6 +54,7 @@ pub(crate) trait SharedWork: Sync {
 }
 
 /// The pages of a chunk that are made here.
+#[derive(Clone)]
 pub(super) enum OwnPages {
     /// Plain values.
     Plain,

@@ -3,7 +3,7 @@
 //! ```text
 //! steps   a b c d e f     rows as they lie in their sources
 //! held    ▓ ▓ ▓ ▓ ▓ ▓     levels, ids or values, and where each row begins
-//! order   3 0 5 1 …  ──▶  pages of d a f b …
+//! order   3 0 5 1 …  ──▶  pages of d a f b …      run by run, a chunk each
 //! ```
 //!
 //! # Invariants
@@ -194,11 +194,16 @@ impl HeldRows {
         }
     }
 
+    /// Checks that `order` is one of as many rows as are held.
+    pub(super) fn check(&self, order: &[u32]) -> Result<()> {
+        match order.len() == self.rows {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Internal, "an order is not that of the rows held")),
+        }
+    }
+
     /// Copies the rows `order` to `out`; of ids, to pages of ids.
     pub(super) fn copy(&self, order: &[u32], out: &mut impl PageOut) -> Result<()> {
-        if order.len() != self.rows {
-            return Err(Error::new(Kind::Internal, "an order is not that of the rows held"));
-        }
         let mut order = order;
         while !order.is_empty() {
             // The first row of a page writes out its levels, if it has some.
