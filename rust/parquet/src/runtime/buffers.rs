@@ -4,9 +4,10 @@
 //! A buffer is accounted for while it is used and while it waits.
 //!
 //! # Cost
-//! A lock per page. Returning memory to the system and taking new memory costs more than unpacking
+//! A lock per page, and O(log b) under it for b capacities of buffers that wait. Returning memory to the system and taking new memory costs more than unpacking
 //! some pages.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::account::{Account, Charge};
@@ -23,7 +24,8 @@ struct BufferPool {
 
 #[derive(Default)]
 struct IdleBuffers {
-    buffers: Vec<Vec<u8>>,
+    /// By capacity. Of small pages there are thousands.
+    buffers: BTreeMap<usize, Vec<Vec<u8>>>,
     /// Accounts for all of them.
     charge: Option<Charge>,
 }
@@ -51,11 +53,12 @@ impl Buffers {
     /// The smallest waiting buffer that fits, unless it is far too large.
     fn take_idle(&self, len: usize) -> Vec<u8> {
         let mut idle = self.0.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = |buffer: &Vec<u8>| (len..=len.saturating_mul(4)).contains(&buffer.capacity());
-        let found = idle.buffers.iter().enumerate().filter(|(_, buffer)| fits(buffer));
-        let best = found.min_by_key(|(_, buffer)| buffer.capacity()).map(|(at, _)| at);
-        let Some(at) = best else { return Vec::new() };
-        let buffer = idle.buffers.swap_remove(at);
+        let mut fitting = idle.buffers.range_mut(len..=len.saturating_mul(4));
+        let Some((capacity, same)) = fitting.next() else { return Vec::new() };
+        let (capacity, buffer) = (*capacity, same.pop().unwrap_or_default());
+        if same.is_empty() {
+            idle.buffers.remove(&capacity);
+        }
         let left = idle.bytes() - buffer.capacity();
         if let Some(charge) = &mut idle.charge {
             charge.set(left);
@@ -70,7 +73,7 @@ impl Buffers {
         if buffer.capacity() > 0 && bytes <= most {
             buffer.clear();
             idle.charge.get_or_insert_with(|| self.0.account.charge(0)).set(bytes);
-            idle.buffers.push(buffer);
+            idle.buffers.entry(buffer.capacity()).or_default().push(buffer);
         }
     }
 
