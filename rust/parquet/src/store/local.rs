@@ -1,43 +1,39 @@
 //! A local file, read at positions.
 //!
 //! ```text
-//! the first HELD_FILES_MAX files   descriptor kept open     read = pread
-//! all others                       opened for every read    read = open, compare, pread, close
+//! the files opened last   descriptor kept open        read = pread
+//! all others              opened again and compared   read = open, compare, pread
 //! ```
 //!
 //! # Invariants
 //! Both ways read the very file that was opened first: the descriptor pins it, or its identity
-//! (device, inode, length, time of change) is compared before every read. Thousands of sources
+//! (device, inode, length, time of change) is compared when it is opened again. Thousands of sources
 //! therefore never exhaust the descriptors of the process. A file of a compaction that moved to its
 //! visible name is the same file.
 //!
 //! # Not here
-//! Object stores (`object`); finding files (`list`).
+//! Object stores (`object`); finding files (`list`); which descriptors stay open (`descriptors`).
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 
+use super::descriptors::{DESCRIPTORS, Descriptor};
 use super::moved::{ends_in, folder_after, is_visible};
 use super::reader::{RangeReader, changed, check_range, not_found, short_read};
-
-/// How many descriptors sources may hold; the usual limit of a process is 1,024.
-const HELD_FILES_MAX: usize = 512;
-
-static HELD_FILES: AtomicUsize = AtomicUsize::new(0);
 
 /// A local file.
 pub(super) struct LocalReader {
     path: PathBuf,
     location: String,
     identity: Identity,
-    held: Option<HeldFile>,
+    descriptor: Descriptor,
 }
 
 /// What tells one version of a file from another.
@@ -58,25 +54,6 @@ impl Identity {
         #[cfg(not(unix))]
         let device_and_inode = None;
         Self { len: metadata.len(), modified: metadata.modified().ok(), device_and_inode }
-    }
-}
-
-/// An open descriptor that counts against [`HELD_FILES_MAX`].
-struct HeldFile(File);
-
-impl HeldFile {
-    fn try_new(file: File) -> Option<Self> {
-        if HELD_FILES.fetch_add(1, Ordering::Relaxed) < HELD_FILES_MAX {
-            return Some(Self(file));
-        }
-        HELD_FILES.fetch_sub(1, Ordering::Relaxed);
-        None
-    }
-}
-
-impl Drop for HeldFile {
-    fn drop(&mut self) {
-        HELD_FILES.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -101,11 +78,13 @@ impl LocalReader {
                 .with_path(location)
                 .with_hint("pipes and devices cannot be read by position; copy to a file first"));
         }
+        let descriptor = Descriptor::default();
+        DESCRIPTORS.hold(&descriptor, Arc::new(file));
         Ok(Self {
             path,
             location: location.to_owned(),
             identity: Identity::of(&metadata),
-            held: HeldFile::try_new(file),
+            descriptor,
         })
     }
 }
@@ -150,8 +129,8 @@ impl RangeReader for LocalReader {
     fn read_into(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let range = offset..offset.saturating_add(out.len() as u64);
         check_range(&range, self.len(), &self.location)?;
-        let outcome = match &self.held {
-            Some(HeldFile(file)) => read_exact_at(file, out, offset),
+        let file = match self.descriptor.file() {
+            Some(file) => file,
             None => {
                 // It was there when the source was opened.
                 let again = self.again()?;
@@ -159,10 +138,12 @@ impl RangeReader for LocalReader {
                 if Identity::of(&metadata) != self.identity {
                     return Err(changed(&self.location));
                 }
-                read_exact_at(&file, out, offset)
+                let file = Arc::new(file);
+                DESCRIPTORS.hold(&self.descriptor, Arc::clone(&file));
+                file
             }
         };
-        match outcome {
+        match read_exact_at(&file, out, offset) {
             Ok(()) => Ok(()),
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 Err(short_read(&range, &self.location))
@@ -361,18 +342,13 @@ mod tests {
         let dir = Dir::new("many");
         let path = dir.file("a", b"0123456789");
         let mut store = LocalReader::open(Path::new(&path), &path).unwrap();
-        store.held = None;
+        store.descriptor = Descriptor::default();
         assert_eq!(&store.read(3..7).unwrap()[..], b"3456");
+        assert!(store.descriptor.file().is_some(), "it is opened once");
+        store.descriptor = Descriptor::default();
         std::fs::write(&path, b"01234567890").unwrap();
         assert_eq!(store.read(3..7).unwrap_err().kind(), Kind::SourceChanged);
         std::fs::remove_file(&path).unwrap();
         assert_eq!(store.read(3..7).unwrap_err().kind(), Kind::SourceChanged);
-        let before = HELD_FILES.load(Ordering::Relaxed);
-        let path = dir.file("b", b"x");
-        let stores: Vec<_> = (0..HELD_FILES_MAX + 40).map(|_| open(&path).unwrap()).collect();
-        assert!(stores.iter().all(|s| &s.read(0..1).unwrap()[..] == b"x"));
-        assert!(HELD_FILES.load(Ordering::Relaxed) <= HELD_FILES_MAX + 8);
-        drop(stores);
-        assert!(HELD_FILES.load(Ordering::Relaxed) <= before + 8);
     }
 }

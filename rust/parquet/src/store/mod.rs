@@ -22,6 +22,7 @@
 mod bucket;
 mod coalesce;
 mod credentials;
+mod descriptors;
 mod driver;
 pub(crate) mod exchange;
 mod failed;

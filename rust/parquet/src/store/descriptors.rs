@@ -1,0 +1,100 @@
+//! Descriptors of local files that stay open between reads.
+//!
+//! ```text
+//! held   a b c … z      full: the one that was opened first is closed, and opened when it is read
+//! ```
+//!
+//! # Invariants
+//! The process holds at most [`HELD_FILES_MAX`] of them, but for those that a thread reads from.
+//!
+//! # Cost
+//! A lock per read. A merge reads few of its files at a time: each is opened once or twice, however
+//! many there are.
+//!
+//! # Not here
+//! Whether a file that is opened again is the same (`local`).
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// How many descriptors readers may hold; the usual limit of a process is 1,024.
+const HELD_FILES_MAX: usize = 512;
+
+/// The descriptors of the process.
+pub(super) static DESCRIPTORS: Descriptors = Descriptors::new(HELD_FILES_MAX);
+
+/// Descriptors that are open, up to a number.
+pub(super) struct Descriptors {
+    /// Those that hold one, in the order in which they opened it; some are gone.
+    holders: Mutex<VecDeque<Weak<Slot>>>,
+    most: usize,
+}
+
+type Slot = Mutex<Option<Arc<File>>>;
+
+/// The place of one reader's descriptor.
+#[derive(Default)]
+pub(super) struct Descriptor(Arc<Slot>);
+
+impl Descriptors {
+    const fn new(most: usize) -> Self {
+        Self { holders: Mutex::new(VecDeque::new()), most }
+    }
+
+    /// Keeps `file` open in `place`, instead of the one that was opened first if there are too many.
+    pub(super) fn hold(&self, place: &Descriptor, file: Arc<File>) {
+        let mut holders = self.holders.lock().unwrap_or_else(PoisonError::into_inner);
+        if holders.len() >= self.most {
+            holders.retain(|holder| holder.strong_count() > 0);
+        }
+        while holders.len() >= self.most
+            && let Some(first) = holders.pop_front()
+        {
+            if let Some(slot) = first.upgrade() {
+                *lock(&slot) = None;
+            }
+        }
+        holders.push_back(Arc::downgrade(&place.0));
+        *lock(&place.0) = Some(file);
+    }
+}
+
+impl Descriptor {
+    /// The file, if it is open.
+    pub(super) fn file(&self) -> Option<Arc<File>> {
+        lock(&self.0).clone()
+    }
+}
+
+fn lock(slot: &Slot) -> MutexGuard<'_, Option<Arc<File>>> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "any file will do")]
+    fn the_files_that_were_opened_last_are_held() {
+        let descriptors = Descriptors::new(3);
+        let file = || Arc::new(File::open(std::env::current_exe().unwrap()).unwrap());
+        let places: Vec<Descriptor> = (0..5).map(|_| Descriptor::default()).collect();
+        let held = || -> Vec<bool> { places.iter().map(|place| place.file().is_some()).collect() };
+        places.iter().for_each(|place| descriptors.hold(place, file()));
+        assert_eq!(held(), [false, false, true, true, true]);
+        descriptors.hold(&places[0], file());
+        assert_eq!(held(), [true, false, false, true, true]);
+        // Places that are gone make room.
+        (0..5).for_each(|_| descriptors.hold(&Descriptor::default(), file()));
+        assert_eq!(descriptors.holders.lock().unwrap().len(), 3);
+        let gone = Descriptor::default();
+        descriptors.hold(&gone, file());
+        drop(gone);
+        let before = held();
+        descriptors.hold(&places[1], file());
+        assert_eq!(held().iter().filter(|held| **held).count(), 1);
+        assert!(!before[1] && held()[1]);
+    }
+}
