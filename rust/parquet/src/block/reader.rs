@@ -171,7 +171,7 @@ impl BlockReader {
         Ok(Some((block, skip)))
     }
 
-    /// Passes over `rows` rows, of which pages are not unpacked where all of them go.
+    /// Passes over `rows` rows. Pages all of whose rows go are not read.
     ///
     /// # Errors
     /// As [`next`](Self::next).
@@ -181,7 +181,7 @@ impl BlockReader {
                 self.row += rows as u64;
                 // A row group that is left is opened where the next row lies.
                 if let Some(group) = paged.group.as_mut().filter(|group| self.row < group.end) {
-                    group.skip += rows;
+                    group.skip = group.pages.pass(group.skip + rows);
                 }
             }
             From::Spans(blocks) => {

@@ -80,7 +80,7 @@ impl KeyLeaves {
     }
 }
 
-/// Rows that are passed over at once.
+/// Rows of a column that does not come in pages that are passed over at once.
 const SKIPPED_ROWS: usize = 4096;
 
 /// Bytes of a value of a key, on average: batches of longer ones have fewer rows.
@@ -179,15 +179,30 @@ impl KeyReader {
     /// # Errors
     /// As [`next`](Self::next).
     pub(crate) fn skip_to(&mut self, row: u64) -> Result<()> {
-        while self.row < row {
-            let rows = usize::try_from(row - self.row).unwrap_or(usize::MAX);
-            if self.next(rows.min(SKIPPED_ROWS))?.is_none() {
-                return Err(Error::new(Kind::Internal, "a row lies behind the end of its source")
-                    .with_path(self.source.path())
-                    .with_row(row));
-            }
+        if row > self.source.rows() {
+            return Err(Error::new(Kind::Internal, "a row lies behind the end of its source")
+                .with_path(self.source.path())
+                .with_row(row));
         }
+        let rows = usize::try_from(row.saturating_sub(self.row)).unwrap_or(usize::MAX);
+        if rows == 0 {
+            return Ok(());
+        }
+        for column in &mut self.columns {
+            column.skip(rows).map_err(|e| e.with_path(self.source.path()).with_row(self.row))?;
+        }
+        self.row = row;
         Ok(())
+    }
+
+    /// The key of the next row.
+    fn key(&mut self) -> Result<Vec<u8>> {
+        match self.next(1)? {
+            Some((key, _)) => Ok(key.to_bytes(self.keys.read_shape(), 0)),
+            None => Err(Error::new(Kind::Internal, "row lies behind the end of its source")
+                .with_path(self.source.path())
+                .with_row(self.row)),
+        }
     }
 
     fn read(&mut self, rows: usize) -> Result<Keys> {
@@ -218,6 +233,23 @@ impl KeyReader {
 }
 
 impl KeyColumn {
+    /// Passes over `rows` rows.
+    fn skip(&mut self, rows: usize) -> Result<()> {
+        match self {
+            Self::Absent => Ok(()),
+            Self::Paged(paged) => paged.skip(rows),
+            Self::Typed(typed) => {
+                let mut left = rows;
+                while left > 0 {
+                    let some = left.min(SKIPPED_ROWS);
+                    typed.fill(some)?;
+                    left -= some;
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// Reads `rows` rows of column `i`.
     fn fill(&mut self, keys: &KeyLeaves, i: usize, rows: usize, cells: &mut Cells) -> Result<()> {
         match self {
@@ -283,11 +315,27 @@ pub(crate) fn key_at(
     context: &Context,
 ) -> Result<Vec<u8>> {
     let row = source.at_or_before(row);
-    let mut reader = KeyReader::open(source, keys, row, cache, context)?;
-    match reader.next(1)? {
-        Some((key, _)) => Ok(key.to_bytes(keys.read_shape(), 0)),
-        None => Err(Error::new(Kind::Internal, "row lies behind the end of its source")
-            .with_path(source.path())
-            .with_row(row)),
+    KeyReader::open(source, keys, row, cache, context)?.key()
+}
+
+/// As [`key_at`], of the rows `first` and `last`, which does not lie before it: what both take is
+/// read once.
+///
+/// # Errors
+/// As [`key_at`].
+pub(crate) fn keys_at(
+    source: &Arc<Source>,
+    keys: &KeyLeaves,
+    (first, last): (u64, u64),
+    cache: &Arc<LocationCache>,
+    context: &Context,
+) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (first, last) = (source.at_or_before(first), source.at_or_before(last));
+    let mut reader = KeyReader::open(source, keys, first, cache, context)?;
+    let key = reader.key()?;
+    if last == first {
+        return Ok((key.clone(), key));
     }
+    reader.skip_to(last)?;
+    Ok((key, reader.key()?))
 }

@@ -102,6 +102,32 @@ impl Paged {
         Ok(())
     }
 
+    /// Passes over the next `rows` rows, which are there. Pages all of whose rows go are not read.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    pub(super) fn skip(&mut self, rows: usize) -> Result<()> {
+        let row = self.row + rows as u64;
+        let Some(group) = self.group.as_mut().filter(|group| row < group.end) else {
+            // A row group that is left is opened where the next row lies.
+            (self.group, self.row) = (None, row);
+            return Ok(());
+        };
+        let mut left = rows;
+        if let Some(page) = &mut group.page {
+            let here = left.min(page.rows);
+            left -= here;
+            let layout = self.shape.layout;
+            let skipped = guard(|| page.skip(here, layout)).flatten();
+            skipped.map_err(|e| self.place(e))?;
+        }
+        if let Some(group) = self.group.as_mut().filter(|_| left > 0) {
+            group.skip = group.pages.pass(group.skip + left);
+        }
+        self.row = row;
+        Ok(())
+    }
+
     /// How many of the next `rows` rows, which lie in one row group, have at most about
     /// `bytes_max` bytes of values, or one row. Rows behind the page that is open are not counted on.
     ///

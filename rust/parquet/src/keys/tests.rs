@@ -110,6 +110,30 @@ fn every_encoding_gives_the_keys_of_its_values() {
 }
 
 #[test]
+fn passing_over_rows_leads_to_the_keys_that_reading_them_leads_to() {
+    let bytes = file(SCHEMA, &[150, 1, 90], |p| {
+        p.set_data_page_row_count_limit(32).set_write_batch_size(16)
+    });
+    let (source, keys) = open(bytes).unwrap();
+    let context = Context::new(64 << 20);
+    let cache = Arc::new(LocationCache::new(&context, 1 << 20));
+    let open = |row| KeyReader::open(&source, &keys, row, &cache, &context).unwrap();
+    for stops in [&[5_u64, 6, 31, 40, 141, 149][..], &[0, 150, 151, 240], &[200], &[149, 239]] {
+        let mut reader = open(0);
+        for row in stops {
+            reader.skip_to(*row).unwrap();
+            assert_eq!(reader.row(), *row);
+            let key = reader.next(1).unwrap();
+            assert_eq!(key, open(*row).next(1).unwrap(), "row {row} of {stops:?}");
+        }
+        assert_eq!(reader.skip_to(242).unwrap_err().kind(), Kind::Internal);
+    }
+    let ends = super::keys_at(&source, &keys, (3, 239), &cache, &context).unwrap();
+    let one = |row| super::key_at(&source, &keys, row, &cache, &context).unwrap();
+    assert_eq!(ends, (one(3), one(239)));
+}
+
+#[test]
 fn files_of_other_writers_give_the_keys_of_their_values() {
     quiet_guards();
     for (name, bytes) in testing_files("data") {

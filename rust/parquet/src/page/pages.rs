@@ -136,6 +136,21 @@ impl Pages {
         self.locations.pages.get(self.next).copied()
     }
 
+    /// Passes over the pages that have none but the next `rows` rows, without reading them; how many
+    /// of these rows lie in the page that comes next.
+    pub(crate) fn pass(&mut self, rows: usize) -> usize {
+        let mut left = rows;
+        while let Some(rest) = self
+            .peek()
+            .and_then(|page| usize::try_from(page.rows).ok())
+            .and_then(|rows| left.checked_sub(rows))
+        {
+            left = rest;
+            self.next += 1;
+        }
+        left
+    }
+
     /// Takes the next data page as it is stored; its header and checksum are checked, what it holds
     /// is not.
     ///

@@ -18,7 +18,7 @@ use super::entries::{KeySamples, stored_keys, tells_keys};
 use super::source_keys::Reading;
 use super::value::{KeyBase64, KeysFrom};
 use crate::files::{is_of_the_file, output_leaves, readers};
-use crate::keys::{KeyLeaves, KeyReader, key_at};
+use crate::keys::{KeyLeaves, KeyReader, keys_at};
 use crate::leaf::LocationCache;
 use crate::options::UnsortedOption;
 use crate::order::{KEY_ROWS, find_disorder, key_leaves, unsorted};
@@ -51,11 +51,7 @@ pub(super) fn known_keys(
         return Ok((samples, KeysFrom::Footer));
     }
     let last_row = span.end.saturating_sub(1);
-    let first = key_at(source, keys, span.start, cache, context)?;
-    let last = match last_row {
-        row if row == span.start => first.clone(),
-        row => key_at(source, keys, row, cache, context)?,
-    };
+    let (first, last) = keys_at(source, keys, (span.start, last_row), cache, context)?;
     let goes_back = last < first;
     // A selection is in order, whatever the rest of its file is.
     let is_checked = !trust.order && !source.is_selection();
