@@ -149,7 +149,8 @@ impl<'a> LooseSort<'a> {
             let feed = work.feed.into_inner().unwrap_or_else(PoisonError::into_inner);
             loose = feed.loose;
             // Chunks that were put in order and not written are sorted again.
-            feed.written.into_iter().rev().for_each(|ranges| loose.put_back(ranges));
+            let put_back = |ranges| loose.put_back(Arc::unwrap_or_clone(ranges));
+            feed.written.into_iter().rev().for_each(put_back);
             match outcome {
                 Ok(()) => return Ok(temps),
                 Err(_) if is_too_large && rows_max > 1 => rows_max = rows_max.div_ceil(2),
@@ -228,7 +229,7 @@ pub(super) struct SortedTemp {
 struct ChunkFeed {
     loose: LooseRows,
     rows_max: u64,
-    written: Vec<Vec<LooseRange>>,
+    written: Vec<Arc<Vec<LooseRange>>>,
 }
 
 /// What threads do for a sort.
@@ -368,11 +369,11 @@ impl Work for SortWork<'_> {
         let ranges = {
             let mut feed = self.feed();
             let rows_max = feed.rows_max;
-            let ranges = feed.loose.take(rows_max);
+            let ranges = Arc::new(feed.loose.take(rows_max));
             if ranges.is_empty() {
                 return Ok(None);
             }
-            feed.written.push(ranges.clone());
+            feed.written.push(Arc::clone(&ranges));
             ranges
         };
         let sort = self.sort;
