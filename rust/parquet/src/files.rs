@@ -31,8 +31,24 @@ pub(crate) fn open_sources(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
+    let open = |id, store| Source::open(id, store).map(Arc::new);
+    open_all_by(patterns, first_id, threads, stores, context, open)
+}
+
+/// What `open` makes of every file named by `patterns`, as [`open_sources`].
+///
+/// # Errors
+/// As [`open_sources`].
+pub(crate) fn open_all_by<T: Send>(
+    patterns: &[String],
+    first_id: usize,
+    threads: Option<usize>,
+    stores: &Stores,
+    context: &Context,
+    open: impl Fn(SourceId, Arc<dyn RangeReader>) -> Result<T> + Sync,
+) -> Result<Vec<T>> {
     let (mut opened, mut damaged) = (Vec::new(), Vec::new());
-    for (_, source) in open_each(patterns, first_id, threads, stores, context)? {
+    for (_, source) in open_each_by(patterns, first_id, threads, stores, context, open)? {
         match source {
             Ok(source) => opened.push(source),
             Err(e) => damaged.push(e),
@@ -56,6 +72,18 @@ pub(crate) fn open_each(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Opened>> {
+    let open = |id, store| Source::open(id, store).map(Arc::new);
+    open_each_by(patterns, first_id, threads, stores, context, open)
+}
+
+fn open_each_by<T: Send>(
+    patterns: &[String],
+    first_id: usize,
+    threads: Option<usize>,
+    stores: &Stores,
+    context: &Context,
+    open: impl Fn(SourceId, Arc<dyn RangeReader>) -> Result<T> + Sync,
+) -> Result<Vec<(String, Result<T>)>> {
     let paths = stores.list(patterns)?;
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
     let readers = match paths.iter().all(is_local) {
@@ -67,8 +95,8 @@ pub(crate) fn open_each(
         let id = SourceId(u32::try_from(first_id + i).map_err(|_| {
             Error::new(Kind::InvalidArgument, "there are more sources than fit 32 bits")
         })?);
-        match open_source(&paths[i], id, stores, context) {
-            Ok(source) => Ok(Ok(Arc::new(source))),
+        match watched(&paths[i], stores, context).and_then(|store| open(id, store)) {
+            Ok(source) => Ok(Ok(source)),
             Err(e) if is_of_the_file(&e) => Ok(Err(e)),
             Err(e) => Err(e),
         }
@@ -107,8 +135,12 @@ pub(crate) fn open_source(
     stores: &Stores,
     context: &Context,
 ) -> Result<Source> {
+    Source::open(id, watched(path, stores, context)?)
+}
+
+fn watched(path: &str, stores: &Stores, context: &Context) -> Result<Arc<dyn RangeReader>> {
     let inner = stores.open(path)?;
-    Source::open(id, Arc::new(Watched { inner, context: context.clone() }))
+    Ok(Arc::new(Watched { inner, context: context.clone() }))
 }
 
 /// The output's leaves with the adapters of all sources.

@@ -27,6 +27,7 @@ mod drops;
 mod encode;
 mod files;
 mod folder;
+mod footer;
 mod guard;
 mod inspect;
 mod join;

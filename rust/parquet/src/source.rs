@@ -26,11 +26,12 @@ use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader,
     ParquetStatisticsPolicy,
 };
-use parquet::schema::types::ColumnDescPtr;
+use parquet::schema::types::{ColumnDescPtr, SchemaDescPtr};
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
+use crate::footer::{FooterPool, StoredFooter};
 use crate::guard::{guard, unwrap_error};
 use crate::output::TempFile;
 use crate::selection::Selection;
@@ -70,12 +71,61 @@ impl Source {
     /// [`Kind::CorruptSource`] when the footer contradicts the format, the file or itself,
     /// [`Kind::EncryptedSource`], [`Kind::Unsupported`] when columns lie in other files.
     pub(crate) fn open(id: SourceId, store: Arc<dyn RangeReader>) -> Result<Self> {
+        Self::read(id, store, |_| None).map(|(source, _)| source)
+    }
+
+    /// The same, with the footer as it is stored, from which [`again`](Self::again) makes the source.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) fn open_in(
+        pool: &FooterPool,
+        id: SourceId,
+        store: Arc<dyn RangeReader>,
+    ) -> Result<(Self, StoredFooter)> {
+        let (source, footer) = Self::read(id, store, |footer| pool.schema(footer))?;
+        let schema = source.meta.file_metadata().schema_descr_ptr();
+        let stored = pool.store(&footer, schema);
+        Ok((source, stored))
+    }
+
+    /// The source of which `footer` is, without reading it again.
+    ///
+    /// # Errors
+    /// None, for the footer of a source that was opened.
+    pub(crate) fn again(
+        id: SourceId,
+        store: &Arc<dyn RangeReader>,
+        footer: &StoredFooter,
+        hash: [u8; 32],
+    ) -> Result<Self> {
+        let bytes = footer.bytes();
+        let start = store.len().saturating_sub(bytes.len() as u64 + TRAILER_BYTES);
+        let meta = decode(&bytes, Some(footer.schema()))?;
+        Self::of(id, Arc::clone(store), meta, start, hash)
+    }
+
+    fn read(
+        id: SourceId,
+        store: Arc<dyn RangeReader>,
+        schema: impl Fn(&[u8]) -> Option<SchemaDescPtr>,
+    ) -> Result<(Self, Bytes)> {
         let in_file = |e: Error| e.with_path(store.path());
         let (footer, footer_start) = read_footer(&*store).map_err(in_file)?;
         check_footer(&footer).map_err(in_file)?;
-        let meta = decode(&footer).map_err(in_file)?;
-        let row_starts = check_meta(&meta, footer_start).map_err(in_file)?;
-        let footer_hash = Sha256::digest(&footer).into();
+        let meta = decode(&footer, schema(&footer).as_ref()).map_err(in_file)?;
+        let hash = Sha256::digest(&footer).into();
+        Self::of(id, store, meta, footer_start, hash).map(|source| (source, footer))
+    }
+
+    fn of(
+        id: SourceId,
+        store: Arc<dyn RangeReader>,
+        meta: ParquetMetaData,
+        footer_start: u64,
+        footer_hash: [u8; 32],
+    ) -> Result<Self> {
+        let row_starts = check_meta(&meta, footer_start).map_err(|e| e.with_path(store.path()))?;
         let footer_bytes = store.len() - footer_start;
         Ok(Self {
             id,
@@ -291,18 +341,24 @@ pub(crate) fn chunk_range(chunk: &ColumnChunkMetaData) -> Result<Range<u64>> {
     })
 }
 
-/// Decodes the footer, without statistics when they are what cannot be decoded.
-fn decode(footer: &[u8]) -> Result<ParquetMetaData> {
+/// Decodes the footer, without statistics when they are what cannot be decoded. A schema that is
+/// known is not decoded again.
+fn decode(footer: &[u8], schema: Option<&SchemaDescPtr>) -> Result<ParquetMetaData> {
+    let mut usual = ParquetMetaDataOptions::new();
+    if let Some(schema) = schema {
+        usual.set_schema(Arc::clone(schema));
+    }
     let skip = || ParquetStatisticsPolicy::SkipAll;
-    let bare = ParquetMetaDataOptions::new()
+    let bare = usual
+        .clone()
         .with_size_stats_policy(skip())
         .with_encoding_stats_policy(skip())
         .with_column_stats_policy(skip());
-    let decode = |options: Option<&ParquetMetaDataOptions>| {
-        guard(|| ParquetMetaDataReader::decode_metadata_with_options(footer, options))
+    let decode = |options: &ParquetMetaDataOptions| {
+        guard(|| ParquetMetaDataReader::decode_metadata_with_options(footer, Some(options)))
             .and_then(|decoded| decoded.map_err(unwrap_error))
     };
-    decode(None).or_else(|e| decode(Some(&bare)).map_err(|_| e))
+    decode(&usual).or_else(|e| decode(&bare).map_err(|_| e))
 }
 
 /// Reads the footer; gives its bytes and its offset.

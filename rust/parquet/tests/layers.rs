@@ -26,7 +26,8 @@ const LAYERS: &[(&str, &str)] = &[
     ("folder", "guard json runtime store output"),
     ("thrift", ""),
     ("selection", ""),
-    ("source", "guard output selection store thrift"),
+    ("footer", "thrift"),
+    ("source", "footer guard output selection store thrift"),
     ("page", "guard runtime source store thrift"),
     ("spill", "page runtime store output"),
     ("leaf", "page runtime schema source store"),
@@ -58,7 +59,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "read",
-        "arrow_file files keys leaf options order page plan properties runtime schema source store",
+        "arrow_file files footer keys leaf options order page plan properties runtime schema source store",
     ),
     (
         "sort",

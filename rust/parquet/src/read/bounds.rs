@@ -115,66 +115,6 @@ impl FileLeaf {
             .map(|(least, greatest, nulls)| self.bounds(&least, &greatest, nulls)))
     }
 
-    /// The least and greatest key of the values in a file, in the order of `column`; none where a
-    /// bound is not known, or a value may be null.
-    pub(super) fn range(
-        &self,
-        source: &Source,
-        column: &SortColumn,
-    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
-        let ends = self.ends(source, column)?;
-        Ok(ends.filter(|ends| !ends.may_be_null).map(|ends| (ends.low, ends.high)))
-    }
-
-    /// The bound that comes first in the order of `column`, in an array of one row, and whether all
-    /// rows have it; none where a bound is not known, or a null may come before it.
-    pub(super) fn first(
-        &self,
-        source: &Source,
-        column: &SortColumn,
-    ) -> Result<Option<(ArrayRef, bool)>> {
-        let Some(ends) = self.ends(source, column)? else { return Ok(None) };
-        if ends.may_be_null && column.nulls == Nulls::First {
-            return Ok(None);
-        }
-        // LeafBounds may be cut short: two equal ones are of one value only if they are whole.
-        let is_whole = self.data_type.is_primitive() && !ends.may_be_null;
-        Ok(Some((ends.first, is_whole && ends.low == ends.high)))
-    }
-
-    fn ends(&self, source: &Source, column: &SortColumn) -> Result<Option<Ends>> {
-        let bounds = self.of_row_groups(source)?;
-        let groups: Vec<usize> =
-            (0..source.num_row_groups()).filter(|g| source.row_group_rows(*g) > 0).collect();
-        let (firsts, lasts) = match column.descending {
-            true => (&bounds.greatest, &bounds.least),
-            false => (&bounds.least, &bounds.greatest),
-        };
-        let shape = self.shape(column)?;
-        let keys = |bounds: &ArrayRef| -> Result<Option<Vec<GroupKey>>> {
-            if groups.iter().any(|group| bounds.is_null(*group)) {
-                return Ok(None);
-            }
-            let keys = encode_arrow(&shape, std::slice::from_ref(bounds))?;
-            Ok(Some(groups.iter().map(|group| (keys.to_bytes(&shape, *group), *group)).collect()))
-        };
-        let low = keys(firsts)?.and_then(|keys| keys.into_iter().min());
-        let Some((low, group)) = low else { return Ok(None) };
-        let high = keys(lasts)?.and_then(|keys| keys.into_iter().max());
-        // Where the other end is not known, the first is all the same.
-        let (high, is_known) = high.map_or((low.clone(), false), |(high, _)| (high, true));
-        let nulls = &bounds.nulls;
-        let has_null = |group: &usize| nulls.is_null(*group) || nulls.value(*group) > 0;
-        let may_be_null = !is_known || groups.iter().any(has_null);
-        Ok(Some(Ends { first: firsts.slice(group, 1), low, high, may_be_null }))
-    }
-
-    fn shape(&self, column: &SortColumn) -> Result<KeyShape> {
-        let ty = KeyType::from_arrow(&self.data_type)?;
-        let (descending, nulls) = (column.descending, column.nulls);
-        KeyShape::try_new(vec![KeyColumn { name: column.dotted(), ty, descending, nulls }])
-    }
-
     fn converter<'a>(&'a self, source: &'a Source) -> Result<StatisticsConverter<'a>> {
         let file = source.meta.file_metadata();
         StatisticsConverter::from_column_index(self.leaf, &self.field, file.schema_descr())
@@ -228,6 +168,63 @@ impl FileLeaf {
             (Ok(least), Ok(greatest)) => LeafBounds { least, greatest, nulls },
             _ => self.unknown(len, nulls),
         }
+    }
+}
+
+impl LeafBounds {
+    /// The least and greatest key of the values of row groups, in the order of `column`; none where a
+    /// bound is not known, or a value may be null. `rows` says how many rows each has.
+    pub(super) fn range(
+        &self,
+        rows: &dyn Fn(usize) -> u64,
+        column: &SortColumn,
+    ) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let ends = self.ends(rows, column)?;
+        Ok(ends.filter(|ends| !ends.may_be_null).map(|ends| (ends.low, ends.high)))
+    }
+
+    /// The bound that comes first in the order of `column`, in an array of one row, and whether all
+    /// rows have it; none where a bound is not known, or a null may come before it.
+    pub(super) fn first(
+        &self,
+        rows: &dyn Fn(usize) -> u64,
+        column: &SortColumn,
+    ) -> Result<Option<(ArrayRef, bool)>> {
+        let Some(ends) = self.ends(rows, column)? else { return Ok(None) };
+        if ends.may_be_null && column.nulls == Nulls::First {
+            return Ok(None);
+        }
+        // Bounds may be cut short: two equal ones are of one value only if they are whole.
+        let is_whole = self.least.data_type().is_primitive() && !ends.may_be_null;
+        Ok(Some((ends.first, is_whole && ends.low == ends.high)))
+    }
+
+    fn ends(&self, rows: &dyn Fn(usize) -> u64, column: &SortColumn) -> Result<Option<Ends>> {
+        let groups: Vec<usize> = (0..self.least.len()).filter(|group| rows(*group) > 0).collect();
+        let (firsts, lasts) = match column.descending {
+            true => (&self.greatest, &self.least),
+            false => (&self.least, &self.greatest),
+        };
+        let ty = KeyType::from_arrow(self.least.data_type())?;
+        let (descending, nulls) = (column.descending, column.nulls);
+        let key = KeyColumn { name: column.dotted(), ty, descending, nulls };
+        let shape = KeyShape::try_new(vec![key])?;
+        let keys = |bounds: &ArrayRef| -> Result<Option<Vec<GroupKey>>> {
+            if groups.iter().any(|group| bounds.is_null(*group)) {
+                return Ok(None);
+            }
+            let keys = encode_arrow(&shape, std::slice::from_ref(bounds))?;
+            Ok(Some(groups.iter().map(|group| (keys.to_bytes(&shape, *group), *group)).collect()))
+        };
+        let low = keys(firsts)?.and_then(|keys| keys.into_iter().min());
+        let Some((low, group)) = low else { return Ok(None) };
+        let high = keys(lasts)?.and_then(|keys| keys.into_iter().max());
+        // Where the other end is not known, the first is all the same.
+        let (high, is_known) = high.map_or((low.clone(), false), |(high, _)| (high, true));
+        let nulls = &self.nulls;
+        let has_null = |group: &usize| nulls.is_null(*group) || nulls.value(*group) > 0;
+        let may_be_null = !is_known || groups.iter().any(has_null);
+        Ok(Some(Ends { first: firsts.slice(group, 1), low, high, may_be_null }))
     }
 }
 

@@ -9,16 +9,16 @@ use arrow_schema::{Schema, SchemaRef};
 use plait_core::Result;
 use plait_core::key::{Curve, Nulls, SortColumn, SortOrder};
 use plait_core::predicate::Predicate;
-use plait_core::schema::{Class, Frozen, Request, Summary, freeze};
+use plait_core::schema::{Frozen, Request, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
 
 use super::names::{AskedColumns, ColumnNames};
+use super::opened::OpenedFiles;
 use super::options::ReadOptions;
 use super::shared::{file_leaf, leaf_count, places, selected};
 use crate::arrow_file::FileSchema;
 use crate::options::MissingOption;
 use crate::order;
-use crate::plan::CarriedSchema;
 use crate::schema::reconcile;
 use crate::source::Source;
 
@@ -67,33 +67,6 @@ impl ReadColumns {
     }
 }
 
-/// What all files say of their columns, and before them the plan.
-pub(super) fn summary(
-    sources: &[Arc<Source>],
-    schemas: &[FileSchema],
-    of_plan: Option<&FileSchema>,
-) -> Summary {
-    let mut summary = Summary::default();
-    if let Some(planned) = of_plan {
-        summary.add(Class {
-            fields: planned.schema().fields().clone(),
-            first: CarriedSchema::NAME.to_owned(),
-            sources: 1,
-            // A file without rows would not keep a column nullable.
-            has_rows: true,
-        });
-    }
-    for (source, schema) in sources.iter().zip(schemas) {
-        summary.add(Class {
-            fields: schema.schema().fields().clone(),
-            first: source.path().to_owned(),
-            sources: 1,
-            has_rows: source.rows() > 0,
-        });
-    }
-    summary
-}
-
 /// Columns of the read in which a file has timestamps of twelve bytes.
 pub(super) fn int96_columns(all: &Frozen, schema: &FileSchema) -> Vec<String> {
     let fields = schema.schema().fields();
@@ -114,19 +87,18 @@ pub(super) fn int96_columns(all: &Frozen, schema: &FileSchema) -> Vec<String> {
 /// The order that is asked for, or the one that the files state, by the names of all files.
 pub(super) fn resolve_order(
     options: &ReadOptions,
-    sources: &[Arc<Source>],
+    opened: &OpenedFiles,
     names: &ColumnNames<'_>,
 ) -> Result<SortOrder> {
     let order = match &options.sort_by {
         Some(text) => SortOrder::try_parse(text)?,
-        // The rows of one file have an order in any case: that in which they lie.
-        None if sources.len() == 1 && order::claimed(&sources[0])?.is_none() => SortOrder::empty(),
-        None => {
-            let footers: Vec<_> =
-                sources.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
-            let unite = Unite { missing_keys: true, ..Unite::default() };
-            order::from_sources(sources, &reconcile(&footers, &unite)?)?
-        }
+        None => match opened.claimed.get() {
+            Some(order) => order.clone(),
+            None => {
+                let order = claimed(opened)?;
+                opened.claimed.get_or_init(|| order).clone()
+            }
+        },
     };
     let columns = order
         .columns()
@@ -135,23 +107,48 @@ pub(super) fn resolve_order(
     order.with_columns(columns.collect::<Result<_>>()?)
 }
 
+/// The order that the files state: an example of each claim and schema says the same as all of them.
+fn claimed(opened: &OpenedFiles) -> Result<SortOrder> {
+    let mut examples: Vec<Arc<Source>> = Vec::new();
+    let mut known: Vec<(usize, Option<SortOrder>)> = Vec::new();
+    for file in &opened.files {
+        let source = file.source_once()?;
+        let claim = (file.class, order::claimed(&source)?);
+        if !known.contains(&claim) {
+            known.push(claim);
+            examples.push(source);
+        }
+    }
+    // The rows of one file have an order in any case: that in which they lie.
+    if opened.files.len() == 1 && matches!(known.as_slice(), [(_, None)]) {
+        return Ok(SortOrder::empty());
+    }
+    let footers: Vec<_> = examples.iter().map(|s| (s.path(), s.meta.file_metadata())).collect();
+    let unite = Unite { missing_keys: true, ..Unite::default() };
+    order::from_sources(&examples, &reconcile(&footers, &unite)?)
+}
+
 /// Refuses files without a sort column, unless their keys may be null.
 pub(super) fn check_present(
     options: &ReadOptions,
     order: &SortOrder,
-    whole: &Frozen,
-    sources: &[Arc<Source>],
-    schemas: &[FileSchema],
+    opened: &OpenedFiles,
 ) -> Result<()> {
     if matches!(options.missing_keys, MissingOption::Null) {
         return Ok(());
     }
-    let lacks = |i: usize, column: usize| {
-        let path = order.columns().get(column).map(|column| &column.path);
-        let path = path.and_then(|path| places(whole.schema().fields(), path));
-        path.is_some_and(|path| file_leaf(whole, schemas[i].schema().fields(), &path).is_none())
+    let whole = &opened.whole;
+    let lacking = |column: &SortColumn| -> Vec<bool> {
+        let Some(path) = places(whole.schema().fields(), &column.path) else {
+            return vec![false; opened.classes.len()];
+        };
+        let lacks = |class: &FileSchema| file_leaf(whole, class.schema().fields(), &path).is_none();
+        opened.classes.iter().map(lacks).collect()
     };
-    check_keys(order, sources.len(), lacks, |i| Some(sources[i].path().to_owned()))
+    let lacking: Vec<Vec<bool>> = order.columns().iter().map(lacking).collect();
+    let lacks = |i: usize, column: usize| lacking[column][opened.files[i].class];
+    let path = |i: usize| Some(opened.files[i].path().to_owned());
+    check_keys(order, opened.files.len(), lacks, path)
 }
 
 /// The order of the rows from the last to the first.

@@ -20,11 +20,10 @@ use serde::Serialize;
 
 use super::SortedRead;
 use super::file::ReadFile;
-use super::prune::{self, RowsLeft};
+use super::prune::RowsLeft;
 use super::report::ReadPlan;
-use super::shared::{file_leaf, places};
-use crate::files::readers;
 use crate::plan::{Plan, Slice};
+use crate::runtime::ScopedWorkers;
 
 /// What is left of the files of a read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -60,14 +59,7 @@ impl SortedRead {
         };
         let mut left_files = Vec::new();
         for (file, left) in self.left()? {
-            let known = self
-                .shared
-                .conditions
-                .as_ref()
-                .map(|c| c.located(&file.schema))
-                .unwrap_or_default();
-            let by_footer =
-                file.source.num_row_groups() - prune::row_groups(&file.source, &known)?.len();
+            let by_footer = file.known.num_row_groups() - file.groups.len();
             plan.row_groups_skipped += left.row_groups_skipped - by_footer;
             plan.pages += left.pages;
             plan.pages_skipped += left.pages_skipped;
@@ -84,17 +76,12 @@ impl SortedRead {
     /// How many files overlap at most in their first sort column; all, where one does not say.
     fn depth(&self, files: &[&Arc<ReadFile>]) -> Result<usize> {
         let Some(column) = self.order.plain().first() else { return Ok(files.len()) };
-        let Some(path) = places(self.all.schema().fields(), &column.path) else {
-            return Ok(files.len());
-        };
+        let Some(bounds) = self.bounds_of(column)? else { return Ok(files.len()) };
         let mut ends = Vec::with_capacity(2 * files.len());
         for file in files {
-            let leaf = file_leaf(&self.all, file.schema.schema().fields(), &path);
-            let Some(range) =
-                leaf.map(|leaf| leaf.range(&file.source, column)).transpose()?.flatten()
-            else {
-                return Ok(files.len());
-            };
+            let bounds = bounds.of_file(file.known.id.index());
+            let rows = |group: usize| file.known.row_group_rows(group);
+            let Some(range) = bounds.range(&rows, column)? else { return Ok(files.len()) };
             ends.push((range.0, 0));
             ends.push((range.1, 1));
         }
@@ -118,8 +105,8 @@ impl SortedRead {
     pub fn files_left(&self) -> Result<ReadLeft> {
         let mut all = ReadLeft::default();
         for (file, left) in self.left()?.into_iter().filter(|(_, left)| !left.rows.is_empty()) {
-            all.files.push(file.source.path().to_owned());
-            all.rows_of_files += file.source.rows();
+            all.files.push(file.known.path().to_owned());
+            all.rows_of_files += file.known.rows();
             all.rows += left.rows.iter().map(|range| range.end - range.start).sum::<u64>();
         }
         Ok(all)
@@ -133,7 +120,7 @@ impl SortedRead {
         let plan = Plan::from_json(plan)?;
         let left = self.left()?;
         let left: BTreeMap<&str, &[Range<u64>]> =
-            left.iter().map(|(file, left)| (file.source.path(), left.rows.as_slice())).collect();
+            left.iter().map(|(file, left)| (file.known.path(), left.rows.as_slice())).collect();
         let has_rows = |slice: &Slice| {
             let source = plan.sources.get(slice.source);
             let rows = source.and_then(|source| left.get(source.path.as_str())).copied();
@@ -146,8 +133,12 @@ impl SortedRead {
 
     /// What is left of each file.
     fn left(&self) -> Result<Vec<(&Arc<ReadFile>, RowsLeft)>> {
-        let sources: Vec<_> = self.files.iter().map(|file| Arc::clone(&file.source)).collect();
-        let workers = readers(&sources, self.options.threads, &self.shared.context);
+        let is_local = self.files.iter().all(|file| file.known.store.is_local());
+        let (threads, budget) = (self.options.threads, self.shared.context.budget());
+        let workers = match is_local {
+            true => ScopedWorkers::of_files(threads, budget),
+            false => ScopedWorkers::of_objects(threads, budget),
+        };
         let left = each(&workers, self.files.len(), |i| self.files[i].left(&self.shared))?;
         Ok(self.files.iter().zip(left).collect())
     }

@@ -31,8 +31,9 @@ use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
 use super::coded::CodedColumns;
+use super::known::KnownFile;
 use super::part::FilePart;
-use super::prune::{self, RowsLeft};
+use super::prune::{LocatedCondition, PrunedFile, RowsLeft};
 use super::ranges::{count, intersection, selected, split};
 use super::shared::{Conditions, ReadShared};
 use super::sizes::{WindowSizes, row_bytes};
@@ -41,9 +42,17 @@ use crate::source::Source;
 
 /// A file that may have rows.
 pub(super) struct ReadFile {
-    pub(super) source: Arc<Source>,
+    pub(super) known: Arc<KnownFile>,
     pub(super) part: Arc<FilePart>,
+    pub(super) class: Arc<ReadClass>,
+    /// Row groups that may have rows, by the footer.
+    pub(super) groups: Box<[usize]>,
+}
+
+/// What the read makes of files of one schema.
+pub(super) struct ReadClass {
     pub(super) schema: FileSchema,
+    pub(super) located: Vec<LocatedCondition>,
     pub(super) adapted: Adapted,
 }
 
@@ -59,18 +68,29 @@ pub(super) struct Tested {
 impl ReadFile {
     /// What may be asked for, by the file's own word.
     pub(super) fn left(&self, shared: &ReadShared) -> Result<RowsLeft> {
-        let located =
-            shared.conditions.as_ref().map(|c| c.located(&self.schema)).unwrap_or_default();
         let find = || {
-            let mut left = prune::rows(&self.source, &located, &shared.cache, &shared.context)?;
+            let source = self.known.source()?;
+            let (kept, cache, context) = (&shared.kept, &shared.cache, &shared.context);
+            let mut left = self.pruned(shared).rows(&source, kept, cache, context)?;
             if !left.rows.is_empty()
-                && let Some(part) = self.part.rows(&self.source, &shared.cache, &shared.context)?
+                && let Some(part) = self.part.rows(&source, cache, context)?
             {
                 left.rows = intersection(&left.rows, part);
             }
             Ok(left)
         };
-        find().map_err(|e: Error| e.with_path(self.source.path()))
+        find().map_err(|e: Error| e.with_path(self.known.path()))
+    }
+
+    /// Whether what earlier reads kept says that it has no rows.
+    pub(super) fn is_ruled_out(&self, shared: &ReadShared) -> bool {
+        self.pruned(shared).is_ruled_out(&shared.kept)
+    }
+
+    fn pruned<'a>(&'a self, shared: &'a ReadShared) -> PrunedFile<'a> {
+        let conditions = shared.conditions.as_ref().map_or(&[][..], |c| c.filter.conditions());
+        let (located, groups) = (&self.class.located, &self.groups);
+        PrunedFile { file: &self.known, conditions, located, groups }
     }
 }
 
@@ -129,14 +149,8 @@ pub(super) struct WindowCursor {
 
 impl WindowCursor {
     pub(super) fn new(file: Arc<ReadFile>, shared: Arc<ReadShared>) -> Self {
-        let sizes = shared.sizes;
-        let bytes = |leaves: &[usize]| row_bytes(&file.source, leaves);
-        let given_max = sizes.first_given(bytes(&file.adapted.leaves));
-        let step = match &file.adapted.tested {
-            Some(tested) => sizes.first_tested(bytes(&tested.leaves)),
-            None => given_max,
-        };
-        Self { file, shared, left: None, step, tested_max: sizes.rows_max, given_max }
+        let tested_max = shared.sizes.rows_max;
+        Self { file, shared, left: None, step: 0, tested_max, given_max: 0 }
     }
 
     /// The next rows, in the schema of all.
@@ -144,36 +158,50 @@ impl WindowCursor {
     /// # Errors
     /// Whatever is wrong with the file, with its path.
     pub(super) fn next(&mut self) -> Result<Option<RecordBatch>> {
-        self.step().map_err(|e| e.with_path(self.file.source.path()))
+        self.step().map_err(|e| e.with_path(self.file.known.path()))
     }
 
     fn step(&mut self) -> Result<Option<RecordBatch>> {
+        let source = self.file.known.source()?;
         if self.left.is_none() {
-            self.shared.counts.open();
-            // The footer may be that of an earlier read. Objects say with every answer what they are.
-            if self.file.source.store.is_local() {
-                self.file.source.store.check_unchanged()?;
-            }
-            self.left = Some(self.file.left(&self.shared)?.rows);
+            self.begin(&source)?;
         }
         while let Some((group, rows)) = self.window() {
             self.shared.context.check_cancelled()?;
-            let Some(batch) = self.read(group, &rows)? else { continue };
+            let Some(batch) = self.read(&source, group, &rows)? else { continue };
             return if self.shared.reverse { reversed(&batch).map(Some) } else { Ok(Some(batch)) };
         }
-        self.file.source.store.check_unchanged()?;
+        self.file.known.store.check_unchanged()?;
         Ok(None)
+    }
+
+    /// Finds the rows, and how many of them fit at first.
+    fn begin(&mut self, source: &Source) -> Result<()> {
+        self.shared.counts.open();
+        // The footer may be that of an earlier read. Objects say with every answer what they are.
+        let store = &self.file.known.store;
+        if store.is_local() {
+            store.check_unchanged()?;
+        }
+        let (sizes, adapted) = (&self.shared.sizes, &self.file.class.adapted);
+        self.given_max = sizes.first_given(row_bytes(source, &adapted.leaves));
+        self.step = match &adapted.tested {
+            Some(tested) => sizes.first_tested(row_bytes(source, &tested.leaves)),
+            None => self.given_max,
+        };
+        self.left = Some(self.file.left(&self.shared)?.rows);
+        Ok(())
     }
 
     /// Takes the rows of the next window, which lie in one row group.
     fn window(&mut self) -> Option<(usize, Vec<Range<u64>>)> {
         let left = self.left.as_mut()?;
-        let source = &self.file.source;
+        let file = &self.file.known;
         let (mut room, mut taken) = (self.step, Vec::new());
         if self.shared.reverse {
             let last = left.last()?.end - 1;
-            let (group, _) = source.row_group_of(last);
-            let start = source.row_group_start(group);
+            let group = file.row_group_of(last);
+            let start = file.row_group_start(group);
             while let Some(range) = left.last_mut().filter(|r| room > 0 && r.end > start) {
                 let from = range.start.max(start).max(range.end.saturating_sub(room));
                 room -= range.end - from;
@@ -186,8 +214,8 @@ impl WindowCursor {
             taken.reverse();
             return Some((group, taken));
         }
-        let (group, _) = source.row_group_of(left.first()?.start);
-        let end = source.row_group_start(group) + source.row_group_rows(group);
+        let group = file.row_group_of(left.first()?.start);
+        let end = file.row_group_start(group) + file.row_group_rows(group);
         let mut done = 0;
         for range in left.iter_mut() {
             if room == 0 || range.start >= end {
@@ -211,7 +239,7 @@ impl WindowCursor {
             let fits = sizes.rows_that_fit(sizes.batch_bytes, batch);
             self.given_max = grown(self.given_max).min(fits);
         }
-        let most = match self.file.adapted.tested {
+        let most = match self.file.class.adapted.tested {
             Some(_) => self.tested_max,
             None => self.given_max,
         };
@@ -230,27 +258,32 @@ impl WindowCursor {
 
     /// The rows of a window for which all conditions hold, or as many of them as fit; none if there
     /// are none.
-    fn read(&mut self, group: usize, rows: &[Range<u64>]) -> Result<Option<RecordBatch>> {
-        let file = Arc::clone(&self.file);
+    fn read(
+        &mut self,
+        source: &Arc<Source>,
+        group: usize,
+        rows: &[Range<u64>],
+    ) -> Result<Option<RecordBatch>> {
+        let class = Arc::clone(&self.file.class);
+        let ReadClass { schema: own, adapted, .. } = &*class;
         let shared = Arc::clone(&self.shared);
         let first = rows.first().map_or(0, |range| range.start);
-        let (Some(tested), Some(Conditions { filter, .. })) =
-            (&file.adapted.tested, &shared.conditions)
+        let (Some(tested), Some(Conditions { filter, .. })) = (&adapted.tested, &shared.conditions)
         else {
             shared.counts.add_candidates(count(rows));
-            let batch = self.read_leaves(group, rows, &file.adapted.leaves)?;
-            let batch = file.adapted.adapter.apply_at(&batch, first)?;
+            let batch = self.read_leaves(source, own, group, rows, &adapted.leaves)?;
+            let batch = adapted.adapter.apply_at(&batch, first)?;
             self.grow(Some(&batch));
             return Ok(Some(batch));
         };
-        let coded = tested.coded.as_ref().filter(|coded| coded.are_in(&file.source, group));
-        let schema = coded.map_or(&file.schema, |coded| &coded.schema);
-        let mut batch = self.read_leaves_as(schema, group, rows, &tested.leaves)?;
+        let coded = tested.coded.as_ref().filter(|coded| coded.are_in(source, group));
+        let schema = coded.map_or(own, |coded| &coded.schema);
+        let mut batch = self.read_leaves(source, schema, group, rows, &tested.leaves)?;
         let mut mask = match coded {
             Some(coded) => mask(filter, &coded.columns(&batch), batch.num_rows())?,
             None => {
-                let adapted = tested.adapter.apply_at(&batch, first)?;
-                mask(filter, adapted.columns(), adapted.num_rows())?
+                let batch = tested.adapter.apply_at(&batch, first)?;
+                mask(filter, batch.columns(), batch.num_rows())?
             }
         };
         self.tested_max = shared.sizes.rows_that_fit(shared.sizes.tested_bytes, &batch);
@@ -271,20 +304,20 @@ impl WindowCursor {
             self.grow(None);
             return Ok(None);
         }
-        let batch = if tested.leaves == file.adapted.leaves {
+        let batch = if tested.leaves == adapted.leaves {
             filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?
         } else {
             let kept = selected(&rows, &mask);
             // Short ranges cost more than the rows between them.
             let few = kept.len() as u64 * RANGE_ROWS < candidates;
             if few {
-                self.read_leaves(group, &kept, &file.adapted.leaves)?
+                self.read_leaves(source, own, group, &kept, &adapted.leaves)?
             } else {
-                let batch = self.read_leaves(group, &rows, &file.adapted.leaves)?;
+                let batch = self.read_leaves(source, own, group, &rows, &adapted.leaves)?;
                 filter_record_batch(&batch, &mask).map_err(Error::from_arrow)?
             }
         };
-        let batch = file.adapted.adapter.apply_at(&batch, first)?;
+        let batch = adapted.adapter.apply_at(&batch, first)?;
         self.grow(Some(&batch));
         if is_cut {
             // What follows holds as often, probably.
@@ -315,41 +348,31 @@ impl WindowCursor {
         }
     }
 
-    /// Some rows of one row group.
+    /// Some rows of one row group, by a schema of the file.
     fn read_leaves(
         &self,
-        group: usize,
-        rows: &[Range<u64>],
-        leaves: &[usize],
-    ) -> Result<RecordBatch> {
-        self.read_leaves_as(&self.file.schema, group, rows, leaves)
-    }
-
-    /// The same, by another schema of the file.
-    fn read_leaves_as(
-        &self,
+        source: &Arc<Source>,
         schema: &FileSchema,
         group: usize,
         rows: &[Range<u64>],
         leaves: &[usize],
     ) -> Result<RecordBatch> {
-        let file = &self.file;
         let wanted = usize::try_from(count(rows)).unwrap_or(usize::MAX);
         if leaves.is_empty() {
             let options = RecordBatchOptions::new().with_row_count(Some(wanted));
             return RecordBatch::try_new_with_options(Arc::new(Schema::empty()), vec![], &options)
                 .map_err(Error::from_arrow);
         }
-        if file.schema.has_int96() {
-            return self.read_checked(rows, leaves);
+        if self.file.class.schema.has_int96() {
+            return self.read_checked(source, rows, leaves);
         }
         let located = Located {
-            source: Arc::clone(&file.source),
+            source: Arc::clone(source),
             schema: schema.clone(),
             cache: Arc::clone(&self.shared.cache),
             context: self.shared.context.clone(),
         };
-        let start = file.source.row_group_start(group);
+        let start = source.row_group_start(group);
         let to_usize = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
         let in_group: Vec<_> = rows.iter().map(|r| to_usize(r.start)..to_usize(r.end)).collect();
         let batch = located.read(group, &in_group, Some(leaves))?;
@@ -360,7 +383,12 @@ impl WindowCursor {
     }
 
     /// The same by the reader that checks each timestamp of 12 bytes.
-    fn read_checked(&self, rows: &[Range<u64>], leaves: &[usize]) -> Result<RecordBatch> {
+    fn read_checked(
+        &self,
+        source: &Source,
+        rows: &[Range<u64>],
+        leaves: &[usize],
+    ) -> Result<RecordBatch> {
         let (sizes, mut parts, mut schema) = (&self.shared.sizes, Vec::new(), None);
         for range in rows {
             let request = Request {
@@ -370,9 +398,8 @@ impl WindowCursor {
                 batch_bytes: sizes.batch_bytes,
                 window_bytes: sizes.read_bytes / leaves.len().max(1) as u64,
             };
-            let file = &self.file;
-            let mut batches =
-                Batches::open(&file.source, &file.schema, request, &self.shared.context)?;
+            let (own, context) = (&self.file.class.schema, &self.shared.context);
+            let mut batches = Batches::open(source, own, request, context)?;
             schema.get_or_insert_with(|| Arc::clone(batches.schema()));
             while let Some(batch) = batches.next()? {
                 parts.push(batch);

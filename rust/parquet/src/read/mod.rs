@@ -13,17 +13,21 @@
 //!
 //! # Cost
 //! All footers. Of a file the pages that may have rows, once its first key is next. Memory: a window
-//! of rows a file (`sizes`), shared out of half the limit, and the footers.
+//! of rows a file (`sizes`), shared out of half the limit, and the footers as they are stored.
 //!
 //! # Not here
 //! Copying files into files (`merge`); one schema without order (`scan`).
 
 mod ahead;
+mod all_bounds;
 mod bounds;
+mod classes;
 mod coded;
 mod columns;
 mod explain;
 mod file;
+mod kept;
+mod known;
 mod names;
 mod opened;
 mod options;
@@ -40,25 +44,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_array::ArrayRef;
 use arrow_schema::SchemaRef;
-use plait_core::Result;
 use plait_core::key::{SortColumn, SortOrder};
 use plait_core::plan::{DropOptions, OnDuplicate};
 use plait_core::predicate::{Filter, Predicate};
-use plait_core::schema::{Frozen, Request, freeze};
+use plait_core::schema::Frozen;
 use plait_core::stream::{
     MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
+use plait_core::{Error, Kind, Result};
 
 use self::ahead::{FileRows, FilesAhead, ReadsAhead};
-use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed, summary};
-use self::file::{Adapted, ReadFile, WindowCursor};
+use self::all_bounds::{BoundColumn, ColumnBounds};
+use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed};
+use self::file::{Adapted, ReadClass, ReadFile, WindowCursor};
+use self::known::KnownFile;
 use self::names::ColumnNames;
 use self::opened::OpenedFiles;
-use self::part::PlanPart;
 use self::report::ReadCounts;
 use self::rows::SortedRows;
-use self::shared::{Conditions, ReadShared, file_leaf, places};
+use self::shared::{Conditions, ReadShared, bound_column, places};
 use self::sizes::WindowSizes;
+use crate::arrow_file::FileSchema;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::store::Stores;
 
@@ -79,6 +85,8 @@ pub struct SortedRead {
     int96: BTreeSet<String>,
     /// The schema of the batches.
     schema: SchemaRef,
+    /// What is made of files of each schema.
+    classes: Vec<Arc<ReadClass>>,
     files: Vec<Arc<ReadFile>>,
     rows_of_all: u64,
     row_groups_of_all: usize,
@@ -119,18 +127,15 @@ impl SortedRead {
     }
 
     fn of(opened: Arc<OpenedFiles>, options: ReadOptions, context: &Context) -> Result<Self> {
-        let OpenedFiles { sources, schemas, planned, .. } = &*opened;
+        let OpenedFiles { files, classes, planned, summary, whole, .. } = &*opened;
         let options = match planned {
             Some(planned) => planned.applied_to(options),
             None => options,
         };
-        let of_plan = planned.as_ref().map(PlanPart::file_schema).transpose()?;
-        let summary = summary(sources, schemas, of_plan.as_ref());
-        let whole = freeze(&summary, &Request::default())?;
-        let names = ColumnNames::new(&whole, schemas, planned.as_ref());
+        let names = ColumnNames::new(whole, classes, planned.as_ref());
         let asked = options.columns.as_ref().map(|columns| names.asked(columns)).transpose()?;
-        let order = resolve_order(&options, sources, &names)?;
-        check_present(&options, &order, &whole, sources, schemas)?;
+        let order = resolve_order(&options, &opened, &names)?;
+        check_present(&options, &order, &opened)?;
         let order = if options.reverse { reversed(&order)? } else { order };
         let predicate = match &options.predicate {
             Some(text) => Predicate::try_parse(text)?.renamed(|path| names.path(path))?,
@@ -140,30 +145,31 @@ impl SortedRead {
         let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
         let keeps_all = options.drops().keeps_all() && options.delete_where.is_none();
         let (before, after) = predicate.split(|path| keeps_all || is_key(path));
-        let columns =
-            ReadColumns::find(&options, asked.as_ref(), &order, &after, &summary, &names)?;
+        let columns = ReadColumns::find(&options, asked.as_ref(), &order, &after, summary, &names)?;
         let conditions = (before.columns().next().is_some())
-            .then(|| Conditions::find(&before, &summary))
+            .then(|| Conditions::find(&before, summary))
             .transpose()?;
         let after = after.bind(columns.all.schema())?;
         let mut read = Self {
             order,
             schema: columns.given,
-            rows_of_all: sources.iter().map(|source| source.rows()).sum(),
-            row_groups_of_all: sources.iter().map(|source| source.num_row_groups()).sum(),
-            files_of_all: sources.len(),
+            rows_of_all: files.iter().map(|file| file.rows()).sum(),
+            row_groups_of_all: files.iter().map(|file| file.num_row_groups()).sum(),
+            files_of_all: files.len(),
             row_groups_skipped: 0,
             files: Vec::new(),
             shared: Arc::new(ReadShared {
                 reverse: options.reverse,
-                sizes: WindowSizes::new(sources.len(), options.limit, context),
+                sizes: WindowSizes::new(files.len(), options.limit, context),
                 conditions,
                 cache: Arc::clone(&opened.cache),
+                kept: Arc::clone(&opened.kept),
                 counts: ReadCounts::default(),
                 context: context.clone(),
             }),
             after,
-            int96: schemas.iter().flat_map(|s| int96_columns(&columns.all, s)).collect(),
+            int96: classes.iter().flat_map(|s| int96_columns(&columns.all, s)).collect(),
+            classes: Vec::new(),
             all: columns.all,
             last: Mutex::default(),
             drops: options.drops().renamed(|path| names.path(path))?,
@@ -177,38 +183,67 @@ impl SortedRead {
     /// Keeps the files that may have rows, by their footers.
     fn select(&mut self) -> Result<()> {
         let opened = Arc::clone(&self.opened);
-        let mut files = Vec::with_capacity(opened.sources.len());
-        // Files of one schema share their adapters.
-        let mut adapters: Vec<(SchemaRef, Adapted)> = Vec::new();
+        self.classes = opened
+            .classes
+            .iter()
+            .zip(&opened.examples)
+            .map(|(schema, example)| self.class(schema, example).map(Arc::new))
+            .collect::<Result<_>>()?;
+        let rows: Vec<u64> = opened.files.iter().flat_map(|file| file.row_groups()).collect();
+        let conditions = self.shared.conditions.as_ref();
+        let conditions = conditions.map_or(&[][..], |conditions| conditions.filter.conditions());
+        let bounds = opened.bounds.find(self.bound_columns()?, &opened.files)?;
+        let may = prune::row_groups(conditions, &bounds, &rows)?;
+        let mut may = may.into_iter();
         let parts = opened.parts(self.options.rows.as_ref());
-        for ((source, part), schema) in opened.sources.iter().zip(parts).zip(&opened.schemas) {
-            let source = Arc::clone(source);
-            let schema = schema.clone().in_units_of(&source, self.all.schema());
-            let located =
-                self.shared.conditions.as_ref().map(|c| c.located(&schema)).unwrap_or_default();
-            let groups =
-                prune::row_groups(&source, &located).map_err(|e| e.with_path(source.path()))?;
-            self.row_groups_skipped += source.num_row_groups() - groups.len();
+        for (file, part) in opened.files.iter().zip(parts) {
+            let of_file = may.by_ref().take(file.num_row_groups()).enumerate();
+            let groups: Box<[usize]> = of_file.filter_map(|(g, may)| may.then_some(g)).collect();
+            self.row_groups_skipped += file.num_row_groups() - groups.len();
             if groups.is_empty() || part.is_empty() {
                 continue;
             }
-            let known =
-                adapters.iter().find(|(known, _)| known.fields() == schema.schema().fields());
-            let adapted = match known {
-                Some((_, adapted)) => adapted.clone(),
-                None => {
-                    let adapted = Adapted::of(&self.all, self.shared.conditions.as_ref(), &schema)
-                        .map_err(|e| e.with_path(source.path()))?;
-                    adapters.push((Arc::clone(schema.schema()), adapted.clone()));
-                    adapted
-                }
-            };
-            files.push(Arc::new(ReadFile { source, part, schema, adapted }));
+            let Some(class) = self.classes.get(file.class) else { continue };
+            let (known, class) = (Arc::clone(file), Arc::clone(class));
+            self.files.push(Arc::new(ReadFile { known, part, class, groups }));
         }
-        self.files = files;
         let sizes = WindowSizes::new(self.files.len(), self.options.limit, &self.shared.context);
         self.shared = Arc::new(self.shared.anew(sizes));
         Ok(())
+    }
+
+    /// What is made of files of one schema.
+    fn class(&self, schema: &FileSchema, example: &KnownFile) -> Result<ReadClass> {
+        let source = example.source_once()?;
+        let conditions = self.shared.conditions.as_ref();
+        let schema = schema.clone().in_units_of(&source, self.all.schema());
+        let located = conditions.map(|c| c.located(&schema, &source)).unwrap_or_default();
+        let adapted =
+            Adapted::of(&self.all, conditions, &schema).map_err(|e| e.with_path(example.path()))?;
+        Ok(ReadClass { schema, located, adapted })
+    }
+
+    /// The columns of conditions, in their order, and the first sort columns.
+    fn bound_columns(&self) -> Result<Vec<BoundColumn>> {
+        let schemas: Vec<&FileSchema> = self.classes.iter().map(|class| &class.schema).collect();
+        let mut columns = Vec::new();
+        if let Some(conditions) = &self.shared.conditions {
+            for condition in conditions.filter.conditions() {
+                let column = bound_column(&conditions.frozen, condition.path(), &schemas);
+                columns.push(column.ok_or_else(|| {
+                    Error::new(Kind::Internal, "a condition has a column that is not there")
+                })?);
+            }
+        }
+        for column in self.order.plain() {
+            if let Some(path) = places(self.all.schema().fields(), &column.path) {
+                columns.extend(bound_column(&self.all, &path, &schemas));
+            }
+            if self.equal(&column.path).is_none() {
+                break;
+            }
+        }
+        Ok(columns)
     }
 
     /// The schema of every batch.
@@ -230,8 +265,10 @@ impl SortedRead {
     pub fn batches(&self) -> Result<Reader> {
         let shared = Arc::new(self.shared.anew(self.shared.sizes));
         shared.context.counters().start_over();
+        let files = self.files.iter().filter(|file| !file.is_ruled_out(&shared));
+        let files: Vec<&Arc<ReadFile>> = files.collect();
         let cursors =
-            self.files.iter().map(|file| WindowCursor::new(Arc::clone(file), Arc::clone(&shared)));
+            files.iter().map(|file| WindowCursor::new(Arc::clone(file), Arc::clone(&shared)));
         let workers = ScopedWorkers::of_files(self.options.threads, shared.context.budget());
         let ahead = Arc::new(FilesAhead::new(
             cursors.collect(),
@@ -243,13 +280,13 @@ impl SortedRead {
             },
             &shared.context,
         ));
-        let sources = self.files.iter().enumerate().map(|(file, read)| MergeSource {
+        let sources = files.iter().enumerate().map(|(file, read)| MergeSource {
             reader: Box::new(FileRows {
                 all: Arc::clone(&ahead),
                 file,
                 schema: Arc::clone(self.all.schema()),
             }),
-            path: Some(read.source.path().to_owned()),
+            path: Some(read.known.path().to_owned()),
         });
         let mut sources: Vec<MergeSource> = sources.collect();
         if self.options.reverse {
@@ -264,9 +301,10 @@ impl SortedRead {
             Box::new(ScopedWorkers::new(self.options.threads)),
         )?;
         merge.bound_batches(shared.sizes.given_bytes);
-        for (file, read) in self.files.iter().enumerate() {
-            let at = if self.options.reverse { self.files.len() - 1 - file } else { file };
-            merge.begin_from(at, &self.leading(read)?)?;
+        let mut leading = Leading { of: self, found: Vec::new() };
+        for (file, read) in files.iter().enumerate() {
+            let at = if self.options.reverse { files.len() - 1 - file } else { file };
+            merge.begin_from(at, &leading.of_file(read)?)?;
         }
         let tally = merge.tally();
         let last = LastRead { counts: Arc::clone(&shared), tally };
@@ -305,41 +343,19 @@ impl SortedRead {
         }
     }
 
-    /// Values of the first sort columns of a file before which it has no key: up to the first column
-    /// that has several values.
-    fn leading(&self, file: &ReadFile) -> Result<Vec<ArrayRef>> {
-        let mut leading = Vec::new();
-        for column in self.order.plain() {
-            if let Some(value) = self.equal(&column.path) {
-                leading.push(value);
-                continue;
-            }
-            let Some((first, is_all)) = self.first_value(column, file)? else { break };
-            leading.push(first);
-            if !is_all {
-                break;
-            }
-        }
-        Ok(leading)
-    }
-
     /// The one value that is asked for of a column.
     fn equal(&self, path: &[String]) -> Option<ArrayRef> {
         let equal = &self.shared.conditions.as_ref()?.equal;
         equal.iter().find(|(column, _)| column == path).map(|(_, value)| Arc::clone(value))
     }
 
-    /// The bound of a sort column of a file that comes first, and whether it is the only value.
-    fn first_value(
-        &self,
-        column: &SortColumn,
-        file: &ReadFile,
-    ) -> Result<Option<(ArrayRef, bool)>> {
-        let Some(path) = places(self.all.schema().fields(), &column.path) else { return Ok(None) };
-        let Some(leaf) = file_leaf(&self.all, file.schema.schema().fields(), &path) else {
-            return Ok(None);
-        };
-        leaf.first(&file.source, column)
+    /// The bounds of a sort column in all files.
+    fn bounds_of(&self, column: &SortColumn) -> Result<Option<Arc<ColumnBounds>>> {
+        let schemas: Vec<&FileSchema> = self.classes.iter().map(|class| &class.schema).collect();
+        let path = places(self.all.schema().fields(), &column.path);
+        let column = path.and_then(|path| bound_column(&self.all, &path, &schemas));
+        let Some(column) = column else { return Ok(None) };
+        Ok(self.opened.bounds.find(vec![column], &self.opened.files)?.pop())
     }
 
     /// What the last read did so far; zeros before the first.
@@ -355,6 +371,42 @@ impl SortedRead {
             rows_dropped: tally.dropped().by_reason().into_iter().filter(|(_, n)| *n > 0).collect(),
             ..counts.counts.stats()
         }
+    }
+}
+
+/// What the first keys of files begin with.
+struct Leading<'a> {
+    of: &'a SortedRead,
+    /// The bounds of the first sort columns, as far as they were needed.
+    found: Vec<Option<Arc<ColumnBounds>>>,
+}
+
+impl Leading<'_> {
+    /// Values of the first sort columns of a file before which it has no key: up to the first column
+    /// that has several values.
+    fn of_file(&mut self, file: &ReadFile) -> Result<Vec<ArrayRef>> {
+        let mut leading = Vec::new();
+        for (place, column) in self.of.order.plain().iter().enumerate() {
+            if let Some(value) = self.of.equal(&column.path) {
+                leading.push(value);
+                continue;
+            }
+            while self.found.len() <= place {
+                let next = self.of.order.plain().get(self.found.len());
+                self.found
+                    .push(next.map(|column| self.of.bounds_of(column)).transpose()?.flatten());
+            }
+            let Some(bounds) = self.found.get(place).and_then(Option::as_ref) else { break };
+            // A column that the file lacks is null: its bounds are not known.
+            let bounds = bounds.of_file(file.known.id.index());
+            let rows = |group: usize| file.known.row_group_rows(group);
+            let Some((first, is_all)) = bounds.first(&rows, column)? else { break };
+            leading.push(first);
+            if !is_all {
+                break;
+            }
+        }
+        Ok(leading)
     }
 }
 

@@ -1,20 +1,29 @@
 //! The files of a read, opened once for all reads of them.
 //!
 //! # Cost
-//! All footers, as long as one of these reads is there.
+//! All footers as they are stored, as long as one of these reads is there; what files of one schema
+//! have in common is there once. Decoded footers, bounds of columns, bloom filters and bounds of pages
+//! stay within shares of the limit.
 //!
 //! # Not here
 //! Which of the files may have rows (`prune`).
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
-use plait_core::{Error, Kind, Result};
+use plait_core::key::SortOrder;
+use plait_core::schema::{Frozen, Request, Summary, freeze};
+use plait_core::{Error, Kind, Result, SourceId};
 
+use super::all_bounds::AllBounds;
+use super::classes::{FileClasses, summary};
+use super::kept::KeptIndexes;
+use super::known::{DecodedFooters, KnownFile};
 use super::options::ReadOptions;
 use super::part::{FilePart, PlanPart};
 use crate::arrow_file::FileSchema;
-use crate::files::open_sources;
+use crate::files::open_all_by;
+use crate::footer::FooterPool;
 use crate::leaf::LocationCache;
 use crate::runtime::{Context, MemoryStage};
 use crate::source::Source;
@@ -22,11 +31,21 @@ use crate::store::Stores;
 
 /// The files of a read.
 pub(super) struct OpenedFiles {
-    pub(super) sources: Vec<Arc<Source>>,
-    pub(super) schemas: Vec<FileSchema>,
+    pub(super) files: Vec<Arc<KnownFile>>,
+    /// The schemas that the files have, each once.
+    pub(super) classes: Vec<FileSchema>,
+    /// A file of each.
+    pub(super) examples: Vec<Arc<KnownFile>>,
     pub(super) planned: Option<PlanPart>,
+    /// What all files say of their columns, and one schema for all of these.
+    pub(super) summary: Summary,
+    pub(super) whole: Frozen,
+    /// The order that the files claim, once it is known.
+    pub(super) claimed: OnceLock<SortOrder>,
     /// Where pages are, as far as one of the reads looked.
     pub(super) cache: Arc<LocationCache>,
+    pub(super) bounds: AllBounds,
+    pub(super) kept: Arc<KeptIndexes>,
     parts: Vec<Arc<FilePart>>,
 }
 
@@ -38,29 +57,64 @@ impl OpenedFiles {
     pub(super) fn open(options: &ReadOptions, stores: &Stores, context: &Context) -> Result<Self> {
         let planned = options.plan.as_deref().map(PlanPart::parse).transpose()?;
         let threads = options.threads;
-        let (sources, parts) = match &planned {
-            Some(planned) => planned.open(threads, stores, context)?.into_iter().unzip(),
+        let bytes_max = context.budget().bytes(MemoryStage::ReadFooters);
+        let decoded = Arc::new(DecodedFooters::new(context, bytes_max));
+        let classes = FileClasses::default();
+        let (files, parts): (Vec<_>, Vec<_>) = match &planned {
+            Some(planned) => {
+                let opened = planned.open(threads, stores, context)?;
+                let known = (0_u32..).zip(opened).map(|(place, (source, part))| {
+                    let class = classes.of_planned(&source)?;
+                    let id = SourceId(place);
+                    Ok((KnownFile::of_source(&source, id, class, &decoded), part))
+                });
+                known.collect::<Result<Vec<_>>>()?.into_iter().unzip()
+            }
             None => {
-                let sources = open_sources(&options.sources, 0, threads, stores, context)?;
-                let parts = sources.iter().map(|_| Arc::new(FilePart::Whole)).collect();
-                (sources, parts)
+                let pool = FooterPool::default();
+                let files =
+                    open_all_by(&options.sources, 0, threads, stores, context, |id, store| {
+                        let (source, footer) = Source::open_in(&pool, id, store)?;
+                        let class = classes.of(&source, footer.schema())?;
+                        Ok(KnownFile::new(source, footer, class, &decoded))
+                    })?;
+                let whole = Arc::new(FilePart::Whole);
+                let parts = files.iter().map(|_| Arc::clone(&whole)).collect();
+                (files, parts)
             }
         };
-        if sources.is_empty() && planned.is_none() {
+        if files.is_empty() && planned.is_none() {
             return Err(Error::new(Kind::InvalidArgument, "there are no files to read")
                 .with_hint("name at least one file, folder or glob that has some"));
         }
-        let schemas = sources.iter().map(|s: &Arc<Source>| FileSchema::of(s));
-        let schemas = schemas.collect::<Result<_>>()?;
+        let classes = classes.into_schemas();
+        let of_plan = planned.as_ref().map(PlanPart::file_schema).transpose()?;
+        let summary = summary(&files, &classes, of_plan.as_ref());
+        let whole = freeze(&summary, &Request::default())?;
         let bytes_max = context.budget().bytes(MemoryStage::PageLocations);
         let cache = Arc::new(LocationCache::new(context, bytes_max));
-        Ok(Self { schemas, sources, planned, cache, parts })
+        let bytes_max = context.budget().bytes(MemoryStage::ReadIndexes);
+        let files: Vec<Arc<KnownFile>> = files.into_iter().map(Arc::new).collect();
+        let example = |class| files.iter().find(|file| file.class == class).map(Arc::clone);
+        Ok(Self {
+            examples: (0..classes.len()).filter_map(example).collect(),
+            files,
+            classes,
+            planned,
+            summary,
+            whole,
+            claimed: OnceLock::new(),
+            cache,
+            bounds: AllBounds::default(),
+            kept: Arc::new(KeptIndexes::new(context, bytes_max)),
+            parts,
+        })
     }
 
     /// Which rows of each file are there: those `rows` of all, if that is said.
     pub(super) fn parts(&self, rows: Option<&Range<u64>>) -> Vec<Arc<FilePart>> {
         match rows {
-            Some(rows) => FilePart::of_rows(&self.sources, rows),
+            Some(rows) => FilePart::of_rows(&self.files, rows),
             None => self.parts.clone(),
         }
     }

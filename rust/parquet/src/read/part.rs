@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use plait_core::Result;
 use plait_core::key::SortOrder;
 
+use super::known::KnownFile;
 use super::options::ReadOptions;
 use crate::arrow_file::FileSchema;
 use crate::files::output_leaves;
@@ -46,16 +47,16 @@ pub(super) enum FilePart {
 }
 
 impl FilePart {
-    /// Which rows of each of `sources` are the rows `rows` of all, one source after the other.
-    pub(super) fn of_rows(sources: &[Arc<Source>], rows: &Range<u64>) -> Vec<Arc<Self>> {
+    /// Which rows of each of `files` are the rows `rows` of all, one file after the other.
+    pub(super) fn of_rows(files: &[Arc<KnownFile>], rows: &Range<u64>) -> Vec<Arc<Self>> {
         let mut before = 0;
-        let part = |source: &Arc<Source>| {
+        let part = |source: &Arc<KnownFile>| {
             let from = rows.start.saturating_sub(before).min(source.rows());
             let to = rows.end.saturating_sub(before).min(source.rows());
             before += source.rows();
             Arc::new(Self::Rows(if from < to { once(from..to).collect() } else { Vec::new() }))
         };
-        sources.iter().map(part).collect()
+        files.iter().map(part).collect()
     }
 
     /// The rows of `source`; none says all.

@@ -9,7 +9,8 @@
 //! A row for which all conditions hold is never left out, whatever its file says in its favour.
 //!
 //! # Cost
-//! Row groups: no read. Pages and filters: one read each, of chunks of conditions alone.
+//! Row groups: no read, and one comparison for all files. Pages and filters: one read each, of chunks of
+//! conditions alone, and none for those that an earlier read kept.
 //!
 //! # Not here
 //! Conditions themselves, row by row (`file`).
@@ -31,7 +32,10 @@ use parquet::bloom_filter::Sbbf;
 use plait_core::Result;
 use plait_core::predicate::ColumnCondition;
 
+use super::all_bounds::ColumnBounds;
 use super::bounds::{FileLeaf, LeafBounds};
+use super::kept::KeptIndexes;
+use super::known::KnownFile;
 use super::ranges::{intersection, joined};
 use crate::leaf::LocationCache;
 use crate::page::indexes::bloom_filter;
@@ -50,78 +54,132 @@ pub(super) struct RowsLeft {
     pub(super) pages_skipped: usize,
 }
 
-/// A condition, and where its column is in the file; nowhere if the file lacks it.
-pub(super) struct LocatedCondition<'a> {
-    pub(super) condition: &'a ColumnCondition,
+/// Where the column of a condition is in files of one class; nowhere if they lack it.
+pub(super) struct LocatedCondition {
     pub(super) leaf: Option<FileLeaf>,
+    /// The values asked for, as the files store them; none where filters do not help.
+    values: Option<Vec<FilterValue>>,
 }
 
-/// Which row groups may hold rows for which all conditions hold, by the footer alone.
-pub(super) fn row_groups(
-    source: &Source,
-    conditions: &[LocatedCondition<'_>],
-) -> Result<Vec<usize>> {
-    let groups = source.num_row_groups();
-    let mut may: Vec<bool> = (0..groups).map(|group| source.row_group_rows(group) > 0).collect();
-    for LocatedCondition { condition, leaf } in conditions {
-        match leaf {
-            // A column that the file lacks is null in all rows.
-            None if condition.holds_for_null() => {}
-            None => may.fill(false),
-            Some(leaf) => {
-                let bounds = leaf.of_row_groups(source)?;
-                let rows = |group: usize| source.row_group_rows(group);
-                let can = can_hold(condition, &bounds, &rows)?;
-                may.iter_mut().zip(can).for_each(|(may, can)| *may &= can);
-            }
-        }
+impl LocatedCondition {
+    /// `example` is a file of the class.
+    pub(super) fn new(
+        condition: &ColumnCondition,
+        leaf: Option<FileLeaf>,
+        example: &Source,
+    ) -> Self {
+        // A filter has the values as the file stores them.
+        let stored_as = |leaf: &FileLeaf| {
+            let is_same = leaf.field.data_type() == &leaf.data_type;
+            is_same.then(|| example.leaf(leaf.leaf).physical_type())
+        };
+        let values = match (condition.equals(), leaf.as_ref().and_then(stored_as)) {
+            ([], _) | (_, None) => None,
+            (values, Some(physical)) => values.iter().map(|v| stored(v, physical)).collect(),
+        };
+        Self { leaf, values }
     }
-    Ok((0..groups).filter(|group| may[*group]).collect())
 }
 
-/// Which rows may be asked for.
-pub(super) fn rows(
-    source: &Arc<Source>,
-    conditions: &[LocatedCondition<'_>],
-    cache: &LocationCache,
-    context: &Context,
-) -> Result<RowsLeft> {
-    let mut left = RowsLeft::default();
-    let groups = row_groups(source, conditions)?;
-    left.row_groups_skipped = source.num_row_groups() - groups.len();
-    for group in groups {
-        context.check_cancelled()?;
-        if !passes_filters(source, group, conditions)? {
-            left.row_groups_skipped += 1;
-            continue;
-        }
-        let start = source.row_group_start(group);
-        let mut rows: Vec<_> = once(start..start + source.row_group_rows(group)).collect();
-        for LocatedCondition { condition, leaf } in conditions {
-            let Some(leaf) = leaf else { continue };
-            if source.chunk(group, leaf.leaf)?.column_index_offset().is_none() {
+/// Which row groups of all files may hold rows for which all conditions hold, by the footers alone;
+/// `rows` has the rows of each.
+pub(super) fn row_groups(
+    conditions: &[ColumnCondition],
+    bounds: &[Arc<ColumnBounds>],
+    rows: &[u64],
+) -> Result<Vec<bool>> {
+    let mut may: Vec<bool> = rows.iter().map(|rows| *rows > 0).collect();
+    for (condition, bounds) in conditions.iter().zip(bounds) {
+        let rows = |group: usize| rows.get(group).copied().unwrap_or(0);
+        let can = can_hold(condition, &bounds.bounds, &rows)?;
+        may.iter_mut().zip(can).for_each(|(may, can)| *may &= can);
+    }
+    Ok(may)
+}
+
+/// What says which rows of a file may be asked for.
+pub(super) struct PrunedFile<'a> {
+    pub(super) file: &'a KnownFile,
+    pub(super) conditions: &'a [ColumnCondition],
+    pub(super) located: &'a [LocatedCondition],
+    /// The row groups that footers leave.
+    pub(super) groups: &'a [usize],
+}
+
+impl PrunedFile<'_> {
+    /// Whether filters that are known leave no row group: nothing is read.
+    pub(super) fn is_ruled_out(&self, kept: &KeptIndexes) -> bool {
+        let rules_out = |group: usize, located: &LocatedCondition| {
+            let (Some(leaf), Some(values)) = (&located.leaf, &located.values) else { return false };
+            let filter = kept.known_filter((self.file.id, group, leaf.leaf)).flatten();
+            filter.is_some_and(|filter| !values.iter().any(|value| value.is_in(&filter)))
+        };
+        self.groups.iter().all(|group| self.located.iter().any(|one| rules_out(*group, one)))
+    }
+
+    /// Which rows may be asked for.
+    ///
+    /// # Errors
+    /// What reading gives.
+    pub(super) fn rows(
+        &self,
+        source: &Source,
+        kept: &KeptIndexes,
+        cache: &LocationCache,
+        context: &Context,
+    ) -> Result<RowsLeft> {
+        let mut left = RowsLeft::default();
+        left.row_groups_skipped = source.num_row_groups() - self.groups.len();
+        for group in self.groups.iter().copied() {
+            context.check_cancelled()?;
+            if !self.passes_filters(source, group, kept)? {
+                left.row_groups_skipped += 1;
                 continue;
             }
-            let locations = cache.find(source, group, leaf.leaf, context)?;
-            let pages = &locations.pages;
-            let Some(bounds) = leaf.of_pages(source, group, pages.len())? else { continue };
-            let can = can_hold(condition, &bounds, &|page| pages[page].rows)?;
-            left.pages += pages.len();
-            left.pages_skipped += can.iter().filter(|can| !**can).count();
-            let kept = pages.iter().zip(can).filter(|(_, can)| *can).map(|(page, _)| {
-                // A page that begins within a row has a part of the one before it.
-                let first = start + page.first_row;
-                first.saturating_sub(u64::from(!page.row_aligned))..first + page.rows
-            });
-            rows = intersection(&rows, &joined(kept));
+            let start = source.row_group_start(group);
+            let mut rows: Vec<_> = once(start..start + source.row_group_rows(group)).collect();
+            for (condition, located) in self.conditions.iter().zip(self.located) {
+                let Some(leaf) = &located.leaf else { continue };
+                if source.chunk(group, leaf.leaf)?.column_index_offset().is_none() {
+                    continue;
+                }
+                let locations = cache.find(source, group, leaf.leaf, context)?;
+                let pages = &locations.pages;
+                let chunk = (self.file.id, group, leaf.leaf);
+                let read = || leaf.of_pages(source, group, pages.len());
+                let Some(bounds) = kept.page_bounds(chunk, read)? else { continue };
+                let can = can_hold(condition, &bounds, &|page| pages[page].rows)?;
+                left.pages += pages.len();
+                left.pages_skipped += can.iter().filter(|can| !**can).count();
+                let kept = pages.iter().zip(can).filter(|(_, can)| *can).map(|(page, _)| {
+                    // A page that begins within a row has a part of the one before it.
+                    let first = start + page.first_row;
+                    first.saturating_sub(u64::from(!page.row_aligned))..first + page.rows
+                });
+                rows = intersection(&rows, &joined(kept));
+            }
+            if rows.is_empty() {
+                left.row_groups_skipped += 1;
+            }
+            left.rows.extend(rows);
         }
-        if rows.is_empty() {
-            left.row_groups_skipped += 1;
-        }
-        left.rows.extend(rows);
+        left.rows = joined(std::mem::take(&mut left.rows).into_iter());
+        Ok(left)
     }
-    left.rows = joined(std::mem::take(&mut left.rows).into_iter());
-    Ok(left)
+
+    /// Whether bloom filters leave it open that one of the values asked for is in a row group.
+    fn passes_filters(&self, source: &Source, group: usize, kept: &KeptIndexes) -> Result<bool> {
+        for LocatedCondition { leaf, values } in self.located {
+            let (Some(leaf), Some(values)) = (leaf, values) else { continue };
+            let chunk = (self.file.id, group, leaf.leaf);
+            let filter = kept.filter(chunk, || bloom_filter(source, group, leaf.leaf))?;
+            let Some(filter) = filter else { continue };
+            if !values.iter().any(|value| value.is_in(&filter)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
 }
 
 /// For which entries of `bounds` a condition may hold; `rows` says how many rows each has.
@@ -139,30 +197,6 @@ fn can_hold(
         (by_value && has_value) || (has_null && condition.holds_for_null())
     };
     Ok(by_value.into_iter().enumerate().map(can).collect())
-}
-
-/// Whether bloom filters leave it open that one of the values asked for is in a row group.
-fn passes_filters(
-    source: &Source,
-    group: usize,
-    conditions: &[LocatedCondition<'_>],
-) -> Result<bool> {
-    for LocatedCondition { condition, leaf } in conditions {
-        let (Some(leaf), false) = (leaf, condition.equals().is_empty()) else { continue };
-        let physical = source.leaf(leaf.leaf).physical_type();
-        // A filter has the values as the file stores them.
-        if leaf.field.data_type() != &leaf.data_type {
-            continue;
-        }
-        let values: Option<Vec<_>> =
-            condition.equals().iter().map(|value| stored(value, physical)).collect();
-        let Some(values) = values else { continue };
-        let Some(filter) = bloom_filter(source, group, leaf.leaf)? else { continue };
-        if !values.iter().any(|value| value.is_in(&filter)) {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 /// A value as a file stores it.

@@ -11,13 +11,16 @@ use plait_core::Result;
 use plait_core::predicate::{Filter, Predicate};
 use plait_core::schema::{Frozen, Request, Summary, freeze};
 
+use super::all_bounds::BoundColumn;
 use super::bounds::FileLeaf;
+use super::kept::KeptIndexes;
 use super::prune::LocatedCondition;
 use super::report::ReadCounts;
 use super::sizes::WindowSizes;
 use crate::arrow_file::FileSchema;
 use crate::leaf::LocationCache;
 use crate::runtime::Context;
+use crate::source::Source;
 
 /// What all files of a read share.
 pub(super) struct ReadShared {
@@ -26,6 +29,7 @@ pub(super) struct ReadShared {
     pub(super) sizes: WindowSizes,
     pub(super) conditions: Option<Conditions>,
     pub(super) cache: Arc<LocationCache>,
+    pub(super) kept: Arc<KeptIndexes>,
     pub(super) counts: ReadCounts,
     pub(super) context: Context,
 }
@@ -41,12 +45,12 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// Where the columns of each condition are in a file.
-    pub(super) fn located(&self, schema: &FileSchema) -> Vec<LocatedCondition<'_>> {
+    /// Where the columns of each condition are in files of one schema.
+    pub(super) fn located(&self, schema: &FileSchema, example: &Source) -> Vec<LocatedCondition> {
         let conditions = self.filter.conditions().iter();
         let leaf = |path| file_leaf(&self.frozen, schema.schema().fields(), path);
         conditions
-            .map(|condition| LocatedCondition { condition, leaf: leaf(condition.path()) })
+            .map(|condition| LocatedCondition::new(condition, leaf(condition.path()), example))
             .collect()
     }
 }
@@ -73,6 +77,7 @@ impl ReadShared {
             sizes,
             conditions: self.conditions.clone(),
             cache: Arc::clone(&self.cache),
+            kept: Arc::clone(&self.kept),
             counts: ReadCounts::default(),
             context: self.context.clone(),
         }
@@ -100,6 +105,33 @@ pub(super) fn places(mut fields: &Fields, path: &[String]) -> Option<Vec<usize>>
         }
     }
     Some(found)
+}
+
+/// The column at `path` of the schema of all, and where files of each schema have it; none if there is
+/// no such column.
+pub(super) fn bound_column(
+    frozen: &Frozen,
+    path: &[usize],
+    schemas: &[&FileSchema],
+) -> Option<BoundColumn> {
+    let (mut fields, mut names, mut data_type) = (frozen.schema().fields(), Vec::new(), None);
+    for (depth, at) in path.iter().enumerate() {
+        let field = fields.get(*at)?;
+        names.push(field.name().clone());
+        match field.data_type() {
+            DataType::Struct(inner) if depth + 1 < path.len() => fields = inner,
+            // Bounds of a dictionary are values.
+            DataType::Dictionary(_, values) => data_type = Some(values.as_ref().clone()),
+            other => data_type = Some(other.clone()),
+        }
+    }
+    let data_type = data_type?;
+    let leaf = |schema: &&FileSchema| {
+        let leaf = file_leaf(frozen, schema.schema().fields(), path)?;
+        Some(FileLeaf { data_type: data_type.clone(), ..leaf })
+    };
+    let leaves = schemas.iter().map(leaf).collect();
+    Some(BoundColumn { path: names, data_type, leaves })
 }
 
 /// Where a file has the column at `path` of the schema of all; none if it lacks it.

@@ -47,7 +47,6 @@ impl WindowSizes {
     pub(super) fn new(files: usize, limit: Option<u64>, context: &Context) -> Self {
         let files = files.max(1);
         let reads_ahead = files <= AHEAD_FILES_MAX;
-        let sizes = context.budget().stream(files);
         let rows_max = 1 << 18;
         let batch_bytes = context.budget().read_window(files, 1 + usize::from(reads_ahead));
         let given_bytes = context.budget().bytes(MemoryStage::ReadBatch);
@@ -62,7 +61,7 @@ impl WindowSizes {
             // Windows of many files are small, but only those that are read have such columns.
             tested_bytes: batch_bytes.max(given_bytes / TESTED_PART),
             given_bytes,
-            read_bytes: sizes.read_bytes as u64,
+            read_bytes: context.budget().checked_reads(files),
             reads_ahead,
         }
     }

@@ -88,6 +88,12 @@ pub(crate) enum MemoryStage {
     ReadWindows,
     /// Rows of a sorted read that wait for others of their batch.
     ReadBatch,
+    /// Decoded footers of the files of a sorted read.
+    ReadFooters,
+    /// Bloom filters and bounds of pages that a sorted read keeps.
+    ReadIndexes,
+    /// Bytes that rows are decoded from whose timestamps are checked one by one.
+    CheckedReads,
     /// Blocks of the sorted runs of a join.
     JoinCache,
     /// What a join holds of its state besides: new rows and sparse indexes.
@@ -118,12 +124,17 @@ impl MemoryStage {
             | Self::JoinMerge => (1, 8),
             Self::WrittenRows => (1, 3),
             Self::SortKeys => (1, 10),
-            Self::KeyBatches | Self::DictionaryUnions => (1, 16),
+            Self::KeyBatches | Self::DictionaryUnions | Self::ReadIndexes => (1, 16),
             Self::OverlayChunks => (1, 20),
             Self::SentParts | Self::StoreWindows => (1, 24),
             Self::SortedRanges => (1, 80),
             Self::ReadAhead => (1, 20),
-            Self::IdleBuffers | Self::RankTables | Self::WindowSteps | Self::ReadBatch => (1, 32),
+            Self::IdleBuffers
+            | Self::RankTables
+            | Self::WindowSteps
+            | Self::ReadBatch
+            | Self::ReadFooters
+            | Self::CheckedReads => (1, 32),
             Self::CarriedCursors | Self::UploadPart => (1, 48),
             Self::PageLocations | Self::WaitingChunks => (1, 64),
             Self::BatchSteps => (1, 160),
@@ -348,6 +359,12 @@ impl Budget {
         share.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1)
     }
 
+    /// Bytes that are read at once of one of `files` files whose timestamps are checked.
+    #[must_use]
+    pub(crate) fn checked_reads(self, files: usize) -> u64 {
+        (self.bytes(MemoryStage::CheckedReads) / files.max(1)) as u64
+    }
+
     /// Sizes of a scan of batches of at most `batch_bytes` on at most `threads` threads.
     #[must_use]
     pub(crate) fn scan(self, batch_bytes: usize, threads: usize) -> ScanSizes {
@@ -493,7 +510,9 @@ mod tests {
                 // The rows that are merged, and those that wait.
                 (Stage::ReadWindows, 2),
                 (Stage::ReadBatch, 1),
-                (Stage::StreamReads, 1),
+                (Stage::ReadFooters, 1),
+                (Stage::ReadIndexes, 1),
+                (Stage::CheckedReads, 1),
                 (Stage::ExpandedPage, 1),
                 (Stage::IdleBuffers, 1),
                 (Stage::StoreWindows, 1),

@@ -1,0 +1,206 @@
+//! Footers as they are stored, with what many files have in common held once.
+//!
+//! ```text
+//! footer   version │ schema │ rows │ row groups │ entries: ARROW:schema, plait.… │ writer │ orders
+//! own      version │        │ rows │ row groups │                      plait.…   │ writer │
+//! pool               schema                       ARROW:schema                              orders
+//! ```
+//!
+//! # Invariants
+//! A stored footer gives back the bytes it was made of. Bytes that are no footer are stored whole.
+//!
+//! # Cost
+//! The bytes of row groups, a twentieth of what they become once decoded, and a few pointers. To
+//! decode them again takes about a microsecond a chunk.
+//!
+//! # Not here
+//! What a footer says (`source`).
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use parquet::schema::types::SchemaDescPtr;
+
+use crate::thrift::{Reader, Stop, TYPE_LIST};
+
+/// Pieces that are shorter are not looked for in other footers.
+const PIECE_BYTES_MIN: usize = 64;
+
+/// Numbers of fields of a footer.
+const SCHEMA: i16 = 2;
+const ROW_GROUPS: i16 = 4;
+const ENTRIES: i16 = 5;
+
+/// What footers have in common.
+#[derive(Default)]
+pub(crate) struct FooterPool(Mutex<KnownPieces>);
+
+#[derive(Default)]
+struct KnownPieces {
+    pieces: HashSet<Arc<[u8]>>,
+    /// Schemas by their bytes.
+    schemas: HashMap<Box<[u8]>, SchemaDescPtr>,
+}
+
+/// A footer as it is stored.
+pub(crate) struct StoredFooter {
+    own: Box<[u8]>,
+    shared: Box<[SharedPiece]>,
+    schema: SchemaDescPtr,
+}
+
+/// Bytes that other footers have, too, and where among its own a footer has them.
+struct SharedPiece {
+    at: usize,
+    bytes: Arc<[u8]>,
+}
+
+impl FooterPool {
+    /// The schema of a footer, if one before it had the same.
+    pub(crate) fn schema(&self, footer: &[u8]) -> Option<SchemaDescPtr> {
+        let schema = schema_range(footer).ok().flatten()?;
+        self.lock().schemas.get(footer.get(schema)?).map(Arc::clone)
+    }
+
+    /// Stores a footer that was decoded to `schema`.
+    pub(crate) fn store(&self, footer: &[u8], schema: SchemaDescPtr) -> StoredFooter {
+        let pieces = pieces(footer).unwrap_or_default();
+        let mut known = self.lock();
+        let bytes = schema_range(footer).ok().flatten().and_then(|at| footer.get(at));
+        // Another thread may have decoded the same at the same time: the first is that of all.
+        let schema = match bytes {
+            Some(bytes) => Arc::clone(known.schemas.entry(bytes.into()).or_insert(schema)),
+            None => schema,
+        };
+        let (mut own, mut shared, mut from) = (Vec::new(), Vec::new(), 0);
+        for piece in pieces {
+            let (Some(before), Some(bytes)) =
+                (footer.get(from..piece.start), footer.get(piece.clone()))
+            else {
+                continue;
+            };
+            own.extend_from_slice(before);
+            let bytes = match known.pieces.get(bytes) {
+                Some(bytes) => Arc::clone(bytes),
+                None => {
+                    let bytes: Arc<[u8]> = bytes.into();
+                    known.pieces.insert(Arc::clone(&bytes));
+                    bytes
+                }
+            };
+            shared.push(SharedPiece { at: own.len(), bytes });
+            from = piece.end;
+        }
+        own.extend_from_slice(footer.get(from..).unwrap_or_default());
+        StoredFooter { own: own.into(), shared: shared.into(), schema }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, KnownPieces> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl StoredFooter {
+    /// The bytes of the footer.
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let len = self.own.len() + self.shared.iter().map(|piece| piece.bytes.len()).sum::<usize>();
+        let (mut footer, mut from) = (Vec::with_capacity(len), 0);
+        for piece in &self.shared {
+            footer.extend_from_slice(self.own.get(from..piece.at).unwrap_or_default());
+            footer.extend_from_slice(&piece.bytes);
+            from = piece.at;
+        }
+        footer.extend_from_slice(self.own.get(from..).unwrap_or_default());
+        footer
+    }
+
+    /// The schema that its file shares with others.
+    pub(crate) fn schema(&self) -> &SchemaDescPtr {
+        &self.schema
+    }
+}
+
+/// Where the schema is.
+fn schema_range(footer: &[u8]) -> Result<Option<Range<usize>>, Stop> {
+    let (mut reader, mut last) = (Reader::new(footer), 0);
+    while let Some((id, kind)) = reader.field(&mut last)? {
+        let start = reader.position();
+        reader.skip(kind)?;
+        if id == SCHEMA {
+            return Ok(Some(start..reader.position()));
+        }
+    }
+    Ok(None)
+}
+
+/// The pieces that other footers may have, too.
+fn pieces(footer: &[u8]) -> Result<Vec<Range<usize>>, Stop> {
+    let (mut reader, mut last, mut found) = (Reader::new(footer), 0, Vec::new());
+    while let Some((id, kind)) = reader.field(&mut last)? {
+        if (id, kind) == (ENTRIES, TYPE_LIST) {
+            let (kind, entries) = reader.list()?;
+            for _ in 0..entries {
+                let start = reader.position();
+                reader.skip(kind)?;
+                found.push(start..reader.position());
+            }
+            continue;
+        }
+        let start = reader.position();
+        reader.skip(kind)?;
+        if id != ROW_GROUPS {
+            found.push(start..reader.position());
+        }
+    }
+    found.retain(|piece| piece.len() >= PIECE_BYTES_MIN);
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+
+    use super::*;
+    use crate::page::testing::file;
+
+    fn footer(bytes: &[u8]) -> &[u8] {
+        let end = bytes.len() - 8;
+        let len = u32::from_le_bytes(*bytes[..bytes.len() - 4].last_chunk().unwrap());
+        &bytes[end - len as usize..end]
+    }
+
+    fn schema() -> SchemaDescPtr {
+        let text = "message m { required int64 a; }";
+        let root = parquet::schema::parser::parse_message_type(text).unwrap();
+        Arc::new(parquet::schema::types::SchemaDescriptor::new(Arc::new(root)))
+    }
+
+    #[test]
+    fn footers_of_one_schema_share_it_and_give_their_bytes_back() {
+        let columns: String = (0..40).map(|i| format!("required int64 column_{i};")).collect();
+        let text = format!("message m {{ {columns} }}");
+        let (one, other) = (file(&text, &[3], |p| p), file(&text, &[5, 2], |p| p));
+        let pool = FooterPool::default();
+        assert!(pool.schema(footer(&one)).is_none());
+        let stored = pool.store(footer(&one), schema());
+        assert!(pool.schema(footer(&other)).is_some());
+        let next = pool.store(footer(&other), schema());
+        assert_eq!(
+            (stored.bytes(), next.bytes()),
+            (footer(&one).to_vec(), footer(&other).to_vec())
+        );
+        assert!(!next.shared.is_empty());
+        for (a, b) in stored.shared.iter().zip(&next.shared) {
+            assert!(Arc::ptr_eq(&a.bytes, &b.bytes));
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_footer_are_stored_whole() {
+        for bytes in [&b""[..], &[0x1c; 200], &[0xff; 100]] {
+            let stored = FooterPool::default().store(bytes, schema());
+            assert_eq!((stored.bytes(), stored.shared.len()), (bytes.to_vec(), 0));
+        }
+    }
+}
