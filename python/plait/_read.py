@@ -384,7 +384,7 @@ def read(
             would take more than a thirty-second of `memory_limit`.
         threads: Number of threads; all processors by default. Rows do not depend on it.
         memory_limit: Memory for reading, at least 16 MB. Half of it is for windows of rows, shared
-            by the files that may have rows. Footers and returned batches come on top.
+            by the files that may have rows. Stored footers and returned batches come on top.
         storage_options: See `merge`.
 
     Returns:

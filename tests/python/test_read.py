@@ -303,6 +303,106 @@ def test_bloom_filters_rule_files_out(tmp_path: Path) -> None:
     assert read.stats.rows_read <= 200
 
 
+def with_filters(folder: Path, files: int) -> list[str]:
+    """Files of which each may have any id by its bounds, and few by its filter."""
+    made = []
+    for number in range(files):
+        table = pa.table({"id": list(range(number, 1000 * files, files))})
+        plain_file = write(folder / "plain.parquet", table)
+        made.append(str(folder / f"{number}.parquet"))
+        plait.merge(plain_file, made[-1], sort_by="id", bloom_filters=["id"])
+    return made
+
+
+def test_filters_and_indexes_are_kept_between_reads(tmp_path: Path) -> None:
+    rows = plait.read(with_filters(tmp_path, 20), sort_by="id")
+    first = rows.where("id = 4003")
+    assert pa.table(first)["id"].to_pylist() == [4003]
+    # A filter of each file, and what the file that has the row is read by.
+    assert first.stats.files_opened == 20
+    assert 20 < first.stats.reads < 30
+    for key in (4003, 1006, 19_999):
+        other = rows.where(f"id = {key}")
+        assert pa.table(other)["id"].to_pylist() == [key]
+        assert other.stats.files_opened <= 3
+        assert other.stats.reads <= 12
+    again = rows.where("id = 4003")
+    assert again.count() == 1
+    assert again.stats.reads < 4
+    nobody = rows.where("id = 5000000 AND id < 0")
+    assert nobody.count() == 0
+    assert nobody.stats.reads == 0
+
+
+def test_filters_that_do_not_fit_are_read_again(tmp_path: Path) -> None:
+    # A sixteenth of the limit has room for no more than some of the filters.
+    files = []
+    for number in range(40):
+        table = pa.table({"id": list(range(number, 2_000_000, 40))})
+        plain_file = write(tmp_path / "plain.parquet", table)
+        files.append(str(tmp_path / f"{number}.parquet"))
+        plait.merge(plain_file, files[-1], sort_by="id", bloom_filters=["id"])
+    rows = plait.read(files, sort_by="id", memory_limit="16MB")
+    opened = []
+    for key in (1_000_005, 1_000_017, 1_000_031):
+        found = rows.where(f"id = {key}")
+        assert pa.table(found)["id"].to_pylist() == [key]
+        opened.append(found.stats.files_opened)
+    assert opened[0] == 40
+    assert 10 < opened[1] < 40
+    assert 10 < opened[2] < 40
+
+
+def test_bounds_of_files_of_several_schemas_are_compared_at_once(tmp_path: Path) -> None:
+    """Columns that files lack, have in other types or as dictionaries, and files without rows."""
+    tables = [
+        pa.table({"k": [1, 2], "v": pa.array([10, 20], pa.int32())}),
+        pa.table({"k": [3, 4]}),
+        pa.table({"k": pa.array([], pa.int64()), "v": pa.array([], pa.int32())}),
+        pa.table({"k": [5, 6], "v": pa.array([30, None], pa.int64())}),
+    ]
+    files = [write(tmp_path / f"{i}.parquet", table) for i, table in enumerate(tables)]
+    rows = plait.read(files, sort_by="k")
+    for where, keys, files_left in (
+        ("v >= 20", [2, 5], 2),
+        ("v IS NULL", [3, 4, 6], 2),
+        ("v = 30 AND k > 0", [5], 1),
+        ("v IS NULL AND k < 4", [3], 1),
+        ("k > 6", [], 0),
+    ):
+        read = rows.where(where)
+        assert pa.table(read)["k"].to_pylist() == keys, where
+        plan = read.explain()
+        assert plan.files - plan.files_skipped == files_left, where
+    words = pa.array(["a", "b"]).dictionary_encode()
+    coded = [
+        write(tmp_path / "a.parquet", pa.table({"k": words, "n": [1, 2]})),
+        write(tmp_path / "b.parquet", pa.table({"k": pa.array(["c", "d"]), "n": [3, 4]})),
+    ]
+    by_word = plait.read(coded, sort_by="k", where="k >= 'c'")
+    assert pa.table(by_word)["n"].to_pylist() == [3, 4]
+    assert by_word.explain().files_skipped == 1
+
+
+def test_files_that_state_one_order_are_read_by_it(tmp_path: Path) -> None:
+    def sorted_file(number: int, by: str) -> str:
+        out = str(tmp_path / f"{number}-{by}.parquet")
+        table = pa.table({"a": [number, number + 9], "b": [number, number + 1]})
+        plait.merge(write(tmp_path / "plain.parquet", table), out, sort_by=by)
+        return out
+
+    files = [sorted_file(number, "a") for number in range(5)]
+    rows = plait.read(files)
+    assert pa.table(rows)["a"].to_pylist() == [0, 1, 2, 3, 4, 9, 10, 11, 12, 13]
+    assert rows.where("b = 3").explain().sort_by == "a"
+    with pytest.raises(plait.InvalidArgument, match="different sort orders") as refused:
+        plait.read([*files, sorted_file(7, "b")])
+    assert "7-b.parquet" in str(refused.value)
+    plain_file = write(tmp_path / "other.parquet", pa.table({"a": [1], "b": [1]}))
+    with pytest.raises(plait.InvalidArgument, match="declares no sort order"):
+        plait.read([files[0], plain_file])
+
+
 def test_expressions_of_others_are_conditions(hours: list[str]) -> None:
     expected = pa.table(plait.read(hours, sort_by="name, ts", where="name = 'b' AND ts < 5"))
     for where in (

@@ -324,6 +324,31 @@ print(found, grown, len(os.listdir("/proc/self/fd")) - opened, len(os.listdir("/
 """
 
 
+FOOTERS = """
+import os, sys
+import pyarrow as pa, pyarrow.parquet as pq
+import plait
+from tests.python.peak_memory import peak_rss_bytes
+
+folder, count, columns = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+for number in range(count):
+    table = {f"c{i}": [f"value {number} {i}" * 2, "w"] for i in range(columns)}
+    pq.write_table(pa.table({"k": [number, count + number], **table}), f"{folder}/{number:05}.parquet")
+before = peak_rss_bytes()
+read = plait.read(folder, sort_by="k", memory_limit="16MB", columns=["k"])
+opened = peak_rss_bytes() - before
+left = pa.table(read.where(f"k = {count + 3}"))["k"].to_pylist()
+print(opened // count, *left, read.where("c7 = 'w'").count())
+"""
+
+
+def test_a_footer_that_waits_takes_little_more_than_its_bytes(tmp_path: Path, root: Path) -> None:
+    """Decoded, each would take 20 KB; files that are read need theirs all the same."""
+    bytes_each, found, rows = measured(FOOTERS, root, tmp_path, 2000, 30)
+    assert (found, rows) == (2003, 2000)
+    assert bytes_each < 9000
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("files", "rows"), [(10, 100_000), (10_000, 100)])
 def test_memory_and_open_files_do_not_follow_files(

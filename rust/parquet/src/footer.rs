@@ -20,9 +20,13 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bytes::{Bytes, BytesMut};
 use parquet::schema::types::SchemaDescPtr;
 
 use crate::thrift::{Reader, Stop, TYPE_LIST};
+
+/// Bytes of a block of footers.
+const BLOCK_BYTES: usize = 1 << 20;
 
 /// Pieces that are shorter are not looked for in other footers.
 const PIECE_BYTES_MIN: usize = 64;
@@ -38,6 +42,9 @@ pub(crate) struct FooterPool(Mutex<KnownPieces>);
 
 #[derive(Default)]
 struct KnownPieces {
+    /// Where the bytes of the next footers go: many in one block of memory, since small ones that stay
+    /// between large ones that go leave holes.
+    block: BytesMut,
     pieces: HashSet<Arc<[u8]>>,
     /// Schemas by their bytes.
     schemas: HashMap<Box<[u8]>, SchemaDescPtr>,
@@ -45,7 +52,7 @@ struct KnownPieces {
 
 /// A footer as it is stored.
 pub(crate) struct StoredFooter {
-    own: Box<[u8]>,
+    own: Bytes,
     shared: Box<[SharedPiece]>,
     schema: SchemaDescPtr,
 }
@@ -73,27 +80,31 @@ impl FooterPool {
             Some(bytes) => Arc::clone(known.schemas.entry(bytes.into()).or_insert(schema)),
             None => schema,
         };
-        let (mut own, mut shared, mut from) = (Vec::new(), Vec::new(), 0);
+        let KnownPieces { block, pieces: others, .. } = &mut *known;
+        if block.capacity() < footer.len() {
+            block.reserve(BLOCK_BYTES.max(footer.len()));
+        }
+        let (mut shared, mut from) = (Vec::new(), 0);
         for piece in pieces {
             let (Some(before), Some(bytes)) =
                 (footer.get(from..piece.start), footer.get(piece.clone()))
             else {
                 continue;
             };
-            own.extend_from_slice(before);
-            let bytes = match known.pieces.get(bytes) {
+            block.extend_from_slice(before);
+            let bytes = match others.get(bytes) {
                 Some(bytes) => Arc::clone(bytes),
                 None => {
                     let bytes: Arc<[u8]> = bytes.into();
-                    known.pieces.insert(Arc::clone(&bytes));
+                    others.insert(Arc::clone(&bytes));
                     bytes
                 }
             };
-            shared.push(SharedPiece { at: own.len(), bytes });
+            shared.push(SharedPiece { at: block.len(), bytes });
             from = piece.end;
         }
-        own.extend_from_slice(footer.get(from..).unwrap_or_default());
-        StoredFooter { own: own.into(), shared: shared.into(), schema }
+        block.extend_from_slice(footer.get(from..).unwrap_or_default());
+        StoredFooter { own: block.split().freeze(), shared: shared.into(), schema }
     }
 
     fn lock(&self) -> MutexGuard<'_, KnownPieces> {

@@ -50,7 +50,7 @@ pub(super) struct SourceCursor {
     /// None once it has ended. Locked by nobody: a cursor is shared while rows are ordered, and a reader
     /// need not be.
     reader: Mutex<Option<Reader>>,
-    adapter: SourceAdapter,
+    adapter: Arc<SourceAdapter>,
     /// Rows of all batches so far.
     rows: u64,
     slices: Mutex<Slices>,
@@ -85,7 +85,7 @@ impl Slices {
 }
 
 impl SourceCursor {
-    pub(super) fn new(index: usize, source: Source, adapter: SourceAdapter) -> Self {
+    pub(super) fn new(index: usize, source: Source, adapter: Arc<SourceAdapter>) -> Self {
         Self {
             index,
             path: source.path,

@@ -173,21 +173,30 @@ impl MergeStream {
         })
     }
 
-    /// Says that no key of source `source` comes before one that begins with `leading`, values of the
-    /// first sort columns in arrays of one row: the source is asked for rows only when that key is
-    /// next. A source that has rows before it is refused as not sorted.
+    /// The key that begins with `leading`, values of the first sort columns in arrays of one row.
     ///
     /// # Errors
     /// Values of other types than the columns'.
-    pub fn begin_from(&mut self, source: usize, leading: &[ArrayRef]) -> Result<()> {
+    pub fn first_key(&self, leading: &[ArrayRef]) -> Result<Vec<u8>> {
         let columns = self.wanted.key.shape.plain().get(..leading.len()).unwrap_or_default();
-        if columns.is_empty() || source >= self.cursors.len() {
-            return Ok(());
+        if columns.is_empty() {
+            return Ok(Vec::new());
         }
         let shape = KeyShape::try_new(columns.to_vec())?;
-        let key = encode_arrow(&shape, leading)?.to_bytes(&shape, 0);
-        let id = u32::try_from(source).map_err(|_| lost())?;
-        self.order.merge.announce(SourceId(id), &key);
+        Ok(encode_arrow(&shape, leading)?.to_bytes(&shape, 0))
+    }
+
+    /// Says that no key of source `source` comes before `first_key`, unless that is empty: the source
+    /// is asked for rows only when that key is next. A source that has rows before it is refused as
+    /// not sorted.
+    ///
+    /// # Errors
+    /// More sources than there may be.
+    pub fn begin_from(&mut self, source: usize, first_key: &[u8]) -> Result<()> {
+        if !first_key.is_empty() && source < self.cursors.len() {
+            let id = u32::try_from(source).map_err(|_| lost())?;
+            self.order.merge.announce(SourceId(id), first_key);
+        }
         Ok(())
     }
 

@@ -74,7 +74,7 @@ impl Unite {
 pub(super) struct United {
     pub(super) schema: SchemaRef,
     /// The way of each source to it.
-    pub(super) adapters: Vec<SourceAdapter>,
+    pub(super) adapters: Vec<Arc<SourceAdapter>>,
     frozen: Frozen,
     sources: Vec<SchemaRef>,
 }
@@ -100,11 +100,16 @@ impl United {
 /// [`Kind::SchemaConflict`] with every conflict; [`Kind::DuplicateField`] when a schema names a column
 /// twice.
 pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<United> {
-    for (i, schema) in schemas.iter().enumerate() {
+    let before = |i: usize| i.checked_sub(1).and_then(|before| schemas.get(before));
+    let is_same = |i: usize, schema| before(i).is_some_and(|before| Arc::ptr_eq(before, schema));
+    for (i, schema) in schemas.iter().enumerate().filter(|(i, schema)| !is_same(*i, schema)) {
         check_names(schema).map_err(|e| e.with_got(format!("in source {i}")))?;
     }
-    let frozen = reconcile(schemas, &how.policy())?;
-    let metadata = metadata(schemas, how.metadata)?;
+    // Thousands of sources may have the very same schema.
+    let are_same = schemas.iter().enumerate().skip(1).all(|(i, schema)| is_same(i, schema));
+    let distinct = if are_same { schemas.get(..1).unwrap_or_default() } else { schemas };
+    let frozen = reconcile(distinct, &how.policy())?;
+    let metadata = metadata(distinct, how.metadata)?;
     let schema = Arc::new(frozen.schema().as_ref().clone().with_metadata(metadata));
     let way = |from: &SchemaRef| {
         let way = frozen.adapter(from)?;
@@ -114,10 +119,18 @@ pub(super) fn unite(schemas: &[SchemaRef], how: Unite) -> Result<United> {
                 *never = !field.is_nullable();
             }
         }
-        Ok(SourceAdapter { from: Arc::clone(from), to: Arc::clone(&schema), way, never_null })
+        let (from, to) = (Arc::clone(from), Arc::clone(&schema));
+        Ok(Arc::new(SourceAdapter { from, to, way, never_null }))
     };
-    let adapters = schemas.iter().map(way).collect::<Result<_>>()?;
-    Ok(United { schema, adapters, frozen, sources: schemas.to_vec() })
+    let mut adapters: Vec<Arc<SourceAdapter>> = Vec::with_capacity(schemas.len());
+    for from in schemas {
+        let known = adapters.last().filter(|last| Arc::ptr_eq(&last.from, from)).map(Arc::clone);
+        adapters.push(match known {
+            Some(known) => known,
+            None => way(from)?,
+        });
+    }
+    Ok(United { schema, adapters, frozen, sources: distinct.to_vec() })
 }
 
 /// Refuses sources that lack a sort column: all their keys would be null.

@@ -95,18 +95,26 @@ impl AllBounds {
 }
 
 fn read(columns: &[&BoundColumn], files: &[Arc<KnownFile>]) -> Result<Vec<ColumnBounds>> {
-    let mut parts: Vec<Vec<LeafBounds>> = columns.iter().map(|_| Vec::new()).collect();
+    let mut all: Vec<Vec<LeafBounds>> = columns.iter().map(|_| Vec::new()).collect();
     let mut starts = vec![0];
-    for file in files {
-        let last = starts.last().copied().unwrap_or(0);
-        starts.push(last + file.num_row_groups());
-        let source = file.source_once()?;
-        for (column, parts) in columns.iter().zip(&mut parts) {
-            let bounds = match column.leaves.get(file.class).and_then(Option::as_ref) {
-                Some(leaf) => leaf.of_row_groups(&source).map_err(|e| e.with_path(file.path()))?,
-                None => all_null(&column.data_type, file),
-            };
-            parts.push(bounds);
+    for files in files.chunks(FILES_AT_ONCE) {
+        let mut parts: Vec<Vec<LeafBounds>> = columns.iter().map(|_| Vec::new()).collect();
+        for file in files {
+            let last = starts.last().copied().unwrap_or(0);
+            starts.push(last + file.num_row_groups());
+            let source = file.source_once()?;
+            for (column, parts) in columns.iter().zip(&mut parts) {
+                let bounds = match column.leaves.get(file.class).and_then(Option::as_ref) {
+                    Some(leaf) => {
+                        leaf.of_row_groups(&source).map_err(|e| e.with_path(file.path()))?
+                    }
+                    None => all_null(&column.data_type, file),
+                };
+                parts.push(bounds);
+            }
+        }
+        for ((column, parts), all) in columns.iter().zip(&parts).zip(&mut all) {
+            all.push(joined(&column.data_type, parts)?);
         }
     }
     let starts: Arc<[usize]> = starts.into();
@@ -114,8 +122,11 @@ fn read(columns: &[&BoundColumn], files: &[Arc<KnownFile>]) -> Result<Vec<Column
         let bounds = joined(&column.data_type, &parts)?;
         Ok(ColumnBounds { bounds, starts: Arc::clone(&starts) })
     };
-    columns.iter().zip(parts).map(column).collect()
+    columns.iter().zip(all).map(column).collect()
 }
+
+/// Files whose bounds wait in arrays of their own, which are much larger than what they hold.
+const FILES_AT_ONCE: usize = 64;
 
 /// The bounds of a column that a file lacks.
 fn all_null(data_type: &DataType, file: &KnownFile) -> LeafBounds {

@@ -19,7 +19,7 @@
 //! Which ranges (`prune`); which file is read when (`ahead`).
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow_schema::{Fields, Schema};
@@ -47,6 +47,8 @@ pub(super) struct ReadFile {
     pub(super) class: Arc<ReadClass>,
     /// Row groups that may have rows, by the footer.
     pub(super) groups: Box<[usize]>,
+    /// What its first key begins with, once that was needed.
+    pub(super) first_key: OnceLock<Vec<u8>>,
 }
 
 /// What the read makes of files of one schema.

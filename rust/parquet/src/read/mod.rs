@@ -40,7 +40,7 @@ mod shared;
 mod sizes;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow_array::ArrayRef;
 use arrow_schema::SchemaRef;
@@ -205,7 +205,8 @@ impl SortedRead {
             }
             let Some(class) = self.classes.get(file.class) else { continue };
             let (known, class) = (Arc::clone(file), Arc::clone(class));
-            self.files.push(Arc::new(ReadFile { known, part, class, groups }));
+            let first_key = OnceLock::new();
+            self.files.push(Arc::new(ReadFile { known, part, class, groups, first_key }));
         }
         let sizes = WindowSizes::new(self.files.len(), self.options.limit, &self.shared.context);
         self.shared = Arc::new(self.shared.anew(sizes));
@@ -304,7 +305,14 @@ impl SortedRead {
         let mut leading = Leading { of: self, found: Vec::new() };
         for (file, read) in files.iter().enumerate() {
             let at = if self.options.reverse { files.len() - 1 - file } else { file };
-            merge.begin_from(at, &leading.of_file(read)?)?;
+            let key = match read.first_key.get() {
+                Some(key) => key,
+                None => {
+                    let key = merge.first_key(&leading.of_file(read)?)?;
+                    read.first_key.get_or_init(|| key)
+                }
+            };
+            merge.begin_from(at, key)?;
         }
         let tally = merge.tally();
         let last = LastRead { counts: Arc::clone(&shared), tally };
