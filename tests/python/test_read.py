@@ -353,6 +353,24 @@ def test_filters_that_do_not_fit_are_read_again(tmp_path: Path) -> None:
     assert 10 < opened[2] < 40
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_windows_are_as_large_as_files_that_overlap_allow(tmp_path: Path, reverse: bool) -> None:
+    """Many files, one behind the other: a page is not decoded once for each of several windows."""
+    files, rows = 200, 2000
+    for number in range(files):
+        keys = list(range(number * rows, (number + 1) * rows))
+        table = pa.table({"k": keys, "v": [0.5] * rows, "w": ["word"] * rows})
+        write(tmp_path / f"{number:03}.parquet", table)
+    read = plait.read(str(tmp_path), sort_by="k", reverse=reverse, memory_limit="16MB", threads=2)
+    assert read.explain().depth == 1
+    assert sum(batch.num_rows for batch in read) == files * rows
+    pages = pq.ParquetFile(tmp_path / "000.parquet").metadata.num_columns * files
+    once = plait.read(str(tmp_path / "000.parquet"), sort_by="k", reverse=reverse)
+    assert sum(batch.num_rows for batch in once) == rows
+    assert read.stats.pages_read <= once.stats.pages_read * files * 1.1
+    assert read.stats.pages_read >= pages
+
+
 def test_bounds_of_files_of_several_schemas_are_compared_at_once(tmp_path: Path) -> None:
     """Columns that files lack, have in other types or as dictionaries, and files without rows."""
     tables = [

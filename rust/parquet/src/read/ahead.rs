@@ -26,7 +26,7 @@ use super::file::WindowCursor;
 use crate::runtime::{Charge, Context, ScopedWorkers};
 
 /// Files that are read at once for each thread.
-const FILES_A_THREAD: usize = 2;
+pub(super) const FILES_A_THREAD: usize = 2;
 
 /// All files of one read.
 pub(super) struct FilesAhead {

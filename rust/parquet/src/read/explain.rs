@@ -74,7 +74,7 @@ impl SortedRead {
     }
 
     /// How many files overlap at most in their first sort column; all, where one does not say.
-    fn depth(&self, files: &[&Arc<ReadFile>]) -> Result<usize> {
+    pub(super) fn depth(&self, files: &[&Arc<ReadFile>]) -> Result<usize> {
         let Some(column) = self.order.plain().first() else { return Ok(files.len()) };
         let Some(bounds) = self.bounds_of(column)? else { return Ok(files.len()) };
         let mut ends = Vec::with_capacity(2 * files.len());

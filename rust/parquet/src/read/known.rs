@@ -149,11 +149,11 @@ impl KnownFile {
 
 /// Footers that are decoded.
 pub(super) struct DecodedFooters {
-    found: Mutex<FoundFooters>,
+    found: Mutex<KeptSources>,
     bytes_max: usize,
 }
 
-struct FoundFooters {
+struct KeptSources {
     sources: HashMap<SourceId, Arc<Source>>,
     charge: Charge,
 }
@@ -162,7 +162,7 @@ impl DecodedFooters {
     /// None yet, and at most `bytes_max` bytes.
     pub(super) fn new(context: &Context, bytes_max: usize) -> Self {
         let charge = context.charge(0);
-        Self { found: Mutex::new(FoundFooters { sources: HashMap::new(), charge }), bytes_max }
+        Self { found: Mutex::new(KeptSources { sources: HashMap::new(), charge }), bytes_max }
     }
 
     fn get(&self, id: SourceId) -> Option<Arc<Source>> {
@@ -193,7 +193,7 @@ impl DecodedFooters {
         found.sources.insert(source.id, Arc::clone(source));
     }
 
-    fn lock(&self) -> MutexGuard<'_, FoundFooters> {
+    fn lock(&self) -> MutexGuard<'_, KeptSources> {
         self.found.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -51,9 +51,10 @@ use plait_core::schema::Frozen;
 use plait_core::stream::{
     MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
+use plait_core::workers::Workers;
 use plait_core::{Error, Kind, Result};
 
-use self::ahead::{FileRows, FilesAhead, ReadsAhead};
+use self::ahead::{FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
 use self::all_bounds::{BoundColumn, ColumnBounds};
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed};
 use self::file::{Adapted, ReadClass, ReadFile, WindowCursor};
@@ -208,9 +209,24 @@ impl SortedRead {
             let first_key = OnceLock::new();
             self.files.push(Arc::new(ReadFile { known, part, class, groups, first_key }));
         }
-        let sizes = WindowSizes::new(self.files.len(), self.options.limit, &self.shared.context);
+        let files = self.files_at_once()?;
+        let sizes = WindowSizes::new(files, self.options.limit, &self.shared.context);
         self.shared = Arc::new(self.shared.anew(sizes));
         Ok(())
+    }
+
+    /// Files that may have a window at a time, at most.
+    fn files_at_once(&self) -> Result<usize> {
+        let all = self.files.len();
+        // Reads by limit or condition have few windows in any case: their files are not compared.
+        let is_whole = self.options.limit.is_none() && self.shared.conditions.is_none();
+        if !is_whole || all <= FEW_FILES {
+            return Ok(all);
+        }
+        let files: Vec<&Arc<ReadFile>> = self.files.iter().collect();
+        let workers =
+            ScopedWorkers::of_files(self.options.threads, self.shared.context.budget()).count();
+        Ok(all.min(self.depth(&files)? + workers * FILES_A_THREAD))
     }
 
     /// What is made of files of one schema.
@@ -417,6 +433,9 @@ impl Leading<'_> {
         Ok(leading)
     }
 }
+
+/// So many files are not compared: their windows are large in any case.
+const FEW_FILES: usize = 32;
 
 /// Rows that are merged at once, at least, where conditions are tested on them.
 const TESTED_ROWS_MIN: usize = 1024;

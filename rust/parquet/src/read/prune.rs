@@ -128,8 +128,8 @@ impl PrunedFile<'_> {
         cache: &LocationCache,
         context: &Context,
     ) -> Result<RowsLeft> {
-        let mut left = RowsLeft::default();
-        left.row_groups_skipped = source.num_row_groups() - self.groups.len();
+        let row_groups_skipped = source.num_row_groups() - self.groups.len();
+        let mut left = RowsLeft { row_groups_skipped, ..RowsLeft::default() };
         for group in self.groups.iter().copied() {
             context.check_cancelled()?;
             if !self.passes_filters(source, group, kept)? {
