@@ -47,7 +47,7 @@ def cut_files(
     files: list[str], folder: Path, deals: bool, cuts: int = CUTS, rows_max: int | None = None
 ) -> list[str]:
     """Each file as so many files: stretches of rows, or every n-th row."""
-    made = [folder / f"{i:02}-{j:04}.parquet" for i in range(len(files)) for j in range(cuts)]
+    made = [folder / f"{i:02}-{j:02}.parquet" for i in range(len(files)) for j in range(cuts)]
     if not (folder / "done").exists():
         folder.mkdir(parents=True, exist_ok=True)
         for i, file in enumerate(files):
@@ -59,7 +59,7 @@ def cut_files(
                     if deals
                     else table.slice(j * rows, rows)
                 )
-                pq.write_table(part, folder / f"{i:02}-{j:04}.parquet", compression="zstd",
+                pq.write_table(part, folder / f"{i:02}-{j:02}.parquet", compression="zstd",
                                compression_level=3, write_page_index=True)  # fmt: skip
         (folder / "done").touch()
     return [str(path) for path in made]
