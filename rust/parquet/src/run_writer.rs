@@ -41,7 +41,7 @@ use sha2::{Digest, Sha256};
 use crate::guard::{guard, unwrap_error};
 use crate::join::Reader;
 use crate::json::from_json;
-use crate::merge::{Written, merge_open};
+use crate::merge::{OpenMerge, merge_open};
 use crate::options::{IfExists, MergeOptions};
 use crate::output::{Target, TempFile};
 use crate::partition;
@@ -252,9 +252,8 @@ impl RunWriter {
         let sources = self.runs.iter().enumerate().map(open).collect::<Result<Vec<_>>>()?;
         let lease = Sha256::digest(format!("{} {}", self.id, self.flushes).as_bytes());
         let lease = hexadecimal(lease.get(..8).unwrap_or_default());
-        let written = Written { lease, merge_level: self.merge_level };
-        let report =
-            merge_open(Arc::new(sources), written, &self.options, &self.stores, &self.context)?;
+        let of = OpenMerge { lease, merge_level: self.merge_level };
+        let report = merge_open(Arc::new(sources), of, &self.options, &self.stores, &self.context)?;
         self.runs.clear();
         self.rows = 0;
         self.flushes += 1;

@@ -114,7 +114,7 @@ pub(crate) fn merge_in(
 }
 
 /// What the files of a merge of open sources are.
-pub(crate) struct Written {
+pub(crate) struct OpenMerge {
     /// Names end in these 16 hexadecimal digits: the same rows, merged twice, are in two files.
     pub(crate) lease: String,
     /// `plait.merge_level`: the sources are no files that say theirs.
@@ -127,7 +127,7 @@ pub(crate) struct Written {
 /// As [`merge`].
 pub(crate) fn merge_open(
     sources: Arc<Vec<Arc<Source>>>,
-    Written { lease, merge_level }: Written,
+    OpenMerge { lease, merge_level }: OpenMerge,
     options: &MergeOptions,
     stores: &Stores,
     context: &Context,

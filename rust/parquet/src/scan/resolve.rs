@@ -66,13 +66,13 @@ pub(super) fn summary(
 /// # Errors
 /// What opening the first of the files gives that fails.
 pub(super) fn footers(sources: &ScanSources) -> Result<(Vec<ResolvedSource>, Vec<SchemaClass>)> {
-    struct FoundFooters {
+    struct SeenFooters {
         shapes: Vec<SchemaClass>,
         place: HashMap<SchemaRef, usize>,
         known: Vec<Option<ResolvedSource>>,
         failed: Option<(usize, Error)>,
     }
-    let found = Mutex::new(FoundFooters {
+    let found = Mutex::new(SeenFooters {
         shapes: Vec::new(),
         place: HashMap::new(),
         known: vec![None; sources.entries.len()],
