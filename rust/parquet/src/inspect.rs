@@ -165,7 +165,7 @@ pub fn inspect(options: &InspectOptions, context: &Context) -> Result<InspectRep
 ///
 /// # Errors
 /// As [`inspect`].
-pub(crate) fn inspect_in(
+pub fn inspect_in(
     options: &InspectOptions,
     stores: &Stores,
     context: &Context,

@@ -25,6 +25,7 @@ mod compact;
 mod content;
 mod drops;
 mod encode;
+mod file_values;
 mod files;
 mod folder;
 mod footer;
@@ -65,9 +66,12 @@ mod zone;
 
 pub use calls::JsonCall;
 pub use compact::take_in;
+pub use file_values::FileValues;
 pub use folder::{Folder, NewFile};
 pub use guard::{guard, guarding};
-pub use inspect::{ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect};
+pub use inspect::{
+    ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect, inspect_in,
+};
 pub use join::{
     HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, whole, write_batches,
 };
@@ -84,7 +88,7 @@ pub use report::{
 };
 pub use run_writer::RunWriter;
 pub use runtime::{Charge, Context, Event, Progress};
-pub use scan::{FileValues, Scan, freeze_scan};
+pub use scan::{Scan, freeze_scan};
 pub use store::{Bucket, Completed, Found, Meta, Prefetched, Stores, Upload, unconditional};
 pub use stream::{open_files, stream_options};
 pub use verify::{Against, VerifiedFile, VerifyOptions, VerifyReport, verify};

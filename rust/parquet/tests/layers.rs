@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("runtime", ""),
     ("report", ""),
     ("json", ""),
+    ("file_values", ""),
     ("schema", ""),
     ("store", "runtime"),
     ("options", "runtime"),
@@ -35,7 +36,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("properties", "leaf options page schema source"),
     ("block", "leaf page runtime schema source store"),
     ("arrow_file", "block leaf page runtime schema source store"),
-    ("scan", "arrow_file json runtime source store"),
+    ("scan", "arrow_file file_values json runtime source store"),
     ("stream", "arrow_file json options runtime source store"),
     ("ranks", "block leaf page properties runtime schema source"),
     ("keys", "block leaf page ranks runtime schema source"),
@@ -59,7 +60,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "read",
-        "arrow_file files footer keys leaf options order page plan properties runtime schema source store",
+        "arrow_file file_values files footer keys leaf options order page partition plan properties runtime schema source store",
     ),
     (
         "sort",
@@ -119,7 +120,7 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call.
-const PUBLIC_ITEMS_MAX: usize = 150;
+const PUBLIC_ITEMS_MAX: usize = 151;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

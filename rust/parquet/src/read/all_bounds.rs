@@ -7,7 +7,8 @@
 //! ```
 //!
 //! # Invariants
-//! A column that a file lacks is null in all its rows. A bound that may be wrong is null.
+//! A column that a file lacks is null in all its rows, or has the value
+//! that a table says. A bound that may be wrong is null.
 //!
 //! # Cost
 //! Two values and a number for each row group, of columns of conditions and of the first sort columns.
@@ -22,9 +23,11 @@ use arrow_array::types::UInt64Type;
 use arrow_array::{Array, ArrayRef, UInt64Array, new_null_array};
 use arrow_schema::DataType;
 use arrow_select::concat::concat;
+use arrow_select::take::take;
 use plait_core::{Error, Result};
 
-use super::bounds::{FileLeaf, LeafBounds};
+use super::bounds::LeafBounds;
+use super::fixed::ColumnPlace;
 use super::known::KnownFile;
 
 /// A column whose bounds are asked for.
@@ -32,7 +35,7 @@ pub(super) struct BoundColumn {
     pub(super) path: Vec<String>,
     pub(super) data_type: DataType,
     /// Where files of each class have it.
-    pub(super) leaves: Vec<Option<FileLeaf>>,
+    pub(super) places: Vec<ColumnPlace>,
 }
 
 /// The bounds of one column.
@@ -104,11 +107,12 @@ fn read(columns: &[&BoundColumn], files: &[Arc<KnownFile>]) -> Result<Vec<Column
             starts.push(last + file.num_row_groups());
             let source = file.source_once()?;
             for (column, parts) in columns.iter().zip(&mut parts) {
-                let bounds = match column.leaves.get(file.class).and_then(Option::as_ref) {
-                    Some(leaf) => {
+                let bounds = match column.places.get(file.class) {
+                    Some(ColumnPlace::Leaf(leaf)) => {
                         leaf.of_row_groups(&source).map_err(|e| e.with_path(file.path()))?
                     }
-                    None => all_null(&column.data_type, file),
+                    Some(ColumnPlace::Fixed(value)) if !value.is_null(0) => all_of(value, file)?,
+                    _ => all_null(&column.data_type, file),
                 };
                 parts.push(bounds);
             }
@@ -127,6 +131,14 @@ fn read(columns: &[&BoundColumn], files: &[Arc<KnownFile>]) -> Result<Vec<Column
 
 /// Files whose bounds wait in arrays of their own, which are much larger than what they hold.
 const FILES_AT_ONCE: usize = 64;
+
+/// The bounds of a column in which all rows have the value of an array of one.
+fn all_of(value: &ArrayRef, file: &KnownFile) -> Result<LeafBounds> {
+    let groups = file.num_row_groups();
+    let first = UInt64Array::from_value(0, groups);
+    let bound = take(value, &first, None).map_err(Error::from_arrow)?;
+    Ok(LeafBounds { least: Arc::clone(&bound), greatest: bound, nulls: first })
+}
 
 /// The bounds of a column that a file lacks.
 fn all_null(data_type: &DataType, file: &KnownFile) -> LeafBounds {

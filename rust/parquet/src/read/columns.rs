@@ -9,13 +9,14 @@ use arrow_schema::{Schema, SchemaRef};
 use plait_core::Result;
 use plait_core::key::{Curve, Nulls, SortColumn, SortOrder};
 use plait_core::predicate::Predicate;
-use plait_core::schema::{Frozen, Request, Summary, freeze};
+use plait_core::schema::{Frozen, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
 
+use super::fixed::FixedColumns;
 use super::names::{AskedColumns, ColumnNames};
 use super::opened::OpenedFiles;
 use super::options::ReadOptions;
-use super::shared::{file_leaf, leaf_count, places, selected};
+use super::shared::{leaf_count, places, selected};
 use crate::arrow_file::FileSchema;
 use crate::options::MissingOption;
 use crate::order;
@@ -40,14 +41,13 @@ impl ReadColumns {
         after: &Predicate,
         summary: &Summary,
         names: &ColumnNames<'_>,
+        fixed: &FixedColumns,
     ) -> Result<Self> {
         let Some(asked) = asked else {
             let whole = names.whole();
             return Ok(Self { given: Arc::clone(whole.schema()), all: whole.clone() });
         };
-        let select = |columns: Vec<String>| {
-            freeze(summary, &Request { columns: Some(columns), ..Request::default() })
-        };
+        let select = |columns: Vec<String>| freeze(summary, &fixed.request(Some(columns))?);
         let given = match asked.columns.is_empty() {
             true => Arc::new(Schema::empty()),
             false => Arc::clone(select(asked.columns.clone())?.schema()),
@@ -142,8 +142,9 @@ pub(super) fn check_present(
         let Some(path) = places(whole.schema().fields(), &column.path) else {
             return vec![false; opened.classes.len()];
         };
-        let lacks = |class: &FileSchema| file_leaf(whole, class.schema().fields(), &path).is_none();
-        opened.classes.iter().map(lacks).collect()
+        let classes = opened.classes.iter().enumerate();
+        let place = |(i, class)| opened.fixed.of_class(i).place(whole, class, &path);
+        classes.map(|class| place(class).is_nowhere()).collect()
     };
     let lacking: Vec<Vec<bool>> = order.columns().iter().map(lacking).collect();
     let lacks = |i: usize, column: usize| lacking[column][opened.files[i].class];

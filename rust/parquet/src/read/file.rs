@@ -31,6 +31,7 @@ use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
 use super::coded::CodedColumns;
+use super::fixed::FixedValues;
 use super::known::KnownFile;
 use super::part::FilePart;
 use super::prune::{LocatedCondition, PrunedFile, RowsLeft};
@@ -51,11 +52,13 @@ pub(super) struct ReadFile {
     pub(super) first_key: OnceLock<Vec<u8>>,
 }
 
-/// What the read makes of files of one schema.
+/// What the read makes of files of one class.
 pub(super) struct ReadClass {
     pub(super) schema: FileSchema,
     pub(super) located: Vec<LocatedCondition>,
     pub(super) adapted: Adapted,
+    /// What it has in columns that files do not have.
+    pub(super) fixed: FixedValues,
 }
 
 /// The columns of conditions in one file.
@@ -115,7 +118,7 @@ impl Adapted {
             let own = schema.schema();
             let leaves = frozen.leaves(own);
             let fields = read_fields(own.fields(), &leaves);
-            Ok((leaves, Arc::new(frozen.adapter(&Schema::new(fields))?)))
+            Ok((leaves, Arc::new(frozen.adapter_template(&Schema::new(fields))?)))
         };
         let (leaves, adapter) = of(all)?;
         let tested = conditions.map(|conditions| -> Result<_> {
@@ -127,6 +130,19 @@ impl Adapted {
         });
         let tested = tested.transpose()?;
         Ok(Self { leaves, adapter, tested })
+    }
+
+    /// The same for files that have these values.
+    pub(super) fn bound(mut self, fixed: &FixedValues) -> Result<Self> {
+        if fixed.all().is_empty() {
+            return Ok(self);
+        }
+        let bind = |adapter: &Adapter| adapter.bind(fixed.all()).map(Arc::new);
+        self.adapter = bind(&self.adapter)?;
+        if let Some(tested) = &mut self.tested {
+            tested.adapter = bind(&tested.adapter)?;
+        }
+        Ok(self)
     }
 }
 

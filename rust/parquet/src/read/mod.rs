@@ -26,6 +26,7 @@ mod coded;
 mod columns;
 mod explain;
 mod file;
+mod fixed;
 mod kept;
 mod known;
 mod names;
@@ -58,6 +59,7 @@ use self::ahead::{FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
 use self::all_bounds::{BoundColumn, ColumnBounds};
 use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, reversed};
 use self::file::{Adapted, ReadClass, ReadFile, WindowCursor};
+use self::fixed::FixedValues;
 use self::known::KnownFile;
 use self::names::ColumnNames;
 use self::opened::OpenedFiles;
@@ -128,14 +130,14 @@ impl SortedRead {
     }
 
     fn of(opened: Arc<OpenedFiles>, options: ReadOptions, context: &Context) -> Result<Self> {
-        let OpenedFiles { files, classes, planned, summary, whole, .. } = &*opened;
+        let OpenedFiles { files, classes, planned, fixed, summary, whole, .. } = &*opened;
         let options = match planned {
             Some(planned) => planned.applied_to(options),
             None => options,
         };
         let names = ColumnNames::new(whole, classes, planned.as_ref());
         let asked = options.columns.as_ref().map(|columns| names.asked(columns)).transpose()?;
-        let order = resolve_order(&options, &opened, &names)?;
+        let order = fixed.order(resolve_order(&options, &opened, &names)?)?;
         check_present(&options, &order, &opened)?;
         let order = if options.reverse { reversed(&order)? } else { order };
         let predicate = match &options.predicate {
@@ -146,9 +148,10 @@ impl SortedRead {
         let is_key = |path: &[String]| order.columns().iter().any(|column| column.path == path);
         let keeps_all = options.drops().keeps_all() && options.delete_where.is_none();
         let (before, after) = predicate.split(|path| keeps_all || is_key(path));
-        let columns = ReadColumns::find(&options, asked.as_ref(), &order, &after, summary, &names)?;
+        let columns =
+            ReadColumns::find(&options, asked.as_ref(), &order, &after, summary, &names, fixed)?;
         let conditions = (before.columns().next().is_some())
-            .then(|| Conditions::find(&before, summary))
+            .then(|| Conditions::find(&before, summary, fixed))
             .transpose()?;
         let after = after.bind(columns.all.schema())?;
         let mut read = Self {
@@ -188,7 +191,10 @@ impl SortedRead {
             .classes
             .iter()
             .zip(&opened.examples)
-            .map(|(schema, example)| self.class(schema, example).map(Arc::new))
+            .enumerate()
+            .map(|(class, (schema, example))| {
+                self.class(schema, example, opened.fixed.of_class(class)).map(Arc::new)
+            })
             .collect::<Result<_>>()?;
         let rows: Vec<u64> = opened.files.iter().flat_map(|file| file.row_groups()).collect();
         let conditions = self.shared.conditions.as_ref();
@@ -229,24 +235,29 @@ impl SortedRead {
         Ok(all.min(self.depth(&files)? + workers * FILES_A_THREAD))
     }
 
-    /// What is made of files of one schema.
-    fn class(&self, schema: &FileSchema, example: &KnownFile) -> Result<ReadClass> {
+    /// What is made of files of one class.
+    fn class(
+        &self,
+        schema: &FileSchema,
+        example: &KnownFile,
+        fixed: FixedValues,
+    ) -> Result<ReadClass> {
         let source = example.source_once()?;
         let conditions = self.shared.conditions.as_ref();
         let schema = schema.clone().in_units_of(&source, self.all.schema());
-        let located = conditions.map(|c| c.located(&schema, &source)).unwrap_or_default();
-        let adapted =
-            Adapted::of(&self.all, conditions, &schema).map_err(|e| e.with_path(example.path()))?;
-        Ok(ReadClass { schema, located, adapted })
+        let located = conditions.map(|c| c.located(&schema, &fixed, &source)).unwrap_or_default();
+        let adapted = Adapted::of(&self.all, conditions, &schema)
+            .and_then(|adapted| adapted.bound(&fixed))
+            .map_err(|e| e.with_path(example.path()))?;
+        Ok(ReadClass { schema, located, adapted, fixed })
     }
 
     /// The columns of conditions, in their order, and the first sort columns.
     fn bound_columns(&self) -> Result<Vec<BoundColumn>> {
-        let schemas: Vec<&FileSchema> = self.classes.iter().map(|class| &class.schema).collect();
         let mut columns = Vec::new();
         if let Some(conditions) = &self.shared.conditions {
             for condition in conditions.filter.conditions() {
-                let column = bound_column(&conditions.frozen, condition.path(), &schemas);
+                let column = bound_column(&conditions.frozen, condition.path(), &self.classes);
                 columns.push(column.ok_or_else(|| {
                     Error::new(Kind::Internal, "a condition has a column that is not there")
                 })?);
@@ -254,7 +265,7 @@ impl SortedRead {
         }
         for column in self.order.plain() {
             if let Some(path) = places(self.all.schema().fields(), &column.path) {
-                columns.extend(bound_column(&self.all, &path, &schemas));
+                columns.extend(bound_column(&self.all, &path, &self.classes));
             }
             if self.equal(&column.path).is_none() {
                 break;
@@ -375,9 +386,8 @@ impl SortedRead {
 
     /// The bounds of a sort column in all files.
     fn bounds_of(&self, column: &SortColumn) -> Result<Option<Arc<ColumnBounds>>> {
-        let schemas: Vec<&FileSchema> = self.classes.iter().map(|class| &class.schema).collect();
         let path = places(self.all.schema().fields(), &column.path);
-        let column = path.and_then(|path| bound_column(&self.all, &path, &schemas));
+        let column = path.and_then(|path| bound_column(&self.all, &path, &self.classes));
         let Some(column) = column else { return Ok(None) };
         Ok(self.opened.bounds.find(vec![column], &self.opened.files)?.pop())
     }

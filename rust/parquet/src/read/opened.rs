@@ -12,11 +12,12 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use plait_core::key::SortOrder;
-use plait_core::schema::{Frozen, Request, Summary, freeze};
+use plait_core::schema::{Frozen, Summary, freeze};
 use plait_core::{Error, Kind, Result, SourceId};
 
 use super::all_bounds::AllBounds;
 use super::classes::{FileClasses, summary};
+use super::fixed::FixedColumns;
 use super::kept::KeptIndexes;
 use super::known::{DecodedFooters, KnownFile};
 use super::options::ReadOptions;
@@ -32,11 +33,13 @@ use crate::store::Stores;
 /// The files of a read.
 pub(super) struct OpenedFiles {
     pub(super) files: Vec<Arc<KnownFile>>,
-    /// The schemas that the files have, each once.
+    /// The schema of the files of each class.
     pub(super) classes: Vec<FileSchema>,
     /// A file of each.
     pub(super) examples: Vec<Arc<KnownFile>>,
     pub(super) planned: Option<PlanPart>,
+    /// Columns that the files do not have.
+    pub(super) fixed: FixedColumns,
     /// What all files say of their columns, and one schema for all of these.
     pub(super) summary: Summary,
     pub(super) whole: Frozen,
@@ -60,7 +63,7 @@ impl OpenedFiles {
         let bytes_max = context.budget().bytes(MemoryStage::ReadFooters);
         let decoded = Arc::new(DecodedFooters::new(context, bytes_max));
         let classes = FileClasses::default();
-        let (files, parts): (Vec<_>, Vec<_>) = match &planned {
+        let (mut files, parts): (Vec<_>, Vec<_>) = match &planned {
             Some(planned) => {
                 let opened = planned.open(threads, stores, context)?;
                 let known = (0_u32..).zip(opened).map(|(place, (source, part))| {
@@ -90,7 +93,8 @@ impl OpenedFiles {
         let classes = classes.into_schemas();
         let of_plan = planned.as_ref().map(PlanPart::file_schema).transpose()?;
         let summary = summary(&files, &classes, of_plan.as_ref());
-        let whole = freeze(&summary, &Request::default())?;
+        let (fixed, classes) = FixedColumns::of(options, &mut files, classes)?;
+        let whole = freeze(&summary, &fixed.request(None)?)?;
         let bytes_max = context.budget().bytes(MemoryStage::PageLocations);
         let cache = Arc::new(LocationCache::new(context, bytes_max));
         let bytes_max = context.budget().bytes(MemoryStage::ReadIndexes);
@@ -101,6 +105,7 @@ impl OpenedFiles {
             files,
             classes,
             planned,
+            fixed,
             summary,
             whole,
             claimed: OnceLock::new(),

@@ -10,6 +10,7 @@ use plait_core::plan::DropOptions;
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
+use crate::file_values::FileValues;
 use crate::options::{MissingOption, OnDuplicateOption, check_memory_limit};
 
 /// Options of a sorted read.
@@ -24,6 +25,12 @@ pub struct ReadOptions {
     /// Which rows of all files, as they follow each other; absent = all.
     #[serde(default)]
     pub rows: Option<Range<u64>>,
+    /// Columns of one value a file, which come before the sort order and behind the columns of files.
+    #[serde(default)]
+    pub file_values: Vec<FileValues>,
+    /// Types that columns are cast to, as Arrow writes them; a value that does not fit is an error.
+    #[serde(default)]
+    pub casts: BTreeMap<String, String>,
     /// Sort order as text; absent = the one that the files state.
     pub sort_by: Option<String>,
     /// Columns of the batches, in order; absent = all.

@@ -9,10 +9,12 @@ use arrow_array::ArrayRef;
 use arrow_schema::{DataType, Fields};
 use plait_core::Result;
 use plait_core::predicate::{Filter, Predicate};
-use plait_core::schema::{Frozen, Request, Summary, freeze};
+use plait_core::schema::{Frozen, Summary, freeze};
 
 use super::all_bounds::BoundColumn;
 use super::bounds::FileLeaf;
+use super::file::ReadClass;
+use super::fixed::{ColumnPlace, FixedColumns, FixedValues};
 use super::kept::KeptIndexes;
 use super::prune::LocatedCondition;
 use super::report::ReadCounts;
@@ -45,10 +47,15 @@ pub(super) struct Conditions {
 }
 
 impl Conditions {
-    /// Where the columns of each condition are in files of one schema.
-    pub(super) fn located(&self, schema: &FileSchema, example: &Source) -> Vec<LocatedCondition> {
+    /// Where the columns of each condition are in files of one class.
+    pub(super) fn located(
+        &self,
+        schema: &FileSchema,
+        fixed: &FixedValues,
+        example: &Source,
+    ) -> Vec<LocatedCondition> {
         let conditions = self.filter.conditions().iter();
-        let leaf = |path| file_leaf(&self.frozen, schema.schema().fields(), path);
+        let leaf = |path| fixed.place(&self.frozen, schema, path).leaf();
         conditions
             .map(|condition| LocatedCondition::new(condition, leaf(condition.path()), example))
             .collect()
@@ -56,9 +63,13 @@ impl Conditions {
 }
 
 impl Conditions {
-    pub(super) fn find(predicate: &Predicate, summary: &Summary) -> Result<Self> {
+    pub(super) fn find(
+        predicate: &Predicate,
+        summary: &Summary,
+        fixed: &FixedColumns,
+    ) -> Result<Self> {
         let columns = predicate.columns().map(selected).collect();
-        let frozen = freeze(summary, &Request { columns: Some(columns), ..Request::default() })?;
+        let frozen = freeze(summary, &fixed.request(Some(columns))?)?;
         let filter = predicate.bind(frozen.schema())?;
         let conditions = predicate.columns().zip(filter.conditions());
         let equal = conditions.filter_map(|(path, condition)| match condition.equals() {
@@ -107,12 +118,12 @@ pub(super) fn places(mut fields: &Fields, path: &[String]) -> Option<Vec<usize>>
     Some(found)
 }
 
-/// The column at `path` of the schema of all, and where files of each schema have it; none if there is
+/// The column at `path` of the schema of all, and where files of each class have it; none if there is
 /// no such column.
 pub(super) fn bound_column(
     frozen: &Frozen,
     path: &[usize],
-    schemas: &[&FileSchema],
+    classes: &[Arc<ReadClass>],
 ) -> Option<BoundColumn> {
     let (mut fields, mut names, mut data_type) = (frozen.schema().fields(), Vec::new(), None);
     for (depth, at) in path.iter().enumerate() {
@@ -126,12 +137,14 @@ pub(super) fn bound_column(
         }
     }
     let data_type = data_type?;
-    let leaf = |schema: &&FileSchema| {
-        let leaf = file_leaf(frozen, schema.schema().fields(), path)?;
-        Some(FileLeaf { data_type: data_type.clone(), ..leaf })
+    let place = |class: &Arc<ReadClass>| match class.fixed.place(frozen, &class.schema, path) {
+        ColumnPlace::Leaf(leaf) => {
+            ColumnPlace::Leaf(FileLeaf { data_type: data_type.clone(), ..leaf })
+        }
+        other => other,
     };
-    let leaves = schemas.iter().map(leaf).collect();
-    Some(BoundColumn { path: names, data_type, leaves })
+    let places = classes.iter().map(place).collect();
+    Some(BoundColumn { path: names, data_type, places })
 }
 
 /// Where a file has the column at `path` of the schema of all; none if it lacks it.

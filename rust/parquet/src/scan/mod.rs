@@ -45,7 +45,6 @@ use crate::store::Stores;
 use follow::FollowBatches;
 pub use frozen::freeze_scan;
 pub(crate) use frozen::summarize;
-pub use options::FileValues;
 use read::ResolvedBatches;
 use resolve::{Resolved, footers, summary};
 use sources::ScanSources;

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use arrow_schema::{DataType, Field, TimeUnit};
+use arrow_schema::{DataType, TimeUnit};
 use plait_core::schema::{Case, SchemaPolicy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
+use crate::file_values::FileValues;
 use crate::runtime::{Budget, ScanSizes};
 
 /// A source as it is named.
@@ -20,34 +21,6 @@ pub(crate) enum Named {
     Files(String),
     /// The stream of this number among those passed.
     Stream(usize),
-}
-
-/// A column of one value a file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FileValues {
-    /// Its name.
-    pub name: String,
-    /// Its type, as Arrow writes it.
-    pub data_type: String,
-    /// Values by location of the file, as text; absent is null.
-    pub values: BTreeMap<String, Option<String>>,
-}
-
-impl FileValues {
-    /// The column.
-    ///
-    /// # Errors
-    /// [`Kind::InvalidArgument`] for a type that is none.
-    pub(super) fn field(&self) -> Result<Field> {
-        let data_type = self.data_type.parse::<DataType>().map_err(|e| {
-            Error::new(Kind::InvalidArgument, "no such type")
-                .with_column(self.name.as_str())
-                .with_got(format!("`{}`", self.data_type))
-                .with_cause(e)
-        })?;
-        Ok(Field::new(&self.name, data_type, true))
-    }
 }
 
 /// Options of a scan.
