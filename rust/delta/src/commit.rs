@@ -25,7 +25,8 @@ use plait_parquet::{from_json, to_json};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::action::{Action, Add, Metadata, Protocol, Remove, Texts, Txn, lines};
+use crate::action::{Action, Add, Metadata, Protocol, Remove, Txn, lines};
+use crate::added::Added;
 use crate::checkpoint;
 use crate::load::{find_places, no_table};
 use crate::log::{Log, now_ms, texts};
@@ -66,20 +67,6 @@ struct ChangeOptions {
     create: Option<Create>,
     /// The version that the change is made for: another one is a conflict.
     only_at: Option<u64>,
-}
-
-/// A file to add.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Added {
-    name: String,
-    bytes: i64,
-    modified_ms: i64,
-    partition: Texts,
-    /// As JSON.
-    stats: Option<String>,
-    /// Removed files of which it has the rows: it is as new as the newest of them.
-    instead_of: Vec<String>,
 }
 
 /// A batch of an application.
@@ -208,7 +195,17 @@ fn ended(change: &ChangeOptions, now: &Snapshot) -> Option<Ended> {
     if change.schema.as_ref().is_some_and(|schema| *schema != now.metadata.schema_string) {
         return conflicted("another schema was committed".to_owned());
     }
+    if !change.add.iter().all(|added| is_partitioned_as(added, &now.metadata)) {
+        return conflicted("other partition columns were committed".to_owned());
+    }
     None
+}
+
+/// Whether a file has a value for each partition column of the table, and no more.
+fn is_partitioned_as(added: &Added, table: &Metadata) -> bool {
+    let columns = &table.partition_columns;
+    added.partition.len() == columns.len()
+        && columns.iter().all(|column| added.partition.contains_key(column))
 }
 
 /// The actions of a change as the next version of `now`.
@@ -336,6 +333,18 @@ mod tests {
         assert_eq!(outcome(ended(&only, &now)), "commit");
         only.only_at = Some(4);
         assert_eq!(outcome(ended(&only, &now)), "conflicted");
+    }
+
+    #[test]
+    fn files_of_other_partition_columns_conflict() {
+        let mut now = live(&["a"]);
+        now.metadata.partition_columns = vec!["day".to_owned()];
+        let mut added = change(&["x"], &[]);
+        assert_eq!(outcome(ended(&added, &now)), "conflicted");
+        added.add[0].partition.insert("day".to_owned(), None);
+        assert_eq!(outcome(ended(&added, &now)), "commit");
+        added.add[0].partition.insert("hour".to_owned(), Some("1".to_owned()));
+        assert_eq!(outcome(ended(&added, &now)), "conflicted");
     }
 
     #[test]

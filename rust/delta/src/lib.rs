@@ -16,7 +16,7 @@
 //! removed.
 //!
 //! # Not here
-//! Data files (`plait_parquet`); statistics of outputs (`python/plait/table/statistics.py`).
+//! Data files (`plait_parquet`).
 //!
 //! Source: the [Delta transaction log
 //! protocol](https://github.com/delta-io/delta/blob/master/PROTOCOL.md).
@@ -24,6 +24,8 @@
 #![forbid(unsafe_code)]
 
 mod action;
+mod added;
+mod bound;
 mod checkpoint;
 mod clean;
 mod commit;
@@ -36,10 +38,11 @@ mod protocol;
 mod rest;
 mod schema;
 mod snapshot;
+mod stats;
 
 pub use log::Log;
 pub use rest::rest;
-pub use schema::delta_schema;
+pub use schema::{Lacking, delta_schema};
 
 /// Runs the examples of the README.
 #[cfg(doctest)]

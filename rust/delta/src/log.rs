@@ -3,6 +3,7 @@
 //! ```text
 //! open ─▶ Log ─┬─ snapshot   version, schema, properties
 //!              ├─ files      the live ones, from the oldest rows to the newest
+//!              ├─ added      a file as a commit adds it
 //!              ├─ commit     a change, once
 //!              ├─ history    what was committed
 //!              └─ clean      what no version needs goes
@@ -37,6 +38,7 @@ const KNOWN: Duration = Duration::from_secs(60);
 /// A log that is open.
 pub struct Log {
     pub(crate) folder: Folder,
+    pub(crate) stores: Stores,
     pub(crate) context: Context,
     /// How callers write the table.
     pub(crate) root: String,
@@ -123,7 +125,7 @@ impl Log {
             Kind::SourceNotFound => no_table(&root),
             _ => e,
         })?;
-        Ok(Self { folder, context: context.clone(), root, known: None })
+        Ok(Self { folder, stores: stores.clone(), context: context.clone(), root, known: None })
     }
 
     /// The table: version, protocol, metadata, how many files.

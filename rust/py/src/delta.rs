@@ -46,6 +46,11 @@ impl PyDeltaLog {
         self.ask(py, |log| log.files(options))
     }
 
+    /// A file as a commit adds it.
+    fn added(&self, py: Python<'_>, options: &str) -> PyResult<String> {
+        self.ask(py, |log| log.added(options))
+    }
+
     /// Commits a change.
     fn commit(&self, py: Python<'_>, options: &str) -> PyResult<String> {
         self.ask(py, |log| log.commit(options))

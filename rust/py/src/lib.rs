@@ -118,7 +118,15 @@ mod _native {
     #[pyfunction]
     fn delta_schema(py: Python<'_>, schema: &Bound<'_, PyAny>) -> PyResult<String> {
         let schema = crate::capsule::schema(schema)?;
-        let schema = plait_delta::delta_schema(&schema);
+        let schema = plait_delta::delta_schema(&schema, plait_delta::Lacking::Refuse);
+        schema.map_err(|e| crate::errors::exception(py, &e))
+    }
+
+    /// The same, where types that Delta lacks become others.
+    #[pyfunction]
+    fn delta_cast_schema(py: Python<'_>, schema: &Bound<'_, PyAny>) -> PyResult<String> {
+        let schema = crate::capsule::schema(schema)?;
+        let schema = plait_delta::delta_schema(&schema, plait_delta::Lacking::Cast);
         schema.map_err(|e| crate::errors::exception(py, &e))
     }
 
