@@ -22,7 +22,7 @@ from plait._checks import (
     merge_options,
 )
 from plait._native_call import OnProgress, _call
-from plait._tables import with_tables
+from plait._tables import Ordered, with_rules, with_tables
 from plait.errors import InvalidArgument, VerificationFailed
 from plait.inspected import zones_as_shown
 from plait.order import SortBy, sort_text
@@ -56,7 +56,7 @@ def merge(
     missing: Literal["null", "error"] = "null",
     missing_keys: Literal["error", "null"] = "error",
     metadata_conflicts: Literal["first", "drop", "error"] = "drop",
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] | None = None,
     version_by: str | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
@@ -88,7 +88,8 @@ def merge(
             sources" in the guide.
         out: A folder, made if absent; or one path that ends in `.parquet`, then one output.
         sort_by: The order of the sources and outputs, most significant column first, such as
-            `"name, -ts nulls first"`; the one that the files declare by default. Also a list of
+            `"name, -ts nulls first"`; that of a table, or the one that the files declare, by
+            default. Also a list of
             columns, or of `(name, "ascending" | "descending")`. `"zorder(a, b)"` and
             `"hilbert(a, b)"` order rows by several columns at once. `[]` and `""` make all rows
             equal: the sources are concatenated.
@@ -129,8 +130,9 @@ def merge(
             drop it, keep the first, or refuse. Entries that are known to describe one file are
             dropped or computed anew, whatever is asked for.
         on_duplicate: Which of several rows with one key stay: all, the first in merged order, the
-            last, or an error if there are several. The first is that of the first source.
-            `"keep_last"` makes the sources runs of upserts, oldest first.
+            last, or an error if there are several; all by default, but of a table as it says. The
+            first is that of the first source. `"keep_last"` makes the sources runs of upserts,
+            oldest first.
         version_by: With `"keep_last"` or `"keep_first"`, the row with the greatest value of this
             column stays. Of equal values, the last or the first row stays; null is the least value.
         delete_where: A boolean column that marks tombstones. If it is true in the row that stays,
@@ -203,11 +205,13 @@ def merge(
     options = merge_options(locals())
     options = {"sources": options["sources"], "out": _path(out, "out"), **options}
 
-    def run(sources: list[str]) -> dict[str, Any]:
-        given = {**options, "sources": sources}
+    def run(sources: list[str], order: Ordered, _: object) -> dict[str, Any]:
+        given = {**options, "sources": sources, **order}
         return _call(_native.merge, given, storage_options, progress)
 
-    return MergeReport.from_dict(with_tables(run, options["sources"], storage_options))
+    named = options["sources"]
+    rules = {"sort_by": options["sort_by"], "on_duplicate": on_duplicate}
+    return MergeReport.from_dict(with_rules(run, named, storage_options, **rules))
 
 
 def sort(

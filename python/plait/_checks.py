@@ -42,6 +42,7 @@ CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "verify": ("content",),
     "if_exists": ("error", "add"),
     "validate": ("basic", "full"),
+    "maintain": ("none", "auto"),
 }
 _LEVELS = ("none", "chunk", "page")
 
@@ -181,6 +182,9 @@ def _size(value: Size | None, name: str) -> int | None:
 def _choice(value: object, name: str) -> object:
     if value is None and name in ("data_page_version", "verify"):
         return None
+    if value is None and name == "on_duplicate":
+        # As tables say; files say nothing.
+        return CHOICES[name][0]
     for choice in CHOICES[name]:
         if value == choice and not isinstance(value, bool):
             return choice

@@ -22,7 +22,7 @@ from plait._checks import (
 )
 from plait._native_call import OnProgress, _call
 from plait._plan import Plan, Task
-from plait._tables import with_tables
+from plait._tables import Ordered, with_rules
 from plait.order import SortBy
 from plait.report import MergeReport
 from plait.sizes import Size
@@ -84,7 +84,7 @@ def plan(
     missing: Literal["null", "error"] = "null",
     missing_keys: Literal["error", "null"] = "error",
     metadata_conflicts: Literal["first", "drop", "error"] = "drop",
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] | None = None,
     version_by: str | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
@@ -174,11 +174,12 @@ def plan(
     """
     options = merge_options(locals())
 
-    def run(named: list[str]) -> dict[str, Any]:
-        given = {**options, "sources": named}
+    def run(named: list[str], order: Ordered, _: object) -> dict[str, Any]:
+        given = {**options, "sources": named, **order}
         return _call(_native.plan, given, storage_options, progress)
 
-    made = with_tables(run, options["sources"], storage_options)
+    rules = {"sort_by": options["sort_by"], "on_duplicate": on_duplicate}
+    made = with_rules(run, options["sources"], storage_options, **rules)
     return Plan(made, out=out, storage_options=storage_options)
 
 

@@ -9,19 +9,20 @@ Not here: which rows and pages are read (the engine); conditions of other librar
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 from plait import _native
 from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names, _paths, _size
+from plait._logs.columns import LogColumns
 from plait._native import Batch, Schema, Stream
 from plait._native_call import _reach
 from plait._notebook import schema_html
 from plait._now import at_moment, moment
 from plait._observe import watch, watched
 from plait._plan import Plan, Task
-from plait._tables import with_tables
+from plait._tables import Ordered, with_rules
 from plait._where import Condition, where_text
 from plait.errors import InvalidArgument, Unsupported
 from plait.order import SortBy, sort_text
@@ -277,6 +278,22 @@ def read_rows(paths: Iterable[str], start: int, end: int, **options: Any) -> Sor
     return whole._again(rows={"start": start, "end": end})  # noqa: SLF001 - see above
 
 
+def read_live(
+    files: Sequence[str],
+    logged: LogColumns,
+    *,
+    storage_options: object,
+    **options: Any,  # noqa: ANN401 - passed on
+) -> SortedRead:
+    """Files of a table with columns that its log alone has; other options are those of `read`."""
+    whole = {"sources": list(files), **logged.options(), **_of_rows(options)}
+    with watched("read") as call:
+        made = _opened(whole, storage_options)
+        if call.is_heard():
+            call.done({"columns": len(made.schema)})
+    return made
+
+
 class _Again:
     """The options of a read, for one that asks for less of the same files."""
 
@@ -319,6 +336,28 @@ def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
     return SortedRead(native, _Again(native, options))
 
 
+def _of_rows(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `read` as the engine takes them; what is not given is as `read` has it."""
+    said = {**(read.__kwdefaults__ or {}), **given}
+    now = moment()
+    columns = said["columns"]
+    return {
+        "sort_by": sort_text(said["sort_by"]),
+        "on_duplicate": _choice(said["on_duplicate"], "on_duplicate"),
+        "columns": None if columns is None else _names(columns, "columns"),
+        "where": where_text(said["where"], now),
+        "limit": _count(said["limit"], "limit"),
+        "reverse": _flag(said["reverse"], "reverse"),
+        "version_by": said["version_by"],
+        "delete_where": said["delete_where"],
+        "drop_where": at_moment(said["drop_where"], now),
+        "missing_keys": _choice(said["missing_keys"], "missing_keys"),
+        "batch_rows": _count(said["batch_rows"], "batch_rows"),
+        "threads": _count(said["threads"], "threads"),
+        "memory_limit": _size(said["memory_limit"], "memory_limit"),
+    }
+
+
 def _planned(plan: Plan | Task, given: Mapping[str, object]) -> str:
     """A plan as JSON, if the options leave to it what it says."""
     said = [name for name, value in given.items() if value is not None]
@@ -339,7 +378,7 @@ def read(
     where: Condition = None,
     limit: SupportsIndex | None = None,
     reverse: bool = False,
-    on_duplicate: OnDuplicate = "keep_all",
+    on_duplicate: OnDuplicate | None = None,
     version_by: str | None = None,
     delete_where: str | None = None,
     drop_where: str | None = None,
@@ -358,11 +397,14 @@ def read(
     A `Plan`, or a `Task` of one, may take the place of files: the rows are those that executing it
     would write. It determines the order, which rows of a key stay, and which rows are dropped.
 
+    Of a Delta table, the rows have its partition columns, too, behind all others: those come first
+    in the order, so rows of a partition stay together.
+
     Args:
         sources: Sorted files: paths, globs, folders, tables, URLs, as in `merge`.
-        sort_by: The order of the files, as in `merge`; by default the order that they declare. A
-            single file without a declared order is read in row order. `[]` makes all rows equal:
-            the files follow each other.
+        sort_by: The order of the files, as in `merge`; by default that of the table, or the order
+            that they declare. A single file without a declared order is read in row order. `[]`
+            makes all rows equal: the files follow each other.
         columns: The columns, in the order of the output: names, members such as `"a.b"`, `"*"` for
             all others; all by default. `[]` keeps only the number of rows.
         where: Which rows: conditions with AND between them, such as
@@ -409,26 +451,11 @@ def read(
         >>> rows.stats.rows
         2
     """
-    now = moment()
-    drop_where = at_moment(drop_where, now)
-    options: dict[str, Any] = {
-        "sort_by": sort_text(sort_by),
-        "columns": None if columns is None else _names(columns, "columns"),
-        "where": where_text(where, now),
-        "limit": _count(limit, "limit"),
-        "reverse": _flag(reverse, "reverse"),
-        "on_duplicate": _choice(on_duplicate, "on_duplicate"),
-        "version_by": version_by,
-        "delete_where": delete_where,
-        "drop_where": drop_where,
-        "missing_keys": _choice(missing_keys, "missing_keys"),
-        "batch_rows": _count(batch_rows, "batch_rows"),
-        "threads": _count(threads, "threads"),
-        "memory_limit": _size(memory_limit, "memory_limit"),
-    }
+    options = _of_rows(locals())
 
-    def opened(files: list[str]) -> SortedRead:
-        return _opened({"sources": files, **options}, storage_options)
+    def opened(files: list[str], order: Ordered, columns: LogColumns) -> SortedRead:
+        given = {**options, "sources": files, **order, **columns.options()}
+        return _opened(given, storage_options)
 
     if isinstance(sources, Plan | Task):
         given = {
@@ -443,9 +470,16 @@ def read(
         if storage_options is None:
             storage_options = sources.storage_options
         with watched("read"):
-            return opened([])
+            return opened([], {"sort_by": None, "on_duplicate": "keep_all"}, LogColumns())
     with watched("read") as call:
-        made = with_tables(opened, _paths(sources, "sources"), storage_options)
+        made = with_rules(
+            opened,
+            _paths(sources, "sources"),
+            storage_options,
+            sort_by=sort_text(sort_by),
+            on_duplicate=on_duplicate,
+            takes_columns="of_logs",
+        )
         if call.is_heard():
             call.done({"columns": len(made.schema)})
     return made

@@ -23,7 +23,7 @@ from plait._observe import watch, watched
 from plait._svg import Quantity, chart
 from plait._tables import Expanded, expand, look_up
 from plait._text import Page, Table, counted
-from plait.errors import ForeignTable, InvalidArgument, SchemaConflict
+from plait.errors import ForeignTable, InvalidArgument
 from plait.sizes import Size
 
 if TYPE_CHECKING:
@@ -383,17 +383,8 @@ def _of_tables(
     expanded: Expanded, options: dict[str, Any], schema: object
 ) -> tuple[dict[str, Any], object]:
     """Options and schema of a scan that has files in place of tables."""
-    columns: dict[str, dict[str, Any]] = {}
-    for table in expanded.tables:
-        for name, data_type, values in table.partitions:
-            known = columns.setdefault(name, {"name": name, "data_type": data_type, "values": {}})
-            if known["data_type"] != data_type:
-                raise SchemaConflict.of(
-                    f"tables differ in the type of the partition column `{name}`",
-                    got=f"{known['data_type']} and {data_type} in `{table.name}`",
-                )
-            known["values"].update(values)
-    changed: dict[str, Any] = {"sources": expanded.sources, "file_values": list(columns.values())}
+    values = expanded.columns.file_values()
+    changed: dict[str, Any] = {"sources": expanded.sources, "file_values": values}
     is_alone = len(options["sources"]) == 1
     if is_alone and options["partitions"] == "hive":
         changed["partitions"] = "none"  # the log knows better

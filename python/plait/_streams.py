@@ -12,7 +12,7 @@ from plait._checks import StorageOptions, _choice, _count, _flag, _path, _valida
 from plait._native_call import _reach
 from plait._now import at_moment
 from plait._observe import watch
-from plait._tables import look_up, with_tables
+from plait._tables import look_up, with_rules
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 
@@ -43,7 +43,7 @@ def merge_streams(
     missing: Literal["null", "error"] = "null",
     missing_keys: Literal["error", "null"] = "error",
     metadata_conflicts: Literal["first", "drop", "error"] = "drop",
-    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] = "keep_all",
+    on_duplicate: Literal["keep_all", "keep_first", "keep_last", "error"] | None = None,
     version_by: str | None = None,
     delete_where: str | None = None,
     keep_tombstones: bool = False,
@@ -161,8 +161,14 @@ def merge_streams(
         source if isinstance(source, str) else i for i, source in enumerate(listed)
     ]
     # Before a stream is asked for anything: it may give its rows once.
-    named = with_tables(lambda s: look_up(s, storage_options), named, storage_options)
-    reached: dict[str, Any] = {**options, "sources": named}
+    looked = with_rules(
+        lambda found, order, _: {"sources": look_up(found, storage_options), **order},
+        named,
+        storage_options,
+        sort_by=order,
+        on_duplicate=on_duplicate,
+    )
+    reached: dict[str, Any] = {**options, **looked}
     bucket = _reach(reached, storage_options)
     given = [listed[name] if isinstance(name, int) else name for name in reached.pop("sources")]
     stream = _native.merge_streams(given, json.dumps(reached), bucket, _validate(validate))

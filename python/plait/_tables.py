@@ -1,9 +1,11 @@
 """Tables among sources: the files that a table's log says count, not all that lie in its folder.
 
     call(sources) ──▶ the engine refuses a folder of a table ──▶ its log ──▶ call(live files)
+                                                                  └─ order, rule of duplicates
 
 Invariants: the engine finds tables, and never reads past a log; where the log cannot be read, or
-says what files alone do not, the table is refused by name. A file that is named is that file.
+says what files alone do not, the table is refused by name. A file that is named is that file. What
+a table says of its order and of rows with one key holds unless the call says otherwise.
 Not here: the logs (`plait._logs`); compactions (`plait.table`).
 """
 
@@ -12,12 +14,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypedDict, TypeVar
 
 from plait import _native, _stores
+from plait._checks import _choice
+from plait._logs.columns import LogColumns
 from plait._logs.live import Live, live
 from plait._native_call import _reach, _settings
-from plait.errors import ForeignTable
+from plait.errors import ForeignTable, InvalidArgument
 
 # A path, or the number of a stream among the sources.
 Named = str | int
@@ -30,6 +34,26 @@ class Expanded:
 
     sources: list[Named]
     tables: tuple[Live, ...]
+
+    @property
+    def columns(self) -> LogColumns:
+        """What the logs say of columns."""
+        joined = LogColumns()
+        for table in self.tables:
+            joined = joined.joined(table.columns)
+        return joined
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are sources that are no tables."""
+        return len(self.sources) > sum(len(table.files) for table in self.tables)
+
+
+class Ordered(TypedDict):
+    """The order of sources, and which of several rows with one key stays."""
+
+    sort_by: str | None
+    on_duplicate: str
 
 
 def with_tables(
@@ -55,6 +79,64 @@ def with_tables(
             for table in expanded.tables:
                 table.check_whole()
         return call(expanded.sources)
+
+
+def with_rules(
+    call: Callable[[list[Any], Ordered, LogColumns], T],
+    sources: Sequence[Named],
+    storage_options: object,
+    *,
+    sort_by: str | None,
+    on_duplicate: object,
+    takes_columns: Literal["none", "of_logs"] = "none",
+) -> T:
+    """Calls with sources and their order; if they have tables among them, as these say.
+
+    Args:
+        call: Takes the sources, their order, and what logs say of columns.
+        sources: Paths, and numbers of streams.
+        storage_options: Settings of object stores.
+        sort_by: The order; `None`: as tables say, or files.
+        on_duplicate: The rule; `None`: as tables say, or all rows.
+        takes_columns: Whether the call knows what to do with columns that only logs have.
+
+    Raises:
+        InvalidArgument: Sources have different rules.
+    """
+    given = None if on_duplicate is None else str(_choice(on_duplicate, "on_duplicate"))
+    try:
+        told = Ordered(sort_by=sort_by, on_duplicate=given or "keep_all")
+        return call(list(sources), told, LogColumns())
+    except ForeignTable as found:
+        expanded = expand(sources, storage_options, found)
+    for table in expanded.tables:
+        if takes_columns == "none" or not table.columns.partitions:
+            table.check_whole()
+    told = Ordered(
+        sort_by=sort_by if sort_by is not None else _order_of(expanded),
+        on_duplicate=given or _rule_of(expanded),
+    )
+    columns = expanded.columns if takes_columns == "of_logs" else LogColumns()
+    return call(expanded.sources, told, columns)
+
+
+def _order_of(expanded: Expanded) -> str | None:
+    """The order that all sources say; `None` if files are to be asked."""
+    orders = {table.sort_by for table in expanded.tables}
+    return orders.pop() if len(orders) == 1 and not expanded.has_others else None
+
+
+def _rule_of(expanded: Expanded) -> str:
+    rules = {table.on_duplicate: table.name for table in expanded.tables}
+    if expanded.has_others:
+        rules.setdefault("keep_all", "other sources")
+    if len(rules) > 1:
+        raise InvalidArgument.of(
+            "sources have different rules for rows with one key",
+            got=", ".join(f"{rule} of `{name}`" for rule, name in rules.items()),
+            hint="give `on_duplicate`, or name one table alone",
+        )
+    return next(iter(rules))
 
 
 def look_up(sources: list[Named], storage_options: object = None) -> list[Named]:

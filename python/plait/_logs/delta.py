@@ -7,7 +7,7 @@ log protocol.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 from urllib.parse import quote, unquote
@@ -15,7 +15,10 @@ from urllib.parse import quote, unquote
 from plait import _native, _stores
 from plait._native_call import _settings
 
-__all__ = ["DeltaLog", "LiveFile", "Snapshot", "There"]
+__all__ = ["DUPLICATES", "ORDER", "DeltaLog", "Intent", "LiveFile", "Snapshot", "There"]
+
+# Properties of a table: its order, and which of several rows with one key stays.
+ORDER, DUPLICATES = "plait.sort_by", "plait.on_duplicate"
 
 # Tells the folder of a table from one of files before there is a version; no reader looks at it.
 _BEGUN = "_delta_log/.plait-begun"
@@ -149,6 +152,37 @@ class DeltaLog:
         asked = {"intent": intent, "version": version, "order": order, "only": only}
         found = json.loads(self._native.files(json.dumps(asked)))
         return [LiveFile(**file) for file in found["files"]]
+
+    def added(
+        self,
+        name: str,
+        schema_text: str,
+        *,
+        properties: Mapping[str, str],
+        partition: Mapping[str, str | None] | None = None,
+        instead_of: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """A file as a commit adds it: length, time, statistics of its footer.
+
+        Args:
+            name: Its path below the table.
+            schema_text: The schema of the table.
+            properties: Properties of the table.
+            partition: Values of partition columns.
+            instead_of: Files that are removed, and of which this one has the rows.
+
+        Raises:
+            SourceNotFound: There is no such file.
+        """
+        asked = {
+            "name": name,
+            "schema": schema_text,
+            "properties": dict(properties),
+            "partition": dict(partition or {}),
+            "instead_of": list(instead_of),
+        }
+        found: dict[str, Any] = json.loads(self._native.added(json.dumps(asked)))
+        return found
 
     def begin(self) -> None:
         """Says that a table is being made: files of a first write that dies are no rows."""

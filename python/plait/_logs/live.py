@@ -10,13 +10,13 @@ Not here: finding tables (the engine), compacting them (`plait.table`).
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, unquote
 
-from plait._logs.delta import DeltaLog, Snapshot
+from plait._logs.columns import LogColumns, columns_of
+from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, planned
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
@@ -24,22 +24,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 __all__ = ["Live", "live"]
-
-# Types of partition columns, as Arrow writes them.
-_DELTA_TYPES = {
-    "string": "Utf8",
-    "long": "Int64",
-    "integer": "Int32",
-    "short": "Int16",
-    "byte": "Int8",
-    "float": "Float32",
-    "double": "Float64",
-    "boolean": "Boolean",
-    "date": "Date32",
-    "timestamp_ntz": "Timestamp(Microsecond, None)",
-    "timestamp": 'Timestamp(Microsecond, Some("+00:00"))',
-}
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -50,7 +34,9 @@ class Live:
         name: The table's folder.
         format: `"Delta"` or `"Iceberg"`.
         files: Their locations, oldest first.
-        partitions: Columns that the log has and files do not: name, type, text by file.
+        columns: What the log says of columns, and files do not.
+        sort_by: The order of the files, if the table says it.
+        on_duplicate: Which of several rows with one key stays.
         schema: The table's columns with their field ids, where names of files do not say it.
         lost: What of the table its files alone do not say, in words; `""` if nothing.
     """
@@ -58,7 +44,9 @@ class Live:
     name: str
     format: str
     files: list[str]
-    partitions: tuple[tuple[str, str, dict[str, str | None]], ...] = ()
+    columns: LogColumns = field(default_factory=LogColumns)
+    sort_by: str | None = None
+    on_duplicate: str = "keep_all"
     schema: Any = field(default=None, compare=False)
     lost: str = ""
 
@@ -69,7 +57,7 @@ class Live:
                 self.format,
                 self.name,
                 self.lost,
-                hint="read it with plait.scan, or name a folder of one partition",
+                hint="read it with plait.read or plait.scan, or name a folder of one partition",
             )
 
 
@@ -126,38 +114,26 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
     log = DeltaLog(root, settings)
     snapshot = log.snapshot()
     # Rows of a later commit are newer, where that matters.
-    order: Literal["known", "commits"] = "known" if _keeps_all(snapshot) else "commits"
+    order: Literal["known", "commits"] = "known" if _rule(snapshot) == "keep_all" else "commits"
     rows = [row for row in log.files(order=order) if _is_in(row.name, part)]
-    files = [_location(root, row.name) for row in rows]
-    types = {field["name"]: field["type"] for field in snapshot.schema["fields"]}
-    partitions = []
-    for column in snapshot.partition_columns:
-        kind = _arrow_type(str(types[column]))
-        if kind is None:
-            raise _refused(
-                "Delta",
-                root,
-                "has a partition column whose type is not read",
-                got=f"`{column}` of {types[column]}",
-            )
-        # Empty is null, as the protocol says.
-        values = [row.partition.get(column) or None for row in rows]
-        partitions.append((column, kind, dict(zip(files, values, strict=True))))
+    located = {_location(root, row.name): row for row in rows}
     # A folder that names a partition says what its rows have in these columns.
     said = {folder.partition("=")[0] for folder in part.split("/") if "=" in folder}
     unsaid = [f"`{column}`" for column in snapshot.partition_columns if column not in said]
     lost = f"is partitioned by columns that its files do not have: {', '.join(unsaid)}"
-    return Live(root, "Delta", files, tuple(partitions), lost=lost if unsaid else "")
+    return Live(
+        root,
+        "Delta",
+        list(located),
+        columns_of(root, snapshot, located),
+        sort_by=snapshot.properties.get(ORDER),
+        on_duplicate=_rule(snapshot),
+        lost=lost if unsaid else "",
+    )
 
 
-def _keeps_all(snapshot: Snapshot) -> bool:
-    return snapshot.properties.get("plait.on_duplicate", "keep_all") == "keep_all"
-
-
-def _arrow_type(name: str) -> str | None:
-    """A type of Delta as Arrow writes it."""
-    decimal = _DECIMAL.fullmatch(name)
-    return f"Decimal128({decimal[1]}, {decimal[2]})" if decimal else _DELTA_TYPES.get(name)
+def _rule(snapshot: Snapshot) -> str:
+    return snapshot.properties.get(DUPLICATES, "keep_all")
 
 
 def _location(root: str, path: str) -> str:

@@ -1,0 +1,145 @@
+"""Columns as a log has them and files do not: values of partitions, types that values are cast to.
+
+    partitionValues {"day": "2024-05-01"}       ──▶ day: 2024-05-01 in all rows of the file
+    metadata {"plait.was": "uint32"} of a field ──▶ its values are cast to the type of the field
+
+Not here: how rows get them (the engine).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from plait._logs.delta import LiveFile, Snapshot
+from plait.errors import SchemaConflict, Unsupported
+
+__all__ = ["WAS", "LogColumns", "columns_of", "values_of_folders"]
+
+# Metadata of a field: the type that files have until they are merged.
+WAS = "plait.was"
+# Types as Arrow writes them.
+_TYPES = {
+    "string": "Utf8",
+    "long": "Int64",
+    "integer": "Int32",
+    "short": "Int16",
+    "byte": "Int8",
+    "float": "Float32",
+    "double": "Float64",
+    "boolean": "Boolean",
+    "date": "Date32",
+    "timestamp_ntz": "Timestamp(Microsecond, None)",
+    "timestamp": 'Timestamp(Microsecond, Some("+00:00"))',
+}
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """What a log says of columns.
+
+    Attributes:
+        partitions: Columns that files do not have: name, type, text by location of the file.
+        casts: Columns that may have another type in files, with the type of the table.
+    """
+
+    partitions: tuple[tuple[str, str, dict[str, str | None]], ...] = ()
+    casts: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        """The partition columns."""
+        return [name for name, _, _ in self.partitions]
+
+    def of(self, files: Sequence[str]) -> LogColumns:
+        """The same of some files, by their locations."""
+        partitions = tuple(
+            (name, kind, {where: texts[where] for where in files})
+            for name, kind, texts in self.partitions
+        )
+        return LogColumns(partitions, self.casts)
+
+    def joined(self, other: LogColumns) -> LogColumns:
+        """Those of two tables.
+
+        Raises:
+            SchemaConflict: They differ in the type of a column.
+        """
+        known = {name: (kind, dict(texts)) for name, kind, texts in self.partitions}
+        for name, kind, texts in other.partitions:
+            if known.setdefault(name, (kind, {}))[0] != kind:
+                raise SchemaConflict.of(
+                    f"tables differ in the type of the partition column `{name}`",
+                    got=f"{known[name][0]} and {kind}",
+                )
+            known[name][1].update(texts)
+        partitions = tuple((name, kind, texts) for name, (kind, texts) in known.items())
+        return LogColumns(partitions, {**self.casts, **other.casts})
+
+    def file_values(self) -> list[dict[str, Any]]:
+        """Values of partitions, as the engine takes them."""
+        return [
+            {"name": name, "data_type": kind, "values": texts}
+            for name, kind, texts in self.partitions
+        ]
+
+    def options(self) -> dict[str, Any]:
+        """Options of a read: those that say something."""
+        said = {"file_values": self.file_values(), "casts": self.casts}
+        return {name: value for name, value in said.items() if value}
+
+
+def columns_of(root: str, snapshot: Snapshot, files: Mapping[str, LiveFile]) -> LogColumns:
+    """What the log of a table says of columns.
+
+    Args:
+        root: The table.
+        snapshot: It at some version.
+        files: Its files by their locations.
+
+    Raises:
+        Unsupported: A partition column has a type that is not read.
+    """
+    types = {field["name"]: field["type"] for field in snapshot.schema["fields"]}
+    partitions = []
+    for column in snapshot.partition_columns:
+        kind = _arrow_type(types.get(column))
+        if kind is None:
+            error = Unsupported.of(
+                f"the Delta table `{root}` has a partition column whose type is not read",
+                got=f"`{column}` of {types.get(column)}",
+                hint="read it with the engine that wrote it",
+            )
+            error.path = root
+            raise error
+        # Empty is null, as the protocol says.
+        texts = {where: file.partition.get(column) or None for where, file in files.items()}
+        partitions.append((column, kind, texts))
+    casts = {
+        field["name"]: kind
+        for field in snapshot.schema["fields"]
+        if WAS in field.get("metadata", {}) and (kind := _arrow_type(field["type"])) is not None
+    }
+    return LogColumns(tuple(partitions), casts)
+
+
+def values_of_folders(name: str) -> dict[str, str | None]:
+    """What the folders of a file say of its rows."""
+    found: dict[str, str | None] = {}
+    for part in name.split("/")[:-1]:
+        column, is_value, text = part.partition("=")
+        if is_value:
+            found[unquote(column)] = None if text in (_NULL, "") else unquote(text)
+    return found
+
+
+def _arrow_type(kind: object) -> str | None:
+    """A type of Delta as Arrow writes it."""
+    name = str(kind)
+    decimal = _DECIMAL.fullmatch(name)
+    return f"Decimal128({decimal[1]}, {decimal[2]})" if decimal else _TYPES.get(name)
