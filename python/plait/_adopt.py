@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 from plait import _native
-from plait._checks import Path, StorageOptions, _path
+from plait._checks import Path, StorageOptions, _flag, _path
+from plait._logs.columns import WAS, values_of_folders
 from plait._logs.delta import DeltaLog, Snapshot
 from plait._read import OnDuplicate
 from plait._scan import scan
@@ -27,7 +27,8 @@ from plait._table_reports import AdoptReport
 from plait.errors import ForeignTable, InvalidArgument, SourceNotFound, StorageError, Unsupported
 from plait.order import SortBy
 from plait.table._calls import is_delta
-from plait.table.added import added, check_columns
+from plait.table.casting import lacking_types
+from plait.table.columns import check_columns
 
 __all__ = ["adopt"]
 
@@ -37,7 +38,6 @@ _OURS = re.compile(
 )
 _WHOLE = re.compile(r"0|-?[1-9]\d{0,17}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Others may commit in between; each time there is less to adopt.
 _ATTEMPTS_MAX = 20
 
@@ -48,6 +48,7 @@ def adopt(
     sort_by: SortBy | None = None,
     on_duplicate: OnDuplicate | None = None,
     retention: str | float | None = None,
+    cast: bool = False,
     storage_options: StorageOptions | None = None,
 ) -> AdoptReport:
     """Turns a folder of Parquet files into a table, or adds new files of the folder to it.
@@ -62,14 +63,19 @@ def adopt(
             by default. It is not checked: see `Table.verify`.
         on_duplicate: See `Table`.
         retention: See `Table`.
+        cast: Whether columns of types that Delta lacks become columns of others, which the report
+            names: `uint32` becomes `long`, a time `string`. `plait.read` and `Table.read` cast
+            their values from now on, checked one by one; files are rewritten when the table is
+            next compacted. A table that was adopted so adopts further files so.
         storage_options: See `merge`.
 
     Returns:
         The files that are live from now on.
 
     Raises:
-        Unsupported: Delta has no such type; names the columns. Folders name different columns, or
-            one that files have, too. Nothing was done.
+        Unsupported: Delta has no such type; names the columns, also with `cast` those that become
+            no other: members of structs and lists. Folders name different columns, or one that
+            files have, too. Nothing was done.
         SchemaConflict: Columns of several files, or of files and table, do not fit.
         InvalidArgument: An option is not that of the table.
         ForeignTable: The folder is in a table, is one of another format, or was compacted as a
@@ -88,6 +94,7 @@ def adopt(
         ('day=2/b.parquet',)
     """
     root = _path(folder, "folder").removeprefix("file://")
+    _flag(cast, "cast")
     properties = properties_of(sort_by, on_duplicate, retention)
     is_table = is_delta(root, storage_options)
     try:
@@ -98,7 +105,7 @@ def adopt(
         snapshot = log.snapshot("append") if is_table else None
         if snapshot is not None:
             _compare(properties, snapshot)
-        report = _adopted(log, root, snapshot, properties, storage_options)
+        report = _adopted(log, snapshot, properties, storage_options, cast=cast)
         if report is not None:
             return report
         is_table = True
@@ -109,21 +116,28 @@ def adopt(
 
 def _adopted(
     log: DeltaLog,
-    root: str,
     snapshot: Snapshot | None,
     properties: dict[str, str],
     storage_options: object,
+    *,
+    cast: bool,
 ) -> AdoptReport | None:
+    root = log.root
     names, skipped = _new_files(log, root, snapshot)
     if not names:
         if snapshot is None:
             raise SourceNotFound.of("the folder has no Parquet files", got=f"`{root}`")
         return AdoptReport(root, snapshot.version, (), 0, skipped)
-    values = {name: _values(name) for name in names}
+    values = {name: values_of_folders(name) for name in names}
     columns = _columns(values, snapshot)
     # One schema of all: also what no table of Arrow could hold is told before any work.
     found = scan([log.location(name) for name in names], storage_options=storage_options)
-    of_files: dict[str, Any] = json.loads(_native.delta_schema(found.schema))
+    known = {} if snapshot is None else _cast_columns(snapshot.schema)
+    is_cast = cast if snapshot is None else bool(known)
+    schema_of = _native.delta_cast_schema if is_cast else _native.delta_schema
+    of_files: dict[str, Any] = json.loads(schema_of(found.schema))
+    casts = _cast_columns(of_files)
+    _check_casts(log, names, casts, known if snapshot is not None else casts, storage_options)
     twice = [field["name"] for field in of_files["fields"] if field["name"] in columns]
     if twice:
         raise Unsupported.of(
@@ -149,17 +163,8 @@ def _adopted(
         check_columns(of_files, schema, "a file of the folder")
         _check_values(kinds, schema)
         made = {"schema": snapshot.schema_text}
-    add = [
-        added(
-            log,
-            name,
-            schema,
-            storage_options=storage_options,
-            properties=properties,
-            partition=values[name],
-        )
-        for name in names
-    ]
+    text = json.dumps(schema) if snapshot is None else snapshot.schema_text
+    add = [log.added(name, text, properties=properties, partition=values[name]) for name in names]
     rows = sum(json.loads(entry["stats"])["numRecords"] for entry in add)
     ended = log.commit(
         {
@@ -178,7 +183,9 @@ def _adopted(
     )
     if ended["outcome"] == "conflicted":
         return None
-    return AdoptReport(root, ended["version"], tuple(names), rows, skipped)
+    kinds_of = {field["name"]: field["type"] for field in of_files["fields"]}
+    told = {name: (was, kinds_of[name]) for name, was in casts.items()}
+    return AdoptReport(root, ended["version"], tuple(names), rows, skipped, told)
 
 
 def _new_files(
@@ -202,16 +209,6 @@ def _new_files(
     return [name for name in names if not _OURS.search(name)], skipped
 
 
-def _values(name: str) -> dict[str, str | None]:
-    """What the folders of a file say of its rows."""
-    found: dict[str, str | None] = {}
-    for part in name.split("/")[:-1]:
-        column, is_value, text = part.partition("=")
-        if is_value:
-            found[unquote(column)] = None if text in (_NULL, "") else unquote(text)
-    return found
-
-
 def _columns(values: dict[str, dict[str, str | None]], snapshot: Snapshot | None) -> list[str]:
     first = next(iter(values))
     columns = list(values[first]) if snapshot is None else snapshot.partition_columns
@@ -231,6 +228,38 @@ def _kind(texts: Iterable[str | None]) -> str:
     if filled and all(_WHOLE.fullmatch(text) for text in filled):
         return "long"
     return "date" if filled and all(_DATE.fullmatch(text) for text in filled) else "string"
+
+
+def _cast_columns(schema: Mapping[str, Any]) -> dict[str, str]:
+    """Columns that files have of a type that Delta lacks, with this type."""
+    return {f["name"]: f["metadata"][WAS] for f in schema["fields"] if WAS in f["metadata"]}
+
+
+def _check_casts(
+    log: DeltaLog,
+    names: Sequence[str],
+    casts: Mapping[str, str],
+    known: Mapping[str, str],
+    storage_options: object,
+) -> None:
+    """Refuses columns that the table does not cast, and counts of different units as one column."""
+    lacking = [f"`{name}` of {was}" for name, was in casts.items() if name not in known]
+    if lacking:
+        raise Unsupported.of(
+            "the table does not cast columns to types that Delta has",
+            got=", ".join(lacking),
+            hint="write these columns as the types of the table",
+        )
+    units = {name: known[name] for name, was in casts.items() if was.startswith("duration")}
+    for file in names if units else ():
+        own = lacking_types(log.location(file), storage_options)
+        for name, was in units.items():
+            if own.get(name, was) != was:
+                raise Unsupported.of(
+                    "a column has durations in different units, which would be one number",
+                    got=f"`{name}` of {own[name]} in `{file}`, not {was}",
+                    hint="write it in one unit",
+                )
 
 
 def _check_values(kinds: dict[str, str], schema: dict[str, Any]) -> None:

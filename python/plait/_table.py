@@ -4,10 +4,9 @@
     t.append(batches, batch_id="2024-05-01T13")
     t.read(where="name = 'cpu'"); t.compact(); t.expire("7d")
 
-Invariants: a file is live by a commit alone. Order, rule for rows with one key and retention are
-properties of the table, so that every door does the same.
-Not here: the log (`rust/delta`), sorting (`RunWriter`), merging on read (`read`), which files a
-compaction takes (`plait.table`).
+Invariant: a file is live by a commit alone.
+Not here: what the table says of itself (`_table_handle`), the log (`rust/delta`), sorting
+(`RunWriter`), merging on read (`read`), which files a compaction takes (`plait.table`).
 """
 
 from __future__ import annotations
@@ -17,40 +16,31 @@ import random
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, SupportsIndex
-from urllib.parse import unquote
 
 from plait import _native
 from plait._api import verify
-from plait._checks import Path, StorageOptions, _choice, _count, _flag, _path, _time_span
-from plait._logs.delta import DeltaLog, Intent, LiveFile, Snapshot
+from plait._checks import Path, StorageOptions, _choice, _flag, _time_span
+from plait._logs.delta import ORDER
 from plait._native import Stream
 from plait._native_call import OnProgress
-from plait._read import OnDuplicate, SortedRead, read
+from plait._read import OnDuplicate, SortedRead, read_live
 from plait._table_append import app_of, append, nothing
-from plait._table_delete import check_condition, delete_once
-from plait._table_new import lost_rows, open_folder
-from plait._table_properties import (
-    OPTIONS,
-    RETENTION,
-    interval_s,
-    is_same_order,
-    properties_of,
-)
+from plait._table_delete import Deleting, check_condition, delete_once
+from plait._table_handle import TableHandle
+from plait._table_maintain import maintained
+from plait._table_properties import RETENTION, interval_s, order_of_files
 from plait._table_reports import (
     AppendReport,
-    DataFile,
     DeleteReport,
     TableExpireReport,
     TableVerifyReport,
-    Version,
 )
 from plait._where import Condition, where_text
-from plait.errors import InvalidArgument, PlaitError, SourceNotFound, StorageError, Unsupported
+from plait.errors import InvalidArgument, PlaitError, SourceNotFound, StorageError
 from plait.order import SortBy
 from plait.sizes import Size
-from plait.table._calls import is_delta
-from plait.table.added import check_columns
-from plait.table.delta import DUPLICATES, ORDER, Delta
+from plait.table.columns import check_columns
+from plait.table.delta import Delta
 from plait.table.options import CompactOptions, TableOptions
 from plait.table.report import CompactReport
 from plait.table.run import compact_table, run_here
@@ -65,7 +55,7 @@ _ATTEMPTS_MAX = 20
 _WAIT_S_MAX = 0.5
 
 
-class Table:
+class Table(TableHandle):
     """A table of sorted files, in a folder or an object store, with the log of Delta.
 
     The first `append` makes the table, because its columns are known only then. The arguments are
@@ -77,13 +67,18 @@ class Table:
     Args:
         path: A folder, or a URL such as `s3://bucket/metrics`.
         sort_by: The order of the files, such as `"name, ts"`. A new table needs it.
+        partition_by: Columns of the folders that files lie in, outermost first, such as `["day"]`.
+            They come first in the order, so rows with one key are rows of one partition.
         on_duplicate: Which of several rows with one key stays: see `merge`. Rows of a later commit
             are newer. `"keep_all"` by default.
         retention: For how long replaced files stay, such as `"7d"`; seven days by default.
+        maintain: `"auto"` compacts after an append, where the policy of `compact` selects files
+            that have at most sixteen times the bytes of the append, or 64 MB if that is more.
         storage_options: See `merge`.
 
     Raises:
-        InvalidArgument: The table has another order, rule or retention; names both.
+        InvalidArgument: The table has another order, rule or retention, or other partitions; names
+            both.
         ForeignTable: The folder is in a table, or is one of another format.
         Unsupported: The table has a feature of Delta that Plait does not support; names it.
 
@@ -105,85 +100,23 @@ class Table:
         path: Path,
         *,
         sort_by: SortBy | None = None,
+        partition_by: Iterable[str] | None = None,
         on_duplicate: OnDuplicate | None = None,
         retention: str | float | None = None,
+        maintain: Literal["none", "auto"] = "none",
         storage_options: StorageOptions | None = None,
     ) -> None:
-        self.path = _path(path, "path")
-        if self.path.startswith("file://"):
-            self.path = unquote(self.path.removeprefix("file://"))
-        self._storage_options = storage_options
-        self._given = properties_of(sort_by, on_duplicate, retention)
-        self._opened: DeltaLog | None = None
-        snapshot = self._snapshot()
-        if snapshot is None:
-            is_delta(self.path, storage_options)
-            if ORDER not in self._given:
-                raise InvalidArgument.of(
-                    "a new table needs an order",
-                    got=f"no table at `{self.path}`",
-                    hint='give sort_by="name, ts", or the path of a table that is there',
-                )
-        else:
-            self._compare(snapshot)
-
-    # -- what there is ------------------------------------------------------------------------
-
-    @property
-    def version(self) -> int | None:
-        """The newest version; `None` before the first append."""
-        snapshot = self._snapshot()
-        return None if snapshot is None else snapshot.version
-
-    @property
-    def sort_by(self) -> str | None:
-        """The order of the files, as text; `None` if the table does not declare it."""
-        return self._properties().get(ORDER)
-
-    @property
-    def on_duplicate(self) -> str:
-        """Which of several rows with one key stays."""
-        return self._properties().get(DUPLICATES, "keep_all")
-
-    def files(self, *, version: SupportsIndex | None = None) -> tuple[DataFile, ...]:
-        """The live files, from the oldest rows to the newest.
-
-        Args:
-            version: The version; the newest by default.
-
-        Raises:
-            SourceNotFound: There is no such version.
-
-        Example:
-            >>> import pyarrow as pa
-            >>> table = Table("metrics", sort_by="k")
-            >>> done = table.append(pa.table({"k": [2, 1]}))
-            >>> [file.rows for file in table.files()]
-            [2]
-        """
-        if self.version is None:
-            return ()
-        return tuple(
-            DataFile(file.name, file.bytes, file.rows, file.partition, file.version)
-            for file in self._live(version)
+        super().__init__(
+            path,
+            sort_by=sort_by,
+            partition_by=partition_by,
+            on_duplicate=on_duplicate,
+            retention=retention,
+            storage_options=storage_options,
         )
+        self._maintain = _choice(maintain, "maintain")
 
-    def history(self, limit: SupportsIndex | None = None) -> list[Version]:
-        """The commits in the log, the newest first.
-
-        Args:
-            limit: Number of versions, at most.
-
-        Example:
-            >>> import pyarrow as pa
-            >>> table = Table("metrics", sort_by="k")
-            >>> done = table.append(pa.table({"k": [2, 1]}))
-            >>> [(v.version, v.operation, v.files_added) for v in table.history()]
-            [(0, 'WRITE', 1)]
-        """
-        if self.version is None:
-            return []
-        return [Version.of(entry) for entry in self._log.history(_count(limit, "limit"))]
+    # -- what is read -------------------------------------------------------------------------
 
     def read(
         self,
@@ -208,11 +141,12 @@ class Table:
             memory_limit: See `read`.
 
         Returns:
-            The read, of the files that are live now.
+            The read, of the files that are live now. Partition columns come last in its rows and
+            first in its order.
 
         Raises:
             SourceNotFound: There is no such version, or no row.
-            Unsupported: The table is partitioned: its files do not have all columns.
+            Unsupported: A partition column has a type that is not read.
             PlaitError: As `read`.
 
         Example:
@@ -225,14 +159,15 @@ class Table:
             >>> pa.table(table.read(version=0))["k"].to_pylist()
             [1, 3]
         """
-        self._refuse_partitions(self._needed("read"), "read")
+        snapshot = self._needed("read")
         files = self._live(version)
         if not files:
             raise SourceNotFound.of("the table has no rows", got=f"`{self.path}`")
-        return read(
+        return read_live(
             [self._log.location(file.name) for file in files],
+            self._columns(snapshot, files),
             sort_by=self.sort_by,
-            on_duplicate=_choice(self.on_duplicate, "on_duplicate"),  # type: ignore[arg-type]
+            on_duplicate=self.on_duplicate,
             missing_keys="null",
             where=where,
             columns=columns,
@@ -255,7 +190,8 @@ class Table:
             >>> table.verify().ok
             True
         """
-        snapshot, order = self._needed("read"), self.sort_by
+        snapshot = self._needed("read")
+        order = order_of_files(self.sort_by, snapshot.partition_columns)
         rows, problems = 0, []
         files = self._live(None)
         for file in files:
@@ -311,7 +247,7 @@ class Table:
 
         Raises:
             SchemaConflict: A column is not in the table, or of another type.
-            Unsupported: Delta has no such type, or the table is partitioned or has constraints.
+            Unsupported: Delta has no such type, or the table has constraints.
             UnknownColumn: A sort column is not there.
             StorageError: The rows could not be written or committed.
 
@@ -330,7 +266,6 @@ class Table:
         snapshot = self._snapshot("append", app_of(batch_id))
         if snapshot is not None:
             self._compare(snapshot)
-            self._refuse_partitions(snapshot, "append to")
             if snapshot.batches:
                 return nothing(self.path, snapshot.version)
             check_columns(json.loads(schema_text), snapshot.schema, "the batch")
@@ -347,6 +282,7 @@ class Table:
             schema_text,
             snapshot,
             properties,
+            partition_by=self._partitions(snapshot),
             batch_id=batch_id,
             threads=threads,
             memory_limit=memory_limit,
@@ -356,22 +292,31 @@ class Table:
         if snapshot is None and report.version is not None:
             # Somebody else may have made it, with other options.
             self._compare(self._needed("read"))
+        if self._maintain == "auto" and report.files:
+            options = CompactOptions(
+                sort_by=self.sort_by,
+                memory_limit=memory_limit,
+                storage_options=self._storage_options,
+            )
+            return maintained(self._log, report, options, threads)
         return report
 
     def delete(self, where: Condition) -> DeleteReport:
-        """Deletes the rows for which a condition on sort columns is true.
+        """Deletes the rows for which a condition on sort columns and partition columns is true.
 
-        Files with only such rows are removed, and files with other rows are rewritten. Rows that
-        other writers append meanwhile stay. With `on_duplicate="keep_all"` the condition may name
-        any column. With other settings, older rows of the same key would reappear.
+        Files that have only such rows go as a whole; those with others are rewritten without them.
+        Of a condition on partition columns alone no row is read.
+        Rows that others append meanwhile stay. Where no rows are dropped on reading
+        (`on_duplicate="keep_all"`), the condition may name any column: otherwise older rows of the
+        same key would come back.
 
         Args:
             where: As in `read`, such as `"ts < '2024-01-01'"`.
 
         Raises:
             InvalidArgument: There is no condition, or it names other columns.
-            Unsupported: The table takes no deletes, or is partitioned.
-            StorageError: Other writers replaced its files too often.
+            Unsupported: The table takes no deletes.
+            StorageError: Others replaced its files again and again.
 
         Example:
             >>> import pyarrow as pa
@@ -387,15 +332,12 @@ class Table:
             raise InvalidArgument.of("`where` is missing", hint="give \"ts < '2024-01-01'\"")
         for attempt in range(_ATTEMPTS_MAX):
             snapshot = self._needed("delete")
-            self._refuse_partitions(snapshot, "delete rows of")
             if self.on_duplicate != "keep_all":
-                check_condition(condition, self.sort_by)
-            how = {
-                "sort_by": self.sort_by,
-                "missing_keys": "null",
-                "storage_options": self._storage_options,
-            }
-            report = delete_once(self._log, self._live(None), snapshot, condition, how)
+                check_condition(condition, self.sort_by, snapshot.partition_columns)
+            live = self._live(None)
+            columns = self._columns(snapshot, live)
+            how = Deleting(condition, self.sort_by, columns, self._storage_options)
+            report = delete_once(self._log, live, snapshot, how)
             if report is not None:
                 return report
             time.sleep(random.uniform(0, min(0.01 * 2**attempt, _WAIT_S_MAX)))  # noqa: S311
@@ -474,75 +416,3 @@ class Table:
             bytes=done["bytes"],
             log_removed=tuple(done["log_removed"]),
         )
-
-    def __repr__(self) -> str:
-        return f"<plait.Table `{self.path}`, version {self.version}>"
-
-    # -- behind it ----------------------------------------------------------------------------
-
-    @property
-    def _log(self) -> DeltaLog:
-        if self._opened is None:
-            self._opened = DeltaLog(self.path, self._storage_options)
-        return self._opened
-
-    def _snapshot(self, intent: Intent = "read", apps: tuple[str, ...] = ()) -> Snapshot | None:
-        """The newest version; `None` if there is no table yet."""
-        try:
-            return self._log.snapshot(intent, apps=apps)
-        except SourceNotFound:
-            return None
-
-    def _begin(self) -> None:
-        """Makes room for a table, unless rows of the folder would be lost by that."""
-        open_folder(self.path, self._storage_options)
-        lost = lost_rows(self._log, self._storage_options)
-        # Somebody else may have made it since, and written files.
-        if lost is not None and self._snapshot() is None:
-            raise lost
-        self._log.begin()
-
-    def _needed(self, intent: Intent) -> Snapshot:
-        snapshot = self._snapshot(intent)
-        if snapshot is None:
-            raise SourceNotFound.of(
-                "the table has no version yet", got=f"`{self.path}`", hint="append rows first"
-            )
-        return snapshot
-
-    def _properties(self) -> dict[str, str]:
-        """The table's properties, and what is given where it does not say."""
-        snapshot = self._snapshot()
-        return self._given if snapshot is None else {**self._given, **snapshot.properties}
-
-    def _compare(self, snapshot: Snapshot) -> None:
-        """Refuses what differs from the table, and an order that it does not keep."""
-        for name, given in self._given.items():
-            said = snapshot.properties.get(name)
-            option = OPTIONS[name]
-            if said is None and name == DUPLICATES and given == "keep_all":
-                continue
-            if name != RETENTION and ORDER not in snapshot.properties:
-                # A table of others: order and rule are this handle's alone.
-                continue
-            if said != given and not (name == ORDER and is_same_order(said, given)):
-                raise InvalidArgument.of(
-                    f"`{option}` is not that of the table",
-                    got=f"`{given}`, the table has `{said}`",
-                    hint=f"leave `{option}` out",
-                )
-
-    def _live(self, version: SupportsIndex | None) -> list[LiveFile]:
-        order: Literal["known", "commits"] = (
-            "known" if self.on_duplicate == "keep_all" else "commits"
-        )
-        return self._log.files("read", version=_count(version, "version"), order=order)
-
-    def _refuse_partitions(self, snapshot: Snapshot, what: str) -> None:
-        if snapshot.partition_columns:
-            columns = ", ".join(f"`{column}`" for column in snapshot.partition_columns)
-            raise Unsupported.of(
-                f"cannot {what} a partitioned table in one order",
-                got=columns,
-                hint="name a folder of one partition in plait.read, or use plait.scan",
-            )

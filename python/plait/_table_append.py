@@ -1,6 +1,7 @@
 """Rows come into a table: sorted in bounded memory, and live by one commit.
 
     batches ─▶ is the batch there? ─▶ do columns fit? ─▶ RunWriter ─▶ statistics ─▶ commit
+                                                     day=1/, day=2/
 
 Invariant: nothing is live before the commit, and everything is after it.
 Not here: sorting (`RunWriter`), the commit (`_table_commit`).
@@ -8,19 +9,17 @@ Not here: sorting (`RunWriter`), the commit (`_table_commit`).
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex
 
-from plait._logs.delta import DeltaLog, Snapshot
+from plait._logs.columns import values_of_folders
+from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
 from plait._native import Stream
 from plait._native_call import OnProgress
 from plait._run_writer import RunWriter
 from plait._table_commit import Batch, commit_rows
 from plait._table_reports import AppendReport
 from plait.sizes import Size
-from plait.table.added import added
-from plait.table.delta import DUPLICATES, ORDER
 
 __all__ = ["app_of", "append"]
 
@@ -37,6 +36,7 @@ def append(
     snapshot: Snapshot | None,
     properties: Mapping[str, str],
     *,
+    partition_by: Sequence[str],
     batch_id: str | None,
     threads: SupportsIndex | None,
     memory_limit: Size,
@@ -51,6 +51,7 @@ def append(
         schema_text: Their schema, as the log has it.
         snapshot: The table; `None` if the append makes it.
         properties: Those of the table.
+        partition_by: Its partition columns.
         batch_id: See `Table.append`.
         threads: See `Table.append`.
         memory_limit: See `Table.append`.
@@ -61,6 +62,7 @@ def append(
     writer = RunWriter(
         log.root,
         sort_by=properties[ORDER],
+        partition_by=partition_by,
         on_duplicate=properties.get(DUPLICATES, "keep_all"),  # type: ignore[arg-type]
         if_exists="add",
         threads=threads,
@@ -74,21 +76,24 @@ def append(
     if not outputs and (snapshot is None or not app):
         return nothing(log.root, None if snapshot is None else snapshot.version)
     rows = sum(output.rows for output in outputs)
+    text = schema_text if snapshot is None else snapshot.schema_text
+    names = [log.name_of(output.path) for output in outputs]
     files = [
-        added(
-            log,
-            log.name_of(output.path),
-            json.loads(schema_text) if snapshot is None else snapshot.schema,
-            storage_options=storage_options,
+        log.added(
+            name,
+            text,
             properties=properties,
+            # The names of other folders than those of partitions are nobody's values.
+            partition={column: values_of_folders(name).get(column) for column in partition_by},
         )
-        for output in outputs
+        for name in names
     ]
     ended = commit_rows(
         log,
         files,
         rows,
-        schema_text if snapshot is None else snapshot.schema_text,
+        text,
+        partition_by=partition_by,
         batch=Batch(app[0], 1) if app else None,
         info={} if batch_id is None else {"plait.batch_id": batch_id},
         create=properties if snapshot is None else None,
@@ -96,9 +101,8 @@ def append(
     if ended["outcome"] == "present":
         # Another writer of the same batch was first: its files count, and these never will.
         return nothing(log.root, ended["version"])
-    names = tuple(file["name"] for file in files)
     size = sum(file["bytes"] for file in files)
-    return AppendReport(log.root, ended["version"], rows, names, size)
+    return AppendReport(log.root, ended["version"], rows, tuple(names), size)
 
 
 def nothing(table: str, version: int | None) -> AppendReport:

@@ -5,7 +5,7 @@
                  └─▶ live, instead of others if these are the files of a version ─▶ committed
 
 Invariant: nothing is live before the commit, and everything is after it; a batch counts once.
-Not here: the log (`rust/delta`); entries of files (`plait.table.added`).
+Not here: the log (`rust/delta`), which also makes the entries of files.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ def commit_rows(
     rows: int,
     schema_text: str,
     *,
+    partition_by: Sequence[str] = (),
     batch: Batch | None = None,
     info: Mapping[str, str] | None = None,
     create: Mapping[str, str] | None = None,
@@ -57,9 +58,10 @@ def commit_rows(
 
     Args:
         log: The log of the table.
-        files: The files, as `added` gives them, the oldest rows first.
+        files: The files, as `DeltaLog.added` gives them, the oldest rows first.
         rows: Their rows.
         schema_text: The schema that they were written for.
+        partition_by: Partition columns of the table.
         batch: The batch that they are.
         info: More for the history.
         create: Properties of the table, if there need not be one.
@@ -70,14 +72,14 @@ def commit_rows(
         `conflicted`: there is another version.
 
     Raises:
-        SchemaConflict: The table has another schema by now.
+        SchemaConflict: The table has another schema, or other partition columns, by now.
     """
     change: dict[str, Any] = {
         "intent": "append" if replaced is None else "delete",
         "operation": "WRITE",
         "parameters": {
             "mode": "Append" if replaced is None else "Overwrite",
-            "partitionBy": "[]",
+            "partitionBy": json.dumps(list(partition_by)),
         },
         "metrics": {
             "numFiles": len(files),
@@ -92,7 +94,12 @@ def commit_rows(
         "schema": schema_text,
     }
     if create is not None:
-        change["create"] = {"id": uuid(), "schema": schema_text, "properties": dict(create)}
+        change["create"] = {
+            "id": uuid(),
+            "schema": schema_text,
+            "partition_columns": list(partition_by),
+            "properties": dict(create),
+        }
     if replaced is not None:
         change |= {"remove": list(replaced.names), "removes_data": True}
         change["only_at"] = replaced.version

@@ -1,9 +1,12 @@
 """Rows of a table go: whole files where a condition is true of all of their rows.
 
-    footers ─▶ files that may have such rows ─▶ count ─┬─ all    ─▶ removed
-                                                       ├─ some   ─▶ the rest in new files
-                                                       └─ none   ─▶ stays
-Invariant: rows that go and rows that stay are counted, and are all rows of a file.
+    log, footers ─▶ files that may have such rows ─▶ count ─┬─ all    ─▶ removed
+         │                                                  ├─ some   ─▶ the rest in new files
+         │                                                  └─ none   ─▶ stays
+         └─▶ on partition columns alone ────────────────────▶ removed, without a look at rows
+
+Invariants: rows that go and rows that stay are counted, and are all rows of a file. What stays is
+as new as it was, and in its partition.
 Cost: the columns of the condition are read of each file that may have such rows; all columns of
 those that are rewritten.
 Not here: which rows a condition is true of (the engine).
@@ -12,42 +15,86 @@ Not here: which rows a condition is true of (the engine).
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from plait import _native
+from plait._logs.columns import LogColumns
 from plait._logs.delta import DeltaLog, LiveFile, Snapshot
-from plait._read import SortedRead, files_left, read
+from plait._read import SortedRead, files_left, read_live
 from plait._run_writer import RunWriter
 from plait._table_reports import DeleteReport
 from plait.errors import InternalError, InvalidArgument, SourceChanged, SourceNotFound
-from plait.table.added import added
 
-__all__ = ["check_condition", "delete_once"]
+__all__ = ["Deleting", "check_condition", "delete_once"]
 
 
-def check_condition(condition: str, sort_by: str | None) -> None:
-    """Refuses a condition on other columns than those of the order.
+@dataclass(frozen=True)
+class Deleting:
+    """Which rows go, of files that are read so.
+
+    Attributes:
+        condition: True of the rows that go.
+        sort_by: The order of the files.
+        columns: What the log says of their columns.
+        storage_options: Settings of object stores.
+    """
+
+    condition: str
+    sort_by: str | None
+    columns: LogColumns
+    storage_options: Any
+
+    def read(self, files: Sequence[str], where: str | None = None) -> SortedRead:
+        """All rows of files, or some."""
+        return read_live(
+            files,
+            self.columns.of(files),
+            where=where,
+            sort_by=self.sort_by,
+            missing_keys="null",
+            storage_options=self.storage_options,
+        )
+
+    @property
+    def takes_whole_files(self) -> bool:
+        """Whether all rows of a file go, or none, whatever they are."""
+        names = [[name] for name in self.columns.names]
+        return all(column in names for column in _native.condition_columns(self.condition))
+
+
+@dataclass
+class _Found:
+    """What goes, and what comes instead."""
+
+    removed: list[str]
+    rewritten: list[str]
+    add: list[dict[str, Any]]
+    rows: int
+
+
+def check_condition(condition: str, sort_by: str | None, partition_columns: Sequence[str]) -> None:
+    """Refuses a condition on other columns than those of the order and of partitions.
 
     Raises:
         InvalidArgument: There is one; names it.
     """
     order = sort_by or ""
     keys = {tuple(names) for names, _, _ in _native.sort_columns(order)}
+    keys |= {(column,) for column in partition_columns}
     for column in _native.condition_columns(condition):
         if tuple(column) not in keys:
             raise InvalidArgument.of(
                 "the condition of a delete is on a column that is not sorted by",
                 got=f"`{'.'.join(column)}`",
-                hint=f"older rows of a key would come back; name columns of `{order}`",
+                hint="older rows of a key would come back; name columns of "
+                + ", ".join(f"`{text}`" for text in (order, *partition_columns) if text),
             )
 
 
 def delete_once(
-    log: DeltaLog,
-    live: list[LiveFile],
-    snapshot: Snapshot,
-    condition: str,
-    how: dict[str, Any],
+    log: DeltaLog, live: list[LiveFile], snapshot: Snapshot, how: Deleting
 ) -> DeleteReport | None:
     """Deletes the rows of live files.
 
@@ -55,80 +102,84 @@ def delete_once(
         log: The log of the table.
         live: The live files.
         snapshot: The table that they are of.
-        condition: Which rows go.
-        how: The order and the store, as `read` takes them.
+        how: Which rows go, and how files are read.
 
     Returns:
         What was deleted; `None` if others replaced one of the files meanwhile.
     """
     files = {log.location(file.name): file for file in live}
-    removed: list[str] = []
-    add: list[dict[str, Any]] = []
-    rewritten: list[str] = []
-    rows = 0
+    found = _Found([], [], [], 0)
     try:
-        asked = read(list(files), where=condition, **how) if files else None
+        asked = how.read(list(files), how.condition) if files else None
         for path in () if asked is None else files_left(asked).files:
-            name = files[path].name
-            whole = read([path], **how)
-            count, there = whole.where(condition).count(), whole.count()
-            rows += count
-            if count == there:
-                removed.append(name)
-            elif count:
-                rewritten.append(name)
-                add += [
-                    added(
-                        log,
-                        output,
-                        snapshot.schema,
-                        storage_options=how["storage_options"],
-                        properties=snapshot.properties,
-                        instead_of=[name],
-                    )
-                    for output in _rest(log, whole, condition, there - count, how)
-                ]
+            _look(log, files[path], snapshot, how, found)
     except (SourceNotFound, SourceChanged):
         # A compaction replaced a file, and somebody removed it.
         if {file.name for file in live} == {file.name for file in log.files()}:
             raise
         return None
-    if not rows:
+    if not found.removed and not found.rewritten:
         return DeleteReport(log.root, snapshot.version, 0, (), ())
     ended = log.commit(
         {
             "intent": "delete",
             "operation": "DELETE",
-            "parameters": {"predicate": condition},
+            "parameters": {"predicate": how.condition},
             "metrics": {
-                "numRemovedFiles": len(removed) + len(rewritten),
-                "numAddedFiles": len(add),
-                "numDeletedRows": rows,
+                "numRemovedFiles": len(found.removed) + len(found.rewritten),
+                "numAddedFiles": len(found.add),
+                "numDeletedRows": found.rows,
             },
             "token": secrets.token_hex(16),
-            "add": add,
-            "remove": removed + rewritten,
+            "add": found.add,
+            "remove": found.removed + found.rewritten,
             "adds_data": True,
             "removes_data": True,
         }
     )
     if ended["outcome"] == "conflicted":
         return None
-    return DeleteReport(log.root, ended["version"], rows, tuple(removed), tuple(rewritten))
+    removed, rewritten = tuple(found.removed), tuple(found.rewritten)
+    return DeleteReport(log.root, ended["version"], found.rows, removed, rewritten)
 
 
-def _rest(
-    log: DeltaLog, whole: SortedRead, condition: str, expected: int, how: dict[str, Any]
-) -> list[str]:
+def _look(log: DeltaLog, file: LiveFile, snapshot: Snapshot, how: Deleting, found: _Found) -> None:
+    """Finds out what goes of one file."""
+    path = log.location(file.name)
+    if how.takes_whole_files:
+        found.rows += how.read([path]).count() if file.rows is None else file.rows
+        found.removed.append(file.name)
+        return
+    whole = how.read([path])
+    count, there = whole.where(how.condition).count(), whole.count()
+    found.rows += count
+    if count == there:
+        found.removed.append(file.name)
+    elif count:
+        found.rewritten.append(file.name)
+        found.add += [
+            log.added(
+                name,
+                snapshot.schema_text,
+                properties=snapshot.properties,
+                partition=file.partition,
+                instead_of=[file.name],
+            )
+            for name in _rest(log, whole, there - count, how)
+        ]
+
+
+def _rest(log: DeltaLog, whole: SortedRead, expected: int, how: Deleting) -> list[str]:
     """Names of files with the rows of one file that stay."""
     writer = RunWriter(
         log.root,
-        sort_by=how["sort_by"] or [],
+        sort_by=how.sort_by or [],
+        partition_by=how.columns.names,
         if_exists="add",
-        storage_options=how["storage_options"],
+        storage_options=how.storage_options,
     )
     with writer:
-        writer.write(_native.rest(whole, condition))
+        writer.write(_native.rest(whole, how.condition))
         report = writer.flush()
     outputs = () if report is None else report.outputs
     rows = sum(output.rows for output in outputs)

@@ -7,18 +7,30 @@ Not here: the log, which has the properties (`rust/delta`).
 
 from __future__ import annotations
 
+import re
 import secrets
+from collections.abc import Sequence
 
 from plait import _native
 from plait._checks import _choice, _time_span
+from plait._logs.delta import DUPLICATES, ORDER
 from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
-from plait.table.delta import DUPLICATES, ORDER
 
-__all__ = ["OPTIONS", "RETENTION", "interval_s", "is_same_order", "properties_of", "uuid"]
+__all__ = [
+    "OPTIONS",
+    "RETENTION",
+    "interval_s",
+    "is_same_order",
+    "order_of_files",
+    "properties_of",
+    "uuid",
+]
 
 RETENTION = "delta.deletedFileRetentionDuration"
 _RETENTION_S = 7 * 86_400.0
+# A column of an order, or a curve.
+_ITEM = re.compile(r"(?:`[^`]*`|\"[^\"]*\"|\([^)]*\)|[^,])+")
 # The option that a property keeps.
 OPTIONS = {ORDER: "sort_by", DUPLICATES: "on_duplicate", RETENTION: "retention"}
 
@@ -42,6 +54,19 @@ def is_same_order(one: str | None, other: str) -> bool:
     if one is None or "(" in one + other:
         return one == other
     return _native.sort_columns(one) == _native.sort_columns(other)
+
+
+def order_of_files(sort_by: str | None, partition_columns: Sequence[str]) -> str | None:
+    """The order of the rows of a file, which does not have partition columns."""
+    if sort_by is None or not partition_columns:
+        return sort_by
+    left_out = [[[column]] for column in partition_columns]
+    items = [item.strip() for item in _ITEM.findall(sort_by)]
+    return ", ".join(
+        item
+        for item in items
+        if [names for names, _, _ in _native.sort_columns(item)] not in left_out
+    )
 
 
 def _interval(seconds: float) -> str:

@@ -6,11 +6,13 @@ Not here: the calls (`_table`).
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from plait._report import _files, _PrintedReport
 from plait._text import Page, Table, counted, human_bytes
+from plait.table.report import CompactReport
 
 __all__ = [
     "AdoptReport",
@@ -37,6 +39,8 @@ class AppendReport(_PrintedReport):
             was there before.
         files: The files, by their names below the table.
         bytes: Sum of their sizes.
+        compacted: What was merged with it, if `maintain` of the table says so.
+        problem: Why that was not done, in words; the rows were appended all the same.
     """
 
     table: str
@@ -44,6 +48,8 @@ class AppendReport(_PrintedReport):
     rows: int
     files: tuple[str, ...]
     bytes: int
+    compacted: CompactReport | None = None
+    problem: str | None = None
 
     def _page(self) -> Page:
         if not self.files:
@@ -51,8 +57,16 @@ class AppendReport(_PrintedReport):
         what = f"{counted(self.rows, 'row')} in {_files(len(self.files))}"
         return Page(
             title=f"{self.table}: appended {what}, {human_bytes(self.bytes)}, "
-            f"as version {self.version}"
+            f"as version {self.version}",
+            remarks=tuple(self._remarks()),
         )
+
+    def _remarks(self) -> Iterator[str]:
+        if self.compacted is not None:
+            merged = sum(len(group.sources) for group in self.compacted.groups)
+            yield f"merged {_files(merged)}: {_files(self.compacted.files or 0)} now"
+        if self.problem is not None:
+            yield f"not compacted: {self.problem}"
 
 
 @dataclass(frozen=True)
@@ -148,6 +162,8 @@ class AdoptReport(_PrintedReport):
         files: Files that are live from now on.
         rows: Number of their rows.
         skipped: Files of Plait that no commit has: their writers commit them, or died.
+        casts: Columns that become others when files are next merged: their type in files, and in
+            the table.
     """
 
     table: str
@@ -155,12 +171,16 @@ class AdoptReport(_PrintedReport):
     files: tuple[str, ...]
     rows: int
     skipped: tuple[str, ...]
+    casts: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def _page(self) -> Page:
         return Page(
             title=f"{self.table}: adopted {_files(len(self.files))}, "
             f"{counted(self.rows, 'row')}, version {self.version}",
-            remarks=tuple(f"left alone: {name}" for name in self.skipped[:_NAMED_MAX]),
+            remarks=(
+                *(f"`{name}`: {was} becomes {to}" for name, (was, to) in self.casts.items()),
+                *(f"left alone: {name}" for name in self.skipped[:_NAMED_MAX]),
+            ),
         )
 
 

@@ -31,7 +31,7 @@ def opened(folder: Path) -> Callable[..., Any]:
     def call(**options: Any) -> Any:
         table = plait.Table(folder / f"t{next(NUMBERS)}", **{"sort_by": "k", **options})
         table.append(pa.table({"k": [1, 1], "v": [1, 2]}))
-        said = table._properties()
+        said = table._properties(), table.partition_by
         return pa.table(table.read()).to_pylist(), said
 
     return call
@@ -42,11 +42,23 @@ register_all(
     opened,
     {
         "sort_by": "-v",
+        "partition_by": ["v"],
         "on_duplicate": "keep_last",
         "retention": "1d",
         "storage_options": effects.MISSPELLED,
     },
 )
+
+
+@case("plait.Table.maintain")
+def _(folder: Path) -> tuple[Any, Any]:
+    def files(**options: Any) -> int:
+        table = made(folder, **options)
+        for _ in range(20):
+            table.append(pa.table({"k": [1, 2], "v": [1, 2]}))
+        return len(table.files())
+
+    return either(files, maintain="auto")
 
 
 @case("plait.Table.append.batch_id")
@@ -181,6 +193,20 @@ def adopted(folder: Path) -> Callable[..., Any]:
         return plait.Table(home)._properties()
 
     return call
+
+
+@case("plait.adopt.cast")
+def _(folder: Path) -> tuple[Any, Any]:
+    def outcome(**options: Any) -> str:
+        home = folder / f"f{next(NUMBERS)}"
+        home.mkdir()
+        pq.write_table(pa.table({"k": pa.array([1], pa.uint8())}), home / "a.parquet")
+        try:
+            return str(plait.adopt(home, sort_by="k", **options).casts)
+        except plait.Unsupported:
+            return "refused"
+
+    return either(outcome, cast=True)
 
 
 register_all(

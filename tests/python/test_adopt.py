@@ -81,10 +81,8 @@ def test_folders_become_columns_with_their_types(path):
     assert plait.adopt(path).files == ("day=1/kind=x/b.parquet",)
     assert [group.folder for group in plait.Table(path).compact().groups] == ["day=1/kind=x"]
     assert seen(path)[(1, 1, "x")] == 2
-    with pytest.raises(plait.Unsupported, match="cannot read a partitioned table"):
-        plait.Table(path).read()
-    with pytest.raises(plait.Unsupported, match="cannot append to a partitioned table"):
-        plait.Table(path).append(pa.table({"k": [1]}))
+    found = pa.table(plait.Table(path).read()).to_pylist()
+    assert found[0] == {"k": 1, "day": 1, "kind": "x"} and len(found) == 4
 
 
 def test_files_dropped_since_are_adopted_and_those_removed_are_not(path):

@@ -10,12 +10,15 @@ from dataclasses import asdict
 from typing import Any
 
 import plait
+from plait._logs.delta import DUPLICATES, ORDER
 from plait._table_reports import history_page
 from plait.errors import ForeignTable
 from plait.table._calls import is_delta
-from plait.table.delta import DUPLICATES, ORDER
 
-_OF_TABLE = ("path", "sort_by", "on_duplicate", "retention", "storage_options")
+_OF_TABLE = (
+    *("path", "sort_by", "partition_by", "on_duplicate", "retention", "maintain"),
+    "storage_options",
+)
 
 
 def append(options: dict[str, Any]) -> Any:  # noqa: ANN401 - a report

@@ -18,14 +18,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from plait import _native
-from plait._logs.delta import DeltaLog, Snapshot
+from plait._logs.delta import ORDER, DeltaLog, Snapshot
 from plait._table_commit import make_table
 from plait._table_new import lost_rows, open_folder
 from plait._table_properties import is_same_order
 from plait.errors import InvalidArgument, SourceNotFound, Unsupported
 from plait.spark.settings import Settings
-from plait.table.added import check_columns
-from plait.table.delta import ORDER
+from plait.table.columns import check_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

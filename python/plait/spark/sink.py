@@ -43,7 +43,6 @@ from plait.spark.into import Into, into_table
 from plait.spark.settings import is_url, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.types import edge_schema
-from plait.table.added import added
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -168,13 +167,7 @@ class Runs:
         into = self.into
         try:
             rows = self._write(name, first, batches)
-            file = added(
-                self.log,
-                name,
-                into.schema,
-                storage_options=into.settings,
-                properties=into.properties,
-            )
+            file = self.log.added(name, into.schema_text, properties=into.properties)
         except BaseException:
             self.place.remove(name)
             raise

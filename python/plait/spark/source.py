@@ -26,7 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql import datasource as ds
 
 from plait import Plan, plan
-from plait._logs.delta import DeltaLog
+from plait._logs.delta import DUPLICATES, ORDER, DeltaLog
 from plait._now import at_moment, moment
 from plait._read import FilesLeft, SortedRead, files_left, int96_columns, read, tasks_left
 from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn
@@ -37,7 +37,6 @@ from plait.spark.shipping import shipped_object
 from plait.spark.types import Lossy, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
 from plait.table._calls import is_delta
-from plait.table.delta import DUPLICATES, ORDER
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -5,13 +5,11 @@ newest version ──▶ supported? ──▶ statistics of outputs ──▶ co
 Invariants: added files say that no data changed, unless rows were dropped; of removed ones see
 `guard`. An output is as new as the newest file that it replaces. What the table says of its order
 and of rows with one key holds unless the call says otherwise.
-Not here: the log (`rust/delta`), statistics from footers (`statistics`).
+Not here: the log, and statistics of outputs (`rust/delta`).
 """
 
 from __future__ import annotations
 
-import json
-import re
 import secrets
 from collections import defaultdict
 from collections.abc import Sequence
@@ -19,9 +17,11 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-from plait._logs.delta import DeltaLog, LiveFile, Snapshot
+from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, LiveFile, Snapshot
+from plait._table_properties import order_of_files
 from plait.errors import UnknownColumn
-from plait.table.added import added as added_file
+from plait.order import sort_text
+from plait.table.casting import cast_files
 from plait.table.change import Change, Committed, Conflicted, Outcome
 from plait.table.survey import (
     Compaction,
@@ -34,14 +34,11 @@ from plait.table.survey import (
     wanted,
 )
 
-__all__ = ["DUPLICATES", "ORDER", "Delta"]
+__all__ = ["Delta"]
 
-# Properties of a table: its order, and which of several rows with one key stays.
-ORDER, DUPLICATES = "plait.sort_by", "plait.on_duplicate"
 # Where removals that change data would be refused, or read as deleted rows.
 _NO_GUARD = ("delta.appendOnly", "delta.enableChangeDataFeed")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]")
 
 
 class Delta:
@@ -55,6 +52,8 @@ class Delta:
         self.name = uri.removeprefix("file://")
         self._storage_options = storage_options
         self._guard = guard
+        # Files that are to be merged have the types of the table by then.
+        self._is_cast = False
         self._opened: DeltaLog | None = None
 
     @property
@@ -68,6 +67,11 @@ class Delta:
         """The groups that the policy finds in each partition."""
         where = compaction.options.partitions
         snapshot = self._log.snapshot("rewrite")
+        if compaction.options.yes and not self._is_cast:
+            self._is_cast = True
+            removal = {"removes_data": self._is_guarded(snapshot), "adds_data": False}
+            if cast_files(self._log, self._storage_options, removal):
+                snapshot = self._log.snapshot("rewrite")
         compaction = replace(compaction, options=_told(compaction, snapshot))
         is_ordered = compaction.options.on_duplicate != "keep_all"
         if is_ordered:
@@ -133,27 +137,21 @@ class Delta:
         """The change as the log takes it."""
         replaced = [live[name] for name in change.replaced]
         settings = snapshot.properties
-        bounds = _bounds(replaced)
         rows_in = [file.rows for file in replaced]
         rows_out = sum(output.rows for output in change.added)
         is_known = None not in rows_in
         drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
         # Where the log does not say how many there were, some may have gone.
         drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
-        # Other writers compare their removals with those of others only if these change data.
-        is_guarded = self._guard and not any(settings.get(n) == "true" for n in _NO_GUARD)
         app = f"plait.{change.token}"
         names = list(change.replaced)
         add = [
-            added_file(
-                self._log,
+            self._log.added(
                 name,
-                snapshot.schema,
-                storage_options=self._storage_options,
+                snapshot.schema_text,
                 properties=settings,
                 partition=replaced[0].partition,
                 instead_of=names,
-                bounds=bounds,
             )
             for name in added
         ]
@@ -170,50 +168,28 @@ class Delta:
             "token": secrets.token_hex(16),
             "add": add,
             "remove": names,
-            "removes_data": is_guarded or drops,
+            "removes_data": self._is_guarded(snapshot) or drops,
             "adds_data": drops,
             "txn": {"app": app, "number": snapshot.batches.get(app, 0) + 1},
         }
+
+    def _is_guarded(self, snapshot: Snapshot) -> bool:
+        """Whether removed files are logged as changed data.
+
+        Other writers compare their removals with those of others only if these change data.
+        """
+        said = snapshot.properties
+        return self._guard and not any(said.get(name) == "true" for name in _NO_GUARD)
 
 
 def _told(compaction: Compaction, snapshot: Snapshot) -> Any:  # noqa: ANN401 - the options
     """The options, with what the table says of its order where they say nothing."""
     options, said = compaction.options, snapshot.properties
     told: dict[str, Any] = {}
-    if options.sort_by is None and said.get(ORDER):
-        told["sort_by"] = said[ORDER]
+    order = said.get(ORDER) if options.sort_by is None else sort_text(options.sort_by)
+    # Files do not have partition columns.
+    if order is not None:
+        told["sort_by"] = order_of_files(order, snapshot.partition_columns)
     if said.get(DUPLICATES):
         told["on_duplicate"] = said[DUPLICATES]
     return replace(options, **told) if told else options
-
-
-def _bounds(files: list[LiveFile]) -> dict[str, tuple[Any, Any]]:
-    """What the log says of all these files together, by dotted column; where it says it of all."""
-    parsed = [json.loads(file.stats) if file.stats else {} for file in files]
-    lows = [_flat(stats.get("minValues")) for stats in parsed]
-    highs = [_flat(stats.get("maxValues")) for stats in parsed]
-    nulls = [_flat(stats.get("nullCount")) for stats in parsed]
-    found = {}
-    for name in sorted({name for low in lows for name in low}):
-        filled = [i for i, file in enumerate(files) if nulls[i].get(name) != file.rows]
-        low: list[Any] = [lows[i].get(name) for i in filled]
-        high: list[Any] = [highs[i].get(name) for i in filled]
-        values = [*low, *high]
-        kinds = {str if isinstance(v, str) else float for v in values}
-        texts = [v for v in values if isinstance(v, str) and _TIME.match(v)]
-        # Times are compared as text only where they are written alike.
-        are_alike = len(kinds) == 1 and (not texts or len({len(v) for v in values}) == 1)
-        if filled and None not in values and are_alike:
-            found[name] = (min(low), max(high))
-    return found
-
-
-def _flat(side: object, above: str = "") -> dict[str, Any]:
-    """Nested values by dotted name."""
-    flat: dict[str, Any] = {}
-    for name, value in side.items() if isinstance(side, dict) else ():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{above}{name}.")
-        else:
-            flat[f"{above}{name}"] = value
-    return flat
