@@ -253,16 +253,14 @@ def test_two_handles_commit_one_after_the_other(path):
 def test_an_append_is_refused_if_the_schema_changed_while_rows_were_written(path, monkeypatch):
     table = plait.Table(path, sort_by="k")
     table.append(pa.table({"k": [1]}))
-    from plait import _table_append
-
-    added = _table_append.added
+    added = DeltaLog.added
 
     def late(*arguments, **options):
-        monkeypatch.setattr(_table_append, "added", added)
+        monkeypatch.setattr(DeltaLog, "added", added)
         write(path, pa.table({"k": [5], "v": ["x"]}), schema_mode="merge")
         return added(*arguments, **options)
 
-    monkeypatch.setattr(_table_append, "added", late)
+    monkeypatch.setattr(DeltaLog, "added", late)
     with pytest.raises(plait.SchemaConflict, match="another schema was committed"):
         table.append(pa.table({"k": [2]}))
     assert table.append(pa.table({"k": [2]})).rows == 1
@@ -273,16 +271,14 @@ def test_a_delete_is_done_again_if_files_were_replaced_meanwhile(path, monkeypat
     table = plait.Table(path, sort_by="k")
     for i in range(3):
         table.append(pa.table({"k": [i, 5, 9]}))
-    from plait import _table_delete
-
-    added = _table_delete.added
+    added = DeltaLog.added
 
     def late(*arguments, **options):
-        monkeypatch.setattr(_table_delete, "added", added)
+        monkeypatch.setattr(DeltaLog, "added", added)
         plait.Table(path).compact()
         return added(*arguments, **options)
 
-    monkeypatch.setattr(_table_delete, "added", late)
+    monkeypatch.setattr(DeltaLog, "added", late)
     assert table.delete("k = 5").rows == 3
     assert pa.table(table.read())["k"].to_pylist() == [0, 1, 2, 9, 9, 9]
     assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 6
