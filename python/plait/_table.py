@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native
-from plait._api import verify
 from plait._checks import Path, StorageOptions, _choice, _flag, _time_span
 from plait._logs.delta import ORDER
 from plait._native import Stream
@@ -35,8 +34,9 @@ from plait._table_reports import (
     TableExpireReport,
     TableVerifyReport,
 )
+from plait._table_verify import verified
 from plait._where import Condition, where_text
-from plait.errors import InvalidArgument, PlaitError, SourceNotFound, StorageError
+from plait.errors import InvalidArgument, SourceNotFound, StorageError
 from plait.order import SortBy
 from plait.sizes import Size
 from plait.table.columns import check_columns
@@ -192,32 +192,7 @@ class Table(TableHandle):
         """
         snapshot = self._needed("read")
         order = order_of_files(self.sort_by, snapshot.partition_columns)
-        rows, problems = 0, []
-        files = self._live(None)
-        for file in files:
-            looked = self._log.look(file.name)
-            if looked is None:
-                problems.append(f"`{file.name}` is not there")
-                continue
-            if looked[0] != file.bytes:
-                problems.append(
-                    f"`{file.name}` has {looked[0]:,} bytes, the log says {file.bytes:,}"
-                )
-            path = self._log.location(file.name)
-            try:
-                found = verify(
-                    path, sort_by=order, storage_options=self._storage_options, check=False
-                )
-            except PlaitError as error:
-                problems.append(f"`{file.name}`: {error.what or error}")
-                continue
-            problems += [f"`{file.name}`: {problem}" for problem in found.problems]
-            rows += found.rows
-            if file.rows is not None and found.rows != file.rows:
-                problems.append(
-                    f"`{file.name}` has {found.rows:,} rows, the log says {file.rows:,}"
-                )
-        return TableVerifyReport(self.path, snapshot.version, len(files), rows, tuple(problems))
+        return verified(self._log, self._live(None), snapshot.version, order, self._storage_options)
 
     # -- what changes it ----------------------------------------------------------------------
 
