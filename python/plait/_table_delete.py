@@ -162,7 +162,7 @@ def _look(log: DeltaLog, file: LiveFile, snapshot: Snapshot, how: Deleting, foun
                 name,
                 snapshot.schema_text,
                 properties=snapshot.properties,
-                partition=file.partition,
+                partition=snapshot.partition_of(file),
                 instead_of=[file.name],
             )
             for name in _rest(log, whole, there - count, how)

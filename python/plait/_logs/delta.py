@@ -71,6 +71,10 @@ class Snapshot:
     files: int
     batches: dict[str, int]
 
+    def partition_of(self, file: LiveFile) -> dict[str, str | None]:
+        """The value of each partition column; some writers leave out nulls."""
+        return {column: file.partition.get(column) for column in self.partition_columns}
+
 
 @dataclass(frozen=True)
 class There:

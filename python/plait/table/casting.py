@@ -47,7 +47,7 @@ def cast_files(log: DeltaLog, storage_options: object, removal: Mapping[str, boo
         LossyCast: A value does not fit; names file, column and row.
     """
     snapshot = log.snapshot("rewrite")
-    if not columns_of(log.root, snapshot, {}).casts:
+    if not any(WAS in field.get("metadata", {}) for field in snapshot.schema["fields"]):
         return 0
     done = 0
     for file in log.files("rewrite"):
@@ -84,7 +84,7 @@ def _cast(
             log.name_of(output.path),
             snapshot.schema_text,
             properties=snapshot.properties,
-            partition=file.partition,
+            partition=snapshot.partition_of(file),
             instead_of=[file.name],
         )
         for output in outputs

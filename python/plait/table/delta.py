@@ -150,7 +150,7 @@ class Delta:
                 name,
                 snapshot.schema_text,
                 properties=settings,
-                partition=replaced[0].partition,
+                partition=snapshot.partition_of(replaced[0]),
                 instead_of=names,
             )
             for name in added
