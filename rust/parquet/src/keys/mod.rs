@@ -23,6 +23,7 @@ mod paged;
 mod tests;
 mod typed;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use plait_core::key::{Column, KeyShape, KeyType, Keys, Packing, RankOf, Values, encode};
@@ -318,19 +319,19 @@ pub(crate) fn key_at(
     KeyReader::open(source, keys, row, cache, context)?.key()
 }
 
-/// As [`key_at`], of the rows `first` and `last`, which does not lie before it: what both take is
-/// read once.
+/// As [`key_at`], of the first and the last row of `rows`: what both take is read once.
 ///
 /// # Errors
 /// As [`key_at`].
 pub(crate) fn keys_at(
     source: &Arc<Source>,
     keys: &KeyLeaves,
-    (first, last): (u64, u64),
+    rows: Range<u64>,
     cache: &Arc<LocationCache>,
     context: &Context,
 ) -> Result<(Vec<u8>, Vec<u8>)> {
-    let (first, last) = (source.at_or_before(first), source.at_or_before(last));
+    let first = source.at_or_before(rows.start);
+    let last = source.at_or_before(rows.end.saturating_sub(1));
     let mut reader = KeyReader::open(source, keys, first, cache, context)?;
     let key = reader.key()?;
     if last == first {

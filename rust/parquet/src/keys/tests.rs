@@ -128,7 +128,7 @@ fn passing_over_rows_leads_to_the_keys_that_reading_them_leads_to() {
         }
         assert_eq!(reader.skip_to(242).unwrap_err().kind(), Kind::Internal);
     }
-    let ends = super::keys_at(&source, &keys, (3, 239), &cache, &context).unwrap();
+    let ends = super::keys_at(&source, &keys, 3..240, &cache, &context).unwrap();
     let one = |row| super::key_at(&source, &keys, row, &cache, &context).unwrap();
     assert_eq!(ends, (one(3), one(239)));
 }

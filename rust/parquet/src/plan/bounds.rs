@@ -51,7 +51,7 @@ pub(super) fn known_keys(
         return Ok((samples, KeysFrom::Footer));
     }
     let last_row = span.end.saturating_sub(1);
-    let (first, last) = keys_at(source, keys, (span.start, last_row), cache, context)?;
+    let (first, last) = keys_at(source, keys, span.clone(), cache, context)?;
     let goes_back = last < first;
     // A selection is in order, whatever the rest of its file is.
     let is_checked = !trust.order && !source.is_selection();

@@ -131,7 +131,7 @@ mod tests {
     fn rows_of_one_run_stay_together() {
         // Run 1, run 0, run 1.
         let keys: Vec<u128> = [5, 3, 5, 4, 9, 1, 4, 2].map(|key: u128| key << 90).to_vec();
-        let expected = [5, 6, 3, 4, 7, 1, 0, 2];
+        let expected = [5, 3, 6, 4, 7, 1, 0, 2];
         let mut packed = SortKeys::default();
         let mut bytes = SortKeys::default();
         for (run, rows) in [(1, 0..3), (0, 3..7), (1, 7..8)] {
