@@ -6,7 +6,7 @@
          └─▶ on partition columns alone ────────────────────▶ removed, without a look at rows
 
 Invariants: rows that go and rows that stay are counted, and are all rows of a file. What stays is
-as new as it was, and in its partition.
+as new as it was, of the same level, and in its partition.
 Cost: the columns of the condition are read of each file that may have such rows; all columns of
 those that are rewritten.
 Not here: which rows a condition is true of (the engine).
@@ -22,6 +22,7 @@ from typing import Any
 from plait import _native
 from plait._logs.columns import LogColumns
 from plait._logs.delta import DeltaLog, LiveFile, Snapshot
+from plait._native_call import _call
 from plait._read import SortedRead, files_left, read_live
 from plait._run_writer import RunWriter
 from plait._table_reports import DeleteReport
@@ -165,13 +166,28 @@ def _look(log: DeltaLog, file: LiveFile, snapshot: Snapshot, how: Deleting, foun
                 partition=snapshot.partition_of(file),
                 instead_of=[file.name],
             )
-            for name in _rest(log, whole, there - count, how)
+            for name in _rest(log, path, whole, there - count, how)
         ]
 
 
-def _rest(log: DeltaLog, whole: SortedRead, expected: int, how: Deleting) -> list[str]:
+class _Rewriter(RunWriter):
+    """Writes rows of a file that was compacted before: they are not new to the next compaction."""
+
+    def __init__(self, merge_level: int, *arguments: Any, **options: Any) -> None:  # noqa: ANN401
+        self._merge_level = merge_level
+        super().__init__(*arguments, **options)
+
+
+def _merge_level(path: str, storage_options: Any) -> int:  # noqa: ANN401 - settings or a store
+    options = {"file": path, "pages": False, "sort_by": None, "check_order": False}
+    metadata = _call(_native.inspect, options, storage_options, None)["metadata"]
+    return int(metadata.get("plait.merge_level", 0))
+
+
+def _rest(log: DeltaLog, path: str, whole: SortedRead, expected: int, how: Deleting) -> list[str]:
     """Names of files with the rows of one file that stay."""
-    writer = RunWriter(
+    writer = _Rewriter(
+        _merge_level(path, how.storage_options),
         log.root,
         sort_by=how.sort_by or [],
         partition_by=how.columns.names,

@@ -611,3 +611,19 @@ def test_rows_are_right_whenever_others_commit(kind, seed, uri):
     while report.groups:
         report = compact_delta(uri, sort_by="k", target_file_size=None, yes=True)
         assert rows(uri) == others.rows, context
+
+
+def test_a_delete_keeps_the_level_of_what_it_rewrites(tmp_path):
+    """Otherwise `size_tiered` merges old rows with the newest ones."""
+    table = plait.Table(tmp_path, sort_by="k")
+    for number in range(2):
+        table.append(pa.table({"k": [number, 10 + number, 20]}))
+    table.compact(policy="full")
+    table.delete("k = 20")
+    table.append(pa.table({"k": [30]}))
+    levels = [
+        pq.read_metadata(tmp_path / file.name).metadata[b"plait.merge_level"]
+        for file in table.files()
+    ]
+    assert levels == [b"1", b"0"]
+    assert pa.table(table.read())["k"].to_pylist() == [0, 1, 10, 11, 30]
