@@ -10,7 +10,7 @@ import signal
 import sys
 
 import plait
-from plait import _lease, _native
+from plait import _lease, _native, _plan, _planning
 
 folder, stage, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
 
@@ -41,7 +41,7 @@ class Native:
         return staged
 
 
-_lease._native = plait.plan.__globals__["_native"] = Native()
+_lease._native = _plan._native = _planning._native = Native()
 if seconds:
     signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     signal.setitimer(signal.ITIMER_REAL, seconds)

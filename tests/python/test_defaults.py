@@ -146,6 +146,7 @@ def test_choices_of_signatures_are_those_that_are_checked():
     from plait import _checks, _overlay, _scan, join
 
     told = {
+        **options_of(plait.Table),
         **options_of(plait.merge),
         **{f"scan.{n}": o for n, o in options_of(plait.scan).items()},
         **{f"overlay.{n}": o for n, o in options_of(plait.overlay_files).items()},

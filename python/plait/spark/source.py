@@ -29,7 +29,7 @@ from plait import Plan, plan
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog
 from plait._now import at_moment, moment
 from plait._read import FilesLeft, SortedRead, files_left, int96_columns, read, tasks_left
-from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn
+from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
 from plait.spark.settings import is_url, settings_of
@@ -343,16 +343,31 @@ def _write_log(folder: str, index: int, rows: SortedRead) -> None:
 
 
 def _told(paths: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
-    """Options that the properties of a table are."""
-    if len(paths) != 1:
-        return {}
-    # What cannot be read is told when its rows are.
-    with suppress(PlaitError):
-        if is_delta(paths[0], settings):
-            said = DeltaLog(paths[0], settings).snapshot().properties
+    """Options that the properties of a table are.
+
+    Raises:
+        Unsupported: A table has columns that its files lack: tasks know files alone.
+    """
+    said: dict[str, str] = {}
+    for path in paths:
+        # What cannot be read is told when its rows are.
+        with suppress(PlaitError):
+            if not is_delta(path, settings):
+                continue
+            snapshot = DeltaLog(path, settings).snapshot()
+            if snapshot.partition_columns:
+                break
             names = {ORDER: "sort_by", DUPLICATES: "on_duplicate"}
-            return {option: said[name] for name, option in names.items() if name in said}
-    return {}
+            properties = snapshot.properties
+            said = {
+                option: properties[name] for name, option in names.items() if name in properties
+            }
+    else:
+        return said if len(paths) == 1 else {}
+    columns = ", ".join(f"`{column}`" for column in snapshot.partition_columns)
+    what = "the table has partition columns, which its files lack"
+    hint = "read it by the format delta, or name a folder of one partition"
+    raise Unsupported.of(what, got=f"{columns} of `{path}`", hint=hint)
 
 
 def _local(path: str) -> str:

@@ -15,21 +15,24 @@ use std::path::PathBuf;
 /// Lowest first: a module and what it imports.
 const LAYERS: &[(&str, &str)] = &[
     ("action", ""),
+    ("bound", ""),
     ("interval", ""),
     ("name", ""),
     ("rest", ""),
+    ("stats", "bound"),
     ("protocol", "action"),
     ("schema", "action"),
     ("snapshot", "action name"),
     ("checkpoint", "action interval name snapshot"),
     ("load", "action checkpoint name snapshot"),
     ("log", "action load name protocol snapshot"),
+    ("added", "action log stats"),
     ("clean", "action interval load log name protocol"),
-    ("commit", "action checkpoint load log name protocol schema snapshot"),
+    ("commit", "action added checkpoint load log name protocol schema snapshot"),
     ("history", "load log"),
 ];
 
-const PUBLIC_ITEMS_MAX: usize = 11;
+const PUBLIC_ITEMS_MAX: usize = 13;
 
 fn src() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("src")

@@ -11,7 +11,8 @@
 
 use arrow_array::{ArrayRef, RecordBatch};
 
-use super::shared::{Conditions, leaf_count};
+use super::leaves::leaf_count;
+use super::shared::Conditions;
 use crate::arrow_file::FileSchema;
 use crate::properties::has_paying_dictionary;
 use crate::source::Source;

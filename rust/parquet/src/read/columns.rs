@@ -13,10 +13,10 @@ use plait_core::schema::{Frozen, Summary, freeze};
 use plait_core::stream::{Unite, check_keys};
 
 use super::fixed::FixedColumns;
+use super::leaves::{leaf_count, places, selected};
 use super::names::{AskedColumns, ColumnNames};
 use super::opened::OpenedFiles;
 use super::options::ReadOptions;
-use super::shared::{leaf_count, places, selected};
 use crate::arrow_file::FileSchema;
 use crate::options::MissingOption;
 use crate::order;

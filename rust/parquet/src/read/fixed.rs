@@ -26,8 +26,8 @@ use plait_core::schema::{Frozen, Request, SchemaPolicy, Static, Value};
 
 use super::bounds::FileLeaf;
 use super::known::KnownFile;
+use super::leaves::{file_leaf, selected};
 use super::options::ReadOptions;
-use super::shared::{file_leaf, selected};
 use crate::arrow_file::FileSchema;
 use crate::file_values::{FileValues, typed};
 use crate::partition;

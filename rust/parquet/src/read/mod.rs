@@ -29,6 +29,7 @@ mod file;
 mod fixed;
 mod kept;
 mod known;
+mod leaves;
 mod names;
 mod opened;
 mod options;
@@ -61,11 +62,12 @@ use self::columns::{ReadColumns, check_present, int96_columns, resolve_order, re
 use self::file::{Adapted, ReadClass, ReadFile, WindowCursor};
 use self::fixed::FixedValues;
 use self::known::KnownFile;
+use self::leaves::places;
 use self::names::ColumnNames;
 use self::opened::OpenedFiles;
 use self::report::ReadCounts;
 use self::rows::SortedRows;
-use self::shared::{Conditions, ReadShared, bound_column, places};
+use self::shared::{Conditions, ReadShared, bound_column};
 use self::sizes::WindowSizes;
 use crate::arrow_file::FileSchema;
 use crate::runtime::{Context, ScopedWorkers};
@@ -252,12 +254,17 @@ impl SortedRead {
         Ok(ReadClass { schema, located, adapted, fixed })
     }
 
+    fn bound_column(&self, frozen: &Frozen, path: &[usize]) -> Option<BoundColumn> {
+        let place = |class: &Arc<ReadClass>| class.fixed.place(frozen, &class.schema, path);
+        bound_column(frozen, path, self.classes.iter().map(place).collect())
+    }
+
     /// The columns of conditions, in their order, and the first sort columns.
     fn bound_columns(&self) -> Result<Vec<BoundColumn>> {
         let mut columns = Vec::new();
         if let Some(conditions) = &self.shared.conditions {
             for condition in conditions.filter.conditions() {
-                let column = bound_column(&conditions.frozen, condition.path(), &self.classes);
+                let column = self.bound_column(&conditions.frozen, condition.path());
                 columns.push(column.ok_or_else(|| {
                     Error::new(Kind::Internal, "a condition has a column that is not there")
                 })?);
@@ -265,7 +272,7 @@ impl SortedRead {
         }
         for column in self.order.plain() {
             if let Some(path) = places(self.all.schema().fields(), &column.path) {
-                columns.extend(bound_column(&self.all, &path, &self.classes));
+                columns.extend(self.bound_column(&self.all, &path));
             }
             if self.equal(&column.path).is_none() {
                 break;
@@ -387,7 +394,7 @@ impl SortedRead {
     /// The bounds of a sort column in all files.
     fn bounds_of(&self, column: &SortColumn) -> Result<Option<Arc<ColumnBounds>>> {
         let path = places(self.all.schema().fields(), &column.path);
-        let column = path.and_then(|path| bound_column(&self.all, &path, &self.classes));
+        let column = path.and_then(|path| self.bound_column(&self.all, &path));
         let Some(column) = column else { return Ok(None) };
         Ok(self.opened.bounds.find(vec![column], &self.opened.files)?.pop())
     }

@@ -14,8 +14,8 @@ use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 use plait_core::schema::Frozen;
 use plait_core::{Error, Kind, Result};
 
+use super::leaves::{places, selected};
 use super::part::PlanPart;
-use super::shared::{places, selected};
 use crate::arrow_file::FileSchema;
 use crate::schema::Renamed;
 

@@ -6,16 +6,16 @@
 use std::sync::Arc;
 
 use arrow_array::ArrayRef;
-use arrow_schema::{DataType, Fields};
+use arrow_schema::DataType;
 use plait_core::Result;
 use plait_core::predicate::{Filter, Predicate};
 use plait_core::schema::{Frozen, Summary, freeze};
 
 use super::all_bounds::BoundColumn;
 use super::bounds::FileLeaf;
-use super::file::ReadClass;
 use super::fixed::{ColumnPlace, FixedColumns, FixedValues};
 use super::kept::KeptIndexes;
+use super::leaves::selected;
 use super::prune::LocatedCondition;
 use super::report::ReadCounts;
 use super::sizes::WindowSizes;
@@ -95,35 +95,12 @@ impl ReadShared {
     }
 }
 
-/// A path as `columns` takes it.
-pub(super) fn selected(path: &[String]) -> String {
-    match path {
-        [name] => name.clone(),
-        path => path.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join("."),
-    }
-}
-
-/// Places of a column from the root to the leaf.
-pub(super) fn places(mut fields: &Fields, path: &[String]) -> Option<Vec<usize>> {
-    let mut found = Vec::with_capacity(path.len());
-    for (depth, name) in path.iter().enumerate() {
-        let (place, field) = fields.find(name)?;
-        found.push(place);
-        match field.data_type() {
-            DataType::Struct(inner) => fields = inner,
-            _ if depth + 1 == path.len() => {}
-            _ => return None,
-        }
-    }
-    Some(found)
-}
-
-/// The column at `path` of the schema of all, and where files of each class have it; none if there is
+/// The column at `path` of the schema of all, with its `places` in files of each class; none if there is
 /// no such column.
 pub(super) fn bound_column(
     frozen: &Frozen,
     path: &[usize],
-    classes: &[Arc<ReadClass>],
+    places: Vec<ColumnPlace>,
 ) -> Option<BoundColumn> {
     let (mut fields, mut names, mut data_type) = (frozen.schema().fields(), Vec::new(), None);
     for (depth, at) in path.iter().enumerate() {
@@ -137,48 +114,12 @@ pub(super) fn bound_column(
         }
     }
     let data_type = data_type?;
-    let place = |class: &Arc<ReadClass>| match class.fixed.place(frozen, &class.schema, path) {
+    let typed = |place| match place {
         ColumnPlace::Leaf(leaf) => {
             ColumnPlace::Leaf(FileLeaf { data_type: data_type.clone(), ..leaf })
         }
         other => other,
     };
-    let places = classes.iter().map(place).collect();
+    let places = places.into_iter().map(typed).collect();
     Some(BoundColumn { path: names, data_type, places })
-}
-
-/// Where a file has the column at `path` of the schema of all; none if it lacks it.
-pub(super) fn file_leaf(frozen: &Frozen, file: &Fields, path: &[usize]) -> Option<FileLeaf> {
-    let (mut from, mut to) = (file, frozen.schema().fields());
-    let mut places = frozen.places(from);
-    let mut leaf = 0;
-    for (depth, at) in path.iter().enumerate() {
-        let own = (*places.get(*at)?)?;
-        leaf += from.iter().take(own).map(|field| leaf_count(field.data_type())).sum::<usize>();
-        let (field, target) = (from.get(own)?, to.get(*at)?);
-        if depth + 1 == path.len() {
-            let data_type = target.data_type().clone();
-            return Some(FileLeaf { leaf, field: field.as_ref().clone(), data_type });
-        }
-        (from, to) = match (field.data_type(), target.data_type()) {
-            (DataType::Struct(from), DataType::Struct(to)) => (from, to),
-            _ => return None,
-        };
-        places = frozen.members(from, to);
-    }
-    None
-}
-
-/// Leaves of a column in Parquet.
-pub(super) fn leaf_count(data_type: &DataType) -> usize {
-    match data_type {
-        DataType::Struct(fields) => fields.iter().map(|f| leaf_count(f.data_type())).sum(),
-        DataType::List(field)
-        | DataType::LargeList(field)
-        | DataType::ListView(field)
-        | DataType::LargeListView(field)
-        | DataType::FixedSizeList(field, _)
-        | DataType::Map(field, _) => leaf_count(field.data_type()),
-        _ => 1,
-    }
 }
