@@ -52,7 +52,13 @@ def check(first, count, validate):
     if validate == "basic":
         # Text that is not UTF-8 and prefixes that are not those of their values are for "full".
         fine.add("content")
-    bad = {seed: said for seed, said in found.items() if said[0] not in fine}
+    # The order of offsets in a dense union is not checked: each leads to a value that is there.
+    unordered = ("content", "non-monotonic offset")
+    bad = {
+        seed: said
+        for seed, said in found.items()
+        if said[0] not in fine and not (said[0] == unordered[0] and unordered[1] in said[1])
+    }
     assert not bad, bad
     assert words["refused CorruptSource"] > count / 2
     assert words["equal"] > 0
