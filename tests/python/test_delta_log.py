@@ -9,14 +9,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import obstore.store
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import plait
-from plait import _stores
 from plait._logs.delta import DeltaLog
+
+from .rivals import beat_everywhere
 
 deltalake = pytest.importorskip("deltalake")
 pytestmark = pytest.mark.local
@@ -297,31 +297,6 @@ def test_a_place_that_only_old_commits_tell_is_found_there(path):
     assert {file.version for file in DeltaLog(path, None).files()} == {None}
 
 
-class Beaten(_stores._Obstore):
-    """A store before whose `at`-th request somebody else does something, once."""
-
-    count, at, rival = 0, 0, None
-
-    def asked(self):
-        cls = type(self)
-        cls.count += 1
-        if cls.count == cls.at:
-            rival, cls.rival = cls.rival, None
-            rival()
-
-    def head(self, *arguments):
-        self.asked()
-        return super().head(*arguments)
-
-    def list(self, *arguments):
-        self.asked()
-        return super().list(*arguments)
-
-    def put_new(self, *arguments):
-        self.asked()
-        return super().put_new(*arguments)
-
-
 CHANGES = {
     "batch": (lambda table: table.append(pa.table({"k": [7]}), batch_id="1"), [0, 1, 1, 2, 7]),
     "delete": (lambda table: table.delete("k = 1"), [0, 2]),
@@ -333,22 +308,13 @@ CHANGES = {
 def test_a_change_is_made_for_the_version_it_was_checked_for(change, monkeypatch):
     """Somebody else does the same before the n-th request of a change, for every n."""
     act, expected = CHANGES[change]
-    for at in range(1, 200):
-        store = obstore.store.MemoryStore()
+
+    def make(store):
         table = plait.Table("t", sort_by="k", storage_options=store)
         table.append(pa.table({"k": [0, 1]}))
         table.append(pa.table({"k": [1, 2]}))
 
-        def rival(store=store):
-            monkeypatch.undo()
-            act(plait.Table("t", storage_options=store))
+    def check(table, at):
+        assert pa.table(table.read())["k"].to_pylist() == expected, at
 
-        beaten = type("Once", (Beaten,), {"at": at, "rival": staticmethod(rival)})
-        monkeypatch.setattr(_stores, "_Obstore", beaten)
-        asked = plait.Table("t", storage_options=store)
-        act(asked)
-        monkeypatch.undo()
-        if beaten.rival is not None:
-            break
-        assert pa.table(asked.read())["k"].to_pylist() == expected, at
-    assert at > 8
+    assert beat_everywhere(monkeypatch, make, act, check) > 7

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
-from plait import _stores
 
-from .test_delta_log import Beaten
+from .rivals import beat_everywhere
 
 deltalake = pytest.importorskip("deltalake")
 pl = pytest.importorskip("polars")
@@ -262,21 +261,12 @@ CHANGES = {
 def test_a_change_is_made_for_the_version_it_was_checked_for(change, monkeypatch):
     """Somebody else does the same before the n-th request of a change, for every n."""
     act, expected = CHANGES[change]
-    for at in range(1, 200):
-        store = obstore.store.MemoryStore()
+
+    def make(store):
         table = plait.Table("t", sort_by="k", partition_by=["day"], storage_options=store)
         table.append(pa.table({"day": [1, 2], "k": [1, 2]}))
 
-        def rival(store=store):
-            monkeypatch.undo()
-            act(plait.Table("t", storage_options=store))
+    def check(table, at):
+        assert rows(table.read(), "day", "k") == expected, at
 
-        beaten = type("Once", (Beaten,), {"at": at, "rival": staticmethod(rival)})
-        monkeypatch.setattr(_stores, "_Obstore", beaten)
-        asked = plait.Table("t", storage_options=store)
-        act(asked)
-        monkeypatch.undo()
-        if beaten.rival is not None:
-            break
-        assert rows(asked.read(), "day", "k") == expected, at
-    assert at > 4
+    assert beat_everywhere(monkeypatch, make, act, check) > 3
