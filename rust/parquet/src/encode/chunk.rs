@@ -38,7 +38,7 @@ use super::pack::{Codec, Packers};
 use super::packed::{About, len_u32, pack_body, too_large};
 pub(crate) use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
-use crate::block::fold::pack_booleans;
+use crate::block::fold::{greatest, pack_booleans};
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout, Values};
 use crate::page::header::{PageHeader, PageKind};
@@ -316,7 +316,7 @@ impl<'a> ChunkWriter<'a> {
             Some(ids) if self.writes_ids => ids.dictionary.len(),
             _ => 0,
         };
-        let most = ids.iter().max().map_or(0, |id| *id as usize + 1);
+        let most = if ids.is_empty() { 0 } else { greatest(ids) as usize + 1 };
         if most <= len && (!self.writes_ids || ids.len() == page.value_count()) {
             return Ok(());
         }
