@@ -21,6 +21,7 @@ from plait._checks import (
     _size,
     merge_options,
 )
+from plait._logs.columns import LogColumns
 from plait._native_call import OnProgress, _call
 from plait._tables import Ordered, with_rules, with_tables
 from plait.errors import InvalidArgument, VerificationFailed
@@ -205,13 +206,13 @@ def merge(
     options = merge_options(locals())
     options = {"sources": options["sources"], "out": _path(out, "out"), **options}
 
-    def run(sources: list[str], order: Ordered, _: object) -> dict[str, Any]:
-        given = {**options, "sources": sources, **order}
+    def run(sources: list[str], order: Ordered, said: LogColumns) -> dict[str, Any]:
+        given = {**options, "sources": sources, **order, **said.options()}
         return _call(_native.merge, given, storage_options, progress)
 
     named = options["sources"]
     rules = {"sort_by": options["sort_by"], "on_duplicate": on_duplicate}
-    return MergeReport.from_dict(with_rules(run, named, storage_options, **rules))
+    return MergeReport.from_dict(with_rules(run, named, storage_options, **rules, takes="deleted"))
 
 
 def sort(

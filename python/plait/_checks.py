@@ -295,9 +295,12 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
 def merge_options(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `merge` as the engine takes them, checked one by one; without `out`.
 
-    `given` are the arguments of `merge` or `plan`, by name.
+    `given` are the arguments of `merge` or `plan`, by name, and `deletion_vectors` of files.
     """
-    return {name: check(given[name], name) for name, check in MERGE_CHECKS.items()}
+    options: dict[str, Any] = {n: check(given[n], n) for n, check in MERGE_CHECKS.items()}
+    vectors = given.get("deletion_vectors", {})
+    found = {path: vectors[path] for path in options["sources"] if path in vectors}
+    return {**options, "deletion_vectors": found} if found else options
 
 
 def writer_options(given: Mapping[str, Any]) -> dict[str, Any]:

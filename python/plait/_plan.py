@@ -35,7 +35,7 @@ class PlanSource(_Report):
 
     Attributes:
         path: Where it is.
-        rows: Number of rows.
+        rows: Number of rows that are not deleted.
         bytes: Size of the file.
         row_groups: Number of row groups.
         merge_level: 1 + the highest level of the sources of the merge that wrote it; 0 for other
@@ -43,6 +43,7 @@ class PlanSource(_Report):
         key_min: First key, one value per sort column, `None` for a null; `()` without rows.
         key_max: Last key.
         keys_from: Where these keys were read: in the `"footer"` or in the `"rows"`.
+        deleted: Number of rows that a deletion vector deletes.
     """
 
     path: str
@@ -53,6 +54,7 @@ class PlanSource(_Report):
     key_min: tuple[Value, ...]
     key_max: tuple[Value, ...]
     keys_from: str
+    deleted: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from plait._checks import (
     StorageOptions,
     merge_options,
 )
+from plait._logs.columns import LogColumns
 from plait._native_call import OnProgress, _call
 from plait._plan import Plan, Task
 from plait._tables import Ordered, with_rules
@@ -174,12 +175,12 @@ def plan(
     """
     options = merge_options(locals())
 
-    def run(named: list[str], order: Ordered, _: object) -> dict[str, Any]:
-        given = {**options, "sources": named, **order}
+    def run(named: list[str], order: Ordered, said: LogColumns) -> dict[str, Any]:
+        given = {**options, "sources": named, **order, **said.options()}
         return _call(_native.plan, given, storage_options, progress)
 
     rules = {"sort_by": options["sort_by"], "on_duplicate": on_duplicate}
-    made = with_rules(run, options["sources"], storage_options, **rules)
+    made = with_rules(run, options["sources"], storage_options, **rules, takes="deleted")
     return Plan(made, out=out, storage_options=storage_options)
 
 

@@ -262,6 +262,11 @@ def files_left(read: SortedRead) -> FilesLeft:
     return FilesLeft(**json.loads(read._native.files_left()))  # noqa: SLF001 - of this module
 
 
+def has_deleted_rows(read: SortedRead) -> bool:
+    """Whether files of a read have deleted rows: read by their names alone, they would be back."""
+    return bool(read._again.options.get("deletion_vectors"))  # noqa: SLF001 - see above
+
+
 def tasks_left(read: SortedRead, plan: Plan) -> list[int]:
     """The indices of the tasks of a plan of a read's files that may have rows."""
     return read._native.tasks_left(plan.to_json())  # noqa: SLF001 - see above
@@ -299,7 +304,7 @@ class _Again:
 
     def __init__(self, native: _native.SortedRead, options: dict[str, Any]) -> None:
         self._native = native
-        self._options = options
+        self.options = options
         self.limit: int | None = options["limit"]
 
     def __call__(
@@ -312,7 +317,7 @@ class _Again:
         rows: dict[str, int] | None = None,
     ) -> SortedRead:
         """The same with other columns, further conditions, fewer rows, or those between two."""
-        options = {**self._options, "rows": rows}
+        options = {**self.options, "rows": rows}
         if columns is not None:
             options["columns"] = columns
         if where is not None:
@@ -478,7 +483,7 @@ def read(
             storage_options,
             sort_by=sort_text(sort_by),
             on_duplicate=on_duplicate,
-            takes_columns="of_logs",
+            takes="all",
         )
         if call.is_heard():
             call.done({"columns": len(made.schema)})

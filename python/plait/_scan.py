@@ -383,6 +383,8 @@ def _of_tables(
     expanded: Expanded, options: dict[str, Any], schema: object
 ) -> tuple[dict[str, Any], object]:
     """Options and schema of a scan that has files in place of tables."""
+    for table in expanded.tables:
+        table.check_undeleted()
     values = expanded.columns.file_values()
     changed: dict[str, Any] = {"sources": expanded.sources, "file_values": values}
     is_alone = len(options["sources"]) == 1

@@ -69,8 +69,8 @@ class Deleting:
 class _Found:
     """What goes, and what comes instead."""
 
-    removed: list[str]
-    rewritten: list[str]
+    removed: list[LiveFile]
+    rewritten: list[LiveFile]
     add: list[dict[str, Any]]
     rows: int
 
@@ -116,7 +116,7 @@ def delete_once(
             _look(log, files[path], snapshot, how, found)
     except (SourceNotFound, SourceChanged):
         # A compaction replaced a file, and somebody removed it.
-        if {file.name for file in live} == {file.name for file in log.files()}:
+        if {file.id for file in live} == {file.id for file in log.files(deleted="list")}:
             raise
         return None
     if not found.removed and not found.rewritten:
@@ -133,14 +133,15 @@ def delete_once(
             },
             "token": secrets.token_hex(16),
             "add": found.add,
-            "remove": found.removed + found.rewritten,
+            "remove": [file.id for file in found.removed + found.rewritten],
             "adds_data": True,
             "removes_data": True,
         }
     )
     if ended["outcome"] == "conflicted":
         return None
-    removed, rewritten = tuple(found.removed), tuple(found.rewritten)
+    removed = tuple(file.name for file in found.removed)
+    rewritten = tuple(file.name for file in found.rewritten)
     return DeleteReport(log.root, ended["version"], found.rows, removed, rewritten)
 
 
@@ -149,22 +150,22 @@ def _look(log: DeltaLog, file: LiveFile, snapshot: Snapshot, how: Deleting, foun
     path = log.location(file.name)
     if how.takes_whole_files:
         found.rows += how.read([path]).count() if file.rows is None else file.rows
-        found.removed.append(file.name)
+        found.removed.append(file)
         return
     whole = how.read([path])
     count, there = whole.where(how.condition).count(), whole.count()
     found.rows += count
     if count == there:
-        found.removed.append(file.name)
+        found.removed.append(file)
     elif count:
-        found.rewritten.append(file.name)
+        found.rewritten.append(file)
         found.add += [
             log.added(
                 name,
                 snapshot.schema_text,
                 properties=snapshot.properties,
                 partition=snapshot.partition_of(file),
-                instead_of=[file.name],
+                instead_of=[file.id],
             )
             for name in _rest(log, path, whole, there - count, how)
         ]

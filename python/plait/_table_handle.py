@@ -195,7 +195,8 @@ class TableHandle:
         order: Literal["known", "commits"] = (
             "known" if self.on_duplicate == "keep_all" else "commits"
         )
-        return self._log.files("read", version=_count(version, "version"), order=order)
+        at = _count(version, "version")
+        return self._log.files("read", version=at, order=order, deleted="list")
 
     def _columns(self, snapshot: Snapshot, files: list[LiveFile]) -> LogColumns:
         """What the log says of the columns of files."""

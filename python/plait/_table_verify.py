@@ -48,7 +48,8 @@ def verified(
             problems.append(f"`{file.name}`: {error.what or error}")
             continue
         problems += [f"`{file.name}`: {problem}" for problem in found.problems]
-        rows += found.rows
-        if file.rows is not None and found.rows != file.rows:
-            problems.append(f"`{file.name}` has {found.rows:,} rows, the log says {file.rows:,}")
+        live = found.rows - (0 if file.deleted is None else file.deleted["rows"])
+        rows += live
+        if file.rows is not None and live != file.rows:
+            problems.append(f"`{file.name}` has {live:,} rows, the log says {file.rows:,}")
     return TableVerifyReport(log.root, version, len(files), rows, tuple(problems))

@@ -75,6 +75,8 @@ def with_tables(
         return call(list(sources))
     except ForeignTable as found:
         expanded = expand(sources, storage_options, found)
+        for table in expanded.tables:
+            table.check_undeleted()
         if columns == "all":
             for table in expanded.tables:
                 table.check_whole()
@@ -88,17 +90,17 @@ def with_rules(
     *,
     sort_by: str | None,
     on_duplicate: object,
-    takes_columns: Literal["none", "of_logs"] = "none",
+    takes: Literal["nothing", "deleted", "all"] = "nothing",
 ) -> T:
     """Calls with sources and their order; if they have tables among them, as these say.
 
     Args:
-        call: Takes the sources, their order, and what logs say of columns.
+        call: Takes the sources, their order, and what logs say of rows.
         sources: Paths, and numbers of streams.
         storage_options: Settings of object stores.
         sort_by: The order; `None`: as tables say, or files.
         on_duplicate: The rule; `None`: as tables say, or all rows.
-        takes_columns: Whether the call knows what to do with columns that only logs have.
+        takes: What the call knows what to do with: columns that only logs have, deleted rows.
 
     Raises:
         InvalidArgument: Sources have different rules.
@@ -110,14 +112,17 @@ def with_rules(
     except ForeignTable as found:
         expanded = expand(sources, storage_options, found)
     for table in expanded.tables:
-        if takes_columns == "none" or not table.columns.partitions:
+        if takes == "nothing":
+            table.check_undeleted()
+        if takes != "all" or not table.columns.partitions:
             table.check_whole()
     told = Ordered(
         sort_by=sort_by if sort_by is not None else _order_of(expanded),
         on_duplicate=given or _rule_of(expanded),
     )
-    columns = expanded.columns if takes_columns == "of_logs" else LogColumns()
-    return call(expanded.sources, told, columns)
+    said = expanded.columns
+    known = {"nothing": LogColumns(), "deleted": LogColumns(deleted=said.deleted), "all": said}
+    return call(expanded.sources, told, known[takes])
 
 
 def _order_of(expanded: Expanded) -> str | None:

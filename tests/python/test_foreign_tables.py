@@ -368,7 +368,7 @@ def with_features(uri, reader, **add):
     edit_log(uri, change)
 
 
-@pytest.mark.parametrize("read", READERS[:7])
+@pytest.mark.parametrize("read", READERS[2:7])
 def test_rows_under_a_deletion_vector_are_not_read_as_if_they_were_there(read, tmp_path):
     uri = str(tmp_path / "t")
     append(uri, list(range(40)))

@@ -23,7 +23,7 @@ from plait import spark as ps
 from plait.spark import prefetch
 from plait.spark.plan import share_of
 
-from .conftest import clean_environment
+from .conftest import clean_environment, load
 
 pytestmark = [
     pytest.mark.spark,
@@ -684,3 +684,27 @@ def test_rows_count_once_when_the_driver_is_killed(stage, spark, tmp_path):
     assert same_rows(counting(folder), sources)
     left = [path for path in folder.rglob("*.parquet") if str(path) not in counting(folder)]
     assert left == [] and not list(folder.rglob(".plait-tmp-*"))
+
+
+def test_deleted_rows_of_a_delta_table_are_left_out_on_executors(spark, tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    pytest.importorskip("pyroaring")
+    vectors = load("vectors")
+    uri, expected = str(tmp_path / "delta"), []
+    for part in range(4):
+        keys = list(range(part, 4000, 4))
+        deltalake.write_deltalake(uri, pa.table({"k": keys}), mode="append")
+        (name,) = [n for n, add in vectors.live(uri).items() if "deletionVector" not in add]
+        vectors.delete(uri, name, range(part, 300, 3), kind="ui"[part % 2])
+        expected += [k for i, k in enumerate(keys) if i not in range(part, 300, 3)]
+    expected.sort()
+
+    def keys_of_format():
+        rows = spark.read.format("plait").option("sort_by", "k").load(uri)
+        return sorted(row["k"] for row in rows.collect())
+
+    assert keys_of_format() == expected
+    report = ps.compact_delta(spark, uri, sort_by="k", verify="content")
+    assert [group.rows for group in report.groups] == [len(expected)]
+    assert not any("deletionVector" in add for add in vectors.live(uri).values())
+    assert keys_of_format() == expected

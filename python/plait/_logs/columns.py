@@ -1,7 +1,8 @@
-"""Columns as a log has them and files do not: values of partitions, types that values are cast to.
+"""What a log says of rows and files do not: values of partitions, types, which rows are deleted.
 
     partitionValues {"day": "2024-05-01"}       ──▶ day: 2024-05-01 in all rows of the file
     metadata {"plait.was": "uint32"} of a field ──▶ its values are cast to the type of the field
+    deletionVector {...} of a file              ──▶ the rows that it names are left out
 
 Not here: how rows get them (the engine).
 """
@@ -11,13 +12,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from plait._logs.delta import LiveFile, Snapshot
 from plait.errors import SchemaConflict, Unsupported
 
-__all__ = ["WAS", "LogColumns", "columns_of", "values_of_folders"]
+__all__ = ["WAS", "LogColumns", "columns_of", "location_of", "values_of_folders", "vectors_of"]
 
 # Metadata of a field: the type that files have until they are merged.
 WAS = "plait.was"
@@ -41,15 +43,17 @@ _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 
 @dataclass(frozen=True)
 class LogColumns:
-    """What a log says of columns.
+    """What a log says of rows.
 
     Attributes:
         partitions: Columns that files do not have: name, type, text by location of the file.
         casts: Columns that may have another type in files, with the type of the table.
+        deleted: Deletion vectors by location of the file.
     """
 
     partitions: tuple[tuple[str, str, dict[str, str | None]], ...] = ()
     casts: dict[str, str] = field(default_factory=dict)
+    deleted: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -62,7 +66,8 @@ class LogColumns:
             (name, kind, {where: texts[where] for where in files})
             for name, kind, texts in self.partitions
         )
-        return LogColumns(partitions, self.casts)
+        deleted = {where: self.deleted[where] for where in files if where in self.deleted}
+        return LogColumns(partitions, self.casts, deleted)
 
     def joined(self, other: LogColumns) -> LogColumns:
         """Those of two tables.
@@ -79,7 +84,8 @@ class LogColumns:
                 )
             known[name][1].update(texts)
         partitions = tuple((name, kind, texts) for name, (kind, texts) in known.items())
-        return LogColumns(partitions, {**self.casts, **other.casts})
+        casts, deleted = {**self.casts, **other.casts}, {**self.deleted, **other.deleted}
+        return LogColumns(partitions, casts, deleted)
 
     def file_values(self) -> list[dict[str, Any]]:
         """Values of partitions, as the engine takes them."""
@@ -90,7 +96,11 @@ class LogColumns:
 
     def options(self) -> dict[str, Any]:
         """Options of a read: those that say something."""
-        said = {"file_values": self.file_values(), "casts": self.casts}
+        said = {
+            "file_values": self.file_values(),
+            "casts": self.casts,
+            "deletion_vectors": self.deleted,
+        }
         return {name: value for name, value in said.items() if value}
 
 
@@ -125,7 +135,34 @@ def columns_of(root: str, snapshot: Snapshot, files: Mapping[str, LiveFile]) -> 
         for field in snapshot.schema["fields"]
         if WAS in field.get("metadata", {}) and (kind := _arrow_type(field["type"])) is not None
     }
-    return LogColumns(tuple(partitions), casts)
+    return LogColumns(tuple(partitions), casts, vectors_of(root, files))
+
+
+def vectors_of(root: str, files: Mapping[str, LiveFile]) -> dict[str, dict[str, Any]]:
+    """The deletion vectors of files that have one, as calls of the engine take them.
+
+    Args:
+        root: The table.
+        files: Its files by their locations.
+    """
+    vectors = {}
+    for where, file in files.items():
+        if file.deleted is None:
+            continue
+        vector = dict(file.deleted)
+        if stored := vector.get("stored"):
+            vector["stored"] = {**stored, "location": location_of(root, stored["location"])}
+        vectors[where] = vector
+    return vectors
+
+
+def location_of(root: str, path: str) -> str:
+    """How calls of the engine name a file that the log of a table names."""
+    if "://" in path or path.startswith("/"):
+        return path
+    if "://" in root:
+        return f"{root.rstrip('/')}/{quote(path, safe='/=')}"
+    return str(Path(root, path))
 
 
 def values_of_folders(name: str) -> dict[str, str | None]:

@@ -33,21 +33,26 @@ class LiveFile:
 
     Attributes:
         name: Its path below the table.
+        id: What a commit removes: the name, and the deletion vector if there is one.
         bytes: Its length.
-        rows: Its rows, if the log says so.
+        rows: Its rows that are not deleted, if the log says so.
         modified_ms: When it was written, in milliseconds since 1970.
         partition: Values of partition columns, as the log has them.
         stats: Statistics, as JSON.
         version: The version that its newest rows came with, if that is known.
+        deleted: Its deletion vector, as calls of the engine take it but for the location, which is
+            below the table unless it is absolute.
     """
 
     name: str
+    id: str
     bytes: int
     rows: int | None
     modified_ms: int
     partition: dict[str, str | None]
     stats: str | None
     version: int | None
+    deleted: dict[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -141,6 +146,7 @@ class DeltaLog:
         version: int | None = None,
         order: Literal["known", "commits"] = "known",
         only: Sequence[str] | None = None,
+        deleted: Literal["refuse", "list"] = "refuse",
     ) -> list[LiveFile]:
         """The live files, from the oldest rows to the newest.
 
@@ -148,12 +154,14 @@ class DeltaLog:
             intent: What is to be done with them.
             version: The version; the newest by default.
             order: Whether commits may be read to find the order, if a checkpoint does not say it.
-            only: Names of files that alone are asked for, if they are live.
+            only: Ids of files that alone are asked for, if they are live.
+            deleted: What becomes of files with deleted rows: `list` for whoever leaves these out.
 
         Raises:
-            Unsupported: A file has deleted rows, or lies elsewhere.
+            Unsupported: A file has deleted rows and is not to be listed, or lies elsewhere.
         """
         asked = {"intent": intent, "version": version, "order": order, "only": only}
+        asked["deleted"] = deleted
         found = json.loads(self._native.files(json.dumps(asked)))
         return [LiveFile(**file) for file in found["files"]]
 

@@ -3,7 +3,8 @@
     events/_delta_log         the engine   files of the newest version, values of partition columns
     events/metadata/*.json    PyIceberg    files of the snapshot that `version-hint.text` names
 
-Invariant: what files alone do not say (deleted rows, mapped or evolved columns) is refused by name.
+Invariant: what files alone do not say (mapped or evolved columns, and deleted rows where a call
+cannot leave them out) is refused by name.
 Not here: finding tables (the engine), compacting them (`plait.table`).
 """
 
@@ -13,9 +14,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from plait._logs.columns import LogColumns, columns_of
+from plait._logs.columns import LogColumns, columns_of, location_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, planned
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
@@ -49,6 +50,17 @@ class Live:
     on_duplicate: str = "keep_all"
     schema: Any = field(default=None, compare=False)
     lost: str = ""
+
+    def check_undeleted(self) -> None:
+        """Refuses a table with files whose rows are not all there."""
+        if self.columns.deleted:
+            raise _refused(
+                self.format,
+                self.name,
+                "has rows that are deleted by a deletion vector",
+                got=f"`{next(iter(self.columns.deleted))}`",
+                hint="read it with plait.read, or compact it first",
+            )
 
     def check_whole(self) -> None:
         """Refuses a table whose rows are more than what files say."""
@@ -115,8 +127,8 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
     snapshot = log.snapshot()
     # Rows of a later commit are newer, where that matters.
     order: Literal["known", "commits"] = "known" if _rule(snapshot) == "keep_all" else "commits"
-    rows = [row for row in log.files(order=order) if _is_in(row.name, part)]
-    located = {_location(root, row.name): row for row in rows}
+    rows = [row for row in log.files(order=order, deleted="list") if _is_in(row.name, part)]
+    located = {location_of(root, row.name): row for row in rows}
     # A folder that names a partition says what its rows have in these columns.
     said = {folder.partition("=")[0] for folder in part.split("/") if "=" in folder}
     unsaid = [f"`{column}`" for column in snapshot.partition_columns if column not in said]
@@ -134,14 +146,6 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
 
 def _rule(snapshot: Snapshot) -> str:
     return snapshot.properties.get(DUPLICATES, "keep_all")
-
-
-def _location(root: str, path: str) -> str:
-    if "://" in path or path.startswith("/"):
-        return path
-    if "://" in root:
-        return f"{root.rstrip('/')}/{quote(path, safe='/=')}"
-    return str(Path(root, path))
 
 
 # -- Iceberg ---------------------------------------------------------------------------------------

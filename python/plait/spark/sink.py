@@ -256,7 +256,7 @@ class Runs:
 
     def give_up(self, names: Sequence[str]) -> None:
         """Removes files that were not committed: a commit that fails may count all the same."""
-        live = {file.name for file in self.log.files()} if names else set()
+        live = {file.name for file in self.log.files(deleted="list")} if names else set()
         self.remove(name for name in names if name not in live)
 
     def append(self, written: Sequence[Written], batch: Batch | None) -> None:
@@ -286,7 +286,7 @@ class Runs:
                     got="another schema was committed",
                     hint="write them again",
                 )
-            live = [file.name for file in log.files("delete")]
+            live = [file.id for file in log.files("delete", deleted="list")]
             if not files and not live:
                 return
             replaced = Replaced(snapshot.version, live)

@@ -28,7 +28,15 @@ from pyspark.sql import datasource as ds
 from plait import Plan, plan
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog
 from plait._now import at_moment, moment
-from plait._read import FilesLeft, SortedRead, files_left, int96_columns, read, tasks_left
+from plait._read import (
+    FilesLeft,
+    SortedRead,
+    files_left,
+    has_deleted_rows,
+    int96_columns,
+    read,
+    tasks_left,
+)
 from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
@@ -254,7 +262,8 @@ class MergingReader(ds.DataSourceReader):
             # Where conditions leave few rows, tasks have more of which these are.
             target = max(int(query.part_rows / share), query.part_rows)
         # Some files alone could call the key otherwise than all of them do.
-        planned = query.plan(query.paths if by_id else left.files, target)
+        as_named = by_id or has_deleted_rows(rows)
+        planned = query.plan(query.paths if as_named else left.files, target)
         may_have = set(tasks_left(rows, planned))
         tasks = [task for task in planned.tasks if task.index in may_have]
         return [TaskPartition(task.index, task.to_json(), where) for task in tasks]

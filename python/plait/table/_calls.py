@@ -84,7 +84,7 @@ def compact(
             has one in it.
         InvalidArgument: An option is not one of the format, or invalid.
         UnknownColumn: No file has the sort column.
-        Unsupported: A table has what a commit would break, such as deletion vectors. With
+        Unsupported: A table has what a commit would break, such as column mapping. With
             `in_place`: the folder cannot be exchanged, which is found out before any work.
         StorageError: Reading or writing failed, or others replaced the same files 16 times in a
             row.
@@ -146,8 +146,7 @@ def compact_delta(
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The table has what a commit would break: files with deletion vectors, column
-            mapping, an unknown feature.
+        Unsupported: The table has what a commit would break: column mapping, an unknown feature.
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
             damaged stays as it is, and is reported.

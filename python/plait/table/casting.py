@@ -50,7 +50,7 @@ def cast_files(log: DeltaLog, storage_options: object, removal: Mapping[str, boo
     if not any(WAS in field.get("metadata", {}) for field in snapshot.schema["fields"]):
         return 0
     done = 0
-    for file in log.files("rewrite"):
+    for file in log.files("rewrite", deleted="list"):
         if lacking_types(log.location(file.name), storage_options):
             done += _cast(log, file, snapshot, storage_options, removal)
     return done
@@ -85,7 +85,7 @@ def _cast(
             snapshot.schema_text,
             properties=snapshot.properties,
             partition=snapshot.partition_of(file),
-            instead_of=[file.name],
+            instead_of=[file.id],
         )
         for output in outputs
     ]
@@ -97,7 +97,7 @@ def _cast(
             "metrics": {"numAddedFiles": len(add), "numRemovedFiles": 1},
             "token": secrets.token_hex(16),
             "add": add,
-            "remove": [file.name],
+            "remove": [file.id],
             "schema": snapshot.schema_text,
             **removal,
         }

@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+from plait._logs.columns import vectors_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, LiveFile, Snapshot
 from plait._table_properties import order_of_files
 from plait.errors import UnknownColumn
@@ -77,7 +78,9 @@ class Delta:
         if is_ordered:
             # A compaction drops rows.
             snapshot = self._log.snapshot("delete")
-        files = self._log.files("rewrite", order="commits" if is_ordered else "known")
+        files = self._log.files(
+            "rewrite", order="commits" if is_ordered else "known", deleted="list"
+        )
         columns = snapshot.partition_columns
         unknown = sorted(set(where) - set(columns))
         if unknown:
@@ -98,12 +101,19 @@ class Delta:
             out = members[0].path.rpartition("/")[0]
             scopes.append(Scope(partition_name(named[values]), out, members))
         # What a file lacks is null in the table: its log says that the column is there.
-        merge = {**compaction.options.merge_options, "missing_keys": "null"}
+        located = {self._log.location(file.name): file for file in files}
+        merge = {
+            **compaction.options.merge_options,
+            "missing_keys": "null",
+            "deletion_vectors": vectors_of(self.name, located),
+        }
         groups = groups_of_all(scopes, compaction, merge)
         return Found.of_scopes(snapshot.version, scopes, groups, compaction)
 
     def _file(self, file: LiveFile) -> TableFile:
-        return TableFile(file.name, self._log.location(file.name), file.rows, file.bytes)
+        deleted = 0 if file.deleted is None else file.deleted["rows"]
+        where = self._log.location(file.name)
+        return TableFile(file.id, where, file.rows, file.bytes, deleted)
 
     def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
         """The groups as they are: what `VACUUM` or orphan removal spares is their age."""
@@ -112,15 +122,15 @@ class Delta:
     def is_live(self, group: Group) -> bool:
         """Whether the newest version has all files of the group."""
         names = [file.name for file in group.files]
-        return len(self._log.files("rewrite", only=names)) == len(names)
+        return len(self._log.files("rewrite", only=names, deleted="list")) == len(names)
 
     def commit(self, change: Change) -> Outcome:
         """Commits, if the replaced files count in the newest version."""
         app = f"plait.{change.token}"
         snapshot = self._log.snapshot("rewrite", apps=(app,))
         added = [self._log.name_of(output.path) for output in change.added]
-        named = self._log.files("rewrite", only=[*added, *change.replaced])
-        live = {file.name: file for file in named}
+        named = self._log.files("rewrite", only=[*added, *change.replaced], deleted="list")
+        live = {file.id: file for file in named}
         if all(name in live for name in added) and live.keys().isdisjoint(change.replaced):
             return Committed(snapshot.version)
         gone = [name for name in change.replaced if name not in live]

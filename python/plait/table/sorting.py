@@ -137,6 +137,7 @@ def task_of(seen: Look, merge: Mapping[str, Any]) -> str:
 
 
 def _options(sources: Sequence[str], merge: Mapping[str, Any]) -> dict[str, Any]:
-    checked = merge_options({**(plan.__kwdefaults__ or {}), **merge, "sources": []})
+    checked = merge_options({**(plan.__kwdefaults__ or {}), **merge, "sources": list(sources)})
+    checked["sources"] = []
     limit = checked["memory_limit"]
     return {"sources": list(sources), "merge": checked, "memory_limit": limit}

@@ -69,6 +69,9 @@ _NAMED_MAX = 8
 # One file has none to be merged with.
 _MERGED_MIN = 2
 
+# The share of deleted rows that a file keeps: that of Delta's `OPTIMIZE`.
+_DELETED_MAX = 0.05
+
 # What merges name their outputs: after the task, and the lease of a folder.
 _MADE = re.compile(r"part-\d{5,}-([0-9a-f]{16})(?:-[0-9a-f]{16})?\.parquet$")
 
@@ -102,6 +105,10 @@ class Compaction:
         """How many files are worth a look: one has none to be merged with, but may be unsorted."""
         return 1 if self.options.unsorted == "sort" else _MERGED_MIN
 
+    def is_worth_a_look(self, files: Sequence[TableFile]) -> bool:
+        """Whether some of the files may be merged, or rewritten."""
+        return len(files) >= self.members_min or any(file.is_worn for file in files)
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -110,14 +117,22 @@ class TableFile:
     Attributes:
         name: What the table calls it.
         path: Where the engine reads it.
-        rows: Its rows, if the table says so.
+        rows: Its rows that are not deleted, if the table says so.
         bytes: Its bytes.
+        deleted: How many rows of the file a deletion vector deletes.
     """
 
     name: str
     path: str
     rows: int | None
     bytes: int
+    deleted: int = 0
+
+    @property
+    def is_worn(self) -> bool:
+        """Whether so many rows are deleted that it is rewritten, even if no other file overlaps."""
+        all_rows = self.deleted + (self.rows or 0)
+        return self.rows is not None and self.deleted > _DELETED_MAX * all_rows
 
 
 @dataclass(frozen=True)
@@ -296,13 +311,13 @@ def groups_of_all(
         merge: Options of `plait.plan`.
 
     Returns:
-        Groups of two and more files, or of one that is to be sorted.
+        Groups of two and more files, or of one that is to be sorted, or has many deleted rows.
 
     Raises:
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that planning a merge of the files raises of more than one file.
     """
-    shared = [scope for scope in scopes if len(scope.files) >= compaction.members_min]
+    shared = [scope for scope in scopes if compaction.is_worth_a_look(scope.files)]
     known = compaction.prefetch([file.path for scope in shared for file in scope.files], merge)
     groups: list[Group] = []
     misfits: list[PlaitError] = []
@@ -403,6 +418,8 @@ def _groups_of(
     chosen = json.loads(_native.choose(json.dumps(asked)))
     if compaction.options.on_duplicate != "keep_all":
         chosen = _in_order_of_age(chosen, [(first, last) for first, last, *_ in facts])
+    taken = {i for indices in chosen for i in indices}
+    chosen += [[i] for i, file in enumerate(files) if file.is_worn and i not in taken]
     for indices in chosen:
         members = [files[i] for i in indices]
         if not set(unsorted).isdisjoint(indices):
@@ -427,7 +444,7 @@ def _seen(
     left, unsorted = compaction.left, compaction.options.unsorted
     while True:
         files = [file for file in scope.files if file.path not in left]
-        if len(files) < compaction.members_min:
+        if not compaction.is_worth_a_look(files):
             return files, None, None
         paths = [file.path for file in files]
         try:

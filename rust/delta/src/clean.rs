@@ -3,7 +3,8 @@
 //! ```text
 //! removed by a commit, longer ago than the retention ─▶ goes
 //! in no commit, older than the retention and a day   ─▶ goes: its writer died
-//! live, or removed lately, or not a Parquet file     ─▶ stays
+//! live, or removed lately                            ─▶ stays
+//! neither Parquet nor a deletion vector              ─▶ stays
 //! ```
 //!
 //! # Invariants
@@ -28,6 +29,7 @@ use crate::load::{Listed, commit_of, no_table};
 use crate::log::{Log, ms, now_ms};
 use crate::name::{self, decoded};
 use crate::protocol::{Intent, check};
+use crate::vector::file_of;
 
 /// A file that is in no commit stays for so long: its writer may be at work.
 const UNKNOWN_MS: i64 = 86_400_000;
@@ -75,6 +77,7 @@ impl Log {
         let mut gone: BTreeMap<String, i64> = BTreeMap::new();
         for live in snapshot.files.values() {
             kept.insert(decoded(&live.add.path));
+            kept.extend(live.add.deletion_vector.as_ref().and_then(file_of));
         }
         let log_ms = snapshot.setting("delta.logRetentionDuration");
         let log_ms = log_ms.map_or(Some(LOG_MS), interval_ms);
@@ -88,18 +91,20 @@ impl Log {
             removes.extend(actions.into_iter().filter_map(|action| action.remove));
         }
         for remove in removes {
-            let name = decoded(&remove.path);
             let at = remove.deletion_timestamp.unwrap_or(0);
-            if at > since {
-                kept.insert(name);
-            } else {
-                let last = gone.entry(name).or_insert(at);
-                *last = at.max(*last);
+            let vector = remove.deletion_vector.as_ref().and_then(file_of);
+            for name in [Some(decoded(&remove.path)), vector].into_iter().flatten() {
+                if at > since {
+                    kept.insert(name);
+                } else {
+                    let last = gone.entry(name).or_insert(at);
+                    *last = at.max(*last);
+                }
             }
         }
         let mut cleaned =
             Cleaned { removed: Vec::new(), bytes: 0, log_removed: Vec::new(), version };
-        for name in names.into_iter().filter(|name| is_data(name) && !kept.contains(name)) {
+        for name in names.into_iter().filter(|name| is_removable(name) && !kept.contains(name)) {
             self.context.check_cancelled()?;
             let Some(found) = self.folder.look(&name)? else { continue };
             let written = found.written_at.map(ms);
@@ -186,6 +191,12 @@ fn snapshot_removes(log: &mut Log) -> Result<Vec<crate::action::Remove>> {
         None => Vec::new(),
         Some((_, snapshot)) => snapshot.removed.values().cloned().collect(),
     })
+}
+
+/// Whether a file goes once no version needs it: data, and deletion vectors of data.
+fn is_removable(name: &str) -> bool {
+    let file = name.rsplit('/').next().unwrap_or_default();
+    is_data(name) || (file.starts_with("deletion_vector_") && file.ends_with(".bin"))
 }
 
 /// Whether a file may be one of the table.

@@ -239,7 +239,7 @@ fn actions(change: &ChangeOptions, now: &Snapshot, version: u64, now_ms: i64) ->
             extended_file_metadata: Some(true),
             partition_values: live.map(|live| live.add.partition_values.clone()),
             size: live.map(|live| live.add.size),
-            deletion_vector: None,
+            deletion_vector: live.and_then(|live| live.add.deletion_vector.clone()),
         };
         made.push(Action { remove: Some(remove), ..Action::default() });
     }

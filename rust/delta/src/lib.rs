@@ -39,6 +39,7 @@ mod rest;
 mod schema;
 mod snapshot;
 mod stats;
+mod vector;
 
 pub use log::Log;
 pub use rest::rest;

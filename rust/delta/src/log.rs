@@ -30,7 +30,8 @@ use crate::action::{Metadata, Protocol, Texts};
 use crate::load::{Listed, commit_of, find_places, load, no_table};
 use crate::name::{decoded, is_inside};
 use crate::protocol::{Intent, check, refused};
-use crate::snapshot::{Live, Snapshot};
+use crate::snapshot::{Live, Snapshot, key};
+use crate::vector::{DeletedRows, deleted_rows};
 
 /// For how long commits are found one after the other.
 const KNOWN: Duration = Duration::from_secs(60);
@@ -67,8 +68,21 @@ struct AskOptions {
     order: Order,
     /// Applications whose last batch is asked for.
     apps: Vec<String>,
-    /// Names of files that alone are asked for, if they are live.
+    /// Ids of files that alone are asked for, if they are live.
     only: Option<Vec<String>>,
+    /// What becomes of files with deleted rows.
+    deleted: DeletedFiles,
+}
+
+/// What becomes of files with deleted rows.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum DeletedFiles {
+    /// They are an error.
+    #[default]
+    Refuse,
+    /// They are listed with what is deleted.
+    List,
 }
 
 /// The order of files.
@@ -97,13 +111,17 @@ struct Described<'a> {
 #[derive(Serialize)]
 struct Listing<'a> {
     name: String,
+    /// What a commit removes: the name, and the deletion vector if there is one.
+    id: String,
     bytes: i64,
+    /// Those that are not deleted.
     rows: Option<i64>,
     modified_ms: i64,
     partition: &'a Texts,
     stats: Option<&'a str>,
     /// The version that its newest rows came with.
     version: Option<u64>,
+    deleted: Option<DeletedRows>,
 }
 
 /// What is read of the statistics of a file.
@@ -160,7 +178,7 @@ impl Log {
             None => snapshot.by_place(),
             Some(only) => only.iter().filter_map(|name| snapshot.files.get(name)).collect(),
         };
-        let listed = files.into_iter().map(|live| listing(live, asked.intent, &root));
+        let listed = files.into_iter().map(|live| listing(live, &asked, &root));
         let files = listed.collect::<Result<Vec<_>>>()?;
         to_json(&Files { version: snapshot.version, files })
     }
@@ -222,28 +240,32 @@ struct Files<'a> {
     files: Vec<Listing<'a>>,
 }
 
-fn listing<'a>(live: &'a Live, intent: Intent, root: &str) -> Result<Listing<'a>> {
+fn listing<'a>(live: &'a Live, asked: &AskOptions, root: &str) -> Result<Listing<'a>> {
     let add = &live.add;
     let name = decoded(&add.path);
-    if add.deletion_vector.is_some() {
+    if add.deletion_vector.is_some() && asked.deleted == DeletedFiles::Refuse {
         let what = "has rows that are deleted by a deletion vector";
         return Err(refused(root, what, format!("`{name}`"))
             .with_hint("purge them first, such as with REORG TABLE ... APPLY (PURGE)"));
     }
-    if intent != Intent::Read && !is_inside(&name) {
+    if asked.intent != Intent::Read && !is_inside(&name) {
         let what = "has files that lie elsewhere";
         return Err(refused(root, what, format!("`{name}`")).with_hint("copy it deeply"));
     }
     let stats = add.stats.as_deref();
     let rows = stats.and_then(|text| serde_json::from_str::<Stats>(text).ok()?.num_records);
+    let vector = add.deletion_vector.as_ref();
+    let deleted = vector.map(|vector| deleted_rows(vector, &name)).transpose()?;
     Ok(Listing {
+        id: key(add),
         name,
         bytes: add.size,
-        rows,
+        rows: rows.map(|rows| rows - vector.map_or(0, |vector| vector.cardinality)),
         modified_ms: add.modification_time,
         partition: &add.partition_values,
         stats,
         version: live.place.map(|place| place.version),
+        deleted,
     })
 }
 

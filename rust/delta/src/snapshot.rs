@@ -97,12 +97,14 @@ impl Snapshot {
         self.version = version;
         let mut adds = Vec::new();
         let (mut removes, mut replaced) = (0, None);
+        let mut places: BTreeMap<String, Option<Place>> = BTreeMap::new();
         for action in actions {
             self.apply_common(action.protocol, action.meta_data, action.txn);
             if let Some(remove) = action.remove {
                 let key = removed_key(&remove);
                 let place = self.files.remove(&key).and_then(|live| live.place);
                 replaced = Option::max(replaced, place);
+                places.insert(decoded(&remove.path), place);
                 removes += 1;
                 self.removed.insert(key, remove);
             }
@@ -110,7 +112,12 @@ impl Snapshot {
         }
         for (position, mut add) in (0..).zip(adds) {
             let is_rewrite = removes > 0 && !add.data_change;
-            let otherwise = if is_rewrite { replaced } else { Some(Place { version, position }) };
+            let otherwise = match places.get(&decoded(&add.path)) {
+                // The same rows, of which some are deleted now: they are as new as before.
+                Some(place) => *place,
+                None if is_rewrite => replaced,
+                None => Some(Place { version, position }),
+            };
             let place = Place::take(&mut add).or(otherwise);
             let key = key(&add);
             self.removed.remove(&key);
@@ -140,9 +147,9 @@ impl Snapshot {
         self.metadata.configuration.get(name)?.as_deref()
     }
 
-    /// Whether a file of this name is live, with rows that are all there.
-    pub(crate) fn is_live(&self, name: &str) -> bool {
-        self.files.contains_key(name)
+    /// Whether a file of this id is live: with the same rows as when the id was listed.
+    pub(crate) fn is_live(&self, id: &str) -> bool {
+        self.files.contains_key(id)
     }
 
     /// The live files, from the oldest rows to the newest.
@@ -154,7 +161,7 @@ impl Snapshot {
 }
 
 /// What tells live files apart.
-fn key(add: &Add) -> String {
+pub(crate) fn key(add: &Add) -> String {
     let name = decoded(&add.path);
     match &add.deletion_vector {
         None => name,
@@ -222,5 +229,7 @@ mod tests {
         table.apply(1, vec![remove("a%20b"), with]);
         assert!(!table.is_live("a b"));
         assert_eq!(table.files.len(), 1);
+        let place = table.files.values().next().unwrap().place;
+        assert_eq!(place, Some(Place { version: 0, position: 0 }), "its rows are no newer");
     }
 }

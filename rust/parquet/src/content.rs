@@ -85,8 +85,14 @@ pub(crate) fn hash(rows: &HashedRows<'_>, context: &Context) -> Result<ContentHa
     let window = context.budget().hashed_rows().clamp(1024, WINDOW_ROWS_MAX);
     for (source, range) in rows.sources.iter().zip(rows.rows) {
         let mut start = range.start;
-        while start < range.end {
-            let n = window.min(range.end - start);
+        loop {
+            let next = source.next_rows(start);
+            start = next.start;
+            let end = next.end.min(range.end);
+            if start >= end {
+                break;
+            }
+            let n = window.min(end - start);
             let mut mixed = vec![0u128; usize::try_from(n).unwrap_or(0)];
             let _charge = context.charge(mixed.len() * size_of::<u128>());
             let mut leaves = rows.leaves.iter();
@@ -219,12 +225,15 @@ pub(crate) fn first_values(
     context: &Context,
 ) -> Result<BTreeMap<usize, Vec<u8>>> {
     let mut constants = BTreeMap::new();
-    let first = rows.sources.iter().zip(rows.rows).find(|(_, rows)| !rows.is_empty());
+    let first = rows.sources.iter().zip(rows.rows).find_map(|(source, rows)| {
+        let live = source.next_rows(rows.start).start;
+        (live < rows.end).then_some((source, live))
+    });
     let cache = Arc::new(LocationCache::new(context, 0));
     for (place, output) in leaves.iter().filter_map(|i| Some((*i, rows.leaves.get(*i)?))) {
-        let Some((source, rows)) = first else { continue };
+        let Some((source, row)) = first else { continue };
         let bytes = with_physical!(output.descr.physical_type(), T => {
-            let mut leaf = leaf::open::<T>(source, output, rows.start, &cache, context)?;
+            let mut leaf = leaf::open::<T>(source, output, row, &cache, context)?;
             let mut span = Span::default();
             leaf.read(1, &mut span)?;
             let max_def = output.descr.max_def_level();

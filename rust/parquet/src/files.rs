@@ -5,7 +5,7 @@
 //! depends on threads: of several files that cannot be opened the first is named.
 //!
 //! # Not here
-//! Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
+//! Where vectors are stored (`deleted`). Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
 
 use std::sync::Arc;
 
@@ -13,9 +13,12 @@ use plait_core::SourceId;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
+use crate::deleted::DeletionVectors;
 use crate::leaf::OutputLeaf;
+use crate::options::MergeOptions;
 use crate::runtime::{Context, ScopedWorkers};
 use crate::schema::Reconciled;
+use crate::selection::Selection;
 use crate::source::Source;
 use crate::store::{Location, RangeReader, Stores, is_denied};
 
@@ -33,6 +36,42 @@ pub(crate) fn open_sources(
 ) -> Result<Vec<Arc<Source>>> {
     let open = |id, store| Source::open(id, store).map(Arc::new);
     open_all_by(patterns, first_id, threads, stores, context, open)
+}
+
+/// Opens every source of a merge, with the rows that no deletion vector deletes.
+///
+/// # Errors
+/// As [`open_sources`], [`DeletionVector::live_rows`](crate::deleted::DeletionVector::live_rows).
+pub(crate) fn open_live(
+    patterns: &[String],
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Arc<Source>>> {
+    let files = open_sources(patterns, 0, options.threads, stores, context)?;
+    if options.deletion_vectors.is_empty() {
+        return Ok(files);
+    }
+    let workers = readers(&files, options.threads, context);
+    each(&workers, files.len(), |i| {
+        context.check_cancelled()?;
+        live(&files[i], &options.deletion_vectors, stores)
+    })
+}
+
+/// The file without the rows that its vector deletes, if it has one.
+///
+/// # Errors
+/// As [`DeletionVector::live_rows`](crate::deleted::DeletionVector::live_rows).
+pub(crate) fn live(
+    file: &Arc<Source>,
+    vectors: &DeletionVectors,
+    stores: &Stores,
+) -> Result<Arc<Source>> {
+    let Some(vector) = vectors.get(file.path()) else { return Ok(Arc::clone(file)) };
+    let rows = vector.live_rows(file.rows(), stores)?;
+    let selection = Selection::try_new(rows).unwrap_or_default();
+    Ok(Arc::new(file.with_selection(selection)))
 }
 
 /// What `open` makes of every file named by `patterns`, as [`open_sources`].

@@ -23,6 +23,7 @@ mod check;
 mod chunk;
 mod compact;
 mod content;
+mod deleted;
 mod drops;
 mod encode;
 mod file_values;

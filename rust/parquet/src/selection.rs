@@ -1,4 +1,5 @@
-//! Rows of a file that are a source of their own: an ascending run among rows that are in no order.
+//! Rows of a file that are a source of their own: those of an ascending run among rows that are in no
+//! order, or those that are not deleted.
 //!
 //! ```text
 //! file       0 ······ 4000 ······················ 9000 ·· 20000
@@ -9,12 +10,12 @@
 //! Ranges ascend, do not touch, and none is empty. Rows keep the numbers that they have in the file.
 //!
 //! # Not here
-//! Which rows are selected (`sort`).
+//! Which rows are selected (`sort`, `deleted`).
 
 use std::ops::Range;
 
-/// Some rows of a file, at least one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Some rows of a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Selection {
     ranges: Vec<Range<u64>>,
     /// How many rows lie before each range.
@@ -22,7 +23,7 @@ pub(crate) struct Selection {
 }
 
 impl Selection {
-    /// The rows of `ranges`, which ascend; `None` if there are none.
+    /// The rows of `ranges`, which ascend and do not touch; `None` if there are none.
     pub(crate) fn try_new(ranges: Vec<Range<u64>>) -> Option<Self> {
         let ascend = ranges.windows(2).all(|pair| pair[0].end < pair[1].start);
         if ranges.is_empty() || !ascend || ranges.iter().any(Range::is_empty) {
@@ -36,6 +37,11 @@ impl Selection {
         });
         let before = before.collect();
         Some(Self { ranges, before })
+    }
+
+    /// The ranges.
+    pub(crate) fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
     }
 
     /// From the first row to the one behind the last.
@@ -70,6 +76,19 @@ impl Selection {
         let at = self.ranges.partition_point(|range| range.end <= row);
         self.ranges.get(at).map(|range| range.start.max(row)..range.end)
     }
+}
+
+/// What is in both lists of ranges, which ascend.
+pub(crate) fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
+    let (mut i, mut j, mut found) = (0, 0, Vec::new());
+    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
+        let both = x.start.max(y.start)..x.end.min(y.end);
+        if !both.is_empty() {
+            found.push(both);
+        }
+        if x.end < y.end { i += 1 } else { j += 1 }
+    }
+    found
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use sha2::{Digest, Sha256};
 use crate::footer::{FooterPool, StoredFooter};
 use crate::guard::{guard, unwrap_error};
 use crate::output::TempFile;
-use crate::selection::Selection;
+use crate::selection::{Selection, intersection};
 use crate::store::{RangeReader, open_local};
 use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
 
@@ -181,6 +181,21 @@ impl Source {
     #[must_use]
     pub(crate) fn span(&self) -> Range<u64> {
         self.selection.as_ref().map_or(0..self.rows(), |selection| selection.span())
+    }
+
+    /// How many rows the source has.
+    #[must_use]
+    pub(crate) fn live_rows(&self) -> u64 {
+        self.count(&self.span())
+    }
+
+    /// Those of `rows`, in ascending ranges, that belong to the source.
+    #[must_use]
+    pub(crate) fn among(&self, rows: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        match &self.selection {
+            None => rows,
+            Some(selection) => intersection(&rows, selection.ranges()),
+        }
     }
 
     /// Whether the source is some rows of its file.

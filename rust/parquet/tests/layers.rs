@@ -21,18 +21,19 @@ const LAYERS: &[(&str, &str)] = &[
     ("file_values", ""),
     ("schema", ""),
     ("store", "runtime"),
-    ("options", "runtime"),
     ("output", "runtime store"),
     ("guard", ""),
     ("folder", "guard json runtime store output"),
     ("thrift", ""),
     ("selection", ""),
+    ("deleted", "store"),
+    ("options", "deleted runtime"),
     ("footer", "thrift"),
     ("source", "footer guard output selection store thrift"),
     ("page", "guard runtime source store thrift"),
     ("spill", "page runtime store output"),
     ("leaf", "page runtime schema source store"),
-    ("files", "leaf runtime schema source store"),
+    ("files", "deleted leaf options runtime schema selection source store"),
     ("properties", "leaf options page schema source"),
     ("block", "leaf page runtime schema source store"),
     ("arrow_file", "block leaf page runtime schema source store"),
@@ -60,7 +61,7 @@ const LAYERS: &[(&str, &str)] = &[
     ),
     (
         "read",
-        "arrow_file file_values files footer keys leaf options order page partition plan properties runtime schema source store",
+        "arrow_file deleted file_values files footer keys leaf options order page partition plan properties runtime schema selection source store",
     ),
     (
         "sort",
@@ -120,7 +121,7 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call.
-const PUBLIC_ITEMS_MAX: usize = 151;
+const PUBLIC_ITEMS_MAX: usize = 152;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -21,7 +21,7 @@ use plait_core::key::SortOrder;
 use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::files::open_sources;
+use crate::files::open_live;
 use crate::options::MergeOptions;
 use crate::plan::{KeyLook, KeyRange, MergedFiles, key_ranges, merge_level};
 use crate::runtime::Context;
@@ -160,7 +160,7 @@ pub(crate) fn look_in(
 ) -> Result<LookedAt> {
     let merge = &options.merge;
     merge.check_values()?;
-    let files = Arc::new(open_sources(&options.sources, 0, merge.threads, stores, context)?);
+    let files = Arc::new(open_live(&options.sources, merge, stores, context)?);
     let merged = MergedFiles::describe(merge, Arc::clone(&files))?;
     let look = KeyLook { unsorted: merge.unsorted, sorted: &options.sorted };
     let ranges = key_ranges(&files, &merged.order, &merge.unite(), look, context)?;
@@ -176,7 +176,7 @@ pub(crate) fn look_in(
         let key = |key: &Vec<u8>| BASE64.encode(key);
         looked.push(LookedFile {
             path: file.path().to_owned(),
-            rows: file.rows(),
+            rows: file.live_rows(),
             bytes: file.store.len(),
             merge_level: merge_level(file),
             footer: file.footer_text(),

@@ -22,7 +22,7 @@ use plait_core::{Error, Kind, Result};
 
 use super::attempt::{Attempt, Stopped};
 use super::execute::execute_all;
-use crate::files::open_sources;
+use crate::files::open_live;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::output::Target;
 use crate::plan::{MergedFiles, Plan, PlannedMerge, make_of};
@@ -71,7 +71,7 @@ pub(super) fn plan(options: &MergeOptions, stores: &Stores, context: &Context) -
     if options.unsorted == UnsortedOption::Sort && !unsorted.is_empty() {
         let (rows, of): (u64, u64) = (
             found.iter().map(FileOrder::loose_rows).sum(),
-            merged.files.iter().map(|file| file.rows()).sum(),
+            merged.files.iter().map(|file| file.live_rows()).sum(),
         );
         let files = merged.files.len();
         return Err(Error::new(Kind::Unsupported, "what is sorted first has no plan")
@@ -104,7 +104,7 @@ pub(super) fn look(
     context: &Context,
 ) -> Result<(MergedFiles, Vec<FileOrder>)> {
     options.check()?;
-    let files = open_sources(&options.sources, 0, options.threads, stores, context)?;
+    let files = open_live(&options.sources, options, stores, context)?;
     let merged = MergedFiles::describe(options, Arc::new(files))?;
     let found = find(SortCall { merged: &merged, options, context })?;
     Ok((merged, found))
@@ -211,7 +211,7 @@ fn by_file(files: &[Arc<Source>], runs: &[SourceReport]) -> Vec<SourceReport> {
     }
     let report = |file: &Arc<Source>| SourceReport {
         path: file.path().to_owned(),
-        rows: file.rows(),
+        rows: file.live_rows(),
         bytes: file.store.len(),
         row_groups: file.num_row_groups(),
         span: spans.get(file.path()).copied(),

@@ -18,6 +18,7 @@ use super::choices::{
     IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption, PartitionColumnsOption,
     StatisticsLevel, Tier, UnsortedOption, Verify, VerifyOrder, VerifyPages, WidenOption, unite,
 };
+use crate::deleted::DeletionVector;
 use crate::runtime::Budget;
 
 /// Options of a merge.
@@ -94,6 +95,9 @@ pub struct MergeOptions {
     /// What to do with sources that are not sorted.
     #[serde(skip_serializing_if = "UnsortedOption::is_default")]
     pub unsorted: UnsortedOption,
+    /// Deleted rows by location of the file; of a file that is not named no row is deleted.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub deletion_vectors: BTreeMap<String, DeletionVector>,
     /// Check no order at all. Outputs declare none.
     pub assume_sorted: bool,
     /// Whether keys that footers hold are believed until rows say otherwise.
@@ -183,6 +187,7 @@ impl Default for MergeOptions {
             verify_order: VerifyOrder::Full,
             verify_pages: VerifyPages::Checksum,
             unsorted: UnsortedOption::Error,
+            deletion_vectors: BTreeMap::new(),
             assume_sorted: false,
             trust_footers: true,
             verify: None,

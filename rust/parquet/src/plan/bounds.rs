@@ -183,7 +183,7 @@ pub(crate) fn key_ranges(
     let reading = Reading { keys: &keys, cache: &cache, context };
     let range = |source: &Arc<Source>| {
         context.check_cancelled()?;
-        if source.rows() == 0 {
+        if source.live_rows() == 0 {
             return Ok(None);
         }
         let is_believed = look.unsorted == UnsortedOption::Error

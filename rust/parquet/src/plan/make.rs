@@ -30,7 +30,7 @@ use super::source_keys::{Reading, SourceKeys};
 use super::tasks::{name_partitions, stored, stored_bytes, tasks};
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, VERSION};
 use super::warnings::{conflict_reports, warnings};
-use crate::files::{open_sources, output_leaves, readers};
+use crate::files::{open_live, output_leaves, readers};
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
@@ -63,7 +63,7 @@ pub(crate) fn make(
     context: &Context,
 ) -> Result<PlannedMerge> {
     options.check()?;
-    let sources = Arc::new(open_sources(&options.sources, 0, options.threads, stores, context)?);
+    let sources = Arc::new(open_live(&options.sources, options, stores, context)?);
     make_from(options, sources, context)
 }
 
@@ -92,6 +92,7 @@ pub(crate) fn make_of(
     let encodings = encodings(options, &merged.files, &output_leaves(&merged.reconciled))?;
     let of_runs = runs.as_ref().map(|runs| merged.reconcile(runs, options)).transpose()?;
     let MergedFiles { files, reconciled, order } = merged;
+    let is_of_runs = runs.is_some();
     let sources = runs.unwrap_or_else(|| Arc::clone(&files));
     let leaves = output_leaves(of_runs.as_ref().unwrap_or(&reconciled));
     let mut keys = key_leaves(&order, of_runs.as_ref().unwrap_or(&reconciled), &leaves)?;
@@ -101,7 +102,13 @@ pub(crate) fn make_of(
         Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
     let reading = Reading { keys: &keys, cache: &cache, context };
     let known = known_of_all(&sources, &order, options, reading)?;
-    let (planned, mut sources_keys) = describe(&sources, known, &keys)?;
+    let (mut planned, mut sources_keys) = describe(&sources, known, &keys)?;
+    for (planned, source) in planned.iter_mut().zip(sources.iter()) {
+        // Of sorted runs, several may be rows of one file.
+        if options.deletion_vectors.contains_key(source.path()) && !is_of_runs {
+            planned.deleted = source.rows() - planned.rows;
+        }
+    }
     let regions = sweep(&bounds(&sources_keys));
     let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
     let before: Vec<_> =
@@ -200,7 +207,7 @@ fn known_of_all(
     let of = |i: usize| {
         reading.context.check_cancelled()?;
         let known = |source| known_keys(source, order, trust, reading);
-        let known = sources.get(i).filter(|source| source.rows() > 0).map(known).transpose();
+        let known = sources.get(i).filter(|source| source.live_rows() > 0).map(known).transpose();
         match known {
             Err(e) if e.kind() == Kind::UnsortedSource => Ok(Err(e)),
             outcome => outcome.map(Ok),
@@ -251,7 +258,8 @@ fn describe(
 fn plan_source(source: &Source) -> PlanSource {
     PlanSource {
         path: source.path().to_owned(),
-        rows: source.count(&source.span()),
+        rows: source.live_rows(),
+        deleted: 0,
         bytes: source.store.len(),
         row_groups: source.num_row_groups() as u64,
         footer: source.footer_text(),

@@ -13,7 +13,7 @@ use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
 use super::value::{Plan, PlanSource, PlanTask};
-use crate::files::open_source;
+use crate::files::{live, open_source};
 use crate::runtime::{Context, ScopedWorkers};
 use crate::source::Source;
 use crate::store::{Location, Stores};
@@ -45,8 +45,9 @@ pub(crate) fn open_planned<'a>(
     let opened = each(&readers, indices.len(), |i| {
         context.check_cancelled()?;
         let planned = &plan.sources[indices[i]];
-        let source = open_source(&planned.path, SourceId(0), stores, context)?;
-        check(&source, planned).map(|()| Arc::new(source))
+        let file = Arc::new(open_source(&planned.path, SourceId(0), stores, context)?);
+        let source = live(&file, &plan.options.deletion_vectors, stores)?;
+        check(&source, planned).map(|()| source)
     })?;
     let mut sources: Vec<Option<Arc<Source>>> = vec![None; plan.sources.len()];
     for (i, source) in indices.into_iter().zip(opened) {
@@ -62,7 +63,10 @@ fn check(source: &Source, planned: &PlanSource) -> Result<()> {
     let is_older = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
     let got = if source.store.len() != planned.bytes {
         format!("{} bytes instead of {}", source.store.len(), planned.bytes)
-    } else if footer != planned.footer || source.rows() != planned.rows {
+    } else if footer != planned.footer
+        || source.live_rows() != planned.rows
+        || source.rows() != planned.rows + planned.deleted
+    {
         "another footer".to_owned()
     } else if is_older(&stamp, &planned.stamp) {
         let [now, then] = [stamp, planned.stamp.clone()].map(Option::unwrap_or_default);

@@ -92,8 +92,11 @@ pub(crate) enum KeysFrom {
 pub struct PlanSource {
     /// Location.
     pub path: String,
-    /// Rows.
+    /// Rows that are not deleted.
     pub rows: u64,
+    /// Rows of the file that a deletion vector deletes.
+    #[serde(default)]
+    pub deleted: u64,
     /// Length of the file.
     pub bytes: u64,
     /// Row groups.
@@ -305,7 +308,7 @@ impl Plan {
                 let is_range = slice.start.0 <= slice.start.1
                     && slice.end.0 <= slice.end.1
                     && slice.start.0 <= slice.end.1
-                    && rows.iter().all(|row| *row <= source.rows);
+                    && rows.iter().all(|row| *row <= source.rows.saturating_add(source.deleted));
                 if !is_range || before.is_some_and(|before| before >= slice.source) {
                     return bad("rows of a source make no range", task);
                 }

@@ -35,10 +35,11 @@ use super::fixed::FixedValues;
 use super::known::KnownFile;
 use super::part::FilePart;
 use super::prune::{LocatedCondition, PrunedFile, RowsLeft};
-use super::ranges::{count, intersection, selected, split};
+use super::ranges::{count, selected, split};
 use super::shared::{Conditions, ReadShared};
 use super::sizes::{WindowSizes, row_bytes};
 use crate::arrow_file::{Batches, FileSchema, Located, Request};
+use crate::selection::intersection;
 use crate::source::Source;
 
 /// A file that may have rows.

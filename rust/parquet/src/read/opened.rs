@@ -13,6 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use plait_core::key::SortOrder;
 use plait_core::schema::{Frozen, Summary, freeze};
+use plait_core::workers::each;
 use plait_core::{Error, Kind, Result, SourceId};
 
 use super::all_bounds::AllBounds;
@@ -26,7 +27,7 @@ use crate::arrow_file::FileSchema;
 use crate::files::open_all_by;
 use crate::footer::FooterPool;
 use crate::leaf::LocationCache;
-use crate::runtime::{Context, MemoryStage};
+use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -82,7 +83,12 @@ impl OpenedFiles {
                         Ok(KnownFile::new(source, footer, class, &decoded))
                     })?;
                 let whole = Arc::new(FilePart::Whole);
-                let parts = files.iter().map(|_| Arc::clone(&whole)).collect();
+                let workers = ScopedWorkers::of_files(threads, context.budget());
+                let parts = each(&workers, files.len(), |i| {
+                    let vector = options.deletion_vectors.get(files[i].path());
+                    let live = |vector| FilePart::live(vector, files[i].rows(), stores);
+                    vector.map_or_else(|| Ok(Arc::clone(&whole)), |v| live(v).map(Arc::new))
+                })?;
                 (files, parts)
             }
         };
@@ -119,7 +125,7 @@ impl OpenedFiles {
     /// Which rows of each file are there: those `rows` of all, if that is said.
     pub(super) fn parts(&self, rows: Option<&Range<u64>>) -> Vec<Arc<FilePart>> {
         match rows {
-            Some(rows) => FilePart::of_rows(&self.files, rows),
+            Some(rows) => FilePart::of_rows(&self.files, &self.parts, rows),
             None => self.parts.clone(),
         }
     }

@@ -10,6 +10,7 @@ use plait_core::plan::DropOptions;
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
+use crate::deleted::DeletionVector;
 use crate::file_values::FileValues;
 use crate::options::{MissingOption, OnDuplicateOption, check_memory_limit};
 
@@ -28,6 +29,9 @@ pub struct ReadOptions {
     /// Columns of one value a file, which come before the sort order and behind the columns of files.
     #[serde(default)]
     pub file_values: Vec<FileValues>,
+    /// Deleted rows by location of the file; of a file that is not named no row is deleted.
+    #[serde(default)]
+    pub deletion_vectors: BTreeMap<String, DeletionVector>,
     /// Types that columns are cast to, as Arrow writes them; a value that does not fit is an error.
     #[serde(default)]
     pub casts: BTreeMap<String, String>,

@@ -1,4 +1,5 @@
-//! Which rows of files a read has at all: of a plan those of its tasks, of positions those between two.
+//! Which rows of files a read has at all: of a plan those of its tasks, of positions those between two,
+//! and none that a deletion vector deletes.
 //!
 //! ```text
 //! tasks   [low, a) [a, b)   [c, d)        joined   [low, b)   [c, d)
@@ -24,12 +25,14 @@ use plait_core::key::SortOrder;
 use super::known::KnownFile;
 use super::options::ReadOptions;
 use crate::arrow_file::FileSchema;
+use crate::deleted::DeletionVector;
 use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
 use crate::order::key_leaves;
 use crate::plan::{CarriedSchema, Plan, PlanTask, Reading, Slice, find_rows, open_planned};
 use crate::runtime::Context;
+use crate::selection::intersection;
 use crate::source::Source;
 use crate::store::Stores;
 
@@ -47,16 +50,33 @@ pub(super) enum FilePart {
 }
 
 impl FilePart {
-    /// Which rows of each of `files` are the rows `rows` of all, one file after the other.
-    pub(super) fn of_rows(files: &[Arc<KnownFile>], rows: &Range<u64>) -> Vec<Arc<Self>> {
+    /// Which rows of each of `files`, of which `parts` are there, are the rows `rows` of all, one file
+    /// after the other. Rows that are deleted count.
+    pub(super) fn of_rows(
+        files: &[Arc<KnownFile>],
+        parts: &[Arc<Self>],
+        rows: &Range<u64>,
+    ) -> Vec<Arc<Self>> {
         let mut before = 0;
-        let part = |source: &Arc<KnownFile>| {
+        let part = |(source, part): (&Arc<KnownFile>, &Arc<Self>)| {
             let from = rows.start.saturating_sub(before).min(source.rows());
             let to = rows.end.saturating_sub(before).min(source.rows());
             before += source.rows();
-            Arc::new(Self::Rows(if from < to { once(from..to).collect() } else { Vec::new() }))
+            let rows = if from < to { once(from..to).collect() } else { Vec::new() };
+            Arc::new(Self::Rows(match &**part {
+                Self::Rows(live) => intersection(&rows, live),
+                Self::Whole | Self::Tasks(_) => rows,
+            }))
         };
-        files.iter().map(part).collect()
+        files.iter().zip(parts).map(part).collect()
+    }
+
+    /// The rows of a file that its vector does not delete.
+    ///
+    /// # Errors
+    /// As [`DeletionVector::live_rows`].
+    pub(super) fn live(vector: &DeletionVector, rows: u64, stores: &Stores) -> Result<Self> {
+        vector.live_rows(rows, stores).map(Self::Rows)
     }
 
     /// The rows of `source`; none says all.
@@ -86,6 +106,8 @@ impl FilePart {
 pub(super) struct TaskRows {
     keys: Arc<KeyLeaves>,
     slices: Vec<(Arc<PlanTask>, Slice)>,
+    /// The file with its live rows, if rows are deleted: the plan counts these.
+    live: Option<Arc<Source>>,
     found: OnceLock<Vec<Range<u64>>>,
 }
 
@@ -100,9 +122,11 @@ impl TaskRows {
             return Ok(found);
         }
         let reading = Reading { keys: &self.keys, cache, context };
+        let source = self.live.as_ref().unwrap_or(source);
         let rows = self.slices.iter().map(|(task, slice)| find_rows(task, slice, source, reading));
         let mut found = rows.collect::<Result<Vec<_>>>()?;
         found.retain(|rows| !rows.is_empty());
+        let found = source.among(found);
         Ok(self.found.get_or_init(|| found))
     }
 }
@@ -172,7 +196,8 @@ impl PlanPart {
                 Some((Arc::clone(task), *slice))
             };
             let slices = self.tasks.iter().filter_map(of).collect();
-            let rows = TaskRows { keys: Arc::clone(&keys), slices, found: OnceLock::new() };
+            let live = source.as_ref().filter(|source| source.is_selection()).cloned();
+            let rows = TaskRows { keys: Arc::clone(&keys), slices, live, found: OnceLock::new() };
             Some((source?, Arc::new(FilePart::Tasks(rows))))
         };
         Ok(opened.into_iter().enumerate().filter_map(part).collect())

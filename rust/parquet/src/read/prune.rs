@@ -36,10 +36,11 @@ use super::all_bounds::ColumnBounds;
 use super::bounds::{FileLeaf, LeafBounds};
 use super::kept::KeptIndexes;
 use super::known::KnownFile;
-use super::ranges::{intersection, joined};
+use super::ranges::joined;
 use crate::leaf::LocationCache;
 use crate::page::indexes::bloom_filter;
 use crate::runtime::Context;
+use crate::selection::intersection;
 use crate::source::Source;
 
 /// What is left of one file.

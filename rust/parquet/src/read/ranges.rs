@@ -24,19 +24,6 @@ pub(super) fn joined(ranges: impl Iterator<Item = Range<u64>>) -> Vec<Range<u64>
     found
 }
 
-/// What is in both lists.
-pub(super) fn intersection(a: &[Range<u64>], b: &[Range<u64>]) -> Vec<Range<u64>> {
-    let (mut i, mut j, mut found) = (0, 0, Vec::new());
-    while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
-        let both = x.start.max(y.start)..x.end.min(y.end);
-        if !both.is_empty() {
-            found.push(both);
-        }
-        if x.end < y.end { i += 1 } else { j += 1 }
-    }
-    found
-}
-
 /// The first `len` rows of ranges, and the others.
 pub(super) fn split(rows: &[Range<u64>], len: u64) -> (Vec<Range<u64>>, Vec<Range<u64>>) {
     let (mut first, mut others, mut room) = (Vec::new(), Vec::new(), len);
@@ -79,6 +66,7 @@ mod tests {
     #![allow(clippy::single_range_in_vec_init, reason = "ranges of rows")]
 
     use super::*;
+    use crate::selection::intersection;
 
     #[test]
     fn ranges_are_joined_and_intersected() {

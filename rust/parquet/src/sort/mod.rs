@@ -78,7 +78,7 @@ pub(crate) fn make_runs(
     pool: Option<&Pool>,
 ) -> Result<SortedRuns> {
     let files = &call.merged.files;
-    let (slots, loose) = slots(found);
+    let (slots, loose) = slots(files, found);
     let sorted_rows = loose.iter().map(LooseRange::len).sum();
     let mut sort = write::LooseSort::new(call, target, pool, slots.len(), sorted_rows)?;
     let mut sorted: BTreeMap<u32, Vec<Arc<Source>>> = BTreeMap::new();
@@ -109,6 +109,7 @@ pub(crate) fn make_runs(
 
 /// Some rows of a file as a source; none if there are none.
 fn rows_of_file(file: &Arc<Source>, rows: Vec<Range<u64>>) -> Option<Arc<Source>> {
+    let rows = file.among(rows);
     match rows.as_slice() {
         [all] if *all == (0..file.rows()) => Some(Arc::clone(file)),
         _ => Selection::try_new(rows).map(|rows| Arc::new(file.with_selection(rows))),
@@ -117,9 +118,10 @@ fn rows_of_file(file: &Arc<Source>, rows: Vec<Range<u64>>) -> Option<Arc<Source>
 
 /// What is in order, and what lies between, in the order that breaks ties; and the rows of the
 /// latter.
-fn slots(found: Vec<FileOrder>) -> (Vec<Slot>, Vec<LooseRange>) {
+fn slots(files: &[Arc<Source>], found: Vec<FileOrder>) -> (Vec<Slot>, Vec<LooseRange>) {
     let (mut slots, mut loose): (Vec<Slot>, Vec<LooseRange>) = (Vec::new(), Vec::new());
     let mut loosen = |slots: &mut Vec<Slot>, file: usize, rows: Vec<Range<u64>>| {
+        let rows = files[file].among(rows);
         if !rows.is_empty() && !matches!(slots.last(), Some(Slot::Loose)) {
             slots.push(Slot::Loose);
         }
