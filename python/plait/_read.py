@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 from plait import _native
 from plait._checks import Paths, StorageOptions, _choice, _count, _flag, _names, _paths, _size
 from plait._logs.columns import LogColumns
+from plait._logs.pruning import Asked, complete
 from plait._native import Batch, Schema, Stream
 from plait._native_call import _reach
 from plait._notebook import schema_html
@@ -171,7 +172,10 @@ class SortedRead:
         Raises:
             CorruptSource: An index is damaged.
         """
-        return ReadPlan(**json.loads(self._native.plan()))
+        said = json.loads(self._native.plan())
+        left_out = self._again.left_out
+        said |= {name: said[name] + left_out for name in ("files", "files_skipped")}
+        return ReadPlan(**said)
 
     def to_batches(self) -> Stream:
         """The batches, from the first row on: a stream that can be read once and closed.
@@ -293,7 +297,7 @@ def read_live(
     """Files of a table with columns that its log alone has; other options are those of `read`."""
     whole = {"sources": list(files), **logged.options(), **_of_rows(options)}
     with watched("read") as call:
-        made = _opened(whole, storage_options)
+        made = _opened(whole, storage_options, logged)
         if call.is_heard():
             call.done({"columns": len(made.schema)})
     return made
@@ -302,9 +306,11 @@ def read_live(
 class _Again:
     """The options of a read, for one that asks for less of the same files."""
 
-    def __init__(self, native: _native.SortedRead, options: dict[str, Any]) -> None:
+    def __init__(self, native: _native.SortedRead, options: dict[str, Any], left_out: int) -> None:
         self._native = native
         self.options = options
+        # Files of tables that were not opened.
+        self.left_out = left_out
         self.limit: int | None = options["limit"]
 
     def __call__(
@@ -327,10 +333,10 @@ class _Again:
         options["limit"] = min(limits) if limits else None
         options["batch_rows"] = batch_rows or options["batch_rows"]
         native = self._native.narrowed(json.dumps(options))
-        return SortedRead(native, _Again(native, options))
+        return SortedRead(native, _Again(native, options, self.left_out))
 
 
-def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
+def _opened(options: dict[str, Any], storage_options: object, logged: LogColumns) -> SortedRead:
     given = dict(options)
     bucket = _reach(given, storage_options)
     try:
@@ -338,7 +344,8 @@ def _opened(options: dict[str, Any], storage_options: object) -> SortedRead:
     except TypeError as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
     native = _native.SortedRead(text, bucket)
-    return SortedRead(native, _Again(native, options))
+    left_out = sum(table.left_out for table in logged.expected)
+    return SortedRead(native, _Again(native, options, left_out))
 
 
 def _of_rows(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -458,9 +465,11 @@ def read(
     """
     options = _of_rows(locals())
 
-    def opened(files: list[str], order: Ordered, columns: LogColumns) -> SortedRead:
+    def opened(
+        files: list[str], order: Ordered, columns: LogColumns
+    ) -> tuple[SortedRead, LogColumns]:
         given = {**options, "sources": files, **order, **columns.options()}
-        return _opened(given, storage_options)
+        return _opened(given, storage_options, columns), columns
 
     if isinstance(sources, Plan | Task):
         given = {
@@ -475,15 +484,24 @@ def read(
         if storage_options is None:
             storage_options = sources.storage_options
         with watched("read"):
-            return opened([], {"sort_by": None, "on_duplicate": "keep_all"}, LogColumns())
+            return opened([], {"sort_by": None, "on_duplicate": "keep_all"}, LogColumns())[0]
+    paths = _paths(sources, "sources")
+    order = sort_text(sort_by)
+    replaces = any(option is not None for option in (version_by, delete_where, drop_where))
+    asked = Asked(options["where"], order, on_duplicate, replaces)
     with watched("read") as call:
-        made = with_rules(
-            opened,
-            _paths(sources, "sources"),
-            storage_options,
-            sort_by=sort_text(sort_by),
-            on_duplicate=on_duplicate,
-            takes="all",
+        made = complete(
+            lambda asked: with_rules(
+                opened,
+                paths,
+                storage_options,
+                sort_by=order,
+                on_duplicate=on_duplicate,
+                takes="all",
+                asked=asked,
+            ),
+            asked,
+            options["columns"],
         )
         if call.is_heard():
             call.done({"columns": len(made.schema)})

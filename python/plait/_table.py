@@ -15,16 +15,19 @@ import json
 import random
 import time
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, SupportsIndex
 
 from plait import _native
-from plait._checks import Path, StorageOptions, _choice, _flag, _time_span
+from plait._checks import Path, StorageOptions, _choice, _count, _flag, _names, _time_span
+from plait._logs.columns import LogColumns
 from plait._logs.delta import ORDER
+from plait._logs.pruning import Asked, Left, complete
 from plait._native import Stream
 from plait._native_call import OnProgress
 from plait._read import OnDuplicate, SortedRead, read_live
 from plait._table_append import app_of, append, nothing
-from plait._table_delete import Deleting, check_condition, delete_once
+from plait._table_delete import Deleting, check_condition, delete_once, suffices
 from plait._table_handle import TableHandle
 from plait._table_maintain import maintained
 from plait._table_properties import RETENTION, interval_s, order_of_files
@@ -160,23 +163,33 @@ class Table(TableHandle):
             [1, 3]
         """
         snapshot = self._needed("read")
-        files = self._live(version)
-        if not files:
-            raise SourceNotFound.of("the table has no rows", got=f"`{self.path}`")
-        return read_live(
-            [self._log.location(file.name) for file in files],
-            self._columns(snapshot, files),
-            sort_by=self.sort_by,
-            on_duplicate=self.on_duplicate,
-            missing_keys="null",
-            where=where,
-            columns=columns,
-            limit=limit,
-            reverse=reverse,
-            threads=threads,
-            memory_limit=memory_limit,
-            storage_options=self._storage_options,
-        )
+        at = _count(version, "version")
+        order, rule = self.sort_by, self.on_duplicate
+        names = None if columns is None else _names(columns, "columns")
+
+        def of_files(asked: Asked) -> tuple[SortedRead, LogColumns]:
+            left = asked.files(self._log, snapshot, self._order_of_files, at)
+            if not left.files:
+                raise SourceNotFound.of("the table has no rows", got=f"`{self.path}`")
+            logged = self._columns(snapshot, left.files, left.expected)
+            read = read_live(
+                [self._log.location(file.name) for file in left.files],
+                logged,
+                sort_by=order,
+                on_duplicate=rule,
+                missing_keys="null",
+                where=text,
+                columns=names,
+                limit=limit,
+                reverse=reverse,
+                threads=threads,
+                memory_limit=memory_limit,
+                storage_options=self._storage_options,
+            )
+            return read, logged
+
+        text = where_text(where)
+        return complete(of_files, Asked(text, order, rule), names)
 
     def verify(self) -> TableVerifyReport:
         """Checks that every live file is there, as long as the log says, and in order.
@@ -309,10 +322,15 @@ class Table(TableHandle):
             snapshot = self._needed("delete")
             if self.on_duplicate != "keep_all":
                 check_condition(condition, self.sort_by, snapshot.partition_columns)
-            live = self._live(None)
-            columns = self._columns(snapshot, live)
+            left = Asked(condition, self.sort_by, "keep_all").files(
+                self._log, snapshot, self._order_of_files
+            )
+            columns = self._columns(snapshot, left.files)
             how = Deleting(condition, self.sort_by, columns, self._storage_options)
-            report = delete_once(self._log, live, snapshot, how)
+            if not suffices(self._log, left, how):
+                left = Left(self._live(None))
+                how = replace(how, columns=self._columns(snapshot, left.files))
+            report = delete_once(self._log, left.files, snapshot, how)
             if report is not None:
                 return report
             time.sleep(random.uniform(0, min(0.01 * 2**attempt, _WAIT_S_MAX)))  # noqa: S311

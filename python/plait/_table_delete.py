@@ -22,13 +22,20 @@ from typing import Any
 from plait import _native
 from plait._logs.columns import LogColumns
 from plait._logs.delta import DeltaLog, LiveFile, Snapshot
+from plait._logs.pruning import Left
 from plait._native_call import _call
 from plait._read import SortedRead, files_left, read_live
 from plait._run_writer import RunWriter
 from plait._table_reports import DeleteReport
-from plait.errors import InternalError, InvalidArgument, SourceChanged, SourceNotFound
+from plait.errors import (
+    InternalError,
+    InvalidArgument,
+    SourceChanged,
+    SourceNotFound,
+    UnknownColumn,
+)
 
-__all__ = ["Deleting", "check_condition", "delete_once"]
+__all__ = ["Deleting", "check_condition", "delete_once", "suffices"]
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,18 @@ def check_condition(condition: str, sort_by: str | None, partition_columns: Sequ
             )
 
 
+def suffices(log: DeltaLog, left: Left, how: Deleting) -> bool:
+    """Whether files that are left of a table say of the condition what all would."""
+    if left.expected is None:
+        return True
+    try:
+        read = how.read([log.location(file.name) for file in left.files], how.condition)
+    except (SourceNotFound, SourceChanged, UnknownColumn):
+        return False
+    # Types alone: a delete needs no other columns.
+    return left.expected.are_in(read.schema, [])
+
+
 def delete_once(
     log: DeltaLog, live: list[LiveFile], snapshot: Snapshot, how: Deleting
 ) -> DeleteReport | None:
@@ -116,7 +135,7 @@ def delete_once(
             _look(log, files[path], snapshot, how, found)
     except (SourceNotFound, SourceChanged):
         # A compaction replaced a file, and somebody removed it.
-        if {file.id for file in live} == {file.id for file in log.files(deleted="list")}:
+        if {file.id for file in live} <= {file.id for file in log.files(deleted="list")}:
             raise
         return None
     if not found.removed and not found.rewritten:

@@ -15,7 +15,7 @@ from typing import Literal, SupportsIndex
 from urllib.parse import unquote
 
 from plait._checks import Path, StorageOptions, _count, _names, _path
-from plait._logs.columns import LogColumns, columns_of
+from plait._logs.columns import Expected, LogColumns, columns_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Intent, LiveFile, Snapshot
 from plait._read import OnDuplicate
 from plait._table_new import lost_rows, open_folder
@@ -191,14 +191,17 @@ class TableHandle:
                     hint=f"leave `{option}` out",
                 )
 
-    def _live(self, version: SupportsIndex | None) -> list[LiveFile]:
-        order: Literal["known", "commits"] = (
-            "known" if self.on_duplicate == "keep_all" else "commits"
-        )
-        at = _count(version, "version")
-        return self._log.files("read", version=at, order=order, deleted="list")
+    @property
+    def _order_of_files(self) -> Literal["known", "commits"]:
+        return "known" if self.on_duplicate == "keep_all" else "commits"
 
-    def _columns(self, snapshot: Snapshot, files: list[LiveFile]) -> LogColumns:
-        """What the log says of the columns of files."""
+    def _live(self, version: SupportsIndex | None) -> list[LiveFile]:
+        at = _count(version, "version")
+        return self._log.files("read", version=at, order=self._order_of_files, deleted="list")
+
+    def _columns(
+        self, snapshot: Snapshot, files: list[LiveFile], expected: Expected | None = None
+    ) -> LogColumns:
+        """What the log says of the columns of files; `expected`, if they are not all files."""
         located = {self._log.location(file.name): file for file in files}
-        return columns_of(self.path, snapshot, located)
+        return columns_of(self.path, snapshot, located, expected)

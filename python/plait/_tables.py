@@ -20,6 +20,7 @@ from plait import _native, _stores
 from plait._checks import _choice
 from plait._logs.columns import LogColumns
 from plait._logs.live import Live, live
+from plait._logs.pruning import Asked
 from plait._native_call import _reach, _settings
 from plait.errors import ForeignTable, InvalidArgument
 
@@ -91,6 +92,7 @@ def with_rules(
     sort_by: str | None,
     on_duplicate: object,
     takes: Literal["nothing", "deleted", "all"] = "nothing",
+    asked: Asked | None = None,
 ) -> T:
     """Calls with sources and their order; if they have tables among them, as these say.
 
@@ -101,6 +103,7 @@ def with_rules(
         sort_by: The order; `None`: as tables say, or files.
         on_duplicate: The rule; `None`: as tables say, or all rows.
         takes: What the call knows what to do with: columns that only logs have, deleted rows.
+        asked: Which rows are asked for; all by default.
 
     Raises:
         InvalidArgument: Sources have different rules.
@@ -110,7 +113,9 @@ def with_rules(
         told = Ordered(sort_by=sort_by, on_duplicate=given or "keep_all")
         return call(list(sources), told, LogColumns())
     except ForeignTable as found:
-        expanded = expand(sources, storage_options, found)
+        # The order of several sources is not that of one.
+        is_told = asked is not None and (len(sources) == 1 or asked.sort_by is not None)
+        expanded = expand(sources, storage_options, found, asked if is_told else None)
     for table in expanded.tables:
         if takes == "nothing":
             table.check_undeleted()
@@ -161,13 +166,19 @@ def listed(paths: Sequence[str], storage_options: object = None) -> list[str]:
     return found
 
 
-def expand(sources: Sequence[Named], storage_options: object, found: ForeignTable) -> Expanded:
+def expand(
+    sources: Sequence[Named],
+    storage_options: object,
+    found: ForeignTable,
+    asked: Asked | None = None,
+) -> Expanded:
     """The sources with the live files in place of tables.
 
     Args:
         sources: Paths, and numbers of streams.
         storage_options: Settings of object stores.
         found: What the engine says, for what is no table as a whole: a folder of tables, a glob.
+        asked: Which rows are asked for; all by default.
 
     Raises:
         ForeignTable: The log cannot be read, or a table is not a source but in one.
@@ -186,7 +197,8 @@ def expand(sources: Sequence[Named], storage_options: object, found: ForeignTabl
         if table is None:
             files.append(source)
             continue
-        read = live(table["format"], table["root"], str(source), settings, found)
+        where = (table["format"], table["root"], str(source))
+        read = live(*where, settings, found, asked=asked or Asked())
         tables.append(read)
         files += read.files
     if not tables:

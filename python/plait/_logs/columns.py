@@ -9,17 +9,30 @@ Not here: how rows get them (the engine).
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
+from plait import _native
 from plait._logs.delta import LiveFile, Snapshot
-from plait.errors import SchemaConflict, Unsupported
+from plait.errors import PlaitError, SchemaConflict, Unsupported
 
-__all__ = ["WAS", "LogColumns", "columns_of", "location_of", "values_of_folders", "vectors_of"]
+if TYPE_CHECKING:
+    from plait._native import Schema
+
+__all__ = [
+    "WAS",
+    "Expected",
+    "LogColumns",
+    "columns_of",
+    "location_of",
+    "values_of_folders",
+    "vectors_of",
+]
 
 # Metadata of a field: the type that files have until they are merged.
 WAS = "plait.was"
@@ -37,8 +50,48 @@ _TYPES = {
     "timestamp_ntz": "Timestamp(Microsecond, None)",
     "timestamp": 'Timestamp(Microsecond, Some("+00:00"))',
 }
+# Ends of types of times that the log compares as files do.
+_UTC = ("tz=UTC]", "tz=+00:00]")
 _NULL = "__HIVE_DEFAULT_PARTITION__"
 _DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The columns of a table of which files were left out, as its log has them.
+
+    Attributes:
+        schema: Names and types.
+        left_out: Number of files that were left out.
+    """
+
+    schema: tuple[tuple[str, str], ...]
+    left_out: int
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, left_out: int) -> Expected:
+        """Those of a table: partition columns come last, as in its rows."""
+        fields = {field["name"]: json.dumps(field["type"]) for field in snapshot.schema["fields"]}
+        last = snapshot.partition_columns
+        names = [*(name for name in fields if name not in last), *last]
+        return cls(tuple((name, fields.get(name, "")) for name in names), left_out)
+
+    def are_in(self, schema: Schema, columns: Sequence[str] | None) -> bool:
+        """Whether a read has them all, or those that were asked for; in UTC if they are times."""
+        if any("tz=" in kind and not kind.endswith(_UTC) for _, kind, _ in schema.columns):
+            return False
+        names = [name for name, _ in self.schema]
+        if columns is None and schema.names != names:
+            return False
+        if columns is not None and "*" in columns and not set(names) <= set(schema.names):
+            return False
+        try:
+            found = json.loads(_native.delta_schema(schema))
+        except PlaitError:
+            return False
+        types = {field["name"]: json.dumps(field["type"]) for field in found["fields"]}
+        known = dict(self.schema)
+        return all(known.get(name, kind) == kind for name, kind in types.items())
 
 
 @dataclass(frozen=True)
@@ -49,11 +102,13 @@ class LogColumns:
         partitions: Columns that files do not have: name, type, text by location of the file.
         casts: Columns that may have another type in files, with the type of the table.
         deleted: Deletion vectors by location of the file.
+        expected: The columns of the tables of which files were left out.
     """
 
     partitions: tuple[tuple[str, str, dict[str, str | None]], ...] = ()
     casts: dict[str, str] = field(default_factory=dict)
     deleted: dict[str, dict[str, Any]] = field(default_factory=dict)
+    expected: tuple[Expected, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +122,7 @@ class LogColumns:
             for name, kind, texts in self.partitions
         )
         deleted = {where: self.deleted[where] for where in files if where in self.deleted}
-        return LogColumns(partitions, self.casts, deleted)
+        return LogColumns(partitions, self.casts, deleted, self.expected)
 
     def joined(self, other: LogColumns) -> LogColumns:
         """Those of two tables.
@@ -85,7 +140,7 @@ class LogColumns:
             known[name][1].update(texts)
         partitions = tuple((name, kind, texts) for name, (kind, texts) in known.items())
         casts, deleted = {**self.casts, **other.casts}, {**self.deleted, **other.deleted}
-        return LogColumns(partitions, casts, deleted)
+        return LogColumns(partitions, casts, deleted, self.expected + other.expected)
 
     def file_values(self) -> list[dict[str, Any]]:
         """Values of partitions, as the engine takes them."""
@@ -104,13 +159,19 @@ class LogColumns:
         return {name: value for name, value in said.items() if value}
 
 
-def columns_of(root: str, snapshot: Snapshot, files: Mapping[str, LiveFile]) -> LogColumns:
+def columns_of(
+    root: str,
+    snapshot: Snapshot,
+    files: Mapping[str, LiveFile],
+    expected: Expected | None = None,
+) -> LogColumns:
     """What the log of a table says of columns.
 
     Args:
         root: The table.
         snapshot: It at some version.
         files: Its files by their locations.
+        expected: Its columns, if these are not all of its files.
 
     Raises:
         Unsupported: A partition column has a type that is not read.
@@ -135,7 +196,8 @@ def columns_of(root: str, snapshot: Snapshot, files: Mapping[str, LiveFile]) -> 
         for field in snapshot.schema["fields"]
         if WAS in field.get("metadata", {}) and (kind := _arrow_type(field["type"])) is not None
     }
-    return LogColumns(tuple(partitions), casts, vectors_of(root, files))
+    of_left_out = () if expected is None else (expected,)
+    return LogColumns(tuple(partitions), casts, vectors_of(root, files), of_left_out)
 
 
 def vectors_of(root: str, files: Mapping[str, LiveFile]) -> dict[str, dict[str, Any]]:

@@ -38,7 +38,6 @@ class LiveFile:
         rows: Its rows that are not deleted, if the log says so.
         modified_ms: When it was written, in milliseconds since 1970.
         partition: Values of partition columns, as the log has them.
-        stats: Statistics, as JSON.
         version: The version that its newest rows came with, if that is known.
         deleted: Its deletion vector, as calls of the engine take it but for the location, which is
             below the table unless it is absolute.
@@ -50,7 +49,6 @@ class LiveFile:
     rows: int | None
     modified_ms: int
     partition: dict[str, str | None]
-    stats: str | None
     version: int | None
     deleted: dict[str, Any] | None
 
@@ -164,6 +162,35 @@ class DeltaLog:
         asked["deleted"] = deleted
         found = json.loads(self._native.files(json.dumps(asked)))
         return [LiveFile(**file) for file in found["files"]]
+
+    def files_with(
+        self,
+        where: str,
+        keys: Sequence[str] | None,
+        *,
+        version: int | None,
+        order: Literal["known", "commits"],
+    ) -> tuple[list[LiveFile], int]:
+        """The live files but for those that have no row of a condition, by what the log says.
+
+        Files with deleted rows are listed: whoever reads them leaves these out.
+
+        Args:
+            where: The condition, as the engine reads it.
+            keys: Columns whose conditions may leave out files; `None` for all.
+            version: See `files`.
+            order: See `files`.
+
+        Returns:
+            The files, and the number of those that are left out.
+
+        Raises:
+            Unsupported: See `files`.
+        """
+        asked = {"version": version, "order": order, "where": where, "keys": keys}
+        asked["deleted"] = "list"
+        found = json.loads(self._native.files(json.dumps(asked)))
+        return [LiveFile(**file) for file in found["files"]], found["left_out"]
 
     def added(
         self,

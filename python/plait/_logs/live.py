@@ -19,6 +19,7 @@ from urllib.parse import unquote
 from plait._logs.columns import LogColumns, columns_of, location_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
 from plait._logs.iceberg import check_table, planned
+from plait._logs.pruning import Asked
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
 if TYPE_CHECKING:
@@ -74,7 +75,13 @@ class Live:
 
 
 def live(
-    format_: str, root: str, source: str, settings: dict[str, str], found: ForeignTable
+    format_: str,
+    root: str,
+    source: str,
+    settings: dict[str, str],
+    found: ForeignTable,
+    *,
+    asked: Asked,
 ) -> Live:
     """The live files of a table, or of the folder `source` in it.
 
@@ -84,6 +91,7 @@ def live(
         source: What the caller named: the table or a folder in it.
         settings: Settings of object stores.
         found: What is raised where the log cannot be read.
+        asked: Which rows are asked for: files that have none by the log are left out.
 
     Raises:
         ForeignTable: The library that reads the log is absent, or no file says which metadata
@@ -93,7 +101,7 @@ def live(
     """
     part = _part(root, source)
     if format_ == "Delta":
-        table = _delta(root, part, settings)
+        table = _delta(root, part, settings, asked)
     elif format_ == "Iceberg":
         table = _iceberg(root, part, settings)
     else:
@@ -122,12 +130,17 @@ def _is_in(path: str, part: str) -> bool:
 # -- Delta -----------------------------------------------------------------------------------------
 
 
-def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
+def _delta(root: str, part: str, settings: dict[str, str], asked: Asked) -> Live:
     log = DeltaLog(root, settings)
     snapshot = log.snapshot()
     # Rows of a later commit are newer, where that matters.
     order: Literal["known", "commits"] = "known" if _rule(snapshot) == "keep_all" else "commits"
-    rows = [row for row in log.files(order=order, deleted="list") if _is_in(row.name, part)]
+    left = asked.files(log, snapshot, order)
+    rows = [row for row in left.files if _is_in(row.name, part)]
+    if not rows and left.expected is not None:
+        # No file of this part has such rows: one is left, for its columns.
+        every = log.files(order=order, deleted="list")
+        rows = [row for row in every if _is_in(row.name, part)][-1:]
     located = {location_of(root, row.name): row for row in rows}
     # A folder that names a partition says what its rows have in these columns.
     said = {folder.partition("=")[0] for folder in part.split("/") if "=" in folder}
@@ -137,7 +150,7 @@ def _delta(root: str, part: str, settings: dict[str, str]) -> Live:
         root,
         "Delta",
         list(located),
-        columns_of(root, snapshot, located),
+        columns_of(root, snapshot, located, left.expected),
         sort_by=snapshot.properties.get(ORDER),
         on_duplicate=_rule(snapshot),
         lost=lost if unsaid else "",

@@ -35,6 +35,7 @@ mod load;
 mod log;
 mod name;
 mod protocol;
+mod prune;
 mod rest;
 mod schema;
 mod snapshot;

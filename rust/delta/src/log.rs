@@ -30,6 +30,7 @@ use crate::action::{Metadata, Protocol, Texts};
 use crate::load::{Listed, commit_of, find_places, load, no_table};
 use crate::name::{decoded, is_inside};
 use crate::protocol::{Intent, check, refused};
+use crate::prune;
 use crate::snapshot::{Live, Snapshot, key};
 use crate::vector::{DeletedRows, deleted_rows};
 
@@ -70,6 +71,11 @@ struct AskOptions {
     apps: Vec<String>,
     /// Ids of files that alone are asked for, if they are live.
     only: Option<Vec<String>>,
+    /// A condition: of files that the log says to have no such row, none is asked for.
+    #[serde(rename = "where")]
+    condition: Option<String>,
+    /// Columns whose conditions may leave out files; none: all.
+    keys: Option<Vec<String>>,
     /// What becomes of files with deleted rows.
     deleted: DeletedFiles,
 }
@@ -118,7 +124,6 @@ struct Listing<'a> {
     rows: Option<i64>,
     modified_ms: i64,
     partition: &'a Texts,
-    stats: Option<&'a str>,
     /// The version that its newest rows came with.
     version: Option<u64>,
     deleted: Option<DeletedRows>,
@@ -174,13 +179,22 @@ impl Log {
         let asked: AskOptions = from_json(options)?;
         let root = self.root.clone();
         let snapshot = self.at(&asked)?;
-        let files = match &asked.only {
+        let all = match &asked.only {
             None => snapshot.by_place(),
             Some(only) => only.iter().filter_map(|name| snapshot.files.get(name)).collect(),
         };
+        let count = all.len();
+        let files = match &asked.condition {
+            None => all,
+            Some(condition) => {
+                let only = asked.keys.as_deref();
+                prune::may_hold(all, &snapshot.metadata, &prune::Asked { condition, only })?
+            }
+        };
+        let left_out = count - files.len();
         let listed = files.into_iter().map(|live| listing(live, &asked, &root));
         let files = listed.collect::<Result<Vec<_>>>()?;
-        to_json(&Files { version: snapshot.version, files })
+        to_json(&Files { version: snapshot.version, files, left_out })
     }
 
     /// Length of a file of the table, and when it was written in milliseconds since 1970.
@@ -238,6 +252,8 @@ impl Log {
 struct Files<'a> {
     version: u64,
     files: Vec<Listing<'a>>,
+    /// How many the log says to have no row of the condition.
+    left_out: usize,
 }
 
 fn listing<'a>(live: &'a Live, asked: &AskOptions, root: &str) -> Result<Listing<'a>> {
@@ -263,7 +279,6 @@ fn listing<'a>(live: &'a Live, asked: &AskOptions, root: &str) -> Result<Listing
         rows: rows.map(|rows| rows - vector.map_or(0, |vector| vector.cardinality)),
         modified_ms: add.modification_time,
         partition: &add.partition_values,
-        stats,
         version: live.place.map(|place| place.version),
         deleted,
     })
