@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait.table import delta
 
 deltalake = pytest.importorskip("deltalake")
 pl = pytest.importorskip("polars")
@@ -702,97 +703,6 @@ def test_three_writers_lose_and_double_nothing_even_if_one_is_killed(path):
     assert found == list(range(len(found)))[::-1], "no version is absent"
 
 
-def operations(me, count):
-    """What a writer does to keys of its own, the same each time it is asked."""
-    rng = random.Random(me)
-    made = []
-    for i in range(count):
-        act = rng.choice(["append"] * 5 + ["delete", "compact", "expire"])
-        made.append((act, sorted(me * 1000 + rng.randrange(30) for _ in range(4)), f"{me} {i}"))
-    return made
-
-
-RANDOM_WRITER = """
-import sys, pyarrow as pa, plait
-path, me, start, count = sys.argv[2], *map(int, sys.argv[3:6])
-text = open(sys.argv[1]).read()
-scope = {"random": __import__("random")}
-exec(text[text.index("def operations"):text.index("RANDOM_WRITER =")], scope)
-table = plait.Table(path)
-for i, (act, keys, value) in enumerate(scope["operations"](me, count)):
-    if i < start:
-        continue
-    if me == 9:
-        import deltalake
-        while True:
-            try:
-                if act == "append":
-                    rows = pa.table({"k": pa.array(keys, pa.int64()), "v": [value] * 4})
-                    deltalake.write_deltalake(path, rows, mode="append")
-                elif act == "delete":
-                    deltalake.DeltaTable(path).delete(f"k = {keys[0]}")
-                break
-            except (deltalake.exceptions.DeltaError, OSError) as error:
-                print("again", type(error).__name__, flush=True)
-    elif act == "append":
-        rows = pa.table({"k": pa.array(keys[::-1], pa.int64()), "v": [value] * 4})
-        table.append(rows, batch_id=value)
-    elif act == "delete":
-        table.delete(f"k = {keys[0]}")
-    elif act == "compact":
-        table.compact(max_depth=2, unsorted="sort")
-    else:
-        table.expire(0)
-    print(i, flush=True)
-"""
-
-
-@pytest.mark.slow
-def test_random_operations_of_writers_that_are_killed_and_a_rival(path):
-    count = 350 if os.environ.get("PLAIT_LONG") else 25
-    plait.Table(path, sort_by="k").append(batch([-1], "first"))
-    writers = {me: (start(RANDOM_WRITER, __file__, path, me, 0, count), 0) for me in (1, 2, 9)}
-    rng = random.Random(7)
-    kills = 0
-    while writers:
-        for me, (was, before) in list(writers.items()):
-            writer, done = was, before
-            dies = me != 9 and rng.random() < 0.5 and kills < count
-            for _ in range(rng.randrange(1, 6)):
-                line = writer.stdout.readline()
-                while line.startswith("again"):
-                    line = writer.stdout.readline()
-                if not line:
-                    break
-                done = int(line) + 1
-            if line and dies:
-                time.sleep(rng.random() * 0.1)
-                writer.kill()
-                # What was read ahead of lines is read, too.
-                rest = writer.stdout.read()
-                writer.communicate()
-                done = max([done, *(int(n) + 1 for n in rest.split() if n.isdigit())])
-                kills += 1
-                writer = start(RANDOM_WRITER, __file__, path, me, done, count)
-            elif not line:
-                _, error = writer.communicate()
-                assert writer.returncode == 0, (me, error)
-                del writers[me]
-                continue
-            writers[me] = (writer, done)
-    expected = Counter({(-1, "first"): 1})
-    for me in (1, 2, 9):
-        for act, keys, value in operations(me, count):
-            if act == "append":
-                expected += Counter((k, value) for k in keys)
-            elif act == "delete":
-                expected = Counter({row: n for row, n in expected.items() if row[0] != keys[0]})
-    assert kills and seen(path) == expected
-    table = plait.Table(path)
-    table.compact(unsorted="sort", policy="full")
-    assert Counter(rows(table.read())) == expected and table.verify().ok
-
-
 @pytest.fixture(scope="session")
 def killer(tmp_path_factory):
     """A library that kills its process between two steps."""
@@ -978,3 +888,26 @@ def test_names_may_have_any_letters(tmp_path):
     assert deltalake.DeltaTable(path).to_pyarrow_table().num_rows == 12
     assert plait.Table(f"file://{tmp_path}/u", sort_by="k").append(batch([1], "x")).version == 0
     assert repr(table).startswith("<plait.Table `")
+
+
+def test_a_compaction_goes_on_where_others_replace_and_remove_what_it_looks_at(path, monkeypatch):
+    table = plait.Table(path, sort_by="k")
+    for i in range(4):
+        table.append(batch([i, 9], str(i)))
+    expected, asked = Counter(rows(table.read())), []
+    groups_of_all = delta.groups_of_all
+
+    def beaten(*arguments):
+        asked.append(len(asked))
+        if len(asked) == 1:
+            plait.Table(path).compact(policy="full")
+            plait.Table(path).expire(0)
+        return groups_of_all(*arguments)
+
+    monkeypatch.setattr(delta, "groups_of_all", beaten)
+    table.compact(policy="full")
+    assert len(asked) > 1 and Counter(rows(table.read())) == expected
+    table.append(batch([1], "more"))
+    Path(path, table.files()[0].name).unlink()
+    with pytest.raises(plait.SourceNotFound):
+        table.compact(policy="full")

@@ -154,7 +154,7 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
     lost = lost_in_a_row = rounds = 0
     files: int | None = None
     while True:
-        found = table.survey(compaction)
+        found = _survey(table, compaction)
         files = found.files if files is None else files
         if not (compaction.options.yes and found.groups and rounds < _ROUNDS_MAX):
             break
@@ -195,6 +195,18 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
         files=found.files,
         reasons=found.reasons,
     )
+
+
+def _survey(table: Table, compaction: Compaction, moved: str | None = None) -> Found:
+    """What there is to merge; again if others removed a file that was live, such as `moved`."""
+    try:
+        return table.survey(compaction)
+    except _MOVED as error:
+        # The next survey does not find it, unless it is live and gone.
+        if error.path is None or error.path == moved:
+            raise
+        moved = error.path
+    return _survey(table, compaction, moved)
 
 
 def run_here(options: CompactOptions, threads: SupportsIndex | None) -> Runner:
