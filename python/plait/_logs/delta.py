@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import starmap
 from typing import Any, Literal
 from urllib.parse import quote, unquote
 
@@ -27,7 +28,7 @@ _BEGUN = "_delta_log/.plait-begun"
 Intent = Literal["read", "rewrite", "append", "delete"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class LiveFile:
     """A live file.
 
@@ -36,7 +37,6 @@ class LiveFile:
         id: What a commit removes: the name, and the deletion vector if there is one.
         bytes: Its length.
         rows: Its rows that are not deleted, if the log says so.
-        modified_ms: When it was written, in milliseconds since 1970.
         partition: Values of partition columns, as the log has them.
         version: The version that its newest rows came with, if that is known.
         deleted: Its deletion vector, as calls of the engine take it but for the location, which is
@@ -47,7 +47,6 @@ class LiveFile:
     id: str
     bytes: int
     rows: int | None
-    modified_ms: int
     partition: dict[str, str | None]
     version: int | None
     deleted: dict[str, Any] | None
@@ -160,8 +159,7 @@ class DeltaLog:
         """
         asked = {"intent": intent, "version": version, "order": order, "only": only}
         asked["deleted"] = deleted
-        found = json.loads(self._native.files(json.dumps(asked)))
-        return [LiveFile(**file) for file in found["files"]]
+        return self._listed(asked)[0]
 
     def files_with(
         self,
@@ -189,8 +187,19 @@ class DeltaLog:
         """
         asked = {"version": version, "order": order, "where": where, "keys": keys}
         asked["deleted"] = "list"
+        return self._listed(asked)
+
+    def _listed(self, asked: Mapping[str, object]) -> tuple[list[LiveFile], int]:
         found = json.loads(self._native.files(json.dumps(asked)))
-        return [LiveFile(**file) for file in found["files"]], found["left_out"]
+        partitions = found["partitions"]
+        names: list[str] = found.pop("name")
+        ids, vectors = list(names), [None] * len(names)
+        for i, (id_, vector) in found.pop("deleted").items():
+            ids[int(i)], vectors[int(i)] = id_, vector
+        columns = [names, ids, found.pop("bytes"), found.pop("rows")]
+        columns += [[partitions[i] for i in found.pop("partition")], found.pop("version_of")]
+        files = list(starmap(LiveFile, zip(*columns, vectors, strict=True)))
+        return files, found["left_out"]
 
     def added(
         self,

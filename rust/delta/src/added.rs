@@ -72,8 +72,8 @@ impl Log {
         let ends = match instead_of.is_empty() {
             true => BTreeMap::new(),
             false => self.newest()?.map_or_else(BTreeMap::new, |(_, snapshot)| {
-                let live = instead_of.iter().map(|name| snapshot.files.get(name));
-                logged(live.map(|live| live.and_then(|live| live.add.stats.as_deref())))
+                let live = instead_of.iter().map(|name| snapshot.files.get(name.as_str()));
+                logged(live.map(|live| live.and_then(|live| live.add.stats())))
             }),
         };
         let stats = statistics(&file, &fields, &properties, &ends)?;

@@ -35,7 +35,7 @@ use crate::name::{self, LAST};
 use crate::snapshot::{PLACE, Snapshot};
 
 /// Rows of a batch: lines of it are in memory at a time.
-const BATCH_ROWS: usize = 8_192;
+const BATCH_ROWS: usize = 1_024;
 /// Bytes that are written at a time.
 const PIECE_BYTES: usize = 4 << 20;
 /// For how long removed files and batch numbers are remembered unless the table says otherwise.
@@ -50,8 +50,7 @@ const NOT_READ: &[&str] = &["stats_parsed", "partitionValues_parsed"];
 /// # Errors
 /// [`Kind::Storage`], [`Kind::Internal`].
 pub(crate) fn write(snapshot: &Snapshot, now_ms: i64, folder: &Folder) -> Result<()> {
-    let rows = rows(snapshot, now_ms);
-    let bytes = encoded(&rows)?;
+    let (bytes, rows) = encoded(rows(snapshot, now_ms))?;
     let name = name::checkpoint(snapshot.version);
     if !folder.exists(&name)? {
         let mut file = folder.create(&name)?;
@@ -66,7 +65,7 @@ pub(crate) fn write(snapshot: &Snapshot, now_ms: i64, folder: &Folder) -> Result
     }
     let last = serde_json::json!({
         "version": snapshot.version,
-        "size": rows.len(),
+        "size": rows,
         "sizeInBytes": bytes.len(),
         "numOfAddFiles": snapshot.files.len(),
     });
@@ -74,21 +73,21 @@ pub(crate) fn write(snapshot: &Snapshot, now_ms: i64, folder: &Folder) -> Result
 }
 
 /// The actions that a checkpoint of a snapshot has.
-fn rows(snapshot: &Snapshot, now_ms: i64) -> Vec<Action> {
-    let kept_ms = |name: &str, otherwise: i64| {
+fn rows(snapshot: &Snapshot, now_ms: i64) -> impl Iterator<Item = Action> {
+    let kept_ms = move |name: &str, otherwise: i64| {
         // A span that cannot be read is one without end.
         snapshot.setting(name).map_or(otherwise, |text| interval_ms(text).unwrap_or(i64::MAX))
     };
-    let mut rows = vec![
+    let table = [
         Action { protocol: Some(snapshot.protocol.clone()), ..Action::default() },
         Action { meta_data: Some(snapshot.metadata.clone()), ..Action::default() },
     ];
     let since = now_ms.saturating_sub(kept_ms("delta.setTransactionRetentionDuration", i64::MAX));
-    let is_kept = |at: Option<i64>| at.is_none_or(|at| at > since);
-    let txns = snapshot.txns.values().filter(|txn| is_kept(txn.last_updated)).cloned();
-    rows.extend(txns.map(|txn| Action { txn: Some(txn), ..Action::default() }));
-    for live in snapshot.files.values() {
-        let mut add = live.add.clone();
+    let is_kept = move |at: Option<i64>| at.is_none_or(|at| at > since);
+    let txns = snapshot.txns.values().filter(move |txn| is_kept(txn.last_updated)).cloned();
+    let txns = txns.map(|txn| Action { txn: Some(txn), ..Action::default() });
+    let adds = snapshot.files.values().map(|live| {
+        let mut add = live.add.unpacked();
         add.data_change = false;
         for column in &snapshot.metadata.partition_columns {
             add.partition_values.entry(column.clone()).or_default();
@@ -96,23 +95,27 @@ fn rows(snapshot: &Snapshot, now_ms: i64) -> Vec<Action> {
         if let Some(place) = live.place {
             add.tags.get_or_insert_default().insert(PLACE.to_owned(), Some(place.text()));
         }
-        rows.push(Action { add: Some(add), ..Action::default() });
-    }
+        Action { add: Some(add), ..Action::default() }
+    });
     let since = now_ms.saturating_sub(kept_ms("delta.deletedFileRetentionDuration", TOMBSTONES_MS));
     let removed = snapshot.removed.values();
-    let removed = removed.filter(|remove| remove.deletion_timestamp.unwrap_or(0) > since);
-    rows.extend(removed.map(|remove| {
+    let removed = removed.filter(move |remove| remove.deletion_timestamp.unwrap_or(0) > since);
+    let removed = removed.map(|remove| {
         let remove = crate::action::Remove { data_change: false, ..remove.clone() };
         Action { remove: Some(remove), ..Action::default() }
-    }));
-    rows
+    });
+    table.into_iter().chain(txns).chain(adds).chain(removed)
 }
 
-/// The actions of a checkpoint, or of a part of one.
+/// Gives the actions of a checkpoint, or of a part of one, a batch at a time.
 ///
 /// # Errors
 /// [`Kind::CorruptSource`] for what is no checkpoint.
-pub(crate) fn read(bytes: Vec<u8>, location: &str) -> Result<Vec<Action>> {
+pub(crate) fn read(
+    bytes: Vec<u8>,
+    location: &str,
+    take: &mut dyn FnMut(Vec<Action>),
+) -> Result<()> {
     let damaged = |e: parquet::errors::ParquetError| corrupt(location, e);
     let builder = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes)).map_err(damaged)?;
     let schema = builder.parquet_schema();
@@ -124,14 +127,13 @@ pub(crate) fn read(bytes: Vec<u8>, location: &str) -> Result<Vec<Action>> {
     });
     let mask = ProjectionMask::leaves(schema, wanted.collect::<Vec<_>>());
     let reader = builder.with_projection(mask).with_batch_size(BATCH_ROWS).build();
-    let mut found = Vec::new();
     for batch in reader.map_err(damaged)? {
         let batch = batch.map_err(|e| corrupt(location, e))?;
         let mut writer = WriterBuilder::new().build::<_, LineDelimited>(Vec::new());
         writer.write(&batch).and_then(|()| writer.finish()).map_err(|e| corrupt(location, e))?;
-        found.extend(actions(&writer.into_inner(), location)?);
+        take(actions(&writer.into_inner(), location)?);
     }
-    Ok(found)
+    Ok(())
 }
 
 fn corrupt(location: &str, e: impl std::error::Error + Send + Sync + 'static) -> Error {
@@ -140,8 +142,8 @@ fn corrupt(location: &str, e: impl std::error::Error + Send + Sync + 'static) ->
         .with_cause(e)
 }
 
-/// The file of all actions.
-fn encoded(rows: &[Action]) -> Result<Vec<u8>> {
+/// The file of all actions, and how many they are.
+fn encoded(rows: impl Iterator<Item = Action>) -> Result<(Vec<u8>, usize)> {
     let failed = |e: Box<dyn std::error::Error + Send + Sync>| {
         Error::new(Kind::Internal, "cannot write a checkpoint").with_cause(e)
     };
@@ -151,14 +153,20 @@ fn encoded(rows: &[Action]) -> Result<Vec<u8>> {
         .map_err(|e| failed(e.into()))?;
     let builder = ReaderBuilder::new(Arc::clone(&schema)).with_batch_size(BATCH_ROWS);
     let mut decoder = builder.build_decoder().map_err(|e| failed(e.into()))?;
-    for some in rows.chunks(BATCH_ROWS) {
-        decoder.decode(&lines(some)?).map_err(|e| failed(e.into()))?;
+    let (mut rows, mut count) = (rows, 0);
+    loop {
+        let some: Vec<Action> = rows.by_ref().take(BATCH_ROWS).collect();
+        if some.is_empty() {
+            break;
+        }
+        count += some.len();
+        decoder.decode(&lines(&some)?).map_err(|e| failed(e.into()))?;
         let batch: Option<RecordBatch> = decoder.flush().map_err(|e| failed(e.into()))?;
         if let Some(batch) = batch {
             writer.write(&batch).map_err(|e| failed(e.into()))?;
         }
     }
-    writer.into_inner().map_err(|e| failed(e.into()))
+    Ok((writer.into_inner().map_err(|e| failed(e.into()))?, count))
 }
 
 /// The columns of a checkpoint.
@@ -269,8 +277,10 @@ mod tests {
         let removes = [old("long ago", 1), old("lately", TOMBSTONES_MS)];
         let removes = removes.map(|r| Action { remove: Some(r), ..Action::default() });
         table.apply(2, removes.to_vec());
-        let bytes = encoded(&rows(&table, TOMBSTONES_MS + 5)).unwrap();
-        let again = Snapshot::of_checkpoint(2, read(bytes, "checkpoint").unwrap());
+        let (bytes, count) = encoded(rows(&table, TOMBSTONES_MS + 5)).unwrap();
+        assert_eq!(count, 7);
+        let mut again = Snapshot::of_checkpoint(2);
+        read(bytes, "checkpoint", &mut |actions| again.absorb(actions)).unwrap();
         assert_eq!((&again.protocol, &again.metadata), (&table.protocol, &table.metadata));
         assert_eq!(again.txns, table.txns);
         assert_eq!(again.files.keys().collect::<Vec<_>>(), table.files.keys().collect::<Vec<_>>());
@@ -278,14 +288,14 @@ mod tests {
         for (name, live) in &again.files {
             let before = &table.files[name];
             assert_eq!(live.place, before.place);
-            let mut add = live.add.clone();
-            add.data_change = before.add.data_change;
+            let (before, mut add) = (&table.files[name], live.add.unpacked());
+            let mut expected = before.add.unpacked();
+            add.data_change = expected.data_change;
             add.partition_values.retain(|_, value| value.is_some());
-            let mut expected = before.add.clone();
             expected.partition_values.retain(|_, value| value.is_some());
             assert_eq!(add, expected);
         }
-        let e = read(b"PAR1 nothing".to_vec(), "checkpoint").unwrap_err();
+        let e = read(b"PAR1 nothing".to_vec(), "checkpoint", &mut drop).unwrap_err();
         assert_eq!((e.kind(), e.path()), (Kind::CorruptSource, Some("checkpoint")));
     }
 
@@ -298,7 +308,7 @@ mod tests {
         }
         let apps = |table: &Snapshot| {
             let rows = rows(table, 86_400_005);
-            rows.into_iter().filter_map(|row| Some(row.txn?.app_id)).collect::<Vec<_>>()
+            rows.filter_map(|row| Some(row.txn?.app_id)).collect::<Vec<_>>()
         };
         assert_eq!(apps(&table), ["new", "old", "timeless"]);
         let name = "delta.setTransactionRetentionDuration".to_owned();

@@ -77,7 +77,7 @@ impl Log {
         let mut gone: BTreeMap<String, i64> = BTreeMap::new();
         for live in snapshot.files.values() {
             kept.insert(decoded(&live.add.path));
-            kept.extend(live.add.deletion_vector.as_ref().and_then(file_of));
+            kept.extend(live.add.vector().and_then(file_of));
         }
         let log_ms = snapshot.setting("delta.logRetentionDuration");
         let log_ms = log_ms.map_or(Some(LOG_MS), interval_ms);

@@ -123,9 +123,9 @@ impl Log {
                         return to_json(&ended);
                     }
                     let mut replaced = change.add.iter().flat_map(|added| &added.instead_of);
-                    if replaced
-                        .any(|name| snapshot.files.get(name).is_some_and(|f| f.place.is_none()))
-                    {
+                    if replaced.any(|name| {
+                        snapshot.files.get(name.as_str()).is_some_and(|f| f.place.is_none())
+                    }) {
                         find_places(folder, snapshot)?;
                     }
                     let version = snapshot.version + 1;
@@ -231,20 +231,21 @@ fn actions(change: &ChangeOptions, now: &Snapshot, version: u64, now_ms: i64) ->
         made.push(Action { txn: Some(txn), ..Action::default() });
     }
     for name in &change.remove {
-        let live = now.files.get(name);
+        let live = now.files.get(name.as_str());
         let remove = Remove {
-            path: live.map_or_else(|| name::encoded(name), |live| live.add.path.clone()),
+            path: live.map_or_else(|| name::encoded(name), |live| live.add.path.to_string()),
             deletion_timestamp: Some(now_ms),
             data_change: change.removes_data,
             extended_file_metadata: Some(true),
-            partition_values: live.map(|live| live.add.partition_values.clone()),
+            partition_values: live.map(|live| (*live.add.partition_values).clone()),
             size: live.map(|live| live.add.size),
-            deletion_vector: live.and_then(|live| live.add.deletion_vector.clone()),
+            deletion_vector: live.and_then(|live| live.add.vector().cloned()),
         };
         made.push(Action { remove: Some(remove), ..Action::default() });
     }
     for (position, added) in (0..).zip(&change.add) {
-        let replaced = added.instead_of.iter().filter_map(|name| now.files.get(name)?.place).max();
+        let replaced =
+            added.instead_of.iter().filter_map(|name| now.files.get(name.as_str())?.place).max();
         let place = match replaced {
             Some(place) => Some(place),
             None if added.instead_of.is_empty() => Some(Place { version, position }),
@@ -368,7 +369,7 @@ mod tests {
         now.apply(6, made);
         let made = actions(&change(&["y"], &[]), &now, 7, 1);
         now.apply(7, made);
-        let order: Vec<_> = now.by_place().iter().map(|f| f.add.path.clone()).collect();
+        let order: Vec<_> = now.by_place().iter().map(|f| f.add.path.to_string()).collect();
         assert_eq!(order, ["x", "c", "y"]);
         assert_eq!(now.files["x"].place, Some(Place { version: 5, position: 1 }));
     }

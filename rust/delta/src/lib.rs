@@ -34,6 +34,7 @@ mod interval;
 mod load;
 mod log;
 mod name;
+mod packed;
 mod protocol;
 mod prune;
 mod rest;

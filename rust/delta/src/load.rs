@@ -86,11 +86,11 @@ pub(crate) fn load(folder: &Folder, listed: &Listed, version: Option<u64>) -> Re
     let (mut snapshot, from) = match checkpoint {
         None => (Snapshot::default(), 0),
         Some((at, names)) => {
-            let mut rows = Vec::new();
+            let mut made = Snapshot::of_checkpoint(*at);
             for name in names {
-                rows.extend(checkpoint_rows(folder, name)?);
+                read_checkpoint(folder, name, &mut made)?;
             }
-            (Snapshot::of_checkpoint(*at, rows), at + 1)
+            (made, at + 1)
         }
     };
     for at in from..=wanted {
@@ -122,7 +122,8 @@ pub(crate) fn commit_of(folder: &Folder, version: u64) -> Result<Option<Vec<Acti
     actions(&bytes, &folder.location(&name)?).map(Some)
 }
 
-fn checkpoint_rows(folder: &Folder, name: &str) -> Result<Vec<Action>> {
+/// Reads a file of a checkpoint, and those that it names.
+fn read_checkpoint(folder: &Folder, name: &str, into: &mut Snapshot) -> Result<()> {
     let location = folder.location(name)?;
     let read = |name: &str| -> Result<Vec<u8>> {
         folder.read(name)?.ok_or_else(|| {
@@ -131,21 +132,26 @@ fn checkpoint_rows(folder: &Folder, name: &str) -> Result<Vec<Action>> {
                 .with_hint("read the table again")
         })
     };
-    let rows_of = |name: &str| -> Result<Vec<Action>> {
+    let mut sidecars = Vec::new();
+    let mut take = |mut rows: Vec<Action>| {
+        sidecars.extend(rows.iter_mut().filter_map(|row| row.sidecar.take()));
+        into.absorb(rows);
+    };
+    let mut rows_of = |name: &str| -> Result<()> {
         let bytes = read(name)?;
         if name.ends_with(".json") {
-            return actions(&bytes, &location);
+            take(actions(&bytes, &location)?);
+            return Ok(());
         }
-        guard(|| checkpoint::read(bytes, &location)).and_then(|rows| rows)
+        guard(|| checkpoint::read(bytes, &location, &mut take)).and_then(|rows| rows)
     };
-    let mut rows = rows_of(name)?;
-    let sidecars: Vec<_> = rows.iter_mut().filter_map(|row| row.sidecar.take()).collect();
-    for sidecar in sidecars {
+    rows_of(name)?;
+    for sidecar in std::mem::take(&mut sidecars) {
         let path = name::decoded(&sidecar.path);
         let name = if path.contains('/') { path } else { format!("{FOLDER}/_sidecars/{path}") };
-        rows.extend(rows_of(&name)?);
+        read_checkpoint(folder, &name, into)?;
     }
-    Ok(rows)
+    Ok(())
 }
 
 /// Finds the places of live files that a checkpoint did not tell, where the commits are still there.

@@ -34,6 +34,9 @@ use crate::snapshot::Live;
 /// Statistics have times cut to milliseconds, and values up to the next.
 const CUT_US: i64 = 999;
 
+/// Files whose statistics are in memory at a time.
+const CHUNK: usize = 1_024;
+
 /// What is asked of the rows of a table.
 pub(crate) struct Asked<'a> {
     pub(crate) condition: &'a str,
@@ -82,10 +85,23 @@ pub(crate) fn may_hold<'a>(
     if of_values.is_empty() {
         return Ok(left);
     }
-    let said: Vec<Value> = left.iter().map(|live| statistics(live)).collect();
-    let mut may = vec![true; left.len()];
-    for condition in of_values {
-        let name = name_of(condition, &columns);
+    let mut may = Vec::with_capacity(left.len());
+    for some in left.chunks(CHUNK) {
+        may.extend(by_statistics(some, &of_values, &columns)?);
+    }
+    Ok(kept(left, |i| may.get(i).copied().unwrap_or(true)))
+}
+
+/// Which files may have rows for which all conditions hold, by their statistics.
+fn by_statistics(
+    files: &[&Live],
+    conditions: &[&ColumnCondition],
+    columns: &Schema,
+) -> Result<Vec<bool>> {
+    let said: Vec<Value> = files.iter().map(|live| statistics(live)).collect();
+    let mut may = vec![true; files.len()];
+    for condition in conditions {
+        let name = name_of(condition, columns);
         let side = |side: &str| -> ArrayRef {
             let texts: Vec<Option<String>> = said.iter().map(|s| text(&s[side][name])).collect();
             typed(texts.iter().map(Option::as_deref), condition.data_type())
@@ -100,7 +116,7 @@ pub(crate) fn may_hold<'a>(
             *may &= (by_value && has_value) || (has_null && condition.holds_for_null());
         }
     }
-    Ok(kept(left, |i| may.get(i).copied().unwrap_or(true)))
+    Ok(may)
 }
 
 fn kept(files: Vec<&Live>, is_kept: impl Fn(usize) -> bool) -> Vec<&Live> {
@@ -108,8 +124,7 @@ fn kept(files: Vec<&Live>, is_kept: impl Fn(usize) -> bool) -> Vec<&Live> {
 }
 
 fn statistics(live: &Live) -> Value {
-    let text = live.add.stats.as_deref();
-    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
+    live.add.stats().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default()
 }
 
 fn name_of<'a>(condition: &ColumnCondition, columns: &'a Schema) -> &'a String {
@@ -219,7 +234,7 @@ mod tests {
         let table = table();
         let asked = Asked { condition, only };
         let files = may_hold(table.by_place(), &table.metadata, &asked).unwrap();
-        files.iter().map(|live| live.add.path.as_str()).collect()
+        files.iter().map(|live| &*live.add.path).collect()
     }
 
     #[test]

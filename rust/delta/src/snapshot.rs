@@ -18,9 +18,11 @@
 //! Which files of the log to read (`load`).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::action::{Action, Add, Metadata, Protocol, Remove, Txn};
+use crate::action::{Action, Add, Metadata, Protocol, Remove, Txn, Vector};
 use crate::name::decoded;
+use crate::packed::{PackedAdd, Shared};
 
 /// The tag that has the place of a file.
 pub(crate) const PLACE: &str = "plait.place";
@@ -58,7 +60,7 @@ impl Place {
 /// A live file.
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
-    pub(crate) add: Add,
+    pub(crate) add: PackedAdd,
     /// None where a checkpoint does not tell.
     pub(crate) place: Option<Place>,
 }
@@ -70,26 +72,37 @@ pub(crate) struct Snapshot {
     pub(crate) protocol: Protocol,
     pub(crate) metadata: Metadata,
     /// By name; with a deletion vector by name and vector.
-    pub(crate) files: BTreeMap<String, Live>,
+    pub(crate) files: BTreeMap<Arc<str>, Box<Live>>,
     pub(crate) removed: BTreeMap<String, Remove>,
     pub(crate) txns: BTreeMap<String, Txn>,
+    shared: Shared,
 }
 
 impl Snapshot {
-    /// What a checkpoint of `version` says.
-    pub(crate) fn of_checkpoint(version: u64, actions: impl IntoIterator<Item = Action>) -> Self {
-        let mut made = Self { version, ..Self::default() };
+    /// What a checkpoint of `version` says, of which nothing was read yet.
+    pub(crate) fn of_checkpoint(version: u64) -> Self {
+        Self { version, ..Self::default() }
+    }
+
+    /// Takes actions of the checkpoint.
+    pub(crate) fn absorb(&mut self, actions: impl IntoIterator<Item = Action>) {
         for action in actions {
             if let Some(mut add) = action.add {
                 let place = Place::take(&mut add);
-                made.files.insert(key(&add), Live { add, place });
+                self.insert(add, place);
             }
-            made.apply_common(action.protocol, action.meta_data, action.txn);
+            self.apply_common(action.protocol, action.meta_data, action.txn);
             if let Some(remove) = action.remove {
-                made.removed.insert(removed_key(&remove), remove);
+                self.removed.insert(removed_key(&remove), remove);
             }
         }
-        made
+    }
+
+    fn insert(&mut self, add: Add, place: Option<Place>) {
+        let key: Arc<str> = key(&add).into();
+        let add = PackedAdd::new(add, &key, &mut self.shared);
+        // The nodes of the map are half full: what is in them is small.
+        self.files.insert(key, Box::new(Live { add, place }));
     }
 
     /// Goes on to the next version.
@@ -102,7 +115,7 @@ impl Snapshot {
             self.apply_common(action.protocol, action.meta_data, action.txn);
             if let Some(remove) = action.remove {
                 let key = removed_key(&remove);
-                let place = self.files.remove(&key).and_then(|live| live.place);
+                let place = self.files.remove(&*key).and_then(|live| live.place);
                 replaced = Option::max(replaced, place);
                 places.insert(decoded(&remove.path), place);
                 removes += 1;
@@ -119,9 +132,8 @@ impl Snapshot {
                 None => Some(Place { version, position }),
             };
             let place = Place::take(&mut add).or(otherwise);
-            let key = key(&add);
-            self.removed.remove(&key);
-            self.files.insert(key, Live { add, place });
+            self.removed.remove(&key(&add));
+            self.insert(add, place);
         }
     }
 
@@ -154,34 +166,32 @@ impl Snapshot {
 
     /// The live files, from the oldest rows to the newest.
     pub(crate) fn by_place(&self) -> Vec<&Live> {
-        let mut files: Vec<&Live> = self.files.values().collect();
+        let mut files: Vec<&Live> = self.files.values().map(AsRef::as_ref).collect();
         files.sort_by_key(|live| (live.place, live.add.modification_time));
         files
     }
 }
 
 /// What tells live files apart.
-pub(crate) fn key(add: &Add) -> String {
-    let name = decoded(&add.path);
-    match &add.deletion_vector {
-        None => name,
+pub(crate) fn id(name: &str, vector: Option<&Vector>) -> String {
+    match vector {
+        None => name.to_owned(),
         // No name of a file has such a character.
         Some(vector) => format!("{name}\0{}", vector.id()),
     }
 }
 
+fn key(add: &Add) -> String {
+    id(&decoded(&add.path), add.deletion_vector.as_ref())
+}
+
 fn removed_key(remove: &Remove) -> String {
-    let name = decoded(&remove.path);
-    match &remove.deletion_vector {
-        None => name,
-        Some(vector) => format!("{name}\0{}", vector.id()),
-    }
+    id(&decoded(&remove.path), remove.deletion_vector.as_ref())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::action::Vector;
 
     fn add(path: &str) -> Action {
         let add = Add { path: path.to_owned(), data_change: true, ..Add::default() };
@@ -199,7 +209,7 @@ mod tests {
     }
 
     fn order(table: &Snapshot) -> Vec<&str> {
-        table.by_place().iter().map(|live| live.add.path.as_str()).collect()
+        table.by_place().iter().map(|live| &*live.add.path).collect()
     }
 
     #[test]
@@ -215,8 +225,15 @@ mod tests {
         tagged.add.as_mut().unwrap().tags = Some(tags.into_iter().collect());
         table.apply(6, vec![tagged.clone()]);
         assert_eq!(order(&table), ["first", "m", "a"]);
-        let again = Snapshot::of_checkpoint(6, [add("x"), tagged]);
+        let mut again = Snapshot::of_checkpoint(6);
+        again.absorb([add("x"), tagged]);
         assert_eq!(order(&again), ["x", "first"], "what is not known comes first");
+    }
+
+    #[test]
+    fn a_live_file_takes_few_bytes() {
+        // With its name, its statistics and the map: half of a kilobyte.
+        assert!(size_of::<Live>() <= 112, "{}", size_of::<Live>());
     }
 
     #[test]

@@ -140,10 +140,10 @@ fn put(side: &mut Map<String, Value>, names: &[String], value: Value) {
 
 /// What the log says of the values of all these files together, by dotted column; where it says it
 /// of all.
-pub(crate) fn logged<'a>(stats: impl Iterator<Item = Option<&'a str>>) -> BTreeMap<String, Ends> {
-    let of_file = |text: Option<&str>| -> FileEnds {
+pub(crate) fn logged(stats: impl Iterator<Item = Option<String>>) -> BTreeMap<String, Ends> {
+    let of_file = |text: Option<String>| -> FileEnds {
         let parsed: Value =
-            text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+            text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
         FileEnds {
             rows: parsed["numRecords"].clone(),
             low: flat(&parsed["minValues"]),
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     fn ends(stats: &[&str]) -> BTreeMap<String, Ends> {
-        logged(stats.iter().map(|text| Some(*text)))
+        logged(stats.iter().map(|text| Some((*text).to_owned())))
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
         let found = ends(&[one, without]);
         assert_eq!(found["a"], (json!(1), json!(5)), "all of its values are null");
         assert!(!found.contains_key("t"), "nobody knows");
-        assert!(logged([None, Some(one)].into_iter()).is_empty());
+        assert!(logged([None, Some(one.to_owned())].into_iter()).is_empty());
     }
 
     #[test]
