@@ -36,18 +36,17 @@ def new_id() -> str:
     return secrets.token_hex(8)
 
 
-def take(root: str, lease: str, term_s: float, holder: str, storage: object) -> _native.Lease:
-    """Takes the lease of this id.
+def take(root: str, lease: str, term_s: float, storage: object) -> _native.Lease:
+    """Takes the lease of this id; where there are locks, it goes with this process.
 
     Args:
         root: The folder.
         lease: What `new_id` gave.
         term_s: Seconds after which others may end it, unless it is renewed.
-        holder: `"process"`: it goes with this process, where there are locks. `"many"`.
         storage: Settings of object stores, or a store.
     """
     settings, bucket = _reached(storage)
-    options = {"folder": root, "id": lease, "term_s": term_s, "holder": holder}
+    options = {"folder": root, "id": lease, "term_s": term_s}
     return _native.Lease(json.dumps({**options, "storage_options": settings}), bucket)
 
 
@@ -64,7 +63,7 @@ class Lease:
         self._renewing = threading.Thread(target=self._renew, name="plait-lease", daemon=True)
 
     def __enter__(self) -> Self:
-        self._sign = take(self._root, self.id, TERM_S, "process", self._storage)
+        self._sign = take(self._root, self.id, TERM_S, self._storage)
         self._renewing.start()
         return self
 

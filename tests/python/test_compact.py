@@ -229,12 +229,13 @@ def test_a_file_that_is_added_twice_counts_once(tmp_path):
     from plait._lease import new_id, take
 
     lease = new_id()
-    take(str(tmp_path), lease, 60, "many", None)
+    held = take(str(tmp_path), lease, 60, None)
     name = f"_plait/files/a-{lease}.parquet"
     write(tmp_path / name, [1, 2])
     for _ in range(2):
         change = {"folder": str(tmp_path), "add": [str(tmp_path / name)]}
         told = json.loads(_native.commit(json.dumps(change)))
+    held.close()
     assert [made["path"] for made in told["manifest"]["files"]] == [name]
     assert rows(tmp_path) == Counter({(1, Path(name).name): 1, (2, Path(name).name): 1})
 

@@ -284,7 +284,7 @@ def test_outputs_whose_lease_was_ended_are_not_committed(folder, monkeypatch):
 def test_a_lease_that_was_not_renewed_is_ended_by_others_and_one_that_was_is_not(folder):
     for term, is_left in ((-1.0, False), (60.0, True)):
         lease = new_id()
-        take(str(folder), lease, term, "many", None)
+        held = take(str(folder), lease, term, None)
         write(folder / f"_plait/files/made-{lease}.parquet", 5)
         told = plait.expire(folder, retention=0, yes=True)
         assert (told.orphans == ()) == is_left
@@ -295,6 +295,7 @@ def test_a_lease_that_was_not_renewed_is_ended_by_others_and_one_that_was_is_not
         else:
             with pytest.raises(plait.SourceChanged, match="lease has ended"):
                 _native.commit(json.dumps(change))
+        held.close()
 
 
 def test_a_file_without_a_lease_is_never_committed(folder):
@@ -439,7 +440,7 @@ def test_a_folder_with_a_lease_that_a_killed_compaction_left_is_left_alone(tmp_p
     for part in range(3):
         write(below / f"{part}.parquet", part, part + 10)
         write(above / "day=2" / f"{part}.parquet", part, part + 20)
-    take(str(below), new_id(), 1000, "many", None)
+    take(str(below), new_id(), 1000, None)
     before = keys(above), keys(below)
     report = plait.compact(above, **HOW)
     assert [len(group.sources) for group in report.groups] == [3]

@@ -44,23 +44,10 @@ pub(crate) struct LeaseOptions {
     pub(crate) id: String,
     /// Seconds after which others may end it, unless it is renewed.
     pub(crate) term_s: f64,
-    /// Who has it.
-    pub(crate) holder: Holder,
     /// Bytes of memory to stay within.
     pub(crate) memory_limit: Option<u64>,
     /// Settings of object stores.
     pub(crate) storage_options: BTreeMap<String, String>,
-}
-
-/// Who has a lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Holder {
-    /// This process: where there are locks, the lease goes with it.
-    #[default]
-    Process,
-    /// Several, one after the other: it has its term only.
-    Many,
 }
 
 /// Takes the lease that `options`, JSON, name. The sign that its process lives, if there are locks,
@@ -79,15 +66,13 @@ pub fn take_in(options: &str, stores: &Stores, context: &Context) -> Result<Opti
         return bad("the id of a lease is not 16 hexadecimal digits");
     }
     let root = Root::open(&options.folder, stores)?;
-    if options.holder == Holder::Process {
-        // Since the survey, a compaction of a folder above may have begun.
-        check_not_part(&root, &Manifest::newest(&root)?)?;
-    }
+    // Since the survey, a compaction of a folder above may have begun.
+    check_not_part(&root, &Manifest::newest(&root)?)?;
     // A store that cannot commit is found out before anything is merged.
     probe(&root)?;
-    let sign = match (&root, options.holder) {
-        (Root::Local(path), Holder::Process) => Sign::put(&sign_of(path, &options.id))?,
-        _ => None,
+    let sign = match &root {
+        Root::Local(path) => Sign::put(&sign_of(path, &options.id))?,
+        Root::Objects(_) => None,
     };
     let lease = Lease {
         id: options.id.clone(),
