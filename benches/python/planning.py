@@ -1,9 +1,9 @@
 """Plans of many small files: processor time and memory, by the number of files.
 
-    .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3]
+    .venv/bin/python benches/python/planning.py [--files 1000,10000,100000] [--rounds 3] [--overlap all]
 
-Files of 800 rows by text and number, each of which overlaps a few of its neighbours. Every plan is made
-in a process of its own; the least processor time of the rounds is printed, and the most memory.
+Files of 800 rows by text and number, each of which overlaps its neighbours, or all others. Every plan
+is made in a process of its own; the least processor time of the rounds is printed, and the most memory.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ print(json.dumps({
 """
 
 
-def make(folder: Path, files: int) -> None:
-    """Files of which each begins in the middle of the one before."""
+def make(folder: Path, files: int, overlap: str = "neighbours") -> None:
+    """Files of which each begins in the middle of the one before, or at the smallest key."""
     rng = np.random.default_rng(7)
     for i in range(files):
-        names = np.sort(rng.integers(i * SERIES // 2, i * SERIES // 2 + SERIES, ROWS))
+        low, count = (0, ROWS * files // 4) if overlap == "all" else (i * SERIES // 2, SERIES)
+        names = np.sort(rng.integers(low, low + count, ROWS))
         table = pa.table(
             {
                 "name": pa.array([f"series-{name:08}" for name in names.tolist()]),
@@ -66,13 +67,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--files", default="1000,2000,4000,8000,16000")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--overlap", choices=("neighbours", "all"), default="neighbours")
     parser.add_argument("--folder", type=Path, help="where the files are made, and stay")
     arguments = parser.parse_args()
     counts = [int(count) for count in arguments.files.split(",")]
     folder = arguments.folder or Path(tempfile.mkdtemp(prefix="plait-planning-"))
     try:
         if not (folder / f"{(max(counts) - 1) // 1000:03}").exists():
-            make(folder, max(counts))
+            make(folder, max(counts), arguments.overlap)
         print(f"{'files':>8} {'options':<26} {'cpu s':>8} {'ms/file':>8} {'KB/file':>8} outputs")
         for count in counts:
             for options in OPTIONS:

@@ -141,3 +141,38 @@ def test_files_and_looks_at_them_grow_alike(tmp_path, caplog, large):
     assert many < 6 * few, (few, many)
     few, many = (looks(caplog, paths[:count] + rest, outputs=count // 20) for count in (400, 1600))
     assert many < 6 * few, (few, many)
+
+
+def test_small_files_that_all_overlap_are_looked_at_as_often_however_many_cuts(tmp_path, caplog):
+    caplog.set_level(logging.DEBUG, logger="plait")
+    rng = random.Random(3)
+
+    def file() -> list[Row]:
+        return sorted((f"n{rng.randrange(10**6):06}", rng.randrange(9)) for _ in range(700))
+
+    files = [file() for _ in range(300)]
+    paths = written(tmp_path / "in", files)
+    bytes_each = pq.read_metadata(paths[0]).row_group(0)
+    size = sum(bytes_each.column(i).total_compressed_size for i in range(2)) * 300
+    made = plait.plan(paths, sort_by=ORDER, target_file_size=size // 3)
+    assert len(made.tasks) in (3, 4)
+    # About as large as asked; which rows they have is exact.
+    rows = [task.rows for task in made.tasks]
+    assert sum(rows) == 300 * 700
+    assert all(abs(count - 70_000) < 7_000 for count in rows[:2]), rows
+    assert all(task.rows_exact for task in made.tasks)
+    plan = json.loads(made.to_json())
+    keys = [(name, int(ts)) for name, ts in (task["key_low"] for task in plan["tasks"][1:])]
+    parts = [
+        [[s["source"], *s["start"][:1], *s["end"][:1]] for s in task["slices"]]
+        for task in plan["tasks"]
+    ]
+    assert parts == slices_of(files, keys, 2)
+    # About four looks at every file for a cut; by halving there were hundreds.
+    texts = [record.getMessage() for record in caplog.records]
+    found = [re.search(r"outputs, found by (\d+) looks", text) for text in texts]
+    looks = next(int(match[1]) for match in found if match)
+    assert looks <= 300 * 4 * len(made.tasks), looks
+    # The naive rule, where so many rows are promised.
+    made = plait.plan(paths, sort_by=ORDER, target_rows=70_000)
+    assert [task.rows for task in made.tasks][:2] == [70_000, 70_000]

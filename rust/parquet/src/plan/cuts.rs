@@ -31,10 +31,10 @@ use plait_core::Result;
 use plait_core::key::{prefix_len, successor};
 use std::collections::BTreeSet;
 
-use super::nearby::Near;
 use super::partitions::Partition;
 use super::search::RowSearch;
-use super::source_keys::{Count, Edge, Reading, SourceKeys};
+use super::source_keys::{Count, Known, Reading, SourceKeys};
+use super::stored::StoredKeys;
 use super::tail::largest_cut_keys;
 use crate::sink::KEY_INDEX_ROWS;
 
@@ -89,7 +89,7 @@ pub(super) fn cuts_of_partitions(
 ) -> Result<Cuts> {
     let mut cuts = Vec::new();
     // Cuts out of footers are about right: some may lie in another partition.
-    let stored = Some(Vec::new());
+    let stored = Some(StoredKeys::default());
     let search = RowSearch::new(sources_keys, reading);
     let mut search = CutSearch { search, cut_columns, rows: 0, stored };
     let mut before: Option<&Partition> = None;
@@ -175,7 +175,7 @@ struct CutSearch<'a> {
     /// Rows of all sources before the end of what is cut.
     rows: u64,
     /// Cut keys out of footers, ascending.
-    stored: Option<Vec<Vec<u8>>>,
+    stored: Option<StoredKeys>,
 }
 
 impl CutSearch<'_> {
@@ -279,14 +279,11 @@ impl CutSearch<'_> {
     fn stored_cut(&mut self, done: u64, rank: u64, target: u64) -> Result<Option<OutputCut>> {
         let stored = match self.stored.take() {
             Some(stored) => stored,
-            None => self.stored_prefixes()?.into_iter().collect(),
+            None => StoredKeys::of(self.search.sources_keys, self.stored_prefixes()?),
         };
-        let from = stored.partition_point(|key| *key <= self.search.last);
-        let behind = stored.get(from..).unwrap_or_default();
-        let at = behind.partition_point(|key| self.about_before(key) < rank);
-        let near = [at.checked_sub(1), Some(at)].into_iter().flatten();
-        let near: Vec<OutputCut> =
-            near.filter_map(|at| behind.get(at)).map(|key| self.known_cut(key)).collect();
+        let last = self.search.last.clone();
+        let near = stored.near(&last, rank);
+        let near: Vec<OutputCut> = near.map(|key| self.known_cut(key)).collect();
         self.stored = Some(stored);
         let best = near.into_iter().min_by_key(|cut| cut.middle().abs_diff(rank));
         let slack = target / SLACK_SHARE;
@@ -295,7 +292,7 @@ impl CutSearch<'_> {
             let gaps = cut.rows.iter().map(|(_, (least, most))| (most - least) as f64);
             let deviation = gaps.map(|gap| gap * gap / 12.0).sum::<f64>().sqrt();
             let is_told = |(place, (least, most)): &(usize, Count)| {
-                least == most || self.search.sources_keys[*place].is_indexed
+                least == most || self.search.sources_keys[*place].known != Known::Ends
             };
             cut.rows.iter().all(is_told)
                 && deviation <= slack as f64
@@ -304,13 +301,6 @@ impl CutSearch<'_> {
                 && cut.before + cut.rows.iter().map(|(_, (_, most))| most).sum::<u64>() < self.rows
         };
         Ok(best.filter(is_close))
-    }
-
-    /// Rows before `key`: the middle of what they may be.
-    fn about_before(&self, key: &[u8]) -> u64 {
-        let Near { places, before } = self.search.nearby.between(key, key);
-        let below = |place: usize| self.search.sources_keys[place].before(key, Edge::Below);
-        before + places.into_iter().map(below).map(|(l, m)| l + (m - l) / 2).sum::<u64>()
     }
 
     /// Cut keys of all samples.

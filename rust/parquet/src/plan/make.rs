@@ -26,7 +26,8 @@ use super::merged::MergedFiles;
 use super::name::name;
 use super::partitions::partitions;
 use super::schema::CarriedSchema;
-use super::source_keys::{Reading, SourceKeys};
+use super::source_keys::{Known, Reading, SourceKeys};
+use super::spread::{count, spread};
 use super::tasks::{name_partitions, stored, stored_bytes, tasks};
 use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, VERSION};
 use super::warnings::{conflict_reports, warnings};
@@ -118,7 +119,7 @@ pub(crate) fn make_of(
         None => keys.shape.parts(),
     };
     context.events().record(Level::Debug, "plan", || {
-        let indexed = sources_keys.iter().filter(|source_keys| source_keys.is_indexed).count();
+        let indexed = sources_keys.iter().filter(|source_keys| source_keys.known == Known::Footer).count();
         format!(
             "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth} deep",
             sources.len(),
@@ -128,12 +129,19 @@ pub(crate) fn make_of(
     });
     let rule = rule(options, &files);
     let mut folders = Vec::new();
+    let workers = readers(&sources, options.threads, context);
     let Cuts { cuts: found, looks } = if options.partition_by.is_empty() {
-        cuts(&mut sources_keys, rule, cut_columns, reading)?
+        // So many rows are promised, a size is not.
+        let may_be_about = rule != Rule::One && options.target_rows.is_none();
+        let is_about = may_be_about && spread(&mut sources_keys, depth, &workers, reading)?;
+        let mut found = cuts(&mut sources_keys, rule, cut_columns, reading)?;
+        if is_about {
+            count(&sources_keys, &mut found.cuts, &workers, reading)?;
+        }
+        found
     } else {
         let columns = partition::leading(&keys, options)?;
         let reading_columns = Reading { keys: &columns, ..reading };
-        let workers = readers(&sources, options.threads, context);
         let partitions = partitions(&sources_keys, &workers, reading_columns)
             .map_err(|e| partition::explained(e, options, &order))?;
         let names = partition::names(options, &reconciled)?;
@@ -247,8 +255,11 @@ fn describe(
                 (of.first, of.last) =
                     (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
             }
-            let is_indexed = from == KeysFrom::Footer;
-            sources_keys.push(SourceKeys { source: Arc::clone(source), is_indexed, samples });
+            let known = match from {
+                KeysFrom::Footer => Known::Footer,
+                KeysFrom::Rows => Known::Ends,
+            };
+            sources_keys.push(SourceKeys { source: Arc::clone(source), known, samples });
         }
         planned.push(of);
     }

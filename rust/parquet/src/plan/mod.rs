@@ -36,6 +36,8 @@ mod partitions;
 mod schema;
 mod search;
 mod source_keys;
+mod spread;
+mod stored;
 mod tail;
 mod tasks;
 mod value;

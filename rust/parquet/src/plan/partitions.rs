@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
-use super::source_keys::{Reading, SourceKeys};
+use super::source_keys::{Known, Reading, SourceKeys};
 use crate::order::unsorted;
 use crate::partition::PARTITIONS_MAX;
 use crate::runtime::ScopedWorkers;
@@ -53,7 +53,7 @@ pub(super) fn partitions(
     let found = each(workers, sources_keys.len(), |i| {
         let of = &sources_keys[i];
         let source = std::sync::Arc::clone(&of.source);
-        changes(SourceKeys { source, is_indexed: false, samples: Vec::new() }, reading)
+        changes(SourceKeys { source, known: Known::Ends, samples: Vec::new() }, reading)
     })?;
     let mut begins: BTreeMap<Vec<u8>, Vec<(usize, u64)>> = BTreeMap::new();
     for (i, changes) in found.into_iter().enumerate() {

@@ -42,9 +42,20 @@ pub(crate) struct Reading<'a> {
 /// A source and what is known of its keys.
 pub(super) struct SourceKeys {
     pub(super) source: Arc<Source>,
-    /// Whether samples are from the footer, and as close as they get without reading.
-    pub(super) is_indexed: bool,
+    /// Which samples there were at the start.
+    pub(super) known: Known,
     pub(super) samples: KeySamples,
+}
+
+/// Which keys of a source are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Known {
+    /// The first and the last.
+    Ends,
+    /// Those of rows in equal distances.
+    Spread,
+    /// Those in the footer, as close as they get without reading.
+    Footer,
 }
 
 /// Which rows lie before a key.
