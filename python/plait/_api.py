@@ -50,6 +50,7 @@ def merge(
     compression: str | None = None,
     dictionary: bool | None = None,
     data_page_version: Literal[1, 2] | None = None,
+    encoding: Literal["sources", "compatible", "smallest"] = "sources",
     bloom_filters: BloomFilters = (),
     value_sets: Iterable[str] = (),
     statistics: Statistics = "page",
@@ -115,6 +116,10 @@ def merge(
             sources by default.
         dictionary: Whether to encode with dictionaries; as the sources do by default.
         data_page_version: Version of the data pages; that of the sources by default.
+        encoding: Encodings of values that are tried on pages that are neither copied nor made of
+            dictionary ids. `"sources"` tries none. `"compatible"` tries the delta encodings of
+            integers and text, `"smallest"` byte stream split and run lengths as well. The smallest
+            is kept for the column.
         bloom_filters: Columns that get bloom filters. Names, or a mapping from names to `True` or
             to `{"fpp": 0.01, "ndv": 50_000}`, the rate of false positives and the distinct values
             of a row group to make room for; as many as there are by default. Filters of sources

@@ -30,6 +30,7 @@ Statistics = Literal["none", "chunk", "page"] | Mapping[str, Literal["none", "ch
 # The options that take one of a few values.
 CHOICES: dict[str, tuple[str, ...] | tuple[int, ...]] = {
     "data_page_version": (1, 2),
+    "encoding": ("sources", "compatible", "smallest"),
     "widen": ("lossless", "error"),
     "missing": ("null", "error"),
     "missing_keys": ("error", "null"),
@@ -265,6 +266,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "compression": _text,
     "dictionary": _flag,
     "data_page_version": _choice,
+    "encoding": _choice,
     "bloom_filters": lambda value, _: _bloom_filters(value),
     "value_sets": _names,
     "statistics": lambda value, _: _statistics(value),

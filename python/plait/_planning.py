@@ -78,6 +78,7 @@ def plan(
     compression: str | None = None,
     dictionary: bool | None = None,
     data_page_version: Literal[1, 2] | None = None,
+    encoding: Literal["sources", "compatible", "smallest"] = "sources",
     bloom_filters: BloomFilters = (),
     value_sets: Iterable[str] = (),
     statistics: Statistics = "page",
@@ -129,6 +130,7 @@ def plan(
         compression: See `merge`.
         dictionary: See `merge`.
         data_page_version: See `merge`.
+        encoding: See `merge`.
         bloom_filters: See `merge`.
         value_sets: See `merge`.
         statistics: See `merge`.

@@ -321,6 +321,7 @@ KEYED = {"sort_by": "k"}
 # Row groups that are copied as they are.
 WHOLE = {**KEYED, "row_group_rows": 20_000}
 # Values that are written anew, without dictionaries.
+PLAIN = {"use_dictionary": False}
 VALUES = {**KEYED, "copy_tiers": (), "dictionary": False}
 UPSERT = {"sort_by": "k", "on_duplicate": "keep_last"}
 
@@ -342,6 +343,7 @@ SCENARIOS: dict[str, Effect] = {
     "compression": Effect("zstd(3)", chunks, given=KEYED),
     "dictionary": Effect(False, chunks, given=KEYED),
     "data_page_version": Effect(2, size, given=KEYED),
+    "encoding": Effect("compatible", chunks, tables=large, given=KEYED, write=PLAIN),
     "bloom_filters": Effect(["k"], chunks, given=KEYED),
     "value_sets": Effect(["v"], footer, given=KEYED),
     "statistics": Effect("none", chunks, given=KEYED),

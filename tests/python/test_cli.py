@@ -58,7 +58,7 @@ def test_every_option_of_merge_is_understood(runs, tmp_path, capsys):
     options = """
         --target-rows 5 --cut-on 1 --row-group-size 1MiB --row-group-rows 100 --page-size 64KiB
         --page-rows 10 --align-row-groups 1 --compression snappy --no-dictionary
-        --data-page-version 2 --bloom-filters name=0.001,ts --value-sets name,ts
+        --data-page-version 2 --encoding smallest --bloom-filters name=0.001,ts --value-sets name,ts
         --statistics name=chunk,ts=none --widen lossless --missing null --metadata-conflicts drop
         --verify-order full --assume-sorted --verify content --sha256 --copy-tiers none --threads 1
         --memory-limit 100MB --if-exists add --no-empty-output --json

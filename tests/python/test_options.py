@@ -234,7 +234,8 @@ SHARED = {
             **{
                 name: SCENARIOS[name]
                 for name in (
-                    *("compression", "on_duplicate", "version_by", "delete_where", "drop_where"),
+                    *("compression", "encoding", "on_duplicate", "version_by"),
+                    *("delete_where", "drop_where"),
                     *("threads", "memory_limit"),
                 )
             },
@@ -247,7 +248,10 @@ SHARED = {
     "plait.table.compact_delta": (
         delta,
         {
-            **{name: SCENARIOS[name] for name in ("compression", "threads", "memory_limit")},
+            **{
+                name: SCENARIOS[name]
+                for name in ("compression", "encoding", "threads", "memory_limit")
+            },
             **POLICY,
             "where": Effect({"day": "mon"}, groups, tables=days, given=KEYED),
             "guard": Effect(False, logged, given=KEYED),
@@ -256,7 +260,10 @@ SHARED = {
     "plait.table.compact_iceberg": (
         iceberg,
         {
-            **{name: SCENARIOS[name] for name in ("compression", "threads", "memory_limit")},
+            **{
+                name: SCENARIOS[name]
+                for name in ("compression", "encoding", "threads", "memory_limit")
+            },
             **POLICY,
             "where": Effect({"day": "mon"}, groups, tables=days, given=KEYED),
             "compression": Effect("snappy", effects.chunks, given=KEYED),

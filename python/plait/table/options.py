@@ -34,11 +34,13 @@ Where = Mapping[str, str | int | dt.date | Sequence[str | int | dt.date]]
 Policy = Literal["size_tiered", "overlap", "full"]
 OnDuplicate = Literal["keep_all", "keep_first", "keep_last", "error"]
 Unsorted = Literal["error", "sort", "skip"]
+Encoding = Literal["sources", "compatible", "smallest"]
 
 CHOICES = {
     "policy": ("size_tiered", "overlap", "full"),
     "on_duplicate": _MERGE_CHOICES["on_duplicate"],
     "unsorted": _MERGE_CHOICES["unsorted"],
+    "encoding": _MERGE_CHOICES["encoding"],
     "verify": _MERGE_CHOICES["verify"],
 }
 
@@ -71,6 +73,7 @@ class CompactOptions:
         target_file_size: Approximate size of an output file; with none, each group becomes one
             file.
         compression: See `merge`.
+        encoding: See `merge`.
         on_duplicate: See `merge`. Files that are read later are younger. If rows are dropped, files
             are merged only if that keeps the order of age.
         version_by: See `merge`.
@@ -103,6 +106,7 @@ class CompactOptions:
     finalize: bool = False
     target_file_size: Size | None = "128MB"
     compression: str | None = None
+    encoding: Encoding = "sources"
     on_duplicate: OnDuplicate = "keep_all"
     version_by: str | None = None
     delete_where: str | None = None
@@ -196,7 +200,7 @@ class CompactOptions:
 _TEXTS = (str, int, dt.date)
 _OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
 _OF_MERGE = (
-    *("sort_by", "target_file_size", "compression", "on_duplicate", "version_by"),
+    *("sort_by", "target_file_size", "compression", "encoding", "on_duplicate", "version_by"),
     *("delete_where", "drop_where", "storage_options"),
 )
 
@@ -215,6 +219,7 @@ class TableOptions(TypedDict, total=False):
     finalize: bool
     target_file_size: Size | None
     compression: str | None
+    encoding: Encoding
     unsorted: Unsorted
     verify: Literal["content"] | None
     memory_limit: Size | None

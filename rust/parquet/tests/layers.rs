@@ -45,7 +45,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("partition", "keys options schema"),
     ("zone", "block leaf options runtime source"),
     ("drops", "keys leaf options order page runtime schema source"),
-    ("encode", "block leaf page properties runtime source spill zone"),
+    ("encode", "block leaf options page properties runtime source spill zone"),
     ("check", "block encode page thrift"),
     ("chunk", "check leaf options page properties runtime schema source spill"),
     ("weave", "block check encode leaf options page properties runtime schema source spill zone"),

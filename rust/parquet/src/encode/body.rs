@@ -82,6 +82,8 @@ pub(super) fn check_body(
                 _ => usize::MAX,
             }
         }
+        // The parquet crate has encoded them.
+        encoding if encoding != Encoding::PLAIN => values_len,
         _ if descr.physical_type() == Physical::BOOLEAN => {
             if values.len() == values_len.div_ceil(8) { values_len } else { usize::MAX }
         }

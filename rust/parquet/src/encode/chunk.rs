@@ -38,6 +38,7 @@ use super::pack::{Codec, Packers};
 use super::packed::{About, len_u32, pack_body, too_large};
 pub(crate) use super::packed::{PackedPage, RawPage, pack};
 use super::statistics::{Cut, statistics};
+use super::values::{ValueEncoding, encode_values};
 use crate::block::fold::{greatest, pack_booleans};
 use crate::block::index::KnownPage;
 use crate::block::{Contents, Layout, Values};
@@ -84,6 +85,8 @@ pub(crate) struct PageRules<'a> {
     pub codec: Compression,
     /// Where the ZSTD level of the leaf is kept, if it is not fixed.
     pub level: Option<&'a OnceLock<i32>>,
+    /// How plain values are encoded again, if they are.
+    pub encoding: Option<ValueEncoding<'a>>,
     /// Longest bounds.
     pub cut: Cut,
     /// Of what bounds are written.
@@ -299,14 +302,29 @@ impl<'a> ChunkWriter<'a> {
                 encode(page.ids(), width, &mut out);
                 (Encoding::RLE_DICTIONARY, Some(out))
             }
-            _ if is_boolean => (Encoding::PLAIN, Some(pack_booleans(page.values()))),
-            _ => (Encoding::PLAIN, None),
+            _ => match self.value_encoding(page)? {
+                Encoding::PLAIN if is_boolean => {
+                    (Encoding::PLAIN, Some(pack_booleans(page.values())))
+                }
+                Encoding::PLAIN => (Encoding::PLAIN, None),
+                other => (other, Some(encode_values(&self.descr, other, page.values())?)),
+            },
         };
         let (body, rep_len, def_len) = page.body(!self.rules.is_v2, values.as_deref());
         let about = About { rep_len, def_len, encoding, facts };
         let dictionary_len = self.ids.as_ref().map_or(0, |ids| ids.dictionary.len());
         check_body(&self.descr, body, &about, self.rules.is_v2, dictionary_len)?;
         Ok((body, about))
+    }
+
+    /// How the plain values of `page` are encoded.
+    fn value_encoding(&self, page: &PageBuffer) -> Result<Encoding> {
+        match self.rules.encoding {
+            Some(of) if page.value_count() > 0 => {
+                of.choose(&self.descr, page.values(), self.rules.codec, self.packers)
+            }
+            _ => Ok(Encoding::PLAIN),
+        }
     }
 
     /// Ids are looked up for bounds, so they are compared with the dictionary before.

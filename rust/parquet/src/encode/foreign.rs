@@ -8,6 +8,9 @@
 //! # Cost
 //! A typed copy of one page.
 
+use std::ops::Range;
+
+use bytes::Bytes;
 use parquet::column::writer::ColumnWriterImpl;
 use parquet::data_type::{ByteArray, DataType, FixedLenByteArray, Int96};
 use plait_core::Result;
@@ -20,6 +23,11 @@ use crate::page::unwrap_error;
 pub(crate) trait FromPlain: Sized {
     /// The value; missing bytes are zeros.
     fn from_plain(bytes: &[u8]) -> Self;
+
+    /// The value at `range` of a page.
+    fn from_page(page: &Bytes, range: Range<usize>) -> Self {
+        Self::from_plain(page.get(range).unwrap_or_default())
+    }
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -57,12 +65,42 @@ impl FromPlain for ByteArray {
     fn from_plain(bytes: &[u8]) -> Self {
         Self::from(bytes.to_vec())
     }
+
+    fn from_page(page: &Bytes, range: Range<usize>) -> Self {
+        match range.end <= page.len() {
+            true => Self::from(page.slice(range)),
+            false => Self::new(),
+        }
+    }
 }
 
 impl FromPlain for FixedLenByteArray {
     fn from_plain(bytes: &[u8]) -> Self {
         Self::from(ByteArray::from(bytes.to_vec()))
     }
+
+    fn from_page(page: &Bytes, range: Range<usize>) -> Self {
+        Self::from(ByteArray::from_page(page, range))
+    }
+}
+
+/// Plain values, one by one.
+pub(super) fn typed_values<V: FromPlain>(bytes: &[u8], layout: Layout) -> Vec<V> {
+    let page = match layout {
+        Layout::Prefixed => Bytes::copy_from_slice(bytes),
+        Layout::Fixed(_) => Bytes::new(),
+    };
+    let mut values = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let Some(len) = layout.len_at(bytes, at).filter(|len| *len > 0) else { break };
+        values.push(match layout {
+            Layout::Prefixed => V::from_page(&page, at + 4..at + len),
+            Layout::Fixed(_) => V::from_plain(bytes.get(at..at + len).unwrap_or_default()),
+        });
+        at += len;
+    }
+    values
 }
 
 /// Writes the rows of `page` and empties it.
@@ -82,15 +120,8 @@ where
     if page.rows() == 0 {
         return Ok(());
     }
-    let bytes = page.values();
-    let mut values: Vec<T::T> = Vec::with_capacity(page.value_count());
-    let mut at = 0;
-    for _ in 0..page.value_count() {
-        let len = layout.len_at(bytes, at).unwrap_or(0);
-        let start = if layout == Layout::Prefixed { at + 4 } else { at };
-        at += len;
-        values.push(T::T::from_plain(&bytes[start.min(at)..at]));
-    }
+    let mut values: Vec<T::T> = typed_values(page.values(), layout);
+    values.resize_with(page.value_count(), || T::T::from_plain(&[]));
     let (has_rep, has_def) = levels;
     let rep: Vec<i16> = page.rep().iter().map(|level| i16::from(*level)).collect();
     let def: Vec<i16> = match page.def() {

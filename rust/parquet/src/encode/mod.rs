@@ -15,7 +15,7 @@
 //! One page under construction, and the packed chunk.
 //!
 //! # Not here
-//! Delta and byte-stream-split pages: the parquet crate's writer makes them (`weave`).
+//! Chunks that the parquet crate's writer makes as a whole (`weave`).
 
 mod body;
 pub(crate) mod bounds;
@@ -30,6 +30,7 @@ pub(crate) mod pack;
 mod packed;
 pub(crate) mod recount;
 pub(crate) mod statistics;
+pub(crate) mod values;
 
 pub(crate) use buffer::PageBuffer;
 pub(crate) use chunk::Chunk;

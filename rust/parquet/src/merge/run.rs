@@ -33,7 +33,7 @@ use crate::report::Copied;
 use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
-use crate::weave::{SharedWork, Tiers, WeaveContext, weave};
+use crate::weave::{SharedWork, Tiers, TriedEncodings, WeaveContext, weave};
 use crate::zone::ZoneMap;
 
 /// What a run made.
@@ -184,6 +184,7 @@ fn weave_context(
         levels: options
             .leaves_level_open()
             .then(|| Arc::new(prepared.leaves.iter().map(|_| OnceLock::new()).collect())),
+        encodings: TriedEncodings::new(options.encoding, prepared.leaves.len()),
         tiers: Tiers {
             page: options.copy_tiers.contains(&Tier::Page),
             dict: options.copy_tiers.contains(&Tier::Dict),

@@ -46,6 +46,22 @@ choice!(
     }
 );
 choice!(
+    /// Which encodings of values are tried on pages that are not copied as they are.
+    EncodingOption {
+        /// None: they are those of the sources.
+        Sources,
+        /// Those that common readers have had for long.
+        Compatible,
+        /// All that fit the type.
+        Smallest,
+    }
+);
+impl EncodingOption {
+    pub(super) fn is_default(&self) -> bool {
+        *self == Self::Sources
+    }
+}
+choice!(
     /// Whether files have the columns that their folders tell.
     PartitionColumnsOption {
         /// The folders alone have them.

@@ -15,8 +15,9 @@ use plait_core::{Error, Kind, Result};
 use serde::{Deserialize, Serialize};
 
 use super::choices::{
-    IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption, PartitionColumnsOption,
-    StatisticsLevel, Tier, UnsortedOption, Verify, VerifyOrder, VerifyPages, WidenOption, unite,
+    EncodingOption, IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption,
+    PartitionColumnsOption, StatisticsLevel, Tier, UnsortedOption, Verify, VerifyOrder,
+    VerifyPages, WidenOption, unite,
 };
 use crate::deleted::DeletionVector;
 use crate::runtime::Budget;
@@ -61,6 +62,9 @@ pub struct MergeOptions {
     pub dictionary: Option<bool>,
     /// 1 or 2; absent = as in the sources.
     pub data_page_version: Option<u8>,
+    /// `sources`, `compatible` or `smallest`: the encodings of values that are tried.
+    #[serde(skip_serializing_if = "EncodingOption::is_default")]
+    pub encoding: EncodingOption,
     /// Columns that get bloom filters; those that are copied with their chunk stay in any case.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bloom_filters: BTreeMap<String, BloomFilter>,
@@ -172,6 +176,7 @@ impl Default for MergeOptions {
             compression: None,
             dictionary: None,
             data_page_version: None,
+            encoding: EncodingOption::Sources,
             bloom_filters: BTreeMap::new(),
             value_sets: Vec::new(),
             statistics: BTreeMap::new(),

@@ -12,8 +12,9 @@ mod merge;
 
 pub(crate) use check::check_memory_limit;
 pub(crate) use choices::{
-    IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption, PartitionColumnsOption,
-    StatisticsLevel, UnsortedOption, VerifyOrder, VerifyPages, WidenOption, unite,
+    EncodingOption, IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption,
+    PartitionColumnsOption, StatisticsLevel, UnsortedOption, VerifyOrder, VerifyPages, WidenOption,
+    unite,
 };
 pub use choices::{Tier, Verify};
 pub use merge::MergeOptions;

@@ -295,6 +295,7 @@ fn write(
         cache: Arc::new(LocationCache::new(context, budget.bytes(MemoryStage::PageLocations))),
         context: context.clone(),
         packers: Arc::default(),
+        encodings: None,
         levels: None,
         unions: Arc::default(),
         carried: Arc::default(),

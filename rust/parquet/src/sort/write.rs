@@ -122,6 +122,7 @@ impl<'a> LooseSort<'a> {
             unions: Arc::default(),
             carried: Arc::default(),
             levels: None,
+            encodings: None,
             tiers: Tiers { page: false, dict: options.copy_tiers.contains(&Tier::Dict) },
             asked_dictionary: options.dictionary,
             verify_pages: options.verify_pages,

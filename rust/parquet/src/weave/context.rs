@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
+use parquet::basic::Encoding;
 use parquet::file::properties::WriterPropertiesPtr;
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
@@ -20,7 +21,7 @@ use crate::encode::facts::Facts;
 use crate::encode::floats::FloatOrder;
 use crate::encode::pack::Packers;
 use crate::leaf::{LocationCache, OutputLeaf};
-use crate::options::VerifyPages;
+use crate::options::{EncodingOption, VerifyPages};
 use crate::page::pages::Stored;
 use crate::runtime::Context;
 use crate::source::Source;
@@ -44,6 +45,8 @@ pub(crate) struct WeaveContext {
     pub packers: Arc<Packers>,
     /// The ZSTD level chosen for each leaf; none when the caller fixed it.
     pub levels: Option<Arc<Vec<OnceLock<i32>>>>,
+    /// The encodings that are tried, and the one chosen for each leaf; none if none is tried.
+    pub encodings: Option<Arc<TriedEncodings>>,
     /// Dictionaries that were united for the last window.
     pub unions: Arc<UnionCache>,
     /// Open pages of the last windows.
@@ -67,6 +70,23 @@ impl WeaveContext {
     #[must_use]
     pub(crate) fn float_order(&self, leaf: usize) -> FloatOrder {
         FloatOrder::of(&self.type_defined, leaf)
+    }
+}
+
+/// Encodings of values that are tried, leaf by leaf.
+pub(crate) struct TriedEncodings {
+    /// Which.
+    pub asked: EncodingOption,
+    /// What was chosen.
+    pub chosen: Vec<OnceLock<Encoding>>,
+}
+
+impl TriedEncodings {
+    /// Of so many leaves; none if there is nothing to try.
+    #[must_use]
+    pub(crate) fn new(asked: EncodingOption, leaves: usize) -> Option<Arc<Self>> {
+        let chosen = (0..leaves).map(|_| OnceLock::new()).collect();
+        (asked != EncodingOption::Sources).then(|| Arc::new(Self { asked, chosen }))
     }
 }
 

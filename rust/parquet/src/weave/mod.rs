@@ -41,6 +41,7 @@ use crate::block::reader::United;
 use crate::encode::Chunk;
 use crate::encode::chunk::PageRules;
 use crate::encode::statistics::Cut;
+use crate::encode::values::ValueEncoding;
 use crate::leaf::OutputLeaf;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
@@ -52,7 +53,7 @@ use output::{OwnPages, RowOrder};
 use sorted::{Collecting, collect};
 use unions::UnionOutcome;
 
-pub(crate) use context::{Tiers, WeaveContext};
+pub(crate) use context::{Tiers, TriedEncodings, WeaveContext};
 pub(crate) use output::{PageTask, SharedWork};
 
 /// Rows of a batch where they do not come in pages.
@@ -226,7 +227,8 @@ fn how(
     let path = output.descr.path();
     let is_boolean = output.descr.physical_type() == Physical::BOOLEAN;
     let is_special = !matches!(weaving.properties.encoding(path), None | Some(Encoding::PLAIN));
-    if (is_special && !is_boolean) || !can_be_ours(output) {
+    let is_foreign = is_special && !is_boolean && weaving.encodings.is_none();
+    if is_foreign || !can_be_ours(output) {
         return Ok(Make::Foreign);
     }
     let wants_dictionary = weaving.properties.dictionary_enabled(path);
@@ -278,10 +280,17 @@ fn rules<'a>(weaving: &'a WeaveContext, output: &OutputLeaf, codec: Compression)
         is_v2: properties.writer_version() == WriterVersion::PARQUET_2_0,
         codec,
         level,
+        encoding: value_encoding(weaving, output),
         cut: Cut::of(properties),
         statistics: properties.statistics_enabled(output.descr.path()),
         floats: weaving.float_order(output.index),
     }
+}
+
+fn value_encoding<'a>(weaving: &'a WeaveContext, output: &OutputLeaf) -> Option<ValueEncoding<'a>> {
+    let tried = weaving.encodings.as_ref()?;
+    let chosen = tried.chosen.get(output.index)?;
+    Some(ValueEncoding { asked: tried.asked, chosen })
 }
 
 /// How many rows of this leaf go at once, from the average size of its values.
