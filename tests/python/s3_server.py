@@ -174,6 +174,8 @@ class Proxy:
 
         class Quiet(ThreadingHTTPServer):
             daemon_threads = True
+            # Of several processes: a connection that finds no place waits for a second, then two.
+            request_queue_size = 128
 
             def handle_error(self, request, client_address) -> None:
                 pass  # the client went away: a merge that failed or was cancelled

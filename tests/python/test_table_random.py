@@ -53,7 +53,7 @@ class Store:
         self.faulty = server and {
             **server.options(proxy.url),
             "retry_init_backoff_ms": "10",
-            "timeout": "20s",
+            "timeout": "120s",
         }
 
     def commits(self, known):
