@@ -37,6 +37,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "missing": ("error", "null"),
     "mode": ("resolve", "follow"),
     "on_change": ("report", "error"),
+    "partition_clash": ("error", "partition", "file"),
     "partitions": ("none", "hive", "dirs"),
 }
 
@@ -227,17 +228,18 @@ class Scan:
 
 def scan(
     sources: object,
-    columns: Iterable[str] | str | None = None,
+    columns: Iterable[str] | Mapping[str, str] | str | None = None,
     *,
     schema: object = None,
     strict: bool = False,
     policy: Mapping[str, str] | None = None,
     case: Literal["exact", "insensitive"] = "exact",
     missing: Literal["error", "null"] | None = None,
-    static: Mapping[str, Constant] | None = None,
+    static: Mapping[str, Constant | Sequence[Constant]] | None = None,
     implicit: Iterable[str] = (),
     partitions: Literal["none", "hive", "dirs"] = "none",
     partition_types: Mapping[str, str] | None = None,
+    partition_clash: Literal["error", "partition", "file"] | None = None,
     root: Path | None = None,
     mode: Literal["resolve", "follow"] = "resolve",
     smooth: bool | None = None,
@@ -264,7 +266,8 @@ def scan(
             default. Names, members (`"a.b"`), elements (`"a[1]"`, which gives the whole list),
             `"*"` for all that are not named, static columns. `None` is everything, `[]` keeps only
             the number of rows. If all files have field ids, any name that a file has for a column
-            works.
+            works. `"a.b as c"`, or the item `{"c": "a.b"}` of a dict, is the member itself with the
+            name `c`; `"m['k']"` is what map `m` has for key `k`.
         schema: An Arrow schema that takes precedence over those of the sources. The field metadata
             `plait.default` holds the value of a column where a source lacks it.
         strict: Refuse columns that `schema` does not name. Needs `schema`.
@@ -275,14 +278,18 @@ def scan(
         case: Whether names that differ in case alone are one column.
         missing: Whether a named column that no source has is an error, the default of mode
             `"resolve"`, or null, which mode `"follow"` makes it until a source has it.
-        static: Columns of one value each, by name.
-        implicit: Columns that say where a row is from: `_path`, `_filename`, `_file_index`,
-            `_row_number`. They can be named in `columns` as well.
+        static: Columns of one value each, by name. A list has one value for each of `sources`, in
+            their order: all files of a folder or glob have the same.
+        implicit: Columns that say where a row is from: `_path`, `_folder`, `_filename`, `_size` in
+            bytes, `_modified` (a timestamp of microseconds, UTC), `_file_index`, `_row_number`.
+            They can be named in `columns` as well.
         partitions: Whether folders are columns: key=value folders, or dir0, dir1 below the folder
             that is named.
         partition_types: Types of partition columns, such as int32. By default columns of `k=v`
             folders are int64 or date32 if all values are, else text; `dir0`, `dir1` are text. Needs
             `partitions`.
+        partition_clash: Which column is meant if a folder and a file have one of the same name: an
+            error, the default, that of the folder, or that of the file. Needs `partitions`.
         root: The folder above `dir0`, for files that are named one by one, or in place of the
             folder that is named.
         mode: Resolve the schema of all sources first, or follow one source after the other.
@@ -331,10 +338,13 @@ def scan(
         "strict": _flag(strict, "strict"),
         "case": _choice(case, "case"),
         "missing": None if missing is None else _choice(missing, "missing"),
-        "static": list(_mapping(static, "static").items()),
+        "static": _constants(static),
         "implicit": [implicit] if isinstance(implicit, str) else list(implicit),
         "partitions": _choice(partitions, "partitions"),
         "partition_types": dict(partition_types or {}),
+        "partition_clash": None
+        if partition_clash is None
+        else _choice(partition_clash, "partition_clash"),
         "root": None if root is None else _path(root, "root"),
         "mode": _choice(mode, "mode"),
         "smooth": None if smooth is None else _flag(smooth, "smooth"),
@@ -385,6 +395,11 @@ def _of_tables(
     """Options and schema of a scan that has files in place of tables."""
     for table in expanded.tables:
         table.check_undeleted()
+    if any(isinstance(value, list) for _, value in options["static"]):
+        raise InvalidArgument.of(
+            "`static` has a list, and a source is a table",
+            hint="give one value for all, or name the files",
+        )
     values = expanded.columns.file_values()
     changed: dict[str, Any] = {"sources": expanded.sources, "file_values": values}
     is_alone = len(options["sources"]) == 1
@@ -425,14 +440,35 @@ def _sources(sources: object) -> tuple[list[str | int], list[object]]:
     return named, streams
 
 
-def _names(columns: Iterable[str] | str | None) -> list[str] | None:
+def _constants(static: object) -> list[tuple[str, object]]:
+    """Name and value; a list of values is one for each source."""
+    found = _mapping(static, "static").items()
+    return [(name, list(v) if isinstance(v, list | tuple) else v) for name, v in found]
+
+
+def _names(columns: Iterable[str] | Mapping[str, str] | str | None) -> list[str] | None:
     if columns is None or columns == "*":
         return None
+    if isinstance(columns, Mapping):
+        return [_renamed(name, path) for name, path in columns.items()]
     names = [columns] if isinstance(columns, str) else list(columns)
     for name in names:
         if not isinstance(name, str):
             raise InvalidArgument.of("`columns` has an entry that is not a name", got=f"`{name!r}`")
     return names
+
+
+def _renamed(name: object, path: object) -> str:
+    """The text of a column with another name."""
+    if not isinstance(name, str) or not isinstance(path, str):
+        raise InvalidArgument.of(
+            "`columns` has an entry that is not a name", got=f"`{name!r}: {path!r}`"
+        )
+    if not name or "`" in name:
+        raise InvalidArgument.of(
+            "`columns` has a name that is empty or has a backtick", got=f"`{name!r}`"
+        )
+    return f"{path} as `{name}`"
 
 
 def _choice(value: object, name: str) -> object:

@@ -547,7 +547,7 @@ def test_static_columns_tell_where_rows_are_from(write):
     with pytest.raises(plait.InvalidArgument, match="name of a column"):
         plait.scan(paths, static={"a": 1})
     with pytest.raises(plait.InvalidArgument):
-        plait.scan(paths, implicit=["_size"])
+        plait.scan(paths, implicit=["_owner"])
 
 
 # Batches --------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ use super::convert_values::nulls_of;
 use super::freeze::DEFAULT;
 use super::frozen::{Decision, Frozen, Origin};
 use super::policy::Allow;
+use super::selection::Selection;
 use plait_base::{Error, Kind, Result, type_text};
 
 /// The value of a static column within one source.
@@ -66,6 +67,7 @@ pub struct Adapter {
     schema: SchemaRef,
     ops: Vec<Op>,
     null_misfits: bool,
+    selection: Option<Arc<Selection>>,
 }
 
 impl Frozen {
@@ -128,6 +130,7 @@ impl Frozen {
             schema: Arc::clone(&self.schema),
             ops,
             null_misfits: self.policy.lossy == Allow::Null,
+            selection: self.selection.clone(),
         })
     }
 
@@ -257,13 +260,19 @@ impl Adapter {
             Op::Null => "null".to_owned(),
         };
         let fields = self.schema.fields().iter();
-        self.ops.iter().zip(fields).map(|(op, f)| (f.name().clone(), words(op, f))).collect()
+        let told = self.ops.iter().zip(fields).map(|(op, f)| (f.name().clone(), words(op, f)));
+        let told: Vec<(String, String)> = told.collect();
+        match &self.selection {
+            Some(selection) => selection.describe(&told),
+            None => told,
+        }
     }
 
     /// Whether every column is taken as it is.
     #[must_use]
     pub fn is_identity(&self) -> bool {
-        self.ops.len() == self.source.fields().len()
+        self.selection.is_none()
+            && self.ops.len() == self.source.fields().len()
             && self.ops.iter().enumerate().all(|(i, op)| {
                 matches!(op, Op::Take { from, convert: Convert::Same, never_null: false } if *from == i)
             })
@@ -304,13 +313,18 @@ impl Adapter {
                 Op::Pending(_) => return Err(misplanned(field)),
             });
         }
+        let schema = match &self.selection {
+            Some(selection) => {
+                columns = selection.apply(&columns)?;
+                selection.schema()
+            }
+            None => &self.schema,
+        };
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options).map_err(
-            |e| {
-                Error::new(Kind::SourceFailed, "source does not hold what its schema says")
-                    .with_cause(e)
-            },
-        )
+        RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options).map_err(|e| {
+            Error::new(Kind::SourceFailed, "source does not hold what its schema says")
+                .with_cause(e)
+        })
     }
 
     fn take(

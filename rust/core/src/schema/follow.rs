@@ -21,6 +21,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use super::adapter::{Adapter, Value, can_be_empty};
 use super::freeze::{DEFAULT, Request, freeze};
 use super::frozen::{Decision, Frozen, Origin};
+use super::selection::Selection;
 use super::summary::Summary;
 use plait_base::{Error, Kind, Result, type_text};
 
@@ -57,6 +58,8 @@ pub struct Follow {
     /// The type of columns that nobody has a type for.
     null_type: Option<DataType>,
     published: Option<SchemaRef>,
+    /// The columns of the output of what is published, if they have other names.
+    selection: Option<Arc<Selection>>,
     memory: BTreeMap<String, FieldRef>,
 }
 
@@ -66,7 +69,15 @@ impl Follow {
     #[must_use]
     pub fn new(request: Request, smooth: bool, refuse: bool, null_type: Option<DataType>) -> Self {
         let request = Request { unknown_null: true, ..request };
-        Self { request, smooth, refuse, null_type, published: None, memory: BTreeMap::new() }
+        Self {
+            request,
+            smooth,
+            refuse,
+            null_type,
+            published: None,
+            selection: None,
+            memory: BTreeMap::new(),
+        }
     }
 
     /// The leaves of a source that its turn needs.
@@ -77,10 +88,11 @@ impl Follow {
         Ok(freeze(&Summary::of(source, name, true), &self.request)?.leaves(source))
     }
 
-    /// What is published.
+    /// What is published: the schema of batches.
     #[must_use]
     pub fn schema(&self) -> Option<&SchemaRef> {
-        self.published.as_ref()
+        let selected = self.selection.as_ref().map(|selection| selection.schema());
+        selected.or(self.published.as_ref())
     }
 
     /// The turn of the source `name`.
@@ -133,7 +145,15 @@ impl Follow {
             }
         }
         self.published = Some(Arc::clone(&schema));
-        let adapter = self.frozen(alone, source, schema).template(source, true)?.bind(values)?;
+        let mut frozen = self.frozen(alone, source, schema);
+        let is_selected = self.selection.as_ref().is_some_and(|known| known.is_of(&frozen.schema));
+        if !is_selected {
+            let Decision { shown, picks, .. } = &frozen.decision;
+            let policy = &self.request.policy;
+            self.selection = Selection::of(shown.as_deref(), picks, &frozen.schema, policy)?;
+        }
+        frozen.selection.clone_from(&self.selection);
+        let adapter = frozen.template(source, true)?.bind(values)?;
         Ok(Turn { adapter, change })
     }
 

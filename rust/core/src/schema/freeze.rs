@@ -27,8 +27,9 @@ use super::convert::Rules;
 use super::frozen::{Decision, Frozen, Origin, fingerprint};
 use super::pick::{Level, Lookup, PickItem, Picks};
 use super::policy::{Allow, SchemaPolicy};
-use super::projection::Projection;
+use super::projection::{Projection, Renaming};
 use super::same::key_of;
+use super::selection::Selection;
 use super::summary::{Class, Summary};
 use super::unify::{Absent, GIVEN, Unifier, Variant, says};
 use plait_base::{Error, Kind, Result, columns_hint, type_text};
@@ -43,6 +44,8 @@ pub struct Request {
     pub policy: SchemaPolicy,
     /// The columns asked for; `None` is every column.
     pub columns: Option<Vec<String>>,
+    /// Whether columns may get other names.
+    pub renaming: Renaming,
     /// A schema that wins over what sources say.
     pub schema: Option<SchemaRef>,
     /// Whether columns that the given schema does not name are refused.
@@ -60,6 +63,20 @@ pub struct Static {
     pub field: FieldRef,
     /// Whether it is there unless something else is asked for.
     pub shown: bool,
+    /// What happens if a source has a column of its name.
+    pub clash: Clash,
+}
+
+/// Which column is meant where a static one and one of the sources have the same name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clash {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// The static column; that of the sources is left out.
+    Static,
+    /// That of the sources, null where one lacks it; the static column is left out.
+    Source,
 }
 
 /// One schema for `schemas`, in that order: the first names the order of columns.
@@ -108,17 +125,26 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     let mut lookup = Lookup { policy, names: &names, conflicts: Vec::new() };
     let is_static =
         |name: &str| request.statics.iter().any(|s| policy.key(s.field.name()) == policy.key(name));
-    let picks = lookup.picks(&projection(&classes, request)?, &level, is_static)?;
+    let projection = projection(&classes, request)?;
+    let picks = lookup.picks(&projection, &level, is_static)?;
     let given = given(request, &picks, &level, &mut lookup)?;
     let mut unifier = Unifier::new(policy, &names);
     unifier.conflicts = lookup.conflicts;
     let by_id = level.is_by_id();
-    let columns = columns(&classes, by_id, &picks, &mut unifier)?;
+    let mut dropped = BTreeSet::new();
+    let mut columns = columns(&classes, by_id, &picks, &mut unifier)?;
+    columns.retain(|(key, variants)| {
+        let names = variants.iter().map(|(_, field)| field.name().as_str());
+        let stays = !names.into_iter().any(|name| request.hides(name));
+        if !stays {
+            dropped.insert(key.clone());
+        }
+        stays
+    });
     let variants_of = |key: &str| {
         let found = columns.iter().find(|(known, _)| known == key);
         found.map_or_else(Vec::new, |(_, variants)| as_variants(variants))
     };
-    let mut dropped = BTreeSet::new();
     let mut found: BTreeMap<String, FieldRef> = BTreeMap::new();
     let mut order: Vec<String> = Vec::new();
     for (key, field) in &given {
@@ -178,11 +204,24 @@ pub fn freeze(summary: &Summary, request: &Request) -> Result<Frozen> {
     let (fields, origins) = arrange(&picks, request, &classes, &order, &found)?;
     let fingerprint = fingerprint(&fields);
     let closed = picks.is_open() && dropped.is_empty();
+    let schema = Arc::new(Schema::new(fields));
+    let shown = projection.shown;
+    let selection = Selection::of(shown.as_deref(), &picks, &schema, policy)?;
     Ok(Frozen {
-        schema: Arc::new(Schema::new(fields)),
+        schema,
         policy: policy.clone(),
-        decision: Decision { origins, picks, by_id, dropped, closed, fingerprint },
+        decision: Decision { origins, picks, by_id, dropped, closed, fingerprint, shown },
+        selection,
     })
+}
+
+impl Request {
+    /// Whether a static column takes the place of the column of this name in sources.
+    fn hides(&self, name: &str) -> bool {
+        let key = self.policy.key(name);
+        let mut statics = self.statics.iter().filter(|s| s.shown && s.clash == Clash::Static);
+        statics.any(|s| self.policy.key(s.field.name()) == key)
+    }
 }
 
 fn projection(classes: &[&Class], request: &Request) -> Result<Projection> {
@@ -194,7 +233,9 @@ fn projection(classes: &[&Class], request: &Request) -> Result<Projection> {
     let given = request.schema.iter().flat_map(|schema| schema.fields());
     known.extend(given.map(|field| request.policy.key(field.name())));
     known.extend(request.statics.iter().map(|s| s.field.name().clone()));
-    Projection::parse(columns, &request.policy, |name| known.contains(&request.policy.key(name)))
+    Projection::parse(columns, &request.policy, request.renaming, |name| {
+        known.contains(&request.policy.key(name))
+    })
 }
 
 /// Columns by key, each with what classes have of it.
@@ -255,6 +296,9 @@ fn given(
     let mut given = Vec::new();
     for field in request.schema.iter().flat_map(|schema| schema.fields()) {
         let key = lookup.given_key(field, columns);
+        if request.hides(field.name()) {
+            continue;
+        }
         if let Some(field) = picks.prune(field, &key, &request.policy)? {
             given.push((key, field));
         }
@@ -334,6 +378,8 @@ fn arrange(
     let fixed = |name: &str| {
         request.statics.iter().find(|s| policy.key(s.field.name()) == policy.key(name))
     };
+    // Of those whose choice is the static column, the sources' column was left out before.
+    let refuses = |s: &Static| s.shown && s.clash == Clash::Refuse;
     let mut unknown = |path: &str| -> Result<()> {
         if request.unknown_null { Ok(()) } else { Err(unknown_column(path, classes)) }
     };
@@ -356,13 +402,15 @@ fn arrange(
                     if picks.column(key).is_some() {
                         continue;
                     }
-                    if fixed(field.name()).is_some_and(|s| s.shown) {
+                    if fixed(field.name()).is_some_and(refuses) {
                         return Err(taken(field.name()));
                     }
                     push(Arc::clone(field), Origin::Source(key.clone()));
                 }
                 for column in request.statics.iter().filter(|s| s.shown) {
-                    if !is_named(column.field.name()) {
+                    let key = policy.key(column.field.name());
+                    let has_source = found.values().any(|field| policy.key(field.name()) == key);
+                    if !is_named(column.field.name()) && !has_source {
                         let name = column.field.name().clone();
                         push(Arc::clone(&column.field), Origin::Static(name));
                     }
@@ -371,7 +419,7 @@ fn arrange(
             PickItem::Column(pick) => {
                 let key = pick.column_key();
                 match (found.get(&key), fixed(&pick.name)) {
-                    (Some(_), Some(s)) if s.shown => return Err(taken(&pick.name)),
+                    (Some(_), Some(s)) if refuses(s) => return Err(taken(&pick.name)),
                     (Some(field), _) => {
                         let field = pick.complete(field, policy, &pick.name, &mut unknown)?;
                         push(Arc::new(field), Origin::Source(key));
@@ -393,7 +441,10 @@ fn arrange(
 fn taken(name: &str) -> Error {
     Error::new(Kind::InvalidArgument, "static column has the name of a column of the sources")
         .with_column(name)
-        .with_hint("rename the static column, or leave the other out of `columns`")
+        .with_hint(
+            "rename the static column, leave the other out of `columns`, or for a column of folders \
+             give partition_clash=\"partition\" or \"file\"",
+        )
 }
 
 fn unknown_column(path: &str, classes: &[&Class]) -> Error {

@@ -16,7 +16,9 @@ use serde::{Deserialize, Serialize};
 
 use super::pick::Picks;
 use super::policy::SchemaPolicy;
+use super::projection::Shown;
 use super::same::{key_of, members};
+use super::selection::Selection;
 use plait_base::{Error, Kind, Result};
 
 /// Where a column of the output comes from.
@@ -36,6 +38,8 @@ pub struct Frozen {
     pub(super) schema: SchemaRef,
     pub(super) policy: SchemaPolicy,
     pub(super) decision: Decision,
+    /// The columns of the output, if they are not those of the schema.
+    pub(super) selection: Option<Arc<Selection>>,
 }
 
 /// What was decided with the schema: a value that can be written, sent and read.
@@ -49,6 +53,8 @@ pub struct Decision {
     /// Whether a column that the schema does not have is left out, or refused.
     pub(super) closed: bool,
     pub(super) fingerprint: String,
+    /// The columns of the output, if some have other names than in the schema.
+    pub(super) shown: Option<Vec<Shown>>,
 }
 
 impl Frozen {
@@ -61,10 +67,19 @@ impl Frozen {
         if !is_whole || fingerprint(schema.fields()) != decision.fingerprint {
             return Err(Error::new(Kind::Internal, "frozen schema is not the one that was sent"));
         }
-        Ok(Self { schema, policy, decision })
+        let shown = decision.shown.as_deref();
+        let selection = Selection::of(shown, &decision.picks, &schema, &policy)?;
+        Ok(Self { schema, policy, decision, selection })
     }
 
     /// The schema of every batch: always this very object.
+    #[must_use]
+    pub fn output(&self) -> &SchemaRef {
+        self.selection.as_ref().map_or(&self.schema, |selection| selection.schema())
+    }
+
+    /// The columns that sources are adapted to, by the names of sources; that of every batch, unless
+    /// columns get other names.
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         &self.schema
@@ -76,16 +91,21 @@ impl Frozen {
         &self.decision
     }
 
-    /// 32 hexadecimal digits that name the schema, with nullability and metadata.
+    /// 32 hexadecimal digits that name the schema of batches, with nullability and metadata.
     #[must_use]
     pub fn fingerprint(&self) -> &str {
-        &self.decision.fingerprint
+        let own = &self.decision.fingerprint;
+        self.selection.as_ref().map_or(own, |selection| selection.fingerprint())
     }
 
     /// Leaves of a source, depth first, that its adapter needs.
     #[must_use]
     pub fn leaves(&self, source: &Schema) -> Vec<usize> {
-        self.decision.picks.leaves(source, &self.policy, |field| self.key(field))
+        let Decision { picks, dropped, .. } = &self.decision;
+        picks.leaves(source, &self.policy, |field| {
+            let key = self.key(field);
+            (!dropped.contains(&key)).then_some(key)
+        })
     }
 
     /// For every column the place of the one in `source` that it is taken from.

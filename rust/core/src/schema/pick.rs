@@ -42,8 +42,8 @@ pub(super) struct Pick {
     key: String,
     /// Asked for as it is, not only some members.
     pub(super) whole: bool,
-    /// Asked for an element, which demands a list.
-    element: bool,
+    /// Asked for elements of so many levels, which demands lists.
+    elements: usize,
     pub(super) members: Vec<Pick>,
 }
 
@@ -179,7 +179,7 @@ impl Lookup<'_> {
             Some(id) if columns.by_id => key_of_id(id),
             None if columns.by_id => {
                 let (name, members) = (field.name().clone(), Vec::new());
-                let want = Want { name, whole: true, element: false, members };
+                let want = Want { name, whole: true, elements: 0, members };
                 self.named(&want, columns, field.name(), false).column_key()
             }
             _ => self.policy.key(field.name()),
@@ -212,7 +212,7 @@ impl Lookup<'_> {
             id: id.map(str::to_owned),
             key,
             whole: want.whole,
-            element: want.element,
+            elements: want.elements,
             members: Vec::new(),
         };
         let given = level.given(&want.name, policy);
@@ -308,16 +308,21 @@ impl Picks {
     }
 
     /// The leaves of `schema`, counted depth first, that must be read: those asked for, and of a
-    /// group of which nothing is asked the first, which tells where the group is null.
+    /// group of which nothing is asked the first, which tells where the group is null. `key`: the key
+    /// of a column, none if it is left out.
     pub(super) fn leaves(
         &self,
         schema: &Schema,
         policy: &SchemaPolicy,
-        key: impl Fn(&Field) -> String,
+        key: impl Fn(&Field) -> Option<String>,
     ) -> Vec<usize> {
         let (mut next, mut leaves) = (0, Vec::new());
         for field in schema.fields() {
-            match self.column(&key(field.as_ref())) {
+            let Some(key) = key(field.as_ref()) else {
+                next += count(field.data_type());
+                continue;
+            };
+            match self.column(&key) {
                 Some(pick) => pick.leaves(field.data_type(), policy, &mut next, &mut leaves),
                 None if self.is_open() => take_all(field.data_type(), &mut next, &mut leaves),
                 None => next += count(field.data_type()),
@@ -369,14 +374,19 @@ impl Pick {
             return Ok(ty.clone());
         }
         let item = list_item(ty);
-        if self.element && item.is_none() {
-            return Err(form("a list"));
+        let mut level = ty;
+        for depth in 0..self.elements {
+            level = match list_item(level) {
+                Some(item) => item.data_type(),
+                None if depth == 0 => return Err(form("a list")),
+                None => return Err(form(&format!("lists of {} levels", self.elements))),
+            };
         }
         if self.members.is_empty() {
             return Ok(ty.clone());
         }
         if let Some(item) = item {
-            let items = Self { element: false, ..self.clone() };
+            let items = Self { elements: 0, ..self.clone() };
             let inside = items.inside(item.data_type(), policy, path)?;
             return Ok(with_item(ty, Arc::new(item.as_ref().clone().with_data_type(inside))));
         }

@@ -19,26 +19,32 @@ pub(super) struct ScanSource {
     pub(super) folder: Option<String>,
     /// The number of the stream among those passed.
     pub(super) stream: usize,
+    /// The place of what was named, among all that was.
+    pub(super) named: usize,
 }
 
 pub(super) fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<ScanSource>> {
     let mut entries = Vec::new();
-    let mut patterns: Vec<String> = Vec::new();
-    let flush = |patterns: &mut Vec<String>, entries: &mut Vec<ScanSource>| -> Result<()> {
-        if !patterns.is_empty() {
-            for (folder, paths) in stores.list_each(patterns)? {
+    // Consecutive patterns are listed together.
+    let mut patterns: Vec<(usize, String)> = Vec::new();
+    let flush =
+        |patterns: &mut Vec<(usize, String)>, entries: &mut Vec<ScanSource>| -> Result<()> {
+            let (places, texts): (Vec<usize>, Vec<String>) =
+                std::mem::take(patterns).into_iter().unzip();
+            if texts.is_empty() {
+                return Ok(());
+            }
+            for (named, (folder, paths)) in places.into_iter().zip(stores.list_each(&texts)?) {
                 for path in paths {
                     let (name, folder) = (path.clone(), folder.clone());
-                    entries.push(ScanSource { name, path: Some(path), folder, stream: 0 });
+                    entries.push(ScanSource { name, path: Some(path), folder, stream: 0, named });
                 }
             }
-            patterns.clear();
-        }
-        Ok(())
-    };
-    for named in &options.sources {
+            Ok(())
+        };
+    for (place, named) in options.sources.iter().enumerate() {
         match named {
-            Named::Files(pattern) => patterns.push(pattern.clone()),
+            Named::Files(pattern) => patterns.push((place, pattern.clone())),
             Named::Stream(stream) => {
                 flush(&mut patterns, &mut entries)?;
                 entries.push(ScanSource {
@@ -46,6 +52,7 @@ pub(super) fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Scan
                     path: None,
                     folder: None,
                     stream: *stream,
+                    named: place,
                 });
             }
         }

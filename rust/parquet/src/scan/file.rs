@@ -15,6 +15,7 @@
 //! Adapting batches (`plait_core::schema`); reading many files (`read`).
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
@@ -34,11 +35,16 @@ pub(super) struct Footer {
     pub(super) data_bytes: u64,
     /// Names this version of the file.
     pub(super) hash: [u8; 16],
+    /// Bytes of the file.
+    pub(super) size: u64,
+    /// When it was written, if the storage tells.
+    pub(super) written_at: Option<SystemTime>,
 }
 
 /// Opens a file and reads its footer; gives its Arrow schema, too.
 pub(super) fn open(path: &str, stores: &Stores) -> Result<(Source, FileSchema, Footer)> {
     let store: Arc<dyn RangeReader> = stores.open(path)?;
+    let (size, written_at) = (store.len(), store.written_at());
     let source = Source::open(SourceId(0), store)?;
     let schema = FileSchema::of(&source)?;
     let bytes = |group: &parquet::file::metadata::RowGroupMetaData| {
@@ -47,7 +53,7 @@ pub(super) fn open(path: &str, stores: &Stores) -> Result<(Source, FileSchema, F
     let data_bytes = source.meta.row_groups().iter().map(bytes).fold(0, u64::saturating_add);
     let mut hash = [0; 16];
     hash.copy_from_slice(source.footer_hash.first_chunk::<16>().unwrap_or(&[0; 16]));
-    let footer = Footer { rows: source.rows(), data_bytes, hash };
+    let footer = Footer { rows: source.rows(), data_bytes, hash, size, written_at };
     Ok((source, schema, footer))
 }
 

@@ -125,19 +125,21 @@ impl FollowBatches {
         let Some(entry) = sources.entries.get(index) else { return Ok(()) };
         self.next += 1;
         sources.counts.opened.fetch_add(1, Ordering::Relaxed);
+        let mut found = None;
         let rows = match &entry.path {
             Some(path) => {
-                let (source, metadata, _) = file::open(path, &sources.stores)?;
+                let (source, metadata, footer) = file::open(path, &sources.stores)?;
                 let leaves = self.follow.leaves(metadata.schema(), path)?;
                 let left = usize::try_from(self.left).unwrap_or(usize::MAX).max(1);
                 let rows = sources.rows_max.min(left);
+                found = Some(footer);
                 FollowedRows::File(FileReader::new(sources, &source, &metadata, &leaves, rows)?)
             }
             None => FollowedRows::Stream { stream: sources.take_stream(entry)?, ahead: None },
         };
         self.open = Some(Open {
             name: entry.name.clone(),
-            values: sources.values(index)?,
+            values: sources.values(index, found.as_ref())?,
             rows,
             adapter: None,
             row: 0,

@@ -107,7 +107,7 @@ pub fn freeze_scan(
         }
     }
     let frozen = decide(&summary, &sources.request(given)?)?;
-    Ok((write(&frozen)?, Arc::clone(frozen.schema())))
+    Ok((write(&frozen)?, Arc::clone(frozen.output())))
 }
 
 /// Freezes the schema of all sources, which adapt to it.

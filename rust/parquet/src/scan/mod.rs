@@ -168,7 +168,7 @@ impl Scan {
     #[must_use]
     pub fn schema(&self) -> &SchemaRef {
         match &self.plan {
-            ScanPlan::Resolved(resolved) => resolved.frozen.schema(),
+            ScanPlan::Resolved(resolved) => resolved.frozen.output(),
             ScanPlan::Follow { schema, .. } => schema,
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, TimeUnit};
-use plait_core::schema::{Case, SchemaPolicy};
+use plait_core::schema::{Case, Clash, SchemaPolicy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
@@ -44,7 +44,7 @@ pub(crate) struct ScanOptions {
     /// Refuse columns that the given schema does not name.
     #[serde(default)]
     pub strict: bool,
-    /// Constants of the caller: name and value.
+    /// Constants of the caller: name and value, or a list with one for each of `sources`.
     #[serde(default, rename = "static")]
     pub statics: Vec<(String, serde_json::Value)>,
     /// Columns that tell where a row is from.
@@ -56,6 +56,9 @@ pub(crate) struct ScanOptions {
     /// Declared types of partition columns.
     #[serde(default)]
     pub partition_types: BTreeMap<String, String>,
+    /// `error`, `partition` or `file`: which column is meant if a folder and a file have it.
+    #[serde(default)]
+    pub partition_clash: Option<String>,
     /// Columns of one value a file that something else than its path tells, such as a table's log.
     #[serde(default)]
     pub file_values: Vec<FileValues>,
@@ -196,6 +199,10 @@ impl ScanOptions {
             let hint = "give partitions=\"hive\" or \"dirs\"";
             return refuse("partition_types", "without `partitions`", hint);
         }
+        if folders == "none" && self.file_values.is_empty() && self.partition_clash.is_some() {
+            let hint = "give partitions=\"hive\" or \"dirs\"";
+            return refuse("partition_clash", "without `partitions`", hint);
+        }
         if folders != "dirs" && self.root.is_some() {
             return refuse(
                 "root",
@@ -208,6 +215,15 @@ impl ScanOptions {
 
     pub(super) fn partitions(&self) -> Result<&str> {
         self.choice("partitions", &self.partitions, &["none", "hive", "dirs"])
+    }
+
+    pub(super) fn partition_clash(&self) -> Result<Clash> {
+        let choices = ["error", "partition", "file"];
+        Ok(match self.choice("partition_clash", &self.partition_clash, &choices)? {
+            "partition" => Clash::Static,
+            "file" => Clash::Source,
+            _ => Clash::Refuse,
+        })
     }
 
     fn choice<'a>(

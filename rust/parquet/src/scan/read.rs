@@ -201,7 +201,7 @@ impl ResolvedBatches {
         };
         let batch = next.map_err(Error::from_arrow).map_err(|e| e.with_path(name.as_str()))?;
         let shape = known.get(*index).and_then(|known| shapes.get(known.class));
-        let values = self.sources.values(*index)?;
+        let values = self.sources.values(*index, None)?;
         let schema = batch.schema();
         // A stream may drift within itself, as long as it adapts.
         let adapter = match shape.filter(|shape| shape.schema.fields() == schema.fields()) {
@@ -268,7 +268,7 @@ fn fill(
         let adapter = if sources.statics.is_empty() && sources.options.columns.is_none() {
             adapter.as_ref().clone()
         } else {
-            adapter.bind(&sources.values(cursor.index)?)?
+            adapter.bind(&sources.values(cursor.index, Some(&footer))?)?
         };
         cursor.reader = Some((reader, adapter));
     }
@@ -313,7 +313,7 @@ impl Iterator for ResolvedBatches {
                 if self.given {
                     return None;
                 }
-                RecordBatch::new_empty(Arc::clone(self.resolved.frozen.schema()))
+                RecordBatch::new_empty(Arc::clone(self.resolved.frozen.output()))
             }
             Err(e) => {
                 self.over = true;
@@ -330,6 +330,6 @@ impl Iterator for ResolvedBatches {
 
 impl RecordBatchReader for ResolvedBatches {
     fn schema(&self) -> SchemaRef {
-        Arc::clone(self.resolved.frozen.schema())
+        Arc::clone(self.resolved.frozen.output())
     }
 }

@@ -8,10 +8,11 @@ use std::sync::{Mutex, PoisonError};
 
 use arrow_array::RecordBatchReader;
 use arrow_schema::SchemaRef;
-use plait_core::schema::{Change, Request, Value};
+use plait_core::schema::{Change, Renaming, Request, Value};
 use plait_core::{Error, Kind, Result};
 
 use super::entries::{ScanSource, entries};
+use super::file::Footer;
 use super::options::ScanOptions;
 use super::statics::Statics;
 use crate::runtime::{Context, ScanSizes};
@@ -79,6 +80,7 @@ impl ScanSources {
         Ok(Request {
             policy: self.options.policy()?,
             columns: self.options.columns.clone(),
+            renaming: Renaming::As,
             schema: given,
             strict: self.options.strict,
             unknown_null: self.options.unknown_null()?,
@@ -99,10 +101,14 @@ impl ScanSources {
         streams.get_mut(entry.stream).and_then(Option::take).ok_or_else(|| consumed(entry))
     }
 
-    /// The values of static columns in one source.
-    pub(super) fn values(&self, index: usize) -> Result<Vec<(String, Value)>> {
+    /// The values of static columns in one source; `footer`: that of a file.
+    pub(super) fn values(
+        &self,
+        index: usize,
+        footer: Option<&Footer>,
+    ) -> Result<Vec<(String, Value)>> {
         let path = self.entries.get(index).and_then(|entry| entry.path.as_deref());
-        self.statics.values(index, path)
+        self.statics.values(index, path, footer)
     }
 
     /// Counts a batch that is handed out.

@@ -1,8 +1,8 @@
 //! Columns that are constant within a source: where it lies, what its folders say, what users add.
 //!
 //! ```text
-//! root/year=2024/month=06/a.parquet   hive   year 2024, month 6      _path, _filename,
-//! root/2024/06/a.parquet              dirs   dir0 2024, dir1 06      _file_index, _row_number
+//! root/year=2024/month=06/a.parquet   hive   year 2024, month 6      _path, _folder, _filename, _size,
+//! root/2024/06/a.parquet              dirs   dir0 2024, dir1 06      _modified, _file_index, _row_number
 //! ```
 //!
 //! # Invariants
@@ -16,28 +16,33 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use arrow_array::{
-    ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, StringArray, new_null_array,
+    Array, ArrayRef, BooleanArray, Float64Array, Int64Array, NullArray, StringArray,
+    TimestampMicrosecondArray, new_null_array,
 };
-use arrow_schema::{DataType, Field};
-use plait_core::schema::{Static, Value, constant};
-use plait_core::{Error, Kind, Result};
+use arrow_schema::{DataType, Field, TimeUnit};
+use plait_core::schema::{Clash, Static, Value, constant};
+use plait_core::{Error, Kind, Result, type_text};
 
 use super::entries::ScanSource;
+use super::file::Footer;
 use super::options::{ScanOptions, type_named};
 use crate::store::table;
 
 /// What hive writers call a null.
 const HIVE_NULL: &str = "__HIVE_DEFAULT_PARTITION__";
 /// Columns that every source has without being asked.
-const IMPLICIT: &[&str] = &["_path", "_filename", "_file_index", "_row_number"];
+const IMPLICIT: &[&str] =
+    &["_path", "_folder", "_filename", "_size", "_modified", "_file_index", "_row_number"];
 
 /// Static columns and, for every source, their values.
 #[derive(Debug)]
 pub(super) struct Statics {
     pub(super) columns: Vec<Static>,
-    constants: Vec<(String, ArrayRef)>,
+    /// Column, its value for every source.
+    constants: Vec<(String, Vec<ArrayRef>)>,
     /// Column, its text for every source.
     partitions: Vec<(Arc<Field>, Vec<Option<String>>)>,
 }
@@ -67,15 +72,26 @@ impl Statics {
             let text = |path: &Option<String>| given.values.get(path.as_ref()?).cloned().flatten();
             partitions.push((Arc::new(given.field()?), paths.iter().map(text).collect()));
         }
+        let clash = options.partition_clash()?;
         for (field, _) in &partitions {
-            columns.push(Static { field: Arc::clone(field), shown: true });
+            columns.push(Static { field: Arc::clone(field), shown: true, clash });
         }
         let mut constants = Vec::new();
         for (name, value) in &options.statics {
-            let array = constant_of(name, value)?;
-            let field = Field::new(name, array.data_type().clone(), value.is_null());
-            columns.push(Static { field: Arc::new(field), shown: true });
-            constants.push((name.clone(), array));
+            let given = constants_of(name, value, options.sources.len())?;
+            let of = |entry: &ScanSource| match given.as_slice() {
+                [all] => Arc::clone(all),
+                each => {
+                    each.get(entry.named).map_or_else(|| Arc::new(NullArray::new(1)), Arc::clone)
+                }
+            };
+            let arrays: Vec<ArrayRef> = entries.iter().map(of).collect();
+            let ty = arrays.first().map_or(DataType::Null, |array| array.data_type().clone());
+            let nullable =
+                given.iter().any(|array| array.data_type().is_null() || array.is_null(0));
+            let field = Arc::new(Field::new(name, ty, nullable));
+            columns.push(Static { field, shown: true, clash: Clash::Refuse });
+            constants.push((name.clone(), arrays));
         }
         for name in &options.implicit {
             if !IMPLICIT.contains(&name.as_str()) {
@@ -89,11 +105,19 @@ impl Statics {
             options.implicit.iter().position(|asked| asked == name).unwrap_or(usize::MAX)
         });
         for name in names {
-            let number = matches!(name, "_row_number" | "_file_index");
-            let ty = if number { DataType::Int64 } else { DataType::Utf8 };
-            let nullable = !number && paths.iter().any(Option::is_none);
+            let of_files = paths.iter().any(Option::is_none);
+            let (ty, nullable) = match name {
+                "_row_number" | "_file_index" => (DataType::Int64, false),
+                "_size" => (DataType::Int64, of_files),
+                // Not every storage tells.
+                "_modified" => {
+                    (DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())), true)
+                }
+                _ => (DataType::Utf8, of_files),
+            };
             let shown = options.implicit.iter().any(|asked| asked == name);
-            columns.push(Static { field: Arc::new(Field::new(name, ty, nullable)), shown });
+            let field = Arc::new(Field::new(name, ty, nullable));
+            columns.push(Static { field, shown, clash: Clash::Refuse });
         }
         let mut seen = std::collections::BTreeSet::new();
         for column in &columns {
@@ -105,21 +129,34 @@ impl Statics {
         Ok(Self { columns, constants, partitions })
     }
 
-    /// The values of source `index`.
-    pub(super) fn values(&self, index: usize, path: Option<&str>) -> Result<Vec<(String, Value)>> {
+    /// The values of source `index`; `footer`: that of a file.
+    pub(super) fn values(
+        &self,
+        index: usize,
+        path: Option<&str>,
+        footer: Option<&Footer>,
+    ) -> Result<Vec<(String, Value)>> {
         let mut values: Vec<(String, Value)> = Vec::with_capacity(self.columns.len());
         let text = |text: Option<&str>| -> ArrayRef { Arc::new(StringArray::from(vec![text])) };
         let name = path.map(|path| path.rsplit('/').next().unwrap_or(path));
+        let folder = path.map(|path| path.rsplit_once('/').map_or("", |(folder, _)| folder));
+        let size = footer.and_then(|footer| i64::try_from(footer.size).ok());
+        let modified = footer.and_then(|footer| footer.written_at).and_then(micros);
+        let modified = TimestampMicrosecondArray::from(vec![modified]).with_timezone("UTC");
         let number = i64::try_from(index).unwrap_or(i64::MAX);
         values.push(("_path".into(), Value::Constant(text(path))));
+        values.push(("_folder".into(), Value::Constant(text(folder))));
         values.push(("_filename".into(), Value::Constant(text(name))));
+        values.push(("_size".into(), Value::Constant(Arc::new(Int64Array::from(vec![size])))));
+        values.push(("_modified".into(), Value::Constant(Arc::new(modified))));
         values.push((
             "_file_index".into(),
             Value::Constant(Arc::new(Int64Array::from(vec![number]))),
         ));
         values.push(("_row_number".into(), Value::RowNumber));
-        for (name, array) in &self.constants {
-            values.push((name.clone(), Value::Constant(Arc::clone(array))));
+        for (name, arrays) in &self.constants {
+            let array = arrays.get(index).cloned();
+            values.extend(array.map(|array| (name.clone(), Value::Constant(array))));
         }
         for (field, texts) in &self.partitions {
             let array = match texts.get(index).and_then(Option::as_deref) {
@@ -140,6 +177,45 @@ impl Statics {
     }
 }
 
+/// Microseconds since 1970 of a time.
+fn micros(time: SystemTime) -> Option<i64> {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(since) => i64::try_from(since.as_micros()).ok(),
+        Err(before) => i64::try_from(before.duration().as_micros()).ok().map(|micros| -micros),
+    }
+}
+
+/// One value for all sources, or one for each that was named: arrays of one row and one type.
+fn constants_of(name: &str, value: &serde_json::Value, named: usize) -> Result<Vec<ArrayRef>> {
+    let serde_json::Value::Array(each) = value else { return Ok(vec![constant_of(name, value)?]) };
+    let bad = |what: &str, got: String, hint: &str| {
+        Err(Error::new(Kind::InvalidArgument, what).with_column(name).with_got(got).with_hint(hint))
+    };
+    if each.len() != named {
+        let got = format!("{} values for {named} sources", each.len());
+        return bad(
+            "list of constants is not one for each source",
+            got,
+            "give as many as `sources` has",
+        );
+    }
+    let mut arrays = Vec::with_capacity(named);
+    for value in each {
+        arrays.push(constant_of(name, value)?);
+    }
+    let types = || arrays.iter().map(|array| array.data_type()).filter(|ty| !ty.is_null());
+    let Some(ty) = types().next().cloned() else { return Ok(arrays) };
+    if let Some(other) = types().find(|other| **other != ty) {
+        let got = format!("{} and {}", type_text(&ty), type_text(other));
+        return bad("constants are of several types", got, "give values of one type, or None");
+    }
+    let typed = |array: ArrayRef| match array.data_type().is_null() {
+        true => new_null_array(&ty, 1),
+        false => array,
+    };
+    Ok(arrays.into_iter().map(typed).collect())
+}
+
 fn constant_of(name: &str, value: &serde_json::Value) -> Result<ArrayRef> {
     use serde_json::Value as Json;
     Ok(match value {
@@ -158,7 +234,7 @@ fn constant_of(name: &str, value: &serde_json::Value) -> Result<ArrayRef> {
         _ => {
             return Err(Error::new(Kind::InvalidArgument, "constant is not a scalar")
                 .with_column(name)
-                .with_hint("give text, a number, True, False or None"));
+                .with_hint("give text, a number, True, False, None, or a list of them"));
         }
     })
 }
