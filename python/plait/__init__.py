@@ -8,6 +8,7 @@ from plait import _notebook, errors
 from plait._adopt import adopt
 from plait._api import inspect, merge, sort, verify
 from plait._interleave import interleave
+from plait._keys import decode_keys, encode_keys, prefix_range, successor
 from plait._native import Array, Batch, Interleave, Schema, Stream
 from plait._native import version as _version
 from plait._overlay import Layer, OverlayReport, overlay, overlay_files
@@ -127,6 +128,8 @@ __all__ = [
     "__version__",
     "adopt",
     "compact",
+    "decode_keys",
+    "encode_keys",
     "errors",
     "execute_task",
     "expire",
@@ -137,10 +140,12 @@ __all__ = [
     "overlay",
     "overlay_files",
     "plan",
+    "prefix_range",
     "prune",
     "read",
     "scan",
     "sort",
+    "successor",
     "verify",
 ]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from plait import _native
 from plait._checks import _validate
@@ -20,10 +20,29 @@ class ArrowArray(Protocol):
         ...
 
 
+class ArrowArrays(Protocol):
+    """A stream of arrays: a chunked array, a series, a table, a reader."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> CapsuleType:
+        """The capsule of the stream."""
+        ...
+
+
+class NumPyArray(Protocol):
+    """An array of NumPy, which PyArrow converts."""
+
+    def __array__(self) -> object:
+        """The array."""
+        ...
+
+
+AnyArray: TypeAlias = ArrowArray | ArrowArrays | NumPyArray
+
+
 def interleave(
-    values: Iterable[ArrowArray],
-    array_indices: ArrowArray,
-    row_indices: ArrowArray,
+    values: Iterable[AnyArray],
+    array_indices: AnyArray,
+    row_indices: AnyArray,
     *,
     validate: Literal["basic", "full"] = "basic",
 ) -> _native.Interleave:
@@ -37,9 +56,12 @@ def interleave(
     Args:
         values: At least one array, all of one type up to nullability. A dictionary and its
             value type count as the same; the result is a dictionary only if all are. An
-            `Interleave` among them is flattened.
+            `Interleave` among them is flattened. Chunked arrays, series of Polars and pandas,
+            tables and streams (both of structs) are one value each; their chunks are not joined.
+            Arrays of NumPy need PyArrow.
         array_indices: Which array each row comes from: unsigned integers, no nulls.
-        row_indices: Which of its rows: unsigned integers, no nulls, as many.
+        row_indices: Which of its rows: unsigned integers, no nulls, as many. Rows of chunks are
+            counted through.
         validate: How much of the arrays is checked: `"basic"`, what memory safety relies on
             (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
 

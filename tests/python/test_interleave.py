@@ -4,6 +4,7 @@ A case is made from its number alone. CI runs 2,000, a checkout 200.
 """
 
 import os
+import pickle
 import random
 import sys
 
@@ -345,3 +346,148 @@ def test_views_of_values_that_lead_nowhere_are_refused():
     with pytest.raises(plait.CorruptSource, match="outside of its buffers") as caught:
         plait.interleave([broken, other], u(0, 1), u(0, 0))
     assert caught.value.row == 1
+
+
+# Other kinds of values -------------------------------------------------------------------------
+
+
+def chunked():
+    return pa.chunked_array([["a", "b"], [], ["c"]])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        chunked(),
+        chunked().combine_chunks(),
+        pytest.param("polars", id="polars"),
+        pytest.param("pandas", id="pandas"),
+        pytest.param("numpy", id="numpy"),
+        pytest.param("stream", id="stream"),
+    ],
+)
+def test_streams_series_and_numpy_arrays_are_values(value):
+    texts = ["a", "b", "c"]
+    if value == "polars":
+        polars = pytest.importorskip("polars")
+        value = pl = polars.concat(
+            [polars.Series(texts[:2]), polars.Series(texts[2:])], rechunk=False
+        )
+        assert pl.n_chunks() == 2
+    elif value == "pandas":
+        # Rows by place, whatever the labels are.
+        value = pytest.importorskip("pandas").Series(texts, index=[2, 0, 1])
+    elif value == "numpy":
+        value = np.array(texts)
+    elif value == "stream":
+        value = plait.interleave([chunked()], u(0, 0, 0), u(0, 1, 2))
+    other = pa.array(["x"], pa.large_string() if "polars" in type(value).__module__ else None)
+    if str(plait.interleave([value], u(0), u(0)).type) != str(other.type):
+        other = pa.array(["x"], plait_type(value))
+    lazy = plait.interleave([other, value], u(1, 0, 1, 1), u(2, 0, 0, 1))
+    assert pa.array(lazy).to_pylist() == ["c", "x", "a", "b"]
+    row = lazy[0]
+    assert (row.as_py() if hasattr(row, "as_py") else row) == "c"
+    assert lazy[1:].null_count == 0
+
+
+def plait_type(value):
+    return pa.field(plait.interleave([value], u(0), u(0))).type
+
+
+def test_tables_and_readers_are_values_of_structs():
+    table = pa.concat_tables([pa.table({"a": [1, 2]}), pa.table({"a": [3]})])
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
+    lazy = plait.interleave([table, reader], u(0, 1, 1), u(2, 0, 2))
+    assert pa.table(lazy).to_pydict() == {"a": [3, 1, 3]}
+    assert pa.array(lazy[0]).to_pylist() == [{"a": 3}], "a table has columns by number, not rows"
+    assert len(lazy.values) == 4
+
+
+def test_chunked_values_are_not_joined():
+    chunks = chunked()
+    lazy = plait.interleave([chunks], u(0, 0), u(2, 0))
+    values = [pa.array(value) for value in lazy.values]
+    addresses = [value.buffers()[2].address for value in values if len(value)]
+    assert addresses == [chunk.buffers()[2].address for chunk in chunks.chunks if len(chunk)]
+
+
+def test_an_empty_stream_is_a_value_without_rows():
+    lazy = plait.interleave([pa.chunked_array([], pa.int8()), pa.array([1], pa.int8())], u(1), u(0))
+    assert pa.array(lazy).to_pylist() == [1]
+
+
+def test_selectors_may_be_chunked_or_of_numpy():
+    arrays = pa.chunked_array([pa.array([0], pa.uint8()), pa.array([0], pa.uint8())])
+    lazy = plait.interleave([pa.array([5, 6])], arrays, np.array([1, 0], np.uint32))
+    assert pa.array(lazy).to_pylist() == [6, 5]
+    assert pa.array(lazy.take(np.array([1], np.uint64))).to_pylist() == [5]
+    assert pa.array(lazy.filter(np.array([True, False]))).to_pylist() == [6]
+    with pytest.raises(plait.InvalidArgument, match="int64"):
+        plait.interleave([pa.array([5, 6])], arrays, np.array([1, 0]))
+
+
+def test_what_is_no_array_is_refused_with_a_hint_of_what_is_taken():
+    for value in (object(), [1, 2], "text"):
+        with pytest.raises(plait.InvalidArgument, match="not an Arrow array") as caught:
+            plait.interleave([value], u(0), u(0))
+        assert "chunked arrays" in str(caught.value) and "NumPy" in str(caught.value)
+
+
+# What it is made of ----------------------------------------------------------------------------
+
+
+def test_values_selectors_and_type_are_told(lazy):
+    assert [pa.array(value).to_pylist() for value in lazy.values] == [
+        value.to_pylist() for value in VALUES
+    ]
+    taken = lazy.take(u(3, 1))
+    again = plait.interleave(taken.values, taken.array_indices, taken.row_indices)
+    assert pa.array(again).to_pylist() == [None, "c"]
+    assert pa.array(taken.array_indices).type == pa.uint32()
+    assert pa.array(taken.row_indices).type == pa.uint64()
+    assert lazy.type == "string" and lazy.to_arrow().type == "string"
+
+
+def test_runs_make_an_interleave_and_are_checked():
+    values = [pa.array([1, 2, 9]), pa.chunked_array([[3], [4]])]
+    runs = [(0, 0, 2), (1, 0, 2), (0, 2, 1)]
+    lazy = plait.Interleave.from_runs(values, runs)
+    assert pa.array(lazy).to_pylist() == [1, 2, 3, 4, 9]
+    assert plait.Interleave.from_runs(values[:1], [(0, 1, 2)]).runs() == [(0, 1, 2)]
+    assert len(plait.Interleave.from_runs(values, [])) == 0
+    for run in ((2, 0, 1), (0, 2, 2), (1, 0, 3), (0, 2**63, 2**63)):
+        with pytest.raises(plait.InvalidArgument, match="run 0"):
+            plait.Interleave.from_runs(values, [run])
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+def test_every_type_is_pickled_and_written_as_ipc(kind):
+    rng = random.Random(str(kind))
+    array = pa.array([value(kind, rng) for _ in range(9)], kind)
+    lazy = plait.interleave([array.slice(1), array], u(0, 1, 1, 0), u(7, 0, 8, 2))
+    for made in (pickle.loads(pickle.dumps(lazy)), plait.Interleave.from_ipc(lazy.to_ipc())):
+        assert pa.array(made).equals(pa.array(lazy))
+        assert made.type == lazy.type and made[0] is not None
+
+
+def test_pickled_nested_interleaves_dictionaries_and_extensions_are_the_same(lazy):
+    codes = pa.array(["x", "y", "x"]).dictionary_encode()
+    uuid = pa.array([bytes(16)], pa.uuid())
+    for made in (
+        plait.interleave([lazy, pa.array(["q"])], u(1, 0), u(0, 2)),
+        plait.interleave([codes], u(0, 0), u(1, 0)),
+        plait.interleave([codes, pa.array(["z"])], u(0, 1), u(1, 0)),
+        plait.interleave([uuid], u(0, 0), u(0, 0)),
+    ):
+        again = pickle.loads(pickle.dumps(made))
+        assert pa.array(again).equals(pa.array(made)) and pa.field(again) == pa.field(made)
+
+
+def test_damaged_and_later_bytes_are_refused(lazy):
+    data = lazy.to_ipc()
+    for bad in (b"", data[:8], data[:-1], b"x" + data, data[:9], data[:9] + bytes(8) + data[9:]):
+        with pytest.raises(plait.CorruptSource):
+            plait.Interleave.from_ipc(bad)
+    with pytest.raises(plait.Unsupported, match="version 2"):
+        plait.Interleave.from_ipc(data[:8] + b"\x02" + data[9:])

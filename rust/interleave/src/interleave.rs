@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, BooleanArray, new_empty_array};
+use arrow_array::{Array, ArrayRef, BooleanArray, UInt32Array, UInt64Array, new_empty_array};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, FieldRef};
 
@@ -218,6 +218,22 @@ impl Interleave {
     #[must_use]
     pub fn values(&self) -> &[ArrayRef] {
         &self.values
+    }
+
+    /// Which of the values each row comes from.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for rows that are not there.
+    pub fn array_indices(&self) -> Result<UInt32Array> {
+        Ok(order::pairs(&self.selection()?).0.into())
+    }
+
+    /// Which row of its array each row is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for rows that are not there.
+    pub fn row_indices(&self) -> Result<UInt64Array> {
+        Ok(order::pairs(&self.selection()?).1.into())
     }
 
     /// Checks now that every selected row is there.

@@ -135,8 +135,7 @@ fn checked_array(
     validator: &mut Validator,
 ) -> PyResult<(FieldRef, ArrayRef)> {
     if !object.hasattr("__arrow_c_array__")? {
-        let found = format!("`{}`", object.get_type().name()?);
-        return Err(argument(object, "not an Arrow array", &found));
+        return Err(no_array(object));
     }
     ask_producer(object)?;
     let pair = python(|| object.call_method0("__arrow_c_array__"))?;
@@ -175,6 +174,31 @@ fn ask_producer(object: &Bound<'_, PyAny>) -> PyResult<()> {
 }
 
 fn imported_stream(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
+    let reader = foreign_arrays(object, validate)?;
+    let reader = ForeignStream::try_new(reader);
+    Ok(Box::new(reader.map_err(|e| arrow_error(object.py(), e))?))
+}
+
+/// The arrays of a stream that `object` exports, with their field.
+///
+/// # Errors
+/// `InvalidArgument` when it exports none, `CorruptSource` when one is not valid.
+pub(crate) fn arrays(
+    object: &Bound<'_, PyAny>,
+    validate: Validate,
+) -> PyResult<(FieldRef, Vec<ArrayRef>)> {
+    if !object.hasattr("__arrow_c_stream__")? {
+        return Err(no_array(object));
+    }
+    let mut reader = foreign_arrays(object, validate)?;
+    let mut arrays = Vec::new();
+    while let Some(array) = reader.read().map_err(|e| arrow_error(object.py(), e))? {
+        arrays.push(array);
+    }
+    Ok((reader.field, arrays))
+}
+
+fn foreign_arrays(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<ForeignArrays> {
     ask_producer(object)?;
     let capsule = object.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?;
     let stream = capsule.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
@@ -184,18 +208,17 @@ fn imported_stream(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Re
     if stream.release().is_none() {
         return Err(argument(object, "not a stream", "one that was consumed before"));
     }
-    let reader = ForeignStream::try_new(stream, validate);
-    Ok(Box::new(reader.map_err(|e| arrow_error(object.py(), e))?))
+    ForeignArrays::try_new(stream, validate).map_err(|e| arrow_error(object.py(), e))
 }
 
-/// Batches of a stream of another library.
-struct ForeignStream {
+/// Arrays of a stream of another library.
+struct ForeignArrays {
     stream: FFI_ArrowArrayStream,
-    schema: SchemaRef,
+    field: FieldRef,
     validator: Validator,
 }
 
-impl ForeignStream {
+impl ForeignArrays {
     fn try_new(mut stream: FFI_ArrowArrayStream, validate: Validate) -> Result<Self, ArrowError> {
         let mut schema = FFI_ArrowSchema::empty();
         let get_schema = stream.get_schema().ok_or_else(|| lacks("get_schema"))?;
@@ -204,17 +227,11 @@ impl ForeignStream {
         if code != 0 {
             return Err(failed(&mut stream, "schema", code));
         }
-        let field = guarded(|| Field::try_from(&schema))?;
-        let DataType::Struct(fields) = field.data_type() else {
-            return Err(ArrowError::CDataInterface(
-                "Unable to interpret C data struct as a Schema".to_owned(),
-            ));
-        };
-        let schema = Schema::new_with_metadata(fields.clone(), field.metadata().clone());
-        Ok(Self { stream, schema: Arc::new(schema), validator: Validator::new(validate) })
+        let field = Arc::new(guarded(|| Field::try_from(&schema))?);
+        Ok(Self { stream, field, validator: Validator::new(validate) })
     }
 
-    fn read(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+    fn read(&mut self) -> Result<Option<ArrayRef>, ArrowError> {
         let mut array = FFI_ArrowArray::empty();
         let get_next = self.stream.get_next().ok_or_else(|| lacks("get_next"))?;
         // SAFETY: the stream is not released, and the callback is its own.
@@ -225,10 +242,34 @@ impl ForeignStream {
         if array.is_released() {
             return Ok(None);
         }
-        let data_type = DataType::Struct(self.schema.fields().clone());
+        let data_type = self.field.data_type().clone();
+        // A batch has no name, an array that of its column.
+        let name = if matches!(data_type, DataType::Struct(_)) { "" } else { self.field.name() };
         // SAFETY: the producer promises that pointers of what it gave lead to memory that is there.
-        let array = unsafe { raw::import(array, data_type, &mut self.validator, "") };
-        let array = array.map_err(Error::into_arrow)?;
+        let array = unsafe { raw::import(array, data_type, &mut self.validator, name) };
+        array.map(Some).map_err(Error::into_arrow)
+    }
+}
+
+/// Batches of a stream of another library.
+struct ForeignStream {
+    arrays: ForeignArrays,
+    schema: SchemaRef,
+}
+
+impl ForeignStream {
+    fn try_new(arrays: ForeignArrays) -> Result<Self, ArrowError> {
+        let DataType::Struct(fields) = arrays.field.data_type() else {
+            return Err(ArrowError::CDataInterface(
+                "Unable to interpret C data struct as a Schema".to_owned(),
+            ));
+        };
+        let schema = Schema::new_with_metadata(fields.clone(), arrays.field.metadata().clone());
+        Ok(Self { schema: Arc::new(schema), arrays })
+    }
+
+    fn read(&mut self) -> Result<Option<RecordBatch>, ArrowError> {
+        let Some(array) = self.arrays.read()? else { return Ok(None) };
         let structs = array.as_struct_opt().ok_or_else(|| lacks("get_next"))?;
         rows(Arc::clone(&self.schema), structs).map(Some).map_err(Error::into_arrow)
     }
@@ -404,6 +445,15 @@ pub(crate) fn arrow_error(py: Python<'_>, error: ArrowError) -> PyErr {
         error => error,
     };
     crate::errors::exception(py, &Error::from_arrow(error))
+}
+
+fn no_array(object: &Bound<'_, PyAny>) -> PyErr {
+    let found = object.get_type().name().map_or_else(|_| String::new(), |name| format!("`{name}`"));
+    let error = Error::new(Kind::InvalidArgument, "not an Arrow array").with_got(found).with_hint(
+        "pass what has `__arrow_c_array__` or `__arrow_c_stream__`, like arrays and chunked arrays of \
+         PyArrow and series of Polars and pandas, or an array of NumPy",
+    );
+    crate::errors::exception(object.py(), &error)
 }
 
 fn argument(object: &Bound<'_, PyAny>, what: &str, found: &str) -> PyErr {

@@ -13,15 +13,16 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::UInt8Type;
 use arrow_array::{Array, ArrayRef, PrimitiveArray, downcast_primitive_array};
 use arrow_buffer::Buffer;
-use arrow_schema::{DataType, FieldRef, TimeUnit};
+use arrow_schema::{DataType, Field, FieldRef, TimeUnit};
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind, type_text};
 use plait_interleave::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, Interleave, Value};
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyDict, PySlice, PyTuple};
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PySlice, PyTuple};
 
 use crate::capsule;
+use crate::interleave_values::{Origin, selector};
 
 /// Rows that `repr` shows.
 const REPR_ROWS: usize = 8;
@@ -31,7 +32,7 @@ const REPR_ROWS: usize = 8;
 pub(crate) struct PyInterleave {
     lazy: Interleave,
     /// What Python passed as values, in the order of `lazy.values()`.
-    objects: Arc<[Py<PyAny>]>,
+    origins: Arc<[Origin]>,
 }
 
 /// Rows of `values`: row `i` is `values[array_indices[i]][row_indices[i]]`.
@@ -42,23 +43,61 @@ pub(crate) fn interleave(
     validate: Validate,
 ) -> PyResult<PyInterleave> {
     let py = values.py();
-    let (mut arrays, mut objects) = (Vec::new(), Vec::new());
+    let Imported { values, origins } = imported(values, validate)?;
+    let array_indices = selector(array_indices, validate)?;
+    let row_indices = selector(row_indices, validate)?;
+    let lazy = py.detach(|| Interleave::nested(values, array_indices, row_indices));
+    Ok(PyInterleave { lazy: lazy.map_err(|e| raised(py, &e))?, origins: origins.into() })
+}
+
+/// What Python passed as values.
+#[derive(Default)]
+struct Imported {
+    values: Vec<Value>,
+    origins: Vec<Origin>,
+}
+
+fn imported(values: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Imported> {
+    let mut all = Imported::default();
     for value in values.try_iter()? {
         let value = value?;
         if let Ok(nested) = value.cast::<PyInterleave>() {
             let nested = nested.get();
-            objects.extend(nested.objects.iter().map(|object| object.clone_ref(py)));
-            arrays.push(Value::Interleave(nested.lazy.clone()));
+            all.origins.extend(nested.origins.iter().map(|origin| origin.copied(value.py())));
+            all.values.push(Value::Interleave(nested.lazy.clone()));
         } else {
-            let (field, array) = capsule::array(&value, validate)?;
-            objects.push(value.unbind());
-            arrays.push(Value::Array(field, array));
+            let (value, origins) = crate::interleave_values::value(&value, validate)?;
+            all.origins.extend(origins);
+            all.values.push(value);
         }
     }
-    let (_, array_indices) = capsule::array(array_indices, validate)?;
-    let (_, row_indices) = capsule::array(row_indices, validate)?;
-    let lazy = py.detach(|| Interleave::nested(arrays, array_indices, row_indices));
-    Ok(PyInterleave { lazy: lazy.map_err(|e| raised(py, &e))?, objects: objects.into() })
+    Ok(all)
+}
+
+/// Rows of `values` by runs; a value of several chunks is one value.
+fn by_runs(values: Vec<Value>, runs: &[(u32, u64, u64)]) -> plait_core::Result<Interleave> {
+    let lens: Vec<usize> = values
+        .iter()
+        .map(|value| match value {
+            Value::Array(_, array) => array.len(),
+            Value::Interleave(inner) => inner.len(),
+        })
+        .collect();
+    let (mut arrays, mut rows) = (Vec::new(), Vec::new());
+    for (i, (array, start, len)) in runs.iter().enumerate() {
+        let of = usize::try_from(*array).ok().and_then(|array| lens.get(array));
+        let end = start.checked_add(*len).filter(|end| of.is_some_and(|of| *end <= *of as u64));
+        let Some(end) = end else {
+            let what = "run leaves its array";
+            return Err(Error::new(Kind::InvalidArgument, what)
+                .with_got(format!("run {i}, ({array}, {start}, {len})")));
+        };
+        arrays.extend((*start..end).map(|_| *array));
+        rows.extend(*start..end);
+    }
+    let arrays: ArrayRef = Arc::new(arrow_array::UInt32Array::from(arrays));
+    let rows: ArrayRef = Arc::new(arrow_array::UInt64Array::from(rows));
+    Interleave::nested(values, arrays, rows)
 }
 
 fn raised(py: Python<'_>, error: &Error) -> PyErr {
@@ -68,7 +107,7 @@ fn raised(py: Python<'_>, error: &Error) -> PyErr {
 impl PyInterleave {
     fn with(&self, py: Python<'_>, lazy: plait_core::Result<Interleave>) -> PyResult<Self> {
         let lazy = lazy.map_err(|e| raised(py, &e))?;
-        Ok(Self { lazy, objects: Arc::clone(&self.objects) })
+        Ok(Self { lazy, origins: Arc::clone(&self.origins) })
     }
 
     fn materialised(&self, py: Python<'_>) -> PyResult<ArrayRef> {
@@ -90,6 +129,75 @@ impl PyInterleave {
 
     fn check_bounds(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.lazy.check_bounds()).map_err(|e| raised(py, &e))
+    }
+
+    /// Rows by runs `(array, start, length)`.
+    #[staticmethod]
+    #[pyo3(signature = (values, runs, *, validate=None))]
+    fn from_runs(
+        py: Python<'_>,
+        values: &Bound<'_, PyAny>,
+        runs: Vec<(u32, u64, u64)>,
+        validate: Option<&str>,
+    ) -> PyResult<Self> {
+        let validate = capsule::validate(py, validate)?;
+        let Imported { values, origins } = imported(values, validate)?;
+        let lazy = py.detach(|| by_runs(values, &runs)).map_err(|e| raised(py, &e))?;
+        Ok(Self { lazy, origins: origins.into() })
+    }
+
+    /// What was written by `to_ipc`.
+    #[staticmethod]
+    fn from_ipc(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
+        let lazy = py.detach(|| crate::interleave_ipc::read(data)).map_err(|e| raised(py, &e))?;
+        let origins = lazy.values().iter().map(|_| Origin::none()).collect();
+        Ok(Self { lazy, origins })
+    }
+
+    /// Values and selectors as bytes, see `docs/formats/interleave.md`.
+    fn to_ipc<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let bytes = py.detach(|| crate::interleave_ipc::write(&self.lazy));
+        Ok(PyBytes::new(py, &bytes.map_err(|e| raised(py, &e))?))
+    }
+
+    /// Pickles as what `to_ipc` writes.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let restore = py.get_type::<Self>().getattr("from_ipc")?;
+        let arguments = PyTuple::new(py, [self.to_ipc(py)?])?;
+        PyTuple::new(py, [restore, arguments.into_any()])
+    }
+
+    /// The arrays that rows come from; a value of several chunks is as many arrays.
+    #[getter]
+    fn values(&self) -> Vec<PyArray> {
+        let values = self.lazy.values().iter();
+        values
+            .map(|array| {
+                let field = self.lazy.field().as_ref().clone();
+                let field = Arc::new(field.with_data_type(array.data_type().clone()));
+                PyArray { field, array: Arc::clone(array) }
+            })
+            .collect()
+    }
+
+    /// Which of `values` each row comes from.
+    #[getter]
+    fn array_indices(&self, py: Python<'_>) -> PyResult<PyArray> {
+        let made = py.detach(|| self.lazy.array_indices()).map_err(|e| raised(py, &e))?;
+        Ok(PyArray::unnamed(Arc::new(made)))
+    }
+
+    /// Which row of its array each row is.
+    #[getter]
+    fn row_indices(&self, py: Python<'_>) -> PyResult<PyArray> {
+        let made = py.detach(|| self.lazy.row_indices()).map_err(|e| raised(py, &e))?;
+        Ok(PyArray::unnamed(Arc::new(made)))
+    }
+
+    /// The type of the rows, as `PyArrow` writes it.
+    #[getter]
+    fn r#type(&self) -> String {
+        type_text(self.lazy.data_type())
     }
 
     /// A row, as the library of its array gives it; or some rows, lazily.
@@ -114,9 +222,12 @@ impl PyInterleave {
             return Err(PyIndexError::new_err(format!("row {index} of {len} rows")));
         }
         let (array, row) = self.lazy.place(at).map_err(|e| raised(py, &e))?;
-        let object = self.objects.get(array).map(|object| object.bind(py));
-        let object = object.ok_or_else(|| PyIndexError::new_err("an array is missing"))?;
-        object.get_item(row).map(Bound::unbind)
+        if let Some(found) = self.origins.get(array).and_then(|origin| origin.row(py, row)) {
+            return found;
+        }
+        let one = self.lazy.slice(at, 1).and_then(|one| one.to_arrow());
+        let array = one.map_err(|e| raised(py, &e))?;
+        Ok(Py::new(py, PyArray { field: Arc::clone(self.lazy.field()), array })?.into_any())
     }
 
     #[pyo3(signature = (offset, length=None))]
@@ -126,12 +237,12 @@ impl PyInterleave {
     }
 
     fn take(&self, py: Python<'_>, indices: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (_, indices) = capsule::array(indices, Validate::default())?;
+        let indices = selector(indices, Validate::default())?;
         self.with(py, py.detach(|| self.lazy.take(&indices)))
     }
 
     fn filter(&self, py: Python<'_>, mask: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let (_, mask) = capsule::array(mask, Validate::default())?;
+        let mask = selector(mask, Validate::default())?;
         let Some(mask) = mask.as_boolean_opt() else {
             let error = Error::new(Kind::InvalidArgument, "`mask` is not booleans")
                 .with_got(format!("`{}`", type_text(mask.data_type())));
@@ -221,8 +332,22 @@ pub(crate) struct PyArray {
     array: ArrayRef,
 }
 
+impl PyArray {
+    /// An array without nulls or name.
+    pub(crate) fn unnamed(array: ArrayRef) -> Self {
+        let nullable = array.null_count() > 0;
+        Self { field: Arc::new(Field::new("", array.data_type().clone(), nullable)), array }
+    }
+}
+
 #[pymethods]
 impl PyArray {
+    /// The type, as `PyArrow` writes it.
+    #[getter]
+    fn r#type(&self) -> String {
+        type_text(self.array.data_type())
+    }
+
     fn __len__(&self) -> usize {
         self.array.len()
     }

@@ -29,6 +29,8 @@ mod enter;
 mod errors;
 mod folder;
 mod interleave;
+mod interleave_ipc;
+mod interleave_values;
 mod join;
 mod known;
 mod lease;
@@ -181,6 +183,48 @@ mod _native {
         sort_by: &str,
     ) -> PyResult<Vec<Option<Bound<'py, pyo3::types::PyBytes>>>> {
         crate::stream_keys::keys(py, batch, sort_by)
+    }
+
+    /// The stored keys of all rows of a batch, as an array of binary.
+    #[pyfunction]
+    fn encode_keys(
+        py: Python<'_>,
+        batch: &Bound<'_, PyAny>,
+        sort_by: &str,
+        validate: Option<&str>,
+    ) -> PyResult<PyArray> {
+        let validate = crate::capsule::validate(py, validate)?;
+        crate::stream_keys::encode(py, batch, sort_by, validate)
+    }
+
+    /// The sort columns of stored keys, as a batch.
+    #[pyfunction]
+    fn decode_keys(
+        py: Python<'_>,
+        keys: &Bound<'_, PyAny>,
+        sort_by: &str,
+        schema: &Bound<'_, PyAny>,
+    ) -> PyResult<PyBatch> {
+        crate::stream_keys::decode(py, keys, sort_by, schema)
+    }
+
+    /// The least byte string that is greater than all that begin with `prefix`.
+    #[pyfunction]
+    fn successor<'py>(py: Python<'py>, prefix: &[u8]) -> Option<Bound<'py, pyo3::types::PyBytes>> {
+        let next = plait_core::key::successor(prefix);
+        next.map(|next| pyo3::types::PyBytes::new(py, &next))
+    }
+
+    /// How many bytes of a key are those of its first `parts` columns.
+    #[pyfunction]
+    fn prefix_len(
+        py: Python<'_>,
+        key: &[u8],
+        parts: usize,
+        sort_by: &str,
+        schema: &Bound<'_, PyAny>,
+    ) -> PyResult<usize> {
+        crate::stream_keys::prefix_len(py, key, parts, sort_by, schema)
     }
 
     /// Version of the engine.

@@ -3,13 +3,19 @@
 //! # Not here
 //! The bytes of a key (`plait_core::key`).
 
+use std::sync::Arc;
+
+use plait_core::Result;
 use plait_core::key::{Nulls, SortColumn, SortOrder};
-use plait_core::stream::{check_order, row_keys};
+use plait_core::stream::{check_order, decode_keys, encode_keys, key_prefix, row_keys};
 use plait_core::validate::{Validate, Validator};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use crate::capsule;
+use crate::interleave::PyArray;
+use crate::interleave_values::selector;
+use crate::stream::PyBatch;
 
 /// A column of an order: names from the root, whether it descends, whether nulls come first.
 type ColumnParts = (Vec<String>, bool, bool);
@@ -51,4 +57,43 @@ pub(crate) fn keys<'py>(
     let made = SortOrder::try_parse(sort_by).and_then(|order| row_keys(&order, &batch));
     let made = made.map_err(|e| crate::errors::exception(py, &e))?;
     Ok(made.into_iter().map(|key| key.map(|key| PyBytes::new(py, &key))).collect())
+}
+
+/// The stored keys of all rows of a batch, nulls included.
+pub(crate) fn encode(
+    py: Python<'_>,
+    batch: &Bound<'_, PyAny>,
+    sort_by: &str,
+    validate: Validate,
+) -> PyResult<PyArray> {
+    let batch = capsule::batch(batch, &mut Validator::new(validate))?;
+    let made = py.detach(|| encode_keys(&SortOrder::try_parse(sort_by)?, &batch));
+    Ok(PyArray::unnamed(Arc::new(made.map_err(|e| crate::errors::exception(py, &e))?)))
+}
+
+/// The sort columns of stored keys.
+pub(crate) fn decode(
+    py: Python<'_>,
+    keys: &Bound<'_, PyAny>,
+    sort_by: &str,
+    schema: &Bound<'_, PyAny>,
+) -> PyResult<PyBatch> {
+    let keys = selector(keys, Validate::default())?;
+    let schema = capsule::schema(schema)?;
+    let made = py.detach(|| decode_keys(&SortOrder::try_parse(sort_by)?, &schema, &keys));
+    made.map(PyBatch).map_err(|e| crate::errors::exception(py, &e))
+}
+
+/// How many bytes of a key are those of its first `parts` columns.
+pub(crate) fn prefix_len(
+    py: Python<'_>,
+    key: &[u8],
+    parts: usize,
+    sort_by: &str,
+    schema: &Bound<'_, PyAny>,
+) -> PyResult<usize> {
+    let schema = capsule::schema(schema)?;
+    let made =
+        || -> Result<usize> { key_prefix(&SortOrder::try_parse(sort_by)?, &schema, key, parts) };
+    made().map_err(|e| crate::errors::exception(py, &e))
 }

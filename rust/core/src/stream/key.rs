@@ -9,13 +9,16 @@
 
 use std::sync::Arc;
 
+use arrow_array::builder::BinaryBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, make_array};
+use arrow_array::{Array, ArrayRef, BinaryArray, RecordBatch, RecordBatchOptions, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_schema::{DataType, Field, Fields, Schema};
 
 use super::text;
-use crate::key::{KeyColumn, KeyShape, KeyType, Keys, ShownAs, SortOrder, encode_arrow};
+use crate::key::{
+    KeyColumn, KeyShape, KeyType, Keys, ShownAs, SortOrder, decode_arrow, encode_arrow, prefix_len,
+};
 use plait_base::{Error, Kind, Result, columns_hint};
 
 /// Refuses an order whose columns `schema` lacks, or whose types have no order.
@@ -47,6 +50,51 @@ pub fn row_keys(order: &SortOrder, batch: &RecordBatch) -> Result<Vec<Option<Vec
     let is_null = |row: usize| nulls.iter().flatten().any(|nulls| nulls.is_null(row));
     let key = |row: usize| (!is_null(row)).then(|| keys.to_bytes(&columns.shape, row));
     Ok((0..batch.num_rows()).map(key).collect())
+}
+
+/// The stored key of each row of a batch.
+///
+/// # Errors
+/// As [`check_order`].
+pub fn encode_keys(order: &SortOrder, batch: &RecordBatch) -> Result<BinaryArray> {
+    let columns = KeyColumns::try_new(order, &batch.schema())?;
+    let keys = columns.encode(&columns.arrays(batch.columns())?, 0, batch.num_rows())?;
+    let mut bytes = BinaryBuilder::with_capacity(batch.num_rows(), keys.memory_size());
+    for row in 0..batch.num_rows() {
+        bytes.append_value(keys.to_bytes(&columns.shape, row));
+    }
+    Ok(bytes.finish())
+}
+
+/// The sort columns of stored keys, by their paths; `schema` has their types.
+///
+/// # Errors
+/// As [`check_order`]; [`Kind::InvalidArgument`] when `keys` are no binary; [`Kind::CorruptSource`]
+/// for a key that is none of this order.
+pub fn decode_keys(order: &SortOrder, schema: &Schema, keys: &ArrayRef) -> Result<RecordBatch> {
+    let columns = KeyColumns::try_new(order, schema)?;
+    let arrays = decode_arrow(&columns.shape, &columns.types, keys)?;
+    let named = columns.shape.columns().iter().zip(&arrays);
+    let fields: Vec<Field> = named
+        .map(|(column, array)| Field::new(&column.name, array.data_type().clone(), true))
+        .collect();
+    let options = RecordBatchOptions::new().with_row_count(Some(keys.len()));
+    let schema = Arc::new(Schema::new(fields));
+    RecordBatch::try_new_with_options(schema, arrays, &options).map_err(Error::from_arrow)
+}
+
+/// How many bytes of a stored key are those of its first `parts` columns.
+///
+/// # Errors
+/// As [`decode_keys`]; [`Kind::InvalidArgument`] when the order has fewer columns.
+pub fn key_prefix(order: &SortOrder, schema: &Schema, key: &[u8], parts: usize) -> Result<usize> {
+    let columns = KeyColumns::try_new(order, schema)?;
+    if parts > columns.shape.parts() {
+        return Err(Error::new(Kind::InvalidArgument, "prefix has more columns than the order")
+            .with_got(format!("{parts} of {}", columns.shape.parts()))
+            .with_hint("a curve counts as one column"));
+    }
+    prefix_len(&columns.shape, key, parts)
 }
 
 /// Where the sort columns are, and how their keys look.

@@ -34,7 +34,7 @@ mod wanted;
 use arrow_array::RecordBatchReader;
 
 pub(crate) use key::KeyColumns;
-pub use key::{batch_keys, check_order, row_keys};
+pub use key::{batch_keys, check_order, decode_keys, encode_keys, key_prefix, row_keys};
 pub use merge::{MergeStream, Tally};
 pub use schema::{MetadataConflicts, Unite, check_keys};
 
