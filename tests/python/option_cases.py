@@ -175,6 +175,16 @@ register_all(
 )
 
 
+@case("plait.scan.partition_clash")
+def _(folder: Path) -> tuple[Any, Any]:
+    (folder / "k=2").mkdir()
+    pq.write_table(pa.table({"k": [1]}), folder / "k=2" / "a.parquet")
+    return either(
+        lambda **o: pa.table(plait.scan(folder, partitions="hive", **o)).to_pydict(),
+        partition_clash="file",
+    )
+
+
 @case("plait.scan.root")
 def _(folder: Path) -> tuple[Any, Any]:
     source = lake(folder)
@@ -541,6 +551,16 @@ def _(folder: Path) -> tuple[Any, Any]:
     return messages(None, None), messages(LEFT, RIGHT)
 
 
+# ---- keys
+
+
+@case("plait.prefix_range.columns", "plait.prefix_range.sort_by", "plait.prefix_range.schema")
+def _(folder: Path) -> tuple[Any, Any]:
+    batch = pa.record_batch({"a": [1], "b": [2]})
+    key = pa.array(plait.encode_keys(batch, "a, b"))[0].as_py()
+    return plait.prefix_range(key), plait.prefix_range(key, 1, sort_by="a, b", schema=batch)
+
+
 # ---- plans, verify, inspect, prune
 
 
@@ -780,6 +800,10 @@ VALIDATED: dict[str, Callable] = {
     "plait.RunWriter": lambda folder, **o: plait.RunWriter(
         folder / "runs", sort_by="k", if_exists="add", **o
     ).write(not_utf8()),
+    "plait.encode_keys": lambda _, **o: len(plait.encode_keys(not_utf8(), "v", **o)),
+    "plait.Interleave.from_runs": lambda _, **o: len(
+        plait.Interleave.from_runs([not_utf8()["v"]], [(0, 0, 1)], **o)
+    ),
     "plait.interleave": lambda _, **o: len(
         plait.interleave([not_utf8()["v"]], uint([0]), uint([0]), **o)
     ),
