@@ -27,6 +27,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 
 use super::cast::Misfit;
 use super::conflict::{self, Conflict};
+use super::constant::constant;
 use super::convert::{Convert, Rules};
 use super::convert_values::nulls_of;
 use super::freeze::DEFAULT;
@@ -397,20 +398,6 @@ fn empty_lists(ty: &DataType, rows: usize) -> ArrayRef {
 fn default(field: &FieldRef) -> Result<Option<ArrayRef>> {
     let Some(text) = field.metadata().get(DEFAULT) else { return Ok(None) };
     constant(text, field).map(Some)
-}
-
-/// The value that `text` means for a field: JSON text without quotes, cast to the field's type.
-///
-/// # Errors
-/// [`Kind::InvalidArgument`] when the text is no value of the type.
-pub fn constant(text: &str, field: &Field) -> Result<ArrayRef> {
-    let texts: ArrayRef = Arc::new(arrow_array::StringArray::from(vec![text]));
-    let made = arrow_cast::cast(&texts, field.data_type()).ok().filter(|made| made.is_valid(0));
-    made.ok_or_else(|| {
-        Error::new(Kind::InvalidArgument, "value is not of the column's type")
-            .with_column(field.name())
-            .with_got(format!("`{text}` for {}", type_text(field.data_type())))
-    })
 }
 
 fn misplanned(field: &Field) -> Error {

@@ -24,7 +24,8 @@ use arrow_schema::{FieldRef, Fields, Schema, SchemaRef};
 
 use super::conflict;
 use super::convert::Rules;
-use super::frozen::{Decision, Frozen, Origin, fingerprint};
+use super::fingerprint::fingerprint;
+use super::frozen::{Decision, Frozen, Origin};
 use super::pick::{Level, Lookup, PickItem, Picks};
 use super::policy::{Allow, SchemaPolicy};
 use super::projection::{Projection, Renaming};

@@ -16,9 +16,11 @@
 mod adapter;
 mod cast;
 pub mod conflict;
+mod constant;
 mod convert;
 mod convert_values;
 mod fill;
+mod fingerprint;
 mod follow;
 mod freeze;
 mod frozen;
@@ -34,7 +36,8 @@ mod supertype;
 mod tests;
 mod unify;
 
-pub use adapter::{Adapter, Value, constant};
+pub use adapter::{Adapter, Value};
+pub use constant::constant;
 pub(crate) use fill::{fill, filled, has_nulls};
 pub use follow::{Change, Follow};
 pub use freeze::{Clash, Request, Static, freeze, reconcile};

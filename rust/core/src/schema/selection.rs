@@ -24,9 +24,9 @@ use arrow_array::{make_array, new_null_array};
 use arrow_schema::{ArrowError, DataType, FieldRef, Fields, Schema, SchemaRef};
 use arrow_select::{nullif::nullif, take::take};
 
-use super::adapter::constant;
+use super::constant::constant;
 use super::convert::{Convert, Rules};
-use super::frozen::fingerprint;
+use super::fingerprint::fingerprint;
 use super::pick::{PickItem, Picks};
 use super::policy::SchemaPolicy;
 use super::projection::{Reach, Shown, Want};

@@ -15,31 +15,17 @@
 //! Adapting batches (`plait_core::schema`); reading many files (`read`).
 
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_schema::{Schema, SchemaRef};
 use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
+use super::footer::Footer;
 use super::sources::ScanSources;
 use crate::arrow_file::{Batches, FileSchema, Request};
 use crate::source::Source;
 use crate::store::{RangeReader, Stores};
-
-/// What resolving keeps of a file.
-#[derive(Clone, Debug)]
-pub(super) struct Footer {
-    pub(super) rows: u64,
-    /// Bytes of all values, unpacked.
-    pub(super) data_bytes: u64,
-    /// Names this version of the file.
-    pub(super) hash: [u8; 16],
-    /// Bytes of the file.
-    pub(super) size: u64,
-    /// When it was written, if the storage tells.
-    pub(super) written_at: Option<SystemTime>,
-}
 
 /// Opens a file and reads its footer; gives its Arrow schema, too.
 pub(super) fn open(path: &str, stores: &Stores) -> Result<(Source, FileSchema, Footer)> {

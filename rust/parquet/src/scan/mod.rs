@@ -20,6 +20,7 @@
 mod entries;
 mod file;
 mod follow;
+mod footer;
 mod frozen;
 mod options;
 mod read;

@@ -17,7 +17,8 @@ use arrow_schema::{Schema, SchemaRef};
 use plait_core::schema::{Adapter, Class, Frozen, Summary};
 use plait_core::{Error, Kind, Result};
 
-use super::file::{self, Footer};
+use super::file;
+use super::footer::Footer;
 use super::sources::ScanSources;
 
 /// What is known of a resolved source.

@@ -12,7 +12,7 @@ use plait_core::schema::{Change, Renaming, Request, Value};
 use plait_core::{Error, Kind, Result};
 
 use super::entries::{ScanSource, entries};
-use super::file::Footer;
+use super::footer::Footer;
 use super::options::ScanOptions;
 use super::statics::Statics;
 use crate::runtime::{Context, ScanSizes};

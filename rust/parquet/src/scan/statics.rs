@@ -27,7 +27,7 @@ use plait_core::schema::{Clash, Static, Value, constant};
 use plait_core::{Error, Kind, Result, type_text};
 
 use super::entries::ScanSource;
-use super::file::Footer;
+use super::footer::Footer;
 use super::options::{ScanOptions, type_named};
 use crate::store::table;
 
