@@ -88,7 +88,7 @@ impl Default for KeyBytes {
 
 impl KeyBytes {
     /// Keys from their offsets and bytes, which the caller made to fit.
-    pub(super) fn from_parts(offsets: Vec<usize>, data: Vec<u8>) -> Self {
+    pub(crate) fn from_parts(offsets: Vec<usize>, data: Vec<u8>) -> Self {
         debug_assert!(offsets.first() == Some(&0), "offsets start with 0");
         debug_assert!(offsets.is_sorted(), "offsets never descend");
         debug_assert!(offsets.last() == Some(&data.len()), "offsets end with the data");

@@ -238,7 +238,7 @@ impl KeyColumn {
     }
 
     /// What the bytes of a value are combined with: complemented when descending.
-    pub(super) fn mask(&self) -> u8 {
+    pub(crate) fn mask(&self) -> u8 {
         if self.descending { 0xFF } else { 0x00 }
     }
 }
