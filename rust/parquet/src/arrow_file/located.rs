@@ -1,7 +1,8 @@
 //! Some rows of one row group, of pages that an index finds: nothing else is read.
 //!
 //! # Cost
-//! The pages of the rows that are wanted, one of each leaf at a time.
+//! The pages of the rows that are wanted, one of each leaf at a time. Rows that are read in several
+//! batches hold them in between, with the dictionaries.
 //!
 //! # Not here
 //! Files that are read from end to end (`pages`).
@@ -54,6 +55,32 @@ impl Located {
         rows: &[Range<usize>],
         leaves: Option<&[usize]>,
     ) -> Result<Option<RecordBatch>> {
+        let count: usize = rows.iter().map(ExactSizeIterator::len).sum();
+        self.open(row_group, rows, leaves, count)?.next()
+    }
+
+    /// The same rows in batches of `batch_rows`.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file.
+    pub(crate) fn begin(
+        &self,
+        row_group: usize,
+        rows: &[Range<usize>],
+        leaves: &[usize],
+        batch_rows: usize,
+    ) -> Result<LocatedRows> {
+        let opened = self.open(row_group, rows, Some(leaves), batch_rows);
+        opened.map_err(|e| e.with_path(self.source.path()))
+    }
+
+    fn open(
+        &self,
+        row_group: usize,
+        rows: &[Range<usize>],
+        leaves: Option<&[usize]>,
+        batch_rows: usize,
+    ) -> Result<LocatedRows> {
         let descr = self.source.meta.file_metadata().schema_descr();
         let mask = match leaves {
             Some(leaves) => ProjectionMask::leaves(descr, leaves.iter().copied()),
@@ -63,24 +90,65 @@ impl Located {
         let kept = Kept::default();
         let group = LocatedGroup { of: self.clone(), row_group, kept: kept.clone() };
         let mut selectors = Vec::with_capacity(2 * rows.len());
-        let (mut at, mut count) = (0, 0);
+        let mut at = 0;
         for range in rows {
             selectors.push(RowSelector::skip(range.start.saturating_sub(at)));
             selectors.push(RowSelector::select(range.len()));
-            (at, count) = (range.end, count + range.len());
+            at = range.end;
         }
         let selection = RowSelection::from(selectors);
-        let mut reader = guard(|| {
+        let reader = guard(|| {
             ParquetRecordBatchReader::try_new_with_row_groups(
                 &levels,
                 &group,
-                count.max(1),
+                batch_rows.max(1),
                 Some(selection),
             )
         })?
         .map_err(unwrap_error)?;
-        let next = guard(|| reader.next().transpose())?;
-        next.map_err(|e| kept.explain(e))
+        Ok(LocatedRows { reader, kept })
+    }
+
+    /// Bytes that [`LocatedRows`] of these leaves have between two batches, about: a page of each, its
+    /// dictionary, and what is read ahead.
+    ///
+    /// # Errors
+    /// Whatever is wrong with where pages are.
+    pub(crate) fn held_bytes(&self, row_group: usize, leaves: &[usize]) -> Result<u64> {
+        let Self { source, cache, context, .. } = self;
+        let mut bytes = 0_u64;
+        for leaf in leaves {
+            let chunk = source.chunk(row_group, *leaf)?;
+            let locations = cache.find(source, row_group, *leaf, context)?;
+            let page = locations.pages.iter().map(|page| page.len).max().unwrap_or(0);
+            let dictionary = locations.dictionary.map_or(0, |(_, len)| len);
+            let size = |bytes: i64| bytes.max(1).unsigned_abs();
+            let (stored, unpacked) =
+                (size(chunk.compressed_size()), size(chunk.uncompressed_size()));
+            let held = u64::from(page) + u64::from(dictionary);
+            let held = (u128::from(held) * u128::from(unpacked)).div_ceil(u128::from(stored));
+            let ahead = Pages::ahead_bytes(source, context).min(stored);
+            bytes = bytes.saturating_add(u64::try_from(held).unwrap_or(u64::MAX));
+            bytes = bytes.saturating_add(ahead);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Rows of a row group on their way: pages, dictionaries and decoders stay between two batches.
+pub(crate) struct LocatedRows {
+    reader: ParquetRecordBatchReader,
+    kept: Kept,
+}
+
+impl LocatedRows {
+    /// The next rows.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file. Fewer rows are no error.
+    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>> {
+        let next = guard(|| self.reader.next().transpose())?;
+        next.map_err(|e| self.kept.explain(e))
     }
 }
 

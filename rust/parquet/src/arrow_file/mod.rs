@@ -46,7 +46,7 @@ use crate::page::{Kept, guard, unwrap_error};
 use crate::runtime::Context;
 use crate::source::Source;
 
-pub(crate) use self::located::Located;
+pub(crate) use self::located::{Located, LocatedRows};
 
 /// How much fewer rows a batch gets that turned out to be too large.
 const FEWER: usize = 8;

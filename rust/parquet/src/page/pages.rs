@@ -124,6 +124,12 @@ impl Pages {
         &self.locations
     }
 
+    /// Bytes of a chunk of `source` that are read ahead.
+    #[must_use]
+    pub(crate) fn ahead_bytes(source: &Source, context: &Context) -> u64 {
+        ahead_bytes(&*source.store, context)
+    }
+
     /// Whether they lie in a local file, where reading twice costs little.
     #[must_use]
     pub(crate) fn are_local(&self) -> bool {
@@ -317,11 +323,8 @@ impl Pages {
         if window.holds(offset, len).is_none() {
             *window = ReadAhead::default(); // free before the next is read
             let mut end = offset + len as u64;
-            let ahead = match self.store.is_local() {
-                true => self.context.read_ahead_bytes().min(LOCAL_READ_BYTES),
-                false => self.context.read_ahead_bytes(),
-            };
-            let reach = offset.saturating_add(ahead as u64);
+            let ahead = ahead_bytes(&*self.store, &self.context);
+            let reach = offset.saturating_add(ahead);
             for page in self.locations.pages.get(next..).unwrap_or_default() {
                 let page_end = page.offset + u64::from(page.len);
                 if page.offset < offset || page_end > reach {
@@ -430,6 +433,12 @@ impl Pages {
     fn check_repeated(&self, header: &PageHeader, page: &PageLoc, buf: &Bytes) -> Result<()> {
         check_count(count_rows(header, buf, self.level_max, |_| Ok(buf.clone()))?, page)
     }
+}
+
+/// Bytes that are read ahead of one chunk.
+fn ahead_bytes(store: &dyn RangeReader, context: &Context) -> u64 {
+    let bytes = context.read_ahead_bytes();
+    (if store.is_local() { bytes.min(LOCAL_READ_BYTES) } else { bytes }) as u64
 }
 
 /// Reads `range` into a buffer that is accounted for until its last slice is dropped. Local files

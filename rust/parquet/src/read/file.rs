@@ -7,13 +7,14 @@
 //! ```
 //!
 //! # Invariants
-//! Between two windows no page is held. Rows come in the order of the file, or exactly in reverse.
+//! Between two windows no page is held, unless the whole file is read forwards and its pages fit
+//! (`open_group`). Rows come in the order of the file, or exactly in reverse.
 //! A batch has no more rows than fit, whatever a window has: the rest of the window is read again.
 //!
 //! # Cost
 //! The pages of a window, those of conditions first. Windows begin small where few rows are wanted
 //! and grow, those of conditions alone to more rows than a batch; a page in which one ends is
-//! unpacked once more.
+//! unpacked once more, if it was not held.
 //!
 //! # Not here
 //! Which ranges (`prune`); which file is read when (`ahead`).
@@ -28,11 +29,12 @@ use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
 use plait_core::predicate::Filter;
 use plait_core::schema::{Adapter, Frozen};
-use plait_core::{Error, Kind, Result};
+use plait_core::{Error, Result};
 
 use super::coded::CodedColumns;
 use super::fixed::FixedValues;
 use super::known::KnownFile;
+use super::open_group::{OpenGroup, too_few};
 use super::part::FilePart;
 use super::prune::{LocatedCondition, PrunedFile, RowsLeft};
 use super::ranges::{count, selected, split};
@@ -164,12 +166,14 @@ pub(super) struct WindowCursor {
     tested_max: u64,
     /// Rows of the next batch, at most.
     given_max: u64,
+    /// The row group whose pages stay open.
+    open: Option<OpenGroup>,
 }
 
 impl WindowCursor {
     pub(super) fn new(file: Arc<ReadFile>, shared: Arc<ReadShared>) -> Self {
         let tested_max = shared.sizes.rows_max;
-        Self { file, shared, left: None, step: 0, tested_max, given_max: 0 }
+        Self { file, shared, left: None, step: 0, tested_max, given_max: 0, open: None }
     }
 
     /// The next rows, in the schema of all.
@@ -254,8 +258,10 @@ impl WindowCursor {
     fn grow(&mut self, batch: Option<&RecordBatch>) {
         let sizes: &WindowSizes = &self.shared.sizes;
         let grown = |rows: u64| rows.saturating_mul(WindowSizes::GROWTH);
+        let window = self.open.as_ref().and_then(OpenGroup::window);
         if let Some(batch) = batch {
-            let fits = sizes.rows_that_fit(sizes.batch_bytes, batch);
+            let bytes = window.map_or(sizes.batch_bytes, |_| sizes.held_batch_bytes());
+            let fits = sizes.rows_that_fit(bytes, batch);
             self.given_max = grown(self.given_max).min(fits);
         }
         let most = match self.file.class.adapted.tested {
@@ -263,6 +269,14 @@ impl WindowCursor {
             None => self.given_max,
         };
         self.step = grown(self.step).min(most).max(WindowSizes::ROWS_MIN);
+        if let Some(window) = window {
+            // Opening anew unpacks pages again: not for windows of nearly the same size.
+            let is_near = self.step < 2 * window && 4 * self.step >= 3 * window;
+            match is_near {
+                true => self.step = window,
+                false => self.open = None,
+            }
+        }
     }
 
     /// Puts rows back that were not given.
@@ -290,7 +304,10 @@ impl WindowCursor {
         let (Some(tested), Some(Conditions { filter, .. })) = (&adapted.tested, &shared.conditions)
         else {
             shared.counts.add_candidates(count(rows));
-            let batch = self.read_leaves(source, own, group, rows, &adapted.leaves)?;
+            let batch = match self.read_on(source, own, group, rows, &adapted.leaves)? {
+                Some(batch) => batch,
+                None => self.read_leaves(source, own, group, rows, &adapted.leaves)?,
+            };
             let batch = adapted.adapter.apply_at(&batch, first)?;
             self.grow(Some(&batch));
             return Ok(Some(batch));
@@ -385,20 +402,50 @@ impl WindowCursor {
         if self.file.class.schema.has_int96() {
             return self.read_checked(source, rows, leaves);
         }
-        let located = Located {
+        let batch = self.located(source, schema).read(
+            group,
+            &in_group(source, group, rows),
+            Some(leaves),
+        )?;
+        batch.filter(|batch| batch.num_rows() == wanted).ok_or_else(too_few)
+    }
+
+    /// The rows of a window of pages that stay open; none where they do not.
+    fn read_on(
+        &mut self,
+        source: &Arc<Source>,
+        schema: &FileSchema,
+        group: usize,
+        rows: &[Range<u64>],
+        leaves: &[usize],
+    ) -> Result<Option<RecordBatch>> {
+        let bytes_max = self.shared.sizes.held_bytes;
+        if self.shared.reverse || bytes_max == 0 || leaves.is_empty() || schema.has_int96() {
+            return Ok(None);
+        }
+        if !self.open.as_ref().is_some_and(|open| open.is(group)) {
+            let end = source.row_group_start(group) + source.row_group_rows(group);
+            let others = self.left.iter().flatten().take_while(|range| range.start < end);
+            let others = others.map(|range| range.start..range.end.min(end));
+            let all: Vec<_> = rows.iter().cloned().chain(others).collect();
+            if count(&all) == count(rows) {
+                return Ok(None);
+            }
+            let all = in_group(source, group, &all);
+            let located = self.located(source, schema);
+            let window = count(rows);
+            self.open = Some(OpenGroup::open(&located, group, &all, leaves, window, bytes_max)?);
+        }
+        self.open.as_mut().map_or(Ok(None), |open| open.next(rows))
+    }
+
+    fn located(&self, source: &Arc<Source>, schema: &FileSchema) -> Located {
+        Located {
             source: Arc::clone(source),
             schema: schema.clone(),
             cache: Arc::clone(&self.shared.cache),
             context: self.shared.context.clone(),
-        };
-        let start = source.row_group_start(group);
-        let to_usize = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
-        let in_group: Vec<_> = rows.iter().map(|r| to_usize(r.start)..to_usize(r.end)).collect();
-        let batch = located.read(group, &in_group, Some(leaves))?;
-        batch.filter(|batch| batch.num_rows() == wanted).ok_or_else(|| {
-            Error::new(Kind::CorruptSource, "a row group has fewer rows than its footer says")
-                .with_hint("the file is damaged; write it again from its origin")
-        })
+        }
     }
 
     /// The same by the reader that checks each timestamp of 12 bytes.
@@ -427,6 +474,13 @@ impl WindowCursor {
         let schema = schema.unwrap_or_else(|| Arc::new(Schema::empty()));
         concat_batches(&schema, &parts).map_err(Error::from_arrow)
     }
+}
+
+/// Rows of a file, counted in a row group.
+fn in_group(source: &Source, group: usize, rows: &[Range<u64>]) -> Vec<Range<usize>> {
+    let start = source.row_group_start(group);
+    let to_usize = |row: u64| usize::try_from(row.saturating_sub(start)).unwrap_or(usize::MAX);
+    rows.iter().map(|range| to_usize(range.start)..to_usize(range.end)).collect()
 }
 
 /// Where so many rows are left out for each range, ranges are read alone.

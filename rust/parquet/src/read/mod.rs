@@ -31,6 +31,7 @@ mod kept;
 mod known;
 mod leaves;
 mod names;
+mod open_group;
 mod opened;
 mod options;
 mod part;

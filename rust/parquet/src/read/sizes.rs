@@ -25,6 +25,9 @@ pub(super) struct WindowSizes {
     pub(super) given_bytes: usize,
     /// Bytes that are read at once.
     pub(super) read_bytes: u64,
+    /// Bytes of the pages that a file may have open between two windows: none if rows are limited,
+    /// since their files are left early.
+    pub(super) held_bytes: u64,
     /// Whether a file may have a batch ready while another one of it is merged.
     pub(super) reads_ahead: bool,
 }
@@ -34,6 +37,9 @@ const FIRST_TESTED_ROWS: u64 = 1 << 15;
 
 /// The part of a batch that is given out which columns of conditions may have for each file.
 const TESTED_PART: usize = 4;
+
+/// The part of a window that a file has which leaves its pages open.
+const HELD_WINDOW_PART: usize = 4;
 
 /// Of so many files there is no second batch.
 const AHEAD_FILES_MAX: usize = 128;
@@ -62,8 +68,17 @@ impl WindowSizes {
             tested_bytes: batch_bytes.max(given_bytes / TESTED_PART),
             given_bytes,
             read_bytes: context.budget().checked_reads(files),
+            held_bytes: match limit {
+                Some(_) => 0,
+                None => context.budget().read_pages(files, HELD_WINDOW_PART),
+            },
             reads_ahead,
         }
+    }
+
+    /// Bytes of the rows of a window of a file whose pages stay open, about.
+    pub(super) fn held_batch_bytes(&self) -> usize {
+        self.batch_bytes / HELD_WINDOW_PART
     }
 
     /// Rows of the first window, of rows that have so many bytes, about.

@@ -359,6 +359,14 @@ impl Budget {
         share.clamp(WINDOW_BYTES.0, WINDOW_BYTES.1)
     }
 
+    /// Bytes of the pages that one of `files` files has open between two windows, which are so many
+    /// times smaller for that: `part`, at least two.
+    #[must_use]
+    pub(crate) fn read_pages(self, files: usize, part: usize) -> u64 {
+        let share = 2 * self.bytes(MemoryStage::ReadWindows);
+        ((share - share / part.max(1)) / files.max(1)) as u64
+    }
+
     /// Bytes that are read at once of one of `files` files whose timestamps are checked.
     #[must_use]
     pub(crate) fn checked_reads(self, files: usize) -> u64 {
