@@ -35,6 +35,7 @@ const PIECE_BYTES_MIN: usize = 64;
 const SCHEMA: i16 = 2;
 const ROW_GROUPS: i16 = 4;
 const ENTRIES: i16 = 5;
+const ENCRYPTION: i16 = 8;
 
 /// What footers have in common.
 #[derive(Default)]
@@ -48,6 +49,16 @@ struct KnownPieces {
     pieces: HashSet<Arc<[u8]>>,
     /// Schemas by their bytes.
     schemas: HashMap<Box<[u8]>, SchemaDescPtr>,
+}
+
+/// Where the parts of a footer are.
+#[derive(Default)]
+pub(crate) struct FooterParts {
+    schema: Option<Range<usize>>,
+    /// The pieces that other footers may have, too.
+    pieces: Vec<Range<usize>>,
+    /// Whether columns are encrypted.
+    pub(crate) is_encrypted: bool,
 }
 
 /// A footer as it is stored.
@@ -65,16 +76,20 @@ struct SharedPiece {
 
 impl FooterPool {
     /// The schema of a footer, if one before it had the same.
-    pub(crate) fn schema(&self, footer: &[u8]) -> Option<SchemaDescPtr> {
-        let schema = schema_range(footer).ok().flatten()?;
-        self.lock().schemas.get(footer.get(schema)?).map(Arc::clone)
+    pub(crate) fn schema(&self, footer: &[u8], parts: &FooterParts) -> Option<SchemaDescPtr> {
+        let schema = footer.get(parts.schema.clone()?)?;
+        self.lock().schemas.get(schema).map(Arc::clone)
     }
 
-    /// Stores a footer that was decoded to `schema`.
-    pub(crate) fn store(&self, footer: &[u8], schema: SchemaDescPtr) -> StoredFooter {
-        let pieces = pieces(footer).unwrap_or_default();
+    /// Stores a footer with these `parts` that was decoded to `schema`.
+    pub(crate) fn store(
+        &self,
+        footer: &[u8],
+        parts: FooterParts,
+        schema: SchemaDescPtr,
+    ) -> StoredFooter {
+        let bytes = parts.schema.and_then(|at| footer.get(at));
         let mut known = self.lock();
-        let bytes = schema_range(footer).ok().flatten().and_then(|at| footer.get(at));
         // Another thread may have decoded the same at the same time: the first is that of all.
         let schema = match bytes {
             Some(bytes) => Arc::clone(known.schemas.entry(bytes.into()).or_insert(schema)),
@@ -85,7 +100,7 @@ impl FooterPool {
             block.reserve(BLOCK_BYTES.max(footer.len()));
         }
         let (mut shared, mut from) = (Vec::new(), 0);
-        for piece in pieces {
+        for piece in parts.pieces {
             let (Some(before), Some(bytes)) =
                 (footer.get(from..piece.start), footer.get(piece.clone()))
             else {
@@ -132,40 +147,48 @@ impl StoredFooter {
     }
 }
 
-/// Where the schema is.
-fn schema_range(footer: &[u8]) -> Result<Option<Range<usize>>, Stop> {
-    let (mut reader, mut last) = (Reader::new(footer), 0);
-    while let Some((id, kind)) = reader.field(&mut last)? {
-        let start = reader.position();
-        reader.skip(kind)?;
-        if id == SCHEMA {
-            return Ok(Some(start..reader.position()));
-        }
-    }
-    Ok(None)
-}
-
-/// The pieces that other footers may have, too.
-fn pieces(footer: &[u8]) -> Result<Vec<Range<usize>>, Stop> {
-    let (mut reader, mut last, mut found) = (Reader::new(footer), 0, Vec::new());
-    while let Some((id, kind)) = reader.field(&mut last)? {
-        if (id, kind) == (ENTRIES, TYPE_LIST) {
-            let (kind, entries) = reader.list()?;
-            for _ in 0..entries {
-                let start = reader.position();
-                reader.skip(kind)?;
-                found.push(start..reader.position());
+impl FooterParts {
+    /// Finds the parts of a footer; `schema` reads over the list of the elements of its schema.
+    ///
+    /// # Errors
+    /// Bytes that are no footer, and those of `schema`.
+    pub(crate) fn find<'a>(
+        footer: &'a [u8],
+        schema: impl Fn(&mut Reader<'a>) -> Result<(), Stop>,
+    ) -> Result<Self, Stop> {
+        let (mut reader, mut last, mut found) = (Reader::new(footer), 0, Self::default());
+        while let Some((id, kind)) = reader.field(&mut last)? {
+            found.is_encrypted |= id == ENCRYPTION;
+            if (id, kind) == (ENTRIES, TYPE_LIST) {
+                let (kind, entries) = reader.list()?;
+                for _ in 0..entries {
+                    let start = reader.position();
+                    reader.skip(kind)?;
+                    found.pieces.push(start..reader.position());
+                }
+                continue;
             }
-            continue;
+            let start = reader.position();
+            match (id, kind) {
+                (SCHEMA, TYPE_LIST) => schema(&mut reader)?,
+                _ => reader.skip(kind)?,
+            }
+            let part = start..reader.position();
+            match id {
+                SCHEMA => {
+                    if found.schema.is_some() {
+                        return Err(Stop::Malformed("footer has two schemas"));
+                    }
+                    found.schema = Some(part.clone());
+                    found.pieces.push(part);
+                }
+                ROW_GROUPS => {}
+                _ => found.pieces.push(part),
+            }
         }
-        let start = reader.position();
-        reader.skip(kind)?;
-        if id != ROW_GROUPS {
-            found.push(start..reader.position());
-        }
+        found.pieces.retain(|piece| piece.len() >= PIECE_BYTES_MIN);
+        Ok(found)
     }
-    found.retain(|piece| piece.len() >= PIECE_BYTES_MIN);
-    Ok(found)
 }
 
 #[cfg(test)]
@@ -181,6 +204,10 @@ mod tests {
         &bytes[end - len as usize..end]
     }
 
+    fn parts(footer: &[u8]) -> FooterParts {
+        FooterParts::find(footer, |reader| reader.skip(TYPE_LIST)).unwrap_or_default()
+    }
+
     fn schema() -> SchemaDescPtr {
         let text = "message m { required int64 a; }";
         let root = parquet::schema::parser::parse_message_type(text).unwrap();
@@ -193,10 +220,11 @@ mod tests {
         let text = format!("message m {{ {columns} }}");
         let (one, other) = (file(&text, &[3], |p| p), file(&text, &[5, 2], |p| p));
         let pool = FooterPool::default();
-        assert!(pool.schema(footer(&one)).is_none());
-        let stored = pool.store(footer(&one), schema());
-        assert!(pool.schema(footer(&other)).is_some());
-        let next = pool.store(footer(&other), schema());
+        let known = |bytes| pool.schema(footer(bytes), &parts(footer(bytes)));
+        assert!(known(&one).is_none());
+        let stored = pool.store(footer(&one), parts(footer(&one)), schema());
+        assert!(known(&other).is_some());
+        let next = pool.store(footer(&other), parts(footer(&other)), schema());
         assert_eq!(
             (stored.bytes(), next.bytes()),
             (footer(&one).to_vec(), footer(&other).to_vec())
@@ -210,7 +238,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_footer_are_stored_whole() {
         for bytes in [&b""[..], &[0x1c; 200], &[0xff; 100]] {
-            let stored = FooterPool::default().store(bytes, schema());
+            let stored = FooterPool::default().store(bytes, parts(bytes), schema());
             assert_eq!((stored.bytes(), stored.shared.len()), (bytes.to_vec(), 0));
         }
     }

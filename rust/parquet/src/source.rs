@@ -31,15 +31,17 @@ use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 use sha2::{Digest, Sha256};
 
-use crate::footer::{FooterPool, StoredFooter};
+use crate::footer::{FooterParts, FooterPool, StoredFooter};
 use crate::guard::{guard, unwrap_error};
 use crate::output::TempFile;
 use crate::selection::{Selection, intersection};
 use crate::store::{RangeReader, open_local};
-use crate::thrift::{Reader, Stop, TYPE_LIST, TYPE_STRUCT};
+use crate::thrift::{Reader, Stop, TYPE_STRUCT};
 
 /// How much of the end of a file the first read fetches.
 const TAIL_BYTES: u64 = 64 << 10;
+/// The same of a local file, where another read costs less than bytes that are not needed.
+const LOCAL_TAIL_BYTES: u64 = 16 << 10;
 /// Footer length and magic number.
 const TRAILER_BYTES: u64 = 8;
 /// Deepest nesting of groups that is decoded.
@@ -71,7 +73,7 @@ impl Source {
     /// [`Kind::CorruptSource`] when the footer contradicts the format, the file or itself,
     /// [`Kind::EncryptedSource`], [`Kind::Unsupported`] when columns lie in other files.
     pub(crate) fn open(id: SourceId, store: Arc<dyn RangeReader>) -> Result<Self> {
-        Self::read(id, store, |_| None).map(|(source, _)| source)
+        Self::read(id, store, |_, _| None).map(|(source, ..)| source)
     }
 
     /// The same, with the footer as it is stored, from which [`again`](Self::again) makes the source.
@@ -83,9 +85,10 @@ impl Source {
         id: SourceId,
         store: Arc<dyn RangeReader>,
     ) -> Result<(Self, StoredFooter)> {
-        let (source, footer) = Self::read(id, store, |footer| pool.schema(footer))?;
+        let (source, footer, parts) =
+            Self::read(id, store, |footer, parts| pool.schema(footer, parts))?;
         let schema = source.meta.file_metadata().schema_descr_ptr();
-        let stored = pool.store(&footer, schema);
+        let stored = pool.store(&footer, parts, schema);
         Ok((source, stored))
     }
 
@@ -108,14 +111,14 @@ impl Source {
     fn read(
         id: SourceId,
         store: Arc<dyn RangeReader>,
-        schema: impl Fn(&[u8]) -> Option<SchemaDescPtr>,
-    ) -> Result<(Self, Bytes)> {
+        schema: impl Fn(&[u8], &FooterParts) -> Option<SchemaDescPtr>,
+    ) -> Result<(Self, Bytes, FooterParts)> {
         let in_file = |e: Error| e.with_path(store.path());
         let (footer, footer_start) = read_footer(&*store).map_err(in_file)?;
-        check_footer(&footer).map_err(in_file)?;
-        let meta = decode(&footer, schema(&footer).as_ref()).map_err(in_file)?;
+        let parts = check_footer(&footer).map_err(in_file)?;
+        let meta = decode(&footer, schema(&footer, &parts).as_ref()).map_err(in_file)?;
         let hash = Sha256::digest(&footer).into();
-        Self::of(id, store, meta, footer_start, hash).map(|source| (source, footer))
+        Self::of(id, store, meta, footer_start, hash).map(|source| (source, footer, parts))
     }
 
     fn of(
@@ -392,7 +395,8 @@ fn read_footer(store: &dyn RangeReader) -> Result<(bytes::Bytes, u64)> {
     if len < TRAILER_BYTES + 4 {
         return Err(not_parquet(format!("{len} bytes")));
     }
-    let tail_bytes = store.footer_bytes().unwrap_or(TAIL_BYTES).max(TRAILER_BYTES);
+    let usual = if store.is_local() { LOCAL_TAIL_BYTES } else { TAIL_BYTES };
+    let tail_bytes = store.footer_bytes().unwrap_or(usual).max(TRAILER_BYTES);
     let tail_start = len.saturating_sub(tail_bytes);
     let tail = store.read(tail_start..len)?;
     let tail_bytes: &[u8] = &tail;
@@ -423,27 +427,15 @@ fn read_footer(store: &dyn RangeReader) -> Result<(bytes::Bytes, u64)> {
 
 /// Checks what the decoder of the footer takes on trust: that lists and groups are no longer than
 /// the bytes that hold them, that groups are not nested without end, that nothing is encrypted.
-fn check_footer(footer: &[u8]) -> Result<()> {
-    let mut reader = Reader::new(footer);
-    let (mut last, mut encrypted) = (0, false);
-    let mut scan = || -> Result<(), Stop> {
-        while let Some((id, kind)) = reader.field(&mut last)? {
-            match (id, kind) {
-                (2, TYPE_LIST) => check_schema(&mut reader)?,
-                _ => reader.skip(kind)?,
-            }
-            encrypted |= id == 8;
-        }
-        Ok(())
-    };
-    scan().map_err(|stop| {
+fn check_footer(footer: &[u8]) -> Result<FooterParts> {
+    let parts = FooterParts::find(footer, check_schema).map_err(|stop| {
         Error::new(Kind::CorruptSource, "footer is malformed").with_got(stop.reason())
     })?;
-    if encrypted {
+    if parts.is_encrypted {
         return Err(Error::new(Kind::EncryptedSource, "columns are encrypted")
             .with_hint("decrypt the file first"));
     }
-    Ok(())
+    Ok(parts)
 }
 
 /// Walks the schema, a tree in depth-first order in which every group tells its children's number.

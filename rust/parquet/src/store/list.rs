@@ -333,15 +333,15 @@ fn check_distinct(stores: &Stores, found: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     let mut files = BTreeSet::new();
     for location in found {
-        let (identity, file) = match stores.locate(location)? {
-            Location::Local(path) => {
-                // A second link to a file has another path and the same file behind it.
-                let file = std::fs::metadata(&path).ok().map(|m| (m.dev(), m.ino()));
-                (std::fs::canonicalize(&path).unwrap_or(path), file)
-            }
-            Location::Object(place) => (PathBuf::from(place.location()), None),
+        let is_new = match stores.locate(location)? {
+            // A second link to a file, or spelling of its path, has the same file behind it.
+            Location::Local(path) => match std::fs::metadata(&path) {
+                Ok(metadata) => files.insert((metadata.dev(), metadata.ino())),
+                Err(_) => seen.insert(path.to_string_lossy().into_owned()),
+            },
+            Location::Object(place) => seen.insert(place.location()),
         };
-        if !seen.insert(identity) || file.is_some_and(|file| !files.insert(file)) {
+        if !is_new {
             return Err(Error::new(Kind::InvalidArgument, "same source given twice")
                 .with_path(location.as_str())
                 .with_hint("its rows would appear twice; name every file once"));
