@@ -371,6 +371,90 @@ def test_windows_are_as_large_as_files_that_overlap_allow(tmp_path: Path, revers
     assert read.stats.pages_read >= pages
 
 
+def windowed_files(folder: Path, seed: int) -> list[str]:
+    """Files of several row groups whose rows are so wide that a row group has many windows."""
+    rng, files = random.Random(seed), []
+    for number in range(3):
+        few = rows_of(rng, 500, nulls=True)
+        table = pa.concat_tables([few] * 12).append_column(
+            "pad", [[f"{rng.randrange(400)} ".rjust(1000, "a") for _ in range(12 * len(few))]]
+        )
+        table = table.sort_by([("name", "ascending"), ("ts", "ascending")])
+        path = folder / f"w{number}.parquet"
+        pq.write_table(
+            table, path, row_group_size=4100, max_rows_per_page=1000, write_page_index=True
+        )
+        files.append(str(path))
+    return files
+
+
+def pages_in(files: list[str], rows_of_a_page: int) -> int:
+    """Pages of flat files, whose pages have so many rows but the last of a row group."""
+    pages = 0
+    for path in files:
+        meta = pq.read_metadata(path)
+        for group in range(meta.num_row_groups):
+            pages += -(-meta.row_group(group).num_rows // rows_of_a_page) * meta.num_columns
+    return pages
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_of_many_windows_are_those_of_a_merge(tmp_path: Path, seed: int) -> None:
+    files = windowed_files(tmp_path, seed)
+    merged = tmp_path / "merged.parquet"
+    plait.merge(files, merged, sort_by="name, ts")
+    whole = pq.read_table(merged).to_pylist()
+    limits: dict[str, Any] = {"memory_limit": "16MB", "threads": 1 + seed % 2}
+    read = plait.read(files, sort_by="name, ts", **limits)
+    assert pa.table(read).to_pylist() == whole
+    assert pa.table(read).to_pylist() == whole
+    some = plait.read(files, sort_by="name, ts", columns=["pad", "list", "ts"], **limits)
+    assert pa.table(some).to_pylist() == [
+        {name: row[name] for name in ("pad", "list", "ts")} for row in whole
+    ]
+    backwards = plait.read(files, sort_by="name, ts", reverse=True, **limits)
+    assert pa.table(backwards).to_pylist() == whole[::-1]
+    plan = plait.plan(files, sort_by="name, ts", outputs=3)
+    parts = [pa.table(plait.read(task, memory_limit="16MB")) for task in plan.tasks]
+    assert pa.concat_tables(parts).to_pylist() == whole
+
+
+def test_pages_of_whole_reads_are_unpacked_once(tmp_path: Path) -> None:
+    files, rows = [], 60_000
+    for number in range(2):
+        table = pa.table(
+            {
+                "k": range(number, 2 * rows, 2),
+                "text": [f"text {n % 5000} of all the texts" for n in range(rows)],
+                "v": range(rows),
+            }
+        )
+        path = tmp_path / f"{number}.parquet"
+        pq.write_table(table, path, max_rows_per_page=20_000, write_page_index=True)
+        files.append(str(path))
+    read = plait.read(files, sort_by="k", memory_limit="16MB")
+    assert sum(batch.num_rows for batch in read) == 2 * rows
+    once = pages_in(files, 20_000)
+    # Pages of a first, small window are unpacked again where further ones are larger.
+    assert once <= read.stats.pages_read <= once + 3 * len(files)
+    assert read.stats.bytes_read < 1.2 * sum(Path(path).stat().st_size for path in files)
+
+
+def test_pages_that_do_not_fit_are_unpacked_for_each_window(tmp_path: Path) -> None:
+    """One page of many files is more than their share: rows are the same, pages are read again."""
+    files, rows = [], 4000
+    for number in range(24):
+        texts = [f"{number} {n} ".ljust(250, "x") for n in range(rows)]
+        table = pa.table({"k": range(number, 24 * rows, 24), "text": texts})
+        path = tmp_path / f"{number:02}.parquet"
+        pq.write_table(table, path, use_dictionary=False, write_page_index=True)
+        files.append(str(path))
+    read = plait.read(files, sort_by="k", memory_limit="16MB")
+    keys = pa.table(read).column("k").to_pylist()
+    assert keys == list(range(24 * rows))
+    assert read.stats.pages_read > 2 * pages_in(files, rows)
+
+
 def test_bounds_of_files_of_several_schemas_are_compared_at_once(tmp_path: Path) -> None:
     """Columns that files lack, have in other types or as dictionaries, and files without rows."""
     tables = [
