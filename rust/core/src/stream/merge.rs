@@ -75,6 +75,7 @@ const WORK_VALUES_MIN: usize = 16_384;
 /// # Ok::<(), Error>(())
 /// ```
 pub struct MergeStream {
+    /// Of the columns that are given out, which are the first.
     schema: SchemaRef,
     wanted: Wanted,
     cursors: Vec<SourceCursor>,
@@ -204,6 +205,16 @@ impl MergeStream {
     /// bytes, about: rows wait in memory until there are enough for a batch.
     pub fn bound_batches(&mut self, bytes: usize) {
         self.batch_bytes = bytes;
+    }
+
+    /// Gives out the first `columns` columns only: others are there for the order.
+    ///
+    /// # Errors
+    /// Fewer columns than that.
+    pub fn give_first(&mut self, columns: usize) -> Result<()> {
+        let first: Vec<usize> = (0..columns).collect();
+        self.schema = Arc::new(self.schema.project(&first).map_err(Error::from_arrow)?);
+        Ok(())
     }
 
     /// Where rows that do not stay are counted, also after the merge is gone. The counts are those of

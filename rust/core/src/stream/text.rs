@@ -10,7 +10,7 @@
 //! zero bytes, other types or keys that pack into numbers, it is asked.
 //!
 //! # Cost
-//! Each value is copied once, most texts as 16 bytes at once, and read once more for the search.
+//! Each value is copied once, most texts as 32 bytes at once, and read once more for the search.
 //!
 //! # Not here
 //! The format and all other columns (`crate::key`).
@@ -32,7 +32,7 @@ const VALUE: u8 = 0x01;
 const KEY_BYTES_MAX: usize = 1 << 10;
 
 /// Bytes that are copied at once.
-const CHUNK: usize = 16;
+const CHUNK: usize = 32;
 
 /// Marker and terminator of a text.
 const TEXT_BYTES: usize = 3;

@@ -337,6 +337,10 @@ impl SortedRead {
             Box::new(ScopedWorkers::new(self.options.threads)),
         )?;
         merge.bound_batches(shared.sizes.given_bytes);
+        if self.after.is_empty() {
+            // Conditions on merged rows may be about columns that are not given out.
+            merge.give_first(self.schema.fields().len())?;
+        }
         let mut leading = Leading { of: self, found: Vec::new() };
         for (file, read) in files.iter().enumerate() {
             let at = if self.options.reverse { files.len() - 1 - file } else { file };
