@@ -52,7 +52,7 @@ struct KnownPieces {
 }
 
 /// Where the parts of a footer are.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct FooterParts {
     schema: Option<Range<usize>>,
     /// The pieces that other footers may have, too.
