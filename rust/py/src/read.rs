@@ -53,8 +53,7 @@ impl PySortedRead {
 
     /// The batches, from the first row on.
     fn batches(&self, py: Python<'_>) -> PyResult<PyStream> {
-        let inner = py.detach(|| self.read.batches());
-        let inner = inner.map_err(|e| crate::errors::exception(py, &e))?;
+        let inner = enter(py, &self.context, None, |_| self.read.batches())?;
         let watched = Watched { inner, signals: Signals::new() };
         Ok(PyStream::new(Box::new(Caught::new(Box::new(watched)))))
     }

@@ -95,6 +95,26 @@ impl ReadFile {
         self.pruned(shared).is_ruled_out(&shared.kept)
     }
 
+    /// Whether its bloom filters leave it open that it has rows; without any, they do.
+    ///
+    /// # Errors
+    /// What is wrong with the file, with its path.
+    pub(super) fn passes_filters(&self, shared: &ReadShared) -> Result<bool> {
+        if !self.class.located.iter().any(LocatedCondition::is_filtered) {
+            return Ok(true);
+        }
+        let passes = || {
+            shared.context.check_cancelled()?;
+            self.known.check_unchanged()?;
+            self.pruned(shared).passes(&*self.known.source()?, &shared.kept)
+        };
+        let passes = passes().map_err(|e: Error| e.with_path(self.known.path()))?;
+        if !passes {
+            shared.counts.open();
+        }
+        Ok(passes)
+    }
+
     fn pruned<'a>(&'a self, shared: &'a ReadShared) -> PrunedFile<'a> {
         let conditions = shared.conditions.as_ref().map_or(&[][..], |c| c.filter.conditions());
         let (located, groups) = (&self.class.located, &self.groups);
@@ -201,11 +221,7 @@ impl WindowCursor {
     /// Finds the rows, and how many of them fit at first.
     fn begin(&mut self, source: &Source) -> Result<()> {
         self.shared.counts.open();
-        // The footer may be that of an earlier read. Objects say with every answer what they are.
-        let store = &self.file.known.store;
-        if store.is_local() {
-            store.check_unchanged()?;
-        }
+        self.file.known.check_unchanged()?;
         let (sizes, adapted) = (&self.shared.sizes, &self.file.class.adapted);
         self.given_max = sizes.first_given(row_bytes(source, &adapted.leaves));
         self.step = match &adapted.tested {

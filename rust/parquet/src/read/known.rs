@@ -114,6 +114,15 @@ impl KnownFile {
         self.row_starts.partition_point(|start| *start <= row).saturating_sub(1)
     }
 
+    /// Refuses a local file that is another one by now: the footer may be that of an earlier read.
+    /// Objects say with every answer what they are.
+    ///
+    /// # Errors
+    /// As [`RangeReader::check_unchanged`].
+    pub(super) fn check_unchanged(&self) -> Result<()> {
+        if self.store.is_local() { self.store.check_unchanged() } else { Ok(()) }
+    }
+
     /// The file with its decoded footer, which stays for the next time if it fits.
     ///
     /// # Errors

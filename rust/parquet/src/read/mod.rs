@@ -54,7 +54,7 @@ use plait_core::schema::Frozen;
 use plait_core::stream::{
     MergeStream, MergeStreamOptions, Reader, Source as MergeSource, Tally, Unite,
 };
-use plait_core::workers::Workers;
+use plait_core::workers::{Workers, each};
 use plait_core::{Error, Kind, Result};
 
 use self::ahead::{FILES_A_THREAD, FileRows, FilesAhead, ReadsAhead};
@@ -294,15 +294,34 @@ impl SortedRead {
         self.int96.iter().cloned().collect()
     }
 
+    /// The files that their bloom filters leave. Reads of some rows ask filters when a file is next.
+    fn passing<'a>(
+        &self,
+        files: Vec<&'a Arc<ReadFile>>,
+        shared: &ReadShared,
+    ) -> Result<Vec<&'a Arc<ReadFile>>> {
+        let (threads, budget) = (self.options.threads, shared.context.budget());
+        let workers = match files.iter().all(|file| file.known.store.is_local()) {
+            true => ScopedWorkers::of_files(threads, budget),
+            false => ScopedWorkers::of_objects(threads, budget),
+        };
+        let is_few = files.len() <= workers.count() * FILES_A_THREAD;
+        if self.options.limit.is_some() || shared.conditions.is_none() || is_few {
+            return Ok(files);
+        }
+        let passes = each(&workers, files.len(), |i| files[i].passes_filters(shared))?;
+        Ok(files.into_iter().zip(passes).filter(|(_, passes)| *passes).map(|(f, _)| f).collect())
+    }
+
     /// The batches, from the first row on.
     ///
     /// # Errors
-    /// As [`MergeStream::try_new`].
+    /// As [`MergeStream::try_new`], and what is wrong with bloom filters of files.
     pub fn batches(&self) -> Result<Reader> {
         let shared = Arc::new(self.shared.anew(self.shared.sizes));
         shared.context.counters().start_over();
         let files = self.files.iter().filter(|file| !file.is_ruled_out(&shared));
-        let files: Vec<&Arc<ReadFile>> = files.collect();
+        let files = self.passing(files.collect(), &shared)?;
         let cursors =
             files.iter().map(|file| WindowCursor::new(Arc::clone(file), Arc::clone(&shared)));
         let workers = ScopedWorkers::of_files(self.options.threads, shared.context.budget());

@@ -60,6 +60,8 @@ pub(super) struct LocatedCondition {
     pub(super) leaf: Option<FileLeaf>,
     /// The values asked for, as the files store them; none where filters do not help.
     values: Option<Vec<FilterValue>>,
+    /// Whether the example of the class has a filter for them.
+    is_filtered: bool,
 }
 
 impl LocatedCondition {
@@ -78,7 +80,16 @@ impl LocatedCondition {
             ([], _) | (_, None) => None,
             (values, Some(physical)) => values.iter().map(|v| stored(v, physical)).collect(),
         };
-        Self { leaf, values }
+        let has_filter = |leaf: &FileLeaf| {
+            example.chunk(0, leaf.leaf).is_ok_and(|chunk| chunk.bloom_filter_offset().is_some())
+        };
+        let is_filtered = values.is_some() && leaf.as_ref().is_some_and(has_filter);
+        Self { leaf, values, is_filtered }
+    }
+
+    /// Whether files have bloom filters for it, as far as one of them tells.
+    pub(super) fn is_filtered(&self) -> bool {
+        self.is_filtered
     }
 }
 
@@ -116,6 +127,19 @@ impl PrunedFile<'_> {
             filter.is_some_and(|filter| !values.iter().any(|value| value.is_in(&filter)))
         };
         self.groups.iter().all(|group| self.located.iter().any(|one| rules_out(*group, one)))
+    }
+
+    /// Whether bloom filters leave a row group.
+    ///
+    /// # Errors
+    /// What reading gives.
+    pub(super) fn passes(&self, source: &Source, kept: &KeptIndexes) -> Result<bool> {
+        for group in self.groups {
+            if self.passes_filters(source, *group, kept)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// Which rows may be asked for.
@@ -170,7 +194,7 @@ impl PrunedFile<'_> {
 
     /// Whether bloom filters leave it open that one of the values asked for is in a row group.
     fn passes_filters(&self, source: &Source, group: usize, kept: &KeptIndexes) -> Result<bool> {
-        for LocatedCondition { leaf, values } in self.located {
+        for LocatedCondition { leaf, values, .. } in self.located {
             let (Some(leaf), Some(values)) = (leaf, values) else { continue };
             let chunk = (self.file.id, group, leaf.leaf);
             let filter = kept.filter(chunk, || bloom_filter(source, group, leaf.leaf))?;
