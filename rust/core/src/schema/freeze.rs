@@ -65,12 +65,12 @@ pub struct Static {
     /// Whether it is there unless something else is asked for.
     pub shown: bool,
     /// What happens if a source has a column of its name.
-    pub clash: Clash,
+    pub clash: NameClash,
 }
 
 /// Which column is meant where a static one and one of the sources have the same name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Clash {
+pub enum NameClash {
     /// It is an error.
     #[default]
     Refuse,
@@ -220,7 +220,7 @@ impl Request {
     /// Whether a static column takes the place of the column of this name in sources.
     fn hides(&self, name: &str) -> bool {
         let key = self.policy.key(name);
-        let mut statics = self.statics.iter().filter(|s| s.shown && s.clash == Clash::Static);
+        let mut statics = self.statics.iter().filter(|s| s.shown && s.clash == NameClash::Static);
         statics.any(|s| self.policy.key(s.field.name()) == key)
     }
 }
@@ -380,7 +380,7 @@ fn arrange(
         request.statics.iter().find(|s| policy.key(s.field.name()) == policy.key(name))
     };
     // Of those whose choice is the static column, the sources' column was left out before.
-    let refuses = |s: &Static| s.shown && s.clash == Clash::Refuse;
+    let refuses = |s: &Static| s.shown && s.clash == NameClash::Refuse;
     let mut unknown = |path: &str| -> Result<()> {
         if request.unknown_null { Ok(()) } else { Err(unknown_column(path, classes)) }
     };

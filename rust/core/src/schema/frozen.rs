@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::fingerprint::fingerprint;
 use super::pick::Picks;
 use super::policy::SchemaPolicy;
-use super::projection::Shown;
+use super::projection::OutputColumn;
 use super::same::{key_of, members};
 use super::selection::Selection;
 use plait_base::{Error, Kind, Result};
@@ -54,7 +54,7 @@ pub struct Decision {
     pub(super) closed: bool,
     pub(super) fingerprint: String,
     /// The columns of the output, if some have other names than in the schema.
-    pub(super) shown: Option<Vec<Shown>>,
+    pub(super) shown: Option<Vec<OutputColumn>>,
 }
 
 impl Frozen {

@@ -40,7 +40,7 @@ pub use adapter::{Adapter, Value};
 pub use constant::constant;
 pub(crate) use fill::{fill, filled, has_nulls};
 pub use follow::{Change, Follow};
-pub use freeze::{Clash, Request, Static, freeze, reconcile};
+pub use freeze::{NameClash, Request, Static, freeze, reconcile};
 pub use frozen::{Decision, Frozen};
 pub use policy::{Case, SchemaPolicy};
 pub use projection::Renaming;

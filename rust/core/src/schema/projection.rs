@@ -31,7 +31,7 @@ pub(super) struct Want {
 
 /// One column of the output, where some have other names than the columns they come from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Shown {
+pub(super) enum OutputColumn {
     /// Everything that is not named.
     Star,
     /// Of the item at this place what is wanted, by its own name.
@@ -72,7 +72,7 @@ pub(super) enum Item {
 pub(super) struct Projection {
     pub(super) items: Vec<Item>,
     /// The columns of the output; none if they are the items.
-    pub(super) shown: Option<Vec<Shown>>,
+    pub(super) shown: Option<Vec<OutputColumn>>,
 }
 
 enum PathStep {
@@ -98,12 +98,12 @@ impl Projection {
         is_column: impl Fn(&str) -> bool,
     ) -> Result<Self> {
         let mut items: Vec<Item> = Vec::new();
-        let mut shown: Vec<Shown> = Vec::new();
+        let mut shown: Vec<OutputColumn> = Vec::new();
         for text in texts {
             if text == "*" && !is_column(text) {
                 if !items.contains(&Item::Star) {
                     items.push(Item::Star);
-                    shown.push(Shown::Star);
+                    shown.push(OutputColumn::Star);
                 }
                 continue;
             }
@@ -122,7 +122,7 @@ impl Projection {
             let Some(item) = merge(&mut items, &steps, policy) else { continue };
             shown_as(&mut shown, item, &steps, name, policy);
         }
-        let is_other = |shown: &Shown| matches!(shown, Shown::Other { .. });
+        let is_other = |shown: &OutputColumn| matches!(shown, OutputColumn::Other { .. });
         let shown = shown.iter().any(is_other).then_some(shown);
         Ok(Self { items, shown })
     }
@@ -153,7 +153,7 @@ fn merge(items: &mut Vec<Item>, steps: &[PathStep], policy: &SchemaPolicy) -> Op
 
 /// Adds the column that a path is to those of the output.
 fn shown_as(
-    shown: &mut Vec<Shown>,
+    shown: &mut Vec<OutputColumn>,
     item: usize,
     steps: &[PathStep],
     name: Option<String>,
@@ -165,17 +165,17 @@ fn shown_as(
             PathStep::Key(key) => Some(Reach::Key(key.clone())),
             PathStep::Element => None,
         });
-        return shown.push(Shown::Other { item, path: below.collect(), name });
+        return shown.push(OutputColumn::Other { item, path: below.collect(), name });
     }
     let known = shown.iter_mut().find_map(|shown| match shown {
-        Shown::Same(at, want) if *at == item => Some(want),
+        OutputColumn::Same(at, want) if *at == item => Some(want),
         _ => None,
     });
     let mut wants: Vec<Want> = known.as_deref().cloned().into_iter().collect();
     add(&mut wants, steps, policy);
     match (known, wants.into_iter().next()) {
         (Some(known), Some(want)) => *known = want,
-        (None, Some(want)) => shown.push(Shown::Same(item, want)),
+        (None, Some(want)) => shown.push(OutputColumn::Same(item, want)),
         (_, None) => {}
     }
 }
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn another_name_is_that_behind_the_last_as_outside_of_quotes() {
         let shown = |text: &str| match parse(&[text]).unwrap().shown.as_deref() {
-            Some([Shown::Other { path, name, .. }]) => (path.clone(), name.clone()),
+            Some([OutputColumn::Other { path, name, .. }]) => (path.clone(), name.clone()),
             other => panic!("{other:?}"),
         };
         let member = |name: &str| Reach::Member(name.to_owned());

@@ -29,7 +29,7 @@ use super::convert::{Convert, Rules};
 use super::fingerprint::fingerprint;
 use super::pick::{PickItem, Picks};
 use super::policy::SchemaPolicy;
-use super::projection::{Reach, Shown, Want};
+use super::projection::{OutputColumn, Reach, Want};
 use super::unify::{list_item, only_nulls, with_item};
 use plait_base::{Error, Kind, Result, type_text};
 
@@ -47,20 +47,20 @@ pub(super) struct Selection {
 struct Selected {
     /// The column of the frozen schema.
     from: usize,
-    how: How,
+    how: Derived,
 }
 
 #[derive(Clone, Debug)]
-enum How {
+enum Derived {
     /// Members of it, or all.
     Converted(Convert),
     /// What is at the end of a path below it.
-    Reached(Vec<Step>),
+    Reached(Vec<ResolvedStep>),
 }
 
 /// A step of a path, resolved.
 #[derive(Clone, Debug)]
-enum Step {
+enum ResolvedStep {
     Member(usize),
     /// The key, as an array of one.
     Key(ArrayRef),
@@ -76,7 +76,7 @@ impl Selection {
     /// [`Kind::ProjectionError`] when a path demands another form than the column has,
     /// [`Kind::InvalidArgument`] when two columns have one name.
     pub(super) fn of(
-        shown: Option<&[Shown]>,
+        shown: Option<&[OutputColumn]>,
         picks: &Picks,
         schema: &SchemaRef,
         policy: &SchemaPolicy,
@@ -97,13 +97,13 @@ impl Selection {
         };
         for column in shown {
             match column {
-                Shown::Star => {
+                OutputColumn::Star => {
                     for from in star.into_iter().flat_map(|star| star..star + of_star) {
                         fields.push(Arc::clone(field(from)?));
-                        columns.push(Selected { from, how: How::Converted(Convert::Same) });
+                        columns.push(Selected { from, how: Derived::Converted(Convert::Same) });
                     }
                 }
-                Shown::Same(item, want) => {
+                OutputColumn::Same(item, want) => {
                     let from = place(*item);
                     let of = field(from)?;
                     let made = wanted(of, want, policy);
@@ -113,14 +113,14 @@ impl Selection {
                             .with_column(of.name())
                     })?;
                     fields.push(made);
-                    columns.push(Selected { from, how: How::Converted(convert) });
+                    columns.push(Selected { from, how: Derived::Converted(convert) });
                 }
-                Shown::Other { item, path, name } => {
+                OutputColumn::Other { item, path, name } => {
                     let from = place(*item);
                     let of = field(from)?;
                     let (made, steps) = reached(of, path, policy)?;
                     fields.push(Arc::new(made.as_ref().clone().with_name(name)));
-                    columns.push(Selected { from, how: How::Reached(steps) });
+                    columns.push(Selected { from, how: Derived::Reached(steps) });
                 }
             }
         }
@@ -157,9 +157,13 @@ impl Selection {
                 return Err(Error::new(Kind::Internal, "batch lacks a column that was asked for"));
             };
             made.push(match &selected.how {
-                How::Converted(Convert::Same) => Arc::clone(column),
-                How::Converted(convert) => convert.run(column, &mut Vec::new()).map_err(failed)?,
-                How::Reached(steps) => reach(column, steps, field.data_type()).map_err(failed)?,
+                Derived::Converted(Convert::Same) => Arc::clone(column),
+                Derived::Converted(convert) => {
+                    convert.run(column, &mut Vec::new()).map_err(failed)?
+                }
+                Derived::Reached(steps) => {
+                    reach(column, steps, field.data_type()).map_err(failed)?
+                }
             });
         }
         Ok(made)
@@ -170,10 +174,10 @@ impl Selection {
         let words = |(selected, field): (&Selected, &FieldRef)| {
             let (name, what) = told.get(selected.from).cloned().unwrap_or_default();
             let what = match &selected.how {
-                How::Converted(Convert::Same) => what,
-                How::Converted(_) => format!("{what}, members"),
-                How::Reached(steps) if steps.is_empty() => format!("{what} of `{name}`"),
-                How::Reached(_) => format!("{what}, below `{name}`"),
+                Derived::Converted(Convert::Same) => what,
+                Derived::Converted(_) => format!("{what}, members"),
+                Derived::Reached(steps) if steps.is_empty() => format!("{what} of `{name}`"),
+                Derived::Reached(_) => format!("{what}, below `{name}`"),
             };
             (field.name().clone(), what)
         };
@@ -220,7 +224,11 @@ fn named<'a>(
 }
 
 /// The field at the end of `path`, and its steps.
-fn reached(of: &FieldRef, path: &[Reach], policy: &SchemaPolicy) -> Result<(FieldRef, Vec<Step>)> {
+fn reached(
+    of: &FieldRef,
+    path: &[Reach],
+    policy: &SchemaPolicy,
+) -> Result<(FieldRef, Vec<ResolvedStep>)> {
     let ty = of.data_type();
     let form = |demands: &str| {
         Error::new(Kind::ProjectionError, format!("path demands {demands}"))
@@ -230,7 +238,7 @@ fn reached(of: &FieldRef, path: &[Reach], policy: &SchemaPolicy) -> Result<(Fiel
     };
     let Some((first, rest)) = path.split_first() else { return Ok((Arc::clone(of), Vec::new())) };
     if only_nulls(ty) {
-        return Ok((Arc::clone(of), vec![Step::Nothing]));
+        return Ok((Arc::clone(of), vec![ResolvedStep::Nothing]));
     }
     if let Some(item) = list_item(ty) {
         let (below, steps) = reached(item, path, policy)?;
@@ -244,12 +252,12 @@ fn reached(of: &FieldRef, path: &[Reach], policy: &SchemaPolicy) -> Result<(Fiel
                 Error::new(Kind::UnknownColumn, "column is in no source")
                     .with_column(format!("{}.{name}", of.name()))
             })?;
-            (Step::Member(at), Arc::clone(member), of.is_nullable())
+            (ResolvedStep::Member(at), Arc::clone(member), of.is_nullable())
         }
         (Reach::Key(text), DataType::Map(entries, _)) => {
             let DataType::Struct(pair) = entries.data_type() else { return Err(form("a map")) };
             let [key, value] = &pair[..] else { return Err(form("a map")) };
-            (Step::Key(constant(text, key)?), Arc::clone(value), true)
+            (ResolvedStep::Key(constant(text, key)?), Arc::clone(value), true)
         }
         (Reach::Member(_), _) => return Err(form("a struct")),
         (Reach::Key(_), _) => return Err(form("a map")),
@@ -261,9 +269,9 @@ fn reached(of: &FieldRef, path: &[Reach], policy: &SchemaPolicy) -> Result<(Fiel
 }
 
 /// The values at the end of `steps`, of type `ty`.
-fn reach(column: &ArrayRef, steps: &[Step], ty: &DataType) -> Result<ArrayRef, ArrowError> {
+fn reach(column: &ArrayRef, steps: &[ResolvedStep], ty: &DataType) -> Result<ArrayRef, ArrowError> {
     let Some((first, rest)) = steps.split_first() else { return Ok(Arc::clone(column)) };
-    if matches!(first, Step::Nothing) {
+    if matches!(first, ResolvedStep::Nothing) {
         return Ok(new_null_array(ty, column.len()));
     }
     if let (Some(_), Some(item)) = (list_item(column.data_type()), list_item(ty)) {
@@ -276,7 +284,7 @@ fn reach(column: &ArrayRef, steps: &[Step], ty: &DataType) -> Result<ArrayRef, A
     }
     let any = column.as_any();
     match (first, any.downcast_ref::<StructArray>(), any.downcast_ref::<MapArray>()) {
-        (Step::Member(at), Some(structs), _) => {
+        (ResolvedStep::Member(at), Some(structs), _) => {
             let member = structs.columns().get(*at).ok_or_else(misplanned)?;
             let member = match structs.nulls().filter(|nulls| nulls.null_count() > 0) {
                 Some(nulls) => nullif(member, &BooleanArray::new(!nulls.inner(), None))?,
@@ -284,7 +292,7 @@ fn reach(column: &ArrayRef, steps: &[Step], ty: &DataType) -> Result<ArrayRef, A
             };
             reach(&member, rest, ty)
         }
-        (Step::Key(key), _, Some(maps)) => reach(&values_of(maps, key)?, rest, ty),
+        (ResolvedStep::Key(key), _, Some(maps)) => reach(&values_of(maps, key)?, rest, ty),
         _ => Err(misplanned()),
     }
 }

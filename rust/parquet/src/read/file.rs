@@ -34,7 +34,7 @@ use plait_core::{Error, Result};
 use super::coded::CodedColumns;
 use super::fixed::FixedValues;
 use super::known::KnownFile;
-use super::open_group::{OpenGroup, too_few};
+use super::open_group::{OpenPages, too_few};
 use super::part::FilePart;
 use super::prune::{LocatedCondition, PrunedFile, RowsLeft};
 use super::ranges::{count, selected, split};
@@ -187,7 +187,7 @@ pub(super) struct WindowCursor {
     /// Rows of the next batch, at most.
     given_max: u64,
     /// The row group whose pages stay open.
-    open: Option<OpenGroup>,
+    open: Option<OpenPages>,
 }
 
 impl WindowCursor {
@@ -274,7 +274,7 @@ impl WindowCursor {
     fn grow(&mut self, batch: Option<&RecordBatch>) {
         let sizes: &WindowSizes = &self.shared.sizes;
         let grown = |rows: u64| rows.saturating_mul(WindowSizes::GROWTH);
-        let window = self.open.as_ref().and_then(OpenGroup::window);
+        let window = self.open.as_ref().and_then(OpenPages::window);
         if let Some(batch) = batch {
             let bytes = window.map_or(sizes.batch_bytes, |_| sizes.held_batch_bytes());
             let fits = sizes.rows_that_fit(bytes, batch);
@@ -450,7 +450,7 @@ impl WindowCursor {
             let all = in_group(source, group, &all);
             let located = self.located(source, schema);
             let window = count(rows);
-            self.open = Some(OpenGroup::open(&located, group, &all, leaves, window, bytes_max)?);
+            self.open = Some(OpenPages::open(&located, group, &all, leaves, window, bytes_max)?);
         }
         self.open.as_mut().map_or(Ok(None), |open| open.next(rows))
     }

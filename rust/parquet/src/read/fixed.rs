@@ -22,7 +22,7 @@ use arrow_array::ArrayRef;
 use arrow_schema::{Field, FieldRef, Schema, SchemaRef};
 use plait_core::Result;
 use plait_core::key::SortOrder;
-use plait_core::schema::{Clash, Frozen, Request, SchemaPolicy, Static, Value};
+use plait_core::schema::{Frozen, NameClash, Request, SchemaPolicy, Static, Value};
 
 use super::bounds::FileLeaf;
 use super::known::KnownFile;
@@ -91,7 +91,7 @@ impl FixedColumns {
         };
         let statics = fields
             .into_iter()
-            .map(|field| Static { field, shown: true, clash: Clash::Refuse })
+            .map(|field| Static { field, shown: true, clash: NameClash::Refuse })
             .collect();
         Ok((Self { statics, classes, casts, names }, schemas))
     }

@@ -25,13 +25,13 @@ use super::ranges::count;
 use crate::arrow_file::{Located, LocatedRows};
 
 /// Rows of a row group on their way.
-pub(super) struct OpenGroup {
+pub(super) struct OpenPages {
     group: usize,
     /// Rows of a window; none where pages do not stay open.
     rows: Option<(u64, LocatedRows)>,
 }
 
-impl OpenGroup {
+impl OpenPages {
     /// Opens the `rows` of a group, in windows of `window` rows; without its pages if these have more
     /// than `bytes_max` bytes.
     ///

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, TimeUnit};
-use plait_core::schema::{Case, Clash, SchemaPolicy};
+use plait_core::schema::{Case, NameClash, SchemaPolicy};
 use plait_core::{Error, Kind, Result};
 use serde::Deserialize;
 
@@ -217,12 +217,12 @@ impl ScanOptions {
         self.choice("partitions", &self.partitions, &["none", "hive", "dirs"])
     }
 
-    pub(super) fn partition_clash(&self) -> Result<Clash> {
+    pub(super) fn partition_clash(&self) -> Result<NameClash> {
         let choices = ["error", "partition", "file"];
         Ok(match self.choice("partition_clash", &self.partition_clash, &choices)? {
-            "partition" => Clash::Static,
-            "file" => Clash::Source,
-            _ => Clash::Refuse,
+            "partition" => NameClash::Static,
+            "file" => NameClash::Source,
+            _ => NameClash::Refuse,
         })
     }
 

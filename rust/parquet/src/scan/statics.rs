@@ -23,7 +23,7 @@ use arrow_array::{
     TimestampMicrosecondArray, new_null_array,
 };
 use arrow_schema::{DataType, Field, TimeUnit};
-use plait_core::schema::{Clash, Static, Value, constant};
+use plait_core::schema::{NameClash, Static, Value, constant};
 use plait_core::{Error, Kind, Result, type_text};
 
 use super::entries::ScanSource;
@@ -90,7 +90,7 @@ impl Statics {
             let nullable =
                 given.iter().any(|array| array.data_type().is_null() || array.is_null(0));
             let field = Arc::new(Field::new(name, ty, nullable));
-            columns.push(Static { field, shown: true, clash: Clash::Refuse });
+            columns.push(Static { field, shown: true, clash: NameClash::Refuse });
             constants.push((name.clone(), arrays));
         }
         for name in &options.implicit {
@@ -117,7 +117,7 @@ impl Statics {
             };
             let shown = options.implicit.iter().any(|asked| asked == name);
             let field = Arc::new(Field::new(name, ty, nullable));
-            columns.push(Static { field, shown, clash: Clash::Refuse });
+            columns.push(Static { field, shown, clash: NameClash::Refuse });
         }
         let mut seen = std::collections::BTreeSet::new();
         for column in &columns {
