@@ -110,7 +110,7 @@ impl Located {
     }
 
     /// Bytes that [`LocatedRows`] of these leaves have between two batches, about: a page of each, its
-    /// dictionary, and what is read ahead.
+    /// dictionary, what is read ahead, and what a reader takes whatever its pages have.
     ///
     /// # Errors
     /// Whatever is wrong with where pages are.
@@ -126,6 +126,7 @@ impl Located {
             let (stored, unpacked) =
                 (size(chunk.compressed_size()), size(chunk.uncompressed_size()));
             let held = u64::from(page) + u64::from(dictionary);
+            bytes = bytes.saturating_add(READER_BYTES);
             let held = (u128::from(held) * u128::from(unpacked)).div_ceil(u128::from(stored));
             let ahead = Pages::ahead_bytes(source, context).min(stored);
             bytes = bytes.saturating_add(u64::try_from(held).unwrap_or(u64::MAX));
@@ -134,6 +135,9 @@ impl Located {
         Ok(bytes)
     }
 }
+
+/// Bytes of the decoders and buffers of a leaf that is open: of 10,000 files they count.
+const READER_BYTES: u64 = 8 << 10;
 
 /// Rows of a row group on their way: pages, dictionaries and decoders stay between two batches.
 pub(crate) struct LocatedRows {
