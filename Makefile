@@ -83,7 +83,7 @@ test-python: build
 	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "not spark and not long"
 
 test-spark: build java
-	$(PYTEST) -m "spark and not long"
+	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "spark and not long"
 
 test-slow: build java
 	$(PYTEST) -n $(TEST_PROCESSES) --dist worksteal -m "long and not spark"
