@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 START_S = 60
@@ -111,6 +112,7 @@ class Proxy:
         self.drop_headers: tuple[str, ...] = ()
         self.translated = dict
         numbers, lock, upstream = random.Random(seed), threading.Lock(), server.port
+        conditional = threading.Lock()
         proxy = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -131,12 +133,17 @@ class Proxy:
                     self.reply(int(kind), [], b"<Error><Code>InternalError</Code></Error>")
                     return
                 connection = http.client.HTTPConnection("127.0.0.1", upstream, timeout=60)
+                dropped = ("connection", *proxy.drop_headers)
+                headers = {n: v for n, v in self.headers.items() if n.lower() not in dropped}
+                headers = proxy.translated(headers)
+                # The server looks whether an object is there, and then makes it: two at a time would
+                # both find nothing.
+                is_new = any(name.lower() == "if-none-match" for name in headers)
                 try:
-                    dropped = ("connection", *proxy.drop_headers)
-                    headers = {n: v for n, v in self.headers.items() if n.lower() not in dropped}
-                    connection.request(self.command, self.path, body, proxy.translated(headers))
-                    answer = connection.getresponse()
-                    data = answer.read()
+                    with conditional if is_new else nullcontext():
+                        connection.request(self.command, self.path, body, headers)
+                        answer = connection.getresponse()
+                        data = answer.read()
                 finally:
                     connection.close()
                 if "lost" not in proxy.failed and proxy.lose(self.command, self.path):
