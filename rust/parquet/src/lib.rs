@@ -30,6 +30,7 @@ mod file_values;
 mod files;
 mod folder;
 mod footer;
+mod footer_checks;
 mod guard;
 mod inspect;
 mod join;

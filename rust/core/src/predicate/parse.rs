@@ -36,7 +36,7 @@ pub(super) fn predicate(text: &str) -> Result<Vec<Asked>> {
         if reader.rest().is_empty() {
             return Ok(conditions);
         }
-        reader.expect_word("AND")?;
+        reader.take_word("AND")?;
     }
 }
 
@@ -88,12 +88,12 @@ impl<'a> Text<'a> {
         }
         if self.takes_word("IS") {
             let not = self.takes_word("NOT");
-            self.expect_word("NULL")?;
+            self.take_word("NULL")?;
             return Ok(if not { Test::IsNotNull } else { Test::IsNull });
         }
         if self.takes_word("BETWEEN") {
             let low = self.value()?;
-            self.expect_word("AND")?;
+            self.take_word("AND")?;
             return Ok(Test::Between(low, self.value()?));
         }
         if self.takes_word("LIKE") {
@@ -108,13 +108,13 @@ impl<'a> Text<'a> {
     }
 
     fn list(&mut self) -> Result<Vec<String>> {
-        self.expect('(')?;
+        self.take_sign('(')?;
         let mut values = vec![self.value()?];
         while self.rest().starts_with(',') {
             self.at += 1;
             values.push(self.value()?);
         }
-        self.expect(')')?;
+        self.take_sign(')')?;
         Ok(values)
     }
 
@@ -138,7 +138,7 @@ impl<'a> Text<'a> {
         })
     }
 
-    fn expect(&mut self, sign: char) -> Result<()> {
+    fn take_sign(&mut self, sign: char) -> Result<()> {
         if self.rest().starts_with(sign) {
             self.at += sign.len_utf8();
             return Ok(());
@@ -146,7 +146,7 @@ impl<'a> Text<'a> {
         Err(self.wrong(&format!("`{sign}`")))
     }
 
-    fn expect_word(&mut self, word: &str) -> Result<()> {
+    fn take_word(&mut self, word: &str) -> Result<()> {
         if self.takes_word(word) { Ok(()) } else { Err(self.wrong(word)) }
     }
 

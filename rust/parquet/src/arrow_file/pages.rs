@@ -123,7 +123,7 @@ impl ChunkPages {
         let groups = shared.meta.row_groups();
         let chunk = groups.get(group).and_then(|group| group.columns().get(leaf));
         let chunk = chunk.ok_or_else(gone)?;
-        let range = crate::source::chunk_range(chunk)?;
+        let range = crate::footer_checks::chunk_range(chunk)?;
         let place = shared.leaves.iter().position(|own| *own == leaf).ok_or_else(gone)?;
         let before = groups.iter().take(group);
         Ok(Self {
