@@ -425,6 +425,35 @@ def test_pages_and_indexes_take_few_requests(bucket, s3_proxy, tmp_path):
     assert pages > 200 and len(gets) < pages / 5, (pages, len(gets))
 
 
+def test_a_look_up_takes_few_requests(bucket, s3_proxy, tmp_path):
+    files = 4
+    small = {"sort_by": "id", "bloom_filters": ["id"], "page_rows": 1_000, "copy_tiers": ()}
+    for number in range(files):
+        ids = list(range(number, 200_000 * files, files))
+        pq.write_table(pa.table({"id": ids, "v": [i / 7 for i in ids]}), tmp_path / "plain.parquet")
+        plait.merge(tmp_path / "plain.parquet", tmp_path / f"{number}.parquet", **small)
+        # Filters and pages do not come with the footer.
+        assert (tmp_path / f"{number}.parquet").stat().st_size > 1_000_000
+        bucket.put(f"in/{number}.parquet", (tmp_path / f"{number}.parquet").read_bytes())
+
+    def gets() -> list[int]:
+        asked = [path for method, path in s3_proxy.log if method == "GET"]
+        s3_proxy.log.clear()
+        return [sum(f"/{number}.parquet" in path for path in asked) for number in range(files)]
+
+    options = bucket.server.options(s3_proxy.url)
+    rows = plait.read(f"{bucket.url}/in/", sort_by="id", storage_options=options)
+    assert gets() == [1] * files  # footers
+    first = True
+    for key in (2_003, 280_001, 600_003, 720_002, 2_003):
+        assert rows.where(f"id = {key}").count() == 1
+        asked = gets()
+        # Data pages; and, once, the filter.
+        assert asked.pop(key % files) <= 3
+        assert asked == [int(first)] * (files - 1)
+        first = False
+
+
 @pytest.mark.long
 def test_many_objects_are_asked_for_at_a_time(bucket, s3_proxy):
     for part in range(24):
