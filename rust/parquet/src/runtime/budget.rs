@@ -583,6 +583,47 @@ mod tests {
         }
     }
 
+    /// `SourcePages` as `source pages`.
+    fn words(stage: Stage) -> String {
+        let mut words = String::new();
+        for letter in format!("{stage:?}").chars() {
+            if letter.is_uppercase() && !words.is_empty() {
+                words.push(' ');
+            }
+            words.push(letter.to_ascii_lowercase());
+        }
+        words
+    }
+
+    #[test]
+    fn the_documents_have_every_share() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/performance.md");
+        let page = std::fs::read_to_string(path).unwrap();
+        let (_, section) = page.split_once("### Shares of the limit").unwrap();
+        let mut rows: Vec<&str> = section.lines().filter(|line| line.starts_with("| ")).collect();
+        rows.retain(|row| row.contains("/"));
+        let stages = CALLS.iter().flat_map(|(_, stages)| *stages).chain(JOIN);
+        let mut expected: Vec<String> = stages
+            .map(|(stage, _)| {
+                let (parts, of) = stage.share();
+                format!("| {} | {parts}/{of} |", words(*stage))
+            })
+            .collect();
+        expected.sort();
+        expected.dedup();
+        for row in &expected {
+            assert!(rows.iter().any(|r| r.starts_with(row.as_str())), "docs/performance.md: {row}");
+        }
+        let shares = rows.iter().filter(|row| row.split('|').nth(2).is_some_and(is_share)).count();
+        assert_eq!(shares, expected.len(), "rows of docs/performance.md that no stage has");
+    }
+
+    fn is_share(cell: &str) -> bool {
+        cell.trim()
+            .split_once('/')
+            .is_some_and(|(n, of)| n.parse::<u8>().is_ok() && of.parse::<u16>().is_ok())
+    }
+
     #[test]
     fn sizes_at_the_default_limit() {
         let budget = Budget::new(512_000_000);
