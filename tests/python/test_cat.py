@@ -18,6 +18,8 @@ import pytest
 
 import plait
 
+from .command_line import plait_command
+
 ROWS = pa.table(
     {
         "ts": pa.array([dt.datetime(2024, 5, 1, 13, 0, 0, 500_000), None], pa.timestamp("us")),
@@ -39,9 +41,7 @@ def file(tmp_path: Path) -> str:
 
 
 def cat(*arguments: str) -> bytes:
-    run = subprocess.run(
-        [sys.executable, "-m", "plait", "cat", *arguments], capture_output=True, check=False
-    )
+    run = plait_command("cat", *arguments, text=False)
     assert run.returncode == 0, run.stderr.decode()
     return run.stdout
 
@@ -113,9 +113,7 @@ def test_several_files_without_an_order_are_refused(tmp_path: Path) -> None:
     for path in paths:
         pq.write_table(pa.table({"k": [2, 1]}), path)
     assert cat(paths[0]).decode().split() == ["k", "2", "1"]
-    run = subprocess.run(
-        [sys.executable, "-m", "plait", "cat", *paths], capture_output=True, check=False, text=True
-    )
+    run = plait_command("cat", *paths)
     assert run.returncode == 2
     assert "--sort-by" in run.stderr
     with pytest.raises(plait.InvalidArgument):

@@ -16,6 +16,8 @@ import plait
 from plait.cli import main
 from plait.cli._options import parser
 
+from .command_line import plait_command
+
 COLOURS = ("NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR")
 PLAIT = [sys.executable, "-m", "plait"]
 
@@ -38,14 +40,8 @@ def shell(tmp_path, environment):
     plain = {name: value for name, value in environment.items() if name not in COLOURS}
 
     def shell(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*PLAIT, *arguments],
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**plain, "HOME": str(tmp_path / "home"), **variables},
-            timeout=60,
-        )
+        home = {"HOME": str(tmp_path / "home")}
+        return plait_command(*arguments, cwd=tmp_path, env={**plain, **home, **variables})
 
     return shell
 

@@ -20,6 +20,8 @@ import pytest
 
 import plait
 
+from .command_line import plait_command
+
 UTC = dt.timezone.utc
 IDENTIFIERS = [uuid.UUID(int=1), uuid.UUID(int=2), uuid.UUID(int=3)]
 NOON = dt.datetime(2024, 5, 1, 13)
@@ -142,8 +144,7 @@ def test_json_has_values_with_their_types(typed, tmp_path):
 
 
 def inspected(path):
-    command = [sys.executable, "-m", "plait", "inspect", path, "--json"]
-    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return json.loads(plait_command("inspect", path, "--json").stdout)
 
 
 def test_json_has_booleans_and_nulls_as_such(tmp_path):
@@ -311,13 +312,8 @@ def test_an_endpoint_without_tls_says_what_allows_it(silent):
     with pytest.raises(plait.InvalidArgument) as caught:
         plait.inspect("s3://bucket/a.parquet", storage_options=options)
     assert 'storage_options={"allow_http": "true"}' in caught.value.hint
-    shell = subprocess.run(
-        [sys.executable, "-m", "plait", "inspect", "s3://bucket/a.parquet"]
-        + [part for pair in options.items() for part in ("--storage-options", "=".join(pair))],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    settings = [part for pair in options.items() for part in ("--storage-options", "=".join(pair))]
+    shell = plait_command("inspect", "s3://bucket/a.parquet", *settings)
     assert "--storage-options allow_http=true" in shell.stderr
     assert not connected
 
