@@ -7,8 +7,6 @@ import json
 import math
 import re
 import socket
-import subprocess
-import sys
 import threading
 import time
 import uuid
