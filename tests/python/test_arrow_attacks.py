@@ -65,7 +65,7 @@ def check(first, count, validate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("validate", ["basic", "full"])
+@pytest.mark.parametrize("validate", ["basic", pytest.param("full", marks=pytest.mark.long)])
 def test_malformed_arrays_are_refused_through_every_door(validate):
     check(0, 780, validate)
 

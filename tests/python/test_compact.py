@@ -211,7 +211,7 @@ def test_the_command_line_compacts(folder, capsys):
     assert "removed 24 files" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_size_tiered_writes_rows_no_more_often_than_there_are_levels(tmp_path):
     script = Path(__file__).parents[2] / "benches" / "python" / "policies.py"
     out = tmp_path / "policies.json"

@@ -124,6 +124,7 @@ def run(folder: Folder, stage: str, options: dict | None = None) -> subprocess.P
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+@pytest.mark.long
 def test_two_compactions_at_once_end_as_one(folder):
     before = folder.rows()
     both = [run(folder, "") for _ in range(2)]
@@ -137,6 +138,7 @@ def test_two_compactions_at_once_end_as_one(folder):
     assert 4 <= len(manifests) <= 6
 
 
+@pytest.mark.long
 def test_of_two_that_commit_the_same_files_one_finds_them_replaced(folder, monkeypatch):
     before = folder.rows()
     execute, others = plait.Plan.execute, []
@@ -155,6 +157,7 @@ def test_of_two_that_commit_the_same_files_one_finds_them_replaced(folder, monke
     assert folder.rows() == before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "stage", ["before execute", "after execute", "before commit", "after commit"]
 )
@@ -193,6 +196,7 @@ def test_a_commit_whose_answer_was_lost_counts_once(folder, s3_proxy):
     assert (len(done.groups), done.lost, done.version) == (2, 0, 3)
 
 
+@pytest.mark.long
 def test_a_commit_whose_output_is_gone_when_it_is_named_is_taken_back(folder, s3_proxy):
     """The output goes between the last look at it and the manifest that names it."""
     before, gone = folder.rows(), []
@@ -215,6 +219,7 @@ def test_a_commit_whose_output_is_gone_when_it_is_named_is_taken_back(folder, s3
     assert folder.rows() == before
 
 
+@pytest.mark.long
 def test_an_expire_that_was_stopped_for_long_removes_nothing_that_counts(folder, s3_proxy):
     """After its first removal others append, compact and expire, more than once."""
     folder.compact()

@@ -518,6 +518,7 @@ KILLED = """
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stage", ["before", "after", "0.01", "0.05", "0.1", "0.2", "0.4"])
 def test_a_kill_during_the_sort_leaves_the_folder_as_it_was(tmp_path, stage):
     folder = tmp_path / "lake"

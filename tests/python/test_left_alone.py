@@ -100,6 +100,7 @@ def test_rows_of_files_left_alone_may_be_younger_or_older(tmp_path):
     assert len(plait.compact(tmp_path, **options).groups) == 1
 
 
+@pytest.mark.long
 def test_many_bad_files_do_not_use_up_the_rounds(tmp_path):
     for i in range(70):
         write(tmp_path, f"bad-{i:02}.parquet", middle())

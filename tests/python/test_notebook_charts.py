@@ -57,7 +57,7 @@ def check(chart: Path) -> list[str]:
     return [text for text, *_ in found]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_chart_of_policies_names_curves_and_has_few_ticks(tmp_path):
     shown = check(GUIDE / "policies.svg")
     for name in ("none", "size_tiered", "overlap", "full"):
@@ -72,7 +72,7 @@ def test_the_chart_of_policies_names_curves_and_has_few_ticks(tmp_path):
     assert set(check(tmp_path / "page.svg")) >= {"day 0", "day 3", "overlap"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_chart_of_a_year_names_curves_and_has_few_ticks(tmp_path):
     shown = check(GUIDE / "year.svg")
     for name in ("none", "size_tiered", "overlap", "full"):

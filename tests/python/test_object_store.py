@@ -342,7 +342,7 @@ def test_a_stopped_merge_aborts_its_uploads(bucket, s3_proxy):
     assert bucket.pending() == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_large_outputs_go_up_in_parts_within_the_memory_limit(bucket, s3_proxy):
     options = bucket.server.options(s3_proxy.url)
     keys = list(range(200_000))

@@ -456,6 +456,7 @@ print(peak_rss_bytes() - early)
 """
 
 
+@pytest.mark.long
 def test_memory_stays_flat_however_much_streams_by(python):
     total = os.environ.get("PLAIT_STREAM_BYTES", "400_000_000")
     ran = python("-c", STREAM, total)

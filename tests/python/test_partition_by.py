@@ -739,6 +739,7 @@ def test_a_failed_merge_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path / "out") == ["day=2024-05-02"]
 
 
+@pytest.mark.long
 def test_a_killed_merge_is_swept_and_done_again(tmp_path):
     rows = 200
     table = pa.table({"p": list(range(rows)), "k": [0] * rows, "v": ["x"] * rows})
@@ -776,6 +777,7 @@ def test_the_temp_files_of_a_live_merge_are_left_alone(tmp_path):
 # ---- objects
 
 
+@pytest.mark.long
 def test_partitions_are_objects(s3_server, tmp_path):
     bucket = f"partitions-{os.getpid()}"
     s3_server.request("PUT", f"/{bucket}")

@@ -162,13 +162,13 @@ def compare(page: str, told: dict[str, dict[str, str]]) -> None:
     assert {p: steps for p, steps in lines.items() if p.startswith("Spark") == of_spark} == seen
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_table_of_the_guide_says_what_programs_see(folder, tmp_path, monkeypatch, observers):
     observed = observers("folder")
     compare("policies.md", steps_of_a_folder(folder, tmp_path, monkeypatch, observed))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_guide_says_what_programs_see_of_a_table(tmp_path, monkeypatch, observers):
     compare("table.md", steps_of_a_table(tmp_path, monkeypatch, observers("table")))
 
