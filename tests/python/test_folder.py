@@ -63,7 +63,7 @@ def test_a_name_is_given_once(folder):
     if not has_conditions(folder):
         pytest.skip("a store without conditions")
     for name in NAMES:
-        assert not folder.exists(name) and folder.read(name) is None
+        assert folder.read(name) is None
         assert folder.put_new(name, name.encode())
         assert not folder.put_new(name, b"other")
         assert folder.put_new(name, name.encode()), "an answer may be lost"
@@ -248,7 +248,7 @@ time.sleep(60)
     process.wait()
     process.stdout.close()
     folder = opened(tmp_path)
-    assert folder.names() == [] and not folder.exists("runs/a.parquet")
+    assert folder.names() == [] and folder.read("runs/a.parquet") is None
     with folder.create("runs/a.parquet") as file:
         file.write(b"whole")
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["a.parquet"], "swept"

@@ -160,7 +160,7 @@ impl Log {
     /// Checks that added files are there.
     fn check_added(&self, change: &ChangeOptions) -> Result<()> {
         for added in &change.add {
-            if !self.folder.exists(&added.name)? {
+            if self.folder.look(&added.name)?.is_none() {
                 let what = "a file was removed before it was committed, nothing was committed";
                 return Err(Error::new(Kind::SourceChanged, what)
                     .with_path(self.folder.location(&added.name)?)

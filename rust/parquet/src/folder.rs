@@ -87,14 +87,6 @@ impl Folder {
         Ok(names)
     }
 
-    /// Whether there is a file.
-    ///
-    /// # Errors
-    /// [`Kind::Storage`].
-    pub fn exists(&self, name: &str) -> Result<bool> {
-        Ok(self.root.look(inside(name)?)?.is_some())
-    }
-
     /// How long a file is, and when it was written; absent is `None`.
     ///
     /// # Errors

@@ -60,11 +60,6 @@ impl PyFolder {
         self.ask(py, |folder| folder.names(below))
     }
 
-    /// Whether there is a file.
-    fn exists(&self, py: Python<'_>, name: &str) -> PyResult<bool> {
-        self.ask(py, |folder| folder.exists(name))
-    }
-
     /// The bytes of a small file.
     fn read<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let bytes = self.ask(py, |folder| folder.read(name))?;

@@ -31,12 +31,6 @@ impl PyKnown {
     fn __len__(&self) -> usize {
         self.0.files()
     }
-
-    /// Bytes that are held.
-    #[getter]
-    fn nbytes(&self) -> usize {
-        self.0.memory_size()
-    }
 }
 
 /// Serves what is known from `stores`.
