@@ -20,6 +20,7 @@ from plait._run_writer import RunWriter
 from plait._scan import Scan, ScanReport, SchemaChange, SourceAdapter, scan
 from plait._streams import merge_streams
 from plait._table import Table
+from plait._trace import TracedRow, TraceReport, trace
 from plait.errors import (
     Cancelled,
     CorruptSource,
@@ -119,6 +120,8 @@ __all__ = [
     "Stream",
     "Table",
     "Task",
+    "TraceReport",
+    "TracedRow",
     "UnknownColumn",
     "UnsortedSource",
     "Unsupported",
@@ -146,6 +149,7 @@ __all__ = [
     "scan",
     "sort",
     "successor",
+    "trace",
     "verify",
 ]
 

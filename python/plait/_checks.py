@@ -286,6 +286,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "trust_footers": _flag,
     "verify": _choice,
     "sha256": _flag,
+    "row_map": _flag,
     "copy_tiers": lambda value, _: [value] if isinstance(value, str) else list(value),
     "threads": _count,
     "memory_limit": parse_size,

@@ -54,7 +54,7 @@ def _reach(options: dict[str, Any], storage_options: object) -> object | None:
     bucket = None
     if _stores.is_store(storage_options):
         prefix, settings, bucket = _stores.reach(storage_options)
-        for name in ("sources", "out", "files", "against", "file"):
+        for name in ("sources", "out", "files", "against", "file", "to"):
             options |= {name: _named(prefix, options[name])} if name in options else {}
         for layer in options.get("overlay", {}).get("layers", ()):
             layer["files"] = _named(prefix, layer["files"])

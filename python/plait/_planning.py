@@ -98,6 +98,7 @@ def plan(
     trust_footers: bool = True,
     verify: Literal["content"] | None = None,
     sha256: bool = False,
+    row_map: bool = False,
     copy_tiers: Iterable[str] = ("chunk", "page", "dict"),
     threads: SupportsIndex | None = None,
     memory_limit: Size = "512MB",
@@ -151,6 +152,7 @@ def plan(
             fails; plan again with `trust_footers=False`.
         verify: See `merge`.
         sha256: See `merge`.
+        row_map: See `merge`.
         copy_tiers: See `merge`.
         threads: See `merge`.
         memory_limit: See `merge`.

@@ -91,6 +91,7 @@ class OutputReport(_Report):
         oversized: Whether rows that must stay together made it exceed its target.
         span: Places of its first and last key among those of all sources and outputs.
         tiers: Rows by copy tier.
+        row_map: Where its row map is, if there is one.
     """
 
     path: str
@@ -103,6 +104,7 @@ class OutputReport(_Report):
     oversized: bool = False
     span: tuple[int, ...] | None = None
     tiers: dict[str, int] = field(default_factory=dict)
+    row_map: str | None = None
 
 
 @dataclass(frozen=True)

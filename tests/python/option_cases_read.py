@@ -53,6 +53,23 @@ register_all(
 )
 
 
+def traced(folder: Path) -> Callable[..., Any]:
+    files = stored(folder)
+    plait.merge(files, folder / "merged.parquet", sort_by="k", row_map=True)
+    return lambda **options: plait.trace(files[0], 1, **options).to_dict()
+
+
+@case("plait.trace.to")
+def _(folder: Path) -> tuple[Any, Any]:
+    return either(traced(folder), to=str(folder))
+
+
+@case("plait.trace.storage_options")
+def _(folder: Path) -> tuple[Any, Any]:
+    call = traced(folder)
+    return either(lambda **o: call(to=str(folder), **o), storage_options=effects.MISSPELLED)
+
+
 @case("plait.read.sort_by")
 def _(folder: Path) -> tuple[Any, Any]:
     files = stored(folder)

@@ -380,6 +380,7 @@ SCENARIOS: dict[str, Effect] = {
     "assume_sorted": Effect(True, outcome, tables=unsorted, given=KEYED),
     "verify": Effect("content", lambda made: made.report.content_hash is None, given=KEYED),
     "sha256": Effect(True, lambda made: made.report.outputs[0].sha256 is None, given=KEYED),
+    "row_map": Effect(True, lambda made: made.report.outputs[0].row_map is None, given=KEYED),
     "copy_tiers": Effect((), lambda made: made.report.copied, tables=disjoint, given=KEYED),
     "threads": Effect(12, threads, instead=1, tables=large, given=KEYED),
     "memory_limit": Effect("1KB", error_of, given=KEYED),

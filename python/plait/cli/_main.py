@@ -15,7 +15,7 @@ from typing import Any
 import plait
 from plait import _native
 from plait._report import _PrintedReport
-from plait.cli import _cat, _completion, _errors, _join, _options, _tables, _values
+from plait.cli import _cat, _completion, _errors, _join, _options, _tables, _trace, _values
 from plait.cli._colour import BOLD, paint
 from plait.cli._progress import Bar
 from plait.cli._words import in_shell
@@ -145,6 +145,8 @@ def _run(parsed: argparse.Namespace) -> int:
         _cat.run(options, format=options.pop("format"), explain=options.pop("explain"))
     elif command == "scan":
         _scan(options, as_json=as_json)
+    elif command == "trace":
+        _print(_trace.run(**options), command, as_json=as_json)
     elif command == "join":
         _join.run(**options, as_json=as_json)
     else:

@@ -106,6 +106,8 @@ def parser() -> Parser:
     _add_all(describe, plait.inspect, plait.merge, takes={"file": "FILE"})
     _add_json(describe)
 
+    _add_trace(root)
+
     shown = root.command("help", "help on a command", "Prints the help of a command, or of all.")
     shown.add_argument(
         "topic", nargs="?", choices=root.commands.choices, metavar="COMMAND", help="a command"
@@ -138,6 +140,23 @@ def _add_compact(root: Parser) -> None:
     expire = root.command("expire", "remove files that were replaced", plait.expire)
     _add_all(expire, plait.expire, plait.merge, takes={"folder": "DIR"})
     _add_json(expire)
+
+
+def _add_trace(root: Parser) -> None:
+    text = "Looks a row up in the row maps that merges with --row-map write."
+    trace = root.command("trace", "which row of which source a row of an output is", text)
+    trace.add_argument(
+        "output", nargs="?", type=_values.place, metavar="OUTPUT:ROW", help="a row of an output"
+    )
+    trace.add_argument(
+        "--from",
+        dest="source",
+        type=_values.place,
+        metavar="SOURCE:ROW",
+        help="a row of a source: say where it went",
+    )
+    _add_all(trace, plait.trace, plait.merge, without=("file", "row"))
+    _add_json(trace)
 
 
 def _add_tables(root: Parser) -> None:

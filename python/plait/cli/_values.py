@@ -35,6 +35,14 @@ def path(text: str) -> str:
     return os.path.expanduser(text)  # noqa: PTH111 - the name goes on as text
 
 
+def place(text: str) -> tuple[str, int]:
+    """A row of a file, as in `merged.parquet:17`."""
+    file, _, row = text.rpartition(":")
+    if not (file and row.replace("_", "").isdecimal()):
+        raise _wrong("a row is not of the form FILE:ROW", text, "give one such as a.parquet:17")
+    return path(file), int(row)
+
+
 def count(text: str, name: str = "step") -> int:
     """A whole number."""
     digits = text.replace("_", "")

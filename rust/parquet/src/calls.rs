@@ -18,6 +18,7 @@ use crate::json::{from_json, to_json};
 use crate::merge::{check_in, execute_in, merge_in, plan_in};
 use crate::overlay::overlay_files;
 use crate::plan::{list_in, tables_in};
+use crate::row_map::trace_in;
 use crate::runtime::Context;
 use crate::scan::summarize;
 use crate::store::Stores;
@@ -56,6 +57,8 @@ pub enum JsonCall {
     Verify,
     /// Describes one file.
     Inspect,
+    /// Looks a row up in row maps.
+    Trace,
     /// Overlays files.
     OverlayFiles,
 }
@@ -97,6 +100,7 @@ impl JsonCall {
             Self::Expire => call.run(expire_in),
             Self::Verify => call.run(verify_in),
             Self::Inspect => call.run(inspect_in),
+            Self::Trace => call.run(trace_in),
             Self::OverlayFiles => call.run(overlay_files),
         }
     }

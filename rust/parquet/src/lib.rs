@@ -50,6 +50,7 @@ mod queue;
 mod ranks;
 mod read;
 mod report;
+mod row_map;
 mod run_writer;
 mod runtime;
 mod scan;

@@ -112,6 +112,9 @@ pub struct OutputReport {
     pub span: Option<(usize, usize)>,
     /// Rows by copy tier.
     pub tiers: BTreeMap<&'static str, u64>,
+    /// Location of the row map, if there is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub row_map: Option<String>,
 }
 
 /// What a copy tier moved.

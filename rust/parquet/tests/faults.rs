@@ -86,7 +86,14 @@ impl Bench {
     fn visible_keys(&self) -> Vec<i64> {
         let mut keys = Vec::new();
         for name in names(&self.out()) {
+            if let Some(output) = name.strip_suffix(".rowmap").filter(|_| self.options.row_map) {
+                let output = output.trim_start_matches('.');
+                assert!(self.out().join(output).exists(), "{name} was left");
+                continue;
+            }
             assert!(name.starts_with("part-") && name.ends_with(".parquet"), "{name} was left");
+            let map = self.out().join(format!(".{name}.rowmap"));
+            assert_eq!(map.exists(), self.options.row_map, "the map of {name}");
             keys.extend(read_keys(&self.out().join(name)));
         }
         keys
@@ -224,6 +231,17 @@ fn any_operation_may_fail_while_chunks_wait_on_disk() {
     });
     let met = bench.fail_everywhere(false);
     assert_met(&met, &["spill", "create", "write"]);
+}
+
+#[test]
+fn any_operation_may_fail_while_row_maps_are_written() {
+    let bench = Bench::new("row-maps", 20, |o| {
+        o.row_map = true;
+        o.copy_tiers.clear();
+    });
+    let met = bench.fail_everywhere(false);
+    assert_met(&met, &["read", "mkdir", "create", "write", "sync", "rename"]);
+    bench.fail_everywhere(true);
 }
 
 #[test]

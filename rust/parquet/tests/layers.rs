@@ -53,6 +53,10 @@ const LAYERS: &[(&str, &str)] = &[
     ("queue", "encode weave"),
     ("sink", "check chunk encode leaf page source spill output weave zone"),
     (
+        "row_map",
+        "arrow_file block encode json page runtime sink source spill store output",
+    ),
+    (
         "overlay",
         "arrow_file check chunk files json leaf options page properties report runtime schema sink source spill store output weave",
     ),
@@ -84,7 +88,7 @@ const LAYERS: &[(&str, &str)] = &[
         "run_writer",
         "guard join json merge options partition report runtime sort source store output",
     ),
-    ("calls", "compact inspect json merge overlay plan runtime scan store verify"),
+    ("calls", "compact inspect json merge overlay plan row_map runtime scan store verify"),
 ];
 
 /// What is not said, and the word of the glossary in docs/concepts.md that is.

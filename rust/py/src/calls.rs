@@ -92,6 +92,8 @@ calls! {
     verify => Verify;
     /// Describes one file.
     inspect => Inspect;
+    /// Looks a row up in row maps.
+    trace => Trace;
     /// Overlays files.
     overlay_files => OverlayFiles;
 }

@@ -24,6 +24,7 @@ pub(crate) mod chunk;
 pub(crate) mod facts;
 pub(crate) mod floats;
 pub(crate) mod foreign;
+pub(crate) mod id_runs;
 pub(crate) mod ids;
 pub(crate) mod index;
 pub(crate) mod pack;

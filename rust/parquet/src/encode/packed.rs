@@ -40,6 +40,14 @@ pub(crate) struct PackedPage {
     pub(super) facts: Facts,
 }
 
+impl PackedPage {
+    /// Bytes held on the heap.
+    #[must_use]
+    pub(crate) fn memory_size(&self) -> usize {
+        self.body.capacity()
+    }
+}
+
 /// Packs a page.
 ///
 /// # Errors

@@ -24,11 +24,13 @@ use plait_core::SourceId;
 use plait_core::{Error, Kind, Result};
 
 use super::attempt::{Attempt, Stopped};
+use super::mapped::{GroupRows, MapParts, Mapping, Origin};
 use super::prepare::{Group, Prepared, prepare_group};
 use super::run;
 use crate::options::MergeOptions;
 use crate::output::TempFile;
 use crate::plan::{LEAVES_AT_ONCE, sources_at_once};
+use crate::row_map::{FinishedMap, MapHeader};
 use crate::sort::temp_options;
 use crate::source::Source;
 
@@ -39,12 +41,15 @@ pub(super) struct Narrowed<'a> {
     /// How many sources were merged in groups, and how many may be open at once.
     pub(super) sources: usize,
     pub(super) at_once: usize,
-    _temps: Vec<TempFile>,
+    /// What the rows of its sources are; none without a row map.
+    pub(super) origins: Option<Vec<Origin>>,
+    _temps: Vec<MergedGroup>,
 }
 
 /// Merges sources in groups if a page of each of them would not fit in memory.
 pub(super) fn narrow<'a>(
     prepared: &Prepared<'a>,
+    header: Option<&MapHeader>,
     attempt: &mut Attempt<'_>,
 ) -> Result<Option<Narrowed<'a>>, Stopped> {
     if prepared.order().is_empty() {
@@ -66,31 +71,69 @@ pub(super) fn narrow<'a>(
     let groups = members.len().div_ceil(at_once);
     let group_len = members.len().div_ceil(groups);
     let mut temps = Vec::new();
-    type Place = (usize, Arc<Source>, Range<u64>);
-    let mut places: Vec<Place> = sources
+    let mut places: Vec<SecondPassSource> = sources
         .iter()
         .zip(&prepared.rows)
         .enumerate()
         .filter(|(i, _)| !member[*i])
-        .map(|(i, (source, rows))| (i, Arc::clone(source), rows.clone()))
+        .map(|(at, (source, rows))| {
+            let origin = Origin::Source(u32::try_from(at).unwrap_or(u32::MAX));
+            SecondPassSource {
+                at,
+                source: Arc::clone(source),
+                rows: rows.clone(),
+                origin: Some(origin),
+            }
+        })
         .collect();
     for group in members.chunks(group_len) {
         attempt.context.check_cancelled()?;
         let part = group_options(prepared, groups, attempt.options);
-        let group_sources = renumbered(group.iter().map(|i| &prepared.sources[*i]));
-        let rows: Vec<_> = group.iter().map(|i| prepared.rows[*i].clone()).collect();
-        let temp = merge_group(prepared, group_sources, &rows, attempt.with_options(&part))?;
-        let source = Source::open_scratch(&temp)?;
+        let parent = Parent { prepared, header, members: group };
+        let made = merge_group(parent, attempt.with_options(&part))?;
+        let source = Source::open_scratch(&made.temp)?;
         let rows = 0..source.rows();
-        places.push((group.first().copied().unwrap_or(0), source, rows));
-        temps.push(temp);
+        let map = made.map.as_ref().map(|map| GroupRows::open(map, attempt.context));
+        let origin = map.transpose()?.map(|rows| Origin::Group(Box::new(rows)));
+        places.push(SecondPassSource {
+            at: group.first().copied().unwrap_or(0),
+            source,
+            rows,
+            origin,
+        });
+        temps.push(made);
     }
-    places.sort_by_key(|place| place.0);
-    let sources = renumbered(places.iter().map(|(_, source, _)| source));
-    let rows: Vec<_> = places.into_iter().map(|(.., rows)| rows).collect();
+    places.sort_by_key(|place| place.at);
+    let sources = renumbered(places.iter().map(|place| &place.source));
+    let rows: Vec<_> = places.iter().map(|place| place.rows.clone()).collect();
+    let origins = places.into_iter().map(|place| place.origin).collect();
     let group = Group { sources, rows: &rows, output: prepared.output };
     let narrowed = prepare_group(prepared.frame, group, attempt)?;
-    Ok(Some(Narrowed { prepared: narrowed, sources: members.len(), at_once, _temps: temps }))
+    let sources = members.len();
+    Ok(Some(Narrowed { prepared: narrowed, origins, sources, at_once, _temps: temps }))
+}
+
+/// A source of the second pass, and the first source of the merge that it is made of.
+struct SecondPassSource {
+    at: usize,
+    source: Arc<Source>,
+    rows: Range<u64>,
+    /// None if there is no row map.
+    origin: Option<Origin>,
+}
+
+/// A group that was merged, and its row map if there is one.
+struct MergedGroup {
+    temp: TempFile,
+    map: Option<FinishedMap>,
+}
+
+/// What a group is of.
+struct Parent<'a, 'f> {
+    prepared: &'a Prepared<'f>,
+    /// The row map of the merge, if there is one.
+    header: Option<&'a MapHeader>,
+    members: &'a [usize],
 }
 
 fn renumbered<'a>(sources: impl Iterator<Item = &'a Arc<Source>>) -> Arc<Vec<Arc<Source>>> {
@@ -108,16 +151,26 @@ fn group_options(prepared: &Prepared<'_>, groups: usize, options: &MergeOptions)
     temp_options(&prepared.order().to_string(), cursors, options)
 }
 
-fn merge_group(
-    parent: &Prepared<'_>,
-    sources: Arc<Vec<Arc<Source>>>,
-    rows: &[Range<u64>],
-    mut attempt: Attempt<'_>,
-) -> Result<TempFile, Stopped> {
-    let group = Group { sources, rows, output: None };
-    let prepared = prepare_group(parent.frame, group, &attempt)?;
-    let made = run::run(&prepared, &mut attempt)
+fn merge_group(parent: Parent<'_, '_>, mut attempt: Attempt<'_>) -> Result<MergedGroup, Stopped> {
+    let Parent { prepared: whole, header, members } = parent;
+    let sources = renumbered(members.iter().map(|i| &whole.sources[*i]));
+    let rows: Vec<_> = members.iter().map(|i| whole.rows[*i].clone()).collect();
+    let group = Group { sources, rows: &rows, output: None };
+    let prepared = prepare_group(whole.frame, group, &attempt)?;
+    let mapping = header.map(|header| {
+        let origins = members.iter().map(|i| Origin::Source(u32::try_from(*i).unwrap_or(u32::MAX)));
+        let parts = MapParts {
+            header: header.only(members),
+            temp: prepared.create_map()?,
+            origins: origins.collect(),
+            context: attempt.context,
+        };
+        Mapping::begin(parts, &prepared)
+    });
+    let made = run::run(&prepared, mapping.transpose()?, &mut attempt)
         .map_err(|error| Stopped { is_broken: prepared.has_broken_ranks(), ..error.into() })?;
     let first = made.outputs.into_iter().next().map(|finished| finished.temp);
-    first.ok_or_else(|| Error::new(Kind::Internal, "a group of sources made no file").into())
+    let temp =
+        first.ok_or_else(|| Error::new(Kind::Internal, "a group of sources made no file"))?;
+    Ok(MergedGroup { temp, map: made.map })
 }

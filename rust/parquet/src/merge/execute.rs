@@ -24,6 +24,7 @@ use super::attempt::{Attempt, Stopped, timed};
 use super::cascade;
 use super::chosen::ChosenTasks;
 use super::frame::Frame;
+use super::mapped::{self, MapParts, Mapping, Origin};
 use super::prepare::{Prepared, prepare};
 use super::publish::{FinishedTask, publish};
 use super::run;
@@ -215,9 +216,16 @@ fn run_prepared(
     attempt: &mut Attempt<'_>,
 ) -> Result<FinishedTask, Stopped> {
     let Attempt { options, context, .. } = *attempt;
-    let narrowed = cascade::narrow(prepared, attempt)?;
+    let header = options.row_map.then(|| mapped::header(prepared, attempt.stores)).transpose()?;
+    let mut narrowed = cascade::narrow(prepared, header.as_ref(), attempt)?;
+    let origins = narrowed.as_mut().and_then(|narrowed| narrowed.origins.take());
     let what = narrowed.as_ref().map_or(prepared, |narrowed| &narrowed.prepared);
-    let made = run::run(what, attempt)
+    let mapping = header.map(|header| {
+        let temp = prepared.create_map()?;
+        let origins = origins.unwrap_or_else(|| Origin::all(prepared.sources.len()));
+        Mapping::begin(MapParts { header, temp, origins, context }, what)
+    });
+    let made = run::run(what, mapping.transpose()?, attempt)
         .map_err(|error| Stopped { is_broken: what.has_broken_ranks(), ..error.into() })?;
     let warning = narrowed.as_ref().map(|cascade::Narrowed { sources, at_once, .. }| {
         format!(
@@ -336,5 +344,6 @@ fn report(
             || options.target_file_size.is_some_and(|n| output.bytes > n + n / 4),
         span: None,
         tiers: BTreeMap::new(),
+        row_map: None,
     })
 }

@@ -22,6 +22,8 @@ mod chosen;
 mod clash;
 mod execute;
 mod frame;
+mod mapped;
+mod name;
 mod ordering;
 mod output_check;
 mod planned;

@@ -30,6 +30,7 @@ use crate::partition;
 use crate::plan::{KeysFrom, PlanTask, Reading, find_rows};
 use crate::properties::{properties, type_defined_floats};
 use crate::ranks::{KeyForm, RankBook};
+use crate::row_map::map_name;
 use crate::runtime::{MemoryStage, MergeSizes, Pool};
 use crate::schema::Reconciled;
 use crate::source::Source;
@@ -95,6 +96,14 @@ impl Prepared<'_> {
         match self.output {
             None => self.frame.target.create_scratch(),
             Some(index) => self.frame.target.create(&self.frame.output_name(index)),
+        }
+    }
+
+    /// A file for its row map.
+    pub(super) fn create_map(&self) -> Result<TempFile> {
+        match self.output {
+            None => self.frame.target.create_scratch(),
+            Some(index) => self.frame.target.create(&map_name(&self.frame.output_name(index))),
         }
     }
 

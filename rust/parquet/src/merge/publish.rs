@@ -15,17 +15,15 @@ use sha2::{Digest, Sha256};
 use super::attempt::Attempt;
 use super::chosen::ChosenTasks;
 use super::frame::Frame;
-use super::output_check::is_ours;
+use super::name::{Unnamed, WrittenOutput, name_all};
 use super::run::RunOutputs;
 use crate::content::{self, HashedRows};
 use crate::files::output_leaves;
-use crate::options::{MergeOptions, Verify};
-use crate::output::TempFile;
+use crate::options::Verify;
 use crate::plan::{Plan, PlanSource};
 use crate::report::{Copied, Memory, MergeReport, Metrics, OutputReport, SourceReport, Times};
 use crate::runtime::Stage;
 use crate::source::{Source, hexadecimal};
-use crate::store::Completed;
 
 /// A task that was executed, and not yet published.
 pub(super) struct FinishedTask {
@@ -86,6 +84,7 @@ pub(super) fn publish(
         warnings.extend(done.warning);
         let name = frame.output_name(task.index);
         let named = [("chunk", made.chunk), ("page", made.page), ("dict", made.dict)];
+        let mut map = made.map.map(|map| map.temp);
         for (finished, mut report) in made.outputs.into_iter().zip(done.outputs) {
             let copied = by_tier(&named, made.value, report.rows, leaves);
             report.tiers = copied.into_iter().map(|(tier, copied)| (tier, copied.rows)).collect();
@@ -93,7 +92,12 @@ pub(super) fn publish(
             report.path = frame.target.location(&name);
             report.sha256 =
                 options.sha256.then(|| sha256(finished.temp.local_path())).transpose()?;
-            outputs.push((finished.temp, name.clone(), report));
+            let output = Some(WrittenOutput { temp: finished.temp, report });
+            outputs.push(Unnamed { name: name.clone(), output, map: map.take() });
+        }
+        if map.is_some() {
+            // All rows were dropped, and only the map tells of them.
+            outputs.push(Unnamed { name, output: None, map });
         }
     }
     warnings.dedup();
@@ -205,48 +209,6 @@ fn sources(plan: &Plan, all: &[FinishedTask], axis: &Axis) -> Vec<SourceReport> 
         })
     };
     plan.sources.iter().zip(rows).filter_map(report).collect()
-}
-
-/// Gives all outputs their names.
-fn name_all(
-    frame: &Frame<'_>,
-    outputs: Vec<(TempFile, String, OutputReport)>,
-    options: &MergeOptions,
-) -> Result<Vec<OutputReport>> {
-    // Looked at again, right before the first name: another merge may have come meanwhile.
-    frame.check_output(options)?;
-    let names = outputs.iter().map(|(_, name, _)| name.as_str());
-    let folders = frame.target.make_folders(names)?;
-    let reports = name_each(frame, outputs);
-    match &reports {
-        Ok(_) => folders.sync()?,
-        Err(_) => folders.abandon(),
-    }
-    reports
-}
-
-fn name_each(
-    frame: &Frame<'_>,
-    outputs: Vec<(TempFile, String, OutputReport)>,
-) -> Result<Vec<OutputReport>> {
-    let (target, stores, task) = (&frame.target, frame.stores, &frame.plan.task);
-    let mut reports = Vec::new();
-    for (temp, name, report) in outputs {
-        // A folder's names carry the task, so a file of that name has the same bytes.
-        let published = match target.file_name() {
-            Some(_) if !is_ours(stores, &report.path, task) => temp.publish_new(target, &name)?,
-            _ => temp.publish(target, &name)?,
-        };
-        if published == Completed::Occupied && !is_ours(stores, &report.path, task) {
-            let what = "another process wrote the output meanwhile";
-            return Err(Error::new(Kind::OutputExists, what)
-                .with_path(report.path)
-                .with_hint("run merges into one file one after the other"));
-        }
-        reports.push(report);
-    }
-    target.sync()?;
-    Ok(reports)
 }
 
 /// Rows and bytes by tier. Below whole row groups every leaf has its own tiers: a row counts in the

@@ -22,6 +22,7 @@ use plait_core::plan::{Dropped, Window};
 use plait_core::{Error, Kind, Result};
 
 use super::attempt::Attempt;
+use super::mapped::Mapping;
 use super::ordering::{Batch, Ordering};
 use super::prepare::Prepared;
 use super::sizes::Written;
@@ -30,6 +31,7 @@ use crate::options::{MergeOptions, Tier};
 use crate::plan::largest_cursor;
 use crate::queue::{self, Queue, Work};
 use crate::report::Copied;
+use crate::row_map::FinishedMap;
 use crate::runtime::{Context, Pool};
 use crate::sink::{Finished, Output, sizes};
 use crate::spill::Waiting;
@@ -41,6 +43,8 @@ use crate::zone::ZoneMap;
 pub(super) struct RunOutputs {
     pub(super) dropped: Dropped,
     pub(super) outputs: Vec<Finished>,
+    /// What became of the rows of the sources, if that is asked for.
+    pub(super) map: Option<FinishedMap>,
     /// Whole row groups.
     pub(super) chunk: Copied,
     /// Rows of the other tiers are summed over leaves.
@@ -49,7 +53,11 @@ pub(super) struct RunOutputs {
     pub(super) value: Copied,
 }
 
-pub(super) fn run(prepared: &Prepared<'_>, attempt: &mut Attempt<'_>) -> Result<RunOutputs> {
+pub(super) fn run(
+    prepared: &Prepared<'_>,
+    mapping: Option<Mapping>,
+    attempt: &mut Attempt<'_>,
+) -> Result<RunOutputs> {
     let Attempt { options, context, .. } = *attempt;
     let weaving = weave_context(prepared, options, context);
     let mut writer = OutputsWriter {
@@ -58,6 +66,7 @@ pub(super) fn run(prepared: &Prepared<'_>, attempt: &mut Attempt<'_>) -> Result<
         context,
         weaving: &weaving,
         output: None,
+        mapping,
         made: RunOutputs::default(),
         seconds: 0.0,
     };
@@ -203,6 +212,7 @@ struct OutputsWriter<'a> {
     context: &'a Context,
     weaving: &'a WeaveContext,
     output: Option<Output>,
+    mapping: Option<Mapping>,
     made: RunOutputs,
     /// Time spent here.
     seconds: f64,
@@ -237,6 +247,10 @@ impl OutputsWriter<'_> {
             None => self.new_output()?,
         };
         let before = amount(&output);
+        if let Some(mapping) = &mut self.mapping {
+            let windows = batch.windows.iter().chain(&batch.copy);
+            windows.map(|window| &window.steps).try_for_each(|steps| mapping.add(steps))?;
+        }
         if !batch.windows.is_empty() {
             self.weave(&mut output, &batch.windows, take)?;
         }
@@ -311,6 +325,7 @@ impl OutputsWriter<'_> {
             let output = self.new_output()?;
             self.close(output)?;
         }
+        self.made.map = self.mapping.map(Mapping::finish).transpose()?;
         Ok(self.made)
     }
 }

@@ -50,6 +50,12 @@ pub(super) fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport,
         let done = execute(&made, &[], attempt)?;
         return Ok(MergeReport { sort: Some(report), ..done });
     }
+    if options.row_map {
+        return Err(Error::new(Kind::Unsupported, "rows that are sorted first have no row map")
+            .with_got(report.unsorted.join(", "))
+            .with_hint("sort the files on their own, then merge what that makes with row_map")
+            .into());
+    }
     attempt.times.plan_s = started.elapsed().as_secs_f64();
     let target = Arc::new(Target::open(&options.out, stores, context)?);
     let parts = SortedParts { merged, found, report: &mut report, target: &target };

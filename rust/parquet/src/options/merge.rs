@@ -110,6 +110,9 @@ pub struct MergeOptions {
     pub verify: Option<Verify>,
     /// Whether the report has a SHA-256 of every output.
     pub sha256: bool,
+    /// Whether a file beside each output says which row of which source each of its rows is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub row_map: bool,
     /// Copy tiers that may be used besides `value`.
     pub copy_tiers: Vec<Tier>,
     /// Threads that weave; absent = one per core.
@@ -197,6 +200,7 @@ impl Default for MergeOptions {
             trust_footers: true,
             verify: None,
             sha256: false,
+            row_map: false,
             copy_tiers: vec![Tier::Chunk, Tier::Page, Tier::Dict],
             threads: None,
             memory_limit: 512_000_000,

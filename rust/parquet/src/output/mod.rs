@@ -239,6 +239,16 @@ impl Target {
         }
     }
 
+    /// Removes a file, as far as that is possible: something failed, and is told of.
+    pub(crate) fn remove(&self, name: &str) {
+        match &self.place {
+            OutputPlace::Local(folder) => {
+                let _ = std::fs::remove_file(folder.dir().join(name));
+            }
+            OutputPlace::Objects(prefix) => prefix.remove(name),
+        }
+    }
+
     /// Makes the names in the folder durable.
     ///
     /// # Errors

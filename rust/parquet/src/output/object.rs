@@ -42,6 +42,11 @@ impl Prefix {
         Ok(self.0.bucket().head(self.0.below(name).key())?.is_some())
     }
 
+    /// Removes an object, as far as that is possible.
+    pub(super) fn remove(&self, name: &str) {
+        let _ = self.0.bucket().remove(self.0.below(name).key());
+    }
+
     /// Names of the objects in the folder, not of those in folders below.
     pub(super) fn names(&self) -> Result<Vec<String>> {
         let keys = self.0.bucket().list(self.0.key(), false)?;

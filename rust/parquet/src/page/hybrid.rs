@@ -18,7 +18,7 @@
 //! Reading (`hybrid_reader`).
 
 /// Values in a packed group.
-pub(super) const GROUP: usize = 8;
+pub(crate) const GROUP: usize = 8;
 
 /// A value that levels or ids are held in.
 pub(crate) trait Word: Copy + Eq + Default {
@@ -98,7 +98,8 @@ fn run_len<T: Word>(values: &[T]) -> usize {
     }
 }
 
-fn pack<T: Word>(values: &[T], width: u32, out: &mut Vec<u8>) {
+/// Appends `values` as packed groups, of which the last is filled up with zeros.
+pub(crate) fn pack<T: Word>(values: &[T], width: u32, out: &mut Vec<u8>) {
     if values.is_empty() {
         return;
     }

@@ -1,0 +1,113 @@
+//! Gives outputs their names, and their row maps before them.
+//!
+//! ```text
+//! map 0 ─ output 0 ─ map 1 ─ output 1 ─ … ─ sync
+//! ```
+//!
+//! # Invariants
+//! An output with a name has its row map. A map whose output gets no name is removed again. What
+//! another merge or another tool wrote is never replaced.
+//!
+//! # Not here
+//! Whether rows add up (`publish`).
+
+use plait_core::{Error, Kind, Result};
+
+use super::frame::Frame;
+use super::output_check::is_ours;
+use crate::options::MergeOptions;
+use crate::output::TempFile;
+use crate::report::OutputReport;
+use crate::row_map::{RowMap, map_name};
+use crate::store::Completed;
+
+/// What a task made, and what it will be called.
+pub(super) struct Unnamed {
+    pub(super) name: String,
+    /// None if all rows of the task were dropped.
+    pub(super) output: Option<WrittenOutput>,
+    /// The row map, if there is one.
+    pub(super) map: Option<TempFile>,
+}
+
+/// An output without a name.
+pub(super) struct WrittenOutput {
+    pub(super) temp: TempFile,
+    pub(super) report: OutputReport,
+}
+
+/// Gives all outputs their names.
+pub(super) fn name_all(
+    frame: &Frame<'_>,
+    made: Vec<Unnamed>,
+    options: &MergeOptions,
+) -> Result<Vec<OutputReport>> {
+    // Looked at again, right before the first name: another merge may have come meanwhile.
+    frame.check_output(options)?;
+    let folders = frame.target.make_folders(made.iter().map(|one| one.name.as_str()))?;
+    let reports = name_each(frame, made);
+    match &reports {
+        Ok(_) => folders.sync()?,
+        Err(_) => folders.abandon(),
+    }
+    reports
+}
+
+fn name_each(frame: &Frame<'_>, made: Vec<Unnamed>) -> Result<Vec<OutputReport>> {
+    let mut reports = Vec::new();
+    let mut maps = Vec::new();
+    for Unnamed { name, output, map } in made {
+        let mapped = map.map(|map| name_map(frame, map, &map_name(&name))).transpose()?;
+        let named = output.map(|output| name_one(frame, output, &name)).transpose();
+        match (named, mapped) {
+            (Ok(Some(report)), map) => reports.push(OutputReport { row_map: map, ..report }),
+            // Without an output that would stay, a map goes if another step fails.
+            (Ok(None), map) => maps.extend(map.map(|_| map_name(&name))),
+            (Err(e), map) => {
+                maps.extend(map.map(|_| map_name(&name)));
+                maps.iter().for_each(|map| frame.target.remove(map));
+                return Err(e);
+            }
+        }
+    }
+    if let Err(e) = frame.target.sync() {
+        maps.iter().for_each(|map| frame.target.remove(map));
+        return Err(e);
+    }
+    Ok(reports)
+}
+
+fn name_one(frame: &Frame<'_>, output: WrittenOutput, name: &str) -> Result<OutputReport> {
+    let (target, stores, task) = (&frame.target, frame.stores, &frame.plan.task);
+    let WrittenOutput { temp, report } = output;
+    // A folder's names carry the task, so a file of that name has the same bytes.
+    let published = match target.file_name() {
+        Some(_) if !is_ours(stores, &report.path, task) => temp.publish_new(target, name)?,
+        _ => temp.publish(target, name)?,
+    };
+    if published == Completed::Occupied && !is_ours(stores, &report.path, task) {
+        let what = "another process wrote the output meanwhile";
+        return Err(Error::new(Kind::OutputExists, what)
+            .with_path(report.path)
+            .with_hint("run merges into one file one after the other"));
+    }
+    Ok(report)
+}
+
+/// Gives a map its name; where it is.
+fn name_map(frame: &Frame<'_>, map: TempFile, name: &str) -> Result<String> {
+    let (target, stores) = (&frame.target, frame.stores);
+    let location = target.location(name);
+    // An object that is there is not replaced: of the same task, it has the same bytes.
+    if map.publish(target, name)? == Completed::Occupied
+        && RowMap::open(&location, stores).is_ok_and(|map| map.header.task != frame.plan.task)
+    {
+        return Err(Error::new(
+            Kind::OutputExists,
+            "the row map of another output is there already",
+        )
+        .with_path(location)
+        .with_hint("remove it or write elsewhere"));
+    }
+    Ok(location)
+}
