@@ -147,6 +147,11 @@ PROGRESS = Effect(True, lambda made: len(made.report) > 0, given=KEYED)
 # ---- what must differ, by function and option
 
 
+def maps(made: Made) -> int:
+    """How many row maps there are."""
+    return sum(1 for file in made.files for _ in Path(file).parent.glob(".*.rowmap"))
+
+
 def groups(made: Made) -> list[int]:
     """Sources of each group that was merged."""
     return [len(group.sources) for group in made.report.groups]
@@ -240,6 +245,8 @@ SHARED = {
                 )
             },
             **POLICY,
+            # Delta tables have it.
+            "row_map": Effect(True, effects.outcome, given=KEYED),
             "mature_age": Effect(
                 0, groups, given={**KEYED, "policy": "size_tiered", "merge_factor": 2}
             ),
@@ -253,6 +260,7 @@ SHARED = {
                 for name in ("compression", "encoding", "threads", "memory_limit")
             },
             **POLICY,
+            "row_map": Effect(True, maps, given=KEYED),
             "where": Effect({"day": "mon"}, groups, tables=days, given=KEYED),
             "guard": Effect(False, logged, given=KEYED),
         },

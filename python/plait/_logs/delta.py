@@ -7,7 +7,7 @@ log protocol.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import starmap
 from typing import Any, Literal
@@ -143,6 +143,7 @@ class DeltaLog:
         version: int | None = None,
         order: Literal["known", "commits"] = "known",
         only: Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
         deleted: Literal["refuse", "list"] = "refuse",
     ) -> list[LiveFile]:
         """The live files, from the oldest rows to the newest.
@@ -152,13 +153,14 @@ class DeltaLog:
             version: The version; the newest by default.
             order: Whether commits may be read to find the order, if a checkpoint does not say it.
             only: Ids of files that alone are asked for, if they are live.
+            names: Names of files that alone are asked for, whatever rows of them are deleted.
             deleted: What becomes of files with deleted rows: `list` for whoever leaves these out.
 
         Raises:
             Unsupported: A file has deleted rows and is not to be listed, or lies elsewhere.
         """
         asked = {"intent": intent, "version": version, "order": order, "only": only}
-        asked["deleted"] = deleted
+        asked |= {"names": names, "deleted": deleted}
         return self._listed(asked)[0]
 
     def files_with(
@@ -251,6 +253,12 @@ class DeltaLog:
         asked = {"retention_ms": int(retention_s * 1000), "dry_run": dry_run}
         done: dict[str, Any] = json.loads(self._native.clean(json.dumps(asked)))
         return done
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Removes files that no version names; absent ones are no error."""
+        folder = _native.Folder(self._options, self._bucket)
+        for name in names:
+            folder.remove(name)
 
     def there(self) -> There:
         """The files of the folder, and those that the log names."""

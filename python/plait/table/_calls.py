@@ -19,7 +19,13 @@ from plait.table.delta import Delta
 from plait.table.expire import expire
 from plait.table.folder import Folder, reached
 from plait.table.iceberg import Iceberg
-from plait.table.options import CompactOptions, FolderOptions, TableOptions, takes
+from plait.table.options import (
+    CompactOptions,
+    DeltaOptions,
+    FolderOptions,
+    TableOptions,
+    takes,
+)
 from plait.table.report import CompactReport
 from plait.table.run import Table, compact_table, run_here
 
@@ -113,20 +119,22 @@ def compact(
     return report.shown_as(swapped(yes=True).shown) if given.yes else report
 
 
-@takes(TableOptions)
+@takes(DeltaOptions)
 def compact_delta(
     table: Path,
     *,
     guard: bool = True,
     threads: SupportsIndex | None = None,
     progress: OnProgress | None = None,
-    **options: Unpack[TableOptions],
+    **options: Unpack[DeltaOptions],
 ) -> CompactReport:
     """Merges sorted files of a Delta table where a policy selects them.
 
     Files are merged only with files of the same partition. One transaction replaces the files of a
-    group; it says that no row changed. Rows that others append meanwhile stay. If another writer
-    deleted or rewrote files meanwhile, the remaining files are planned again. Replaced files stay
+    group; it says that no row changed. Rows that others append meanwhile stay. Rows that
+    others delete meanwhile by deletion vectors are deleted from the new files in the same
+    transaction. If another writer removed or rewrote files meanwhile, the remaining files are
+    planned again. Replaced files stay
     until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
 
     The order of a table that `plait.Table` made, and its rule for rows with one key, hold here.

@@ -3,9 +3,10 @@
 newest version ──▶ supported? ──▶ statistics of outputs ──▶ commit, if all replaced files are live
 
 Invariants: added files say that no data changed, unless rows were dropped; of removed ones see
-`guard`. An output is as new as the newest file that it replaces. What the table says of its order
-and of rows with one key holds unless the call says otherwise.
-Not here: the log, and statistics of outputs (`rust/delta`).
+`guard`. Rows that others delete meanwhile are deleted from the outputs by the same commit. An
+output is as new as the newest file that it replaces. What the table says of its order and of rows
+with one key holds unless the call says otherwise.
+Not here: rows that others delete (`deletes`); the log, and statistics of outputs (`rust/delta`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from plait._table_properties import order_of_files
 from plait.errors import UnknownColumn
 from plait.order import sort_text
 from plait.table.casting import cast_files
-from plait.table.change import Change, Committed, Conflicted, Outcome
+from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
+from plait.table.deletes import Carried, carry
 from plait.table.survey import (
     Compaction,
     Found,
@@ -56,6 +58,9 @@ class Delta:
         # Files that are to be merged have the types of the table by then.
         self._is_cast = False
         self._opened: DeltaLog | None = None
+        # Files as they were when they were surveyed, by id; and whether row maps stay.
+        self._seen: dict[str, LiveFile] = {}
+        self._keeps_maps = False
 
     @property
     def _log(self) -> DeltaLog:
@@ -81,6 +86,8 @@ class Delta:
         files = self._log.files(
             "rewrite", order="commits" if is_ordered else "known", deleted="list"
         )
+        self._seen = {file.id: file for file in files}
+        self._keeps_maps = compaction.options.row_map
         columns = snapshot.partition_columns
         unknown = sorted(set(where) - set(columns))
         if unknown:
@@ -105,6 +112,7 @@ class Delta:
         merge = {
             **compaction.options.merge_options,
             "missing_keys": "null",
+            "row_map": True,
             "deletion_vectors": vectors_of(self.name, located),
         }
         groups = groups_of_all(scopes, compaction, merge)
@@ -126,35 +134,44 @@ class Delta:
 
     def commit(self, change: Change) -> Outcome:
         """Commits, if the replaced files count in the newest version."""
+        outcome = self._commit(change)
+        if not (self._keeps_maps or isinstance(outcome, Retryable)):
+            maps = [output.row_map for output in change.added if output.row_map]
+            self._log.remove(map(self._log.name_of, maps))
+        return outcome
+
+    def _commit(self, change: Change) -> Outcome:
         app = f"plait.{change.token}"
         snapshot = self._log.snapshot("rewrite", apps=(app,))
         added = [self._log.name_of(output.path) for output in change.added]
-        named = self._log.files("rewrite", only=[*added, *change.replaced], deleted="list")
-        live = {file.id: file for file in named}
-        if all(name in live for name in added) and live.keys().isdisjoint(change.replaced):
+        there = self._log.files("rewrite", names=added, deleted="list")
+        replaced = self._log.files("rewrite", only=change.replaced, deleted="list")
+        if len(there) == len(added) and not replaced:
             return Committed(snapshot.version)
-        gone = [name for name in change.replaced if name not in live]
-        if gone:
-            return Conflicted(f"`{gone[0]}` is not live any more")
-        ended = self._log.commit(self._actions(change, added, live, snapshot))
+        then = [self._seen[name] for name in change.replaced]
+        carried = carry(self._log, then, change.added, self._storage_options)
+        if isinstance(carried, str):
+            return Conflicted(carried)
+        ended = self._log.commit(self._actions(change, added, carried, snapshot))
         if ended["outcome"] == "conflicted":
-            return Conflicted(ended["why"])
+            # Looked at again: rows of a file may have been deleted since.
+            return Retryable(ended["why"])
         return Committed(ended["version"])
 
     def _actions(
-        self, change: Change, added: list[str], live: dict[str, LiveFile], snapshot: Snapshot
+        self, change: Change, added: list[str], carried: Carried, snapshot: Snapshot
     ) -> dict[str, Any]:
         """The change as the log takes it."""
-        replaced = [live[name] for name in change.replaced]
+        replaced = self._log.files("rewrite", only=carried.replaced, deleted="list")
         settings = snapshot.properties
         rows_in = [file.rows for file in replaced]
-        rows_out = sum(output.rows for output in change.added)
+        rows_out = sum(output.rows for output in change.added) - carried.rows
         is_known = None not in rows_in
         drops = is_known and sum(n for n in rows_in if n is not None) != rows_out
         # Where the log does not say how many there were, some may have gone.
         drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
         app = f"plait.{change.token}"
-        names = list(change.replaced)
+        names = list(carried.replaced)
         add = [
             self._log.added(
                 name,
@@ -165,6 +182,8 @@ class Delta:
             )
             for name in added
         ]
+        for entry, output in zip(add, change.added, strict=True):
+            entry["deleted"] = carried.deleted.get(output.path)
         return {
             "intent": "delete" if drops else "rewrite",
             "operation": "OPTIMIZE",

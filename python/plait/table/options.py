@@ -27,7 +27,15 @@ from plait.errors import InvalidArgument
 from plait.order import SortBy, sort_text
 from plait.sizes import Size
 
-__all__ = ["CHOICES", "CompactOptions", "FolderOptions", "TableOptions", "Where", "takes"]
+__all__ = [
+    "CHOICES",
+    "CompactOptions",
+    "DeltaOptions",
+    "FolderOptions",
+    "TableOptions",
+    "Where",
+    "takes",
+]
 
 # Partitions: the values that a partition column may have.
 Where = Mapping[str, str | int | dt.date | Sequence[str | int | dt.date]]
@@ -87,6 +95,9 @@ class CompactOptions:
             them are found and left alone before anything is merged. To `"sort"` and to `"skip"`
             reads all keys of files that do not tell their keys, as those of Plait do.
         verify: See `merge`.
+        row_map: Delta: whether row maps of outputs stay, for `trace`. A compaction of a Delta table
+            writes them in any case, and removes them after the commit. Groups with files that are
+            not sorted have none.
         memory_limit: Memory for buffers of a merge, such as `"4G"`; 512 MB by default. On Spark it
             is the share of a task by default.
         storage_options: See `merge`.
@@ -113,6 +124,7 @@ class CompactOptions:
     drop_where: str | None = None
     unsorted: Unsorted = "error"
     verify: Literal["content"] | None = None
+    row_map: bool = False
     memory_limit: Size | None = None
     storage_options: StorageOptions | None = None
     yes: bool = True
@@ -120,6 +132,7 @@ class CompactOptions:
     def __post_init__(self) -> None:
         """Checks all of them, whether or not there is something to compact."""
         _flag(self.yes, "yes")
+        _flag(self.row_map, "row_map")
         if not _stores.is_store(self.storage_options):
             _settings(self.storage_options)
         _ = self.policy_options, self.partitions
@@ -186,10 +199,10 @@ class CompactOptions:
         Raises:
             InvalidArgument: One of them differs from its default; names it.
         """
-        if kind == "folder":
-            return
+        of_folders = _OF_FOLDERS if kind != "folder" else ()
+        other = (*of_folders, *(_OF_DELTA if kind != "delta" else ()))
         for option in fields(self):
-            if option.name in _OF_FOLDERS and getattr(self, option.name) != option.default:
+            if option.name in other and getattr(self, option.name) != option.default:
                 raise InvalidArgument.of(
                     f"`{option.name}` is not an option of the format", got=kind
                 )
@@ -199,6 +212,7 @@ class CompactOptions:
 # Values of partitions, of which folders have the text.
 _TEXTS = (str, int, dt.date)
 _OF_FOLDERS = ("mature_age", "on_duplicate", "version_by", "delete_where", "drop_where")
+_OF_DELTA = ("row_map",)
 _OF_MERGE = (
     *("sort_by", "target_file_size", "compression", "encoding", "on_duplicate", "version_by"),
     *("delete_where", "drop_where", "storage_options"),
@@ -227,8 +241,14 @@ class TableOptions(TypedDict, total=False):
     yes: bool
 
 
-class FolderOptions(TableOptions, total=False):
-    """Types of the keywords that folders have."""
+class DeltaOptions(TableOptions, total=False):
+    """Types of the keywords that Delta tables have."""
+
+    row_map: bool
+
+
+class FolderOptions(DeltaOptions, total=False):
+    """Types of the keywords that folders, or tables in their place, have."""
 
     mature_age: str | float | None
     on_duplicate: OnDuplicate
@@ -244,7 +264,7 @@ def takes(keywords: type) -> Callable[[F], F]:
     """Gives a function with `**options` the signature that lists them, with their defaults.
 
     Args:
-        keywords: `TableOptions` or `FolderOptions`.
+        keywords: `TableOptions`, or one that has more.
     """
     named = [f for f in fields(CompactOptions) if f.name in keywords.__annotations__]
 

@@ -123,7 +123,8 @@ def sort_merge(
         SourceChanged: A file is not the one that was looked at.
         PlaitError: Anything that `plait.merge` raises.
     """
-    options = _options(sources, {**merge, "if_exists": "add"})
+    # Rows that are sorted first have no row map.
+    options = _options(sources, {**merge, "if_exists": "add", "row_map": False})
     options |= {"out": out, "naming": dict(seen.naming), "footers": dict(seen.footers)}
     storage_options = merge["storage_options"]
     return MergeReport.from_dict(_call(_native.sort_merge, options, storage_options, progress))

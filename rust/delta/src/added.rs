@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use crate::action::Texts;
 use crate::log::Log;
+use crate::new_vector::NewVector;
 use crate::stats::{logged, statistics};
 
 /// A file to add.
@@ -29,6 +30,9 @@ pub(crate) struct Added {
     pub(crate) stats: Option<String>,
     /// Removed files of which it has the rows: it is as new as the newest of them.
     pub(crate) instead_of: Vec<String>,
+    /// Rows of it that are deleted from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) deleted: Option<NewVector>,
 }
 
 /// Which file to look at, for which table.
@@ -84,6 +88,7 @@ impl Log {
             partition,
             stats: Some(stats.to_string()),
             instead_of,
+            deleted: None,
         })
     }
 }

@@ -4,7 +4,8 @@
 //! removed by a commit, longer ago than the retention ─▶ goes
 //! in no commit, older than the retention and a day   ─▶ goes: its writer died
 //! live, or removed lately                            ─▶ stays
-//! neither Parquet nor a deletion vector              ─▶ stays
+//! the row map of a file that goes                    ─▶ goes
+//! none of Parquet, deletion vectors and row maps     ─▶ stays
 //! ```
 //!
 //! # Invariants
@@ -21,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plait_core::Result;
-use plait_parquet::{from_json, to_json};
+use plait_parquet::{from_json, mapped_output, to_json};
 use serde::{Deserialize, Serialize};
 
 use crate::interval::interval_ms;
@@ -104,26 +105,57 @@ impl Log {
         }
         let mut cleaned =
             Cleaned { removed: Vec::new(), bytes: 0, log_removed: Vec::new(), version };
-        for name in names.into_iter().filter(|name| is_removable(name) && !kept.contains(name)) {
+        for name in names.iter().filter(|name| is_removable(name) && !kept.contains(*name)) {
             self.context.check_cancelled()?;
-            let Some(found) = self.folder.look(&name)? else { continue };
+            let Some(found) = self.folder.look(name)? else { continue };
             let written = found.written_at.map(ms);
             // One that was written after its removal is there again, for somebody to commit.
-            let is_gone = written.is_some_and(|at| gone.get(&name).is_some_and(|end| at <= *end));
+            let is_gone = written.is_some_and(|at| gone.get(name).is_some_and(|end| at <= *end));
             let spared = if is_gone { since } else { since.min(now_ms - UNKNOWN_MS) };
             if written.is_none_or(|written| written > spared) {
                 continue;
             }
             if !asked.dry_run {
-                self.folder.remove(&name)?;
+                self.folder.remove(name)?;
             }
             cleaned.bytes += found.bytes;
-            cleaned.removed.push(name);
+            cleaned.removed.push(name.clone());
         }
+        self.clean_maps(&names, now_ms, &asked, &mut cleaned)?;
         if let Some(log_ms) = log_ms.filter(|_| cleans_log) {
             cleaned.log_removed = self.clean_log(&listed, now_ms.saturating_sub(log_ms), &asked)?;
         }
         to_json(&cleaned)
+    }
+
+    /// Removes the row maps of files that were removed, and those of no file once their writers are
+    /// dead.
+    fn clean_maps(
+        &self,
+        names: &[String],
+        now_ms: i64,
+        asked: &CleanOptions,
+        cleaned: &mut Cleaned,
+    ) -> Result<()> {
+        let removed: BTreeSet<String> = cleaned.removed.iter().cloned().collect();
+        for name in names {
+            let Some(output) = mapped_output(name) else { continue };
+            self.context.check_cancelled()?;
+            let is_gone = removed.contains(&output);
+            if !is_gone && names.binary_search(&output).is_ok() {
+                continue;
+            }
+            let Some(found) = self.folder.look(name)? else { continue };
+            let is_old = found.written_at.map(ms).is_some_and(|at| at <= now_ms - UNKNOWN_MS);
+            if is_gone || is_old {
+                if !asked.dry_run {
+                    self.folder.remove(name)?;
+                }
+                cleaned.bytes += found.bytes;
+                cleaned.removed.push(name.clone());
+            }
+        }
+        Ok(())
     }
 
     /// Removes commits and checkpoints before the newest checkpoint that is older than `since`.

@@ -31,7 +31,8 @@ use crate::checkpoint;
 use crate::load::{find_places, no_table};
 use crate::log::{Log, now_ms, texts};
 use crate::name;
-use crate::protocol::{Intent, check};
+use crate::new_vector::NewVectors;
+use crate::protocol::{Intent, check, check_vectors};
 use crate::schema::protocol_of;
 use crate::snapshot::{PLACE, Place, Snapshot};
 
@@ -108,6 +109,18 @@ impl Log {
     /// not there, [`Kind::Storage`].
     pub fn commit(&mut self, options: &str) -> Result<String> {
         let change: ChangeOptions = from_json(options)?;
+        let vectors = change.add.iter().map(|added| added.deleted.as_ref());
+        let vectors = NewVectors::make(vectors, &change.token)?;
+        let ended = self.commit_with(&change, &vectors);
+        let counts = matches!(&ended, Ok(Ended::Committed { .. } | Ended::Present { .. }));
+        if let Some(file) = vectors.file.filter(|_| !counts) {
+            // No version names it.
+            let _ = self.folder.remove(&file.name);
+        }
+        to_json(&ended?)
+    }
+
+    fn commit_with(&mut self, change: &ChangeOptions, vectors: &NewVectors) -> Result<Ended> {
         let mut are_files_there = false;
         loop {
             self.context.check_cancelled()?;
@@ -116,11 +129,14 @@ impl Log {
             // One snapshot: what was checked is what the next version is made of.
             let (version, actions) = match self.newest()? {
                 None if change.create.is_none() => return Err(no_table(&root)),
-                None => (0, actions(&change, &Snapshot::default(), 0, now_ms)),
+                None => (0, actions(change, vectors, &Snapshot::default(), 0, now_ms)),
                 Some((folder, snapshot)) => {
                     check(&snapshot.protocol, &snapshot.metadata, change.intent, &root)?;
-                    if let Some(ended) = ended(&change, snapshot) {
-                        return to_json(&ended);
+                    if vectors.vectors.iter().any(Option::is_some) {
+                        check_vectors(&snapshot.protocol, &root)?;
+                    }
+                    if let Some(ended) = ended(change, snapshot) {
+                        return Ok(ended);
                     }
                     let mut replaced = change.add.iter().flat_map(|added| &added.instead_of);
                     if replaced.any(|name| {
@@ -129,12 +145,15 @@ impl Log {
                         find_places(folder, snapshot)?;
                     }
                     let version = snapshot.version + 1;
-                    (version, actions(&change, snapshot, version, now_ms))
+                    (version, actions(change, vectors, snapshot, version, now_ms))
                 }
             };
             // Not before: files of a batch that was committed may be gone since.
             if !are_files_there {
-                self.check_added(&change)?;
+                self.check_added(change)?;
+                if let Some(file) = &vectors.file {
+                    self.folder.put_new(&file.name, &file.bytes)?;
+                }
                 are_files_there = true;
             }
             if !self.folder.put_new(&name::commit(version), &lines(&actions)?)? {
@@ -151,7 +170,7 @@ impl Log {
                     let _ = checkpoint::write(snapshot, now_ms, folder);
                 }
             }
-            return to_json(&Ended::Committed { version });
+            return Ok(Ended::Committed { version });
         }
     }
 }
@@ -181,7 +200,8 @@ fn ended(change: &ChangeOptions, now: &Snapshot) -> Option<Ended> {
         }
     }
     let is_done = |name: &String| !now.is_live(name);
-    let are_added = !change.add.is_empty() && change.add.iter().all(|a| now.is_live(&a.name));
+    let is_there = |added: &Added| now.named(&added.name).next().is_some();
+    let are_added = !change.add.is_empty() && change.add.iter().all(is_there);
     if are_added && change.remove.iter().all(is_done) {
         return Some(Ended::Present { version });
     }
@@ -209,7 +229,13 @@ fn is_partitioned_as(added: &Added, table: &Metadata) -> bool {
 }
 
 /// The actions of a change as the next version of `now`.
-fn actions(change: &ChangeOptions, now: &Snapshot, version: u64, now_ms: i64) -> Vec<Action> {
+fn actions(
+    change: &ChangeOptions,
+    vectors: &NewVectors,
+    now: &Snapshot,
+    version: u64,
+    now_ms: i64,
+) -> Vec<Action> {
     let mut made = vec![Action { commit_info: Some(info(change, now_ms)), ..Action::default() }];
     let is_new = now.metadata.id.is_empty();
     if let Some(create) = change.create.as_ref().filter(|_| is_new) {
@@ -252,6 +278,8 @@ fn actions(change: &ChangeOptions, now: &Snapshot, version: u64, now_ms: i64) ->
             // As old as what it replaces, of which nobody knows how old it is.
             None => Some(Place { version: 0, position: 0 }),
         };
+        let vector = usize::try_from(position).ok().and_then(|at| vectors.vectors.get(at));
+        let deletion_vector = vector.cloned().flatten();
         let tags = place.map(|place| [(PLACE.to_owned(), Some(place.text()))].into());
         let add = Add {
             path: name::encoded(&added.name),
@@ -259,13 +287,28 @@ fn actions(change: &ChangeOptions, now: &Snapshot, version: u64, now_ms: i64) ->
             size: added.bytes,
             modification_time: added.modified_ms,
             data_change: change.adds_data,
-            stats: added.stats.clone(),
+            stats: match &deletion_vector {
+                Some(_) => added.stats.as_deref().map(wide),
+                None => added.stats.clone(),
+            },
+            deletion_vector,
             tags,
             ..Add::default()
         };
         made.push(Action { add: Some(add), ..Action::default() });
     }
     made
+}
+
+/// Statistics of a file of which rows are deleted: the least and the greatest value may be of these.
+fn wide(stats: &str) -> String {
+    match serde_json::from_str::<Value>(stats) {
+        Ok(mut said) if said.is_object() => {
+            said["tightBounds"] = false.into();
+            said.to_string()
+        }
+        _ => stats.to_owned(),
+    }
 }
 
 fn info(change: &ChangeOptions, now_ms: i64) -> Map<String, Value> {
@@ -365,9 +408,10 @@ mod tests {
     #[test]
     fn what_replaces_files_is_as_new_as_the_newest_of_them() {
         let mut now = live(&["a", "b", "c"]);
-        let made = actions(&change(&["x"], &["a", "b"]), &now, 6, 1);
+        let none = NewVectors::default();
+        let made = actions(&change(&["x"], &["a", "b"]), &none, &now, 6, 1);
         now.apply(6, made);
-        let made = actions(&change(&["y"], &[]), &now, 7, 1);
+        let made = actions(&change(&["y"], &[]), &none, &now, 7, 1);
         now.apply(7, made);
         let order: Vec<_> = now.by_place().iter().map(|f| f.add.path.to_string()).collect();
         assert_eq!(order, ["x", "c", "y"]);

@@ -34,6 +34,7 @@ mod interval;
 mod load;
 mod log;
 mod name;
+mod new_vector;
 mod packed;
 mod protocol;
 mod prune;

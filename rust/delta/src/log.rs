@@ -72,6 +72,8 @@ struct AskOptions {
     apps: Vec<String>,
     /// Ids of files that alone are asked for, if they are live.
     only: Option<Vec<String>>,
+    /// Names of files that alone are asked for, whatever is deleted of them.
+    names: Option<Vec<String>>,
     /// A condition: of files that the log says to have no such row, none is asked for.
     #[serde(rename = "where")]
     condition: Option<String>,
@@ -164,9 +166,10 @@ impl Log {
         let asked: AskOptions = from_json(options)?;
         let root = self.root.clone();
         let snapshot = self.at(&asked)?;
-        let all = match &asked.only {
-            None => snapshot.by_place(),
-            Some(only) => only
+        let all = match (&asked.only, &asked.names) {
+            (None, None) => snapshot.by_place(),
+            (None, Some(names)) => names.iter().flat_map(|name| snapshot.named(name)).collect(),
+            (Some(only), _) => only
                 .iter()
                 .filter_map(|name| snapshot.files.get(name.as_str()).map(AsRef::as_ref))
                 .collect(),

@@ -152,6 +152,19 @@ fn hint(intent: Intent) -> &'static str {
     }
 }
 
+/// Refuses vectors for a table whose readers need not know them.
+///
+/// # Errors
+/// [`Kind::Unsupported`].
+pub(crate) fn check_vectors(protocol: &Protocol, location: &str) -> Result<()> {
+    let lists = [&protocol.reader_features, &protocol.writer_features];
+    let has = |list: &Option<Vec<String>>| list.iter().flatten().any(|f| f == "deletionVectors");
+    match lists.into_iter().all(has) {
+        true => Ok(()),
+        false => Err(refused(location, "has no deletion vectors", "no such feature".to_owned())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

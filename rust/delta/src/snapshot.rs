@@ -18,11 +18,15 @@
 //! Which files of the log to read (`load`).
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::action::{Action, Add, Metadata, Protocol, Remove, Txn, Vector};
 use crate::name::decoded;
 use crate::packed::{PackedAdd, Shared};
+
+/// Between the name of a file and its vector: no name has such a character.
+const VECTOR: char = '\0';
 
 /// The tag that has the place of a file.
 pub(crate) const PLACE: &str = "plait.place";
@@ -164,6 +168,16 @@ impl Snapshot {
         self.files.contains_key(id)
     }
 
+    /// The live files of one name: one, unless a writer breaks the protocol.
+    pub(crate) fn named(&self, name: &str) -> impl Iterator<Item = &Live> {
+        let with_vector = format!("{name}{VECTOR}");
+        let alone = self.files.get(name);
+        let from = (Bound::Included(with_vector.as_str()), Bound::Unbounded);
+        let with = self.files.range::<str, _>(from);
+        let with = with.take_while(move |(key, _)| key.starts_with(&with_vector));
+        alone.into_iter().chain(with.map(|(_, live)| live)).map(AsRef::as_ref)
+    }
+
     /// The live files, from the oldest rows to the newest.
     pub(crate) fn by_place(&self) -> Vec<&Live> {
         let mut files: Vec<&Live> = self.files.values().map(AsRef::as_ref).collect();
@@ -176,8 +190,7 @@ impl Snapshot {
 pub(crate) fn id(name: &str, vector: Option<&Vector>) -> String {
     match vector {
         None => name.to_owned(),
-        // No name of a file has such a character.
-        Some(vector) => format!("{name}\0{}", vector.id()),
+        Some(vector) => format!("{name}{VECTOR}{}", vector.id()),
     }
 }
 
@@ -245,6 +258,8 @@ mod tests {
         with.add.as_mut().unwrap().deletion_vector = Some(Vector::default());
         table.apply(1, vec![remove("a%20b"), with]);
         assert!(!table.is_live("a b"));
+        assert_eq!(table.named("a b").count(), 1);
+        assert_eq!(table.named("a").count(), 0);
         assert_eq!(table.files.len(), 1);
         let place = table.files.values().next().unwrap().place;
         assert_eq!(place, Some(Place { version: 0, position: 0 }), "its rows are no newer");

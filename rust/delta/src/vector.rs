@@ -41,6 +41,10 @@ struct StoredAt {
     bytes: i32,
 }
 
+/// The digits of Z85.
+const DIGITS: &[u8; 85] =
+    b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+
 /// Length of the text of a UUID.
 const UUID_TEXT: usize = 20;
 
@@ -93,10 +97,25 @@ fn relative(text: &str) -> Option<String> {
     Some(format!("{folder}deletion_vector_{}.bin", parts.join("-")))
 }
 
+/// `bytes` as a text in Z85, filled up with zeros to whole groups of four.
+pub(crate) fn z85_text(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for group in bytes.chunks(4) {
+        let mut padded = [0; 4];
+        padded[..group.len()].copy_from_slice(group);
+        let mut value = u32::from_be_bytes(padded);
+        let mut digits = ['0'; 5];
+        for digit in digits.iter_mut().rev() {
+            *digit = char::from(DIGITS[(value % 85) as usize]);
+            value /= 85;
+        }
+        text.extend(digits);
+    }
+    text
+}
+
 /// The bytes of a text in Z85, four for each five characters; `None` for another text.
 fn z85(text: &str) -> Option<Vec<u8>> {
-    const DIGITS: &[u8; 85] =
-        b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
     let (groups, []) = text.as_bytes().as_chunks::<5>() else { return None };
     let mut bytes = Vec::with_capacity(groups.len() * 4);
     for group in groups {
@@ -137,6 +156,16 @@ mod tests {
         let absolute = vector("p", "s3://b/dv%20%E2%82%AC.bin", 40);
         let found = deleted_rows(&absolute, "a.parquet").unwrap();
         assert_eq!(found.stored.unwrap().location, "s3://b/dv €.bin");
+    }
+
+    #[test]
+    fn texts_are_written_as_they_are_read() {
+        for len in 0..40_u8 {
+            let bytes: Vec<u8> = (0..len).map(|i| i.wrapping_mul(91)).collect();
+            let back = z85(&z85_text(&bytes)).unwrap();
+            assert_eq!(back[..bytes.len()], bytes[..]);
+            assert!(back.len() < bytes.len() + 4);
+        }
     }
 
     #[test]

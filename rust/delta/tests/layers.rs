@@ -21,6 +21,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("packed", "action"),
     ("rest", ""),
     ("vector", "action name"),
+    ("new_vector", "action vector"),
     ("stats", "bound"),
     ("protocol", "action"),
     ("schema", "action"),
@@ -29,9 +30,9 @@ const LAYERS: &[(&str, &str)] = &[
     ("load", "action checkpoint name snapshot"),
     ("prune", "action schema snapshot"),
     ("log", "action load name protocol prune snapshot vector"),
-    ("added", "action log stats"),
+    ("added", "action log new_vector stats"),
     ("clean", "action interval load log name protocol vector"),
-    ("commit", "action added checkpoint load log name protocol schema snapshot"),
+    ("commit", "action added checkpoint load log name new_vector protocol schema snapshot"),
     ("history", "load log"),
 ];
 

@@ -18,7 +18,7 @@ use crate::json::{from_json, to_json};
 use crate::merge::{check_in, execute_in, merge_in, plan_in};
 use crate::overlay::overlay_files;
 use crate::plan::{list_in, tables_in};
-use crate::row_map::trace_in;
+use crate::row_map::{carry_in, trace_in};
 use crate::runtime::Context;
 use crate::scan::summarize;
 use crate::store::Stores;
@@ -59,6 +59,8 @@ pub enum JsonCall {
     Inspect,
     /// Looks a row up in row maps.
     Trace,
+    /// Carries deletes from sources of a merge to its outputs.
+    CarryDeletes,
     /// Overlays files.
     OverlayFiles,
 }
@@ -101,6 +103,7 @@ impl JsonCall {
             Self::Verify => call.run(verify_in),
             Self::Inspect => call.run(inspect_in),
             Self::Trace => call.run(trace_in),
+            Self::CarryDeletes => call.run(carry_in),
             Self::OverlayFiles => call.run(overlay_files),
         }
     }

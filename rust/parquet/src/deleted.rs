@@ -76,8 +76,7 @@ impl DeletionVector {
     /// [`Kind::CorruptSource`] for a vector that cannot be read, or is of another file;
     /// [`Kind::SourceNotFound`] without its file; what reading gives. Names the file of the vector.
     pub(crate) fn live_rows(&self, file_rows: u64, stores: &Stores) -> Result<Vec<Range<u64>>> {
-        let at = self.stored.as_ref().map_or("an inline vector", |stored| &stored.location);
-        let deleted = self.read(file_rows, stores).map_err(|e| e.with_path(at))?;
+        let deleted = self.rows_of(file_rows, stores)?;
         let mut live = Vec::new();
         let mut next = 0;
         for row in &deleted {
@@ -90,6 +89,15 @@ impl DeletionVector {
             live.push(next..file_rows);
         }
         Ok(live)
+    }
+
+    /// The rows of a file with `file_rows` rows that are deleted.
+    ///
+    /// # Errors
+    /// As [`live_rows`](Self::live_rows).
+    pub(crate) fn rows_of(&self, file_rows: u64, stores: &Stores) -> Result<RoaringTreemap> {
+        let at = self.stored.as_ref().map_or("an inline vector", |stored| &stored.location);
+        self.read(file_rows, stores).map_err(|e| e.with_path(at))
     }
 
     fn read(&self, file_rows: u64, stores: &Stores) -> Result<RoaringTreemap> {
@@ -144,6 +152,17 @@ impl StoredVector {
         }
         Ok(stored.slice_ref(vector))
     }
+}
+
+/// A vector of `rows`: the magic number and the bitmap.
+///
+/// # Errors
+/// [`Kind::Internal`].
+pub(crate) fn vector_bytes(rows: &RoaringTreemap) -> Result<Vec<u8>> {
+    let mut bytes = MAGIC.to_le_bytes().to_vec();
+    rows.serialize_into(&mut bytes)
+        .map_err(|e| Error::new(Kind::Internal, "cannot write a deletion vector").with_cause(e))?;
+    Ok(bytes)
 }
 
 /// The bitmap behind the magic number.

@@ -89,6 +89,7 @@ pub use report::{
     ConflictReport, Copied, Memory, MergeReport, Metrics, OutputReport, Overlap, SourceReport,
     Times,
 };
+pub use row_map::mapped_output;
 pub use run_writer::RunWriter;
 pub use runtime::{Charge, Context, Event, Progress};
 pub use scan::{Scan, freeze_scan};

@@ -52,10 +52,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("weave", "block check encode leaf options page properties runtime schema source spill zone"),
     ("queue", "encode weave"),
     ("sink", "check chunk encode leaf page source spill output weave zone"),
-    (
-        "row_map",
-        "arrow_file block encode json page runtime sink source spill store output",
-    ),
+    ("row_map", "arrow_file block deleted encode json page runtime sink source spill store output"),
     (
         "overlay",
         "arrow_file check chunk files json leaf options page properties report runtime schema sink source spill store output weave",
@@ -126,7 +123,7 @@ fn no_files_import_each_other() {
 }
 
 /// May only become smaller, but for a new call.
-const PUBLIC_ITEMS_MAX: usize = 150;
+const PUBLIC_ITEMS_MAX: usize = 151;
 
 #[test]
 fn names_mean_one_thing_and_parameters_have_names() {

@@ -94,6 +94,8 @@ calls! {
     inspect => Inspect;
     /// Looks a row up in row maps.
     trace => Trace;
+    /// Carries deletes from sources of a merge to its outputs.
+    carry_deletes => CarryDeletes;
     /// Overlays files.
     overlay_files => OverlayFiles;
 }

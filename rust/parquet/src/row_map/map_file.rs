@@ -103,9 +103,9 @@ impl MapHeader {
 
     /// Rows of all sources; `None` for ranges that are none.
     pub(super) fn rows_of_sources(&self) -> Option<u64> {
-        self.sources.iter().try_fold(0_u64, |sum, source| {
-            sum.checked_add(source.end.checked_sub(source.start)?)
-        })
+        self.sources
+            .iter()
+            .try_fold(0_u64, |sum, source| sum.checked_add(source.end.checked_sub(source.start)?))
     }
 }
 
@@ -117,11 +117,19 @@ pub(crate) fn map_name(name: &str) -> String {
     format!("{folder}{slash}.{file}{ENDING}")
 }
 
+/// The name of the output that `name` is the map of; none for the name of another file.
+#[must_use]
+pub fn mapped_output(name: &str) -> Option<String> {
+    let (folder, file) = name.rsplit_once('/').map_or(("", name), |(folder, file)| (folder, file));
+    let slash = if name.contains('/') { "/" } else { "" };
+    let output = file.strip_prefix('.')?.strip_suffix(ENDING)?;
+    Some(format!("{folder}{slash}{output}"))
+}
+
 /// Whether `name` is that of a map.
 #[must_use]
 pub(crate) fn is_map(name: &str) -> bool {
-    let file = name.rsplit('/').next().unwrap_or_default();
-    file.starts_with('.') && file.ends_with(ENDING)
+    mapped_output(name).is_some()
 }
 
 /// The same text for every way to write a location.
@@ -161,6 +169,7 @@ mod tests {
         assert_eq!(map_name("a.parquet"), ".a.parquet.rowmap");
         assert_eq!(map_name("d=1/e/a.parquet"), "d=1/e/.a.parquet.rowmap");
         assert_eq!(map_name("/a.parquet"), "/.a.parquet.rowmap");
+        assert_eq!(mapped_output("d=1/.a.parquet.rowmap").as_deref(), Some("d=1/a.parquet"));
         assert!(is_map("d/.a.parquet.rowmap") && !is_map("a.rowmap") && !is_map(".a/b.parquet"));
     }
 }

@@ -20,11 +20,14 @@
 //! # Not here
 //! Which rows come next (`merge`); when a map gets its name (`merge`).
 
+mod carry;
 mod map_file;
 mod read;
 mod trace;
 mod write;
 
+pub(crate) use carry::carry_in;
+pub use map_file::mapped_output;
 pub(crate) use map_file::{MapHeader, MappedSource, map_name, whole_path};
 pub(crate) use read::{MapRun, MapRuns, RowMap};
 pub(crate) use trace::trace_in;

@@ -1,0 +1,154 @@
+//! Deletes that came while a merge ran, carried to the rows of its outputs.
+//!
+//! ```text
+//! source   deleted then {2}, now {2, 5, 6}      new: 5, 6
+//! map      5 ─▶ row 9 of the output             6 ─▶ dropped
+//! output   deleted {9}
+//! ```
+//!
+//! # Invariants
+//! Every new row is told of by one of the maps, or nothing is carried. A row that is not deleted any
+//! more is a contradiction: it is in no output.
+//!
+//! # Cost
+//! Two vectors for each source, one for each output, and the maps of outputs that have such rows.
+//!
+//! # Not here
+//! Where vectors are stored (the log of a table).
+
+use std::collections::BTreeMap;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use plait_core::{Error, Kind, Result, SourceId};
+use roaring::RoaringTreemap;
+use serde::{Deserialize, Serialize};
+
+use super::Fate;
+use super::map_file::whole_path;
+use super::read::RowMap;
+use crate::deleted::{DeletionVector, vector_bytes};
+use crate::runtime::Context;
+use crate::source::Source;
+use crate::store::Stores;
+
+/// What was merged, and what was deleted since.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CarryOptions {
+    /// The row maps of all outputs of the merge.
+    maps: Vec<String>,
+    /// Sources of which rows were deleted.
+    sources: Vec<SourceDeletes>,
+    /// Read by the border: settings of object stores.
+    #[serde(rename = "storage_options")]
+    _storage_options: BTreeMap<String, String>,
+}
+
+/// A source before the merge and now.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct SourceDeletes {
+    path: String,
+    /// What the merge left out.
+    then: Option<DeletionVector>,
+    now: Option<DeletionVector>,
+}
+
+/// What is deleted of the outputs.
+#[derive(Debug, Serialize)]
+pub(crate) struct CarriedDeletes {
+    /// Why nothing can be carried, if that is so.
+    why: Option<String>,
+    /// Outputs of which rows are deleted.
+    outputs: Vec<OutputDeletes>,
+}
+
+/// Deleted rows of an output.
+#[derive(Debug, Serialize)]
+struct OutputDeletes {
+    /// Its map.
+    map: String,
+    /// How many.
+    rows: u64,
+    /// The magic number and the bitmap, in base 64.
+    bitmap: String,
+}
+
+/// Carries deletes from the sources of a merge to its outputs.
+///
+/// # Errors
+/// What is wrong with a vector or a map.
+pub(crate) fn carry_in(
+    options: &CarryOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<CarriedDeletes> {
+    let not = |why: String| Ok(CarriedDeletes { why: Some(why), outputs: Vec::new() });
+    let mut deleted: BTreeMap<String, RoaringTreemap> = BTreeMap::new();
+    for source in &options.sources {
+        let file = Source::open(SourceId(0), stores.open(&source.path)?)?;
+        let read = |vector: &Option<DeletionVector>| match vector {
+            Some(vector) => vector.rows_of(file.rows(), stores),
+            None => Ok(RoaringTreemap::new()),
+        };
+        let (then, now) = (read(&source.then)?, read(&source.now)?);
+        if !then.is_subset(&now) {
+            return not(format!("rows of `{}` are deleted no more", source.path));
+        }
+        deleted.insert(whole_path(&source.path, stores)?, now - then);
+    }
+    let mut left: u64 = deleted.values().map(RoaringTreemap::len).sum();
+    let mut outputs = Vec::new();
+    for location in &options.maps {
+        let map = RowMap::open(location, stores)?;
+        let (rows, told) = carried(&map, &deleted, stores, context)?;
+        left = left.checked_sub(told).ok_or_else(twice)?;
+        if !rows.is_empty() {
+            let bitmap = STANDARD.encode(vector_bytes(&rows)?);
+            outputs.push(OutputDeletes { map: location.clone(), rows: rows.len(), bitmap });
+        }
+    }
+    match left {
+        0 => Ok(CarriedDeletes { why: None, outputs }),
+        left => not(format!("no row map tells of {left} deleted rows")),
+    }
+}
+
+/// Rows of one output that are deleted, and how many rows of its sources are.
+fn carried(
+    map: &RowMap,
+    deleted: &BTreeMap<String, RoaringTreemap>,
+    stores: &Stores,
+    context: &Context,
+) -> Result<(RoaringTreemap, u64)> {
+    let (mut rows, mut told, mut waiting) = (RoaringTreemap::new(), 0, 0_u64);
+    let mut next = Vec::new();
+    for source in &map.header.sources {
+        let here = source.start..source.end;
+        let all = deleted.get(&whole_path(&source.path, stores)?);
+        let all = all.into_iter().flatten().filter(move |row| here.contains(row));
+        let all: Vec<u64> = all.collect();
+        waiting += all.len() as u64;
+        next.push(all.into_iter().peekable());
+    }
+    let mut runs = map.runs(context)?;
+    while waiting > told
+        && let Some(run) = runs.next()?
+    {
+        let Some(next) = next.get_mut(run.source as usize) else { continue };
+        while let Some(row) = next.next_if(|row| *row < run.row + run.rows) {
+            told += 1;
+            if run.fate == Fate::Kept {
+                let behind = row.checked_sub(run.row).ok_or_else(twice)?;
+                rows.insert(run.output_row + behind);
+            }
+        }
+    }
+    Ok((rows, told))
+}
+
+fn twice() -> Error {
+    Error::new(Kind::CorruptSource, "row maps tell of a row twice")
+        .with_hint("compact again; nothing was committed")
+}
