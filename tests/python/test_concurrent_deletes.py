@@ -198,7 +198,10 @@ def test_rewrites_lose_only_their_groups(seed, tmp_path, monkeypatch):
     rival.check()
 
 
-def test_no_deleted_row_comes_back_where_rows_are_dropped(tmp_path, monkeypatch):
+def test_where_rows_are_dropped_the_next_newest_stays_if_the_newest_is_deleted(
+    tmp_path, monkeypatch
+):
+    lost = 0
     for seed in range(6):
         rng = random.Random(seed)
         uri = str(tmp_path / f"t{seed}")
@@ -209,20 +212,22 @@ def test_no_deleted_row_comes_back_where_rows_are_dropped(tmp_path, monkeypatch)
             )
         rival = Rival(uri, rng)
         rival.rows = {at * 1000 + i for at in range(3) for i in range(300)}
-        commit, deleted = Delta.commit, set()
+        commit, done = Delta.commit, []
 
-        def late(table, change, commit=commit, rival=rival, deleted=deleted):
-            before = set(rival.rows)
-            rival.delete()
-            deleted |= before - rival.rows
+        def late(table, change, commit=commit, rival=rival, done=done):
+            if not done:
+                done.append(rival.delete())
             return commit(table, change)
 
         monkeypatch.setattr(Delta, "commit", late)
         report = plait.compact(uri, policy="full")
         monkeypatch.undo()
-        found = set(pl.scan_delta(uri).collect()["id"].to_list())
-        newest = {2000 + i for i in range(300)}
-        assert report.lost == 0 and found == newest - deleted
+        lost += report.lost
+        newest = {row % 1000: row for row in sorted(rival.rows)}
+        found = pl.scan_delta(uri).collect()["id"].to_list()
+        assert sorted(found) == sorted(newest.values())
+    # Rows that were dropped anyway are no reason to merge again.
+    assert 0 < lost < 6
 
 
 def test_vectors_are_inline_if_they_are_small(tmp_path, monkeypatch):

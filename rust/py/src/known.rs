@@ -27,10 +27,6 @@ impl PyKnown {
         let known = Prefetched::try_new(files.iter().map(|file| file.as_bytes()));
         known.map(|known| Self(Arc::new(known))).map_err(|e| crate::errors::exception(py, &e))
     }
-
-    fn __len__(&self) -> usize {
-        self.0.files()
-    }
 }
 
 /// Serves what is known from `stores`.

@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //! Every new row is told of by one of the maps, or nothing is carried. A row that is not deleted any
-//! more is a contradiction: it is in no output.
+//! more is a contradiction: it is in no output. So is a row in whose favour others of its key may have
+//! been dropped: without it, one of these would have stayed.
 //!
 //! # Cost
 //! Two vectors for each source, one for each output, and the maps of outputs that have such rows.
@@ -102,8 +103,11 @@ pub(crate) fn carry_in(
     let mut outputs = Vec::new();
     for location in &options.maps {
         let map = RowMap::open(location, stores)?;
-        let (rows, told) = carried(&map, &deleted, stores, context)?;
+        let Carried { rows, told, are_others_dropped } = carried(&map, &deleted, stores, context)?;
         left = left.checked_sub(told).ok_or_else(twice)?;
+        if !rows.is_empty() && are_others_dropped {
+            return not("rows were deleted that others were dropped for".to_owned());
+        }
         if !rows.is_empty() {
             let bitmap = STANDARD.encode(vector_bytes(&rows)?);
             outputs.push(OutputDeletes { map: location.clone(), rows: rows.len(), bitmap });
@@ -115,15 +119,24 @@ pub(crate) fn carry_in(
     }
 }
 
-/// Rows of one output that are deleted, and how many rows of its sources are.
+/// What is deleted of one output.
+struct Carried {
+    rows: RoaringTreemap,
+    /// How many rows of its sources are deleted.
+    told: u64,
+    /// Whether the merge dropped other rows of its sources.
+    are_others_dropped: bool,
+}
+
+/// Rows of one output that are deleted.
 fn carried(
     map: &RowMap,
     deleted: &BTreeMap<String, RoaringTreemap>,
     stores: &Stores,
     context: &Context,
-) -> Result<(RoaringTreemap, u64)> {
-    let (mut rows, mut told, mut waiting) = (RoaringTreemap::new(), 0, 0_u64);
-    let mut next = Vec::new();
+) -> Result<Carried> {
+    let mut found = Carried { rows: RoaringTreemap::new(), told: 0, are_others_dropped: false };
+    let (mut next, mut waiting) = (Vec::new(), 0_u64);
     for source in &map.header.sources {
         let here = source.start..source.end;
         let all = deleted.get(&whole_path(&source.path, stores)?);
@@ -133,19 +146,21 @@ fn carried(
         next.push(all.into_iter().peekable());
     }
     let mut runs = map.runs(context)?;
-    while waiting > told
+    while waiting > 0
         && let Some(run) = runs.next()?
     {
         let Some(next) = next.get_mut(run.source as usize) else { continue };
+        let mut left = run.rows;
         while let Some(row) = next.next_if(|row| *row < run.row + run.rows) {
-            told += 1;
+            (found.told, left) = (found.told + 1, left.saturating_sub(1));
             if run.fate == Fate::Kept {
                 let behind = row.checked_sub(run.row).ok_or_else(twice)?;
-                rows.insert(run.output_row + behind);
+                found.rows.insert(run.output_row + behind);
             }
         }
+        found.are_others_dropped |= run.fate == Fate::Dropped && left > 0;
     }
-    Ok((rows, told))
+    Ok(found)
 }
 
 fn twice() -> Error {

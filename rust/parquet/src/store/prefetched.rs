@@ -48,12 +48,6 @@ impl Prefetched {
         files.into_iter().map(read).collect::<Result<_>>().map(Self)
     }
 
-    /// Number of files.
-    #[must_use]
-    pub fn files(&self) -> usize {
-        self.0.len()
-    }
-
     pub(super) fn of(&self, location: &str) -> Option<&Arc<PrefetchedFile>> {
         self.0.get(location)
     }
@@ -347,7 +341,7 @@ mod tests {
         let pieces: Vec<_> = file.pieces.iter().map(|(at, bytes)| (*at, &**bytes)).collect();
         assert_eq!(pieces, [(1, &b"1234"[..]), (8, &b"89"[..])]);
         let pieces = known.0.values().flat_map(|file| &file.pieces);
-        assert_eq!((known.files(), pieces.map(|(_, bytes)| bytes.len()).sum::<usize>()), (1, 6));
+        assert_eq!((known.0.len(), pieces.map(|(_, bytes)| bytes.len()).sum::<usize>()), (1, 6));
     }
 
     #[test]
