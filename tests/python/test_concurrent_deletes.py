@@ -71,7 +71,10 @@ class Rival:
             return
         name = self.rng.choice(sorted(names))
         ids, before = self.ids(name), self.deleted(name)
-        more = self.rng.sample(range(len(ids)), min(len(ids), self.rng.choice([1, 3, 400, 3000])))
+        left = [row for row in range(len(ids)) if row not in before]
+        more = self.rng.sample(left, min(len(left), self.rng.choice([1, 3, 400, 3000])))
+        if not more:
+            return  # a file is not removed and added with the same vector
         vectors.delete(self.uri, name, before | set(more), kind=self.rng.choice("ui"))
         self.rows -= {ids[row] for row in more}
         self.noted()

@@ -396,3 +396,23 @@ def test_flipped_bytes_are_errors_or_answers(tmp_path):
                 pass
             except plait.PlaitError as error:
                 raise AssertionError(type(error).__name__) from error
+
+
+def test_maps_of_objects_are_published_with_their_outputs(tmp_path):
+    obstore = pytest.importorskip("obstore")
+    store = obstore.store.MemoryStore()
+    for path in write(tmp_path, [[1, 3], [2, 4]]):
+        obstore.put(store, f"in/{Path(path).name}", Path(path).read_bytes())
+    settings = {"sort_by": "k", "storage_options": store, "row_map": True}
+    for _ in range(2):
+        (output,) = plait.merge("in", "out", **settings).outputs
+    (one,) = plait.trace(output.path, 2, storage_options=store).found
+    assert (one.source, one.source_row) == ("in/000.parquet", 1)
+    assert plait.trace("in/000.parquet", 1, to="out", storage_options=store).found == (one,)
+    plait.merge("in", "one.parquet", **settings)
+    obstore.delete(store, "one.parquet")
+    # An object is never replaced: the map of another merge is in the way.
+    with pytest.raises(plait.OutputExists, match="row map of another output"):
+        plait.merge("in/000.parquet", "one.parquet", **settings)
+    names = [found["path"] for found in obstore.list(store).collect()]
+    assert "one.parquet" not in names

@@ -27,11 +27,11 @@ class Carried:
     """What became of deletes.
 
     Attributes:
-        replaced: Ids of the replaced files as they are live now.
+        replaced: The replaced files as they are live now.
         deleted: Deleted rows of outputs, by path, as a commit takes them.
     """
 
-    replaced: tuple[str, ...]
+    replaced: tuple[LiveFile, ...]
     deleted: Mapping[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
@@ -61,7 +61,7 @@ def carry(
     gone = [file.name for file in then if file.name not in now]
     if gone:
         return f"`{gone[0]}` is not live any more"
-    replaced = tuple(now[file.name].id for file in then)
+    replaced = tuple(now[file.name] for file in then)
     changed = [file for file in then if now[file.name].id != file.id]
     if not changed:
         return Carried(replaced)

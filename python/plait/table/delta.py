@@ -162,7 +162,7 @@ class Delta:
         self, change: Change, added: list[str], carried: Carried, snapshot: Snapshot
     ) -> dict[str, Any]:
         """The change as the log takes it."""
-        replaced = self._log.files("rewrite", only=carried.replaced, deleted="list")
+        replaced = carried.replaced
         settings = snapshot.properties
         rows_in = [file.rows for file in replaced]
         rows_out = sum(output.rows for output in change.added) - carried.rows
@@ -171,7 +171,7 @@ class Delta:
         # Where the log does not say how many there were, some may have gone.
         drops = drops or (not is_known and settings.get(DUPLICATES, "keep_all") != "keep_all")
         app = f"plait.{change.token}"
-        names = list(carried.replaced)
+        names = [file.id for file in replaced]
         add = [
             self._log.added(
                 name,

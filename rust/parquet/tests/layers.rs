@@ -74,7 +74,7 @@ const LAYERS: &[(&str, &str)] = &[
     ("verify", "content files keys leaf options order plan report runtime schema source store"),
     (
         "merge",
-        "chunk content drops encode files keys leaf options order page partition plan properties queue ranks report runtime schema sink sort source spill store output weave zone",
+        "chunk content drops encode files keys leaf options order page partition plan properties queue ranks report row_map runtime schema sink sort source spill store output weave zone",
     ),
     (
         "compact",

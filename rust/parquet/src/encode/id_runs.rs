@@ -152,7 +152,9 @@ mod tests {
         #[test]
         fn pages_decode_to_what_was_pushed(
             len in 1..70_usize,
-            runs in prop::collection::vec((any::<u32>(), prop_oneof![1..3_usize, 1..40, 1..9000]), 1..300),
+            runs in prop::collection::vec(
+                (any::<u32>(), prop_oneof![1..3_usize, 1..40_usize, 1..9000_usize]), 1..300,
+            ),
         ) {
             let schema = parse_message_type("message m { required int32 n; }").unwrap();
             let descr = SchemaDescriptor::new(Arc::new(schema)).column(0);

@@ -54,24 +54,21 @@ pub(super) fn name_all(
 }
 
 fn name_each(frame: &Frame<'_>, made: Vec<Unnamed>) -> Result<Vec<OutputReport>> {
-    let mut reports = Vec::new();
-    let mut maps = Vec::new();
-    for Unnamed { name, output, map } in made {
+    // Maps that have no output so far.
+    let (mut reports, mut alone) = (Vec::new(), Vec::new());
+    let mut name_both = |Unnamed { name, output, map }: Unnamed| {
         let mapped = map.map(|map| name_map(frame, map, &map_name(&name))).transpose()?;
-        let named = output.map(|output| name_one(frame, output, &name)).transpose();
-        match (named, mapped) {
-            (Ok(Some(report)), map) => reports.push(OutputReport { row_map: map, ..report }),
-            // Without an output that would stay, a map goes if another step fails.
-            (Ok(None), map) => maps.extend(map.map(|_| map_name(&name))),
-            (Err(e), map) => {
-                maps.extend(map.map(|_| map_name(&name)));
-                maps.iter().for_each(|map| frame.target.remove(map));
-                return Err(e);
-            }
+        alone.extend(mapped.as_ref().map(|_| map_name(&name)));
+        if let Some(output) = output {
+            let report = name_one(frame, output, &name)?;
+            alone.truncate(alone.len() - usize::from(mapped.is_some()));
+            reports.push(OutputReport { row_map: mapped, ..report });
         }
-    }
-    if let Err(e) = frame.target.sync() {
-        maps.iter().for_each(|map| frame.target.remove(map));
+        Ok(())
+    };
+    let named = made.into_iter().try_for_each(&mut name_both);
+    if let Err(e) = named.and_then(|()| frame.target.sync()) {
+        alone.iter().for_each(|map| frame.target.remove(map));
         return Err(e);
     }
     Ok(reports)
