@@ -57,7 +57,7 @@ from plait.errors import (
 )
 from plait.join import ForeignKeyJoin, JoinStats
 from plait.report import FileReport, MergeReport, Progress, VerifyReport
-from plait.staged import StagedLeft, StagedRight
+from plait.staged import SideStats, StagedLeft, StagedRight, side_numbers
 from plait.table._calls import compact
 from plait.table.expire import ExpireReport, expire
 from plait.table.report import CompactReport
@@ -108,6 +108,7 @@ __all__ = [
     "SchemaChanged",
     "SchemaConflict",
     "SchemaDrift",
+    "SideStats",
     "SortedRead",
     "SourceAdapter",
     "SourceChanged",
@@ -147,6 +148,7 @@ __all__ = [
     "prune",
     "read",
     "scan",
+    "side_numbers",
     "sort",
     "successor",
     "trace",

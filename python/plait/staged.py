@@ -8,15 +8,17 @@ changes_out = left.resolve(responses)
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, TypeAlias
 
 from plait import _native
-from plait._checks import Path, _path, _validate
+from plait._checks import Path, _flag, _path, _size, _validate
 from plait._svg import related
 from plait._text import Page
 from plait.errors import InvalidArgument
-from plait.join import Columns, _choice, _names
+from plait.join import Columns, RowMaker, _choice, _columns, _maker, _names
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -24,8 +26,49 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from plait._streams import ArrowBatch, ArrowStream
+    from plait.sizes import Size
 
     Batches: TypeAlias = ArrowStream | ArrowBatch | Iterable[ArrowBatch]
+
+
+# More sides than a table is split over; their numbers are 32 bits.
+_SIDES_MAX = 2**32 - 1
+
+
+@dataclass(frozen=True)
+class SideStats:
+    """Counts of the calls of a side of a staged join, and the size of its state.
+
+    Attributes:
+        step: The last call that changed the state, `None` before the first.
+        steps: Calls that changed the state.
+        left_changes: Changes that were passed, to a left side.
+        right_changes: Changes that were passed, to a right side.
+        folded: Changes that a later one of the same call and key replaced.
+        null_keys: Changes without a key, which were skipped.
+        stale: Changes that were skipped because the state is newer, by `_seq`.
+        merges: How often runs of the state were merged.
+        rows_merged: Rows of those runs.
+        runs: Rows of each run of each table of the state, oldest first, those that delete among
+            them.
+        memory_bytes: Bytes of the state in memory.
+        cache_hits: Blocks of files that were found in memory.
+        cache_misses: Blocks that were read.
+    """
+
+    step: int | None
+    steps: int
+    left_changes: int
+    right_changes: int
+    folded: int
+    null_keys: int
+    stale: int
+    merges: int
+    rows_merged: int
+    runs: Mapping[str, tuple[int, ...]]
+    memory_bytes: int
+    cache_hits: int
+    cache_misses: int
 
 
 class StagedLeft:
@@ -36,6 +79,9 @@ class StagedLeft:
     returned make the full join of both tables. A side may restart with all, some or none of its
     state: both sides notice, and the left one subscribes again.
 
+    Changes are those of `ForeignKeyJoin`, with `_op` and `_seq`. A schema with `_seq` says that
+    changes of its side have sequence numbers.
+
     Args:
         left_key: Columns that identify a left row: the primary key.
         foreign_key: Columns of the left table that hold a right key.
@@ -43,12 +89,18 @@ class StagedLeft:
         left_schema: Columns of the left changes, as anything with `__arrow_c_schema__`.
         right_schema: Columns of the right changes.
         how: As for `ForeignKeyJoin`.
+        columns: As for `ForeignKeyJoin`.
+        joiner: As for `ForeignKeyJoin`. If it raises an error, the state is what it was.
+        before: As for `ForeignKeyJoin`.
+        on_null_key: As for `ForeignKeyJoin`; `stats` counts what was left out.
         state: A local folder that keeps the state, made if absent; `None` keeps it in memory. Each
             call is durable before it returns. A folder with a state continues from that state.
         validate: As for `ForeignKeyJoin`.
+        memory_limit: Memory to stay within, such as `"4G"`. State in a folder may be larger; a
+            batch of messages is held in addition.
 
     Raises:
-        Unsupported: Changes have sequence numbers: order each side's changes before.
+        MemoryLimitExceeded: The state needs more than `memory_limit`.
         InvalidArgument: A right column has the name of a column of messages, or the state is that
             of another join or of the other side.
         PlaitError: As `ForeignKeyJoin` does.
@@ -76,22 +128,52 @@ class StagedLeft:
         left_schema: object,
         right_schema: object,
         how: Literal["inner", "left"] = "inner",
+        columns: Mapping[str, str] | Iterable[str] | None = None,
+        joiner: RowMaker | None = None,
+        before: bool = False,
+        on_null_key: Literal["error", "drop"] = "error",
         state: Path | None = None,
         validate: Literal["basic", "full"] = "basic",
+        memory_limit: Size = "512MB",
     ) -> None:
         """Makes the side."""
-        options = _options(left_key, foreign_key, right_key, how, state)
-        self._options: dict[str, Any] = json.loads(options)
-        checked = _validate(validate)
-        self._side = _native.StagedLeft(options, left_schema, right_schema, checked)
+        if joiner is not None and columns is not None:
+            hint = "let the joiner make the columns"
+            raise InvalidArgument.of("`joiner` and `columns` exclude each other", hint=hint)
+        self._options: dict[str, Any] = {
+            **_options(
+                left_key=left_key,
+                foreign_key=foreign_key,
+                right_key=right_key,
+                how=how,
+                on_null_key=on_null_key,
+                state=state,
+                memory_limit=memory_limit,
+            ),
+            "columns": None if columns is None else _columns(columns),
+            "before": _flag(before, "before"),
+            "has_joiner": _maker(joiner),
+        }
+        self._side = _native.StagedLeft(
+            json.dumps(self._options), left_schema, right_schema, joiner, _validate(validate)
+        )
 
     @classmethod
-    def restore(cls, state: Path, *, validate: Literal["basic", "full"] = "basic") -> Self:
+    def restore(
+        cls,
+        state: Path,
+        *,
+        joiner: RowMaker | None = None,
+        validate: Literal["basic", "full"] = "basic",
+        memory_limit: Size = "512MB",
+    ) -> Self:
         """Continues the side whose state, or a snapshot of it, is in a folder.
 
         Args:
             state: The folder, which keeps the state from now on.
+            joiner: As for a new side; it may be another than before, in place of `columns`.
             validate: As for a new side.
+            memory_limit: As for a new side.
 
         Raises:
             SourceNotFound: There is no state in the folder.
@@ -100,13 +182,20 @@ class StagedLeft:
             StorageError: Another process has it open.
         """
         side = cls.__new__(cls)
-        options = {"state": _path(state, "state")}
-        made = _native.StagedLeft(json.dumps(options), None, None, _validate(validate))
+        options = {
+            "state": _path(state, "state"),
+            "has_joiner": _maker(joiner),
+            "memory_limit": _size(memory_limit, "memory_limit"),
+        }
+        made = _native.StagedLeft(json.dumps(options), None, None, joiner, _validate(validate))
         side._side, side._options = made, options  # noqa: SLF001 -- its own, made in another way
         return side
 
     def send(self, changes: Batches | None = None) -> _native.Batch:
         """Takes changes of the left table, and returns subscriptions for the right side.
+
+        A row that keeps its foreign key sends none: its subscription stands. If the answer is
+        known, the change of the result is `ready`, and the next call of `resolve` returns it.
 
         Args:
             changes: The changes; `None` for what is due without any, while `pending`.
@@ -115,15 +204,26 @@ class StagedLeft:
             A row for each: encoded foreign key and primary key, epoch, version and hash of the left
             row, and the instruction, which is that of KIP-213: 0 forget, 1 forget and answer,
             2 answer in any case, 3 answer if there is a right row. Rows go to the right side that
-            has their foreign key.
+            has their foreign key, see `side_numbers`.
+
+        Raises:
+            NullKey: A change has no key. The state is what it was, as after all errors.
+            SchemaDrift: Columns are not those of the schema.
+            MemoryLimitExceeded: The state would need more than `memory_limit`.
         """
         return self._side.send(changes)
 
-    def resolve(self, responses: Batches) -> _native.Batch:
+    def resolve(self, responses: Batches | None = None) -> _native.Batch:
         """Takes responses, drops outdated ones, and returns the changes of the join.
 
         A sink stores `step` with the changes, in one transaction: after a crash `again` returns the
         changes that were not delivered.
+
+        Args:
+            responses: The responses; `None` for the changes that are `ready` without any.
+
+        Returns:
+            The changes, those that were `ready` among them, as `ForeignKeyJoin.apply` has them.
         """
         return self._side.resolve(responses)
 
@@ -143,6 +243,20 @@ class StagedLeft:
         again after it.
         """
         return self._side.pending
+
+    @property
+    def ready(self) -> bool:
+        """Whether `resolve()` has changes without any response.
+
+        They are those of left rows that kept their foreign key. A side that restarts has none: it
+        subscribes again.
+        """
+        return self._side.ready
+
+    @property
+    def stats(self) -> SideStats:
+        """Counts of the calls so far, and the size of the state."""
+        return _stats(self._side.stats())
 
     @property
     def step(self) -> int | None:
@@ -189,8 +303,10 @@ class StagedRight:
         left_schema: See there.
         right_schema: See there.
         how: See there.
+        on_null_key: See there.
         state: See there.
         validate: See there.
+        memory_limit: See there.
     """
 
     def __init__(
@@ -202,20 +318,38 @@ class StagedRight:
         left_schema: object,
         right_schema: object,
         how: Literal["inner", "left"] = "inner",
+        on_null_key: Literal["error", "drop"] = "error",
         state: Path | None = None,
         validate: Literal["basic", "full"] = "basic",
+        memory_limit: Size = "512MB",
     ) -> None:
         """Makes the side."""
-        options = _options(left_key, foreign_key, right_key, how, state)
-        self._options: dict[str, Any] = json.loads(options)
-        checked = _validate(validate)
+        self._options: dict[str, Any] = _options(
+            left_key=left_key,
+            foreign_key=foreign_key,
+            right_key=right_key,
+            how=how,
+            on_null_key=on_null_key,
+            state=state,
+            memory_limit=memory_limit,
+        )
+        options, checked = json.dumps(self._options), _validate(validate)
         self._side = _native.StagedRight(options, left_schema, right_schema, checked)
 
     @classmethod
-    def restore(cls, state: Path, *, validate: Literal["basic", "full"] = "basic") -> Self:
+    def restore(
+        cls,
+        state: Path,
+        *,
+        validate: Literal["basic", "full"] = "basic",
+        memory_limit: Size = "512MB",
+    ) -> Self:
         """As `StagedLeft.restore`."""
         side = cls.__new__(cls)
-        options = {"state": _path(state, "state")}
+        options = {
+            "state": _path(state, "state"),
+            "memory_limit": _size(memory_limit, "memory_limit"),
+        }
         made = _native.StagedRight(json.dumps(options), None, None, _validate(validate))
         side._side, side._options = made, options  # noqa: SLF001 -- its own, made in another way
         return side
@@ -246,6 +380,11 @@ class StagedRight:
         """
         return self._side.pending
 
+    @property
+    def stats(self) -> SideStats:
+        """Counts of the calls so far, and the size of the state."""
+        return _stats(self._side.stats())
+
     def snapshot(self, folder: Path) -> str:
         """As `StagedLeft.snapshot`."""
         location = _path(folder, "folder")
@@ -268,9 +407,58 @@ class StagedRight:
         self.close()
 
 
+def side_numbers(
+    rows: object,
+    sides: SupportsIndex,
+    *,
+    key: Columns | None = None,
+    validate: Literal["basic", "full"] = "basic",
+) -> _native.Array:
+    """The number of the side that has each row, where a table is split over several sides.
+
+    Changes of the right table and subscriptions for them go to the same side, and so do changes of
+    the left table and responses to them. The number depends on the key and on `sides` alone: xxh3
+    with 128 bits of the encoded key, modulo `sides`.
+
+    Args:
+        rows: The keys of messages, an array of binary: the column `_fk` of subscriptions or `_pk`
+            of responses. Or a batch of changes, with `key`.
+        sides: How many sides the table is split over.
+        key: The key columns of changes: `right_key` of the right table, `left_key` of the left one.
+        validate: As for `interleave`.
+
+    Returns:
+        An array of uint32 from 0 to `sides` - 1; null for a response without a key, a greeting,
+        which goes to all left sides.
+
+    Raises:
+        UnknownColumn: A column of `key` is not there.
+        UnsupportedKey: A column of `key` has a type without order.
+        InvalidArgument: `sides` is not from 1 to 2^32 - 1, or `rows` are not binary.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> customers = pa.record_batch({"customer": [7, 8, 9], "name": ["Ada", "Alan", "Kay"]})
+        >>> pa.array(side_numbers(customers, 4, key="customer")).to_pylist()
+        [2, 1, 0]
+    """
+    count = operator.index(sides)
+    if not 1 <= count <= _SIDES_MAX:
+        raise InvalidArgument.of("`sides` is not from 1 to 2^32 - 1", got=f"`{count}`")
+    names = None if key is None else _names(key, "key")
+    return _native.side_numbers(rows, names, count, _validate(validate))
+
+
+def _stats(text: str) -> SideStats:
+    found: dict[str, Any] = json.loads(text)
+    found["runs"] = {name: tuple(rows) for name, rows in found["runs"].items()}
+    return SideStats(**found)
+
+
 def _drawn(here: str, options: dict[str, Any], side: Any) -> str:  # noqa: ANN401 - either side
     """A side of the join as HTML; what a restored state alone knows is left out."""
-    keys = {name: ", ".join(of) for name, of in options.items() if isinstance(of, list)}
+    named = ("left_key", "foreign_key", "right_key")
+    keys = {name: ", ".join(options[name]) for name in named if name in options}
     places = {name: "here" if name == here else "elsewhere" for name in ("left", "right")}
     left, right = ((name, keys.get(f"{name}_key", ""), place) for name, place in places.items())
     try:
@@ -291,14 +479,21 @@ def _drawn(here: str, options: dict[str, Any], side: Any) -> str:  # noqa: ANN40
 
 
 def _options(
-    left_key: Columns, foreign_key: Columns, right_key: Columns, how: str, state: Path | None
-) -> str:
-    return json.dumps(
-        {
-            "left_key": _names(left_key, "left_key"),
-            "foreign_key": _names(foreign_key, "foreign_key"),
-            "right_key": _names(right_key, "right_key"),
-            "how": _choice(how, "how"),
-            "state": None if state is None else _path(state, "state"),
-        }
-    )
+    *,
+    left_key: Columns,
+    foreign_key: Columns,
+    right_key: Columns,
+    how: str,
+    on_null_key: str,
+    state: Path | None,
+    memory_limit: Size,
+) -> dict[str, Any]:
+    return {
+        "left_key": _names(left_key, "left_key"),
+        "foreign_key": _names(foreign_key, "foreign_key"),
+        "right_key": _names(right_key, "right_key"),
+        "how": _choice(how, "how"),
+        "on_null_key": _choice(on_null_key, "on_null_key"),
+        "state": None if state is None else _path(state, "state"),
+        "memory_limit": _size(memory_limit, "memory_limit"),
+    }

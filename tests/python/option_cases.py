@@ -539,6 +539,89 @@ def _(folder: Path) -> tuple[Any, Any]:
     return either(kept, state=folder)
 
 
+def staged(_: Path) -> Callable:
+    """A staged join of changes, one of them without a key, the left row changed once more."""
+
+    def call(**options: Any) -> Any:
+        shared = {
+            name: options[name] for name in ("on_null_key", "memory_limit") if name in options
+        }
+        left = plait.StagedLeft(**KEYS, **SCHEMAS, **options)
+        right = plait.StagedRight(**KEYS, **SCHEMAS, **shared)
+        right.apply(
+            pa.concat_tables([RIGHT, pa.table({"key": [None], "name": ["x"]}, RIGHT.schema)])
+        )
+        without = pa.table({"id": [None], "fk": [7], "v": [0]}, LEFT.schema)
+        changes = [left.resolve(right.receive(left.send(pa.concat_tables([LEFT, without]))))]
+        left.send(pa.table({"id": [1], "fk": [7], "v": [5]}))
+        return [pa.record_batch(batch).to_pylist() for batch in [*changes, left.resolve()]]
+
+    return call
+
+
+register_all(
+    "plait.StagedLeft",
+    lambda folder: lambda **o: staged(folder)(**{"on_null_key": "drop", **o}),
+    {
+        "columns": {"id": "id", "who": "name"},
+        "joiner": total,
+        "before": True,
+        "memory_limit": "100B",
+    },
+)
+
+
+@case("plait.StagedLeft.on_null_key", "plait.StagedRight.on_null_key")
+def _(folder: Path) -> tuple[Any, Any]:
+    return either(staged(folder), on_null_key="drop")
+
+
+@case("plait.StagedRight.memory_limit")
+def _(folder: Path) -> tuple[Any, Any]:
+    def call(**options: Any) -> int:
+        return len(plait.StagedRight(**KEYS, **SCHEMAS, **options).apply(RIGHT))
+
+    return either(call, memory_limit="1B")
+
+
+@case("plait.StagedLeft.resolve.responses")
+def _(folder: Path) -> tuple[Any, Any]:
+    left, right = plait.StagedLeft(**KEYS, **SCHEMAS), plait.StagedRight(**KEYS, **SCHEMAS)
+    right.apply(RIGHT)
+    responses = pa.record_batch(right.receive(left.send(LEFT)))
+    return len(left.resolve()), len(left.resolve(responses))
+
+
+@case("plait.StagedLeft.restore.joiner", "plait.StagedLeft.restore.memory_limit")
+def _(folder: Path) -> tuple[Any, Any]:
+    plait.StagedLeft(**KEYS, **SCHEMAS, state=folder / "left").close()
+
+    def call(**options: Any) -> Any:
+        with plait.StagedLeft.restore(folder / "left", **options) as left:
+            return pa.table(left.table()).schema.names
+
+    assert len({str(made) for made in either(call, memory_limit="1KB")}) == 2
+    return either(call, joiner=total)
+
+
+@case("plait.StagedRight.restore.memory_limit")
+def _(folder: Path) -> tuple[Any, Any]:
+    plait.StagedRight(**KEYS, **SCHEMAS, state=folder / "right").close()
+
+    def call(**options: Any) -> Any:
+        with plait.StagedRight.restore(folder / "right", **options) as right:
+            return right.pending
+
+    return either(call, memory_limit="1KB")
+
+
+@case("plait.side_numbers.key")
+def _(folder: Path) -> tuple[Any, Any]:
+    rows = pa.record_batch({"a": [1, 2, 3, 4], "b": [5, 6, 7, 8]})
+    numbers = [pa.array(plait.side_numbers(rows, 1000, key=key)).to_pylist() for key in "ab"]
+    return numbers[0], numbers[1]
+
+
 @case("plait.StagedLeft.send.changes", "plait.StagedRight.apply.changes")
 def _(folder: Path) -> tuple[Any, Any]:
     def messages(left: Any, right: Any) -> tuple[int, int]:
@@ -800,6 +883,7 @@ VALIDATED: dict[str, Callable] = {
     "plait.RunWriter": lambda folder, **o: plait.RunWriter(
         folder / "runs", sort_by="k", if_exists="add", **o
     ).write(not_utf8()),
+    "plait.side_numbers": lambda _, **o: len(plait.side_numbers(not_utf8(), 2, key="v", **o)),
     "plait.encode_keys": lambda _, **o: len(plait.encode_keys(not_utf8(), "v", **o)),
     "plait.Interleave.from_runs": lambda _, **o: len(
         plait.Interleave.from_runs([not_utf8()["v"]], [(0, 0, 1)], **o)

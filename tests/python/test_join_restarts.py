@@ -184,6 +184,7 @@ def run(seed: int, root: Path, shards: int) -> None:
             *(("resolve", None) for _ in to_left[:3]),
             *(("poll", left) for left in lefts if left.side.pending),
             *(("poll", right) for right in rights if right.side.pending),
+            *(("ready", left) for left in lefts if left.side.ready),
         ]
         if not doings:
             break
@@ -196,9 +197,9 @@ def run(seed: int, root: Path, shards: int) -> None:
             if draw.random() < 0.1:
                 queue.append((shard, message))
             side = (lefts if queue is to_left else rights)[shard]
-        if doing == "resolve":
+        if doing in ("resolve", "ready"):
             step = side.side.step
-            made = side.side.resolve(message)
+            made = side.side.resolve(message if doing == "resolve" else None)
             if is_lost and side.side.step != step:
                 # Nobody heard of the changes: they are asked for again.
                 side.side.close()
@@ -253,8 +254,9 @@ def batch(schema: pa.Schema, *rows: tuple) -> pa.Table:
 def drained(left, right) -> list[tuple]:
     """Lets all messages pass until nobody has anything to say; gives the changes."""
     changes = []
-    while left.pending or right.pending:
+    while left.pending or right.pending or left.ready:
         answers = [right.apply()] if right.pending else []
+        answers += [None] if left.ready else []
         while left.pending:
             answers.append(right.receive(left.send()))
         for answer in answers:

@@ -64,7 +64,7 @@ impl PyJoin {
         }
         let make = |context: &Context| {
             let mut join = Join::try_new(options, left, right, context)?;
-            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner, validate)))?;
+            joiner.map_or(Ok(()), |joiner| join.set_joiner(joiner_call(joiner, validate)))?;
             Ok(join)
         };
         let join = enter(py, &Context::new(memory_limit), None, make)?;
@@ -89,7 +89,7 @@ impl PyJoin {
         let make = |context: &Context| {
             let mut join = Join::restore(&options, context)?;
             join.check_computed(is_computed)?;
-            joiner.map_or(Ok(()), |joiner| join.set_joiner(call(joiner, validate)))?;
+            joiner.map_or(Ok(()), |joiner| join.set_joiner(joiner_call(joiner, validate)))?;
             Ok(join)
         };
         let join = enter(py, &Context::new(memory_limit), None, make)?;
@@ -186,7 +186,7 @@ impl PyJoin {
 }
 
 /// Rows of the result that a callable makes.
-fn call(joiner: Py<PyAny>, validate: Validate) -> Call {
+pub(crate) fn joiner_call(joiner: Py<PyAny>, validate: Validate) -> Call {
     Call::new(move |rows: &RecordBatch| {
         Python::attach(|py| {
             let made = python(|| joiner.call1(py, (PyBatch(rows.clone()),))).map_err(external)?;

@@ -197,6 +197,19 @@ mod _native {
         crate::stream_keys::encode(py, batch, sort_by, validate)
     }
 
+    /// The number of the side of a staged join that has each key.
+    #[pyfunction]
+    #[pyo3(signature = (rows, names, sides, validate))]
+    fn side_numbers(
+        rows: &Bound<'_, PyAny>,
+        names: Option<Vec<String>>,
+        sides: std::num::NonZeroU32,
+        validate: Option<&str>,
+    ) -> PyResult<PyArray> {
+        let validate = crate::capsule::validate(rows.py(), validate)?;
+        crate::staged::side_numbers(rows, names, sides, validate)
+    }
+
     /// The sort columns of stored keys, as a batch.
     #[pyfunction]
     fn decode_keys(

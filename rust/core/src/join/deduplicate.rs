@@ -309,7 +309,7 @@ fn last_rows(keys: &Keys, sequence: Option<&[i64]>, valid: Option<&[bool]>) -> R
 }
 
 /// The keys of `rows`, one behind the other.
-fn flat(keys: &Keys, shape: &KeyShape, rows: &[u32]) -> Result<BinaryArray> {
+pub(super) fn flat(keys: &Keys, shape: &KeyShape, rows: &[u32]) -> Result<BinaryArray> {
     match keys {
         Keys::Packed(keys) => {
             let width = shape.fixed_width().unwrap_or(16).min(16);
@@ -366,7 +366,7 @@ fn binary(offsets: Vec<i32>, data: Vec<u8>) -> Result<BinaryArray> {
     BinaryArray::try_new(offsets, Buffer::from_vec(data), None).map_err(Error::from_arrow)
 }
 
-fn too_many(_: std::num::TryFromIntError) -> Error {
+pub(super) fn too_many(_: std::num::TryFromIntError) -> Error {
     Error::new(Kind::Unsupported, "more changes in one step than 32 bits count")
         .with_hint("cut the changes into several steps")
 }

@@ -151,7 +151,8 @@ impl Joiner {
         RecordBatch::try_new(Arc::clone(&self.table), columns).map_err(Error::from_arrow)
     }
 
-    fn change(&self, batch: &RecordBatch) -> Result<RecordBatch> {
+    /// These changes, as the callable makes them; some may be none.
+    pub(super) fn change(&self, batch: &RecordBatch) -> Result<RecordBatch> {
         let len = self.layout.table().fields().len();
         let ops = batch.column(0).as_string::<i32>();
         let has = |other: &str| -> Vec<bool> { ops.iter().map(|op| op != Some(other)).collect() };

@@ -179,9 +179,17 @@ impl Layout {
         2 + usize::from(side == Side::Right && self.right_sequence)
     }
 
-    /// Place in blocks of the sequence numbers.
-    pub(super) const fn sequence_place() -> usize {
-        2
+    /// Whether changes of `side` have sequence numbers.
+    pub(super) fn has_sequence(&self, side: Side) -> bool {
+        match side {
+            Side::Left => self.left_sequence,
+            Side::Right => self.right_sequence,
+        }
+    }
+
+    /// Place in blocks of the sequence numbers of a side, if its changes have them.
+    pub(super) fn sequence_place(&self, side: Side) -> Option<usize> {
+        self.has_sequence(side).then_some(2)
     }
 
     /// Place in blocks of places of the foreign key.
@@ -224,7 +232,7 @@ fn columns_of(schema: &Schema, side: Side) -> Result<(Vec<FieldRef>, bool)> {
     Ok((fields, has_sequence))
 }
 
-fn shape(names: &[String], fields: &[FieldRef], option: &str) -> Result<KeyShape> {
+pub(super) fn shape(names: &[String], fields: &[FieldRef], option: &str) -> Result<KeyShape> {
     if names.is_empty() {
         let what = format!("`{option}` names no column");
         return Err(Error::new(Kind::InvalidArgument, what));

@@ -43,6 +43,8 @@ pub use find::{MemoryRun, SortedRun, View};
 pub use joiner::{Call, Joiner};
 pub use layout::{Layout, OPERATION, Side};
 pub use spec::{How, NullKeys, Spec};
-pub use staged::{Added, Clock, Keeper, StagedLeft, StagedRight, StateTable, changes_again};
+pub use staged::{
+    Added, Clock, Keeper, Received, StagedLeft, StagedRight, StateTable, key_bytes, side_numbers,
+};
 pub use step::{Step, Tables, Trace, deduplicate, step};
 pub use table::Table;

@@ -31,7 +31,7 @@ use super::deduplicate::{Deduplicated, collect, collect_by, deduplicate_side, ta
 use super::find::View;
 use super::layout::{Layout, Side};
 use super::order::order;
-use super::picked::too_many;
+use super::picked::{Picked, too_many};
 use crate::workers::Workers;
 use plait_base::{Error, Result};
 
@@ -124,19 +124,20 @@ fn empty(schema: SchemaRef) -> Result<Block> {
     Block::try_new(RecordBatch::new_empty(schema))
 }
 
-/// Leaves out what is older than the state, and deletes of keys that it does not have.
-fn current(
+/// Leaves out what is older than the state, and deletes of keys that it does not have; `sequence` is
+/// the place of sequence numbers in `view`, if changes have them.
+pub(super) fn current(
     view: &View,
-    has_sequence: bool,
+    sequence: Option<usize>,
     mut deduplicated: Deduplicated,
     stale: &mut u64,
     workers: &dyn Workers,
-) -> Result<(Deduplicated, super::picked::Picked)> {
+) -> Result<(Deduplicated, Picked)> {
     let probes: Vec<&[u8]> = (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
     let found = view.find_by(workers, &probes)?;
     let mut keep = vec![true; deduplicated.len()];
-    if let Some(sequence) = &deduplicated.sequence {
-        let stored = found.column(Layout::sequence_place(), &DataType::Int64)?;
+    if let (Some(place), Some(sequence)) = (sequence, &deduplicated.sequence) {
+        let stored = found.column(place, &DataType::Int64)?;
         let stored = stored.as_primitive::<Int64Type>();
         for (i, keep) in keep.iter_mut().enumerate() {
             if found.is_found(i) && stored.is_valid(i) && stored.value(i) > sequence[i] {
@@ -147,7 +148,7 @@ fn current(
     }
     // A number must be remembered even for a key that is not there.
     for (i, keep) in keep.iter_mut().enumerate() {
-        *keep &= has_sequence || !deduplicated.deleted[i] || found.is_live(i);
+        *keep &= sequence.is_some() || !deduplicated.deleted[i] || found.is_live(i);
     }
     if keep.iter().all(|keep| *keep) {
         return Ok((deduplicated, found));
@@ -165,8 +166,8 @@ fn left_step(
     stale: &mut u64,
     workers: &dyn Workers,
 ) -> Result<(Block, Block, Trace)> {
-    let (deduplicated, found) =
-        current(&before.place, layout.left_sequence, deduplicated, stale, workers)?;
+    let sequence = layout.sequence_place(Side::Left);
+    let (deduplicated, found) = current(&before.place, sequence, deduplicated, stale, workers)?;
     let found = found.live();
     let old = found.bytes(layout.foreign_key_place())?;
     let foreign = deduplicated.foreign.as_ref();
@@ -225,15 +226,15 @@ fn right_step(
     stale: &mut u64,
     workers: &dyn Workers,
 ) -> Result<Block> {
-    let (deduplicated, _) =
-        current(&before.right, layout.right_sequence, deduplicated, stale, workers)?;
+    let sequence = layout.sequence_place(Side::Right);
+    let (deduplicated, _) = current(&before.right, sequence, deduplicated, stale, workers)?;
     let mut columns: Vec<ArrayRef> = sequence_column(&deduplicated).into_iter().collect();
     columns.extend(deduplicated.taken(workers)?);
     let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
     block(layout.right_blocks(), keys, deleted, columns)
 }
 
-fn sequence_column(deduplicated: &Deduplicated) -> Option<ArrayRef> {
+pub(super) fn sequence_column(deduplicated: &Deduplicated) -> Option<ArrayRef> {
     let sequence = deduplicated.sequence.as_ref()?;
     Some(Arc::new(Int64Array::from(sequence.clone())))
 }

@@ -12,6 +12,7 @@
 //! # Not here
 //! The protocol (`plait_core::join`, `docs/formats/join-messages.md`).
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::Arc;
@@ -20,14 +21,16 @@ use std::time::SystemTime;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use plait_core::join::{
-    Added, Clock, Keeper, Layout, Side, StagedLeft, StagedRight, StateTable, View, changes_again,
+    Added, Call, Clock, Joiner, Keeper, Layout, Side, StagedLeft, StagedRight, StateTable, View,
 };
 use plait_core::{Error, Kind, Result};
+use serde::Serialize;
 
 use super::manifest::{Counts, JoinManifest, Owner};
 use super::options::JoinOptions;
 use super::reader::{Reader, same_columns, without_operation};
 use super::state::State;
+use crate::json::to_json;
 use crate::runtime::Context;
 
 /// Bits of an epoch below the milliseconds: two sides that begin in one are distinguished by
@@ -46,6 +49,24 @@ struct KeptTables {
     counts: Counts,
 }
 
+/// What a side has done, and what its state holds.
+#[derive(Clone, Debug, Serialize)]
+struct SideStats {
+    /// The last call that changed the state, if there is one.
+    step: Option<u64>,
+    /// What was done.
+    #[serde(flatten)]
+    counts: Counts,
+    /// Rows of each run of each table, oldest first, those that delete among them.
+    runs: BTreeMap<&'static str, Vec<u64>>,
+    /// Bytes of state in memory.
+    memory_bytes: u64,
+    /// Blocks of files that were in memory when they were asked for.
+    cache_hits: u64,
+    /// Blocks that were not.
+    cache_misses: u64,
+}
+
 /// Whoever keeps the tables of one call.
 struct Keeping<'a> {
     kept: &'a mut KeptTables,
@@ -59,6 +80,14 @@ impl Keeper for Keeping<'_> {
         let mut counts = kept.counts.clone();
         let next = kept.state.merged(&kept.tables, &mut counts, context)?;
         counts.steps += 1;
+        let given = match kept.owner {
+            Owner::Right => &mut counts.right_changes,
+            _ => &mut counts.left_changes,
+        };
+        *given += added.received.given;
+        counts.folded += added.received.folded;
+        counts.null_keys += added.received.null_keys;
+        counts.stale += added.received.stale;
         let step = kept.step.map_or(0, |step| step.saturating_add(1));
         let draft = kept.draft(Some(step), &counts, added.clock)?;
         kept.state.add(next, &kept.tables, &added.blocks, draft, context)?;
@@ -76,10 +105,6 @@ impl KeptTables {
         given: Option<[SchemaRef; 2]>,
         context: &Context,
     ) -> Result<(Self, Clock)> {
-        if options.state.is_none() {
-            // All of it is in memory, and there is nowhere else to go.
-            options.memory_limit = u64::MAX;
-        }
         let given = given.map(|given| given.map(|schema| without_operation(&schema)));
         if given.is_none() {
             check_there(&options)?;
@@ -134,6 +159,20 @@ impl KeptTables {
         Ok(JoinManifest { step, counts: counts.clone(), clock: Some(clock.into()), ..draft })
     }
 
+    fn stats(&self) -> Result<String> {
+        let (cache_hits, cache_misses) = self.state.asked();
+        let rows = |view: &View| view.runs.iter().map(|run| run.rows()).collect();
+        let views = self.tables.iter().zip(self.state.all());
+        to_json(&SideStats {
+            step: self.step,
+            counts: self.counts.clone(),
+            runs: views.map(|(table, view)| (table.name, rows(&view))).collect(),
+            memory_bytes: self.state.memory_size() as u64,
+            cache_hits,
+            cache_misses,
+        })
+    }
+
     fn snapshot(&self, location: &str, clock: &Clock, context: &Context) -> Result<()> {
         let draft = self.draft(self.step, &self.counts, clock)?;
         self.state.snapshot(location, &self.tables, draft, context)
@@ -184,6 +223,7 @@ fn restored(options: &JoinOptions, stored: &JoinOptions) -> JoinOptions {
         memory_limit: options.memory_limit,
         threads: options.threads,
         batch_rows: options.batch_rows,
+        has_joiner: options.has_joiner,
         ..stored.clone()
     }
 }
@@ -205,23 +245,29 @@ fn check_columns(given: &[SchemaRef; 2], stored: &[SchemaRef; 2]) -> Result<()> 
 pub struct Left {
     side: StagedLeft,
     kept: KeptTables,
+    joiner: Option<Joiner>,
 }
 
 impl Left {
     /// A side with the state in the folder of the options, or without rows. Without columns of both
-    /// changes the state must be there.
+    /// changes the state must be there. `call` makes the rows of the result, if the options say so.
     ///
     /// # Errors
-    /// As [`Layout::try_new`] and [`StagedLeft::try_new`]; what is wrong with the state, and
-    /// [`Kind::InvalidArgument`] when it is that of another join or side.
+    /// As [`Layout::try_new`], [`StagedLeft::try_new`] and [`Joiner::try_new`]; what is wrong with the
+    /// state, and [`Kind::InvalidArgument`] when it is that of another join or side.
     pub fn try_new(
         options: JoinOptions,
         given: Option<[SchemaRef; 2]>,
+        call: Option<Call>,
         context: &Context,
     ) -> Result<Self> {
         let (kept, clock) = KeptTables::open(Owner::Left, options, given, context)?;
+        let layout = Arc::clone(&kept.layout);
+        let joiner = call.map(|call| Joiner::try_new(layout, kept.options.before, call));
+        let joiner = joiner.transpose()?;
         let side = StagedLeft::try_new(Arc::clone(&kept.layout), clock, kept.state.all())?;
-        Ok(Self { side, kept })
+        let side = side.with_joiner(joiner.clone());
+        Ok(Self { side, kept, joiner })
     }
 
     /// The last call that added something, if there is one.
@@ -234,6 +280,12 @@ impl Left {
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.side.is_owing()
+    }
+
+    /// See [`StagedLeft::has_due`].
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        self.side.has_due()
     }
 
     /// See [`StagedLeft::send`].
@@ -252,7 +304,11 @@ impl Left {
     ///
     /// # Errors
     /// As there.
-    pub fn resolve(&mut self, responses: &RecordBatch, context: &Context) -> Result<RecordBatch> {
+    pub fn resolve(
+        &mut self,
+        responses: Option<&RecordBatch>,
+        context: &Context,
+    ) -> Result<RecordBatch> {
         let made = self.side.resolve(&mut Keeping { kept: &mut self.kept, context }, responses)?;
         Ok(self.or_empty(made))
     }
@@ -260,14 +316,23 @@ impl Left {
     /// The changes of the last call that added something once more; without rows if it sent.
     ///
     /// # Errors
-    /// What reading the state gives.
+    /// What reading the state gives, and the joiner.
     pub fn again(&self) -> Result<RecordBatch> {
-        let KeptTables { layout, state, .. } = &self.kept;
-        Ok(self.or_empty(changes_again(layout, state.base(), state.last())?))
+        let state = &self.kept.state;
+        Ok(self.or_empty(self.side.changes_again(state.base(), state.last())?))
     }
 
     fn or_empty(&self, changes: Option<RecordBatch>) -> RecordBatch {
-        changes.unwrap_or_else(|| RecordBatch::new_empty(Arc::clone(self.kept.layout.out())))
+        let schema = self.joiner.as_ref().map_or(self.kept.layout.out(), Joiner::schema);
+        changes.unwrap_or_else(|| RecordBatch::new_empty(Arc::clone(schema)))
+    }
+
+    /// What was done and what the state holds, as JSON.
+    ///
+    /// # Errors
+    /// What JSON cannot express.
+    pub fn stats(&self) -> Result<String> {
+        self.kept.stats()
     }
 
     /// The result as it is now, by primary key.
@@ -275,7 +340,11 @@ impl Left {
     /// # Errors
     /// None but those of memory.
     pub fn table(&self) -> Result<Reader> {
-        Ok(Box::new(self.side.result(self.kept.options.batch_rows)?))
+        let result = Box::new(self.side.result(self.kept.options.batch_rows)?);
+        Ok(match &self.joiner {
+            Some(joiner) => Box::new(joiner.table(result)),
+            None => result,
+        })
     }
 
     /// Writes the state to a folder without one.
@@ -313,6 +382,14 @@ impl Right {
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.side.is_owing()
+    }
+
+    /// As [`Left::stats`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn stats(&self) -> Result<String> {
+        self.kept.stats()
     }
 
     /// See [`StagedRight::receive`].

@@ -12,6 +12,7 @@ use arrow_array::{ArrayRef, BinaryArray, BooleanArray, RecordBatch};
 use arrow_schema::SchemaRef;
 
 use crate::join::block::Block;
+use crate::join::deduplicate::Deduplicated;
 use crate::join::find::View;
 use plait_base::{Error, Result};
 
@@ -47,6 +48,27 @@ pub struct StateTable {
     pub keeps_deleted: bool,
 }
 
+/// What became of the changes that a call was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Received {
+    /// Changes that came.
+    pub given: u64,
+    /// Changes that a later one of the same call replaced.
+    pub folded: u64,
+    /// Changes without a key that were left out.
+    pub null_keys: u64,
+    /// Changes that were older than the state.
+    pub stale: u64,
+}
+
+impl Received {
+    pub(super) fn of(deduplicated: &Deduplicated) -> Self {
+        let Deduplicated { given, null_keys, .. } = *deduplicated;
+        let folded = given - null_keys - deduplicated.len() as u64;
+        Self { given, folded, null_keys, stale: 0 }
+    }
+}
+
 /// What a call adds to a side.
 #[derive(Debug)]
 pub struct Added<'a> {
@@ -54,6 +76,8 @@ pub struct Added<'a> {
     pub clock: &'a Clock,
     /// A block for each table of the side, some without rows.
     pub blocks: Vec<Block>,
+    /// The changes that the call was given.
+    pub received: Received,
 }
 
 /// Keeps the tables of a side.

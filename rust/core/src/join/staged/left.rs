@@ -1,8 +1,16 @@
 //! The left side: subscribes to right rows, once more to all of them when a side began again.
 //!
+//! ```text
+//! change of PK     place before     subscriptions              version
+//! insert, FK b     none             keep b                     new
+//! update, FK b     FK b             none: that of b stands     as it was; the row is due
+//! update, FK b     FK a             forget a, keep b           new
+//! delete           FK a             forget a, and answer       new
+//! ```
+//!
 //! # Invariants
 //! A row in the result was resolved for some version; its key keeps both versions. What is owed to right
-//! sides is not stored: a side that begins again owes everything.
+//! sides and what is due are not stored: a side that begins again owes everything.
 //!
 //! # Cost
 //! Subscribing again passes over the left table, [`AGAIN_ROWS`] rows a call.
@@ -10,6 +18,7 @@
 //! # Not here
 //! What comes back (`resolve`); the right side (`right`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -17,23 +26,27 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, BinaryArray, Int64Array, RecordBatch};
 use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
 
-use super::keeper::{Added, Clock, Keeper, StateTable, block_of, nothing};
+use super::keeper::{Added, Clock, Keeper, Received, StateTable, block_of, nothing};
 use super::messages::{
     HASH_BYTES, Instruction, Subscription, Subscriptions, check_names, hashes, row_hashes,
 };
-use crate::join::block::{Block, schema_of};
-use crate::join::deduplicate::{collect, deduplicate_side};
+use crate::join::block::{self, Block, schema_of};
+use crate::join::deduplicate::{Deduplicated, collect, deduplicate_side};
 use crate::join::find::View;
+use crate::join::joiner::Joiner;
 use crate::join::layout::{Layout, Side};
+use crate::join::picked::Picked;
 use crate::join::range::Ranges;
 use crate::join::spec::How;
+use crate::join::step::{current, sequence_column};
 use crate::workers::Alone;
-use plait_base::{Error, Kind, Result};
+use plait_base::Result;
 
 /// Places in blocks of versions, and in those of the result.
 pub(super) const VERSION: usize = 2;
 pub(super) const HASH: usize = 3;
 const FOREIGN: usize = 4;
+const SEQUENCE: usize = 5;
 pub(super) const LEFT_EPOCH: usize = 3;
 pub(super) const RIGHT_EPOCH: usize = 4;
 pub(super) const RIGHT_VERSION: usize = 5;
@@ -56,19 +69,45 @@ pub struct StagedLeft {
     pub(super) tables: Vec<View>,
     /// The keys that right sides have to hear of again.
     owed: Option<Ranges>,
+    /// Keys whose rows changed and whose answers stand: the result has their old rows still.
+    pub(super) due: BTreeSet<Box<[u8]>>,
+    pub(super) joiner: Option<Joiner>,
+}
+
+/// What changes add.
+struct LeftChanges {
+    clock: Clock,
+    blocks: Vec<Block>,
+    received: Received,
+    due: Vec<Box<[u8]>>,
+}
+
+/// What is known of changed keys.
+struct KnownKeys {
+    /// Version, hash and foreign key.
+    place: Picked,
+    /// The answers that the result was made of.
+    shown: Picked,
 }
 
 impl StagedLeft {
     /// A side with these tables, those of [`Self::tables_of`], in order; all empty at first.
     ///
     /// # Errors
-    /// [`Kind::Unsupported`] when changes have sequence numbers, [`Kind::InvalidArgument`] for a column
-    /// with the name of one of messages.
+    /// [`Kind::InvalidArgument`](plait_base::Kind::InvalidArgument) for a column with the name of one of
+    /// messages.
     pub fn try_new(layout: Arc<Layout>, clock: Clock, tables: Vec<View>) -> Result<Self> {
-        check_layout(&layout)?;
-        let mut side = Self { layout, clock, tables, owed: None };
+        check_names(&layout.right)?;
+        let mut side =
+            Self { layout, clock, tables, owed: None, due: BTreeSet::new(), joiner: None };
         side.owe()?;
         Ok(side)
+    }
+
+    /// The same with rows of the result as `joiner` makes them.
+    #[must_use]
+    pub fn with_joiner(self, joiner: Option<Joiner>) -> Self {
+        Self { joiner, ..self }
     }
 
     /// The tables of a left side.
@@ -78,13 +117,13 @@ impl StagedLeft {
         let rows = |name, schema| StateTable { name, schema, keeps_deleted: false };
         vec![
             // By primary key: version, hash, foreign key; of a deleted row its last one.
-            table("place", place_schema()),
+            table("place", place_schema(layout)),
             // By primary key: the left columns.
             rows("left", layout.left_blocks()),
             // By primary key: the answer that the row in the result was made of; deleted = no row.
             table("result", result_schema()),
             rows("result_left", layout.left_blocks()),
-            rows("result_right", right_schema(layout)),
+            rows("result_right", layout.right_blocks()),
         ]
     }
 
@@ -98,6 +137,12 @@ impl StagedLeft {
     #[must_use]
     pub fn is_owing(&self) -> bool {
         self.owed.is_some()
+    }
+
+    /// Whether rows changed that need no answer: [`Self::resolve`] puts them in the result.
+    #[must_use]
+    pub fn has_due(&self) -> bool {
+        !self.due.is_empty()
     }
 
     /// Owes right sides all keys.
@@ -128,9 +173,11 @@ impl StagedLeft {
         let done = (|| -> Result<()> {
             let added = changes.map(|changes| self.added(changes, &mut out)).transpose()?;
             self.repay(&mut out)?;
-            if let Some((clock, blocks)) = added {
-                self.tables = keeper.add(&self.tables, Added { clock: &clock, blocks })?;
+            if let Some(LeftChanges { clock, blocks, received, due }) = added {
+                let added = Added { clock: &clock, blocks, received };
+                self.tables = keeper.add(&self.tables, added)?;
                 self.clock = clock;
+                self.due.extend(due);
             }
             Ok(())
         })();
@@ -145,63 +192,87 @@ impl StagedLeft {
     }
 
     /// What changes add to the tables; their subscriptions go to `out`.
-    fn added(&self, changes: &RecordBatch, out: &mut Subscriptions) -> Result<(Clock, Vec<Block>)> {
-        let mut deduplicated = deduplicate_side(&self.layout, Side::Left, changes)?;
-        let places = self.table(PLACE);
-        let probes: Vec<&[u8]> =
-            (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
-        let known = places.find(&probes)?;
-        let keep: Vec<bool> =
-            (0..deduplicated.len()).map(|i| !deduplicated.deleted[i] || known.is_live(i)).collect();
-        let known = known.at(keep.iter().enumerate().filter(|(_, k)| **k).map(|(i, _)| Some(i)));
-        deduplicated.filter(&keep)?;
+    fn added(&self, changes: &RecordBatch, out: &mut Subscriptions) -> Result<LeftChanges> {
+        let deduplicated = deduplicate_side(&self.layout, Side::Left, changes)?;
+        let mut received = Received::of(&deduplicated);
+        let sequence = self.layout.has_sequence(Side::Left).then_some(SEQUENCE);
+        let (places, stale) = (self.table(PLACE), &mut received.stale);
+        let (deduplicated, place) = current(&places, sequence, deduplicated, stale, &Alone)?;
         let probes: Vec<&[u8]> =
             (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
         let shown = self.table(RESULT).find(&probes)?;
-        let known = known.live();
-        let old = known.bytes(FOREIGN)?;
+        let (place, due) =
+            self.places(&deduplicated, &KnownKeys { place: place.live(), shown }, out)?;
+        let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
+        let taken = deduplicated.taken(&Alone)?;
+        let mut blocks = vec![place, block_of(self.layout.left_blocks(), &keys, &deleted, taken)?];
+        for table in Self::tables_of(&self.layout).into_iter().skip(RESULT) {
+            blocks.push(nothing(table.schema)?);
+        }
         let version = self.clock.version.saturating_add(1);
-        let all = row_hashes(&self.layout.left, &deduplicated.columns)?;
+        Ok(LeftChanges { clock: Clock { version, ..self.clock.clone() }, blocks, received, due })
+    }
+
+    /// The places that changed keys get, and the keys whose answers stand; subscriptions go to `out`.
+    fn places(
+        &self,
+        changes: &Deduplicated,
+        known: &KnownKeys,
+        out: &mut Subscriptions,
+    ) -> Result<(Block, Vec<Box<[u8]>>)> {
+        let old = known.place.bytes(FOREIGN)?;
+        let numbers = |picked: &Picked, place| picked.column(place, &DataType::Int64);
+        let stored = numbers(&known.place, VERSION)?;
+        let (shown, epoch) = (numbers(&known.shown, VERSION)?, numbers(&known.shown, LEFT_EPOCH)?);
+        let [stored, shown, epoch] =
+            [&stored, &shown, &epoch].map(|array| array.as_primitive::<Int64Type>());
+        let stored_hash = known.place.column(HASH, &DataType::FixedSizeBinary(HASH_BYTES))?;
+        let all = row_hashes(&self.layout.left, &changes.columns)?;
         let is_outer = self.layout.spec.how == How::Left;
-        let (mut row_hash, mut foreign) = (Vec::new(), Vec::new());
-        for (i, key) in probes.iter().enumerate() {
-            let row = deduplicated.rows[i] as usize;
-            let new = deduplicated.foreign.as_ref().filter(|_| !deduplicated.deleted[i]);
+        let next = self.clock.version.saturating_add(1);
+        let (mut versions, mut row_hash, mut foreign) = (Vec::new(), Vec::new(), Vec::new());
+        let mut due = Vec::new();
+        for i in 0..changes.len() {
+            let (key, row) = (changes.keys.value(i), changes.rows[i] as usize);
+            let new = changes.foreign.as_ref().filter(|_| !changes.deleted[i]);
             let new = new.map(|foreign| foreign.value(row));
-            let hash = if deduplicated.deleted[i] { [0; 16] } else { all[row] };
+            foreign.push(new.or(old.get(i)));
+            if new.is_some() && new == old.get(i) {
+                // The subscription stands, and so does its answer, which goes with any row of the key.
+                if (shown.value(i), epoch.value(i)) == (stored.value(i), self.clock.epoch) {
+                    due.push(key.into());
+                }
+                versions.push(stored.value(i));
+                row_hash.push(hash_at(&stored_hash, i));
+                continue;
+            }
+            let hash = if changes.deleted[i] { [0; 16] } else { all[row] };
             let mut push = |foreign: &[u8], instruction| {
-                out.push(&Subscription { foreign, key, version, hash, instruction });
+                out.push(&Subscription { foreign, key, version: next, hash, instruction });
             };
-            if let Some(old) = old.get(i).filter(|old| new.is_some_and(|new| new != *old)) {
+            if let Some(old) = old.get(i).filter(|_| new.is_some()) {
                 push(old, Instruction::DeleteKeyNoPropagate);
             }
             match (new, old.get(i)) {
                 // What is shown must go or change, so an answer is needed in any case.
-                (Some(new), _) if is_outer || shown.is_live(i) => {
+                (Some(new), _) if is_outer || known.shown.is_live(i) => {
                     push(new, Instruction::PropagateNullIfNoFkValAvailable);
                 }
                 (Some(new), _) => push(new, Instruction::PropagateOnlyIfFkValAvailable),
                 (None, Some(old)) => push(old, Instruction::DeleteKeyAndPropagate),
                 (None, None) => {}
             }
+            versions.push(next);
             row_hash.push(hash);
-            foreign.push(new.or(old.get(i)));
         }
-        let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
-        let columns: Vec<ArrayRef> = vec![
-            Arc::new(Int64Array::from(vec![version; probes.len()])),
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from(versions)),
             hashes(&row_hash)?,
             Arc::new(foreign.into_iter().collect::<BinaryArray>()),
         ];
-        let taken = deduplicated.taken(&Alone)?;
-        let mut blocks = vec![
-            block_of(place_schema(), &keys, &deleted, columns)?,
-            block_of(self.layout.left_blocks(), &keys, &deleted, taken)?,
-        ];
-        for table in Self::tables_of(&self.layout).into_iter().skip(RESULT) {
-            blocks.push(nothing(table.schema)?);
-        }
-        Ok((Clock { version, ..self.clock.clone() }, blocks))
+        columns.extend(sequence_column(changes));
+        let deleted = changes.deleted_array();
+        Ok((block_of(place_schema(&self.layout), &changes.keys, &deleted, columns)?, due))
     }
 
     /// Subscribes again for the next keys that are owed. All are answered in any case, for nobody knows
@@ -235,9 +306,8 @@ impl StagedLeft {
                 };
                 let (true, Some(foreign)) = (is_due, foreign.get(i)) else { continue };
                 let version = number(&version, i);
-                let mut bytes = [0; 16];
-                bytes.copy_from_slice(hash.as_fixed_size_binary().value(i));
-                out.push(&Subscription { foreign, key, version, hash: bytes, instruction });
+                let hash = hash_at(&hash, i);
+                out.push(&Subscription { foreign, key, version, hash, instruction });
             }
         }
         Ok(())
@@ -246,35 +316,28 @@ impl StagedLeft {
 
 static NONE: View = View { runs: Vec::new() };
 
-/// What no staged join can have.
-pub(super) fn check_layout(layout: &Layout) -> Result<()> {
-    if layout.left_sequence || layout.right_sequence {
-        let what = "the staged form of a join takes no sequence numbers";
-        return Err(Error::new(Kind::Unsupported, what)
-            .with_hint("put each side's changes in order before"));
-    }
-    check_names(&layout.right)
+/// The hash in a row.
+fn hash_at(hashes: &ArrayRef, row: usize) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(hashes.as_fixed_size_binary().value(row));
+    bytes
 }
 
 fn number(name: &str) -> FieldRef {
     Arc::new(Field::new(name, DataType::Int64, true))
 }
 
-fn place_schema() -> SchemaRef {
-    let fields: [FieldRef; 3] = [
+fn place_schema(layout: &Layout) -> SchemaRef {
+    let mut fields: Vec<FieldRef> = vec![
         number("_version"),
         Arc::new(Field::new("_hash", DataType::FixedSizeBinary(HASH_BYTES), false)),
         Arc::new(Field::new("_fk", DataType::Binary, true)),
     ];
+    fields.extend(layout.has_sequence(Side::Left).then(|| number(block::SEQUENCE)));
     schema_of(false, false, &fields)
 }
 
 pub(super) fn result_schema() -> SchemaRef {
     let fields = ["_version", "_left_epoch", "_right_epoch", "_right_version"].map(number);
     schema_of(false, false, &fields)
-}
-
-/// Right rows in the result have no versions of their own.
-pub(super) fn right_schema(layout: &Layout) -> SchemaRef {
-    schema_of(false, false, &layout.right)
 }

@@ -28,7 +28,7 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use twox_hash::XxHash3_128;
 
 use crate::key::{KeyColumn, KeyShape, KeyType, Keys, Nulls, encode_arrow};
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Kind, Result, type_text};
 
 /// Bytes of a hash.
 pub(super) const HASH_BYTES: i32 = 16;
@@ -145,6 +145,31 @@ pub(super) fn response_schema(right: &[FieldRef]) -> SchemaRef {
     ];
     fields.extend(right.iter().map(|f| Arc::new(f.as_ref().clone().with_nullable(true))));
     Arc::new(Schema::new(fields))
+}
+
+/// The columns of a batch of responses as [`response_schema`] has them.
+///
+/// # Errors
+/// [`Kind::InvalidArgument`] when one is missing or of another type, or lacks a value.
+pub(super) fn in_response_order(right: &[FieldRef], batch: &RecordBatch) -> Result<RecordBatch> {
+    let schema = response_schema(right);
+    let column = |field: &FieldRef| {
+        let name = field.name();
+        let column = batch.column_by_name(name).ok_or_else(|| missing(name))?;
+        if column.data_type() != field.data_type() {
+            let what = "a column of a message of a join has another type";
+            let [got, wanted] = [column.data_type(), field.data_type()].map(type_text);
+            return Err(Error::new(Kind::InvalidArgument, what)
+                .with_column(name)
+                .with_got(format!("{got} instead of {wanted}")));
+        }
+        match field.is_nullable() {
+            true => Ok(Arc::clone(column)),
+            false => whole(name, Some(column)).map(Arc::clone),
+        }
+    };
+    let columns = schema.fields().iter().map(column).collect::<Result<_>>()?;
+    RecordBatch::try_new(schema, columns).map_err(Error::from_arrow)
 }
 
 /// Responses of a right side in `epoch` that tell of no right row: greetings have no key.

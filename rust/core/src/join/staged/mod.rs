@@ -20,6 +20,8 @@
 //!   have come, the last to count was made of the current left row and the newest right row: the table is
 //!   the join.
 //! - A left key whose row is in the result is always answered, if only by nothing.
+//! - A subscription is for a left key and foreign key, whatever else the row has: a change of the rest sends
+//!   nothing, and the answer that is known, or the one that comes, goes with the row as it is then.
 //! - Whoever forgot something has a new epoch, and the first message of a new epoch makes the left side
 //!   subscribe again to all it has: what was forgotten, or sent to a side that forgot it, is sent again.
 //!
@@ -36,10 +38,11 @@ mod left;
 mod messages;
 mod resolve;
 mod right;
+mod sides;
 #[cfg(test)]
 mod tests;
 
-pub use keeper::{Added, Clock, Keeper, StateTable};
+pub use keeper::{Added, Clock, Keeper, Received, StateTable};
 pub use left::StagedLeft;
-pub use resolve::changes_again;
 pub use right::StagedRight;
+pub use sides::{key_bytes, side_numbers};

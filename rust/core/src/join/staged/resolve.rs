@@ -5,6 +5,7 @@
 //!           to the current version           counts, unless one of a newer right row has counted
 //!           to it, of another right epoch    passed over: a new epoch, all keys owed
 //!           of a right side not heard of     as these; and all keys owed
+//! due       the answer that the result shows, once more: it goes with the row as it is now
 //! ```
 //!
 //! # Not here
@@ -15,28 +16,34 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, UInt32Array};
+use arrow_array::{
+    Array, ArrayRef, BinaryArray, BooleanArray, Int64Array, RecordBatch, UInt32Array,
+    new_null_array,
+};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 
-use super::keeper::{Added, Clock, Keeper, block_of, nothing, view_of};
+use super::keeper::{Added, Clock, Keeper, Received, block_of, nothing, view_of};
 use super::left::{
-    HASH, LEFT_EPOCH, RESULT, RESULT_LEFT, RESULT_RIGHT, RIGHT_EPOCH, RIGHT_VERSION, ROWS,
-    StagedLeft, VERSION, result_schema, right_schema,
+    HASH, LEFT_EPOCH, PLACE, RESULT, RESULT_LEFT, RESULT_RIGHT, RIGHT_EPOCH, RIGHT_VERSION, ROWS,
+    StagedLeft, VERSION, result_schema,
 };
-use super::messages::{HASH_BYTES, found, hash_of, keys_of, numbers};
+use super::messages::{
+    HASH_BYTES, found, hash_of, in_response_order, keys_of, numbers, response_schema,
+};
 use crate::join::block::Block;
 use crate::join::deduplicate::collect;
 use crate::join::emit::{Pairs, emit, values};
 use crate::join::find::View;
-use crate::join::layout::Layout;
+use crate::join::layout::{Layout, Side};
+use crate::join::picked::Picked;
 use crate::join::range::Ranges;
 use crate::join::spec::How;
-use plait_base::{Error, Kind, Result};
+use plait_base::{Error, Result};
 
 /// Responses, column by column.
 struct Responses<'a> {
     batch: &'a RecordBatch,
-    keys: &'a arrow_array::BinaryArray,
+    keys: &'a BinaryArray,
     left_epoch: &'a Int64Array,
     version: &'a Int64Array,
     right_epoch: &'a Int64Array,
@@ -80,33 +87,78 @@ impl<'a> Responses<'a> {
 }
 
 impl StagedLeft {
-    /// Takes responses of right sides, and gives the changes of the join; `None` without any.
+    /// Takes responses of right sides, if there are any, and gives the changes of the join, those of rows
+    /// that are due among them; `None` without any.
     ///
     /// # Errors
-    /// [`Kind::InvalidArgument`] for what is no batch of responses, and what reading and writing give:
-    /// then nothing changed.
+    /// [`Kind::InvalidArgument`] for what is no batch of responses, what the joiner gives, and what reading
+    /// and writing give: then nothing changed.
     pub fn resolve(
         &mut self,
         keeper: &mut dyn Keeper,
-        responses: &RecordBatch,
+        responses: Option<&RecordBatch>,
     ) -> Result<Option<RecordBatch>> {
-        let responses = Responses::of(responses)?;
+        let responses = self.with_due(responses)?;
+        let responses = Responses::of(&responses)?;
         let (last, is_odd) = responses.newest(self.clock.epoch);
         let (rows, is_odd_now) = self.counting(&responses, &last)?;
         let clock = self.heard(&responses, is_odd || is_odd_now);
         let owes = clock != self.clock;
         if rows.is_empty() && !owes {
+            self.due.clear();
             return Ok(None);
         }
         let blocks = self.shown(&responses, &rows)?;
         let last: Vec<View> = blocks.iter().map(view_of).collect();
-        let changes = changes_again(&self.layout, &self.tables, &last)?;
-        self.tables = keeper.add(&self.tables, Added { clock: &clock, blocks })?;
+        let changes = self.changes_again(&self.tables, &last)?;
+        let added = Added { clock: &clock, blocks, received: Received::default() };
+        self.tables = keeper.add(&self.tables, added)?;
         self.clock = clock;
+        self.due.clear();
         if owes {
             self.owe()?;
         }
         Ok(changes)
+    }
+
+    /// The responses, behind the answers that the result shows for rows that are due.
+    fn with_due(&self, responses: Option<&RecordBatch>) -> Result<RecordBatch> {
+        let fields = &self.layout.right;
+        let responses = responses.map(|responses| in_response_order(fields, responses));
+        let mut all: Vec<RecordBatch> = responses.transpose()?.into_iter().collect();
+        if !self.due.is_empty() {
+            all.insert(0, self.stored_answers()?);
+        }
+        arrow_select::concat::concat_batches(&response_schema(fields), &all)
+            .map_err(Error::from_arrow)
+    }
+
+    /// What right sides answered, for rows that are due.
+    fn stored_answers(&self) -> Result<RecordBatch> {
+        let keys: Vec<&[u8]> = self.due.iter().map(AsRef::as_ref).collect();
+        let (place, shown) = (self.table(PLACE).find(&keys)?, self.table(RESULT).find(&keys)?);
+        let right = self.table(RESULT_RIGHT).find(&keys)?.live();
+        let answered = |i: &usize| place.is_found(*i) && shown.is_found(*i);
+        let rows: Vec<usize> = (0..keys.len()).filter(answered).collect();
+        let at = |picked: &Picked| picked.at(rows.iter().map(|row| Some(*row)));
+        let (place, shown, right) = (at(&place), at(&shown), at(&right));
+        let number = |column| shown.column(column, &DataType::Int64);
+        let is_found: BooleanArray = (0..rows.len()).map(|i| Some(right.is_live(i))).collect();
+        let mut columns: Vec<ArrayRef> = vec![
+            Arc::new(BinaryArray::from_iter_values(rows.iter().map(|row| keys[*row]))),
+            number(LEFT_EPOCH)?,
+            number(VERSION)?,
+            place.column(HASH, &DataType::FixedSizeBinary(HASH_BYTES))?,
+            number(RIGHT_EPOCH)?,
+            number(RIGHT_VERSION)?,
+            Arc::new(is_found),
+        ];
+        let layout = &self.layout;
+        for (place, field) in layout.right.iter().enumerate() {
+            columns.push(right.column(layout.first(Side::Right) + place, field.data_type())?);
+        }
+        RecordBatch::try_new(response_schema(&self.layout.right), columns)
+            .map_err(Error::from_arrow)
     }
 
     /// The clock after these responses. This side begins a new epoch where two right sides answered to
@@ -131,11 +183,10 @@ impl StagedLeft {
     /// to one of these versions.
     fn counting(&self, responses: &Responses<'_>, last: &[usize]) -> Result<(Vec<usize>, bool)> {
         let probes: Vec<&[u8]> = last.iter().map(|i| responses.keys.value(*i)).collect();
-        let places = self.table(super::left::PLACE).find(&probes)?;
+        let places = self.table(PLACE).find(&probes)?;
         let shown = self.table(RESULT).find(&probes)?;
-        let number = |picked: &crate::join::picked::Picked, place| -> Result<ArrayRef> {
-            picked.column(place, &DataType::Int64)
-        };
+        let number =
+            |picked: &Picked, place| -> Result<ArrayRef> { picked.column(place, &DataType::Int64) };
         let stored_hash = places.column(HASH, &DataType::FixedSizeBinary(HASH_BYTES))?;
         let all = [
             number(&places, VERSION)?,
@@ -172,12 +223,12 @@ impl StagedLeft {
         let keys = collect(probes.iter().map(|key| [*key, &[]]))?;
         let left = self.table(ROWS).find(&probes)?.live();
         let wanted: UInt32Array = rows.iter().map(|i| u32::try_from(*i).ok()).collect();
-        let mut taken = Vec::new();
-        for field in &layout.right {
-            let column = responses.batch.column_by_name(field.name()).ok_or_else(|| {
-                let what = "a response of a join lacks a column of the right table";
-                Error::new(Kind::InvalidArgument, what).with_column(field.name())
-            })?;
+        // Blocks of right rows have a place for sequence numbers, which a result does not have.
+        let sequence = layout.sequence_place(Side::Right);
+        let sequence = sequence.map(|_| new_null_array(&DataType::Int64, rows.len()));
+        let mut taken: Vec<ArrayRef> = sequence.into_iter().collect();
+        let columns = responses.batch.columns();
+        for column in &columns[columns.len() - layout.right.len()..] {
             taken.push(arrow_select::take::take(column, &wanted, None).map_err(Error::from_arrow)?);
         }
         let is_found = |i: usize| responses.is_found.value(rows[i]);
@@ -201,7 +252,7 @@ impl StagedLeft {
         blocks.push(block_of(result_schema(), &keys, &hidden, versions.to_vec())?);
         let columns = columns.collect::<Result<_>>()?;
         blocks.push(block_of(layout.left_blocks(), &keys, &hidden, columns)?);
-        blocks.push(block_of(right_schema(layout), &keys, &absent, taken)?);
+        blocks.push(block_of(layout.right_blocks(), &keys, &absent, taken)?);
         Ok(blocks)
     }
 
@@ -212,17 +263,23 @@ impl StagedLeft {
     pub fn result(&self, batch_rows: usize) -> Result<Shown> {
         Shown::try_new(Arc::clone(&self.layout), &self.tables, batch_rows)
     }
+
+    /// The changes that a call made which added `last` to `before`; `None` when there are none.
+    ///
+    /// # Errors
+    /// What reading the tables gives, and the joiner.
+    pub fn changes_again(&self, before: &[View], last: &[View]) -> Result<Option<RecordBatch>> {
+        let changes = joined_changes(&self.layout, before, last)?;
+        let Some((joiner, changes)) = self.joiner.as_ref().zip(changes.as_ref()) else {
+            return Ok(changes);
+        };
+        let changes = joiner.change(changes)?;
+        Ok((changes.num_rows() > 0).then_some(changes))
+    }
 }
 
-/// The changes that a call made which added `last` to `before`; `None` when there are none.
-///
-/// # Errors
-/// What reading the tables gives.
-pub fn changes_again(
-    layout: &Layout,
-    before: &[View],
-    last: &[View],
-) -> Result<Option<RecordBatch>> {
+/// The changes of joined rows.
+fn joined_changes(layout: &Layout, before: &[View], last: &[View]) -> Result<Option<RecordBatch>> {
     let Some(run) = last.get(RESULT).and_then(|view| view.runs.first()) else { return Ok(None) };
     let blocks = (0..run.blocks()).map(|i| run.block(i)).collect::<Result<Vec<_>>>()?;
     let rows = blocks.iter().flat_map(|block| (0..block.len()).map(move |row| block.key(row)));

@@ -16,18 +16,18 @@ use arrow_array::{
 };
 use arrow_schema::{DataType, Field, FieldRef, SchemaRef};
 
-use super::keeper::{Added, Clock, Keeper, StateTable, block_of, nothing, view_of};
-use super::left::check_layout;
+use super::keeper::{Added, Clock, Keeper, Received, StateTable, block_of, nothing, view_of};
 use super::messages::{
-    HASH_BYTES, Instruction, binary, empty_responses, hash_of, instructions, numbers,
+    HASH_BYTES, Instruction, binary, check_names, empty_responses, hash_of, instructions, numbers,
     response_schema,
 };
-use crate::join::block::schema_of;
+use crate::join::block::{SEQUENCE, schema_of};
 use crate::join::deduplicate::{collect, deduplicate_side};
 use crate::join::find::View;
 use crate::join::layout::{Layout, Side};
 use crate::join::picked::Picked;
 use crate::join::range::Ranges;
+use crate::join::step::{current, sequence_column};
 use crate::workers::Alone;
 use plait_base::{Error, Result};
 
@@ -116,7 +116,7 @@ impl StagedRight {
     /// # Errors
     /// As [`StagedLeft::try_new`](super::StagedLeft::try_new).
     pub fn try_new(layout: Arc<Layout>, clock: Clock, tables: Vec<View>) -> Result<Self> {
-        check_layout(&layout)?;
+        check_names(&layout.right)?;
         Ok(Self { layout, clock, tables, owes_greeting: true })
     }
 
@@ -219,7 +219,8 @@ impl StagedRight {
         let all = self.greeted(vec![answered, noticed])?;
         if !rows.is_empty() {
             let blocks = vec![block, nothing(row_schema(&self.layout))?];
-            self.tables = keeper.add(&self.tables, Added { clock: &self.clock, blocks })?;
+            let added = Added { clock: &self.clock, blocks, received: Received::default() };
+            self.tables = keeper.add(&self.tables, added)?;
         }
         self.owes_greeting = false;
         Ok(all)
@@ -241,12 +242,18 @@ impl StagedRight {
             return Ok(all);
         };
         let deduplicated = deduplicate_side(&self.layout, Side::Right, changes)?;
+        let mut received = Received::of(&deduplicated);
+        let sequence = COLUMNS + self.layout.right.len();
+        let sequence = self.layout.has_sequence(Side::Right).then_some(sequence);
+        let (known, stale) = (self.table(ROWS), &mut received.stale);
+        let (deduplicated, _) = current(&known, sequence, deduplicated, stale, &Alone)?;
         let version = self.clock.version.saturating_add(1);
         let clock = Clock { version, ..self.clock.clone() };
         let deleted = deduplicated.deleted_array();
         let mut columns: Vec<ArrayRef> =
             vec![Arc::new(Int64Array::from(vec![version; deduplicated.len()]))];
         columns.extend(deduplicated.taken(&Alone)?);
+        columns.extend(sequence_column(&deduplicated));
         let rows = block_of(row_schema(&self.layout), &deduplicated.keys, &deleted, columns)?;
         let probes: Vec<&[u8]> =
             (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
@@ -274,7 +281,7 @@ impl StagedRight {
         }
         let all = self.greeted(all)?;
         let blocks = vec![nothing(subscriber_schema())?, rows];
-        self.tables = keeper.add(&self.tables, Added { clock: &clock, blocks })?;
+        self.tables = keeper.add(&self.tables, Added { clock: &clock, blocks, received })?;
         self.clock = clock;
         self.owes_greeting = false;
         Ok(all)
@@ -325,8 +332,10 @@ impl StagedRight {
 }
 
 fn row_schema(layout: &Layout) -> SchemaRef {
-    let version = Arc::new(Field::new("_version", DataType::Int64, true));
-    let fields: Vec<FieldRef> = [version].into_iter().chain(layout.right.iter().cloned()).collect();
+    let number = |name: &str| -> FieldRef { Arc::new(Field::new(name, DataType::Int64, true)) };
+    let mut fields = vec![number("_version")];
+    fields.extend(layout.right.iter().cloned());
+    fields.extend(layout.has_sequence(Side::Right).then(|| number(SEQUENCE)));
     schema_of(false, false, &fields)
 }
 

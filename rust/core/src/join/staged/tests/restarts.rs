@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::form::Form;
 use super::world::{Choice, Restart, World};
 use super::{Dice, Event, full_join, history};
 use crate::join::How;
@@ -34,7 +35,7 @@ fn run(seed: u64, shards: usize, restarts: usize) {
     let mut dice = Dice(0x9E37_79B9_7F4A_7C15_u64.wrapping_mul(seed));
     let events = history(&mut dice, 20);
     let how = if dice.roll(2) == 0 { How::Inner } else { How::Left };
-    let mut world = World::new(how, &events, shards);
+    let mut world = World::new(Form::Plain, how, &events, shards);
     let (mut epochs, mut restarts, mut repeats, mut steps) = (Epochs(1), restarts, 30, 0);
     loop {
         let choices = world.choices();
@@ -55,7 +56,8 @@ fn run(seed: u64, shards: usize, restarts: usize) {
         steps += 1;
         assert!(steps < 20_000, "seed {seed}: messages do not end");
     }
-    assert_eq!(world.table(), full_join(how, &events), "seed {seed}, {shards} shards: {events:?}");
+    let expected = full_join(Form::Plain, how, &events);
+    assert_eq!(world.table(), expected, "seed {seed}, {shards} shards: {events:?}");
 }
 
 fn histories(few: u64, many: u64) -> u64 {
@@ -78,9 +80,9 @@ fn shards_that_begin_again_at_any_moment_end_in_the_join() {
 
 /// Goes through every order, with one restart of each kind at every moment.
 fn explore(how: How, events: &[Event]) -> usize {
-    let expected = full_join(how, events);
+    let expected = full_join(Form::Plain, how, events);
     let mut seen = BTreeSet::new();
-    let mut open = vec![(World::new(how, events, 1), 1)];
+    let mut open = vec![(World::new(Form::Plain, how, events, 1), 1)];
     while let Some((world, restarts)) = open.pop() {
         if !seen.insert(format!("{restarts} {}", world.fingerprint())) {
             continue;
@@ -140,7 +142,7 @@ fn one_restart_at_any_moment_of_short_histories_ends_in_the_join() {
 
 #[test]
 fn a_side_that_owes_nothing_says_nothing() {
-    let mut world = World::new(How::Inner, &[], 1);
+    let mut world = World::new(Form::Plain, How::Inner, &[], 1);
     assert!(matches!(world.choices().as_slice(), [Choice::PollRight(0)]));
     world.choose(&Choice::PollRight(0));
     world.choose(&Choice::Response(0));

@@ -2,13 +2,14 @@
 //! overtake each other and come again, sides that end and begin again with all, some or none of their
 //! state.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch, StringArray};
+use arrow_array::{Array, RecordBatch};
 
-use super::{Event, Joined, batch, layout, op};
+use super::form::{Form, cell};
+use super::{Event, Joined, batch, op};
 use crate::join::compact::{compact, due};
 use crate::join::find::{MemoryRun, SortedRun, View};
 use crate::join::staged::{Added, Clock, Keeper, StagedLeft, StagedRight, StateTable};
@@ -43,7 +44,7 @@ impl Keeper for Memory {
 #[derive(Clone)]
 struct Left {
     side: StagedLeft,
-    done: usize,
+    done: BTreeSet<usize>,
     /// What its changes made so far.
     table: BTreeMap<String, Joined>,
 }
@@ -51,15 +52,17 @@ struct Left {
 #[derive(Clone)]
 struct Right {
     side: StagedRight,
-    done: usize,
+    done: BTreeSet<usize>,
 }
 
 /// Something that may happen.
 #[derive(Clone, Debug)]
 pub(super) enum Choice {
-    /// A side takes its next change, or says what it owes.
-    Left(usize),
-    Right(usize),
+    /// A side takes a change, or says what it owes.
+    Left(usize, usize),
+    Right(usize, usize),
+    /// A left side puts rows in its result that are due.
+    Due(usize),
     PollLeft(usize),
     PollRight(usize),
     /// A message comes, for good or to come once more.
@@ -81,6 +84,7 @@ pub(super) enum Restart {
 /// Everything at one moment.
 #[derive(Clone)]
 pub(super) struct World {
+    form: Form,
     layout: Arc<Layout>,
     left_events: Vec<Vec<Event>>,
     right_events: Vec<Vec<Event>>,
@@ -107,8 +111,8 @@ fn shard(key: &[u8], shards: usize) -> usize {
 }
 
 impl World {
-    pub(super) fn new(how: How, events: &[Event], shards: usize) -> Self {
-        let layout = layout(how);
+    pub(super) fn new(form: Form, how: How, events: &[Event], shards: usize) -> Self {
+        let layout = form.layout(how);
         let of = |is_left: bool, number: usize| -> Vec<Event> {
             let mine = events.iter().filter(|event| match event {
                 Event::Left(key, _) => is_left && shard(key.as_bytes(), shards) == number,
@@ -118,13 +122,15 @@ impl World {
         };
         let clock = |number| Clock { epoch: 10 + number as i64, chance: 1, ..Clock::default() };
         let left = |number| Left {
-            side: StagedLeft::try_new(Arc::clone(&layout), clock(number), Vec::new()).unwrap(),
-            done: 0,
+            side: StagedLeft::try_new(Arc::clone(&layout), clock(number), Vec::new())
+                .unwrap()
+                .with_joiner(form.joiner(&layout)),
+            done: BTreeSet::new(),
             table: BTreeMap::new(),
         };
         let right = |number| Right {
             side: StagedRight::try_new(Arc::clone(&layout), clock(number), Vec::new()).unwrap(),
-            done: 0,
+            done: BTreeSet::new(),
         };
         let (lefts, rights): (Vec<_>, Vec<_>) =
             ((0..shards).map(left).collect(), (0..shards).map(right).collect());
@@ -138,6 +144,7 @@ impl World {
             subscriptions: Vec::new(),
             responses: Vec::new(),
             said: (true, 0, 0),
+            form,
             layout,
         }
     }
@@ -155,11 +162,16 @@ impl World {
     pub(super) fn choices(&self) -> Vec<Choice> {
         let mut choices = Vec::new();
         for i in 0..self.shards() {
-            if self.lefts[i].done < self.left_events[i].len() {
-                choices.push(Choice::Left(i));
-            }
-            if self.rights[i].done < self.right_events[i].len() {
-                choices.push(Choice::Right(i));
+            // The next change, or any where numbers tell their order.
+            let may_be = if self.form == Form::Sequence { usize::MAX } else { 1 };
+            let left = |n: &usize| !self.lefts[i].done.contains(n);
+            let left = (0..self.left_events[i].len()).filter(left).take(may_be);
+            choices.extend(left.map(|n| Choice::Left(i, n)));
+            let right = |n: &usize| !self.rights[i].done.contains(n);
+            let right = (0..self.right_events[i].len()).filter(right).take(may_be);
+            choices.extend(right.map(|n| Choice::Right(i, n)));
+            if self.lefts[i].side.has_due() {
+                choices.push(Choice::Due(i));
             }
             if self.lefts[i].side.is_owing() {
                 choices.push(Choice::PollLeft(i));
@@ -176,25 +188,23 @@ impl World {
     /// Lets it happen.
     pub(super) fn choose(&mut self, choice: &Choice) {
         match *choice {
-            Choice::Left(i) => {
-                let Event::Left(key, row) = self.left_events[i][self.lefts[i].done].clone() else {
-                    unreachable!()
-                };
+            Choice::Left(i, n) => {
+                let Event::Left(key, row) = self.left_events[i][n].clone() else { unreachable!() };
                 let (fk, payload) = row.clone().map_or((None, None), |(fk, p)| (fk, Some(p)));
-                let columns =
-                    [op(row.is_none()), ("id", Some(key)), ("fk", fk), ("payload", payload)];
-                self.lefts[i].done += 1;
-                self.send(i, Some(&batch(&columns)));
+                let id = ("id", self.form.key(&key));
+                let columns = [op(row.is_none()), id, ("fk", fk), ("payload", payload)];
+                self.lefts[i].done.insert(n);
+                self.send(i, Some(&self.form.numbered(&batch(&columns), n)));
             }
+            Choice::Due(i) => self.resolve(i, None),
             Choice::PollLeft(i) => self.send(i, None),
-            Choice::Right(i) => {
-                let Event::Right(key, value) = self.right_events[i][self.rights[i].done].clone()
-                else {
+            Choice::Right(i, n) => {
+                let Event::Right(key, value) = self.right_events[i][n].clone() else {
                     unreachable!()
                 };
-                let columns = [op(value.is_none()), ("key", Some(key)), ("value", value)];
-                self.rights[i].done += 1;
-                self.apply(i, Some(&batch(&columns)));
+                let columns = [op(value.is_none()), ("key", self.form.key(&key)), ("value", value)];
+                self.rights[i].done.insert(n);
+                self.apply(i, Some(&self.form.numbered(&batch(&columns), n)));
             }
             Choice::PollRight(i) => self.apply(i, None),
             Choice::Subscription(number) => {
@@ -205,14 +215,18 @@ impl World {
             }
             Choice::Response(number) => {
                 let (i, message) = self.responses.remove(number);
-                let mut keeper = Memory(StagedLeft::tables_of(&self.layout));
-                let left = &mut self.lefts[i];
-                let changes = left.side.resolve(&mut keeper, &message).unwrap();
-                changes.iter().for_each(|changes| take(&mut left.table, changes));
-                self.left_saved[i].push(left.clone());
-                self.said = (true, i, 0);
+                self.resolve(i, Some(&message));
             }
         }
+    }
+
+    fn resolve(&mut self, i: usize, message: Option<&RecordBatch>) {
+        let mut keeper = Memory(StagedLeft::tables_of(&self.layout));
+        let left = &mut self.lefts[i];
+        let changes = left.side.resolve(&mut keeper, message).unwrap();
+        changes.iter().for_each(|changes| take(self.form, &mut left.table, changes));
+        self.left_saved[i].push(left.clone());
+        self.said = (true, i, 0);
     }
 
     fn send(&mut self, i: usize, changes: Option<&RecordBatch>) {
@@ -276,7 +290,8 @@ impl World {
         let epoch = if is_fresh { epoch } else { epoch.max(clock.after(clock.epoch)) };
         let tables = left.side.tables.clone();
         let clock = Clock { epoch, ..clock };
-        left.side = StagedLeft::try_new(Arc::clone(&self.layout), clock, tables).unwrap();
+        let side = StagedLeft::try_new(Arc::clone(&self.layout), clock, tables).unwrap();
+        left.side = side.with_joiner(self.form.joiner(&self.layout));
         self.said = (true, i, 0);
     }
 
@@ -314,12 +329,14 @@ impl World {
         let left = |left: &Left| {
             let side = &left.side;
             let tables = dump(&side.tables);
-            format!("{} {:?} {} {tables} {:?}", left.done, side.clock, side.is_owing(), left.table)
+            let (done, due) = (&left.done, &side.due);
+            let is_owing = side.is_owing();
+            format!("{done:?} {:?} {is_owing} {due:?} {tables} {:?}", side.clock, left.table)
         };
         let right = |right: &Right| {
             let side = &right.side;
             let tables = dump(&side.tables);
-            format!("{} {:?} {} {tables}", right.done, side.clock, side.is_owing())
+            format!("{:?} {:?} {} {tables}", right.done, side.clock, side.is_owing())
         };
         let lefts: Vec<String> = self.lefts.iter().map(left).collect();
         let rights: Vec<String> = self.rights.iter().map(right).collect();
@@ -327,15 +344,21 @@ impl World {
     }
 }
 
-/// Applies changes to the table; each must fit it, and change it.
-fn take(table: &mut BTreeMap<String, Joined>, changes: &RecordBatch) {
+/// Applies changes to the table; each must fit it, and change it; old values are those it has.
+fn take(form: Form, table: &mut BTreeMap<String, Joined>, changes: &RecordBatch) {
     let column = |name: &str| changes.column_by_name(name).unwrap().as_string::<i32>().clone();
-    let cell = |array: &StringArray, row| array.is_valid(row).then(|| array.value(row).to_owned());
     let (ops, keys) = (column("_op"), column("id"));
-    let (fk, payload, value) = (column("fk"), column("payload"), column("value"));
+    let row_of = |prefix: &str, row: usize| -> Joined {
+        let name = |name: &&str| cell(&column(&format!("{prefix}{name}")), row);
+        form.names().iter().map(name).collect()
+    };
     for row in 0..changes.num_rows() {
         let key = keys.value(row).to_owned();
-        let new = (cell(&fk, row), cell(&payload, row), cell(&value, row));
+        if form == Form::Before {
+            let none = vec![None; form.names().len()];
+            assert_eq!(&row_of("before.", row), table.get(&key).unwrap_or(&none));
+        }
+        let new = row_of("", row);
         match ops.value(row) {
             "insert" => assert!(table.insert(key, new).is_none()),
             "update" => assert_ne!(table.insert(key, new.clone()), Some(new)),
