@@ -41,6 +41,8 @@ class Layer:
             such as `"a.b"` with odd names in double quotes. `None` is every column but the index.
         name: Its name in messages; its number by default.
         precedence: The greater, the stronger; of equals the later layer is the stronger.
+        schema: The columns of the layer if `stream` is a list or iterable without batches, as
+            anything with `__arrow_c_schema__`. Batches have their own.
 
     Example:
         >>> Layer([], paths=["x", ("a", "b.c")], name="labels").paths
@@ -51,6 +53,7 @@ class Layer:
     paths: Iterable[FieldPath] | None = None
     name: str | None = None
     precedence: int | None = None
+    schema: object = None
 
 
 def overlay(
@@ -115,7 +118,8 @@ def overlay(
         "batch_rows": _count(batch_rows, "batch_rows"),
     }
     validated = _validate(validate)
-    stream = _native.overlay([layer.stream for layer in layers], _json(options), validated)
+    streams, schemas = ([layer.stream for layer in layers], [layer.schema for layer in layers])
+    stream = _native.overlay(streams, schemas, _json(options), validated)
     return watch("overlay", stream)
 
 
@@ -237,6 +241,9 @@ def overlay_files(
     described = []
     for i, layer in enumerate(layers):
         files = _paths(layer.stream, "stream")
+        if layer.schema is not None:
+            hint = "leave `schema` out"
+            raise InvalidArgument.of("a layer of files has a `schema` of its own", hint=hint)
         options = _layer(layer, i)
         if layer.name is None:
             options["name"] = files[0] if len(files) == 1 else str(i)

@@ -23,6 +23,7 @@ from plait._observe import watch, watched
 from plait._svg import Quantity, chart
 from plait._tables import Expanded, expand, look_up
 from plait._text import Page, Table, counted
+from plait._text_reader import TextReader
 from plait.errors import ForeignTable, InvalidArgument
 from plait.sizes import Size
 
@@ -259,8 +260,10 @@ def scan(
     incompatible types are an error before the first row, which lists all of them.
 
     Args:
-        sources: Parquet files: paths, globs, folders, URLs. Or Arrow streams, or a list of both. Of
-            a Delta table, or an Iceberg table with `metadata/version-hint.text`, the live files
+        sources: Parquet files, and files of JSON lines (`.jsonl`, `.ndjson`) and CSV (`.csv`), each
+            also with `.gz` behind: paths, globs, folders, URLs. Or Arrow streams, or a list of all.
+            PyArrow reads files of text, each twice: once for the types of its columns. Of a Delta
+            table, or an Iceberg table with `metadata/version-hint.text`, the live files
             with the partition columns.
         columns: The columns, in the order of the output, such as `a.b`, `a[1]` or `*`; all by
             default. Names, members (`"a.b"`), elements (`"a[1]"`, which gives the whole list),
@@ -333,6 +336,7 @@ def scan(
     named, streams = _sources(sources)
     options = {
         "sources": named,
+        "text_files": True,
         "columns": _names(columns),
         "policy": _mapping(policy, "policy"),
         "strict": _flag(strict, "strict"),
@@ -361,7 +365,7 @@ def scan(
         try:
             if streams:
                 # Before a stream is asked for anything: it may give its rows once.
-                look_up(named, storage_options)
+                look_up(named, storage_options, text_files=True)
             native = _opened(options, schema, streams, storage_options, check)
         except ForeignTable as found:
             expanded = expand(named, storage_options, found)
@@ -386,7 +390,7 @@ def _opened(
         text = json.dumps(given, allow_nan=False)
     except (TypeError, ValueError) as cause:
         raise InvalidArgument(f"an option has a type that cannot be used: {cause}") from cause
-    return _native.Scan(text, schema, streams, bucket, check)
+    return _native.Scan(text, schema, streams, bucket, check, TextReader(schema))
 
 
 def _of_tables(

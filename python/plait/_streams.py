@@ -49,6 +49,7 @@ def merge_streams(
     keep_tombstones: bool = False,
     drop_where: str | None = None,
     assume_sorted: bool = False,
+    schema: object = None,
     validate: Literal["basic", "full"] = "basic",
     threads: SupportsIndex | None = None,
     storage_options: StorageOptions | None = None,
@@ -88,6 +89,8 @@ def merge_streams(
             `"timestamp < 1700000000"` or `"day < '2024-05-01'"`. For times, a number is in the unit
             of the column. Nulls are kept.
         assume_sorted: Trust the sources: their order is not checked.
+        schema: The columns of iterables that have no batch, as anything with `__arrow_c_schema__`;
+            by default those of the first source that has any.
         validate: How much of foreign batches is checked: `"basic"`, what memory safety relies on
             (offsets, views, keys, lengths), or `"full"`, also every value, as Arrow itself does.
         threads: Number of threads; all processors by default. They exist only while a batch is
@@ -171,5 +174,5 @@ def merge_streams(
     reached: dict[str, Any] = {**options, **looked}
     bucket = _reach(reached, storage_options)
     given = [listed[name] if isinstance(name, int) else name for name in reached.pop("sources")]
-    stream = _native.merge_streams(given, json.dumps(reached), bucket, _validate(validate))
+    stream = _native.merge_streams(given, schema, json.dumps(reached), bucket, _validate(validate))
     return watch("merge_streams", stream)

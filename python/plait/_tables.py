@@ -149,18 +149,22 @@ def _rule_of(expanded: Expanded) -> str:
     return next(iter(rules))
 
 
-def look_up(sources: list[Named], storage_options: object = None) -> list[Named]:
+def look_up(
+    sources: list[Named], storage_options: object = None, *, text_files: bool = False
+) -> list[Named]:
     """The sources as they are, once the engine has found files for all folders among them."""
     # A file that is named is found when it is opened.
     folders = [s for s in sources if isinstance(s, str) and not s.endswith(".parquet")]
     for folder in folders:
-        listed([folder], storage_options)
+        listed([folder], storage_options, text_files=text_files)
     return sources
 
 
-def listed(paths: Sequence[str], storage_options: object = None) -> list[str]:
+def listed(
+    paths: Sequence[str], storage_options: object = None, *, text_files: bool = False
+) -> list[str]:
     """The files that paths name, as the engine lists them."""
-    options: dict[str, Any] = {"sources": list(paths)}
+    options: dict[str, Any] = {"sources": list(paths), "text_files": text_files}
     bucket = _reach(options, storage_options)
     found: list[str] = json.loads(_native.list_sources(json.dumps(options), None, bucket))
     return found

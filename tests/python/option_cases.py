@@ -338,6 +338,22 @@ def _(folder: Path) -> tuple[Any, Any]:
     )
 
 
+@case("plait.Layer.schema")
+def _(folder: Path) -> tuple[Any, Any]:
+    schema = pa.schema([("_index", pa.int64()), ("a", pa.int64())])
+    return either(
+        lambda **o: pa.table(plait.overlay([plait.Layer([], **o)])).column_names, schema=schema
+    )
+
+
+@case("plait.merge_streams.schema")
+def _(folder: Path) -> tuple[Any, Any]:
+    return either(
+        lambda **o: pa.table(plait.merge_streams([[]], sort_by="a", **o)).column_names,
+        schema=pa.schema([("a", pa.int64())]),
+    )
+
+
 @case("plait.Layer.name")
 def _(folder: Path) -> tuple[Any, Any]:
     def message(**options: Any) -> str:

@@ -20,7 +20,7 @@ use crate::runtime::{Context, ScopedWorkers};
 use crate::schema::Reconciled;
 use crate::selection::Selection;
 use crate::source::Source;
-use crate::store::{Location, RangeReader, Stores, is_denied};
+use crate::store::{Location, RangeReader, Stores, Wanted, is_denied};
 
 /// Opens every source named by `patterns`, in order, with ids from `first_id` on; `threads` of them
 /// at a time, one per core if that is none.
@@ -123,7 +123,7 @@ fn open_each_by<T: Send>(
     context: &Context,
     open: impl Fn(SourceId, Arc<dyn RangeReader>) -> Result<T> + Sync,
 ) -> Result<Vec<(String, Result<T>)>> {
-    let paths = stores.list(patterns)?;
+    let paths = stores.list(patterns, Wanted::Parquet)?;
     let is_local = |path: &String| matches!(stores.locate(path), Ok(Location::Local(_)));
     let readers = match paths.iter().all(is_local) {
         true => ScopedWorkers::of_files(threads, context.budget()),

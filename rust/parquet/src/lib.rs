@@ -92,7 +92,7 @@ pub use report::{
 pub use row_map::mapped_output;
 pub use run_writer::RunWriter;
 pub use runtime::{Charge, Context, Event, Progress};
-pub use scan::{Scan, freeze_scan};
+pub use scan::{Scan, SourceStream, TextFile, TextReader, TextSurvey, freeze_scan};
 pub use store::{Bucket, Completed, Found, Meta, Prefetched, Stores, Upload, unconditional};
 pub use stream::{open_files, stream_options};
 pub use verify::{Against, VerifiedFile, VerifyOptions, VerifyReport, verify};

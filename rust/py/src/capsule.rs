@@ -70,27 +70,43 @@ pub(crate) type Reader = Box<dyn RecordBatchReader + Send>;
 /// An iterable is asked for its first batch at once, because only that has the schema.
 ///
 /// # Errors
-/// `InvalidArgument` when it is none of these; what the object raises.
+/// `InvalidArgument` when it is none of these, or an iterable without batches; what the object raises.
 pub(crate) fn reader(object: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
+    let none = || argument(object, "an iterable without batches has no schema", "no batch");
+    reader_if_any(object, validate)?.ok_or_else(none)
+}
+
+/// The same; `None` for an iterable without batches, which has no schema.
+///
+/// # Errors
+/// As [`reader`], but for that.
+pub(crate) fn reader_if_any(
+    object: &Bound<'_, PyAny>,
+    validate: Validate,
+) -> PyResult<Option<Reader>> {
     if object.hasattr("__arrow_c_stream__")? {
-        return imported_stream(object, validate);
+        return imported_stream(object, validate).map(Some);
     }
     let mut validator = Validator::new(validate);
     if object.hasattr("__arrow_c_array__")? {
         let batch = batch(object, &mut validator)?;
         let schema = batch.schema();
-        return Ok(Box::new(arrow_array::RecordBatchIterator::new([Ok(batch)], schema)));
+        return Ok(Some(Box::new(arrow_array::RecordBatchIterator::new([Ok(batch)], schema))));
     }
     let Ok(mut batches) = object.try_iter() else {
         let found = object.get_type().name()?;
         return Err(argument(object, "not a stream of record batches", &format!("`{found}`")));
     };
-    let Some(first) = python(|| batches.next()) else {
-        return Err(argument(object, "an iterable without batches has no schema", "no batch"));
-    };
+    let Some(first) = python(|| batches.next()) else { return Ok(None) };
     let first = batch(&first?, &mut validator)?;
     let schema = first.schema();
-    Ok(Box::new(Batches { schema, first: Some(first), rest: Some(batches.unbind()), validator }))
+    let rest = Some(batches.unbind());
+    Ok(Some(Box::new(Batches { schema, first: Some(first), rest, validator })))
+}
+
+/// A source with these columns and no row.
+pub(crate) fn no_rows(schema: SchemaRef) -> Reader {
+    Box::new(arrow_array::RecordBatchIterator::new([], schema))
 }
 
 /// The record batch that `object` exports.

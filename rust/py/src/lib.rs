@@ -43,6 +43,7 @@ mod scan;
 mod staged;
 mod stream;
 mod stream_keys;
+mod text_file;
 mod turn;
 
 /// The engine, for the package `plait` only.
@@ -81,29 +82,31 @@ mod _native {
 
     /// Overlays layers of Arrow data; options are JSON.
     #[pyfunction]
-    #[pyo3(signature = (sources, options, validate=None))]
+    #[pyo3(signature = (sources, schemas, options, validate=None))]
     fn overlay(
         py: Python<'_>,
         sources: Vec<Bound<'_, PyAny>>,
+        schemas: Vec<Option<Bound<'_, PyAny>>>,
         options: &str,
         validate: Option<&str>,
     ) -> PyResult<PyStream> {
         let validate = crate::capsule::validate(py, validate)?;
-        crate::overlay::overlay(py, sources, options, validate)
+        crate::overlay::overlay(py, sources, schemas, options, validate)
     }
 
     /// Merges sorted sources of record batches; options are JSON.
     #[pyfunction]
-    #[pyo3(signature = (sources, options, bucket=None, validate=None))]
+    #[pyo3(signature = (sources, schema, options, bucket=None, validate=None))]
     fn merge_streams(
         py: Python<'_>,
         sources: Vec<Bound<'_, PyAny>>,
+        schema: Option<&Bound<'_, PyAny>>,
         options: &str,
         bucket: Option<Py<PyAny>>,
         validate: Option<&str>,
     ) -> PyResult<PyStream> {
         let validate = crate::capsule::validate(py, validate)?;
-        crate::merge_streams::merge_streams(py, sources, options, bucket, validate)
+        crate::merge_streams::merge_streams(py, sources, schema, options, bucket, validate)
     }
 
     /// Writes a stream of record batches as one Parquet file; gives the rows.
@@ -282,6 +285,8 @@ mod _native {
     use crate::staged::{PyStagedLeft, PyStagedRight};
     #[pymodule_export]
     use crate::stream::{PyBatch, PySchema, PyStream};
+    #[pymodule_export]
+    use crate::text_file::PyTextFile;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -20,29 +20,41 @@ use crate::stream::PyStream;
 pub(crate) fn overlay(
     py: Python<'_>,
     sources: Vec<Bound<'_, PyAny>>,
+    schemas: Vec<Option<Bound<'_, PyAny>>>,
     options: &str,
     validate: Validate,
 ) -> PyResult<PyStream> {
     let raise = |error: Error| crate::errors::exception(py, &error);
-    let readers =
-        sources.iter().map(|source| reader(source, validate)).collect::<PyResult<Vec<Reader>>>()?;
+    let pairs = sources.iter().zip(schemas);
+    let readers = pairs.map(|(source, schema)| reader(source, schema.as_ref(), validate));
+    let readers = readers.collect::<PyResult<Vec<Reader>>>()?;
     let overlay = plait_parquet::overlay(options, readers).map_err(raise)?;
     Ok(PyStream::new(Box::new(overlay)))
 }
 
 /// The batches of a layer. Those of a list are all known: a column that is of the null type in the
-/// first has the type of a later one.
-fn reader(source: &Bound<'_, PyAny>, validate: Validate) -> PyResult<Reader> {
+/// first has the type of a later one. Without batches there are the columns of `schema`.
+fn reader(
+    source: &Bound<'_, PyAny>,
+    schema: Option<&Bound<'_, PyAny>>,
+    validate: Validate,
+) -> PyResult<Reader> {
+    let empty = || match schema {
+        Some(schema) => Ok(capsule::no_rows(capsule::schema(schema)?)),
+        None => {
+            let what = "a layer without batches has no schema";
+            let hint = "pass the columns that batches would have as schema=";
+            let error = Error::new(Kind::InvalidArgument, what).with_hint(hint);
+            Err(crate::errors::exception(source.py(), &error))
+        }
+    };
     if !(source.is_instance_of::<PyList>() || source.is_instance_of::<PyTuple>()) {
-        return capsule::reader(source, validate);
+        return capsule::reader_if_any(source, validate)?.map_or_else(empty, Ok);
     }
     let mut validator = Validator::new(validate);
     let batch = |batch: PyResult<Bound<'_, PyAny>>| capsule::batch(&batch?, &mut validator);
     let batches: Vec<RecordBatch> = source.try_iter()?.map(batch).collect::<PyResult<_>>()?;
     let schemas: Vec<_> = batches.iter().map(RecordBatch::schema).collect();
-    let schema = common_schema(&schemas).ok_or_else(|| {
-        let error = Error::new(Kind::InvalidArgument, "a list without batches has no schema");
-        crate::errors::exception(source.py(), &error)
-    })?;
+    let Some(schema) = common_schema(&schemas) else { return empty() };
     Ok(Box::new(RecordBatchIterator::new(batches.into_iter().map(Ok), schema)))
 }

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, SchemaRef};
 use plait_core::{Error, Kind};
-use plait_parquet::{Context, Scan, freeze_scan};
+use plait_parquet::{Context, Scan, TextReader, freeze_scan};
 use pyo3::prelude::*;
 
 use crate::border::reach;
 use crate::capsule::{self, Reader};
 use crate::enter::enter;
 use crate::stream::{PySchema, PyStream};
+use crate::text_file::PyTextReader;
 
 /// One schema over many sources.
 #[pyclass(frozen, module = "plait._native", name = "Scan")]
@@ -24,7 +25,7 @@ pub(crate) struct PyScan(Arc<Scan>);
 impl PyScan {
     /// Resolves the schema of the sources.
     #[new]
-    #[pyo3(signature = (options, schema, streams, bucket, validate=None))]
+    #[pyo3(signature = (options, schema, streams, bucket, validate=None, text_reader=None))]
     fn open(
         py: Python<'_>,
         options: &str,
@@ -32,14 +33,19 @@ impl PyScan {
         streams: Vec<Bound<'_, PyAny>>,
         bucket: Option<Py<PyAny>>,
         validate: Option<&str>,
+        text_reader: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let raise = |error: Error| crate::errors::exception(py, &error);
         let validate = capsule::validate(py, validate)?;
         let (context, stores) = reach(options, bucket).map_err(raise)?;
         let schema = schema.map(capsule::schema).transpose()?;
-        let streams = streams.iter().map(|stream| capsule::reader(stream, validate));
+        // One without batches has no schema, and no rows that it would be needed for.
+        let streams = streams.iter().map(|stream| capsule::reader_if_any(stream, validate));
         let streams = streams.collect::<PyResult<Vec<_>>>()?;
-        let open = move |context: &Context| Scan::open(options, schema, streams, &stores, context);
+        let text = text_reader
+            .map(|reader| -> Arc<dyn TextReader> { Arc::new(PyTextReader { reader, validate }) });
+        let open =
+            move |context: &Context| Scan::open(options, schema, streams, text, &stores, context);
         enter(py, &context, None, open).map(Self)
     }
 

@@ -9,10 +9,10 @@ use plait_core::{Kind, Result};
 use super::expire::{ExpireOptions, Expired, expire_in};
 use crate::folder::put_new;
 use crate::runtime::Context;
-use crate::store::Stores;
 use crate::store::root::tests::{Twins, twins};
 use crate::store::root::{Root, is_name};
 use crate::store::table::{Made, Manifest, Replaced};
+use crate::store::{Stores, Wanted};
 
 const MADE: [&str; 2] = ["_plait/files/part-0-x.parquet", "_plait/files/d=1/part-0-y.parquet"];
 const SHOWN: [&str; 2] = ["b.part-0-x.parquet", "d=1/c.part-0-y.parquet"];
@@ -70,7 +70,7 @@ fn killed(root: &Root, stores: &Stores, swap: Option<&str>, step: usize) -> bool
 
 /// What those who read manifests read: each file that counts once, by what is in it.
 fn read(root: &Root, stores: &Stores) -> Vec<String> {
-    let listed = stores.list(&[format!("{}/", root.location(""))]).unwrap();
+    let listed = stores.list(&[format!("{}/", root.location(""))], Wanted::Parquet).unwrap();
     let text = |location: &String| {
         let file = stores.open(location).unwrap();
         String::from_utf8(file.read(0..file.len()).unwrap().to_vec()).unwrap()

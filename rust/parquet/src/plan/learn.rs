@@ -33,7 +33,7 @@ use crate::order::{claimed, key_leaves};
 use crate::runtime::{Context, MemoryStage, ScopedWorkers};
 use crate::schema::{LeafAdapter, Unite, reconcile};
 use crate::source::Source;
-use crate::store::{ForeignTable, RangeReader, RecordingReader, Stores, tables_of};
+use crate::store::{ForeignTable, RangeReader, RecordingReader, Stores, Wanted, tables_of};
 
 /// Key columns of a file that are stored in so many bytes come whole: cuts are looked for in them.
 const KEYS_BYTES_MAX: u64 = 64 << 10;
@@ -60,6 +60,8 @@ pub(crate) struct LearnOptions {
 pub(crate) struct ListOptions {
     /// Files, folders, globs and URLs.
     pub(crate) sources: Vec<String>,
+    /// Whether files of text in folders count, too.
+    pub(crate) text_files: bool,
     /// Settings of object stores.
     pub(crate) storage_options: std::collections::BTreeMap<String, String>,
 }
@@ -73,7 +75,8 @@ pub(crate) fn list_in(
     stores: &Stores,
     _context: &Context,
 ) -> Result<Vec<String>> {
-    stores.list(&options.sources)
+    let wanted = if options.text_files { Wanted::ParquetAndText } else { Wanted::Parquet };
+    stores.list(&options.sources, wanted)
 }
 
 /// The tables of other formats that patterns name, or name a part of; in the order of the patterns.

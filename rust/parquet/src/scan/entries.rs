@@ -5,16 +5,22 @@
 
 use std::collections::BTreeSet;
 
+use arrow_array::RecordBatchReader;
 use plait_core::{Error, Kind, Result};
 
 use super::options::{Named, ScanOptions};
-use crate::store::Stores;
+use crate::store::{Stores, Wanted, is_text_name};
+
+/// A stream that is a source.
+pub type SourceStream = Box<dyn RecordBatchReader + Send>;
 
 /// One source of a scan.
 pub(super) struct ScanSource {
     pub(super) name: String,
     /// The file's path, or none for a stream.
     pub(super) path: Option<String>,
+    /// Whether it is a file of text.
+    pub(super) is_text: bool,
     /// The folder that was named to find it; none if the file itself was.
     pub(super) folder: Option<String>,
     /// The number of the stream among those passed.
@@ -25,23 +31,27 @@ pub(super) struct ScanSource {
 
 pub(super) fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<ScanSource>> {
     let mut entries = Vec::new();
+    let wanted = if options.text_files { Wanted::ParquetAndText } else { Wanted::Parquet };
     // Consecutive patterns are listed together.
     let mut patterns: Vec<(usize, String)> = Vec::new();
-    let flush =
-        |patterns: &mut Vec<(usize, String)>, entries: &mut Vec<ScanSource>| -> Result<()> {
-            let (places, texts): (Vec<usize>, Vec<String>) =
-                std::mem::take(patterns).into_iter().unzip();
-            if texts.is_empty() {
-                return Ok(());
+    let flush = |patterns: &mut Vec<(usize, String)>,
+                 entries: &mut Vec<ScanSource>|
+     -> Result<()> {
+        let (places, texts): (Vec<usize>, Vec<String>) =
+            std::mem::take(patterns).into_iter().unzip();
+        if texts.is_empty() {
+            return Ok(());
+        }
+        for (named, (folder, paths)) in places.into_iter().zip(stores.list_each(&texts, wanted)?) {
+            for path in paths {
+                let (name, folder) = (path.clone(), folder.clone());
+                let is_text = options.text_files && is_text_name(&path);
+                let path = Some(path);
+                entries.push(ScanSource { name, path, is_text, folder, stream: 0, named });
             }
-            for (named, (folder, paths)) in places.into_iter().zip(stores.list_each(&texts)?) {
-                for path in paths {
-                    let (name, folder) = (path.clone(), folder.clone());
-                    entries.push(ScanSource { name, path: Some(path), folder, stream: 0, named });
-                }
-            }
-            Ok(())
-        };
+        }
+        Ok(())
+    };
     for (place, named) in options.sources.iter().enumerate() {
         match named {
             Named::Files(pattern) => patterns.push((place, pattern.clone())),
@@ -50,6 +60,7 @@ pub(super) fn entries(options: &ScanOptions, stores: &Stores) -> Result<Vec<Scan
                 entries.push(ScanSource {
                     name: format!("<stream {stream}>"),
                     path: None,
+                    is_text: false,
                     folder: None,
                     stream: *stream,
                     named: place,

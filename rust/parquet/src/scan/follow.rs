@@ -17,9 +17,10 @@ use arrow_schema::{ArrowError, Fields, Schema, SchemaRef};
 use plait_core::schema::{Adapter, Follow, SchemaPolicy, Value, reconcile};
 use plait_core::{Error, Kind, Result};
 
+use super::entries::SourceStream;
 use super::file::{self, FileReader};
 use super::size::split;
-use super::sources::{ScanSources, SourceStream};
+use super::sources::ScanSources;
 
 /// The state of following.
 pub(super) struct FollowBatches {
@@ -41,7 +42,12 @@ struct Open {
 
 enum FollowedRows {
     File(FileReader),
-    Stream { stream: SourceStream, ahead: Option<RecordBatch> },
+    Stream {
+        stream: SourceStream,
+        ahead: Option<RecordBatch>,
+    },
+    /// No batches, and no schema: there is nothing to follow.
+    Blank,
 }
 
 impl FollowBatches {
@@ -53,13 +59,13 @@ impl FollowBatches {
     /// Learns the schema: reads the first batch if any row is asked for, and keeps it.
     pub(super) fn peek(&mut self, sources: &ScanSources) -> Result<SchemaRef> {
         if self.left == 0 {
-            self.open_next(sources)?;
-            if let Some(open) = &mut self.open {
-                let schema = match &open.rows {
-                    FollowedRows::File(reader) => Arc::clone(reader.schema()),
-                    FollowedRows::Stream { stream, .. } => stream.schema(),
-                };
-                turn(sources, &mut self.follow, open, &schema)?;
+            while self.follow.schema().is_none() && self.next < sources.entries.len() {
+                self.open_next(sources)?;
+                if let Some(open) = &mut self.open
+                    && let Some(schema) = open.rows.schema()
+                {
+                    turn(sources, &mut self.follow, open, &schema)?;
+                }
             }
         } else if let Some(batch) = self.step(sources)? {
             self.ready.push_front(batch);
@@ -127,6 +133,12 @@ impl FollowBatches {
         sources.counts.opened.fetch_add(1, Ordering::Relaxed);
         let mut found = None;
         let rows = match &entry.path {
+            Some(_) if entry.is_text => {
+                let (schema, footer) = sources.survey(entry)?;
+                let stream = sources.read_text(entry, &schema, &footer)?;
+                found = Some(footer);
+                FollowedRows::Stream { stream, ahead: None }
+            }
             Some(path) => {
                 let (source, metadata, footer) = file::open(path, &sources.stores)?;
                 let leaves = self.follow.leaves(metadata.schema(), path)?;
@@ -135,6 +147,7 @@ impl FollowBatches {
                 found = Some(footer);
                 FollowedRows::File(FileReader::new(sources, &source, &metadata, &leaves, rows)?)
             }
+            None if sources.is_blank(entry) && !sources.are_all_blank() => FollowedRows::Blank,
             None => FollowedRows::Stream { stream: sources.take_stream(entry)?, ahead: None },
         };
         self.open = Some(Open {
@@ -170,6 +183,7 @@ impl FollowedRows {
         match self {
             Self::File(reader) => Some(Arc::clone(reader.schema())),
             Self::Stream { stream, .. } => Some(stream.schema()),
+            Self::Blank => None,
         }
     }
 
@@ -177,6 +191,7 @@ impl FollowedRows {
         match self {
             Self::File(reader) => reader.next(),
             Self::Stream { stream, ahead } => stream_batch(stream, ahead, sources.rows_max),
+            Self::Blank => Ok(None),
         }
     }
 }

@@ -70,7 +70,7 @@ pub(crate) fn summarize(
     stores: &Stores,
     context: &Context,
 ) -> Result<SentSummary> {
-    let sources = ScanSources::find(options.clone(), Vec::new(), stores, context)?;
+    let sources = ScanSources::find(options.clone(), Vec::new(), None, None, stores, context)?;
     let (known, shapes) = footers(&sources)?;
     let summary = summary(&sources, &known, &shapes);
     let classes = summary.classes().into_iter().map(|class| SentClass {
@@ -96,7 +96,7 @@ pub fn freeze_scan(
 ) -> Result<(String, SchemaRef)> {
     let options: ScanOptions = from_json(options)?;
     options.check_effects(given.is_some())?;
-    let sources = ScanSources::find(options, Vec::new(), stores, context)?;
+    let sources = ScanSources::find(options, Vec::new(), None, None, stores, context)?;
     let mut summary = Summary::default();
     for text in summaries {
         let sent: SentSummary = serde_json::from_str(text).map_err(unreadable)?;

@@ -28,6 +28,7 @@ mod resolve;
 mod size;
 mod sources;
 mod statics;
+mod text;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -43,13 +44,14 @@ use self::options::ScanOptions;
 use crate::json::{from_json, to_json};
 use crate::runtime::Context;
 use crate::store::Stores;
+pub use entries::SourceStream;
 use follow::FollowBatches;
 pub use frozen::freeze_scan;
 pub(crate) use frozen::summarize;
 use read::ResolvedBatches;
 use resolve::{Resolved, footers, summary};
 use sources::ScanSources;
-pub(crate) use sources::SourceStream;
+pub use text::{TextFile, TextReader, TextSurvey};
 
 /// A scan: its sources, the schema of its batches, and how they are made.
 ///
@@ -70,7 +72,7 @@ pub(crate) use sources::SourceStream;
 /// let files = [path("a.parquet"), path("b.parquet")];
 /// let options = format!(r#"{{"sources": {files:?}, "columns": ["k"]}}"#);
 /// let stores = Stores::try_new(&Default::default(), &context)?;
-/// let scan = Scan::open(&options, None, Vec::new(), &stores, &context)?;
+/// let scan = Scan::open(&options, None, Vec::new(), None, &stores, &context)?;
 /// let mut rows = 0;
 /// for batch in scan.batches()? {
 ///     rows += batch?.num_rows();
@@ -141,21 +143,31 @@ struct SourcePlan {
 
 impl Scan {
     /// Finds the sources and decides the schema: from all footers, or in mode `follow` from the
-    /// first source alone. `options` are JSON.
+    /// first source alone. `options` are JSON. A stream is `None` if it has no batches, and so no schema:
+    /// it has no rows, whatever the columns are.
     ///
     /// # Errors
     /// As `Stores::list`, `plait_core::schema::freeze` and opening files.
     pub fn open(
         options: &str,
         given: Option<SchemaRef>,
-        streams: Vec<SourceStream>,
+        streams: Vec<Option<SourceStream>>,
+        text_reader: Option<Arc<dyn TextReader>>,
         stores: &Stores,
         context: &Context,
     ) -> Result<Arc<Self>> {
         let started = Instant::now();
         let options: ScanOptions = from_json(options)?;
         options.check_effects(given.is_some() || options.frozen.is_some())?;
-        let sources = Arc::new(ScanSources::find(options, streams, stores, context)?);
+        let sources = Arc::new(ScanSources::find(
+            options,
+            streams,
+            text_reader,
+            given.as_ref(),
+            stores,
+            context,
+        )?);
+        sources.check_columns(given.is_some())?;
         let request = sources.request(given)?;
         let plan = if sources.options.is_follow()? {
             begin_following(&sources, request)?

@@ -29,6 +29,9 @@ pub(crate) enum Named {
 pub(crate) struct ScanOptions {
     /// Files and streams, in the order of their rows.
     pub sources: Vec<Named>,
+    /// Whether files of text count, too: those of folders, and by their names those that are named.
+    #[serde(default)]
+    pub text_files: bool,
     /// The columns asked for; all by default.
     #[serde(default)]
     pub columns: Option<Vec<String>>,

@@ -25,10 +25,11 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use plait_core::schema::{Adapter, Frozen};
 use plait_core::{Error, Kind, Result};
 
+use super::entries::{ScanSource, SourceStream};
 use super::file::{self, FileReader};
 use super::resolve::{Resolved, SchemaClass};
 use super::size::{batch_bytes, split};
-use super::sources::{ScanSources, SourceStream};
+use super::sources::ScanSources;
 use crate::runtime::Charge;
 
 /// Files that are open or wait, at most.
@@ -113,13 +114,13 @@ impl ResolvedBatches {
                 continue;
             }
             let Some(entry) = self.sources.entries.get(self.next) else { return Ok(None) };
-            if entry.path.is_some() {
+            if entry.path.is_some() && !entry.is_text {
                 self.add_cursors();
                 if !self.cursors.is_empty() {
                     self.refill()?;
                 }
             } else {
-                let stream = self.sources.take_stream(entry)?;
+                let stream = self.open_stream(entry)?;
                 self.sources.counts.opened.fetch_add(1, Ordering::Relaxed);
                 self.stream = Some((self.next, stream, 0));
                 self.next += 1;
@@ -141,11 +142,9 @@ impl ResolvedBatches {
                 || self.cursors.len() < self.sources.sizes.threads)
             && rows < self.left
         {
-            let Some(footer) =
-                self.resolved.known.get(self.next).and_then(|known| known.footer.as_ref())
-            else {
-                break;
-            };
+            let is_text = self.sources.entries.get(self.next).is_some_and(|entry| entry.is_text);
+            let known = self.resolved.known.get(self.next).filter(|_| !is_text);
+            let Some(footer) = known.and_then(|known| known.footer.as_ref()) else { break };
             let index = self.next;
             self.next += 1;
             if footer.rows == 0 {
@@ -191,6 +190,19 @@ impl ResolvedBatches {
         sources.on_threads(wait.len(), &work)
     }
 
+    /// The next source, a stream or a file of text.
+    fn open_stream(&self, entry: &ScanSource) -> Result<SourceStream> {
+        let Resolved { known, shapes, .. } = &*self.resolved;
+        let known = known.get(self.next);
+        let shape = known.and_then(|known| shapes.get(known.class));
+        match (shape, known.and_then(|known| known.footer.as_ref())) {
+            (Some(shape), Some(footer)) if entry.is_text => {
+                self.sources.read_text(entry, &shape.schema, footer)
+            }
+            _ => self.sources.take_stream(entry),
+        }
+    }
+
     fn stream_batch(&mut self) -> Result<()> {
         let Some((index, stream, row)) = &mut self.stream else { return Ok(()) };
         let Resolved { frozen, known, shapes } = &*self.resolved;
@@ -200,8 +212,10 @@ impl ResolvedBatches {
             return Ok(());
         };
         let batch = next.map_err(Error::from_arrow).map_err(|e| e.with_path(name.as_str()))?;
-        let shape = known.get(*index).and_then(|known| shapes.get(known.class));
-        let values = self.sources.values(*index, None)?;
+        let known = known.get(*index);
+        let shape = known.and_then(|known| shapes.get(known.class));
+        let footer = known.and_then(|known| known.footer.as_ref());
+        let values = self.sources.values(*index, footer)?;
         let schema = batch.schema();
         // A stream may drift within itself, as long as it adapts.
         let adapter = match shape.filter(|shape| shape.schema.fields() == schema.fields()) {

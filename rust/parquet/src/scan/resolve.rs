@@ -20,13 +20,14 @@ use plait_core::{Error, Kind, Result};
 use super::file;
 use super::footer::Footer;
 use super::sources::ScanSources;
+use super::text;
 
 /// What is known of a resolved source.
 #[derive(Clone)]
 pub(super) struct ResolvedSource {
     /// Its schema, among the distinct ones.
     pub(super) class: usize,
-    /// None for a stream.
+    /// None for a stream; of a file of text, what a footer would tell.
     pub(super) footer: Option<Footer>,
 }
 
@@ -50,13 +51,18 @@ pub(super) fn summary(
     shapes: &[SchemaClass],
 ) -> Summary {
     let mut summary = Summary::default();
+    let are_all_blank = sources.are_all_blank();
     for (entry, known) in sources.entries.iter().zip(known) {
         let Some(shape) = shapes.get(known.class) else { continue };
+        let is_blank = sources.is_blank(entry);
+        if is_blank && !are_all_blank {
+            continue; // it lacks no column
+        }
         summary.add(Class {
             fields: shape.schema.fields().clone(),
             first: entry.name.clone(),
             sources: 1,
-            has_rows: known.footer.as_ref().is_none_or(|footer| footer.rows > 0),
+            has_rows: !is_blank && known.footer.as_ref().is_none_or(|footer| footer.rows > 0),
         });
     }
     summary
@@ -86,6 +92,9 @@ pub(super) fn footers(sources: &ScanSources) -> Result<(Vec<ResolvedSource>, Vec
             let index = next.fetch_add(1, Ordering::Relaxed);
             let Some(entry) = sources.entries.get(index) else { return };
             let read = sources.context.check_cancelled().and_then(|()| match &entry.path {
+                Some(_) if entry.is_text => {
+                    sources.survey(entry).map(|(schema, footer)| (schema, Some(footer)))
+                }
                 Some(path) => file::open(path, &sources.stores)
                     .map(|(_, meta, footer)| (meta.schema().clone(), Some(footer))),
                 None => sources.stream_schema(entry).map(|schema| (schema, None)),
@@ -120,9 +129,26 @@ pub(super) fn footers(sources: &ScanSources) -> Result<(Vec<ResolvedSource>, Vec
     if let Some((_, e)) = found.failed {
         return Err(e);
     }
-    let known: Vec<ResolvedSource> = found.known.into_iter().flatten().collect();
+    let mut known: Vec<ResolvedSource> = found.known.into_iter().flatten().collect();
     if known.len() != sources.entries.len() {
         return Err(Error::new(Kind::Internal, "a source was not looked at"));
     }
-    Ok((known, found.shapes))
+    let mut shapes = found.shapes;
+    settle(sources, &mut known, &mut shapes);
+    Ok((known, shapes))
+}
+
+/// Gives files of text the types that go with those of all sources.
+fn settle(sources: &ScanSources, known: &mut [ResolvedSource], shapes: &mut Vec<SchemaClass>) {
+    let texts = sources.entries.iter().zip(known).filter(|(entry, _)| entry.is_text);
+    for (_, known) in texts {
+        let Some(shape) = shapes.get(known.class) else { continue };
+        let all = shapes.iter().map(|shape| &shape.schema);
+        let Some(schema) = text::settled(&shape.schema, all) else { continue };
+        let place = shapes.iter().position(|shape| shape.schema == schema);
+        known.class = place.unwrap_or(shapes.len());
+        if place.is_none() {
+            shapes.push(SchemaClass { schema, adapter: OnceLock::new() });
+        }
+    }
 }

@@ -4,27 +4,29 @@
 //! The schema (`resolve`, `follow`); reading files (`file`).
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow_array::RecordBatchReader;
-use arrow_schema::SchemaRef;
+use arrow_array::{RecordBatchIterator, RecordBatchReader};
+use arrow_schema::{Schema, SchemaRef};
 use plait_core::schema::{Change, Renaming, Request, Value};
 use plait_core::{Error, Kind, Result};
 
-use super::entries::{ScanSource, entries};
+use super::entries::{ScanSource, SourceStream, entries};
 use super::footer::Footer;
 use super::options::ScanOptions;
 use super::statics::Statics;
+use super::text::{self, TextReader};
 use crate::runtime::{Context, ScanSizes};
 use crate::store::Stores;
-
-/// A stream that is a source.
-pub(crate) type SourceStream = Box<dyn RecordBatchReader + Send>;
 
 /// The sources of a scan.
 pub(super) struct ScanSources {
     pub(super) entries: Vec<ScanSource>,
     streams: Mutex<Vec<Option<SourceStream>>>,
+    /// Which of the streams have no batches, and so no schema.
+    are_blank: Vec<bool>,
+    /// Reads files of text.
+    text_reader: Option<Arc<dyn TextReader>>,
     pub(super) statics: Statics,
     pub(super) options: ScanOptions,
     pub(super) rows_max: usize,
@@ -51,7 +53,9 @@ impl ScanSources {
     /// As `Stores::list`, and [`Kind::InvalidArgument`] without sources.
     pub(super) fn find(
         options: ScanOptions,
-        streams: Vec<SourceStream>,
+        streams: Vec<Option<SourceStream>>,
+        text_reader: Option<Arc<dyn TextReader>>,
+        given: Option<&SchemaRef>,
         stores: &Stores,
         context: &Context,
     ) -> Result<Self> {
@@ -62,9 +66,17 @@ impl ScanSources {
         }
         let statics = Statics::new(&options, &entries)?;
         let (rows_max, sizes) = (options.rows_max()?, options.sizes()?);
+        let are_blank = streams.iter().map(Option::is_none).collect();
+        let blank = || -> SourceStream {
+            let columns = given.map_or_else(|| Arc::new(Schema::empty()), Arc::clone);
+            Box::new(RecordBatchIterator::new([], columns))
+        };
+        let streams = streams.into_iter().map(|stream| Some(stream.unwrap_or_else(blank)));
         Ok(Self {
             entries,
-            streams: Mutex::new(streams.into_iter().map(Some).collect()),
+            streams: Mutex::new(streams.collect()),
+            are_blank,
+            text_reader,
             statics,
             rows_max,
             sizes,
@@ -88,11 +100,58 @@ impl ScanSources {
         })
     }
 
+    /// Whether the source has no batches, and no schema that says anything.
+    pub(super) fn is_blank(&self, entry: &ScanSource) -> bool {
+        entry.path.is_none() && self.are_blank.get(entry.stream).copied().unwrap_or(false)
+    }
+
+    /// Whether no source has columns.
+    pub(super) fn are_all_blank(&self) -> bool {
+        self.entries.iter().all(|entry| self.is_blank(entry))
+    }
+
+    /// Some source has columns, or they are given.
+    ///
+    /// # Errors
+    /// [`Kind::InvalidArgument`] otherwise.
+    pub(super) fn check_columns(&self, is_given: bool) -> Result<()> {
+        let has_any = is_given || self.options.frozen.is_some() || !self.are_all_blank();
+        if has_any {
+            return Ok(());
+        }
+        let what = "sources are iterables without batches, which have no schema";
+        Err(Error::new(Kind::InvalidArgument, what)
+            .with_hint("pass the columns that batches would have as schema="))
+    }
+
     /// The schema of a stream that nobody has taken.
     pub(super) fn stream_schema(&self, entry: &ScanSource) -> Result<SchemaRef> {
         let streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         let stream = streams.get(entry.stream).and_then(Option::as_ref);
         stream.map(RecordBatchReader::schema).ok_or_else(|| consumed(entry))
+    }
+
+    fn text_reader(&self, entry: &ScanSource) -> Result<&dyn TextReader> {
+        self.text_reader.as_deref().ok_or_else(|| text::no_reader(&entry.name))
+    }
+
+    /// The columns of a file of text, and what is kept of it.
+    pub(super) fn survey(&self, entry: &ScanSource) -> Result<(SchemaRef, Footer)> {
+        let file = text::open(&entry.name, &self.stores)?;
+        let survey = self.text_reader(entry)?.survey(file.clone())?;
+        Ok((survey.schema, text::footer(&file, survey.rows)))
+    }
+
+    /// The rows of a file of text, of which `footer` was kept, with these columns.
+    pub(super) fn read_text(
+        &self,
+        entry: &ScanSource,
+        schema: &SchemaRef,
+        footer: &Footer,
+    ) -> Result<SourceStream> {
+        let file = text::open(&entry.name, &self.stores)?;
+        text::check_same(&file, footer)?;
+        self.text_reader(entry)?.read(file, schema)
     }
 
     /// A stream, for whoever reads it.

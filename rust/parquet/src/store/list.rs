@@ -29,6 +29,28 @@ use super::registry::{Location, Stores};
 use super::root::below;
 use super::{foreign, live, table};
 
+/// Which files of a folder are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Parquet files.
+    Parquet,
+    /// Files of text as well, see [`is_text_name`].
+    ParquetAndText,
+}
+
+impl Wanted {
+    /// Whether files of a folder that have this name are listed.
+    fn is_wanted(self, name: &str) -> bool {
+        name.ends_with(".parquet") || (self == Self::ParquetAndText && is_text_name(name))
+    }
+}
+
+/// Whether a file of this name has rows as text: JSON, one on each line, or CSV.
+pub(crate) fn is_text_name(name: &str) -> bool {
+    let name = name.strip_suffix(".gz").unwrap_or(name);
+    [".jsonl", ".ndjson", ".csv"].iter().any(|ending| name.ends_with(ending))
+}
+
 /// Folders inside folders, at most; more means a loop of symbolic links.
 const DEPTH_MAX: usize = 64;
 
@@ -38,8 +60,8 @@ impl Stores {
     /// # Errors
     /// [`Kind::SourceNotFound`] when an item names nothing, [`Kind::InvalidArgument`] when two
     /// items name the same file, [`Kind::ForeignTable`] for a folder whose files a log counts.
-    pub(crate) fn list(&self, patterns: &[String]) -> Result<Vec<String>> {
-        list(self, patterns)
+    pub(crate) fn list(&self, patterns: &[String], wanted: Wanted) -> Result<Vec<String>> {
+        list(self, patterns, wanted)
     }
 
     /// The same for each pattern by itself, with the folder that it names, if it does not name a
@@ -50,28 +72,29 @@ impl Stores {
     pub(crate) fn list_each(
         &self,
         patterns: &[String],
+        wanted: Wanted,
     ) -> Result<Vec<(Option<String>, Vec<String>)>> {
-        let listed = list_each(self, patterns)?.into_iter().zip(patterns);
+        let listed = list_each(self, patterns, wanted)?.into_iter().zip(patterns);
         listed.map(|(found, pattern)| Ok((folder_of(self, pattern, &found)?, found))).collect()
     }
 }
 
 /// As [`Stores::list`].
-fn list(stores: &Stores, patterns: &[String]) -> Result<Vec<String>> {
-    Ok(list_each(stores, patterns)?.concat())
+fn list(stores: &Stores, patterns: &[String], wanted: Wanted) -> Result<Vec<String>> {
+    Ok(list_each(stores, patterns, wanted)?.concat())
 }
 
 /// As [`Stores::list_each`].
-fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
+fn list_each(stores: &Stores, patterns: &[String], wanted: Wanted) -> Result<Vec<Vec<String>>> {
     let mut all = Vec::with_capacity(patterns.len());
     for pattern in patterns {
         let mut found = Vec::new();
         match stores.locate(pattern)? {
-            Location::Object(place) => list_objects(&place, pattern, &mut found)?,
-            Location::Local(path) => list_local(&path, pattern, &mut found)?,
+            Location::Object(place) => list_objects(&place, pattern, wanted, &mut found)?,
+            Location::Local(path) => list_local(&path, pattern, wanted, &mut found)?,
         }
         if found.is_empty() {
-            return Err(nothing(pattern));
+            return Err(nothing(pattern, wanted));
         }
         all.push(found);
     }
@@ -80,15 +103,23 @@ fn list_each(stores: &Stores, patterns: &[String]) -> Result<Vec<Vec<String>>> {
 }
 
 /// The error for a pattern, or a folder, that no file matches.
-fn nothing(pattern: &str) -> Error {
+fn nothing(pattern: &str, wanted: Wanted) -> Error {
     if pattern.contains(['*', '?', '[']) {
         return Error::new(Kind::SourceNotFound, "nothing matches")
             .with_path(pattern)
             .with_hint("check the pattern; relative patterns start at the working directory");
     }
-    let error = Error::new(Kind::SourceNotFound, "the folder has no Parquet file")
-        .with_path(pattern)
-        .with_hint("folders are searched for names that end in .parquet");
+    let (what, hint) = match wanted {
+        Wanted::Parquet => (
+            "the folder has no Parquet file",
+            "folders are searched for names that end in .parquet",
+        ),
+        Wanted::ParquetAndText => (
+            "the folder has no Parquet file, and none of JSON lines or CSV",
+            "folders are searched for names that end in .parquet, .jsonl, .ndjson or .csv",
+        ),
+    };
+    let error = Error::new(Kind::SourceNotFound, what).with_path(pattern).with_hint(hint);
     let entries = std::fs::read_dir(pattern).into_iter().flatten().flatten();
     match entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).min() {
         Some(name) => error.with_got(format!("others, such as `{name}`")),
@@ -119,7 +150,12 @@ fn folder_of(stores: &Stores, pattern: &str, found: &[String]) -> Result<Option<
     }
 }
 
-fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result<()> {
+fn list_objects(
+    place: &Place,
+    pattern: &str,
+    wanted: Wanted,
+    found: &mut Vec<String>,
+) -> Result<()> {
     let key = place.key();
     if let Some(star) = key.find('*') {
         let folder = key[..star].rsplit_once('/').map_or("", |(folder, _)| folder);
@@ -127,11 +163,11 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
     }
     let is_folder = key.is_empty() || pattern.ends_with('/');
     // Most servers of plain files list nothing: what they have is named, and must not be listed.
-    if !is_folder && (key.ends_with(".parquet") || place.bucket().head(key)?.is_some()) {
+    if !is_folder && (wanted.is_wanted(key) || place.bucket().head(key)?.is_some()) {
         found.push(pattern.to_owned());
         return Ok(());
     }
-    let visible = until_steady(|| listed_objects(place))?;
+    let visible = until_steady(|| listed_objects(place, wanted))?;
     found.extend(visible.iter().map(Place::location));
     if visible.is_empty() && !is_folder {
         return Err(not_found(pattern));
@@ -139,14 +175,14 @@ fn list_objects(place: &Place, pattern: &str, found: &mut Vec<String>) -> Result
     Ok(())
 }
 
-fn listed_objects(place: &Place) -> Result<Vec<Place>> {
+fn listed_objects(place: &Place, wanted: Wanted) -> Result<Vec<Place>> {
     let key = place.key();
     let (mut names, mut tables) = (Vec::new(), BTreeSet::new());
     let all = place.bucket().list(key, true)?;
     let below_it: Vec<&str> = all.iter().filter_map(|name| below(name, key)).collect();
     foreign::check_objects(place, below_it.iter().copied(), |_| true)?;
     for rest in below_it {
-        if rest.ends_with(".parquet") && !rest.split('/').any(is_hidden) {
+        if wanted.is_wanted(rest) && !rest.split('/').any(is_hidden) {
             names.push(rest.to_owned());
         }
         tables.extend(table::root_above(rest).map(str::to_owned));
@@ -187,15 +223,15 @@ fn bad_glob(pattern: &str) -> Error {
     Error::new(Kind::InvalidArgument, "pattern is not a valid glob").with_path(pattern)
 }
 
-fn list_local(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
+fn list_local(path: &Path, pattern: &str, wanted: Wanted, found: &mut Vec<String>) -> Result<()> {
     match std::fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => match foreign::local(path) {
             Some(table) => Err(table.refused()),
-            None => list_table(path, found),
+            None => list_table(path, wanted, found),
         },
         Ok(_) => push(path, found),
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(storage_error(e, pattern)),
-        Err(_) if pattern.contains(['*', '?', '[']) => list_glob(path, pattern, found),
+        Err(_) if pattern.contains(['*', '?', '[']) => list_glob(path, pattern, wanted, found),
         Err(_) => Err(not_found(pattern)),
     }
 }
@@ -215,15 +251,15 @@ fn until_steady<T>(mut list: impl FnMut() -> Result<T>) -> Result<T> {
 }
 
 /// Files of a folder; those that count, if it is a table or a part of one.
-fn list_table(folder: &Path, found: &mut Vec<String>) -> Result<()> {
-    found.append(&mut until_steady(|| listed_table(folder))?);
+fn list_table(folder: &Path, wanted: Wanted, found: &mut Vec<String>) -> Result<()> {
+    found.append(&mut until_steady(|| listed_table(folder, wanted))?);
     Ok(())
 }
 
-fn listed_table(folder: &Path) -> Result<Vec<String>> {
+fn listed_table(folder: &Path, wanted: Wanted) -> Result<Vec<String>> {
     let mut found = Vec::new();
     let mut all = Vec::new();
-    list_folder(folder, 0, &mut all)?;
+    list_folder(folder, 0, wanted, &mut all)?;
     // Looked for after the list: the first compaction of the folder may have come meanwhile.
     let Some(root) = table::root_of(folder) else { return Ok(all) };
     let all = all.into_iter().map(PathBuf::from).collect();
@@ -232,10 +268,10 @@ fn listed_table(folder: &Path) -> Result<Vec<String>> {
 }
 
 /// Files of a folder in another; those that count, if it is a table of its own.
-fn list_part(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
+fn list_part(folder: &Path, depth: usize, wanted: Wanted, found: &mut Vec<String>) -> Result<()> {
     foreign::check_folder(folder)?;
     let mut all = Vec::new();
-    list_folder(folder, depth, &mut all)?;
+    list_folder(folder, depth, wanted, &mut all)?;
     if !folder.join(table::FOLDER).is_dir() {
         found.append(&mut all);
         return Ok(());
@@ -244,7 +280,7 @@ fn list_part(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()>
     live::visible(folder, folder, all)?.iter().try_for_each(|path| push(path, found))
 }
 
-fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<()> {
+fn list_folder(folder: &Path, depth: usize, wanted: Wanted, found: &mut Vec<String>) -> Result<()> {
     let name = folder.to_string_lossy();
     if depth > DEPTH_MAX {
         return Err(Error::new(Kind::Storage, "folders are nested too deeply")
@@ -269,8 +305,8 @@ fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<(
         }
         // Through links, as one would expect of a folder of links.
         match std::fs::metadata(&path) {
-            Ok(metadata) if metadata.is_dir() => list_part(&path, depth + 1, found)?,
-            Ok(_) if path.extension().is_some_and(|e| e == "parquet") => push(&path, found)?,
+            Ok(metadata) if metadata.is_dir() => list_part(&path, depth + 1, wanted, found)?,
+            Ok(_) if wanted.is_wanted(&path.to_string_lossy()) => push(&path, found)?,
             Ok(_) => {}
             Err(e) => return Err(storage_error(e, &path.to_string_lossy())),
         }
@@ -278,7 +314,7 @@ fn list_folder(folder: &Path, depth: usize, found: &mut Vec<String>) -> Result<(
     Ok(())
 }
 
-fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> {
+fn list_glob(path: &Path, pattern: &str, wanted: Wanted, found: &mut Vec<String>) -> Result<()> {
     let text = utf8(path)?;
     let options = glob::MatchOptions { require_literal_leading_dot: true, ..Default::default() };
     let matches = glob::glob_with(text, options).map_err(|e| bad_glob(pattern).with_cause(e))?;
@@ -302,7 +338,7 @@ fn list_glob(path: &Path, pattern: &str, found: &mut Vec<String>) -> Result<()> 
         if is_folder {
             let listed = until_steady(|| {
                 let mut listed = Vec::new();
-                list_folder(&path, 0, &mut listed).map(|()| listed)
+                list_folder(&path, 0, wanted, &mut listed).map(|()| listed)
             });
             found.append(&mut listed?);
         } else {
@@ -358,7 +394,7 @@ mod tests {
 
     fn list(items: &[String]) -> Result<Vec<String>> {
         let stores = Stores::try_new(&Default::default(), &Context::new(1 << 24))?;
-        super::list(&stores, items)
+        super::list(&stores, items, Wanted::Parquet)
     }
 
     struct Tree(PathBuf);

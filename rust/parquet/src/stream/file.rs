@@ -22,7 +22,7 @@ use plait_core::{Error, Result};
 use crate::arrow_file::{self, FileSchema, Request};
 use crate::runtime::{Context, ReaderSizes};
 use crate::source::Source;
-use crate::store::{RangeReader, Stores};
+use crate::store::{RangeReader, Stores, Wanted};
 
 /// The files that each pattern names, as sources of batches of at most `batch_rows` rows.
 ///
@@ -34,7 +34,7 @@ pub fn open_files(
     stores: &Stores,
     context: &Context,
 ) -> Result<Vec<Vec<Batches>>> {
-    let list = |pattern: &String| stores.list(std::slice::from_ref(pattern));
+    let list = |pattern: &String| stores.list(std::slice::from_ref(pattern), Wanted::Parquet);
     let listed = patterns.iter().map(list).collect::<Result<Vec<_>>>()?;
     let sizes = context.budget().stream(listed.iter().map(Vec::len).sum());
     let open = |path: String| {
