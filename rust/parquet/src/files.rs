@@ -5,7 +5,8 @@
 //! depends on threads: of several files that cannot be opened the first is named.
 //!
 //! # Not here
-//! Where vectors are stored (`deleted`). Which order the rows have (`order`); the bytes (`store`); the footer (`source`).
+//! Which rows are deleted (`deleted`), which order they have (`order`); the bytes (`store`); the
+//! footer (`source`).
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use plait_core::SourceId;
 use plait_core::workers::each;
 use plait_core::{Error, Kind, Result};
 
-use crate::deleted::DeletionVectors;
+use crate::deleted::{DeletionVectors, LiveRows};
 use crate::leaf::OutputLeaf;
 use crate::options::MergeOptions;
 use crate::runtime::{Context, ScopedWorkers};
@@ -38,10 +39,10 @@ pub(crate) fn open_sources(
     open_all_by(patterns, first_id, threads, stores, context, open)
 }
 
-/// Opens every source of a merge, with the rows that no deletion vector deletes.
+/// Opens every source of a merge, with the rows of it that are not deleted.
 ///
 /// # Errors
-/// As [`open_sources`], [`DeletionVector::live_rows`](crate::deleted::DeletionVector::live_rows).
+/// As [`open_sources`], [`LiveRows::of`].
 pub(crate) fn open_live(
     patterns: &[String],
     options: &MergeOptions,
@@ -49,29 +50,30 @@ pub(crate) fn open_live(
     context: &Context,
 ) -> Result<Vec<Arc<Source>>> {
     let files = open_sources(patterns, 0, options.threads, stores, context)?;
-    if options.deletion_vectors.is_empty() {
-        return Ok(files);
-    }
     let workers = readers(&files, options.threads, context);
-    each(&workers, files.len(), |i| {
-        context.check_cancelled()?;
-        live(&files[i], &options.deletion_vectors, stores)
-    })
+    live(files, &options.deletion_vectors, &workers, stores, context)
 }
 
-/// The file without the rows that its vector deletes, if it has one.
+/// Files without the rows that are deleted of them.
 ///
 /// # Errors
-/// As [`DeletionVector::live_rows`](crate::deleted::DeletionVector::live_rows).
+/// As [`LiveRows::of`].
 pub(crate) fn live(
-    file: &Arc<Source>,
+    files: Vec<Arc<Source>>,
     vectors: &DeletionVectors,
+    workers: &ScopedWorkers,
     stores: &Stores,
-) -> Result<Arc<Source>> {
-    let Some(vector) = vectors.get(file.path()) else { return Ok(Arc::clone(file)) };
-    let rows = vector.live_rows(file.rows(), stores)?;
-    let selection = Selection::try_new(rows).unwrap_or_default();
-    Ok(Arc::new(file.with_selection(selection)))
+    context: &Context,
+) -> Result<Vec<Arc<Source>>> {
+    if vectors.is_empty() {
+        return Ok(files);
+    }
+    let rows = LiveRows { vectors, stores, workers, context }.of(&files)?;
+    let select = |(file, rows): (&Arc<Source>, Option<Vec<_>>)| match rows {
+        Some(rows) => Arc::new(file.with_selection(Selection::try_new(rows).unwrap_or_default())),
+        None => Arc::clone(file),
+    };
+    Ok(files.iter().zip(rows).map(select).collect())
 }
 
 /// What `open` makes of every file named by `patterns`, as [`open_sources`].

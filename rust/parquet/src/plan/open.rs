@@ -42,31 +42,33 @@ pub(crate) fn open_planned<'a>(
         true => ScopedWorkers::of_files(threads, context.budget()),
         false => ScopedWorkers::of_objects(threads, context.budget()),
     };
-    let opened = each(&readers, indices.len(), |i| {
+    let files = each(&readers, indices.len(), |i| {
         context.check_cancelled()?;
         let planned = &plan.sources[indices[i]];
-        let file = Arc::new(open_source(&planned.path, SourceId(0), stores, context)?);
-        let source = live(&file, &plan.options.deletion_vectors, stores)?;
-        check(&source, planned).map(|()| source)
+        let file = open_source(&planned.path, SourceId(0), stores, context)?;
+        check_file(&file, planned).map(|()| Arc::new(file))
     })?;
+    let opened = live(files, &plan.options.deletion_vectors, &readers, stores, context)?;
     let mut sources: Vec<Option<Arc<Source>>> = vec![None; plan.sources.len()];
     for (i, source) in indices.into_iter().zip(opened) {
+        let planned = &plan.sources[i];
+        if source.live_rows() != planned.rows {
+            let got = format!("{} rows instead of {}", source.live_rows(), planned.rows);
+            return Err(changed(planned, got));
+        }
         sources[i] = Some(source);
     }
     Ok(sources)
 }
 
-/// Refuses a source that is not the planned one.
-fn check(source: &Source, planned: &PlanSource) -> Result<()> {
+/// Refuses a file that is not the planned one.
+fn check_file(source: &Source, planned: &PlanSource) -> Result<()> {
     let footer = source.footer_text();
     let stamp = source.store.version();
     let is_older = |a: &Option<String>, b: &Option<String>| a.is_some() && b.is_some() && a != b;
     let got = if source.store.len() != planned.bytes {
         format!("{} bytes instead of {}", source.store.len(), planned.bytes)
-    } else if footer != planned.footer
-        || source.live_rows() != planned.rows
-        || source.rows() != planned.rows + planned.deleted
-    {
+    } else if footer != planned.footer || source.rows() != planned.rows + planned.deleted {
         "another footer".to_owned()
     } else if is_older(&stamp, &planned.stamp) {
         let [now, then] = [stamp, planned.stamp.clone()].map(Option::unwrap_or_default);
@@ -74,8 +76,12 @@ fn check(source: &Source, planned: &PlanSource) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::new(Kind::SourceChanged, "a source changed since it was planned")
+    Err(changed(planned, got))
+}
+
+fn changed(planned: &PlanSource, got: String) -> Error {
+    Error::new(Kind::SourceChanged, "a source changed since it was planned")
         .with_path(planned.path.as_str())
         .with_got(got)
-        .with_hint("plan again"))
+        .with_hint("plan again")
 }

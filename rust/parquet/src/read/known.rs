@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plait_core::{Result, SourceId};
 
+use crate::deleted::DataFile;
 use crate::footer::StoredFooter;
 use crate::runtime::{Charge, Context};
 use crate::source::Source;
@@ -153,6 +154,20 @@ impl KnownFile {
                 None => Source::again(self.id, &self.store, footer, *hash).map(Arc::new),
             },
         }
+    }
+}
+
+impl DataFile for KnownFile {
+    fn path(&self) -> &str {
+        Self::path(self)
+    }
+
+    fn rows(&self) -> u64 {
+        Self::rows(self)
+    }
+
+    fn source(&self) -> Result<Arc<Source>> {
+        self.source_once()
     }
 }
 

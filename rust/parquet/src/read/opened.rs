@@ -13,7 +13,6 @@ use std::sync::{Arc, OnceLock};
 
 use plait_core::key::SortOrder;
 use plait_core::schema::{Frozen, Summary, freeze};
-use plait_core::workers::each;
 use plait_core::{Error, Kind, Result, SourceId};
 
 use super::all_bounds::AllBounds;
@@ -24,6 +23,7 @@ use super::known::{DecodedFooters, KnownFile};
 use super::options::ReadOptions;
 use super::part::{FilePart, PlanPart};
 use crate::arrow_file::FileSchema;
+use crate::deleted::LiveRows;
 use crate::files::open_all_by;
 use crate::footer::FooterPool;
 use crate::leaf::LocationCache;
@@ -82,13 +82,7 @@ impl OpenedFiles {
                         let class = classes.of(&source, footer.schema())?;
                         Ok(KnownFile::new(source, footer, class, &decoded))
                     })?;
-                let whole = Arc::new(FilePart::Whole);
-                let workers = ScopedWorkers::of_files(threads, context.budget());
-                let parts = each(&workers, files.len(), |i| {
-                    let vector = options.deletion_vectors.get(files[i].path());
-                    let live = |vector| FilePart::live(vector, files[i].rows(), stores);
-                    vector.map_or_else(|| Ok(Arc::clone(&whole)), |v| live(v).map(Arc::new))
-                })?;
+                let parts = live_parts(&files, options, stores, context)?;
                 (files, parts)
             }
         };
@@ -129,4 +123,27 @@ impl OpenedFiles {
             None => self.parts.clone(),
         }
     }
+}
+
+/// Which rows of each of `files` are not deleted.
+///
+/// # Errors
+/// As [`LiveRows::of`].
+fn live_parts(
+    files: &[KnownFile],
+    options: &ReadOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Arc<FilePart>>> {
+    let whole = Arc::new(FilePart::Whole);
+    let vectors = &options.deletion_vectors;
+    if vectors.is_empty() {
+        return Ok(vec![whole; files.len()]);
+    }
+    let workers = &ScopedWorkers::of_files(options.threads, context.budget());
+    let live = LiveRows { vectors, stores, workers, context }.of(files)?;
+    let part = |rows: Option<Vec<_>>| {
+        rows.map_or_else(|| Arc::clone(&whole), |rows| Arc::new(FilePart::Rows(rows)))
+    };
+    Ok(live.into_iter().map(part).collect())
 }

@@ -25,7 +25,6 @@ use plait_core::key::SortOrder;
 use super::known::KnownFile;
 use super::options::ReadOptions;
 use crate::arrow_file::FileSchema;
-use crate::deleted::DeletionVector;
 use crate::files::output_leaves;
 use crate::keys::KeyLeaves;
 use crate::leaf::LocationCache;
@@ -69,14 +68,6 @@ impl FilePart {
             }))
         };
         files.iter().zip(parts).map(part).collect()
-    }
-
-    /// The rows of a file that its vector does not delete.
-    ///
-    /// # Errors
-    /// As [`DeletionVector::live_rows`].
-    pub(super) fn live(vector: &DeletionVector, rows: u64, stores: &Stores) -> Result<Self> {
-        vector.live_rows(rows, stores).map(Self::Rows)
     }
 
     /// The rows of `source`; none says all.

@@ -90,7 +90,7 @@ pub(crate) fn carry_in(
     for source in &options.sources {
         let file = Source::open(SourceId(0), stores.open(&source.path)?)?;
         let read = |vector: &Option<DeletionVector>| match vector {
-            Some(vector) => vector.rows_of(file.rows(), stores),
+            Some(vector) => vector.vector_rows(file.rows(), stores),
             None => Ok(RoaringTreemap::new()),
         };
         let (then, now) = (read(&source.then)?, read(&source.now)?);

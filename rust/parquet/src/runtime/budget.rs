@@ -76,6 +76,8 @@ pub(crate) enum MemoryStage {
     StreamBatches,
     /// Bytes that those batches are decoded from.
     StreamReads,
+    /// Values of deleted rows, before a call needs memory for anything else.
+    DeletedKeys,
     /// Ranges of rows of files that are in order, where the others are sorted.
     SortedRanges,
     /// Keys of the rows that are sorted at a time.
@@ -111,9 +113,11 @@ impl MemoryStage {
             Self::SourcePages | Self::PlannedDictionaries | Self::ScanDecoding => (1, 2),
             Self::JoinCache => (7, 16),
             Self::FileReaders | Self::JoinState | Self::SortedLeaves => (3, 8),
-            Self::ExpandedPage | Self::LayerBatches | Self::LayerReads | Self::ReadWindows => {
-                (1, 4)
-            }
+            Self::ExpandedPage
+            | Self::LayerBatches
+            | Self::LayerReads
+            | Self::ReadWindows
+            | Self::DeletedKeys => (1, 4),
             Self::PreparedDictionaries
             | Self::RowHashes
             | Self::ScanBatch
@@ -507,6 +511,18 @@ mod tests {
                 (Stage::StreamBatches, 1),
                 (Stage::StreamReads, 1),
                 (Stage::ExpandedPage, 1),
+                (Stage::IdleBuffers, 1),
+                (Stage::StoreWindows, 1),
+            ],
+        ),
+        (
+            "deleted rows",
+            &[
+                (Stage::DeletedKeys, 1),
+                (Stage::StreamBatches, 1),
+                (Stage::StreamReads, 1),
+                (Stage::ExpandedPage, 1),
+                (Stage::ReadFooters, 1),
                 (Stage::IdleBuffers, 1),
                 (Stage::StoreWindows, 1),
             ],
