@@ -43,7 +43,7 @@ class PlanSource(_Report):
         key_min: First key, one value per sort column, `None` for a null; `()` without rows.
         key_max: Last key.
         keys_from: Where these keys were read: in the `"footer"` or in the `"rows"`.
-        deleted: Number of rows that a deletion vector deletes.
+        deleted: Number of rows that a deletion vector or a delete file deletes.
     """
 
     path: str

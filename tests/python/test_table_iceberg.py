@@ -212,26 +212,6 @@ def test_the_command_line_compacts_tables(catalog, tmp_path, capsys, monkeypatch
         plait.compact(catalog.load_table(NAME).location().removeprefix("file://"))
 
 
-def test_deleted_rows_are_refused(catalog, monkeypatch):
-    create(catalog)
-    append(catalog, [1, 2], "v")
-    append(catalog, [1, 2], "v")
-    # PyIceberg writes no delete files: those of others are seen when files are planned.
-    from pyiceberg.table import DataScan
-
-    planned = DataScan.plan_files
-
-    def with_deletes(scan):
-        for task in planned(scan):
-            task.delete_files = {task.file}
-            yield task
-
-    monkeypatch.setattr(DataScan, "plan_files", with_deletes)
-    with pytest.raises(plait.Unsupported, match="deleted by a delete file") as caught:
-        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
-    assert "hint: rewrite such files first, such as" in str(caught.value)
-
-
 def rewritten(catalog, change):
     """The same table with other metadata, as another engine could have written it."""
     table = catalog.load_table(NAME)
@@ -285,9 +265,9 @@ def several_names(metadata):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (version_3, "has an unknown format version: got version 3"),
-        (version_3_with_keys, "has an unknown format version: got version 3"),
-        (version_3_with_default, "has an unknown format version: got version 3"),
+        (version_3, "has a format version that PyIceberg does not commit: got version 3"),
+        (version_3_with_keys, "has a format version that PyIceberg does not commit"),
+        (version_3_with_default, "has a format version that PyIceberg does not commit"),
         (default, "has a column with a value where files lack it: got `v`"),
         (encrypted, "is encrypted"),
         (unknown_transform, "is partitioned by an unknown transform: got `zorder`"),
@@ -305,46 +285,6 @@ def test_what_cannot_be_kept_is_refused_by_name_before_any_work(change, said, ca
             compact_iceberg(catalog, NAME, sort_by="k", yes=yes)
         assert NAME in str(caught.value) and caught.value.hint
     assert sorted(Path(folder).rglob("*.parquet")) == before
-
-
-def test_deletes_by_value_are_refused_by_name_before_any_work(catalog, monkeypatch):
-    from pyiceberg.table import DataScan
-
-    create(catalog)
-    for part in range(2):
-        append(catalog, [part, 5], "v")
-
-    def planned(_):
-        # What PyIceberg says of manifests that have one.
-        raise ValueError("PyIceberg does not yet support equality deletes: https://...")
-
-    monkeypatch.setattr(DataScan, "plan_files", planned)
-    with pytest.raises(plait.Unsupported, match="has rows that are deleted by value"):
-        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
-
-
-@pytest.mark.parametrize("kind", ["encrypted", "orc"])
-def test_files_that_are_not_plain_parquet_are_refused_by_name(kind, catalog, monkeypatch):
-    from pyiceberg.manifest import FileFormat
-    from pyiceberg.table import DataScan
-
-    create(catalog)
-    for part in range(2):
-        append(catalog, [part, 5], "v")
-    real = DataScan.plan_files
-
-    def planned(scan):
-        for task in real(scan):
-            if kind == "orc":
-                task.file._data[2] = FileFormat.ORC
-            else:
-                monkeypatch.setattr(type(task.file), "key_metadata", b"key")
-            yield task
-
-    monkeypatch.setattr(DataScan, "plan_files", planned)
-    said = "not Parquet" if kind == "orc" else "data files that are encrypted"
-    with pytest.raises(plait.Unsupported, match=said):
-        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
 
 
 @pytest.mark.parametrize("version", ["1", "2"])
@@ -431,14 +371,78 @@ def test_a_sort_order_by_a_transform_says_nothing_of_the_rows(catalog):
     assert file["sort_order_id"] is None
 
 
-def test_files_of_an_older_spec_are_refused(catalog):
+def test_files_of_each_spec_are_compacted_by_themselves(catalog):
     table = create(catalog)
-    append(catalog, [1, 2], "v")
+    for part in range(2):
+        append(catalog, [part, 9], "old")
     with table.update_spec() as spec:
         spec.add_identity("day")
-    append(catalog, [1, 2], "v")
-    with pytest.raises(plait.Unsupported, match="older partition spec"):
-        compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    for part in range(2):
+        append(catalog, [part, 9], "new")
+        append(catalog, [part, 9], "new", "tue")
+    with table.update_spec() as spec:
+        spec.remove_field("day")
+        spec.add_identity("v")
+    before = rows(catalog)
+    report = compact_iceberg(catalog, NAME, sort_by="k", verify="content", yes=True)
+    assert [group.folder for group in report.groups] == ["", "day=mon", "day=tue"]
+    assert rows(catalog) == before
+    assert sorted(file["spec_id"] for file in files(catalog)) == [0, 1, 1]
+    assert {file["partition"]["day"] for file in files(catalog)} == {None, "mon", "tue"}
+    # Readers leave out files by the partitions of their spec.
+    found = catalog.load_table(NAME).scan("day = 'tue'").to_arrow()
+    assert found.column("v").to_pylist() == ["new"] * 4
+    assert not compact_iceberg(catalog, NAME, sort_by="k", yes=True).groups
+
+
+def test_a_partition_by_a_column_that_was_dropped_is_compacted(catalog):
+    table = create(catalog, by_day=True)
+    for part in range(2):
+        append(catalog, [part, 9], "v")
+    with table.update_spec() as spec:
+        spec.remove_field("day")
+    with table.update_schema() as update:
+        update.delete_column("day")
+
+    def found():
+        return catalog.load_table(NAME).scan().to_arrow().sort_by("k").to_pylist()
+
+    before = found()
+    report = compact_iceberg(catalog, NAME, sort_by="k", verify="content", yes=True)
+    assert [len(group.sources) for group in report.groups] == [2] and found() == before
+
+
+def test_snapshots_of_compactions_are_replacements(catalog):
+    table = create(catalog)
+    for part in range(2):
+        append(catalog, [part, 9], "v")
+    compact_iceberg(catalog, NAME, sort_by="k", yes=True)
+    table.refresh()
+    # As it is stored, for readers of every engine.
+    metadata = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
+    (last,) = (
+        snapshot["summary"]
+        for snapshot in metadata["snapshots"]
+        if snapshot["snapshot-id"] == metadata["current-snapshot-id"]
+    )
+    counts = {
+        "operation": "replace",
+        "added-data-files": "1",
+        "deleted-data-files": "2",
+        "added-records": "4",
+        "deleted-records": "4",
+        "total-records": "4",
+        "total-data-files": "1",
+        "changed-partition-count": "1",
+    }
+    assert counts.items() <= last.items()
+    # A new file is as old as what was read.
+    found = [
+        (entry.status.name, entry.sequence_number, entry.file_sequence_number)
+        for manifest in table.current_snapshot().manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+    ]
+    assert sorted(found) == [("ADDED", 2, 3), ("DELETED", 1, 1), ("DELETED", 2, 2)]
 
 
 def test_tables_and_catalogs_that_are_not_there(catalog):

@@ -101,7 +101,7 @@ class LogColumns:
     Attributes:
         partitions: Columns that files do not have: name, type, text by location of the file.
         casts: Columns that may have another type in files, with the type of the table.
-        deleted: Deletion vectors by location of the file.
+        deleted: What deletes rows, by location of the file: vectors, or delete files of Iceberg.
         expected: The columns of the tables of which files were left out.
     """
 

@@ -1,29 +1,44 @@
-"""The files of an Iceberg snapshot, as PyIceberg reads it; what they do not say alone is refused.
+"""Which Iceberg tables are read; what of a table its files do not say alone is refused.
 
-Not here: commits (`plait.table.iceberg`). Source: the Iceberg table specification.
+Not here: the files (`iceberg_files`), commits (`plait.table.iceberg`). Source: the Iceberg table
+specification.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from plait._logs.iceberg_files import IcebergFile, files_of
 from plait.errors import Unsupported
 
 if TYPE_CHECKING:
-    from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
 
-__all__ = ["check_file", "check_table", "planned", "refused", "refused_table", "scanned"]
+__all__ = ["check_committed", "check_table", "readable"]
 
-# Format versions whose tables are read and committed.
-_VERSIONS = (1, 2)
+# Format versions whose tables are committed.
+_COMMITTED = (1, 2)
+_READ = (1, 2, 3)
+
+
+def check_committed(name: str, table: IcebergTable) -> None:
+    """Refuses tables that are not read, or take no commit."""
+    version = table.metadata.format_version
+    if version not in _COMMITTED:
+        # PyIceberg writes no manifests of version 3, and gives rows no ids.
+        raise refused_table(
+            name,
+            "has a format version that PyIceberg does not commit",
+            f"version {version}",
+            "compact it with the engine that wrote it; plait.read and plait.merge read it",
+        )
+    check_table(name, table)
 
 
 def check_table(name: str, table: IcebergTable) -> None:
-    """Refuses tables whose files alone do not say what the rows are, or that take no commit."""
+    """Refuses tables whose files alone do not say what the rows are."""
     version = table.metadata.format_version
-    if version not in _VERSIONS:
-        # Row lineage, deletion vectors, default values, new types; PyIceberg commits none of it.
+    if version not in _READ:
         raise refused_table(name, "has an unknown format version", f"version {version}")
     if any(setting.startswith("encryption.") for setting in table.properties):
         raise refused_table(name, "is encrypted", "a property `encryption.*`")
@@ -44,35 +59,13 @@ def check_table(name: str, table: IcebergTable) -> None:
             raise refused_table(name, what, ", ".join(f"`{n}`" for n in sorted(mapped.names)))
 
 
-def planned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The live files, once it is known that their rows are simply theirs."""
-    tasks = sorted(scanned(name, table), key=lambda task: str(task.file.file_path))
-    for task in tasks:
-        check_file(name, task)
-    return tasks
-
-
-def scanned(name: str, table: IcebergTable) -> list[FileScanTask]:
-    """The live files, whatever their rows are."""
-    try:
-        return list(table.scan().plan_files())
-    except (ValueError, NotImplementedError) as cause:
-        # PyIceberg cannot even plan tables with equality deletes.
-        if "delete" not in str(cause):
-            raise
-        hint = "rewrite such files first, such as with rewrite_data_files"
-        raise refused_table(name, "has rows that are deleted by value", str(cause), hint) from cause
-
-
-def check_file(name: str, task: FileScanTask) -> None:
-    """Refuses files whose rows are not simply theirs."""
-    if task.delete_files:
-        hint = "rewrite such files first, such as with rewrite_data_files"
-        raise refused(name, "has rows that are deleted by a delete file", task, hint)
-    if task.file.key_metadata is not None:
-        raise refused(name, "has data files that are encrypted", task)
-    if task.file.file_format.name != "PARQUET":
-        raise refused(name, "has data files that are not Parquet", task)
+def readable(name: str, table: IcebergTable) -> tuple[IcebergFile, ...]:
+    """The live files, once it is known that all of their rows can be read."""
+    files = files_of(table).data
+    for file in files:
+        if file.unread:
+            raise refused(name, file)
+    return files
 
 
 def refused_table(name: str, what: str, got: str, hint: str = "") -> Unsupported:
@@ -86,12 +79,12 @@ def refused_table(name: str, what: str, got: str, hint: str = "") -> Unsupported
     return error
 
 
-def refused(name: str, what: str, task: FileScanTask, hint: str = "") -> Unsupported:
-    """The error for a file of a table that is not read."""
+def refused(name: str, file: IcebergFile) -> Unsupported:
+    """The error for a table with a file that is not read."""
     error = Unsupported.of(
-        f"the Iceberg table `{name}` {what}",
-        got=f"`{task.file.file_path}`",
-        hint=hint or "rewrite it with the engine that wrote it",
+        f"the Iceberg table `{name}` has a file that {file.unread.partition(': ')[0]}",
+        got=f"`{file.file.file_path}`",
+        hint="rewrite it with the engine that wrote it",
     )
-    error.path = task.file.file_path
+    error.path = file.path
     return error

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from plait._logs.columns import LogColumns, columns_of, location_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
-from plait._logs.iceberg import check_table, planned
+from plait._logs.iceberg import check_table, readable
 from plait._logs.pruning import Asked
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
@@ -58,7 +58,7 @@ class Live:
             raise _refused(
                 self.format,
                 self.name,
-                "has rows that are deleted by a deletion vector",
+                "has rows that are deleted by a deletion vector or a delete file",
                 got=f"`{next(iter(self.columns.deleted))}`",
                 hint="read it with plait.read, or compact it first",
             )
@@ -185,8 +185,16 @@ def _iceberg(root: str, part: str, settings: dict[str, str]) -> Live:
         raise error
     table = StaticTable.from_metadata(root, settings)
     check_table(root, table)
-    files = [task.file.file_path.removeprefix("file://") for task in planned(root, table)]
-    return Live(root, "Iceberg", files, schema=_columns(table), lost=_evolved(table))
+    files = readable(root, table)
+    deleted = {file.path: vector for file in files if (vector := file.vector) is not None}
+    return Live(
+        root,
+        "Iceberg",
+        [file.path for file in files],
+        LogColumns(deleted=deleted),
+        schema=_columns(table),
+        lost=_evolved(table),
+    )
 
 
 def _columns(table: IcebergTable) -> Any:  # noqa: ANN401 - a schema of PyArrow

@@ -202,11 +202,11 @@ def compact_iceberg(
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: Rows are deleted by delete files, files are not Parquet, or are of an older
-            partition spec.
+        Unsupported: The table has format version 3, is encrypted, or has values where files lack a
+            column.
         UnknownColumn: No file has the sort column.
-        PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted or
-            damaged stays as it is, and is reported.
+        PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted,
+            damaged, encrypted or not Parquet stays as it is, and is reported.
 
     Example:
         >>> import os, pyarrow as pa

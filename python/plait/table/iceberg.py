@@ -1,23 +1,27 @@
 """Iceberg tables, through PyIceberg: one snapshot replaces the files of a group.
 
-newest snapshot ──▶ do all replaced files still count, without row-level deletes?
+newest snapshot ──▶ are all replaced files live, with the deletes that were merged?
       ▲                      │ yes: a snapshot on top of that one, with no retries of PyIceberg
       └── others were quicker◀┘
 
 Invariants: a commit is tried on top of the snapshot that was looked at and of no other. Deletes by
-position or by value never apply to rows that were merged before they came.
+position that came meanwhile are a conflict; deletes by value apply to the new files, too. A delete
+file that reaches no data file any more goes in the same snapshot. Files are merged with files of
+their partition specification alone.
 Cost: the manifests are read again for every attempt.
-Not here: catalogs; whoever calls brings one. Source: the Iceberg table specification.
+Not here: catalogs; whoever calls brings one. The snapshot itself (`iceberg_snapshot`). Source: the
+Iceberg table specification.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from plait._logs.iceberg import check_file, check_table, refused, scanned
+from plait._logs.iceberg import check_committed
+from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
 from plait.order import _quoted_if_odd
 from plait.table.change import Change, Committed, Conflicted, Outcome, Retryable
@@ -36,7 +40,6 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile
     from pyiceberg.schema import Schema
-    from pyiceberg.table import FileScanTask
     from pyiceberg.table import Table as IcebergTable
 
 __all__ = ["Iceberg"]
@@ -54,12 +57,14 @@ class Iceberg:
         """Takes a catalog, or the name of one that PyIceberg is configured for."""
         self.name = name
         self._catalog = _catalog(catalog)
+        # Of the snapshot that was surveyed: deletes by value up to it are merged.
+        self._sequence = 0
 
     def survey(self, compaction: Compaction) -> Found:
         """The groups that the policy finds in each partition."""
         where, options = compaction.options.partitions, compaction.options.merge_options
         table = self._load()
-        check_table(self.name, table)
+        check_committed(self.name, table)
         columns = [field.name for field in table.spec().fields]
         unknown = sorted(set(where) - set(columns))
         if unknown:
@@ -71,27 +76,41 @@ class Iceberg:
         snapshot = table.current_snapshot()
         if snapshot is None:
             return Found(0, files=0)
+        self._sequence = snapshot.sequence_number or 0
         order = _order(table) if options["sort_by"] is None else options["sort_by"]
+        files = files_of(table)
         # What a file lacks is null in the table: its schema says that the column is there.
-        merge = {**options, "sort_by": order, "missing_keys": "null"}
-        every = defaultdict(list)
-        for task in scanned(self.name, table):
-            _check_spec(self.name, task, table)
-            every[tuple(_values(task.file, columns).items())].append(task)
-        named = {values: _texts(table, dict(values)) for values in every}
+        merge = {
+            **options,
+            "sort_by": order,
+            "missing_keys": "null",
+            "deletion_vectors": {f.path: f.vector for f in files.data if f.vector is not None},
+        }
+        every: dict[Partition, list[IcebergFile]] = defaultdict(list)
+        for file in files.data:
+            every[file.partition].append(file)
+        named = {partition: _texts(table, partition) for partition in every}
+        values = {partition: _stored(table, partition) for partition in every}
         scopes = []
-        for values in sorted(wanted(named, _as_shown(where, named)), key=str):
-            for task in every[values]:
-                check_file(self.name, task)
-            found = sorted((t.file for t in every[values]), key=lambda file: str(file.file_path))
-            files = tuple(
-                TableFile(f.file_path, _path(f.file_path), f.record_count, f.file_size_in_bytes)
-                for f in found
-            )
-            name = partition_name(named[values])
-            scopes.append(Scope(name, files[0].path.rpartition("/")[0], files))
+        for partition in sorted(wanted(named, _as_shown(where, named, values)), key=str):
+            found = every[partition]
+            unread = {file.path: f"the file {file.unread}" for file in found if file.unread}
+            compaction.left.update(unread)
+            members = tuple(self._file(file) for file in found)
+            name = partition_name(named[partition])
+            scopes.append(Scope(name, members[0].path.rpartition("/")[0], members))
         groups = groups_of_all(scopes, compaction, merge)
         return Found.of_scopes(snapshot.snapshot_id, scopes, groups, compaction)
+
+    def _file(self, file: IcebergFile) -> TableFile:
+        entry = file.file
+        return TableFile(
+            file.id_at(self._sequence),
+            file.path,
+            entry.record_count - file.deleted_max,
+            entry.file_size_in_bytes,
+            file.deleted_max,
+        )
 
     def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
         """The groups as they are: what `VACUUM` or orphan removal spares is their age."""
@@ -99,8 +118,12 @@ class Iceberg:
 
     def is_live(self, group: Group) -> bool:
         """Whether the newest snapshot has all files of the group."""
-        live = {task.file.file_path for task in scanned(self.name, self._load())}
-        return live.issuperset(file.name for file in group.files)
+        live = self._live(files_of(self._load()))
+        return live.keys() >= {file.name for file in group.files}
+
+    def _live(self, files: IcebergFiles) -> dict[str, IcebergFile]:
+        """Files by what names them, apart from deletes that apply to what is made of them."""
+        return {file.id_at(self._sequence): file for file in files.data}
 
     def commit(self, change: Change) -> Outcome:
         """Commits on top of the newest snapshot, if the replaced files count in it."""
@@ -109,33 +132,35 @@ class Iceberg:
             ValidationException,
         )
 
+        from plait.table.iceberg_snapshot import Replacement, commit_replacement  # noqa: PLC0415
+
         table = self._load()
-        check_table(self.name, table)
-        tasks = {task.file.file_path: task for task in scanned(self.name, table)}
-        replaced = [tasks.get(path) for path in change.replaced]
+        check_committed(self.name, table)
+        files = files_of(table)
+        live = self._live(files)
+        replaced = [live[name] for name in change.replaced if name in live]
         # Named as the files of the table are, by whichever form of URL.
-        first = change.replaced[0]
-        scheme = first.removesuffix(_path(first))
+        first = change.replaced[0].partition("\n")[0]
+        scheme = first.removesuffix(path_of(first))
         added = [scheme + output.path for output in change.added]
         snapshot = table.current_snapshot()
-        if all(path in tasks for path in added) and not any(replaced):
+        if not replaced and {file.file.file_path for file in files.data}.issuperset(added):
             return Committed(snapshot.snapshot_id if snapshot else 0)
-        live = [task for task in replaced if task is not None]
-        if len(live) < len(replaced):
-            return Conflicted("a file is not live any more")
-        if any(task.delete_files for task in live):
-            return Conflicted("rows were deleted by a delete file")
-        new = self._actions(table, added, live[0].file)
+        if len(replaced) < len(change.replaced):
+            return Conflicted("a file is not live any more, or rows of it were deleted")
+        gone = [file.id for file in replaced]
+        deletes = files.unreached(gone, newer=self._sequence)
+        replacement = Replacement(
+            added=tuple(self._actions(table, added, replaced[0].file)),
+            removed=(*(f.file for f in replaced), *(delete.file for delete in deletes)),
+            sequence=self._sequence,
+            properties={"plait.task": change.token},
+        )
         # One attempt: what follows a lost race is looked at anew, above.
         table.metadata.properties["commit.retry.num-retries"] = "0"
         transaction = table.transaction()
-        properties = {"plait.task": change.token}
         try:
-            with transaction.update_snapshot(snapshot_properties=properties).overwrite() as update:
-                for file in new:
-                    update.append_data_file(file)
-                for task in live:
-                    update.delete_data_file(task.file)
+            commit_replacement(transaction, replacement)
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException) as cause:
             return Retryable(str(cause))
@@ -197,23 +222,21 @@ def _order(table: IcebergTable, schema: Schema | None = None) -> str | None:
     return ", ".join(parts) or None
 
 
-def _check_spec(name: str, task: FileScanTask, table: IcebergTable) -> None:
-    """Refuses files whose partition is not one of the table as it is now."""
-    if task.file.spec_id != table.spec().spec_id:
-        raise refused(name, "has files of an older partition spec", task)
+def _stored(table: IcebergTable, partition: Partition) -> dict[str, Any]:
+    """The values of a partition, by the names of its fields."""
+    spec_id, values = partition
+    names = [field.name for field in table.specs()[spec_id].fields]
+    return dict(zip(names, values, strict=True))
 
 
-def _values(file: DataFile, columns: Iterable[str]) -> dict[str, Any]:
-    return {column: file.partition[i] for i, column in enumerate(columns)}
-
-
-def _texts(table: IcebergTable, values: dict[str, Any]) -> dict[str, str]:
+def _texts(table: IcebergTable, partition: Partition) -> dict[str, str]:
     """Values of a partition as people read them: days and times, not their numbers."""
     texts = {}
-    for field in table.spec().fields:
+    values = _stored(table, partition)
+    for field in table.specs()[partition[0]].fields:
         value = values[field.name]
         text = _NULL if value is None else str(value)
-        if isinstance(value, int):
+        if isinstance(value, int) and table.schema().find_column_name(field.source_id):
             source = table.schema().find_type(field.source_id)
             text = field.transform.to_human_string(source, value)
         texts[field.name] = text
@@ -221,16 +244,17 @@ def _texts(table: IcebergTable, values: dict[str, Any]) -> dict[str, str]:
 
 
 def _as_shown(
-    where: dict[str, tuple[str, ...]], named: dict[tuple[tuple[str, Any], ...], dict[str, str]]
+    where: dict[str, tuple[str, ...]],
+    named: dict[Partition, dict[str, str]],
+    stored: dict[Partition, dict[str, Any]],
 ) -> dict[str, tuple[str, ...]]:
     """A `where` by the texts of partitions; it may name the numbers that tables store, too."""
-    texts = {(c, str(value)): named[values][c] for values in named for c, value in values}
+    texts = {
+        (column, str(value)): named[partition][column]
+        for partition, values in stored.items()
+        for column, value in values.items()
+    }
     return {c: tuple(texts.get((c, value), value) for value in where[c]) for c in where}
-
-
-def _path(location: str) -> str:
-    """Where the engine finds a file: `file:///a` and `file:/a` are `/a`."""
-    return location.removeprefix("file://").removeprefix("file:")
 
 
 def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
@@ -256,18 +280,19 @@ def _data_file(table: IcebergTable, path: str, like: DataFile) -> DataFile:
         stats_columns=compute_statistics_plan(schema, table.properties),
         parquet_column_mapping=parquet_path_to_id_mapping(schema),
     )
-    return DataFile.from_args(
+    made = DataFile.from_args(
         content=like.content,
         file_path=path,
         file_format=like.file_format,
         partition=like.partition,
         file_size_in_bytes=len(source),
         sort_order_id=_sort_order_id(table, footer.metadata or {}, schema),
-        spec_id=like.spec_id,
         equality_ids=None,
         key_metadata=None,
         **metrics.to_serialized_dict(),
     )
+    made.spec_id = like.spec_id
+    return made
 
 
 def _sort_order_id(table: IcebergTable, metadata: dict[bytes, bytes], schema: Schema) -> int | None:

@@ -107,7 +107,7 @@ class Compaction:
 
     def is_worth_a_look(self, files: Sequence[TableFile]) -> bool:
         """Whether some of the files may be merged, or rewritten."""
-        return len(files) >= self.members_min or any(file.is_worn for file in files)
+        return len(files) >= self.members_min or any(file.may_be_worn for file in files)
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,10 @@ class TableFile:
     Attributes:
         name: What the table calls it.
         path: Where the engine reads it.
-        rows: Its rows that are not deleted, if the table says so.
+        rows: Its rows that are not deleted, if the table says so; at least as many, if it says how
+            many rows are deleted at most.
         bytes: Its bytes.
-        deleted: How many rows of the file a deletion vector deletes.
+        deleted: How many rows of the file are deleted, at most.
     """
 
     name: str
@@ -129,10 +130,18 @@ class TableFile:
     deleted: int = 0
 
     @property
-    def is_worn(self) -> bool:
-        """Whether so many rows are deleted that it is rewritten, even if no other file overlaps."""
+    def may_be_worn(self) -> bool:
+        """Whether so many rows may be deleted that it is rewritten: see `is_worn`."""
+        return self.rows is not None and self.is_worn(self.rows)
+
+    def is_worn(self, live: int) -> bool:
+        """Whether so many rows are deleted that it is rewritten, even if no other file overlaps.
+
+        Args:
+            live: Its rows that are not deleted.
+        """
         all_rows = self.deleted + (self.rows or 0)
-        return self.rows is not None and self.deleted > _DELETED_MAX * all_rows
+        return self.rows is not None and all_rows - live > _DELETED_MAX * all_rows
 
 
 @dataclass(frozen=True)
@@ -368,7 +377,7 @@ def wanted(
     found = [
         key
         for key, values in partitions.items()
-        if all(values[column] in texts for column, texts in where.items())
+        if all(values.get(column) in texts for column, texts in where.items())
     ]
     if partitions and not found:
         raise no_partition(where, map(partition_name, partitions.values()))
@@ -419,7 +428,8 @@ def _groups_of(
     if compaction.options.on_duplicate != "keep_all":
         chosen = _in_order_of_age(chosen, [(first, last) for first, last, *_ in facts])
     taken = {i for indices in chosen for i in indices}
-    chosen += [[i] for i, file in enumerate(files) if file.is_worn and i not in taken]
+    live = [file.rows for file in seen.files]
+    chosen += [[i] for i, f in enumerate(files) if f.is_worn(live[i]) and i not in taken]
     for indices in chosen:
         members = [files[i] for i in indices]
         if not set(unsorted).isdisjoint(indices):
