@@ -87,7 +87,8 @@ class Rival:
         more = set(self.rng.sample(ids, min(len(ids), 5)))
         self.rows -= more
         table = pq.ParquetFile(Path(self.uri, name)).read()
-        table = table.filter(pa.array([one in self.rows for one in table["id"].to_pylist()]))
+        kept = [one in self.rows for one in table["id"].to_pylist()]
+        table = table.filter(pa.array(kept, pa.bool_()))
         made = f"rewritten-{uuid.uuid4()}.parquet"
         pq.write_table(table, Path(self.uri, made))
         add = live[name]
