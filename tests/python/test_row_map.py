@@ -416,3 +416,20 @@ def test_maps_of_objects_are_published_with_their_outputs(tmp_path):
         plait.merge("in/000.parquet", "one.parquet", **settings)
     names = [found["path"] for found in obstore.list(store).collect()]
     assert "one.parquet" not in names
+
+
+def test_a_map_whose_output_cannot_be_published_goes(tmp_path):
+    paths = write(tmp_path / "in", [list(range(0, 90, 2)), list(range(1, 90, 2))])
+    names = [
+        Path(output.path).name
+        for output in plait.merge(paths, tmp_path / "whole", sort_by="k", outputs=3).outputs
+    ]
+    for blocked in range(3):
+        for name in (names[blocked], f".{names[blocked]}.rowmap"):
+            out = tmp_path / f"{blocked}{name[0]}"
+            (out / name / "in the way").mkdir(parents=True)
+            with pytest.raises(plait.StorageError):
+                plait.merge(paths, out, sort_by="k", outputs=3, row_map=True)
+            there = {path.name for path in out.iterdir() if path.is_file()}
+            whole = names[:blocked]
+            assert there == {*whole, *(f".{one}.rowmap" for one in whole)}
