@@ -329,6 +329,8 @@ WRONG = {
     "null": (lambda name: rows_of([name, name], [1, None]), "without a file or a position"),
     "no file": (lambda name: rows_of([None, name], [1, 2]), "without a file or a position"),
     "a text": (lambda name: rows_of([name], ["1"]), "column of another type"),
+    "a number for a file": (lambda _: rows_of([7], [1]), "column of another type"),
+    "bytes": (lambda name: rows_of([name.encode()], [1]), "column of another type"),
     "no column": (lambda name: pa.table({"file_path": [name]}), "lacks a column"),
 }
 

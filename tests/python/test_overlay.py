@@ -76,10 +76,10 @@ def test_more_lists_of_paths_than_streams_are_refused_below_the_door(monkeypatch
     door = sys.modules["plait._overlay"]
     native = door._native.overlay
 
-    def with_spare_paths(streams, options, validate):
+    def with_spare_paths(streams, schemas, options, validate):
         options = json.loads(options)
         options["layers"].append(options["layers"][0])
-        return native(streams, json.dumps(options), validate)
+        return native(streams, schemas, json.dumps(options), validate)
 
     monkeypatch.setattr(door._native, "overlay", with_spare_paths)
     with pytest.raises(plait.InvalidArgument, match="paths of 2 layers, 1 streams"):

@@ -145,6 +145,9 @@ fn add(
     positions: &ArrayRef,
     wanted: &Wanted<'_>,
 ) -> Result<()> {
+    if !is_text(paths.data_type()) {
+        return Err(of_type(&FILE_PATH, paths));
+    }
     let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
     let paths = cast(paths, &coded).map_err(|_| of_type(&FILE_PATH, paths))?;
     let Some(paths) = paths.as_dictionary_opt::<Int32Type>() else {
@@ -168,6 +171,13 @@ fn add(
         rows.entry(file).or_default().insert(row);
     }
     Ok(())
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Dictionary(_, values) => is_text(values),
+        text => matches!(text, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View),
+    }
 }
 
 fn of_type(column: &DeleteColumn, array: &ArrayRef) -> Error {

@@ -103,7 +103,8 @@ pub(crate) fn carry_in(
     let mut outputs = Vec::new();
     for location in &options.maps {
         let map = RowMap::open(location, stores)?;
-        let Carried { rows, told, are_others_dropped } = carried(&map, &deleted, stores, context)?;
+        let NewDeletes { rows, told, are_others_dropped } =
+            carried(&map, &deleted, stores, context)?;
         left = left.checked_sub(told).ok_or_else(twice)?;
         if !rows.is_empty() && are_others_dropped {
             return not("rows were deleted that others were dropped for".to_owned());
@@ -120,7 +121,7 @@ pub(crate) fn carry_in(
 }
 
 /// What is deleted of one output.
-struct Carried {
+struct NewDeletes {
     rows: RoaringTreemap,
     /// How many rows of its sources are deleted.
     told: u64,
@@ -134,8 +135,8 @@ fn carried(
     deleted: &BTreeMap<String, RoaringTreemap>,
     stores: &Stores,
     context: &Context,
-) -> Result<Carried> {
-    let mut found = Carried { rows: RoaringTreemap::new(), told: 0, are_others_dropped: false };
+) -> Result<NewDeletes> {
+    let mut found = NewDeletes { rows: RoaringTreemap::new(), told: 0, are_others_dropped: false };
     let (mut next, mut waiting) = (Vec::new(), 0_u64);
     for source in &map.header.sources {
         let here = source.start..source.end;
