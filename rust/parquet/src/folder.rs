@@ -2,7 +2,7 @@
 //! of the engine.
 //!
 //! ```text
-//! names · exists · read · remove
+//! names · look · read · remove
 //! put_new   bytes ──────────────▶ is the name free? ─ yes ─▶ a whole file, durable
 //! create    NewFile ─ write … ─ close ─▶ the same, of any size
 //!              └── dropped before that: nothing
@@ -261,7 +261,7 @@ mod tests {
             assert_eq!(folder.read("a/x %.json").unwrap().unwrap(), b"22");
             let mut file = folder.create("a/é.parquet").unwrap();
             file.write(b"whole").unwrap();
-            assert!(!folder.exists("a/é.parquet").unwrap());
+            assert!(folder.look("a/é.parquet").unwrap().is_none());
             assert_eq!(folder.names("").unwrap(), ["a/x %.json"]);
             let mut other = folder.create("a/é.parquet").unwrap();
             other.write(b"other").unwrap();

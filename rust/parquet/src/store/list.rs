@@ -513,7 +513,7 @@ mod tests {
         let bucket = memory(&objects);
         let context = Context::new(1 << 24);
         let stores = Stores::with_bucket(&Default::default(), bucket, &context).unwrap();
-        let list = |item: &str| super::list(&stores, &[item.to_owned()]);
+        let list = |item: &str| super::list(&stores, &[item.to_owned()], Wanted::Parquet);
         let all = ["d/a/z.parquet", "d/b.parquet"];
         for item in ["d", "d/", "/d/", ""] {
             assert_eq!(list(item).unwrap(), all, "{item}");
@@ -527,7 +527,8 @@ mod tests {
         for item in ["x", "d/x*", "e/"] {
             assert_eq!(list(item).unwrap_err().kind(), Kind::SourceNotFound, "{item}");
         }
-        let twice = super::list(&stores, &["d".to_owned(), "d/b.parquet".to_owned()]);
+        let twice =
+            super::list(&stores, &["d".to_owned(), "d/b.parquet".to_owned()], Wanted::Parquet);
         assert_eq!(twice.unwrap_err().kind(), Kind::InvalidArgument);
     }
 }
