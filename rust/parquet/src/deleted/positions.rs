@@ -18,6 +18,7 @@
 //! Iceberg table specification, "Position Delete Files".
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::ops::{Bound, Range};
 
 use arrow_array::cast::AsArray;
@@ -25,6 +26,7 @@ use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, ArrayRef};
 use arrow_cast::cast;
 use arrow_schema::DataType;
+use parquet::basic::Type;
 use parquet::file::statistics::Statistics;
 use plait_core::{Error, Kind, Result, SourceId};
 use roaring::RoaringTreemap;
@@ -64,6 +66,11 @@ pub(super) fn listed_rows(
     let read = || -> Result<BTreeMap<usize, RoaringTreemap>> {
         let source = Source::open(SourceId(0), stores.open(location)?)?;
         let path = FILE_PATH.leaf(&source)?;
+        // Before bounds are compared: those of numbers would leave out every row.
+        let stored = source.leaf(path).physical_type();
+        if stored != Type::BYTE_ARRAY {
+            return Err(of_type(&FILE_PATH, &stored));
+        }
         let pos = POS.leaf(&source)?;
         let schema = FileSchema::of(&source)?;
         let schema = schema.with_codes(&[path]).unwrap_or(schema);
@@ -146,15 +153,15 @@ fn add(
     wanted: &Wanted<'_>,
 ) -> Result<()> {
     if !is_text(paths.data_type()) {
-        return Err(of_type(&FILE_PATH, paths));
+        return Err(of_type(&FILE_PATH, paths.data_type()));
     }
     let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
-    let paths = cast(paths, &coded).map_err(|_| of_type(&FILE_PATH, paths))?;
+    let paths = cast(paths, &coded).map_err(|_| of_type(&FILE_PATH, paths.data_type()))?;
     let Some(paths) = paths.as_dictionary_opt::<Int32Type>() else {
-        return Err(of_type(&FILE_PATH, &paths));
+        return Err(of_type(&FILE_PATH, paths.data_type()));
     };
     let Some(positions) = positions.as_primitive_opt::<Int64Type>() else {
-        return Err(of_type(&POS, positions));
+        return Err(of_type(&POS, positions.data_type()));
     };
     if paths.logical_null_count() > 0 || positions.null_count() > 0 {
         return Err(damaged("has a row without a file or a position"));
@@ -180,10 +187,8 @@ fn is_text(data_type: &DataType) -> bool {
     }
 }
 
-fn of_type(column: &DeleteColumn, array: &ArrayRef) -> Error {
-    damaged("has a column of another type")
-        .with_column(column.name)
-        .with_got(array.data_type().to_string())
+fn of_type(column: &DeleteColumn, got: &impl Display) -> Error {
+    damaged("has a column of another type").with_column(column.name).with_got(got.to_string())
 }
 
 fn damaged(what: &str) -> Error {
