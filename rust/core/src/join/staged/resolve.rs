@@ -91,8 +91,8 @@ impl StagedLeft {
     /// that are due among them; `None` without any.
     ///
     /// # Errors
-    /// [`Kind::InvalidArgument`] for what is no batch of responses, what the joiner gives, and what reading
-    /// and writing give: then nothing changed.
+    /// [`Kind::InvalidArgument`](plait_base::Kind::InvalidArgument) for what is no batch of responses,
+    /// what the joiner gives, and what reading and writing give: then nothing changed.
     pub fn resolve(
         &mut self,
         keeper: &mut dyn Keeper,
