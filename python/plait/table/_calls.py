@@ -131,11 +131,11 @@ def compact_delta(
     """Merges sorted files of a Delta table where a policy selects them.
 
     Files are merged only with files of the same partition. One transaction replaces the files of a
-    group; it says that no row changed. Rows that others append meanwhile stay. Rows that
-    others delete meanwhile by deletion vectors are deleted from the new files in the same
-    transaction. If another writer removed or rewrote files meanwhile, the remaining files are
-    planned again. Replaced files stay
-    until the table is vacuumed. When nothing is left to merge, a compaction does nothing.
+    group; it says that no row changed. Rows that others append meanwhile stay. Rows that others
+    delete meanwhile by deletion vectors are deleted from the new files in the same transaction; if
+    the merge dropped rows, it is done again instead. If another writer removed or rewrote files
+    meanwhile, the remaining files are planned again. Replaced files stay until the table is
+    vacuumed. When nothing is left to merge, a compaction does nothing.
 
     The order of a table that `plait.Table` made, and its rule for rows with one key, hold here.
 

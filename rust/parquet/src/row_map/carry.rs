@@ -7,9 +7,9 @@
 //! ```
 //!
 //! # Invariants
-//! Every new row is told of by one of the maps, or nothing is carried. A row that is not deleted any
-//! more is a contradiction: it is in no output. So is a row in whose favour others of its key may have
-//! been dropped: without it, one of these would have stayed.
+//! One of the maps has every new row, or nothing is carried. Nothing is carried either if a row is
+//! not deleted any more, since it is in no output; or if a kept row is deleted and the merge dropped
+//! others, since one of these would have stayed without it.
 //!
 //! # Cost
 //! Two vectors for each source, one for each output, and the maps of outputs that have such rows.
