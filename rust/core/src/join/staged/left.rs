@@ -6,6 +6,7 @@
 //! update, FK b     FK b             none: that of b stands     as it was; the row is due
 //! update, FK b     FK a             forget a, keep b           new
 //! delete           FK a             forget a, and answer       new
+//! delete           deleted          none                       as it was
 //! ```
 //!
 //! # Invariants
@@ -84,7 +85,7 @@ struct LeftChanges {
 
 /// What is known of changed keys.
 struct KnownKeys {
-    /// Version, hash and foreign key.
+    /// Version, hash and foreign key, of deleted keys too.
     place: Picked,
     /// The answers that the result was made of.
     shown: Picked,
@@ -201,8 +202,7 @@ impl StagedLeft {
         let probes: Vec<&[u8]> =
             (0..deduplicated.len()).map(|i| deduplicated.keys.value(i)).collect();
         let shown = self.table(RESULT).find(&probes)?;
-        let (place, due) =
-            self.places(&deduplicated, &KnownKeys { place: place.live(), shown }, out)?;
+        let (place, due) = self.places(&deduplicated, &KnownKeys { place, shown }, out)?;
         let (keys, deleted) = (deduplicated.keys.clone(), deduplicated.deleted_array());
         let taken = deduplicated.taken(&Alone)?;
         let mut blocks = vec![place, block_of(self.layout.left_blocks(), &keys, &deleted, taken)?];
@@ -220,7 +220,8 @@ impl StagedLeft {
         known: &KnownKeys,
         out: &mut Subscriptions,
     ) -> Result<(Block, Vec<Box<[u8]>>)> {
-        let old = known.place.bytes(FOREIGN)?;
+        let stored_foreign = known.place.bytes(FOREIGN)?;
+        let old = |i: usize| stored_foreign.get(i).filter(|_| known.place.is_live(i));
         let numbers = |picked: &Picked, place| picked.column(place, &DataType::Int64);
         let stored = numbers(&known.place, VERSION)?;
         let (shown, epoch) = (numbers(&known.shown, VERSION)?, numbers(&known.shown, LEFT_EPOCH)?);
@@ -236,10 +237,15 @@ impl StagedLeft {
             let (key, row) = (changes.keys.value(i), changes.rows[i] as usize);
             let new = changes.foreign.as_ref().filter(|_| !changes.deleted[i]);
             let new = new.map(|foreign| foreign.value(row));
-            foreign.push(new.or(old.get(i)));
-            if new.is_some() && new == old.get(i) {
-                // The subscription stands, and so does its answer, which goes with any row of the key.
-                if (shown.value(i), epoch.value(i)) == (stored.value(i), self.clock.epoch) {
+            foreign.push(new.or(stored_foreign.get(i)));
+            let is_gone = new.is_none() && old(i).is_none() && known.place.is_found(i);
+            let is_same = new.is_some() && new == old(i);
+            if is_gone || is_same {
+                // The subscription or its end stands, and so does its answer, which goes with any row of
+                // the key. A key that is deleted once more must not outrun the answer to the first time.
+                let is_shown =
+                    (shown.value(i), epoch.value(i)) == (stored.value(i), self.clock.epoch);
+                if is_same && is_shown {
                     due.push(key.into());
                 }
                 versions.push(stored.value(i));
@@ -250,10 +256,10 @@ impl StagedLeft {
             let mut push = |foreign: &[u8], instruction| {
                 out.push(&Subscription { foreign, key, version: next, hash, instruction });
             };
-            if let Some(old) = old.get(i).filter(|_| new.is_some()) {
+            if let Some(old) = old(i).filter(|_| new.is_some()) {
                 push(old, Instruction::DeleteKeyNoPropagate);
             }
-            match (new, old.get(i)) {
+            match (new, old(i)) {
                 // What is shown must go or change, so an answer is needed in any case.
                 (Some(new), _) if is_outer || known.shown.is_live(i) => {
                     push(new, Instruction::PropagateNullIfNoFkValAvailable);
