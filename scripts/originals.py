@@ -24,7 +24,9 @@ except ModuleNotFoundError:  # Python 3.10: pip brings a copy
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ("overlay", "merge", "scan", "interleave", "join")
-IN_RUST = re.compile(r"^ *///? behaviour: ([\w, -]+)$((?:\n *(?:///|#\[).*)*)\n *fn (\w+)", re.M)
+IN_RUST = re.compile(
+    r"^ *///? behaviour: ([\w, -]+)$((?:\n *(?:///|#\[).*)*)\n *fn (\w+)", re.MULTILINE
+)
 DIFFERENT = "different, because "
 
 
@@ -74,7 +76,7 @@ def marked(root: Path = ROOT) -> list[tuple[str, str]]:
             for call in getattr(node, "decorator_list", ()):
                 if ast.unparse(call).startswith("pytest.mark.behaviour("):
                     names = [ast.literal_eval(name) for name in call.args]
-                    found += [(name, f"{path.name}::{node.name}") for name in names]
+                    found += [(name, f"tests/python/{path.name}::{node.name}") for name in names]
     for path in sorted((root / "rust").glob("**/*.rs")):
         text = path.read_text(encoding="utf-8")
         if "behaviour: " not in text:
@@ -117,6 +119,7 @@ def problems(pages: dict[str, Page], marks: list[tuple[str, str]]) -> list[str]:
 def written(page: Page) -> str:
     """A page of the site."""
     kinds = [behaviour.plait.partition(",")[0] for behaviour in page.behaviours]
+    same, different, missing = map(kinds.count, ("same", "different", "missing"))
     lines = [
         f"# {page.title}",
         "",
@@ -124,8 +127,8 @@ def written(page: Page) -> str:
         "",
         *wrapped(page.about),
         "",
-        f"{len(kinds)} behaviours: {kinds.count('same')} are the same in Plait, "
-        f"{kinds.count('different')} differ, {kinds.count('missing')} are missing.",
+        f"Of {len(kinds)} behaviours, {same} are the same in Plait, {different} differ on purpose, "
+        f"{missing} are missing.",
     ]
     section = None
     for behaviour in page.behaviours:
@@ -135,10 +138,14 @@ def written(page: Page) -> str:
         plait = behaviour.plait[0].upper() + behaviour.plait[1:]
         text = f"- **{behaviour.name}** {behaviour.original} *{plait}.*"
         lines += wrapped(text, "  ")
-        if behaviour.tests:
+        modules: dict[str, list[str]] = {}
+        for test in behaviour.tests:
+            module, _, name = test.partition("::")
+            modules.setdefault(module, []).append(f"`{name}`")
+        for module, names in modules.items():
             lines[-1] += "<br>"
-        ends = [","] * (len(behaviour.tests) - 1) + [""]
-        lines += [f"  `{test}`{end}" for test, end in zip(behaviour.tests, ends)]
+            lines.append(f"  [{Path(module).name}](../../{module}):")
+            lines += [f"  {name}," for name in names[:-1]] + [f"  {names[-1]}"]
     return "\n".join(lines) + "\n"
 
 

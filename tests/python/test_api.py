@@ -34,6 +34,7 @@ def test_merge_equals_the_oracle(deal, events, tmp_path, merged_slowly, read_row
     assert read_rows(report.outputs[0].path) == merged_slowly(paths, *KEYS)
 
 
+@pytest.mark.behaviour("merge-02")
 def test_ties_leave_in_source_order(tmp_path, read_rows):
     for name in "ab":
         pq.write_table(pa.table({"k": [1, 1, 2], "v": [name + c for c in "xyz"]}), tmp_path / name)
@@ -42,6 +43,7 @@ def test_ties_leave_in_source_order(tmp_path, read_rows):
     assert [row["v"] for row in rows] == ["bx", "by", "ax", "ay", "bz", "az"]
 
 
+@pytest.mark.behaviour("merge-17")
 @pytest.mark.parametrize("outputs", [1, 2, 3, 100])
 def test_outputs_are_disjoint_and_complete(
     deal, events, tmp_path, merged_slowly, read_rows, outputs
@@ -57,6 +59,7 @@ def test_outputs_are_disjoint_and_complete(
     assert plait.verify(files, against=paths).ok
 
 
+@pytest.mark.behaviour("merge-18")
 def test_cut_on_keeps_leading_columns_together(deal, events, tmp_path, read_rows):
     paths = deal(events, 3)
     report = plait.merge(paths, tmp_path / "out", sort_by=ORDER, target_rows=1, cut_on=1)
@@ -64,6 +67,7 @@ def test_cut_on_keeps_leading_columns_together(deal, events, tmp_path, read_rows
     assert names == [{"a"}, {"b"}, {"c"}, {"d"}, {None}]
 
 
+@pytest.mark.behaviour("merge-16")
 @pytest.mark.parametrize(
     ("sizes", "outputs", "expected"),
     [
@@ -93,6 +97,7 @@ def test_the_empty_order_concatenates(deal, events, tmp_path, read_rows):
     assert report.sort_by == ""
 
 
+@pytest.mark.behaviour("merge-05")
 def test_the_order_is_taken_from_the_files(deal, events, tmp_path, read_rows, merged_slowly):
     order = pq.SortingColumn.from_ordering(
         events.schema, [("name", "ascending"), ("ts", "descending")]
@@ -209,6 +214,7 @@ def test_digests_are_those_of_the_files(deal, events, tmp_path):
         assert output.bytes == len(content)
 
 
+@pytest.mark.behaviour("merge-21")
 def test_no_rows_give_one_empty_output_or_none(tmp_path, events):
     pq.write_table(events.slice(0, 0), tmp_path / "empty.parquet")
     report = plait.merge(tmp_path / "empty.parquet", tmp_path / "one", sort_by=ORDER)
@@ -331,6 +337,7 @@ def test_the_interpreter_is_free_during_a_merge(slow_sources, tmp_path):
 # ---- errors
 
 
+@pytest.mark.behaviour("merge-08")
 def test_an_unsorted_source_is_named_with_its_row(tmp_path):
     pq.write_table(pa.table({"k": [1, 2, 3]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": [1, 3, 2]}), tmp_path / "b.parquet")
@@ -670,6 +677,7 @@ def test_what_is_no_size_is_refused(size):
     assert "256MB" in caught.value.hint
 
 
+@pytest.mark.behaviour("merge-04")
 @pytest.mark.parametrize(
     ("sort_by", "expected"),
     [

@@ -315,6 +315,7 @@ def test_members_of_a_plan_are_those_of_the_format_page(metrics, tmp_path):
     assert name == f"part-00000-{planned['task']}.parquet"
 
 
+@pytest.mark.behaviour("merge-24")
 def test_a_merge_of_merged_files_is_one_level_higher(metrics, tmp_path):
     again = plait.merge(metrics.outputs[0].path, tmp_path / "again")
     assert entries(metrics.outputs[0].path)["plait.merge_level"] == "1"

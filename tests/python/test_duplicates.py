@@ -264,6 +264,7 @@ def test_more_sources_than_memory_allows_keep_the_last_row_too(tmp_path):
     assert report.rows_in == report.rows_out + report.rows_dropped["duplicate"]
 
 
+@pytest.mark.behaviour("merge-19")
 @pytest.mark.parametrize("on_duplicate", ["keep_first", "keep_last"])
 @pytest.mark.parametrize("drops", ["duplicates", "expired"])
 def test_row_groups_stay_aligned_where_rows_are_dropped(tmp_path, on_duplicate, drops):

@@ -42,6 +42,7 @@ def test_a_stream_without_batches_makes_no_column_nullable_and_lacks_none():
     assert pa.schema(plait.scan([reader, rows])).field("k").nullable
 
 
+@pytest.mark.behaviour("scan-12")
 @pytest.mark.parametrize("mode", ["resolve", "follow"])
 @pytest.mark.parametrize("limit", [None, 0])
 def test_a_scan_of_nothing_but_empty_streams_has_the_schema_that_is_given(mode, limit):
@@ -90,6 +91,7 @@ def test_a_merge_of_nothing_but_empty_streams_has_the_schema_that_is_given():
 # ---- overlays
 
 
+@pytest.mark.behaviour("overlay-32")
 @pytest.mark.parametrize("blank", [[], nothing], ids=["list", "generator"])
 def test_a_layer_without_batches_has_the_schema_that_is_given(blank):
     base = pa.table({"_index": pa.array([], pa.int64()), "x": pa.array([], pa.string())})

@@ -42,6 +42,7 @@ OF_ONE_FILE = {
 }
 
 
+@pytest.mark.behaviour("merge-25")
 @pytest.mark.parametrize("policy", ["first", "drop", "error"])
 @pytest.mark.parametrize("tiers", [("chunk", "page", "dict"), ()])
 def test_entries_that_describe_one_file_are_left_out_with_a_warning(tmp_path, policy, tiers):

@@ -142,6 +142,7 @@ def compare(kind, rng):
     assert pa.chunked_array(lazy).to_pylist() == rows
 
 
+@pytest.mark.behaviour("interleave-23")
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_every_type_equals_take_on_concatenated_arrays(kind):
     for seed in range(3):
@@ -232,6 +233,7 @@ def test_rows_that_are_not_there_are_refused_with_their_position(arrays, rows, r
         assert caught.value.row == row
 
 
+@pytest.mark.behaviour("interleave-05")
 def test_lazy_operations_select_rows(lazy):
     def rows(lazy):
         return pa.array(lazy).to_pylist()
@@ -437,6 +439,7 @@ def test_what_is_no_array_is_refused_with_a_hint_of_what_is_taken():
 # What it is made of ----------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("interleave-25")
 def test_values_selectors_and_type_are_told(lazy):
     assert [pa.array(value).to_pylist() for value in lazy.values] == [
         value.to_pylist() for value in VALUES
@@ -449,6 +452,7 @@ def test_values_selectors_and_type_are_told(lazy):
     assert lazy.type == "string" and lazy.to_arrow().type == "string"
 
 
+@pytest.mark.behaviour("interleave-06")
 def test_runs_make_an_interleave_and_are_checked():
     values = [pa.array([1, 2, 9]), pa.chunked_array([[3], [4]])]
     runs = [(0, 0, 2), (1, 0, 2), (0, 2, 1)]
@@ -461,6 +465,7 @@ def test_runs_make_an_interleave_and_are_checked():
             plait.Interleave.from_runs(values, [run])
 
 
+@pytest.mark.behaviour("interleave-24")
 @pytest.mark.parametrize("kind", TYPES, ids=str)
 def test_every_type_is_pickled_and_written_as_ipc(kind):
     rng = random.Random(str(kind))

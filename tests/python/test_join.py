@@ -131,6 +131,7 @@ def cuts_of(count: int):
         yield list(itertools.pairwise([0, *ends]))
 
 
+@pytest.mark.behaviour("join-06", "join-23")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_recorded_cases_hold_for_every_cut(case):
     check_case(case, lambda number: {})

@@ -31,6 +31,7 @@ def killer(tmp_path_factory) -> Path:
     return made
 
 
+@pytest.mark.behaviour("join-28")
 @pytest.mark.long
 def test_a_join_killed_at_any_write_goes_on_and_delivers_every_change_once(tmp_path, killer):
     in_memory = str(tmp_path / "memory.sqlite")

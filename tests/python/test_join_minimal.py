@@ -126,6 +126,7 @@ def together(how, columns, with_old, **options):
     return lambda sides: pa.table(join.apply(**sides)).to_pylist()
 
 
+@pytest.mark.behaviour("join-08")
 def test_changes_are_the_difference_of_the_joins_where_values_are_null():
     for seed in range(FIRST, FIRST + HISTORIES):
         check(seed, together)

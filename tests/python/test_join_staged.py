@@ -200,6 +200,7 @@ def test_an_option_means_what_it_means_for_the_other_join(option, how):
         assert right.stats.right_changes == counts.right_changes == len(rights)
 
 
+@pytest.mark.behaviour("join-13")
 def test_a_row_that_keeps_its_foreign_key_sends_nothing():
     left, right = sides("inner")
     left.resolve(right.apply(pa.table({"key": ["f"], "value": ["v"]})))
@@ -276,6 +277,7 @@ def test_more_state_than_the_memory_limit_is_an_error_and_changes_nothing():
 # ---- sides by number
 
 
+@pytest.mark.behaviour("join-20")
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_changes_and_messages_of_a_key_go_to_one_side(count):
     schemas = {"left_schema": LEFT, "right_schema": RIGHT}

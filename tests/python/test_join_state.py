@@ -117,6 +117,7 @@ def test_a_snapshot_is_what_it_was(tmp_path, in_folder):
         assert copy.step == 0
 
 
+@pytest.mark.behaviour("join-27")
 def test_state_larger_than_the_limit_lies_in_a_folder_and_not_in_memory(tmp_path):
     count, limit = 60_000, 32_000_000
     left = pa.table(
@@ -139,6 +140,7 @@ def test_state_larger_than_the_limit_lies_in_a_folder_and_not_in_memory(tmp_path
         assert join.stats.cache_misses > 0 and join.stats.merges > 0
 
 
+@pytest.mark.behaviour("join-24")
 def test_long_keys_that_begin_alike_are_found(tmp_path):
     count = 9_000
     key = [f"{'k' * 80}{i:06}" for i in range(count)]
@@ -235,6 +237,7 @@ def test_bad_options_are_errors():
         join.table()
 
 
+@pytest.mark.behaviour("join-22")
 def test_changes_without_a_key_are_left_out_and_counted():
     join = plait.ForeignKeyJoin(**KEYS, on_null_key="drop")
     left = pa.table({"id": [None, 1], "fk": [7, 7], "v": ["a", "b"]})
@@ -259,6 +262,7 @@ def shouted(batch):
     return pa.table({"id": pa.nulls(len(found)), "loud": pc.utf8_upper(found["v_right"])})
 
 
+@pytest.mark.behaviour("join-25")
 def test_a_joiner_makes_the_rows_of_changes_and_of_the_table(tmp_path):
     with plait.ForeignKeyJoin(**KEYS, how="left", joiner=shouted, state=tmp_path) as join:
         assert rows(join.apply(left=LEFT, right=RIGHT)) == [
@@ -348,6 +352,7 @@ def test_nested_values_and_keys_of_several_columns():
     assert pa.table(join.apply(right=changed))["w"].to_pylist() == [[{"a": 3, "b": "z"}]]
 
 
+@pytest.mark.behaviour("join-29")
 def test_the_full_join_of_duckdb_is_the_table():
     duckdb = pytest.importorskip("duckdb")
     left = pa.table(

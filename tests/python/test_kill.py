@@ -123,6 +123,7 @@ class Victim:
         return len(visible)
 
 
+@pytest.mark.behaviour("merge-32")
 @pytest.mark.long
 def test_a_merge_killed_at_any_time_leaves_only_whole_files(tmp_path, environment):
     victim = Victim(tmp_path, environment, rows=60_000, outputs=3, compression="zstd(9)", threads=2)

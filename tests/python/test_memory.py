@@ -80,6 +80,7 @@ def peak_mb(
 GROWTH_MAX = 1.25
 
 
+@pytest.mark.behaviour("merge-30")
 @pytest.mark.long
 def test_memory_stays_under_its_bound_and_does_not_follow_the_rows(tmp_path, python) -> None:
     half, whole = peak_mb(python, tmp_path, 250_000), peak_mb(python, tmp_path, 500_000)

@@ -48,6 +48,7 @@ def values(request):
 # Random access --------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("interleave-01", "interleave-04")
 @pytest.mark.parametrize(
     "pairs",
     [
@@ -65,12 +66,14 @@ def test_rows_are_reordered_repeated_and_skipped(values, pairs):
     assert rows(lazy) == expected
 
 
+@pytest.mark.behaviour("interleave-02")
 def test_three_arrays_of_different_lengths(values):
     values.append(values[0].slice(2, 1))
     lazy, expected = gather(values, [(2, 0), (0, 4), (1, 0), (2, 0), (0, 1), (1, 2)])
     assert rows(lazy) == expected
 
 
+@pytest.mark.behaviour("interleave-18")
 @pytest.mark.parametrize("nullable", [False, True])
 def test_rows_and_nulls_span_words_of_64_bits(nullable):
     one = pa.array([None if nullable and i % 4 == 0 else i % 3 == 0 for i in range(100)])
@@ -80,6 +83,7 @@ def test_rows_and_nulls_span_words_of_64_bits(nullable):
     assert rows(lazy) == expected
 
 
+@pytest.mark.behaviour("interleave-07")
 @pytest.mark.parametrize("widths", [*itertools.product(["uint8", "uint64"], repeat=2)], ids=str)
 def test_selectors_have_any_unsigned_width(values, widths):
     arrays, places = (u(part, width) for part, width in zip(zip(*PAIRS[:4]), widths))
@@ -87,6 +91,7 @@ def test_selectors_have_any_unsigned_width(values, widths):
     assert rows(lazy) == [values[0][r].as_py() for _, r in PAIRS[:4]]
 
 
+@pytest.mark.behaviour("interleave-03")
 def test_an_interleave_of_one_array_is_a_take(values):
     lazy = plait.interleave(values[:1], u([0, 0]), u([4, 1]))
     assert pa.array(lazy) == values[0].take(pa.array([4, 1]))
@@ -97,6 +102,7 @@ def test_an_interleave_of_one_array_is_a_take(values):
 LAZY = [(1, 0), (0, 4), (1, 1), (0, 0), (0, 2), (1, 1)]
 
 
+@pytest.mark.behaviour("interleave-12")
 def test_a_slice_is_the_slice_of_the_rows(values):
     lazy, expected = gather(values, LAZY)
     for start, stop in itertools.combinations_with_replacement(range(len(LAZY) + 1), 2):
@@ -106,6 +112,7 @@ def test_a_slice_is_the_slice_of_the_rows(values):
     assert rows(lazy[::-1]) == expected[::-1]
 
 
+@pytest.mark.behaviour("interleave-13")
 def test_a_take_picks_rows_in_any_order_and_often(values):
     lazy, expected = gather(values, LAZY)
     places = [5, 0, 0, 3, 2]
@@ -117,6 +124,7 @@ def test_a_take_picks_rows_in_any_order_and_often(values):
         lazy.take(u([6]))
 
 
+@pytest.mark.behaviour("interleave-14")
 def test_every_filter_keeps_what_its_mask_says(values):
     lazy, expected = gather(values, LAZY)
     for mask in itertools.product([True, False], repeat=len(LAZY)):
@@ -127,6 +135,7 @@ def test_every_filter_keeps_what_its_mask_says(values):
     ]
 
 
+@pytest.mark.behaviour("interleave-15")
 def test_slice_take_and_filter_in_every_order(values):
     steps = {
         "slice": (lambda lazy: lazy[1:], lambda rows: rows[1:]),
@@ -146,6 +155,7 @@ def test_slice_take_and_filter_in_every_order(values):
 # Nullability ----------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("interleave-17", "interleave-19")
 @pytest.mark.parametrize("second", [[4, 5], [4, None], [None, None]], ids=str)
 def test_nulls_of_the_values_are_those_of_the_rows_whatever_the_selectors(second):
     values = [pa.array([1, 2]), pa.array(second, pa.int64())]
@@ -160,6 +170,7 @@ def struct_of(nullable, items):
     return pa.RecordBatch.from_arrays([pa.array(items, field.type)], schema=schema)
 
 
+@pytest.mark.behaviour("interleave-16")
 @pytest.mark.parametrize(("one", "two"), [*itertools.product([False, True], repeat=2)])
 def test_the_type_is_nullable_if_that_of_any_value_is(one, two):
     lazy = plait.interleave([struct_of(one, [1]), struct_of(two, [2])], u([1, 0]), u([0, 0]))
@@ -176,6 +187,7 @@ def test_an_array_of_nulls_and_one_without_rows_are_values(values):
 # Nested interleaves ---------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("interleave-20")
 def test_an_interleave_of_interleaves_is_their_rows(values):
     inner, inner_rows = gather(values, LAZY)
     other, other_rows = gather(values[::-1], PAIRS[:3])
@@ -186,6 +198,7 @@ def test_an_interleave_of_interleaves_is_their_rows(values):
     assert rows(again) == [inner_rows[1], values[0][2].as_py(), inner_rows[5]]
 
 
+@pytest.mark.behaviour("interleave-21")
 def test_nested_interleaves_are_sliced_taken_and_filtered(values):
     inner, inner_rows = gather(values, LAZY)
     outer = plait.interleave([values[0], inner[2:]], u([1, 0, 1, 1]), u([3, 4, 0, 2]))
@@ -199,6 +212,7 @@ def test_nested_interleaves_are_sliced_taken_and_filtered(values):
 # What is refused ------------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("interleave-08", "interleave-09", "interleave-10")
 @pytest.mark.parametrize(
     ("arrays", "places", "words"),
     [
@@ -215,6 +229,7 @@ def test_selectors_are_checked_when_an_interleave_is_made(values, arrays, places
         plait.interleave(values, arrays, places)
 
 
+@pytest.mark.behaviour("interleave-11")
 @pytest.mark.parametrize(
     ("pair", "words"),
     [((2, 0), "`array_indices` 2 of 2 arrays"), ((1, 3), "`row_indices` 3, where array 1 has 3")],
@@ -227,6 +242,7 @@ def test_rows_that_are_not_there_are_found_when_rows_are_copied(values, pair, wo
             call()
 
 
+@pytest.mark.behaviour("interleave-22")
 def test_values_of_different_types_are_refused():
     for other in (pa.array([1], pa.int32()), pa.array(["1"]), pa.array([[1]])):
         with pytest.raises(plait.InvalidArgument, match="different types"):

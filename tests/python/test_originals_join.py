@@ -17,7 +17,7 @@ import plait
 LEFT = pa.schema([("id", pa.string()), ("fk", pa.string()), ("payload", pa.string())])
 RIGHT = pa.schema([("key", pa.string()), ("value", pa.string())])
 OP = pa.field("_op", pa.string())
-ORDERS_MAX = 200 if os.environ.get("CI") == "true" else 4
+ORDERS_MAX = 40 if os.environ.get("CI") == "true" else 3
 
 
 def left(fk, payload="p", key="k"):
@@ -200,6 +200,9 @@ def orders(how, events, **options):
 HOW = pytest.mark.parametrize("how", ["inner", "left"])
 
 
+@pytest.mark.behaviour(
+    "join-01", "join-02", "join-03", "join-04", "join-05", "join-07", "join-09", "join-10"
+)
 @HOW
 @pytest.mark.parametrize("row", TABLE)
 def test_a_row_of_the_table_emits_what_the_table_says(row, how):
@@ -217,6 +220,7 @@ def test_a_row_of_the_table_emits_what_the_table_says(row, how):
     assert world.table == joined(how, [*before, event])
 
 
+@pytest.mark.behaviour("join-11", "join-12", "join-14")
 @HOW
 @pytest.mark.parametrize("row", TABLE)
 def test_a_row_of_the_table_sends_what_the_table_says(row, how):
@@ -234,6 +238,7 @@ def test_a_row_of_the_table_sends_what_the_table_says(row, how):
     assert told == sends.replace("3/2", "3" if how == "inner" else "2").split()
 
 
+@pytest.mark.behaviour("join-17")
 @HOW
 @pytest.mark.parametrize("row", TABLE)
 def test_orders_of_the_messages_of_a_row_end_in_the_join(row, how):
@@ -255,6 +260,7 @@ BURSTS = {
 }  # fmt: skip
 
 
+@pytest.mark.behaviour("join-15", "join-16")
 @HOW
 @pytest.mark.parametrize("burst", BURSTS)
 def test_orders_of_the_messages_of_a_burst_end_in_the_join(burst, how):
@@ -263,6 +269,7 @@ def test_orders_of_the_messages_of_a_burst_end_in_the_join(burst, how):
         assert world.table == expected
 
 
+@pytest.mark.behaviour("join-18")
 @HOW
 @pytest.mark.parametrize("row", ["key from right row to none", "right delete"])
 def test_messages_that_arrive_twice_change_nothing(row, how):
@@ -272,6 +279,7 @@ def test_messages_that_arrive_twice_change_nothing(row, how):
         assert world.table == expected
 
 
+@pytest.mark.behaviour("join-21")
 def test_a_foreign_key_is_a_function_of_the_left_row():
     join = plait.ForeignKeyJoin(
         left_key="id",
@@ -287,6 +295,7 @@ def test_a_foreign_key_is_a_function_of_the_left_row():
     ]
 
 
+@pytest.mark.behaviour("join-26")
 def test_of_two_right_rows_of_a_key_the_last_one_is_the_right_row():
     join = plait.ForeignKeyJoin(left_key="id", foreign_key="fk", right_key="key")
     left_rows = pa.table({"id": ["k", "l"], "fk": ["1", "1"]})

@@ -7,6 +7,7 @@ import pytest
 import plait
 
 
+@pytest.mark.behaviour("merge-07")
 def test_sources_that_declare_different_orders_are_refused_by_name(tmp_path):
     for name, order in (("a", "k, t"), ("b", "k, -t")):
         table = pa.table({"k": [1], "t": [2]})
@@ -21,6 +22,7 @@ def test_sources_that_declare_different_orders_are_refused_by_name(tmp_path):
     assert not (tmp_path / "out.parquet").exists()
 
 
+@pytest.mark.behaviour("merge-31")
 def test_rows_read_are_rows_written_plus_rows_dropped(tmp_path):
     for number in range(2):
         table = pa.table({"k": [1, 2, 3 + number]})

@@ -46,6 +46,7 @@ KINDS = pytest.mark.parametrize("reader", [early, late])
 # Early and late schema ------------------------------------------------------------------------
 
 
+@pytest.mark.behaviour("scan-01")
 @KINDS
 @pytest.mark.parametrize("columns", [None, "*", ["*"], ["a", "b"]], ids=str)
 def test_all_columns_by_wildcard_and_by_name(reader, columns):
@@ -54,6 +55,7 @@ def test_all_columns_by_wildcard_and_by_name(reader, columns):
     assert rows == [(1, "fred"), (2, "wilma")]
 
 
+@pytest.mark.behaviour("scan-02")
 @KINDS
 def test_columns_come_in_the_order_of_the_select_list(reader):
     schemas, rows, _ = select(["b", "a"], reader([A, B], FRED))
@@ -61,12 +63,14 @@ def test_columns_come_in_the_order_of_the_select_list(reader):
     assert rows == [("fred", 1), ("wilma", 2)]
 
 
+@pytest.mark.behaviour("scan-03")
 @KINDS
 def test_a_subset_of_the_columns_is_read(reader):
     schemas, rows, _ = select(["a"], reader([A, B], FRED))
     assert (schemas, rows) == ([pa.schema([A])], [(1,), (2,)])
 
 
+@pytest.mark.behaviour("scan-04", "scan-05")
 @KINDS
 @pytest.mark.parametrize(("null_type", "made"), [(None, "null"), ("string", "string")])
 def test_a_column_that_no_reader_has_is_null_of_the_null_type(reader, null_type, made):
@@ -76,6 +80,7 @@ def test_a_column_that_no_reader_has_is_null_of_the_null_type(reader, null_type,
     assert rows == [(1, "fred", None), (2, "wilma", None)]
 
 
+@pytest.mark.behaviour("scan-06")
 @KINDS
 def test_a_select_list_may_share_one_column_with_the_table_or_none(reader):
     _, rows, _ = select(["a", "c"], reader([A, B], FRED))
@@ -84,12 +89,14 @@ def test_a_select_list_may_share_one_column_with_the_table_or_none(reader):
     assert rows == [(None,), (None,)]
 
 
+@pytest.mark.behaviour("scan-07")
 @KINDS
 def test_an_empty_select_list_counts_rows(reader):
     schemas, rows, _ = select([], reader([A, B], FRED))
     assert (schemas, rows) == ([pa.schema([])], [(), ()])
 
 
+@pytest.mark.behaviour("scan-08")
 def test_a_table_without_columns_has_rows_and_null_columns():
     rows = pa.RecordBatch.from_struct_array(pa.array([{}, {}], pa.struct([])))
     schemas, found, _ = select("*", rows)
@@ -97,6 +104,7 @@ def test_a_table_without_columns_has_rows_and_null_columns():
     assert select(["a"], rows)[1] == [(None,), (None,)]
 
 
+@pytest.mark.behaviour("scan-14")
 @KINDS
 def test_names_are_told_apart_by_case_unless_asked_otherwise(reader):
     upper = [pa.field("A", pa.int32(), nullable=False)]
@@ -108,6 +116,7 @@ def test_names_are_told_apart_by_case_unless_asked_otherwise(reader):
     assert ([schema.names for schema in schemas], changes) == ([["a"], ["a"]], 0)
 
 
+@pytest.mark.behaviour("scan-09")
 def test_the_batch_that_told_the_schema_is_the_first_that_is_given():
     pulled = []
 
@@ -124,6 +133,7 @@ def test_the_batch_that_told_the_schema_is_the_first_that_is_given():
     ]
 
 
+@pytest.mark.behaviour("scan-11")
 def test_readers_without_rows_are_passed_over_wherever_they_are():
     none = pa.schema([A, B]).empty_table().to_reader
     for readers in (
@@ -161,6 +171,7 @@ def files(lake, columns, mode, names=("x/y/a.parquet",), **options):
     return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
 
 
+@pytest.mark.behaviour("scan-21")
 @MODES
 def test_a_wildcard_and_every_file_and_partition_column(lake, mode):
     columns = ["*", "_path", "_folder", "_filename", "dir0", "dir1"]
@@ -170,11 +181,13 @@ def test_a_wildcard_and_every_file_and_partition_column(lake, mode):
     assert rows == [(10, "fred", *of_file), (20, "wilma", *of_file)]
 
 
+@pytest.mark.behaviour("scan-25")
 @MODES
 def test_file_and_partition_columns_are_read_without_any_column_of_the_file(lake, mode):
     assert files(lake, ["_filename", "dir1"], mode) == [("a.parquet", "y")] * 2
 
 
+@pytest.mark.behaviour("scan-26")
 @MODES
 def test_partition_table_file_and_null_columns_mix_in_any_order(lake, mode):
     missing = {"missing": "null"} if mode == "resolve" else {"null_type": "int32"}
@@ -182,6 +195,7 @@ def test_partition_table_file_and_null_columns_mix_in_any_order(lake, mode):
     assert rows == [("x", "fred", "a.parquet", None), ("x", "wilma", "a.parquet", None)]
 
 
+@pytest.mark.behaviour("scan-24")
 @MODES
 def test_file_and_partition_columns_follow_their_files(lake, mode):
     names = ("x/y/a.parquet", "x/b.parquet")
@@ -201,6 +215,7 @@ NAMES = pa.field("b", pa.string())
 LISTS = pa.field("c", pa.list_(pa.int32()), nullable=False)
 
 
+@pytest.mark.behaviour("scan-28", "scan-29")
 @KINDS
 def test_missing_columns_keep_the_type_that_they_had(reader):
     first = reader([A, NAMES, LISTS], [[1], ["x"], [[7]]])
@@ -210,6 +225,7 @@ def test_missing_columns_keep_the_type_that_they_had(reader):
     assert rows == [(1, "x", [7]), (2, None, [8]), (3, "y", [])]
 
 
+@pytest.mark.behaviour("scan-36")
 @KINDS
 def test_a_missing_column_that_is_never_null_changes_the_schema_to_a_nullable_one(reader):
     readers = [reader([A, NAMES], [[1], ["x"]]), reader([NAMES], [["y"]])]
@@ -218,6 +234,7 @@ def test_a_missing_column_that_is_never_null_changes_the_schema_to_a_nullable_on
     assert rows == [(1, "x"), (None, "y")]
 
 
+@pytest.mark.behaviour("scan-32")
 @KINDS
 def test_a_table_between_two_of_one_schema_changes_nothing(reader):
     one, two, three = (
@@ -230,6 +247,7 @@ def test_a_table_between_two_of_one_schema_changes_nothing(reader):
     assert rows[1:4] == [(20, "wilma"), (30, None), (40, None)]
 
 
+@pytest.mark.behaviour("scan-30")
 @KINDS
 def test_a_column_that_may_be_null_stays_so_for_readers_without_nulls(reader):
     readers = [reader([maybe(A)], [[1, None]]), reader([A], [[2]])]
@@ -240,6 +258,7 @@ def test_a_column_that_may_be_null_stays_so_for_readers_without_nulls(reader):
     assert (schemas[1], changes) == (pa.schema([maybe(A)]), 1)
 
 
+@pytest.mark.behaviour("scan-31")
 @KINDS
 @pytest.mark.parametrize("columns", [["a", "b", "c"], None], ids=str)
 def test_permuted_columns_are_no_change(reader, columns):
@@ -254,6 +273,7 @@ def test_permuted_columns_are_no_change(reader, columns):
     assert rows == [(10, "fred", 110), (30, "bambam", 330), (50, "dino", 550)]
 
 
+@pytest.mark.behaviour("scan-35")
 @KINDS
 def test_a_wildcard_keeps_the_first_schema_for_subsets_and_changes_for_new_columns(reader):
     c, d = pa.field("c", pa.int64()), pa.field("d", pa.string(), nullable=False)
@@ -269,6 +289,7 @@ def test_a_wildcard_keeps_the_first_schema_for_subsets_and_changes_for_new_colum
     assert rows[2:] == [(30, "bambam", None), (50, "dino", "supporting")]
 
 
+@pytest.mark.behaviour("scan-38")
 @KINDS
 def test_every_kind_of_hard_change_is_one_change(reader):
     c, d = pa.field("c", pa.float64(), nullable=False), pa.field("d", A.type, nullable=False)
@@ -290,6 +311,7 @@ def test_every_kind_of_hard_change_is_one_change(reader):
     assert (len(rows), changes) == (5, 3)
 
 
+@pytest.mark.behaviour("scan-37")
 @KINDS
 def test_a_type_that_changes_under_a_name_is_a_change_and_each_row_is_given(reader):
     text = pa.field("a", pa.string(), nullable=False)
@@ -300,6 +322,7 @@ def test_a_type_that_changes_under_a_name_is_a_change_and_each_row_is_given(read
         select(None, reader([A], [[1]]), reader([text], [["x"]]), on_change="error")
 
 
+@pytest.mark.behaviour("scan-40")
 @pytest.mark.parametrize(("limit", "read"), [(0, 0), (1, 1), (2, 2), (3, 3), (9, 4)])
 def test_a_limit_counts_the_rows_of_all_readers_and_reads_no_further(limit, read):
     pulled = []
@@ -316,6 +339,7 @@ def test_a_limit_counts_the_rows_of_all_readers_and_reads_no_further(limit, read
     assert pulled == ([0, 2] if limit > 2 else [0])
 
 
+@pytest.mark.behaviour("scan-13")
 def test_a_generator_is_asked_for_its_first_batch_when_the_scan_is_made():
     pulled = []
 

@@ -53,6 +53,18 @@ def test_there_are_cases():
     assert len(CASES) - len(SAYABLE) == 1
 
 
+@pytest.mark.behaviour(
+    "overlay-03",
+    "overlay-10",
+    "overlay-13",
+    "overlay-15",
+    "overlay-16",
+    "overlay-17",
+    "overlay-19",
+    "overlay-27",
+    "overlay-30",
+    "overlay-32",
+)
 @pytest.mark.parametrize("case", SAYABLE, ids=lambda case: f"{case['id']} {case['title']}")
 @pytest.mark.parametrize("batch_rows", [None, 1, 3])
 def test_recorded_cases_hold(case, batch_rows):
@@ -70,6 +82,7 @@ def test_recorded_cases_hold(case, batch_rows):
     assert got == expect
 
 
+@pytest.mark.behaviour("overlay-07")
 def test_more_lists_of_paths_than_streams_are_refused_below_the_door(monkeypatch):
     """Case O29, recorded where streams and lists of paths are two arguments, as they are at the border."""
     [case] = [case for case in CASES if case not in SAYABLE]
@@ -104,6 +117,7 @@ def test_any_library_can_be_a_layer_and_take_the_result():
     assert pl.DataFrame(plait.overlay(base)).to_dicts() == expected
 
 
+@pytest.mark.behaviour("overlay-20")
 def test_value_buffers_are_shared():
     rows = pa.record_batch(
         {"_index": pa.array(range(5000)), "s": pa.array([{"x": 1.0, "y": "t"}] * 5000)}
@@ -114,6 +128,7 @@ def test_value_buffers_are_shared():
         assert got.field(field).buffers()[1].address == had.field(field).buffers()[1].address
 
 
+@pytest.mark.behaviour("overlay-04")
 def test_precedence_goes_before_place_and_of_equals_the_later_is_stronger():
     layers = [Layer(pa.table({"_index": [1], "x": [n]}), ["x"]) for n in range(3)]
 
@@ -126,6 +141,7 @@ def test_precedence_goes_before_place_and_of_equals_the_later_is_stronger():
     assert winner(5, 5, -1) == [1]
 
 
+@pytest.mark.behaviour("overlay-02")
 @pytest.mark.parametrize(
     "paths",
     [["a.y"], [("a", "y")], [["a", "y"]], ['a."y"'], "a.y", iter(["a.y"])],
@@ -136,6 +152,7 @@ def test_paths_are_text_or_names(paths):
     assert table["a"].to_pylist() == [{"x": 1, "y": 20}, {"x": None, "y": 40}, {"x": 5, "y": None}]
 
 
+@pytest.mark.behaviour("overlay-05")
 def test_a_dot_in_a_name_is_never_guessed():
     table = pa.table({"_index": [1], "a.b": [1], "a": [{"b": 2}]})
     for path in ["a.b"]:
@@ -147,6 +164,7 @@ def test_a_dot_in_a_name_is_never_guessed():
         plait.overlay([Layer(table.drop(["a.b"]), ['"a.b"'])])
 
 
+@pytest.mark.behaviour("overlay-06", "overlay-08")
 @pytest.mark.parametrize(
     ("paths", "error"),
     [
@@ -171,6 +189,7 @@ def test_paths_that_lead_nowhere_are_refused_before_a_row_is_read(paths, error):
         plait.overlay([Layer(batches(), paths)])
 
 
+@pytest.mark.behaviour("overlay-14")
 @pytest.mark.parametrize(
     ("base", "patch"),
     [
@@ -191,6 +210,7 @@ def test_what_is_taken_whole_cannot_be_contested(base, patch):
     assert caught.value.column == "a"
 
 
+@pytest.mark.behaviour("overlay-24", "overlay-25")
 @pytest.mark.parametrize(
     ("one", "other", "row", "words"),
     [
@@ -229,6 +249,7 @@ def test_rows_that_differ_are_named_by_times_as_people_read_them():
     assert "`1970-01-01 00:00:00Z` in layer `a`, `1970-01-01 00:00:00.5Z`" in str(caught.value)
 
 
+@pytest.mark.behaviour("overlay-28")
 def test_unused_layers_are_compared_unless_told_otherwise():
     unused = pa.table({"_index": [9], "z": [1]})
     layers = [Layer(BASE), Layer(unused, [])]
@@ -237,6 +258,7 @@ def test_unused_layers_are_compared_unless_told_otherwise():
     assert read(plait.overlay(layers, check_unused=False)).num_rows == 3
 
 
+@pytest.mark.behaviour("overlay-26")
 def test_row_numbers_tell_rows_of_equal_index_apart():
     def layer(numbers, name):
         return Layer(pa.table({"_index": [5, 5, 5], "n": numbers, name: [1, 2, 3]}), [name])
@@ -250,6 +272,7 @@ def test_row_numbers_tell_rows_of_equal_index_apart():
     assert (caught.value.row, caught.value.column) == (0, "n")
 
 
+@pytest.mark.behaviour("overlay-29")
 def test_the_index_is_found_by_name_or_by_metadata():
     marked = pa.schema(
         [pa.field("t", pa.timestamp("ms", "UTC"), metadata={"role": "time"}), ("x", pa.int64())]
@@ -300,6 +323,7 @@ def test_batches_have_the_rows_asked_for(rows):
     assert sum(sizes) == 50 and set(sizes[:-1]) <= {rows} and 0 < sizes[-1] <= rows
 
 
+@pytest.mark.behaviour("overlay-21")
 def test_values_without_validity_are_hidden_under_a_null_parent():
     for kind in ("sparse", "dense"):
         types, ints = pa.array([0, 1, 0], pa.int8()), pa.array([1, 2, 3])
@@ -418,6 +442,7 @@ def test_a_consumer_that_stops_early_lets_all_layers_go(how):
     assert len(asked) == 2
 
 
+@pytest.mark.behaviour("overlay-18")
 def test_null_columns_take_the_type_of_their_layer():
     typed = pa.record_batch({"_index": [1], "x": [[{"a": 1}]]})
     untyped = pa.record_batch({"_index": [2], "x": pa.array([None])})
@@ -456,6 +481,7 @@ print(peak_rss_bytes() - early)
 """
 
 
+@pytest.mark.behaviour("overlay-33")
 @pytest.mark.long
 def test_memory_stays_flat_however_much_streams_by(python):
     total = os.environ.get("PLAIT_STREAM_BYTES", "400_000_000")
@@ -464,6 +490,7 @@ def test_memory_stays_flat_however_much_streams_by(python):
     assert int(ran.stdout) < 20_000_000
 
 
+@pytest.mark.behaviour("overlay-34")
 def test_partitions_with_and_without_an_override_can_be_concatenated():
     base = pa.table({"_index": [1], "s": [{"x": 1, "y": 2}]})
     alone = read(plait.overlay([Layer(base, ["s.x", "s.y"])]))

@@ -54,6 +54,7 @@ def assert_no_null_where_none_may_be(table):
             visit(field, array, [True] * batch.num_rows)
 
 
+@pytest.mark.behaviour("overlay-01", "overlay-11")
 @in_blocks
 def test_overlays_are_what_the_definition_says(seeds):
     for seed in seeds:
@@ -68,6 +69,7 @@ def test_overlays_are_what_the_definition_says(seeds):
         assert got.column_names == ["_index", *dict.fromkeys(names)], seed
 
 
+@pytest.mark.behaviour("overlay-31")
 @in_blocks
 def test_cutting_a_layer_elsewhere_changes_nothing(seeds):
     for seed in seeds:
@@ -77,6 +79,7 @@ def test_cutting_a_layer_elsewhere_changes_nothing(seeds):
         assert one.to_pylist() == other.to_pylist(), seed
 
 
+@pytest.mark.behaviour("overlay-09")
 @in_blocks
 def test_a_layer_that_supplies_nothing_changes_nothing(seeds):
     for seed in seeds:
@@ -98,6 +101,7 @@ def all_nullable(field):
     return pa.field(field.name, typ, True, field.metadata)
 
 
+@pytest.mark.behaviour("overlay-12")
 @in_blocks
 def test_a_file_split_by_leaves_comes_back(seeds):
     for seed in seeds:
@@ -180,6 +184,7 @@ def collapsed(value):
     return None if below and all(inner is None for inner in below.values()) else below
 
 
+@pytest.mark.behaviour("overlay-22")
 @in_blocks
 def test_all_children_means_null_where_all_fields_are(seeds):
     for seed in seeds:
@@ -233,6 +238,7 @@ def structs(schema):
         yield from visit(field, ())
 
 
+@pytest.mark.behaviour("overlay-23")
 @in_blocks
 def test_fields_come_in_the_order_in_which_paths_first_name_them(seeds):
     for seed in seeds:

@@ -206,6 +206,7 @@ def test_polars_reads_the_same_rows(common_sources, common_outputs):
 # ---- merging again
 
 
+@pytest.mark.behaviour("merge-33")
 def test_merging_in_steps_gives_the_same_rows(sources, outputs, tmp_path):
     a, b, c = sources
     one = plait.merge([a, b], tmp_path / "ab.parquet", sort_by=KEY)
@@ -235,6 +236,7 @@ def test_disjoint_outputs_merge_to_one(outputs, tiers, tmp_path):
 # ---- footers
 
 
+@pytest.mark.behaviour("merge-29")
 def test_files_declare_their_order(outputs):
     for path in outputs:
         metadata = pq.read_metadata(path)
@@ -257,6 +259,7 @@ def test_a_descending_order_is_declared(tmp_path):
     )
 
 
+@pytest.mark.behaviour("merge-28")
 @pytest.mark.parametrize("tiers", [(), ("chunk", "page", "dict")])
 def test_indexes_of_pages_tell_the_truth(tiers, sources, tmp_path):
     for path in merge(sources, tmp_path / "out", copy_tiers=tiers):
@@ -308,6 +311,7 @@ def test_a_page_of_lists_with_values_is_never_called_a_null_page(tmp_path):
             assert column_index[1] == [i in (1, 2)], lists[i]
 
 
+@pytest.mark.behaviour("merge-22")
 def test_row_groups_keep_to_their_rows(outputs):
     for path in outputs:
         metadata = pq.read_metadata(path)
@@ -371,6 +375,7 @@ def key_of(value):
     return b"\x02\0\0\0\0" if value is None else b"\x01" + (value + 2**31).to_bytes(4, "big")
 
 
+@pytest.mark.behaviour("merge-23")
 def test_entries_of_the_footer_tell_the_keys(outputs):
     last = b""
     for path in outputs:

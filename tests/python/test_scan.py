@@ -414,6 +414,7 @@ NESTED = pa.table(
 )
 
 
+@pytest.mark.behaviour("scan-16", "scan-17", "scan-20")
 @pytest.mark.parametrize(
     ("columns", "expected"),
     [
@@ -435,6 +436,7 @@ def test_columns_come_as_asked(write, columns, expected):
     assert [list(row) for row in found] == [list(row) for row in expected]
 
 
+@pytest.mark.behaviour("scan-19")
 def test_a_star_is_everything_that_is_not_named(write):
     [path] = write(NESTED)
     scan = plait.scan(path, ["_filename", "*", "m.x"], static={"s": "eu"})
@@ -445,6 +447,7 @@ def test_a_star_is_everything_that_is_not_named(write):
     assert rows(scan)[1]["s"] == 7
 
 
+@pytest.mark.behaviour("scan-18")
 @pytest.mark.parametrize("columns", ["k.x", "k[0]", "m[1]", "m.x.y"])
 def test_a_form_that_the_type_does_not_have_is_refused(write, columns):
     with pytest.raises(plait.ProjectionError) as caught:
@@ -507,6 +510,7 @@ def test_folders_are_columns_with_inferred_or_declared_types(tmp_path):
     assert {row["dir0"] for row in rows(dirs)} == {"y=2023", "y=2024"}
 
 
+@pytest.mark.behaviour("scan-23")
 def test_folders_count_from_the_one_that_was_named_whatever_files_it_has(tmp_path, monkeypatch):
     def add(place):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
@@ -562,6 +566,7 @@ def test_a_limit_opens_only_what_it_needs(write, limit, opened):
     assert scan.report.rows == min(limit, 100)
 
 
+@pytest.mark.behaviour("scan-39")
 def test_batches_are_bounded_in_rows_and_bytes(write):
     big = "x" * 300_000
     paths = write(pa.table({"t": ["a", big, "b", "c", big + big, "d"] * 3}))

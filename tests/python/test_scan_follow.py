@@ -29,6 +29,7 @@ def read(scan):
     return batches, [pa.record_batch(batch).to_pylist() for batch in batches]
 
 
+@pytest.mark.behaviour("scan-34")
 def test_a_column_that_may_be_null_is_null_where_it_is_missing():
     scan = follow([source([A, B], [1], ["x"]), source([A], [2])])
     batches, rows = read(scan)
@@ -112,6 +113,7 @@ def test_a_missing_column_has_the_type_it_had_before():
     assert pa.schema(batches[-1].schema).field("b").type == pa.string()
 
 
+@pytest.mark.behaviour("scan-33")
 def test_without_smoothing_every_difference_is_a_change():
     scan = follow([source([A, B], [1], ["x"]), source([A], [2])], smooth=False)
     assert read(scan)[1] == [[{"a": 1, "b": "x"}], [{"a": 2}]]
@@ -153,6 +155,7 @@ def test_the_first_batch_is_read_for_the_schema_and_given_in_full():
     assert read(scan)[1] == [[{"a": 0}], [{"a": 1}], [{"a": 2}]]
 
 
+@pytest.mark.behaviour("scan-10")
 def test_a_column_first_seen_within_a_source_is_null_in_the_rows_before():
     def batches():
         yield pa.record_batch({"a": [1, 2]})
@@ -184,6 +187,7 @@ def test_a_type_that_changes_within_a_source_ends_the_batch_and_is_told():
 # ---- options of the other mode, or of another option
 
 
+@pytest.mark.behaviour("scan-15")
 def test_a_given_schema_wins_over_what_sources_say():
     wide = pa.schema([pa.field("b", pa.string()), pa.field("a", pa.int64())])
     narrow = pa.field("a", pa.int32())
@@ -196,6 +200,7 @@ def test_a_given_schema_wins_over_what_sources_say():
         follow([text], schema=wide)
 
 
+@pytest.mark.behaviour("scan-15")
 def test_a_given_default_is_the_value_of_a_missing_column():
     field = pa.field("c", pa.int64(), nullable=False, metadata={"plait.default": "7"})
     scan = follow([source([A], [1]), source([A, field], [2], [8])], schema=pa.schema([A, field]))

@@ -171,6 +171,7 @@ def test_a_column_of_folders_and_files_is_an_error_or_one_of_them(shared):
     assert found["file"] == {"id": [1, 2], "year": ["x", None]}
 
 
+@pytest.mark.behaviour("scan-27")
 @pytest.mark.parametrize(("clash", "year"), [("partition", [2023, 2024]), ("file", ["x", None])])
 def test_a_named_column_of_folders_and_files_is_the_chosen_one(shared, clash, year):
     scan = plait.scan(shared, ["year", "id as n"], partitions="hive", partition_clash=clash)

@@ -192,6 +192,7 @@ def decide_alike(files: list[list[pa.Field]], folder: Path) -> None:
     COUNTS["agreed" if isinstance(by_scan, tuple) else "refused"] += 1
 
 
+@pytest.mark.behaviour("merge-13")
 @pytest.mark.long
 def test_merges_scans_and_streams_agree_on_schema_and_rows_or_on_conflicts(tmp_path: Path) -> None:
     decide_alike(folder=tmp_path)

@@ -156,6 +156,7 @@ def test_the_comparison_sees_nan_payloads():
 # ---- PyArrow
 
 
+@pytest.mark.behaviour("merge-15")
 @pytest.mark.parametrize("name", FILES)
 def test_every_type_by_pyarrow_merges_to_the_last_bit(name, tmp_path):
     rows, writing, merging = FILES[name]
@@ -197,6 +198,7 @@ def test_decimals_of_all_precisions_merge(as_integer, tmp_path):
     check(paths, tmp_path / "out")
 
 
+@pytest.mark.behaviour("merge-14")
 def test_dictionaries_inside_lists_and_structs_merge(tmp_path):
     word = pa.dictionary(pa.int8(), pa.string())
     types = {"words": pa.list_(word), "inside": pa.struct([("word", word)])}
@@ -426,6 +428,7 @@ def test_types_widen_without_loss(a, b, both, values, tmp_path):
         assert merged["v"].to_pylist() == values
 
 
+@pytest.mark.behaviour("merge-09", "merge-10")
 def test_columns_may_be_missing_and_reordered(tmp_path):
     a = pa.table({"k": [1, 3], "only_a": ["x", "y"], "both": [1.5, 2.5]})
     b = pa.table({"both": [3.5, 4.5], "only_b": [[1], []], "k": [2, 3]})
@@ -458,6 +461,7 @@ def test_fields_of_nested_structs_may_be_missing(tmp_path):
     ]
 
 
+@pytest.mark.behaviour("merge-11")
 def test_required_meets_optional(tmp_path):
     fields = [pa.field("k", pa.int64(), nullable=False), pa.field("v", pa.int64(), nullable=False)]
     a = pa.table({"k": [1, 3], "v": [1, 3]}, schema=pa.schema(fields))
@@ -501,6 +505,7 @@ def test_drift_can_be_refused(tmp_path):
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.behaviour("merge-12")
 def test_all_conflicts_are_reported_together_before_any_output(tmp_path):
     a = pa.table(
         {
@@ -534,6 +539,7 @@ def test_all_conflicts_are_reported_together_before_any_output(tmp_path):
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 
+@pytest.mark.behaviour("merge-03")
 def test_null_keys_and_ties_leave_in_source_order(tmp_path):
     import random
 

@@ -98,6 +98,7 @@ def check_filters(path: str, columns: list[str]) -> None:
             assert passes(path, name, value)[group], (name, group, value)
 
 
+@pytest.mark.behaviour("merge-26")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("tier", TIERS)
 def test_filters_and_sets_hold_every_value_whichever_tier_moved_it(tier, seed, tmp_path):

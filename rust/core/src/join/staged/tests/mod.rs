@@ -103,6 +103,7 @@ fn cases() -> Vec<(String, How, bool, Vec<Event>)> {
     whole["cases"].as_array().unwrap().iter().map(case).collect()
 }
 
+/// behaviour: join-16
 #[test]
 fn every_order_of_the_messages_of_a_burst_ends_in_the_join() {
     let mut moments = 0;
@@ -114,6 +115,7 @@ fn every_order_of_the_messages_of_a_burst_ends_in_the_join() {
     assert!(moments > 1_000, "only {moments} moments");
 }
 
+/// behaviour: join-17
 #[test]
 fn every_order_of_the_messages_of_short_cases_ends_in_the_join() {
     for (name, how, is_burst, events) in cases() {
@@ -177,6 +179,7 @@ fn random_orders_of_long_histories_end_in_the_join() {
     }
 }
 
+/// behaviour: join-19
 #[test]
 fn a_row_has_the_same_hash_everywhere() {
     let hash = super::messages::row_hashes(
