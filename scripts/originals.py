@@ -120,6 +120,7 @@ def written(page: Page) -> str:
     """A page of the site."""
     kinds = [behaviour.plait.partition(",")[0] for behaviour in page.behaviours]
     same, different, missing = map(kinds.count, ("same", "different", "missing"))
+    counts = f"{same} are the same in Plait, {different} differ on purpose, {missing} are missing"
     lines = [
         f"# {page.title}",
         "",
@@ -127,8 +128,7 @@ def written(page: Page) -> str:
         "",
         *wrapped(page.about),
         "",
-        f"Of {len(kinds)} behaviours, {same} are the same in Plait, {different} differ on purpose, "
-        f"{missing} are missing.",
+        f"Of {len(kinds)} behaviours, {counts}.",
     ]
     section = None
     for behaviour in page.behaviours:
