@@ -336,7 +336,7 @@ def test_a_limit_counts_the_rows_of_all_readers_and_reads_no_further(limit, read
 
     _, rows, _ = select(None, reader(0), reader(2), limit=limit)
     assert rows == [(i,) for i in range(read)]
-    assert pulled == ([0, 2] if limit > 2 else [0])
+    assert pulled == [0, 2][: (limit + 1) // 2]
 
 
 @pytest.mark.behaviour("scan-13")
@@ -349,6 +349,6 @@ def test_a_generator_is_asked_for_its_first_batch_when_the_scan_is_made():
             yield from late([A], [[i]])
 
     scan = plait.scan([reader(0), reader(2)], mode="follow", limit=1)
-    assert pulled == [0, 2]
+    assert pulled[:2] == [0, 2]
     assert [len(batch) for batch in scan.to_batches()] == [1]
     assert 3 not in pulled
