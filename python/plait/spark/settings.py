@@ -6,6 +6,7 @@ Not here: which stores there are (the engine, see `docs/guide/object-stores.md`)
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 
 from plait.errors import InvalidArgument
@@ -16,6 +17,20 @@ Settings = Mapping[str, str]
 def is_url(path: str) -> bool:
     """Whether a path leads to an object store."""
     return "://" in path and not path.startswith("file:")
+
+
+def located(path: str) -> str:
+    """A path as tasks find it: they run in another folder than the driver.
+
+    Example:
+        >>> located("file:///data/runs"), located("s3://bucket/runs")
+        ('/data/runs', 's3://bucket/runs')
+    """
+    if path.startswith("file:"):
+        path = "/" + path.removeprefix("file:").lstrip("/")
+    if is_url(path):
+        return path
+    return os.path.abspath(path)  # noqa: PTH100 - a glob is no path
 
 
 def settings_of(text: str | None) -> dict[str, str]:

@@ -13,7 +13,6 @@ Not here: which rows are read (`plait.read`); filters as conditions (`filters`);
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -40,7 +39,7 @@ from plait._read import (
 from plait.errors import InvalidArgument, PlaitError, SchemaConflict, UnknownColumn, Unsupported
 from plait.spark.filters import conditions
 from plait.spark.functions import BATCH_ROWS_MAX
-from plait.spark.settings import is_url, settings_of
+from plait.spark.settings import located, settings_of
 from plait.spark.shipping import shipped_object
 from plait.spark.types import Lossy, edge_schema, spark_schema, to_spark
 from plait.spark.worker import memory_limit, threads
@@ -130,7 +129,7 @@ class Query:
         if not paths:
             raise InvalidArgument.of("there is no path", hint="give one: .load('folder')")
         settings = settings_of(given.get("storage_options"))
-        local = tuple(_local(path) for path in paths)
+        local = tuple(located(path) for path in paths)
         # What a table says of its order, and of rows with one key, holds unless the options differ.
         given = {**_told(local, settings), **given}
         lossy = _one_of(given, "lossy", ("error", "truncate"))
@@ -377,15 +376,6 @@ def _told(paths: Sequence[str], settings: Mapping[str, str]) -> dict[str, str]:
     what = "the table has partition columns, which its files lack"
     hint = "read it by the format delta, or name a folder of one partition"
     raise Unsupported.of(what, got=f"{columns} of `{path}`", hint=hint)
-
-
-def _local(path: str) -> str:
-    if path.startswith("file:"):
-        path = "/" + path.removeprefix("file:").lstrip("/")
-    if is_url(path):
-        return path
-    # Tasks run in another folder than the driver.
-    return os.path.abspath(path)  # noqa: PTH100 - a glob is no path
 
 
 def _quoted(name: str) -> str:
