@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytest.importorskip("pyspark")
@@ -333,7 +334,13 @@ register_all(
         "implicit": ["_path"],
         "files_per_task": 2,
         "memory_limit": "1KB",
+        "partitions": "hive",
+        "limit": 2,
+        "storage_options": effects.MISSPELLED,
     },
+)
+register_all(
+    "plait.spark.scan", partial(scanned, partitions="hive"), {"partition_types": {"y": "int16"}}
 )
 register_all("plait.spark.scan", partial(scanned, columns=["a", "none"]), {"missing": "null"})
 register_all(
@@ -348,6 +355,24 @@ register_all(
     {"strict": True},
     told="is not in the given schema",
 )
+
+
+@case("plait.spark.scan.partition_clash")
+def _(spark: Any, folder: Path) -> tuple[Any, Any]:
+    (folder / "k=1").mkdir()
+    pq.write_table(pa.table({"k": [2]}), folder / "k=1" / "0.parquet")
+    return either(
+        lambda **o: dicts(ps.scan(spark, folder, partitions="hive", **o)),
+        partition_clash="file",
+        told="`k`",
+    )
+
+
+@case("plait.spark.scan.root")
+def _(spark: Any, folder: Path) -> tuple[Any, Any]:
+    source = cases.lake(folder)
+    names = partial(ps.scan, spark, source, partitions="dirs", **ANY_CASE)
+    return either(lambda **o: names(**o).columns, root=folder)
 
 
 @case("plait.spark.scan.case")

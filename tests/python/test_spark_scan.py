@@ -14,11 +14,12 @@ pytest.importorskip("pyspark")
 from plait import spark as ps
 from plait.spark import scan_plan
 
-from .test_spark_objects import bucket  # noqa: F401 - a fixture
+from . import test_spark_objects as objects
 from .test_spark_runs import dicts
 
 pytestmark = [pytest.mark.spark, pytest.mark.local]
 
+bucket = objects.bucket  # a fixture
 FILES = {
     "year=2023/month=06/a": pa.table({"a": pa.array([1, 2], pa.int32())}),
     "year=2024/b": pa.table({"a": [3], "b": ["x"]}),

@@ -316,6 +316,18 @@ def test_what_is_wrong_is_said_before_a_task_runs(tmp_path):
         read({**path, "sort_by": "k"})
 
 
+@pytest.mark.parametrize("option", ["partitions", "partition_types", "root", "limit", "implicit"])
+def test_an_option_of_scans_is_refused_with_the_call_that_has_it(option, tmp_path):
+    with pytest.raises(plait.InvalidArgument, match=rf"`{option}`\nhint: `plait\.spark\.scan`"):
+        Query.of({"path": str(tmp_path), "sort_by": "k", option: "1"})
+
+
+def test_text_in_a_sorted_read_is_refused_by_name(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"k": 1}\n')
+    with pytest.raises(plait.PlaitError, match=r"a\.jsonl"):
+        read({"path": tmp_path / "a.jsonl", "sort_by": "k"})
+
+
 def test_a_file_that_changed_after_planning_is_refused(tmp_path):
     pq.write_table(pa.table({"k": [1, 2]}), tmp_path / "a.parquet")
     query = Query.of({"path": str(tmp_path), "sort_by": "k"})

@@ -64,6 +64,9 @@ OPTIONS = (
     *_DUPLICATES,
 )
 
+# Options of `plait.spark.scan` that people look for here.
+_OF_SCANS = ("partitions", "partition_types", "partition_clash", "root", "limit", "implicit")
+
 
 def schema_of(options: Mapping[str, str]) -> StructType:
     """The merged schema of all files, in Spark's types."""
@@ -121,8 +124,13 @@ class Query:
                 given[name] = at_moment(given[name], now)
         unknown = [name for name in given if name not in OPTIONS]
         if unknown:
+            of_scans = unknown[0] in _OF_SCANS
             raise InvalidArgument.of(
-                "there is no such option", got=f"`{unknown[0]}`", hint="give " + ", ".join(OPTIONS)
+                "there is no such option" + (" of sorted reads" if of_scans else ""),
+                got=f"`{unknown[0]}`",
+                hint="`plait.spark.scan` has it, for files in any order"
+                if of_scans
+                else "give " + ", ".join(OPTIONS),
             )
         paths = json.loads(given["paths"]) if "paths" in given else []
         paths += [given["path"]] if "path" in given else []
