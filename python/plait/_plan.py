@@ -101,7 +101,7 @@ class Task:
 
         `execute_task` executes it, in this process or another.
         """
-        return json.dumps(_only(self._plan.to_dict(), self.index))
+        return json.dumps(self._plan._only(self.index))  # noqa: SLF001
 
     def execute(self, out: Path | None = None, **options: Any) -> MergeReport:  # noqa: ANN401 - passed on
         """Executes the task; takes what `Plan.execute` takes but `tasks`."""
@@ -250,6 +250,21 @@ class Plan(_PrintedReport):
         checked = json.loads(_native.read_plan(text))
         return cls(checked)
 
+    @cached_property
+    def _tasks_by_index(self) -> dict[int, dict[str, Any]]:
+        return {task["index"]: task for task in self._data["tasks"]}
+
+    def _only(self, index: int) -> dict[str, Any]:
+        """The plan with one task, and the sources of that task; no other task is looked at."""
+        task = self._tasks_by_index[index]
+        sources = self._data["sources"]
+        pieces = [{**piece, "source": i} for i, piece in enumerate(task["slices"])]
+        return {
+            **self._data,
+            "sources": [sources[piece["source"]] for piece in task["slices"]],
+            "tasks": [{**task, "slices": pieces}],
+        }
+
     def to_dict(self) -> dict[str, Any]:
         """The plan as dictionaries, lists, text and numbers."""
         data: dict[str, Any] = json.loads(self.to_json())
@@ -293,16 +308,3 @@ def with_level(made: Plan, merge_level: int) -> Plan:
 def _changed(made: Plan, members: dict[str, Any]) -> Plan:
     data = {**made.to_dict(), **members}
     return Plan(data, out=made._out, storage_options=made.storage_options)  # noqa: SLF001
-
-
-def _only(data: dict[str, Any], index: int) -> dict[str, Any]:
-    """The plan with one task, and the sources of that task."""
-    task = next(task for task in data["tasks"] if task["index"] == index)
-    needed = [piece["source"] for piece in task["slices"]]
-    position = {source: i for i, source in enumerate(needed)}
-    pieces = [{**piece, "source": position[piece["source"]]} for piece in task["slices"]]
-    return {
-        **data,
-        "sources": [data["sources"][source] for source in needed],
-        "tasks": [{**task, "slices": pieces}],
-    }

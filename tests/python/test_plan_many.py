@@ -176,3 +176,29 @@ def test_small_files_that_all_overlap_are_looked_at_as_often_however_many_cuts(t
     # The naive rule, where so many rows are promised.
     made = plait.plan(paths, sort_by=ORDER, target_rows=70_000)
     assert [task.rows for task in made.tasks][:2] == [70_000, 70_000]
+
+
+def test_tasks_become_json_without_the_rest_of_their_plan(tmp_path, monkeypatch):
+    files = [[(f"n{i:04}", ts) for ts in range(40)] for i in range(120)]
+    plan = plait.plan(written(tmp_path / "in", files), sort_by=ORDER, target_rows=80)
+    assert len(plan.tasks) == 60
+    whole = json.loads(plan.to_json())
+    spared = {"sources": whole["sources"], "tasks": whole["tasks"]}
+    written_out, read = [], []
+    dumps, loads = json.dumps, json.loads
+
+    def counted(data: object) -> str:
+        written_out.append(dumps(data))
+        return written_out[-1]
+
+    monkeypatch.setattr("plait._plan.json.dumps", counted)
+    monkeypatch.setattr("plait._plan.json.loads", lambda text: read.append(text) or loads(text))
+    tasks = [loads(task.to_json()) for task in plan.tasks]
+    # Once per task, and read again by nobody: it grows as the files do, not as files times tasks.
+    assert (len(written_out), read) == (60, [])
+    sources = [source["path"] for task in tasks for source in task["sources"]]
+    assert sorted(sources) == sorted(source["path"] for source in spared["sources"])
+    for task, planned in zip(tasks, spared["tasks"], strict=True):
+        assert task["tasks"][0] | {"slices": []} == planned | {"slices": []}
+        of = [spared["sources"][piece["source"]] for piece in planned["slices"]]
+        assert task["sources"] == of
