@@ -10,18 +10,16 @@ Not here: which files a policy selects (`plait.table.survey`), the loop (`plait.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import SupportsIndex
 
 from plait._logs.delta import DeltaLog
 from plait._table_reports import AppendReport
 from plait.errors import PlaitError
+from plait.table.budget import Budget
 from plait.table.delta import Delta
 from plait.table.options import CompactOptions
 from plait.table.run import compact_table, run_here
-from plait.table.survey import Compaction, Found, Group
 
 __all__ = ["maintained"]
 
@@ -44,35 +42,20 @@ def maintained(
     Returns:
         The report with what was merged, or with what went wrong with that.
     """
-    table = _Budgeted(log.root, options.storage_options, max(_TIMES * report.bytes, _BYTES_MIN))
+    table = _Appended(log.root, options.storage_options)
+    options = replace(options, max_bytes=max(_TIMES * report.bytes, _BYTES_MIN))
+    run, budget = run_here(options, threads), Budget(options, is_strict=True)
     try:
-        done = compact_table(table, options, run_here(options, threads))
+        done = compact_table(table, options, run, budget=budget)
     except PlaitError as error:
         # The rows are there; the next append tries again.
         return replace(report, problem=str(error))
     return replace(report, compacted=done) if done.groups else report
 
 
-class _Budgeted(Delta):
-    """A table of which only so many bytes are merged."""
+class _Appended(Delta):
+    """A table that is not cast: that is work of `compact`, and has no bounds."""
 
-    def __init__(self, root: str, storage_options: object, budget: int) -> None:
+    def __init__(self, root: str, storage_options: object) -> None:
         super().__init__(root, storage_options, guard=True)
-        self._left = budget
-        # That is work of `compact`: it has no bounds.
         self._is_cast = True
-
-    def survey(self, compaction: Compaction) -> Found:
-        """The smallest groups that are left in the budget."""
-        found = super().survey(compaction)
-        chosen, left = [], self._left
-        for group in sorted(found.groups, key=lambda group: group.bytes):
-            if group.bytes <= left:
-                chosen.append(group)
-                left -= group.bytes
-        return replace(found, groups=tuple(chosen))
-
-    def leased(self, groups: Sequence[Group]) -> AbstractContextManager[Sequence[Group]]:
-        """The groups as they are; they are paid for."""
-        self._left -= sum(group.bytes for group in groups)
-        return super().leased(groups)

@@ -146,6 +146,19 @@ def events() -> pa.Table:
 
 
 @pytest.fixture
+def catalog(tmp_path):
+    """A catalog of Iceberg tables in the folder `lake`, with the namespace `db`."""
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    (tmp_path / "lake").mkdir()
+    made = sql.SqlCatalog(
+        "lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake"
+    )
+    made.create_namespace("db")
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def deal(tmp_path):
     """Deals the rows of a table in turn into files that are as sorted as the table is."""
 

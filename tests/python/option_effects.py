@@ -193,6 +193,11 @@ def disjoint() -> list[pa.Table]:
     ]
 
 
+def two_regions() -> list[pa.Table]:
+    """Two files that share keys, and two others that do."""
+    return [pa.table({"k": [i, i + 5]}) for i in (0, 1, 100, 101)]
+
+
 def hidden_disorder() -> list[pa.Table]:
     """Files that do not overlap; in the second, two keys are swapped inside a page.
 

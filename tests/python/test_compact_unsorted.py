@@ -428,18 +428,6 @@ def test_rows_of_a_delta_table_are_right_whenever_others_commit(uri, kind, seed)
         assert plait.verify(path, sort_by="id").ok
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    sql = pytest.importorskip("pyiceberg.catalog.sql")
-    (tmp_path / "lake").mkdir()
-    made = sql.SqlCatalog(
-        "lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake"
-    )
-    made.create_namespace("db")
-    yield made
-    made.close()
-
-
 def iceberg_rows(catalog):
     found = catalog.load_table("db.t").scan().to_arrow()
     return Counter(zip(*found.select(["id", "v"]).to_pydict().values()))

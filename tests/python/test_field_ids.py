@@ -29,19 +29,6 @@ pytestmark = [
 CASES = int(os.environ.get("PLAIT_FIELD_ID_CASES", "25"))
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    (tmp_path / "lake").mkdir()
-    made = SqlCatalog(
-        "lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake"
-    )
-    made.create_namespace("db")
-    yield made
-    made.close()
-
-
 def named(name, type_, number):
     return pa.field(name, type_, metadata={"PARQUET:field_id": str(number)})
 

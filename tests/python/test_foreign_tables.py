@@ -55,17 +55,6 @@ def days(tmp_path):
     return compacted(uri)
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    (tmp_path / "lake").mkdir()
-    made = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/lake")
-    made.create_namespace("db")
-    yield made
-    made.close()
-
-
 def iceberg(catalog, hint=True):
     """An Iceberg table with dead files; with a hint of its metadata as Hadoop catalogs write it."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.string())])

@@ -38,19 +38,6 @@ NAME = "db.events"
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.string()), ("day", pa.string())])
 
 
-@pytest.fixture
-def catalog(tmp_path):
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    (tmp_path / "lake").mkdir()
-    made = SqlCatalog(
-        "lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file://{tmp_path}/lake"
-    )
-    made.create_namespace("db")
-    yield made
-    made.close()
-
-
 def create(catalog, by_day=False):
     table = catalog.create_table(NAME, SCHEMA)
     if by_day:

@@ -172,8 +172,13 @@ def days() -> list[pa.Table]:
     ]
 
 
+OVERLAPPING = {**KEYED, "policy": "overlap"}
 POLICY: dict[str, Effect] = {
     "policy": Effect("overlap", groups, tables=effects.disjoint, given=KEYED),
+    **{
+        name: Effect(limit, groups, tables=effects.two_regions, given=OVERLAPPING)
+        for name, limit in (("max_bytes", 1), ("max_groups", 1), ("max_seconds", 0))
+    },
     "max_depth": Effect(3, groups, given={**KEYED, "policy": "overlap"}),
     "merge_factor": Effect(3, groups, given={**KEYED, "policy": "size_tiered"}),
     "merge_factor_max": Effect(

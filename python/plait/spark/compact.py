@@ -59,8 +59,9 @@ def compact(
             `plait.Progress`, and for the last time when all is committed. Tasks report what they
             did when they end, so it grows by outputs. What it raises stops the job.
         **options: Those of `plait.table.CompactOptions` that are not of folders alone, as keywords.
-            `policy` and `where` go without `out`. There is one task for each file of
-            `target_file_size`; `storage_options` travel to executors with the tasks. With
+            `policy`, `where`, `max_bytes`, `max_groups` and `max_seconds` go without `out`. There
+            is one task for each file of `target_file_size`; `storage_options` travel to executors
+            with the tasks. With
             `unsorted="sort"` a group with unsorted files is one task, whatever its outputs, and the
             driver reads the keys of files that do not tell them.
 

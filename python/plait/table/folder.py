@@ -217,6 +217,11 @@ class Into(_Leased):
             raise InvalidArgument.of(
                 "`where` goes without `out`", hint="name the folders to merge as sources"
             )
+        if not compaction.options.limits.is_open:
+            raise InvalidArgument.of(
+                "`max_bytes`, `max_groups` and `max_seconds` go without `out`",
+                hint="all sources are one group: name fewer of them",
+            )
         if self._is_committed:
             return Found(self._manifest()["number"], skipped=skipped_of(compaction.left))
         known = _prefetched(self._sources, compaction, self._storage_options)

@@ -2,6 +2,7 @@
 
 CompactOptions ──┬─▶ __signature__ of every `compact…` function ──▶ flags of `plait compact`
                  ├─▶ policy   which files: as the engine takes it
+                 ├─▶ limits   how much one run does
                  └─▶ merge    how they are merged: arguments of `plait.plan`
 
 Not here: what goes with one call only: sessions, catalogs, `threads`, `guard`, `progress`.
@@ -19,7 +20,15 @@ from typing import Any, Literal, SupportsIndex, TypedDict, TypeVar
 
 from plait import _stores
 from plait._checks import CHOICES as _MERGE_CHOICES
-from plait._checks import POLICY_CHECKS, StorageOptions, _choice, _flag, _size, _time_span
+from plait._checks import (
+    POLICY_CHECKS,
+    StorageOptions,
+    _at_least,
+    _choice,
+    _flag,
+    _size,
+    _time_span,
+)
 from plait._native_call import _settings
 from plait._now import at_moment
 from plait._planning import checked_options
@@ -32,6 +41,7 @@ __all__ = [
     "CompactOptions",
     "DeltaOptions",
     "FolderOptions",
+    "Limits",
     "TableOptions",
     "Where",
     "takes",
@@ -53,6 +63,26 @@ CHOICES = {
 }
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How much one run of a compaction may do; `None` is no limit.
+
+    Attributes:
+        bytes: Bytes of files that are merged.
+        groups: Number of groups.
+        seconds: Time after which no group begins.
+    """
+
+    bytes: int | None
+    groups: int | None
+    seconds: float | None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is no limit."""
+        return self == Limits(None, None, None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompactOptions:
     """Options of a compaction: the same names and defaults through every call.
@@ -70,6 +100,14 @@ class CompactOptions:
         where: Partitions to compact, such as those of one day; all by default. `{"day":
             "2024-05-01"}` names one; a column may have several values, as a list. A number or a
             date stands for its text.
+        max_bytes: How many bytes of files one run merges, such as `"10GB"`; all by default. Groups
+            are merged in the order of their value: the files that readers open less, for a byte
+            that is merged. A group that does not fit waits for another run, and is reported in
+            `waiting`. The first group of a run is merged even if it is larger.
+        max_groups: How many groups one run merges; all by default. See `max_bytes`.
+        max_seconds: How long after its start a run begins no further group, such as `"10min"`; a
+            number counts seconds. See `max_bytes`. The first group is merged in any case, and a
+            group that was begun is finished. Groups are merged one after the other, on Spark, too.
         max_depth: Policy overlap: number of files that may share a key.
         merge_factor: Policy size_tiered: number of files of a level that make one of the next.
         merge_factor_max: Policy size_tiered: number of files that are taken if there are more.
@@ -108,6 +146,9 @@ class CompactOptions:
     sort_by: SortBy | None = None
     policy: Policy = "overlap"
     where: Where | None = None
+    max_bytes: Size | None = None
+    max_groups: SupportsIndex | None = None
+    max_seconds: str | float | None = None
     max_depth: SupportsIndex = 1
     merge_factor: SupportsIndex = 10
     merge_factor_max: SupportsIndex = 12
@@ -135,7 +176,7 @@ class CompactOptions:
         _flag(self.row_map, "row_map")
         if not _stores.is_store(self.storage_options):
             _settings(self.storage_options)
-        _ = self.policy_options, self.partitions
+        _ = self.policy_options, self.partitions, self.limits
         checked_options({**self.merge_options, "verify": self.verify})
 
     @cached_property
@@ -188,6 +229,21 @@ class CompactOptions:
             checked[column] = tuple(map(str, texts))
         return checked
 
+    @cached_property
+    def limits(self) -> Limits:
+        """How much one run may do."""
+        span = self.max_seconds
+        return Limits(
+            _size(self.max_bytes, "max_bytes"),
+            _at_least(1)(self.max_groups, "max_groups"),
+            None if span is None else _time_span(span, "max_seconds"),
+        )
+
+    @property
+    def target_bytes(self) -> int | None:
+        """About how large an output is; `None` if each group becomes one file."""
+        return _size(self.target_file_size, "target_file_size")
+
     @property
     def _memory(self) -> dict[str, int | None]:
         limit = self.memory_limit
@@ -225,6 +281,9 @@ class TableOptions(TypedDict, total=False):
     sort_by: SortBy | None
     policy: Policy
     where: Where | None
+    max_bytes: Size | None
+    max_groups: SupportsIndex | None
+    max_seconds: str | float | None
     max_depth: SupportsIndex
     merge_factor: SupportsIndex
     merge_factor_max: SupportsIndex

@@ -1,6 +1,7 @@
 """What a compaction reports.
 
 CompactReport ── groups: CompactedGroup, what was merged
+             ├── waiting: WaitingGroup, what is left for another run, and why
              └── skipped: Skipped, files that stay as they are, and why
 """
 
@@ -17,7 +18,7 @@ from plait._svg import Quantity, chart
 from plait._text import Advice, Page, Table, counted, human_bytes
 from plait.table.reasons import APART
 
-__all__ = ["CompactReport", "CompactedGroup", "Skipped"]
+__all__ = ["CompactReport", "CompactedGroup", "Skipped", "WaitingGroup"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,27 @@ class CompactedGroup(_Report):
 
 
 @dataclass(frozen=True)
+class WaitingGroup(_Report):
+    """Files that are to be merged with one another, by another run.
+
+    Attributes:
+        folder: Their partition, as in `CompactedGroup`.
+        sources: The files.
+        rows: Number of their rows.
+        bytes: Sum of their sizes.
+        depth_max: The most of them that share one key.
+        why: The limit of this run that they exceed.
+    """
+
+    folder: str
+    sources: tuple[str, ...]
+    rows: int
+    bytes: int
+    depth_max: int
+    why: str
+
+
+@dataclass(frozen=True)
 class Skipped(_Report):
     """A file that stays as it is, and why."""
 
@@ -76,6 +98,8 @@ class CompactReport(_PrintedReport):
         files: Number of them at the end.
         reasons: Why the files of `files` are not merged (any more), one sentence each.
         notes: Deviations from the usual course, one sentence each.
+        waiting: Groups that `max_bytes`, `max_groups` or `max_seconds` leave to another run, the
+            most valuable first; further ones may follow from what that makes.
     """
 
     table: str
@@ -90,6 +114,7 @@ class CompactReport(_PrintedReport):
     files: int | None = None
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    waiting: tuple[WaitingGroup, ...] = ()
 
     @property
     def folder(self) -> str:
@@ -135,7 +160,9 @@ class CompactReport(_PrintedReport):
 
     def _page(self) -> Page:
         sources = sum(len(group.sources) for group in self.groups)
-        if not self.groups:
+        if not self.groups and self.waiting:
+            title = f"{self.table}: merged nothing"
+        elif not self.groups:
             title = f"{self.table}: nothing to merge by policy {self.policy}"
         elif self.dry_run:
             title = (
@@ -195,6 +222,7 @@ class CompactReport(_PrintedReport):
         remarks += _left_alone(self.skipped)
         if any(file.why.startswith(_UNSORTED) for file in self.skipped):
             remarks.append(Advice('unsorted="sort" sorts and merges files that are not sorted'))
+        remarks += _waiting(self.waiting)
         if self.lost:
             were = "was" if self.lost == 1 else "were"
             remarks.append(f"{_groups(self.lost)} {were} compacted by another process first")
@@ -216,6 +244,19 @@ _NAMED_MAX = 5
 
 def _groups(count: int) -> str:
     return counted(count, "group")
+
+
+def _waiting(waiting: tuple[WaitingGroup, ...]) -> list[str]:
+    """One line for the groups that one limit leaves to another run."""
+    by_why: dict[str, list[WaitingGroup]] = {}
+    for group in waiting:
+        by_why.setdefault(group.why, []).append(group)
+    return [
+        f"left to another run: {_groups(len(groups))} of "
+        f"{_files(sum(len(group.sources) for group in groups))}, "
+        f"{human_bytes(sum(group.bytes for group in groups))}: {why}"
+        for why, groups in by_why.items()
+    ]
 
 
 def _left_alone(skipped: tuple[Skipped, ...]) -> list[str]:

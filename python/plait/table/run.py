@@ -1,13 +1,15 @@
 """The one loop of all compactions, and the runner of this process.
 
-survey ──▶ groups ──▶ runner: here, or on executors ──▶ commit, group by group ──▶ survey
-   │                     └─ a file is unsorted or damaged: it stays, and is reported ──▲
+survey ──▶ budget ──▶ runner: here, or on executors ──▶ commit, group by group ──▶ survey
+   │          │          └─ a file is unsorted or damaged: it stays, and is reported ──▲
+   │          └─ nothing fits: what waits is reported                                  │
    └─ nothing to merge: the report                                                     │
                          others replaced a file, or committed first: lost, look again ─┘
 
 Invariants: an output is live only by a commit, and a row is never in two live files. A commit that
 is tried again is not done twice.
-Not here: what a table is (`folder`, `delta`, `iceberg`); the runner on executors (`plait.spark`).
+Not here: what a table is (`folder`, `delta`, `iceberg`); the runner on executors (`plait.spark`);
+which groups come first (`budget`).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from plait.errors import (
     _by_file,
 )
 from plait.report import MergeReport, OutputReport
+from plait.table.budget import Budget
 from plait.table.change import Change, Committed, Committer, commit
 from plait.table.options import CompactOptions
 from plait.table.progress import Watch
@@ -117,8 +120,10 @@ def compact_table(
     run: Runner,
     prefetch: Prefetch = no_prefetch,
     progress: OnProgress | None = None,
+    *,
+    budget: Budget | None = None,
 ) -> CompactReport:
-    """Compacts a table until its policy finds nothing more.
+    """Compacts a table until its policy finds nothing more, or the budget is spent.
 
     Args:
         table: The table.
@@ -127,6 +132,7 @@ def compact_table(
         prefetch: Reads what planning needs of many files.
         progress: Called a few times a second, and when all is committed. What it raises ends the
             compaction: groups that are committed by then stay so.
+        budget: How much is done; by default what the options say.
 
     Returns:
         What was done; in a dry run, what would be done first.
@@ -138,7 +144,8 @@ def compact_table(
     options.check_format(table.format)
     watch = Watch(progress)
     with watched("compact") as call:
-        report = _compact(table, Compaction(options, prefetch, watch), run)
+        limited = Budget(options) if budget is None else budget
+        report = _compact(table, Compaction(options, prefetch, watch), run, limited)
         facts = {
             "groups": len(report.groups),
             "lost": report.lost,
@@ -149,25 +156,31 @@ def compact_table(
     return report
 
 
-def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport:
+def _compact(table: Table, compaction: Compaction, run: Runner, budget: Budget) -> CompactReport:
     done: list[CompactedGroup] = []
     lost = lost_in_a_row = rounds = 0
     files: int | None = None
     while True:
         found = _survey(table, compaction)
         files = found.files if files is None else files
-        if not (compaction.options.yes and found.groups and rounds < _ROUNDS_MAX):
+        chosen = budget.chosen(found.groups)
+        if not (compaction.options.yes and chosen and rounds < _ROUNDS_MAX):
             break
         left_before, done_before, lost_before = len(compaction.left), len(done), lost
-        with table.leased(found.groups) as groups:
-            for group, made in run(groups, compaction.watch):
+        with table.leased(chosen) as groups:
+            for group, made in _merged(groups, run, budget, compaction.watch):
                 if not isinstance(made, Merged):
-                    lost += _is_lost(table, compaction, group, made)
-                elif _is_committed(table, compaction, group, made):
+                    is_done, is_lost = False, _is_lost(table, compaction, group, made)
+                else:
+                    is_done = _is_committed(table, compaction, group, made)
+                    is_lost = not is_done
+                lost += is_lost
+                # A file that is left alone costs nothing: its group is looked at anew.
+                if is_done or is_lost:
+                    budget.spend(group)
+                if is_done and isinstance(made, Merged):
                     done.append(_described(group, made))
                     compaction.watch.published()
-                else:
-                    lost += 1
         # To leave files alone is no round: it does not change how others are merged.
         if len(compaction.left) > left_before:
             continue
@@ -181,7 +194,7 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
                 hint="compact partitions that are not written to, or when less is written",
             )
     if not compaction.options.yes:
-        done = [_described(group, Merged(unsorted=group.unsorted)) for group in found.groups]
+        done = [_described(group, Merged(unsorted=group.unsorted)) for group in chosen]
     return CompactReport(
         table=table.name,
         format=table.format,
@@ -194,7 +207,16 @@ def _compact(table: Table, compaction: Compaction, run: Runner) -> CompactReport
         files_before=files,
         files=found.files,
         reasons=found.reasons,
+        waiting=budget.waiting(found.groups, chosen),
     )
+
+
+def _merged(
+    groups: Sequence[Group], run: Runner, budget: Budget, watch: Watch
+) -> Iterator[tuple[Group, Merged | PlaitError]]:
+    """What became of groups, as far as there is time."""
+    for part in budget.parts(groups):
+        yield from run(part, watch)
 
 
 def _survey(table: Table, compaction: Compaction, moved: str | None = None) -> Found:
