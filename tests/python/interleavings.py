@@ -2,6 +2,8 @@
 
 survey ─ work ─ made ─ looked ─ committed      the other commits at one of these
    └──────────── began ──────────────┘         or began at the first and commits after the last
+
+`PLAIT_INTERLEAVINGS` says how many seeds are tried.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from plait.table.options import CompactOptions
 from plait.table.run import compact_table, run_here
 
 STAGES = ("survey", "work", "made", "looked", "stale")
-SEEDS = range(50 if os.environ.get("CI") else 5)
+SEEDS = range(int(os.environ.get("PLAIT_INTERLEAVINGS") or (50 if os.environ.get("CI") else 5)))
 
 
 def run(table, options, stage, other, *, between):
@@ -54,6 +56,20 @@ def run(table, options, stage, other, *, between):
     while waiting:
         waiting.pop()()
     return report
+
+
+def disturb(monkeypatch, steps, act):
+    """Calls `act` before and after every call of `steps`: classes, and names of their methods."""
+    for owner, name in steps:
+        step = getattr(owner, name)
+
+        def disturbed(*args, step=step, **kwargs):
+            act()
+            made = step(*args, **kwargs)
+            act()
+            return made
+
+        monkeypatch.setattr(owner, name, disturbed)
 
 
 def counted(rows):

@@ -26,6 +26,7 @@ from .conftest import load
 
 deltalake = pytest.importorskip("deltalake")
 pytest.importorskip("pyroaring")
+interleavings = load("interleavings")
 vectors = load("vectors")
 pytestmark = pytest.mark.local
 
@@ -154,20 +155,6 @@ STEPS = [
 ]
 
 
-def disturb(monkeypatch, act) -> None:
-    """Calls `act` before and after every step of a compaction."""
-    for owner, name in STEPS:
-        step = getattr(owner, name)
-
-        def disturbed(*args, step=step, **kwargs):
-            act()
-            made = step(*args, **kwargs)
-            act()
-            return made
-
-        monkeypatch.setattr(owner, name, disturbed)
-
-
 def table(tmp_path, seed: int) -> Rival:
     rng = random.Random(seed)
     rival = Rival(str(tmp_path / "events"), rng)
@@ -182,7 +169,7 @@ def table(tmp_path, seed: int) -> Rival:
 def test_vector_deletes_at_every_step_throw_nothing_away(seed, tmp_path, monkeypatch):
     rival = table(tmp_path, seed)
     share = rival.rng.choice([0.1, 0.3, 0.6])
-    disturb(monkeypatch, lambda: rival.maybe(share, rewrites=False))
+    interleavings.disturb(monkeypatch, STEPS, lambda: rival.maybe(share, rewrites=False))
     size = rival.rng.choice([None, "20KB"])
     report = plait.compact(rival.uri, sort_by="k", policy="full", target_file_size=size)
     monkeypatch.undo()
@@ -196,7 +183,7 @@ def test_vector_deletes_at_every_step_throw_nothing_away(seed, tmp_path, monkeyp
 @pytest.mark.parametrize("seed", range(100, 100 + SEEDS // 2))
 def test_rewrites_lose_only_their_groups(seed, tmp_path, monkeypatch):
     rival = table(tmp_path, seed)
-    disturb(monkeypatch, lambda: rival.maybe(0.15, rewrites=True))
+    interleavings.disturb(monkeypatch, STEPS, lambda: rival.maybe(0.15, rewrites=True))
     plait.compact(rival.uri, sort_by="k", policy="full")
     monkeypatch.undo()
     rival.check()
