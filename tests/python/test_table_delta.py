@@ -407,6 +407,11 @@ def test_a_table_that_could_have_deletion_vectors_and_has_none_is_compacted(uri)
     assert pq.read_table(path).column("k").to_pylist() == [1, 1, 2, 2, 3, 3]
 
 
+def everything(uri):
+    """All files of a table, log and data, and what they hold."""
+    return {path: path.read_bytes() for path in Path(uri).rglob("*") if path.is_file()}
+
+
 # Every feature of the protocol, and whether tables that have it are compacted.
 FEATURES = {
     "appendOnly": True,
@@ -420,6 +425,7 @@ FEATURES = {
     "variantType": True,
     "allowColumnDefaults": False,
     "catalogManaged": False,
+    "catalogOwned-preview": False,
     "checkpointProtection": False,
     "clustering": False,
     "collations-preview": False,
@@ -428,6 +434,9 @@ FEATURES = {
     "domainMetadata": False,
     "icebergCompatV1": False,
     "icebergCompatV2": False,
+    "icebergCompatV3": False,
+    "icebergWriterCompatV1": False,
+    "icebergWriterCompatV3": False,
     "identityColumns": False,
     "inCommitTimestamp": False,
     "materializePartitionColumns": False,
@@ -435,13 +444,21 @@ FEATURES = {
     "typeWidening": False,
     "typeWidening-preview": False,
     "vacuumProtocolCheck": False,
+    "variantShredding": False,
     "variantShredding-preview": False,
+    "variantType-preview": False,
+    "redirectReaderWriter-preview": False,
+    "redirectWriterOnly-preview": False,
+    "managedCommit-preview": False,
+    "rowTracking, as nobody spells it": False,
     "something that comes later": False,
 }
 # Those that readers must know, too.
 READER_FEATURES = {
     "catalogManaged",
+    "catalogOwned-preview",
     "columnMapping",
+    "redirectReaderWriter-preview",
     "deletionVectors",
     "something that comes later",
     "timestampNtz",
@@ -449,8 +466,10 @@ READER_FEATURES = {
     "typeWidening-preview",
     "v2Checkpoint",
     "vacuumProtocolCheck",
+    "variantShredding",
     "variantShredding-preview",
     "variantType",
+    "variantType-preview",
 }
 
 
@@ -459,7 +478,7 @@ def test_a_feature_is_kept_or_the_table_is_refused_by_its_name_before_any_work(f
     for part in range(2):
         append(uri, [part, 5], "v")
     edit_log(uri, with_feature(feature, reader=feature in READER_FEATURES))
-    before = sorted(Path(uri).rglob("*.parquet"))
+    before = everything(uri)
     if FEATURES[feature]:
         assert len(compact_delta(uri, sort_by="k", yes=True).groups) == 1
         (path,) = deltalake.DeltaTable(uri).file_uris()
@@ -469,7 +488,32 @@ def test_a_feature_is_kept_or_the_table_is_refused_by_its_name_before_any_work(f
         with pytest.raises(plait.Unsupported, match=feature.partition("M")[0]) as caught:
             compact_delta(uri, sort_by="k", yes=yes)
         assert caught.value.path == uri and caught.value.hint
-    assert sorted(Path(uri).rglob("*.parquet")) == before
+    assert everything(uri) == before
+
+
+@pytest.mark.parametrize("listed", ["reader", "both"])
+def test_an_unknown_feature_among_known_ones_is_the_one_that_is_named(listed, uri):
+    for part in range(2):
+        append(uri, [part, 5], "v")
+    known = sorted(feature for feature, is_kept in FEATURES.items() if is_kept)
+
+    def change(actions):
+        for action in actions:
+            if "protocol" in action:
+                readers = [f for f in known if f in READER_FEATURES]
+                action["protocol"] = {
+                    "minReaderVersion": 3,
+                    "minWriterVersion": 7,
+                    "readerFeatures": [*readers, "laterStill"],
+                    "writerFeatures": [*known, *(["laterStill"] if listed == "both" else [])],
+                }
+        return actions
+
+    edit_log(uri, change)
+    before = everything(uri)
+    with pytest.raises(plait.Unsupported, match="got `laterStill`"):
+        compact_delta(uri, sort_by="k")
+    assert everything(uri) == before
 
 
 @pytest.mark.parametrize("version", range(1, 9))

@@ -6,6 +6,7 @@ specification.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from plait._logs.iceberg_files import IcebergFile, files_of
@@ -14,15 +15,45 @@ from plait.errors import Unsupported
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
-__all__ = ["check_committed", "check_table", "readable"]
+__all__ = ["check_committed", "check_table", "loaded", "readable"]
 
 # Format versions whose tables are committed.
 _COMMITTED = (1, 2)
 _READ = (1, 2, 3)
 
 
+def loaded(name: str, load: Callable[[], IcebergTable]) -> IcebergTable:
+    """The table that a call of PyIceberg loads.
+
+    Raises:
+        Unsupported: Its metadata has what PyIceberg does not know: a format version, a type, a
+            transform.
+    """
+    from pyiceberg.exceptions import ValidationError  # noqa: PLC0415 - an extra
+
+    try:
+        return load()
+    except ValidationError as cause:
+        raise refused_table(
+            name, "has metadata that PyIceberg does not read", _said(cause), "upgrade pyiceberg"
+        ) from cause
+
+
+def _said(error: Exception) -> str:
+    """What an error of PyIceberg says of metadata, without the metadata itself."""
+    listed = getattr(error.args[0] if error.args else None, "errors", None)
+    if listed is None:
+        return str(error).partition("\n")[0]
+    first = listed(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"][1:])
+    what = first["msg"].removeprefix("Value error, ")
+    return f"`{where}`: {what}" if where else str(what)
+
+
 def check_committed(name: str, table: IcebergTable) -> None:
     """Refuses tables that are not read, or take no commit."""
+    from pyiceberg.exceptions import ValidationError  # noqa: PLC0415 - an extra
+
     version = table.metadata.format_version
     if version not in _COMMITTED:
         # PyIceberg writes no manifests of version 3, and gives rows no ids.
@@ -33,10 +64,18 @@ def check_committed(name: str, table: IcebergTable) -> None:
             "compact it with the engine that wrote it; plait.read and plait.merge read it",
         )
     check_table(name, table)
+    try:
+        # What every commit checks, such as the sort order.
+        _ = table.transaction().table_metadata
+    except ValidationError as cause:
+        what = "has metadata that PyIceberg does not commit"
+        raise refused_table(name, what, _said(cause)) from cause
 
 
 def check_table(name: str, table: IcebergTable) -> None:
     """Refuses tables whose files alone do not say what the rows are."""
+    from pyiceberg.schema import index_by_id  # noqa: PLC0415 - an extra
+
     version = table.metadata.format_version
     if version not in _READ:
         raise refused_table(name, "has an unknown format version", f"version {version}")
@@ -48,10 +87,11 @@ def check_table(name: str, table: IcebergTable) -> None:
                 transform = getattr(field.transform, "_transform", field.transform)
                 got = f"`{transform}` of `{field.name}`"
                 raise refused_table(name, "is partitioned by an unknown transform", got)
-    for column in table.schema().fields:
+    schema = table.schema()
+    for field_id, column in index_by_id(schema).items():
         if column.initial_default is not None:
             what = "has a column with a value where files lack it"
-            raise refused_table(name, what, f"`{column.name}`")
+            raise refused_table(name, what, f"`{schema.find_column_name(field_id) or column.name}`")
     mapping = table.name_mapping()
     for mapped in mapping.root if mapping is not None else ():
         if len(mapped.names) > 1:

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 from plait._logs.columns import LogColumns, columns_of, location_of
 from plait._logs.delta import DUPLICATES, ORDER, DeltaLog, Snapshot
-from plait._logs.iceberg import check_table, readable
+from plait._logs.iceberg import check_table, loaded, readable
 from plait._logs.pruning import Asked
 from plait.errors import ForeignTable, SourceNotFound, Unsupported
 
@@ -183,7 +183,7 @@ def _iceberg(root: str, part: str, settings: dict[str, str]) -> Live:
         )
         error.path = root
         raise error
-    table = StaticTable.from_metadata(root, settings)
+    table = loaded(root, lambda: StaticTable.from_metadata(root, settings))
     check_table(root, table)
     files = readable(root, table)
     deleted = {file.path: vector for file in files if (vector := file.vector) is not None}

@@ -202,8 +202,8 @@ def compact_iceberg(
         The groups that were merged; in a dry run, those that would be merged first.
 
     Raises:
-        Unsupported: The table has format version 3, is encrypted, or has values where files lack a
-            column.
+        Unsupported: The table has format version 3, is encrypted, has values where files lack a
+            column, or has what PyIceberg does not know.
         UnknownColumn: No file has the sort column.
         PlaitError: Anything that `merge` raises of more than one file. A file that is not sorted,
             damaged, encrypted or not Parquet stays as it is, and is reported.

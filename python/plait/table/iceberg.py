@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from plait._logs.iceberg import check_committed
+from plait._logs.iceberg import check_committed, loaded
 from plait._logs.iceberg_files import IcebergFile, IcebergFiles, Partition, files_of, path_of
 from plait.errors import InvalidArgument, SourceNotFound, UnknownColumn
 from plait.order import _quoted_if_odd
@@ -174,7 +174,7 @@ class Iceberg:
         from pyiceberg.exceptions import NoSuchTableError  # noqa: PLC0415 - an extra
 
         try:
-            return self._catalog.load_table(self.name)
+            return loaded(self.name, lambda: self._catalog.load_table(self.name))
         except NoSuchTableError as cause:
             raise SourceNotFound.of(
                 "there is no such Iceberg table", got=f"`{self.name}`"
