@@ -76,7 +76,8 @@ pub use inspect::{
     ChunkReport, InspectOptions, InspectReport, RowGroupReport, inspect, inspect_in,
 };
 pub use join::{
-    HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, whole, write_batches,
+    HowOption, Join, JoinOptions, Left, NullKeyOption, Reader, Right, SideState, whole,
+    write_batches,
 };
 pub use json::{from_json, to_json};
 pub use merge::{ExecuteOptions, execute, merge, plan};
@@ -92,8 +93,8 @@ pub use report::{
 pub use row_map::mapped_output;
 pub use run_writer::RunWriter;
 pub use runtime::{Charge, Context, Event, Progress};
-pub use scan::{Scan, SourceStream, TextFile, TextReader, TextSurvey, freeze_scan};
-pub use store::{Bucket, Completed, Found, Meta, Prefetched, Stores, Upload, unconditional};
+pub use scan::{Scan, TextFile, TextReader, TextSurvey, freeze_scan};
+pub use store::{Bucket, Completed, Found, Meta, Prefetched, Stores, Upload};
 pub use stream::{open_files, stream_options};
 pub use verify::{Against, VerifiedFile, VerifyOptions, VerifyReport, verify};
 

@@ -142,14 +142,14 @@ fn check_error(e: &Error, told: &str) {
 /// What every step changes, and the table after it.
 fn expected() -> Vec<(Vec<Row>, Vec<Row>)> {
     let options = JoinOptions { state: None, ..options(Path::new("")) };
-    let mut join = Join::try_new(options, None, None, &good()).unwrap();
+    let mut join = Join::try_new(options, [None, None], None, &good()).unwrap();
     let step = |step| (apply(&mut join, step, &good()).unwrap(), rows(join.table().unwrap()));
     (0..FAULTY + 3).map(step).collect()
 }
 
 /// A state with the steps before the faulty one.
 fn prepared(folder: &Path) {
-    let mut join = Join::try_new(options(folder), None, None, &good()).unwrap();
+    let mut join = Join::try_new(options(folder), [None, None], None, &good()).unwrap();
     (0..FAULTY).for_each(|step| drop(apply(&mut join, step, &good()).unwrap()));
 }
 
@@ -177,7 +177,7 @@ fn stats(join: &Join) -> serde_json::Value {
 
 /// Only files that the newest manifest names are there once the state was opened again.
 fn opened_again(folder: &Path, told: &str) -> Join {
-    let join = Join::restore(&options(folder), &good()).unwrap();
+    let join = Join::restore(&options(folder), None, &good()).unwrap();
     let stats = stats(&join);
     let runs =
         ["left_runs", "place_runs", "right_runs"].map(|runs| stats[runs].as_array().unwrap());
@@ -199,7 +199,7 @@ fn fail_everywhere(
     let mut met = Vec::new();
     for at in operations() {
         copied(&first, &state);
-        let mut join = Join::restore(&options(&state), &good()).unwrap();
+        let mut join = Join::restore(&options(&state), None, &good()).unwrap();
         let (context, failed) = faulty(Fault { at, lasts });
         let outcome = call(&mut join, &context);
         let Some(operation) = failed.lock().unwrap().take() else {
@@ -270,7 +270,7 @@ fn any_write_of_a_compaction_may_fail() {
 fn any_write_of_a_snapshot_may_fail_and_it_be_written_again() {
     let (folder, expected) = (Folder::new("snapshot"), expected());
     prepared(&folder.path("state"));
-    let join = Join::restore(&options(&folder.path("state")), &good()).unwrap();
+    let join = Join::restore(&options(&folder.path("state")), None, &good()).unwrap();
     let (copy, before) = (folder.path("copy"), usize::try_from(FAULTY).unwrap() - 1);
     for at in operations() {
         let (context, failed) = faulty(Fault { at, lasts: false });

@@ -21,7 +21,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use plait_core::{Error, Kind, Result};
 use plait_parquet::Charge;
-use plait_parquet::{Bucket, Completed, Meta, Upload, unconditional};
+use plait_parquet::{Bucket, Completed, Meta, Upload};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -76,7 +76,7 @@ impl Bucket for PyBucket {
         match made {
             Some(true) => Ok(Completed::Yes),
             Some(false) => Ok(Completed::Occupied),
-            None => Err(unconditional(key)),
+            None => Err(self.unconditional(key)),
         }
     }
 

@@ -68,7 +68,7 @@ pub(crate) fn enter<T: Send>(
         };
         let hear = || -> PyResult<()> {
             for event in context.take_events() {
-                observer.call_method1("hear", (event.level as u8, event.part, event.text))?;
+                observer.call_method1("hear", (event.level, event.part, event.text))?;
             }
             Ok(())
         };

@@ -62,11 +62,8 @@ impl PyJoin {
         if let (Some(schema), Some(call)) = (&left, &foreign_key) {
             left = Some(computed_schema(py, schema, call.as_ref(), validate)?);
         }
-        let make = |context: &Context| {
-            let mut join = Join::try_new(options, left, right, context)?;
-            joiner.map_or(Ok(()), |joiner| join.set_joiner(joiner_call(joiner, validate)))?;
-            Ok(join)
-        };
+        let joiner = joiner.map(|joiner| joiner_call(joiner, validate));
+        let make = |context: &Context| Join::try_new(options, [left, right], joiner, context);
         let join = enter(py, &Context::new(memory_limit), None, make)?;
         Ok(Self { join: Turns::new(Some(join)), memory_limit, foreign_key, validate })
     }
@@ -83,15 +80,11 @@ impl PyJoin {
     ) -> PyResult<Self> {
         let validate = capsule::validate(py, validate)?;
         let raise = |e: Error| crate::errors::exception(py, &e);
-        let options: JoinOptions = from_json(options).map_err(raise)?;
-        let memory_limit = usize::try_from(options.memory_limit).unwrap_or(usize::MAX);
-        let is_computed = foreign_key.is_some();
-        let make = |context: &Context| {
-            let mut join = Join::restore(&options, context)?;
-            join.check_computed(is_computed)?;
-            joiner.map_or(Ok(()), |joiner| join.set_joiner(joiner_call(joiner, validate)))?;
-            Ok(join)
-        };
+        let given: JoinOptions = from_json(options).map_err(raise)?;
+        let memory_limit = usize::try_from(given.memory_limit).unwrap_or(usize::MAX);
+        let options = JoinOptions { is_computed: foreign_key.is_some(), ..given };
+        let joiner = joiner.map(|joiner| joiner_call(joiner, validate));
+        let make = |context: &Context| Join::restore(&options, joiner, context);
         let join = enter(py, &Context::new(memory_limit), None, make)?;
         let foreign_key = foreign_key.map(Arc::new);
         Ok(Self { join: Turns::new(Some(join)), memory_limit, foreign_key, validate })

@@ -151,19 +151,19 @@ impl PyStagedLeft {
     /// Whether `send` has something to say though nothing changed.
     #[getter]
     fn pending(&self, py: Python<'_>) -> PyResult<bool> {
-        ask(py, &self.side, |left| Ok(left.is_owing()))
+        ask(py, &self.side, |left| Ok(left.state().is_owing))
     }
 
     /// Whether `resolve` has changes without any response.
     #[getter]
     fn ready(&self, py: Python<'_>) -> PyResult<bool> {
-        ask(py, &self.side, |left| Ok(left.has_due()))
+        ask(py, &self.side, |left| Ok(left.state().has_due))
     }
 
     /// The last call that added something.
     #[getter]
     fn step(&self, py: Python<'_>) -> PyResult<Option<u64>> {
-        ask(py, &self.side, |left| Ok(left.step()))
+        ask(py, &self.side, |left| Ok(left.state().step))
     }
 
     /// What was done and what the state holds, as JSON.
@@ -244,7 +244,7 @@ impl PyStagedRight {
     /// Whether `apply` has something to say though nothing changed.
     #[getter]
     fn pending(&self, py: Python<'_>) -> PyResult<bool> {
-        ask(py, &self.side, |right| Ok(right.is_owing()))
+        ask(py, &self.side, |right| Ok(right.state().is_owing))
     }
 
     /// What was done and what the state holds, as JSON.

@@ -16,7 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use arrow_schema::SchemaRef;
 use plait_core::validate::Validate;
 use plait_core::{Error, Kind, Result};
-use plait_parquet::{SourceStream, TextFile, TextReader, TextSurvey};
+use plait_parquet::{Reader, TextFile, TextReader, TextSurvey};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -51,7 +51,7 @@ impl TextReader for PyTextReader {
         })
     }
 
-    fn read(&self, file: TextFile, schema: &SchemaRef) -> Result<SourceStream> {
+    fn read(&self, file: TextFile, schema: &SchemaRef) -> Result<Reader> {
         self.ask(|py| {
             let columns = PySchema(SchemaRef::clone(schema));
             let made = self.reader.call_method1(py, "read", (PyTextFile::new(file), columns))?;
@@ -79,7 +79,7 @@ impl PyTextFile {
     /// Where the file is.
     #[getter]
     fn path(&self) -> &str {
-        self.file.path()
+        &self.file.path
     }
 
     /// So many bytes, fewer at the end; all that are left without a number.
@@ -104,7 +104,7 @@ impl PyTextFile {
             let mut at = self.at.lock().unwrap_or_else(PoisonError::into_inner);
             let from = match whence {
                 FROM_HERE => *at,
-                FROM_END => self.file.bytes(),
+                FROM_END => self.file.bytes,
                 _ => 0,
             };
             *at = from.saturating_add_signed(offset);
@@ -119,7 +119,7 @@ impl PyTextFile {
 
     /// Length in bytes.
     fn size(&self) -> u64 {
-        self.file.bytes()
+        self.file.bytes
     }
 
     /// Does nothing: bytes are read one by one.

@@ -15,7 +15,7 @@ use crate::folder::put_new;
 use crate::runtime::Context;
 use crate::store::root::Root;
 use crate::store::table::{FOLDER, Manifest};
-use crate::store::{Completed, Stores, unconditional};
+use crate::store::{Completed, Stores};
 
 /// The object by which a store is asked whether it puts objects only where there is none.
 const PROBE: &str = "conditional-put";
@@ -73,5 +73,5 @@ pub(super) fn probe(root: &Root) -> Result<()> {
             return Ok(());
         }
     }
-    Err(unconditional(&place.location()).with_got("it replaced one"))
+    Err(place.bucket().unconditional(&place.location()).with_got("it replaced one"))
 }

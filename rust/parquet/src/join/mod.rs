@@ -37,7 +37,7 @@ use serde::Serialize;
 pub use folder::write_batches;
 pub use options::{HowOption, JoinOptions, NullKeyOption};
 pub use reader::{Reader, whole};
-pub use staged::{Left, Right};
+pub use staged::{Left, Right, SideState};
 
 use self::manifest::{Counts, JoinManifest, Owner};
 use self::reader::{same_columns, without_operation};
@@ -91,7 +91,7 @@ struct Stats {
 ///     ..JoinOptions::default()
 /// };
 /// let context = Context::new(512_000_000);
-/// let mut join = Join::try_new(options, None, None, &context)?;
+/// let mut join = Join::try_new(options, [None, None], None, &context)?;
 /// let orders = changes([("order", "o1"), ("customer", "c1")])?;
 /// let customers = changes([("id", "c1"), ("name", "Ann")])?;
 /// let step = join.apply(orders, customers, None, &context)?;
@@ -113,23 +113,23 @@ pub struct Join {
 
 impl Join {
     /// A join with the state in the folder of the options, or without rows. Schemas that are not
-    /// given are those of the first changes.
+    /// given are those of the first changes. `call` makes the rows of the result, if the options say so.
     ///
     /// # Errors
-    /// As [`Layout::try_new`], when both schemas are given; what is wrong with the state, and
-    /// [`Kind::InvalidArgument`] when it is that of another join.
+    /// As [`Layout::try_new`] and [`Joiner::try_new`], when both schemas are given; what is wrong with
+    /// the state, and [`Kind::InvalidArgument`] when it is that of another join.
     pub fn try_new(
         options: JoinOptions,
-        left: Option<SchemaRef>,
-        right: Option<SchemaRef>,
+        given: [Option<SchemaRef>; 2],
+        call: Option<Call>,
         context: &Context,
     ) -> Result<Self> {
         let state = State::open(&options, Owner::Join, context)?;
         let mut join = Self {
             options,
-            given: [left, right].map(|given| given.map(|schema| without_operation(&schema))),
+            given: given.map(|given| given.map(|schema| without_operation(&schema))),
             layout: None,
-            call: None,
+            call,
             joiner: None,
             state,
             step: None,
@@ -143,11 +143,13 @@ impl Join {
         Ok(join)
     }
 
-    /// The join whose state is in the folder of the options; all else but limits is as it was.
+    /// The join whose state is in the folder of the options; all else but limits is as it was. The
+    /// options say whether the caller computes the foreign key; `call` is as for [`Self::try_new`].
     ///
     /// # Errors
-    /// [`Kind::SourceNotFound`] when there is none, and what is wrong with it.
-    pub fn restore(options: &JoinOptions, context: &Context) -> Result<Self> {
+    /// [`Kind::SourceNotFound`] when there is none, [`Kind::InvalidArgument`] when the foreign key of
+    /// one only is computed, and what is wrong with the state.
+    pub fn restore(options: &JoinOptions, call: Option<Call>, context: &Context) -> Result<Self> {
         let location = options.state.clone().unwrap_or_default();
         let none = || {
             Error::new(Kind::SourceNotFound, "the folder holds no state of a join")
@@ -160,6 +162,7 @@ impl Join {
         }
         let mut state = State::open(options, Owner::Join, context)?;
         let Some(manifest) = state.take_manifest() else { return Err(none()) };
+        check_computed(&manifest.options, options.is_computed)?;
         let options = JoinOptions {
             state: options.state.clone(),
             memory_limit: options.memory_limit,
@@ -169,7 +172,7 @@ impl Join {
             ..manifest.options.clone()
         };
         let (given, layout, counts) = ([None, None], None, Counts::default());
-        let (call, joiner, step) = (None, None, None);
+        let (joiner, step) = (None, None);
         let mut join = Self { options, given, layout, call, joiner, state, step, counts };
         join.resume(&manifest)?;
         Ok(join)
@@ -196,15 +199,6 @@ impl Join {
         Ok(())
     }
 
-    /// Lets `call` make the rows of the result.
-    ///
-    /// # Errors
-    /// As [`Joiner::try_new`], once the columns are known.
-    pub fn set_joiner(&mut self, call: Call) -> Result<()> {
-        self.call = Some(call);
-        self.complete()
-    }
-
     /// Makes the layout once both schemas are known, and the joiner once there is a call for it.
     fn complete(&mut self) -> Result<()> {
         if let (None, [Some(left), Some(right)]) = (&self.layout, &self.given) {
@@ -226,22 +220,6 @@ impl Join {
                 "pass {missing}_schema=, or give changes of both sides to the first step; they may be empty"
             ))
         })
-    }
-
-    /// Whether the caller computes the foreign key, or does not, as the state has it.
-    ///
-    /// # Errors
-    /// [`Kind::InvalidArgument`] when not.
-    pub fn check_computed(&self, is_computed: bool) -> Result<()> {
-        if self.options.is_computed == is_computed {
-            return Ok(());
-        }
-        let what = match is_computed {
-            true => "the foreign key of this state is a column, not computed",
-            false => "the foreign key of this state is computed",
-        };
-        Err(Error::new(Kind::InvalidArgument, what)
-            .with_hint("pass foreign_key= only where it was a callable"))
     }
 
     /// What the join is asked to do.
@@ -408,6 +386,19 @@ impl Join {
         let made = self.joiner.as_ref().map(|joiner| Arc::clone(joiner.schema()));
         made.or_else(|| self.layout.as_ref().map(|layout| Arc::clone(layout.out())))
     }
+}
+
+/// Whether the caller computes the foreign key, or does not, as the state has it.
+fn check_computed(stored: &JoinOptions, is_computed: bool) -> Result<()> {
+    if stored.is_computed == is_computed {
+        return Ok(());
+    }
+    let what = match is_computed {
+        true => "the foreign key of this state is a column, not computed",
+        false => "the foreign key of this state is computed",
+    };
+    Err(Error::new(Kind::InvalidArgument, what)
+        .with_hint("pass foreign_key= only where it was a callable"))
 }
 
 /// The tables of a join.

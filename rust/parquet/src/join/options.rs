@@ -6,6 +6,8 @@
 use plait_core::join::{How, NullKeys, Spec};
 use serde::{Deserialize, Serialize};
 
+use crate::options::choice;
+
 /// Options of a join.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -84,22 +86,21 @@ impl JoinOptions {
     }
 }
 
-/// See [`How`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HowOption {
-    /// Rows with a right row.
-    Inner,
-    /// All left rows.
-    Left,
-}
-
-/// See [`NullKeys`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum NullKeyOption {
-    /// Changes without a key are an error.
-    Error,
-    /// They are left out and counted.
-    Drop,
-}
+choice!(
+    /// See [`How`].
+    HowOption {
+        /// Rows with a right row.
+        Inner,
+        /// All left rows.
+        Left,
+    }
+);
+choice!(
+    /// See [`NullKeys`].
+    NullKeyOption {
+        /// Changes without a key are an error.
+        Error,
+        /// They are left out and counted.
+        Drop,
+    }
+);

@@ -240,6 +240,17 @@ fn check_columns(given: &[SchemaRef; 2], stored: &[SchemaRef; 2]) -> Result<()> 
     Ok(())
 }
 
+/// Where a side stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SideState {
+    /// The last call that added something, if there is one.
+    pub step: Option<u64>,
+    /// Whether the other sides have to hear of something though nothing changed.
+    pub is_owing: bool,
+    /// See [`StagedLeft::has_due`].
+    pub has_due: bool,
+}
+
 /// The left side.
 #[derive(Debug)]
 pub struct Left {
@@ -270,22 +281,11 @@ impl Left {
         Ok(Self { side, kept, joiner })
     }
 
-    /// The last call that added something, if there is one.
+    /// Where the side stands.
     #[must_use]
-    pub fn step(&self) -> Option<u64> {
-        self.kept.step
-    }
-
-    /// Whether right sides have to hear of something though nothing changed.
-    #[must_use]
-    pub fn is_owing(&self) -> bool {
-        self.side.is_owing()
-    }
-
-    /// See [`StagedLeft::has_due`].
-    #[must_use]
-    pub fn has_due(&self) -> bool {
-        self.side.has_due()
+    pub fn state(&self) -> SideState {
+        let (is_owing, has_due) = (self.side.is_owing(), self.side.has_due());
+        SideState { step: self.kept.step, is_owing, has_due }
     }
 
     /// See [`StagedLeft::send`].
@@ -378,10 +378,10 @@ impl Right {
         Ok(Self { side, kept })
     }
 
-    /// Whether left sides have to hear of something though nothing changed.
+    /// Where the side stands.
     #[must_use]
-    pub fn is_owing(&self) -> bool {
-        self.side.is_owing()
+    pub fn state(&self) -> SideState {
+        SideState { step: self.kept.step, is_owing: self.side.is_owing(), has_due: false }
     }
 
     /// As [`Left::stats`].

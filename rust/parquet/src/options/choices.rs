@@ -7,6 +7,7 @@ use plait_core::plan::OnDuplicate;
 use plait_core::stream::{MetadataConflicts, Unite};
 use serde::{Deserialize, Serialize};
 
+/// An option with few values, under their names in lower case.
 macro_rules! choice {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident),+ $(,)? }) => {
         $(#[$doc])*
@@ -15,6 +16,7 @@ macro_rules! choice {
         pub enum $name { $($(#[$vdoc])* $variant),+ }
     };
 }
+pub(crate) use choice;
 
 choice!(
     /// What to do when a column's types differ.

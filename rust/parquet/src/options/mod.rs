@@ -14,7 +14,7 @@ pub(crate) use check::check_memory_limit;
 pub(crate) use choices::{
     EncodingOption, IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption,
     PartitionColumnsOption, StatisticsLevel, UnsortedOption, VerifyOrder, VerifyPages, WidenOption,
-    unite,
+    choice, unite,
 };
 pub use choices::{Tier, Verify};
 pub use merge::MergeOptions;

@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 1_000;
 
 /// The level of an event; the numbers are those of Python's `logging`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub(crate) enum Level {
     /// Helps to find the cause of a problem.
     Debug = 10,
     /// Worth a line in a log.
@@ -33,8 +33,8 @@ pub enum Level {
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Its level.
-    pub level: Level,
+    /// Its level, a number of Python's `logging`.
+    pub level: u8,
     /// The part of the engine, such as `store`.
     pub part: &'static str,
     /// What happened.
@@ -67,7 +67,7 @@ impl Events {
         if least == 0 || (level as usize) < least {
             return;
         }
-        let event = Event { level, part, text: text() };
+        let event = Event { level: level as u8, part, text: text() };
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         match waiting.events.len() < WAITING_MAX {
             true => waiting.events.push(event),
@@ -84,7 +84,7 @@ impl Events {
         let WaitingEvents { mut events, lost } = std::mem::take(&mut *waiting);
         if lost > 0 {
             let text = format!("{lost} more events came faster than they were taken");
-            events.push(Event { level: Level::Info, part: "events", text });
+            events.push(Event { level: Level::Info as u8, part: "events", text });
         }
         events
     }

@@ -5,14 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use arrow_array::RecordBatchReader;
 use plait_core::{Error, Kind, Result};
 
 use super::options::{Named, ScanOptions};
 use crate::store::{Stores, Wanted, is_text_name};
-
-/// A stream that is a source.
-pub type SourceStream = Box<dyn RecordBatchReader + Send>;
 
 /// One source of a scan.
 pub(super) struct ScanSource {

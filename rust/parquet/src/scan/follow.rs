@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Fields, Schema, SchemaRef};
 use plait_core::schema::{Adapter, Follow, SchemaPolicy, Value, reconcile};
+use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
 
-use super::entries::SourceStream;
 use super::file::{self, FileReader};
 use super::size::split;
 use super::sources::ScanSources;
@@ -43,7 +43,7 @@ struct Open {
 enum FollowedRows {
     File(FileReader),
     Stream {
-        stream: SourceStream,
+        stream: Reader,
         ahead: Option<RecordBatch>,
     },
     /// No batches, and no schema: there is nothing to follow.
@@ -199,11 +199,11 @@ impl FollowedRows {
 /// Batches of a stream until there are enough rows, as one batch: columns that come later are null
 /// in the rows before. Where types differ, a batch ends.
 fn stream_batch(
-    stream: &mut SourceStream,
+    stream: &mut Reader,
     ahead: &mut Option<RecordBatch>,
     rows_max: usize,
 ) -> Result<Option<RecordBatch>> {
-    let next = |stream: &mut SourceStream| stream.next().transpose().map_err(Error::from_arrow);
+    let next = |stream: &mut Reader| stream.next().transpose().map_err(Error::from_arrow);
     let first = match ahead.take() {
         Some(first) => first,
         None => match next(stream)? {

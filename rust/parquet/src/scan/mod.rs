@@ -38,13 +38,13 @@ use std::time::Instant;
 use arrow_schema::SchemaRef;
 use plait_core::Result;
 use plait_core::schema::{Follow, Request};
+use plait_core::stream::Reader;
 use serde::Serialize;
 
 use self::options::ScanOptions;
 use crate::json::{from_json, to_json};
 use crate::runtime::Context;
 use crate::store::Stores;
-pub use entries::SourceStream;
 use follow::FollowBatches;
 pub use frozen::freeze_scan;
 pub(crate) use frozen::summarize;
@@ -151,7 +151,7 @@ impl Scan {
     pub fn open(
         options: &str,
         given: Option<SchemaRef>,
-        streams: Vec<Option<SourceStream>>,
+        streams: Vec<Option<Reader>>,
         text_reader: Option<Arc<dyn TextReader>>,
         stores: &Stores,
         context: &Context,
@@ -211,7 +211,7 @@ impl Scan {
     ///
     /// # Errors
     /// In mode `follow`: as opening the first source.
-    pub fn batches(&self) -> Result<SourceStream> {
+    pub fn batches(&self) -> Result<Reader> {
         let sources = &self.sources;
         match &self.plan {
             ScanPlan::Resolved(resolved) => {

@@ -23,9 +23,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{RecordBatch, RecordBatchReader};
 use arrow_schema::{ArrowError, Schema, SchemaRef};
 use plait_core::schema::{Adapter, Frozen};
+use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
 
-use super::entries::{ScanSource, SourceStream};
+use super::entries::ScanSource;
 use super::file::{self, FileReader};
 use super::resolve::{Resolved, SchemaClass};
 use super::size::{batch_bytes, split};
@@ -42,7 +43,7 @@ pub(super) struct ResolvedBatches {
     /// The next source that has no cursor yet.
     next: usize,
     cursors: VecDeque<FileCursor>,
-    stream: Option<(usize, SourceStream, u64)>,
+    stream: Option<(usize, Reader, u64)>,
     ready: VecDeque<RecordBatch>,
     /// Rows that may still be given.
     left: u64,
@@ -191,7 +192,7 @@ impl ResolvedBatches {
     }
 
     /// The next source, a stream or a file of text.
-    fn open_stream(&self, entry: &ScanSource) -> Result<SourceStream> {
+    fn open_stream(&self, entry: &ScanSource) -> Result<Reader> {
         let Resolved { known, shapes, .. } = &*self.resolved;
         let known = known.get(self.next);
         let shape = known.and_then(|known| shapes.get(known.class));

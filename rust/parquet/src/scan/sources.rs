@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arrow_array::{RecordBatchIterator, RecordBatchReader};
 use arrow_schema::{Schema, SchemaRef};
 use plait_core::schema::{Change, Renaming, Request, Value};
+use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
 
-use super::entries::{ScanSource, SourceStream, entries};
+use super::entries::{ScanSource, entries};
 use super::footer::Footer;
 use super::options::ScanOptions;
 use super::statics::Statics;
@@ -22,7 +23,7 @@ use crate::store::Stores;
 /// The sources of a scan.
 pub(super) struct ScanSources {
     pub(super) entries: Vec<ScanSource>,
-    streams: Mutex<Vec<Option<SourceStream>>>,
+    streams: Mutex<Vec<Option<Reader>>>,
     /// Which of the streams have no batches, and so no schema.
     are_blank: Vec<bool>,
     /// Reads files of text.
@@ -53,7 +54,7 @@ impl ScanSources {
     /// As `Stores::list`, and [`Kind::InvalidArgument`] without sources.
     pub(super) fn find(
         options: ScanOptions,
-        streams: Vec<Option<SourceStream>>,
+        streams: Vec<Option<Reader>>,
         text_reader: Option<Arc<dyn TextReader>>,
         given: Option<&SchemaRef>,
         stores: &Stores,
@@ -67,7 +68,7 @@ impl ScanSources {
         let statics = Statics::new(&options, &entries)?;
         let (rows_max, sizes) = (options.rows_max()?, options.sizes()?);
         let are_blank = streams.iter().map(Option::is_none).collect();
-        let blank = || -> SourceStream {
+        let blank = || -> Reader {
             let columns = given.map_or_else(|| Arc::new(Schema::empty()), Arc::clone);
             Box::new(RecordBatchIterator::new([], columns))
         };
@@ -148,14 +149,14 @@ impl ScanSources {
         entry: &ScanSource,
         schema: &SchemaRef,
         footer: &Footer,
-    ) -> Result<SourceStream> {
+    ) -> Result<Reader> {
         let file = text::open(&entry.name, &self.stores)?;
         text::check_same(&file, footer)?;
         self.text_reader(entry)?.read(file, schema)
     }
 
     /// A stream, for whoever reads it.
-    pub(super) fn take_stream(&self, entry: &ScanSource) -> Result<SourceStream> {
+    pub(super) fn take_stream(&self, entry: &ScanSource) -> Result<Reader> {
         let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
         streams.get_mut(entry.stream).and_then(Option::take).ok_or_else(|| consumed(entry))
     }

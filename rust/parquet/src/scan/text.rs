@@ -15,9 +15,9 @@
 use std::sync::Arc;
 
 use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
+use plait_core::stream::Reader;
 use plait_core::{Error, Kind, Result};
 
-use super::entries::SourceStream;
 use super::footer::Footer;
 use crate::store::{RangeReader, Stores};
 
@@ -42,51 +42,46 @@ pub trait TextReader: Send + Sync {
     ///
     /// # Errors
     /// As [`survey`](Self::survey).
-    fn read(&self, file: TextFile, schema: &SchemaRef) -> Result<SourceStream>;
+    fn read(&self, file: TextFile, schema: &SchemaRef) -> Result<Reader>;
 }
 
 /// The bytes of a file of text.
 #[derive(Clone)]
-pub struct TextFile(Arc<dyn RangeReader>);
+pub struct TextFile {
+    /// Where it is.
+    pub path: String,
+    /// Length in bytes.
+    pub bytes: u64,
+    reader: Arc<dyn RangeReader>,
+}
 
 impl std::fmt::Debug for TextFile {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("TextFile").field(&self.0.path()).finish()
+        f.debug_struct("TextFile").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
 impl TextFile {
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.0.path()
-    }
-
-    /// Length in bytes.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.0.len()
-    }
-
     /// So many bytes at `offset`, fewer at the end.
     ///
     /// # Errors
     /// What the storage gives.
     pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>> {
-        let offset = offset.min(self.bytes());
-        let end = offset.saturating_add(len as u64).min(self.bytes());
-        Ok(self.0.read(offset..end)?.to_vec())
+        let offset = offset.min(self.bytes);
+        let end = offset.saturating_add(len as u64).min(self.bytes);
+        Ok(self.reader.read(offset..end)?.to_vec())
     }
 }
 
 /// Opens a file of text.
 pub(super) fn open(path: &str, stores: &Stores) -> Result<TextFile> {
-    stores.open(path).map(TextFile)
+    let reader = stores.open(path)?;
+    Ok(TextFile { path: reader.path().to_owned(), bytes: reader.len(), reader })
 }
 
 /// What is kept of a file; its values are unpacked as they are stored.
 pub(super) fn footer(file: &TextFile, rows: u64) -> Footer {
-    let (size, written_at) = (file.0.len(), file.0.written_at());
+    let (size, written_at) = (file.reader.len(), file.reader.written_at());
     Footer { rows, data_bytes: size, hash: [0; 16], size, written_at }
 }
 
@@ -95,11 +90,11 @@ pub(super) fn footer(file: &TextFile, rows: u64) -> Footer {
 /// # Errors
 /// [`Kind::SourceChanged`] when it was written to.
 pub(super) fn check_same(file: &TextFile, footer: &Footer) -> Result<()> {
-    if (file.0.len(), file.0.written_at()) == (footer.size, footer.written_at) {
+    if (file.reader.len(), file.reader.written_at()) == (footer.size, footer.written_at) {
         return Ok(());
     }
     Err(Error::new(Kind::SourceChanged, "source changed since its schema was resolved")
-        .with_path(file.path())
+        .with_path(&file.path)
         .with_hint("scan files that nobody writes to, or scan again"))
 }
 

@@ -77,16 +77,15 @@ pub trait Bucket: Send + Sync {
     /// # Errors
     /// [`Kind::Storage`](plait_core::Kind::Storage).
     fn remove(&self, key: &str) -> Result<()>;
-}
 
-/// The error for a store that cannot put an object only where there is none.
-#[must_use]
-pub fn unconditional(location: &str) -> Error {
-    Error::new(Kind::Unsupported, "this store cannot create an object only if it is absent")
-        .with_path(location)
-        .with_hint(
+    /// The error of [`put_new`](Self::put_new) for a store that cannot put an object only where there
+    /// is none.
+    fn unconditional(&self, location: &str) -> Error {
+        let what = "this store cannot create an object only if it is absent";
+        Error::new(Kind::Unsupported, what).with_path(location).with_hint(
             "without this condition two compactions could both commit; use plait.merge instead",
         )
+    }
 }
 
 /// What an object was when it was looked up.

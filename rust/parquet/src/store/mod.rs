@@ -43,7 +43,7 @@ mod upload;
 mod wire;
 
 pub(crate) use bucket::Place;
-pub use bucket::{Bucket, Completed, Meta, Upload, unconditional};
+pub use bucket::{Bucket, Completed, Meta, Upload};
 pub(crate) use foreign::{ForeignTable, check_root, tables_of};
 pub(crate) use list::{Wanted, is_text_name};
 pub(crate) use local::{read_exact_at, write_all_at};

@@ -25,7 +25,7 @@ use object_store::{
 use plait_core::{Error, Kind, Result};
 use url::{Position, Url};
 
-use super::bucket::{Bucket, Completed, Meta, Upload, unconditional};
+use super::bucket::{Bucket, Completed, Meta, Upload};
 use super::credentials::silence;
 use super::driver::Driver;
 use super::failed::request_error;
@@ -233,7 +233,7 @@ impl Bucket for Remote {
             Err(
                 e @ (object_store::Error::NotImplemented { .. }
                 | object_store::Error::NotSupported { .. }),
-            ) => Err(unconditional(&self.at(key)).with_cause(e)),
+            ) => Err(self.unconditional(&self.at(key)).with_cause(e)),
             Err(e) => Err(request_error(e, &self.at(key))),
         }
     }
