@@ -268,7 +268,7 @@ def test_runs_with_budgets_end_in_the_table_of_one_run_without(
     catalog = request.getfixturevalue("catalog") if kind == "iceberg" else None
     rng = random.Random(f"{kind} {policy}")
     tables = []
-    for _ in range(7):
+    for _ in range(9):
         first, rows = rng.randrange(12) * 1000, rng.choice([1, 30, 300])
         keys = sorted(rng.randrange(first, first + 1400) for _ in range(rows))
         tables.append(pa.table({"k": pa.array(keys, pa.int64())}))

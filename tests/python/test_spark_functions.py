@@ -2,12 +2,8 @@
 
 import doctest
 import importlib
-import json
 import os
 import random
-import subprocess
-import sys
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -193,31 +189,3 @@ def test_batches_of_other_libraries_are_taken():
     assert isinstance(same, pa.RecordBatch)
     (merged,) = fn.merge_runs(batches, run_column="v", sort_by="k")
     assert merged.num_rows == 2
-
-
-KINDS = (
-    *("mapInArrow", "mapInPandas", "applyInArrow, tables", "applyInArrow, batches"),
-    *("applyInArrow, cogroups", "applyInPandas", "pandas_udf", "arrow_udf", "arrow_udtf"),
-)
-
-
-@pytest.mark.spark
-@pytest.mark.long
-@pytest.mark.local
-def test_every_kind_of_the_guide_runs_on_executors(tmp_path):
-    """The page's own functions on two executors; prints the peak memory of their workers."""
-    script = Path(__file__).with_name("spark_functions_cluster.py")
-    done = subprocess.run(
-        [sys.executable, str(script), str(tmp_path), "2000000"],
-        capture_output=True,
-        text=True,
-        timeout=1200,
-        env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    peaks = {line["kind"]: line["worker bytes"] for line in lines}
-    for line in lines:
-        print(f"{line['kind']:24} {line['worker bytes'] / 1e6:6.0f} MB  {line['seconds']:6.1f} s")
-    assert list(peaks) == ["nothing", *KINDS]
-    assert all(size > 0 for size in peaks.values()), peaks
