@@ -200,7 +200,7 @@ def test_a_table_is_compacted_with_its_appends(tmp_path, monkeypatch):
     # A larger group waits, and a failure is told and loses nothing.
     from plait import _table_maintain
 
-    monkeypatch.setattr(_table_maintain, "_BYTES_MIN", 0)
+    monkeypatch.setattr(_table_maintain, "_BYTES_MIN", 1)
     monkeypatch.setattr(_table_maintain, "_TIMES", 0)
     for i in range(9):
         assert table.append(pa.table({"k": [0, 99], "v": [i, i]})).compacted is None
