@@ -16,7 +16,7 @@ from plait.table.options import CompactOptions
 from plait.table.run import compact_table, run_here
 
 STAGES = ("survey", "work", "made", "looked", "stale")
-SEEDS = range(int(os.environ.get("PLAIT_INTERLEAVINGS") or (50 if os.environ.get("CI") else 5)))
+SEEDS = range(int(os.environ.get("PLAIT_INTERLEAVINGS") or (15 if os.environ.get("CI") else 5)))
 
 
 def run(table, options, stage, other, *, between):

@@ -223,7 +223,7 @@ def check_history(seed: int, make=new_join, oracle_of=Oracle, **options) -> None
 
 
 def test_random_histories_give_the_difference_of_full_joins():
-    for seed in range(5000 if CI else 200):
+    for seed in range(2000 if CI else 200):
         check_history(seed)
 
 
@@ -259,7 +259,7 @@ def test_a_joiner_gives_the_difference_of_what_it_makes():
     def make(how, **options):
         return new_join(how, joiner=made, **options)
 
-    for seed in range(1000 if CI else 40):
+    for seed in range(500 if CI else 40):
         check_history(20_000 + seed, make=make, oracle_of=MadeOracle)
 
 

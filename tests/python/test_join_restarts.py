@@ -24,7 +24,7 @@ import plait
 
 pytestmark = pytest.mark.local
 
-HISTORIES = 200 if os.environ.get("CI") == "true" or os.environ.get("PLAIT_LONG") else 12
+HISTORIES = 80 if os.environ.get("CI") == "true" or os.environ.get("PLAIT_LONG") else 12
 FIRST = int(os.environ.get("PLAIT_SEED", "0"))
 LEFT = pa.schema([("id", pa.int64()), ("fk", pa.string()), ("v", pa.string())])
 RIGHT = pa.schema([("key", pa.string()), ("w", pa.string())])

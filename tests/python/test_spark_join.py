@@ -159,7 +159,7 @@ def test_an_order_and_its_customer_by_eye(spark, tmp_path):
 
 @pytest.mark.parametrize("how", ["inner", "left"])
 def test_random_histories_give_the_changes_of_the_full_join(spark, tmp_path, how):
-    for seed in range(5 if CI else 1):
+    for seed in range(3 if CI else 1):
         draw = random.Random(f"{how} {seed}")
         feeds, kept, oracle = Feeds(spark, tmp_path / str(seed)), Kept(), Oracle(how)
         batches = history(draw, draw.choice([12, 60]), 6, 40)
