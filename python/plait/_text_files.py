@@ -178,8 +178,7 @@ def _form(file: _native.TextFile) -> _JsonLines | _Csv:
 
 
 def _opened(file: _native.TextFile) -> Any:  # noqa: ANN401 - a file of PyArrow
-    file.seek(0)
-    opened = pa.PythonFile(file, "r")
+    opened = pa.PythonFile(file.opened(), "r")
     return pa.CompressedInputStream(opened, "gzip") if file.path.endswith(".gz") else opened
 
 

@@ -103,6 +103,20 @@ def test_types_follow_from_the_last_row_as_from_the_first(tmp_path, small_blocks
     assert rows_of(plait.scan(path))[-1] == {"x": "007"}
 
 
+def test_readers_of_one_file_do_not_share_a_position(tmp_path, monkeypatch):
+    """A reader of CSV reads ahead in a thread: it took blocks from the reader behind it."""
+    path = commas(tmp_path / "a.csv", ["x"], [[1], [2], [3]])
+    files = []
+    survey = _text_files.survey
+    monkeypatch.setattr(
+        _text_files, "survey", lambda file, given: files.append(file) or survey(file, given)
+    )
+    assert rows_of(plait.scan(path)) == [{"x": 1}, {"x": 2}, {"x": 3}]
+    first, second = _text_files._opened(files[0]), _text_files._opened(files[0])
+    assert first.read(3) == b"x\r\n"
+    assert second.read() == path.read_bytes() == b"x\r\n" + first.read()
+
+
 def test_a_folder_of_parquet_json_lines_and_csv_has_one_schema(tmp_path):
     base = tmp_path / "day=2024-05-01"
     base.mkdir()

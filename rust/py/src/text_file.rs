@@ -97,6 +97,12 @@ impl PyTextFile {
         Ok(PyBytes::new(py, &bytes))
     }
 
+    /// The same file from its beginning, with a place of its own: PyArrow reads ahead in threads, also
+    /// for a reader that is no longer used.
+    fn opened(&self) -> Self {
+        Self::new(self.file.clone())
+    }
+
     /// Goes to a place, counted from the beginning, from here, or from the end.
     #[pyo3(signature = (offset, whence=0))]
     fn seek(&self, py: Python<'_>, offset: i64, whence: u8) -> u64 {
