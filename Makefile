@@ -30,8 +30,10 @@ TEST_PROCESSES ?= 2
 RUST_PACKAGES := --workspace --exclude plait-py
 # What is measured has no assertions, and is not cut into pieces that cannot be inlined into each other, as incremental builds
 # are. Dependencies are the same anyway, and are not compiled again.
-BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).opt-level=3 --config profile.$(PROFILE).incremental=false \
-  --config profile.$(PROFILE).debug-assertions=false --config profile.$(PROFILE).overflow-checks=false
+BENCH_SETTINGS := opt-level=3 debug-assertions=false overflow-checks=false
+BENCH_PROFILE := --profile $(PROFILE) --config profile.$(PROFILE).incremental=false \
+  $(foreach crate,base interleave core parquet delta py,$(foreach setting,$(BENCH_SETTINGS),\
+    --config profile.$(PROFILE).package.plait-$(crate).$(setting)))
 
 .PHONY: setup build demo demo-spark demo-join check test test-rust test-rust-code test-python test-spark test-slow java lint asan docs docs-site docs-rust bench bench-rust callgrind wheel crates clean
 
