@@ -1,6 +1,7 @@
 """An S3 server on loopback, and a proxy before it that makes some requests fail.
 
-The server is moto's, in a process of its own. The proxy forwards one request at a time per
+The server is moto's, in a process of its own, or that of which `PLAIT_S3_SERVER` has the address: one
+on loopback with the access key `key`, the secret key `secret` and no buckets. The proxy forwards one request at a time per
 connection, and by the numbers of its generator answers 500 or 503 instead, cuts the answer short,
 or pauses in the middle of it.
 """
@@ -32,6 +33,10 @@ class Server:
     """The server; `url` is its endpoint."""
 
     def __init__(self) -> None:
+        self.process: subprocess.Popen | None = None
+        if url := os.environ.get("PLAIT_S3_SERVER"):
+            self.url, self.port = url, int(url.rpartition(":")[2])
+            return
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
@@ -91,8 +96,9 @@ class Server:
             connection.close()
 
     def stop(self) -> None:
-        self.process.terminate()
-        self.process.wait(10)
+        if self.process is not None:
+            self.process.terminate()
+            self.process.wait(10)
 
 
 class Proxy:
