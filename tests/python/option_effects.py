@@ -338,7 +338,7 @@ UPSERT = {"sort_by": "k", "on_duplicate": "keep_last"}
 SCENARIOS: dict[str, Effect] = {
     "sort_by": Effect("k", outcome),
     "outputs": Effect(2, file_rows, given=KEYED),
-    "target_file_size": Effect("2KB", file_rows, given=KEYED),
+    "target_file_size": Effect("1KB", file_rows, given=KEYED),
     "target_rows": Effect(100, file_rows, given=KEYED),
     "cut_on": Effect(1, file_rows, tables=pairs, given={"sort_by": "k, b", "target_rows": 7}),
     "partition_by": Effect(["k"], folders, tables=pairs, given={"sort_by": "k, b"}),

@@ -42,8 +42,31 @@ pub(super) struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Opens what the tasks need, unless it is open already.
+    /// Opens what the tasks need, unless it is open already, and the folder of the outputs.
     pub(super) fn open(what: &ChosenTasks<'a>, attempt: &Attempt<'a>) -> Result<Self> {
+        let Attempt { options, stores, context, .. } = *attempt;
+        let is_read_again = options.verify.is_some() || options.sha256;
+        // Sources come first.
+        let mut frame = Self::of(what, Target::nowhere(context), attempt)?;
+        let target = Target::open(&options.out, stores, context)?.with_copies(is_read_again);
+        frame.target = Arc::new(match options.partition_by.is_empty() {
+            true => target,
+            // There may be more outputs than files may be open.
+            false => target.with_nest()?,
+        });
+        if let Err(e) = frame.check_output(options) {
+            frame.target.abandon();
+            return Err(e);
+        }
+        Ok(frame)
+    }
+
+    /// Opens what the tasks need, unless it is open already.
+    pub(super) fn of(
+        what: &ChosenTasks<'a>,
+        target: Target,
+        attempt: &Attempt<'a>,
+    ) -> Result<Self> {
         let Attempt { options, stores, context, .. } = *attempt;
         let ChosenTasks { plan, tasks, sources, files } = *what;
         let order = SortOrder::try_parse(&plan.sort_by)?;
@@ -55,19 +78,13 @@ impl<'a> Frame<'a> {
         let cores = || std::thread::available_parallelism().map_or(1, usize::from);
         let threads = options.threads.unwrap_or_else(cores);
         let pool = Arc::new(Pool::new(threads)?);
-        let is_read_again = options.verify.is_some() || options.sha256;
-        let target = Target::open(&options.out, stores, context)?.with_copies(is_read_again);
-        let target = Arc::new(match options.partition_by.is_empty() {
-            true => target,
-            // There may be more outputs than files may be open.
-            false => target.with_nest()?,
-        });
         let cache = Arc::new(LocationCache::new(
             context,
             options.budget().bytes(MemoryStage::PageLocations),
         ));
         let merges_runs = !files.is_empty();
-        let frame = Self {
+        let target = Arc::new(target);
+        Ok(Self {
             plan,
             order,
             schema,
@@ -78,12 +95,7 @@ impl<'a> Frame<'a> {
             cache,
             stores,
             merges_runs,
-        };
-        if let Err(e) = frame.check_output(options) {
-            frame.target.abandon();
-            return Err(e);
-        }
-        Ok(frame)
+        })
     }
 
     /// Refuses outputs that would mix with files of others.

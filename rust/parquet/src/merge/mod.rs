@@ -33,6 +33,7 @@ mod run;
 mod sizes;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod unsorted;
 
 use std::sync::Arc;
@@ -42,8 +43,9 @@ use plait_core::{Kind, Result};
 
 use self::attempt::{Attempt, Stopped, timed};
 use self::execute::execute_all;
+use self::trial::plan_with_trials;
 use crate::options::{MergeOptions, UnsortedOption};
-use crate::plan::{make, make_from};
+use crate::plan::Draft;
 use crate::properties::parse_codec;
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
@@ -137,10 +139,11 @@ pub(crate) fn merge_open(
     let outcome = timed(options, stores, context, KeyForm::Ranked, |attempt| {
         let started = Instant::now();
         context.counters().enter(Stage::Plan);
-        let mut made = make_from(options, sources, context)?;
+        let draft = Draft::of_sources(options, sources, context)?;
+        let mut made = plan_with_trials(draft, options, stores, context)?;
         made.plan.lease = Some(lease);
         made.plan.merge_level = merge_level;
-        context.counters().set_total(made.total_bytes);
+        context.counters().set_total(context.counters().consumed_bytes() + made.total_bytes);
         attempt.times.plan_s = started.elapsed().as_secs_f64();
         execute_all(&made, &[], attempt).map_err(|stopped| stopped.error)
     });
@@ -189,8 +192,9 @@ fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport, Stopped> {
     }
     let started = Instant::now();
     context.counters().enter(Stage::Plan);
-    let made = make(options, stores, context)?;
-    context.counters().set_total(made.total_bytes);
+    let draft = Draft::open(options, stores, context)?;
+    let made = plan_with_trials(draft, options, stores, context)?;
+    context.counters().set_total(context.counters().consumed_bytes() + made.total_bytes);
     attempt.times.plan_s = started.elapsed().as_secs_f64();
     execute_all(&made, &[], attempt)
 }

@@ -8,9 +8,10 @@
 
 use plait_core::Result;
 
+use super::trial::plan_with_trials;
 use super::unsorted;
 use crate::options::{MergeOptions, UnsortedOption};
-use crate::plan::{Plan, make};
+use crate::plan::{Draft, Plan};
 use crate::runtime::{Context, Stage};
 use crate::store::Stores;
 
@@ -68,7 +69,10 @@ pub fn plan(options: &MergeOptions, context: &Context) -> Result<Plan> {
 pub(crate) fn plan_in(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
     context.counters().enter(Stage::Plan);
     match options.unsorted {
-        UnsortedOption::Error => make(options, stores, context).map(|made| made.plan),
+        UnsortedOption::Error => {
+            let draft = Draft::open(options, stores, context)?;
+            Ok(plan_with_trials(draft, options, stores, context)?.plan)
+        }
         UnsortedOption::Skip | UnsortedOption::Sort => unsorted::plan(options, stores, context),
     }
 }

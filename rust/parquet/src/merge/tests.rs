@@ -18,7 +18,7 @@ use plait_core::{Kind, Result};
 use super::{Attempt, Stopped, execute, frame, merge, merge_with, prepare};
 use crate::options::MergeOptions;
 use crate::page::testing::{Numbers, with_chunks};
-use crate::plan;
+use crate::plan::Draft;
 use crate::ranks::KeyForm;
 use crate::report::{MergeReport, Times};
 use crate::runtime::Context;
@@ -171,7 +171,7 @@ impl Bench {
     fn has_ranks(&self) -> bool {
         let options = MergeOptions { out: self.out("looked"), ..self.options.clone() };
         let (stores, context) = (Self::stores(), Self::context());
-        let made = plan::make(&options, &stores, &context).unwrap();
+        let made = Draft::open(&options, &stores, &context).unwrap().plan(None).unwrap();
         let tasks: Vec<_> = made.plan.tasks.iter().collect();
         let sources = Some(made.sources.as_slice());
         let what =
@@ -342,7 +342,7 @@ fn with_footer(
     let has_ranks = bench.has_ranks();
     let options = MergeOptions { out: bench.out("tried"), ..bench.options.clone() };
     let (stores, context) = (Bench::stores(), Bench::context());
-    let made = plan::make(&options, &stores, &context).unwrap();
+    let made = Draft::open(&options, &stores, &context).unwrap().plan(None).unwrap();
     let tasks: Vec<_> = made.plan.tasks.iter().collect();
     let sources = Some(made.sources.as_slice());
     let what = super::chosen::ChosenTasks { plan: &made.plan, tasks: &tasks, sources, files: &[] };

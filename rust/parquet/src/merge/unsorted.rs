@@ -22,10 +22,11 @@ use plait_core::{Error, Kind, Result};
 
 use super::attempt::{Attempt, Stopped};
 use super::execute::execute_all;
+use super::trial::plan_with_trials;
 use crate::files::open_live;
 use crate::options::{MergeOptions, UnsortedOption};
 use crate::output::Target;
-use crate::plan::{MergedFiles, Plan, PlannedMerge, make_of};
+use crate::plan::{Draft, MergedFiles, Plan, PlannedMerge};
 use crate::report::{MergeReport, SortReport, SourceReport};
 use crate::runtime::{Context, Level, Pool, Stage};
 use crate::sort::{FileOrder, SortCall, find, make_runs};
@@ -45,7 +46,8 @@ pub(super) fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport,
         (merged, found) = without(merged, found, options)?;
     }
     if found.iter().all(FileOrder::is_sorted) {
-        let made = make_of(options, merged, None, context)?;
+        let draft = Draft::new(options, merged, None, context)?;
+        let made = plan_with_trials(draft, options, stores, context)?;
         attempt.times.plan_s = started.elapsed().as_secs_f64();
         let done = execute(&made, &[], attempt)?;
         return Ok(MergeReport { sort: Some(report), ..done });
@@ -69,7 +71,7 @@ pub(super) fn plan_and_execute(attempt: &mut Attempt<'_>) -> Result<MergeReport,
 /// Plans the merge of the files that are sorted, if the others are to be left out.
 ///
 /// # Errors
-/// As [`make_of`]; [`Kind::Unsupported`] if something had to be sorted.
+/// As [`Draft::new`]; [`Kind::Unsupported`] if something had to be sorted.
 pub(super) fn plan(options: &MergeOptions, stores: &Stores, context: &Context) -> Result<Plan> {
     let (mut merged, mut found) = look(options, stores, context)?;
     let unsorted = unsorted_paths(&merged, &found);
@@ -91,7 +93,8 @@ pub(super) fn plan(options: &MergeOptions, stores: &Stores, context: &Context) -
         (merged, found) = without(merged, found, options)?;
     }
     debug_assert!(found.iter().all(FileOrder::is_sorted), "unsorted files were left out");
-    let mut plan = make_of(options, merged, None, context)?.plan;
+    let draft = Draft::new(options, merged, None, context)?;
+    let mut plan = plan_with_trials(draft, options, stores, context)?.plan;
     if !unsorted.is_empty() {
         plan.warnings.push(format!("left out, because not sorted: {}", unsorted.join(", ")));
     }
@@ -179,7 +182,8 @@ fn sort_and_execute(
     context.counters().enter(Stage::Plan);
     let planning = Instant::now();
     let files = Arc::clone(&merged.files);
-    let made = make_of(options, merged, Some(Arc::clone(&runs.sources)), context)?;
+    let draft = Draft::new(options, merged, Some(Arc::clone(&runs.sources)), context)?;
+    let made = plan_with_trials(draft, options, attempt.stores, context)?;
     attempt.times.plan_s += planning.elapsed().as_secs_f64();
     let done = execute(&made, &files, attempt)?;
     Ok(MergeReport { sources: by_file(&files, &done.sources), ..done })

@@ -47,6 +47,8 @@ pub(crate) struct Target {
 enum OutputPlace {
     Local(local::LocalFolder),
     Objects(object::Prefix),
+    /// Bytes are counted and dropped.
+    Nowhere,
 }
 
 /// Endings of files that hold something else than Parquet.
@@ -108,6 +110,12 @@ impl Target {
         Ok(target)
     }
 
+    /// Outputs that nobody needs: their bytes are counted.
+    pub(crate) fn nowhere(context: &Context) -> Self {
+        let (place, context) = (OutputPlace::Nowhere, context.clone());
+        Self { place, file_name: None, keeps_copies: false, nest: None, context }
+    }
+
     /// The same, with outputs that can be read again before they are published.
     #[must_use]
     pub(crate) fn with_copies(mut self, keeps_copies: bool) -> Self {
@@ -135,7 +143,7 @@ impl Target {
     pub(crate) fn scratch(&self) -> PathBuf {
         match &self.place {
             OutputPlace::Local(folder) => folder.dir().to_owned(),
-            OutputPlace::Objects(_) => std::env::temp_dir(),
+            OutputPlace::Objects(_) | OutputPlace::Nowhere => std::env::temp_dir(),
         }
     }
 
@@ -151,6 +159,7 @@ impl Target {
         match &self.place {
             OutputPlace::Local(folder) => folder.dir().join(name).display().to_string(),
             OutputPlace::Objects(prefix) => prefix.location(name),
+            OutputPlace::Nowhere => name.to_owned(),
         }
     }
 
@@ -162,6 +171,7 @@ impl Target {
         match &self.place {
             OutputPlace::Local(folder) => Ok(folder.dir().join(name).exists()),
             OutputPlace::Objects(prefix) => prefix.exists(name),
+            OutputPlace::Nowhere => Ok(false),
         }
     }
 
@@ -173,6 +183,7 @@ impl Target {
         let mut names = match &self.place {
             OutputPlace::Local(folder) => folder.visible()?,
             OutputPlace::Objects(prefix) => prefix.names()?,
+            OutputPlace::Nowhere => Vec::new(),
         };
         names.retain(|name| name.ends_with(".parquet") && !name.starts_with(['.', '_']));
         names.sort();
@@ -188,6 +199,7 @@ impl Target {
         let mut names = match &self.place {
             OutputPlace::Local(folder) => return folder.visible_below(),
             OutputPlace::Objects(prefix) => prefix.names_below()?,
+            OutputPlace::Nowhere => Vec::new(),
         };
         let is_hidden = |name: &str| name.split('/').any(|step| step.starts_with(['.', '_']));
         names.retain(|name| name.ends_with(".parquet") && !is_hidden(name));
@@ -205,7 +217,7 @@ impl Target {
     ) -> Result<OutputFolders> {
         match &self.place {
             OutputPlace::Local(folder) => OutputFolders::make(folder.dir(), names, &self.context),
-            OutputPlace::Objects(_) => Ok(OutputFolders::default()),
+            OutputPlace::Objects(_) | OutputPlace::Nowhere => Ok(OutputFolders::default()),
         }
     }
 
@@ -220,6 +232,7 @@ impl Target {
                 let copy = self.keeps_copies.then(|| self.create_copy()).transpose()?;
                 OutputFile::Object(prefix.create(name, &self.context)?, copy)
             }
+            OutputPlace::Nowhere => OutputFile::Counted,
         };
         Ok(TempFile { made, bytes: 0 })
     }
@@ -246,6 +259,7 @@ impl Target {
                 let _ = std::fs::remove_file(folder.dir().join(name));
             }
             OutputPlace::Objects(prefix) => prefix.remove(name),
+            OutputPlace::Nowhere => {}
         }
     }
 
@@ -256,7 +270,7 @@ impl Target {
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.place {
             OutputPlace::Local(folder) => folder.sync(),
-            OutputPlace::Objects(_) => Ok(()),
+            OutputPlace::Objects(_) | OutputPlace::Nowhere => Ok(()),
         }
     }
 
@@ -281,6 +295,8 @@ enum OutputFile {
     Local(local::LocalFile),
     /// An upload, and its copy if it will be read again.
     Object(object::ObjectOutput, Option<local::LocalFile>),
+    /// Nothing but the count.
+    Counted,
 }
 
 impl TempFile {
@@ -290,6 +306,7 @@ impl TempFile {
         match &self.made {
             OutputFile::Local(file) => file.path().display().to_string(),
             OutputFile::Object(output, _) => output.location(),
+            OutputFile::Counted => "nowhere".to_owned(),
         }
     }
 
@@ -305,6 +322,7 @@ impl TempFile {
         match &self.made {
             OutputFile::Local(file) => Some(file.path()),
             OutputFile::Object(_, copy) => copy.as_ref().map(local::LocalFile::path),
+            OutputFile::Counted => None,
         }
     }
 
@@ -316,6 +334,7 @@ impl TempFile {
         match &mut self.made {
             OutputFile::Local(file) => file.sync(),
             OutputFile::Object(output, _) => output.wait_all(),
+            OutputFile::Counted => Ok(()),
         }
     }
 
@@ -327,6 +346,7 @@ impl TempFile {
         match self.made {
             OutputFile::Local(file) => file.publish_new(Path::new(&target.location(name))),
             OutputFile::Object(output, _) => output.complete(),
+            OutputFile::Counted => Err(never_published()),
         }
     }
 
@@ -338,6 +358,7 @@ impl TempFile {
         match self.made {
             OutputFile::Local(file) => file.publish_once(Path::new(&target.location(name))),
             OutputFile::Object(output, _) => output.complete(),
+            OutputFile::Counted => Err(never_published()),
         }
     }
 
@@ -353,8 +374,13 @@ impl TempFile {
                 Ok(Completed::Yes)
             }
             OutputFile::Object(output, _) => output.complete(),
+            OutputFile::Counted => Err(never_published()),
         }
     }
+}
+
+fn never_published() -> Error {
+    Error::new(Kind::Internal, "an output of a trial has no name")
 }
 
 impl Write for TempFile {
@@ -367,6 +393,7 @@ impl Write for TempFile {
                 }
                 output.write(bytes)?
             }
+            OutputFile::Counted => bytes.len(),
         };
         self.bytes += n as u64;
         Ok(n)
@@ -376,6 +403,7 @@ impl Write for TempFile {
         match &mut self.made {
             OutputFile::Local(file) => file.flush(),
             OutputFile::Object(_, copy) => copy.as_mut().map_or(Ok(()), Write::flush),
+            OutputFile::Counted => Ok(()),
         }
     }
 }

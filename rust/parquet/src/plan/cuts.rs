@@ -30,7 +30,9 @@
 use plait_core::Result;
 use plait_core::key::{prefix_len, successor};
 use std::collections::BTreeSet;
+use std::ops::Range;
 
+use super::pace::Pace;
 use super::partitions::Partition;
 use super::search::RowSearch;
 use super::source_keys::{Count, Known, Reading, SourceKeys};
@@ -42,7 +44,7 @@ use crate::sink::KEY_INDEX_ROWS;
 const SLACK_SHARE: u64 = 16;
 
 /// How outputs end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Rule {
     /// All rows in one.
     One,
@@ -50,6 +52,20 @@ pub(super) enum Rule {
     Outputs(u64),
     /// At the first change of the cut key after so many rows.
     Rows(u64),
+    /// At the first change of the cut key after so many rows as will take the bytes of an output.
+    Bytes(Pace),
+}
+
+impl Rule {
+    /// Rows of the output that begins behind `done` rows, where all rows end at `end`.
+    fn target(&self, done: u64, end: u64) -> u64 {
+        match self {
+            Self::One => u64::MAX,
+            Self::Outputs(outputs) => (end - done).div_ceil((*outputs).max(1)),
+            Self::Rows(rows) => (*rows).max(1),
+            Self::Bytes(pace) => pace.target_rows(done..end),
+        }
+    }
 }
 
 /// A cut.
@@ -83,7 +99,7 @@ pub(super) struct Cuts {
 pub(super) fn cuts_of_partitions(
     sources_keys: &mut [SourceKeys],
     partitions: &[Partition],
-    rule: Rule,
+    rule: &Rule,
     cut_columns: usize,
     reading: Reading<'_>,
 ) -> Result<Cuts> {
@@ -107,8 +123,8 @@ pub(super) fn cuts_of_partitions(
             cuts.push(begin);
         }
         search.rows = partition.end;
-        if let Rule::Rows(target) = rule {
-            cuts.extend(search.by_rows(done, target.max(1))?);
+        if let Rule::Rows(_) | Rule::Bytes(_) = rule {
+            cuts.extend(search.by_rows(done, rule)?);
         }
         before = Some(partition);
     }
@@ -118,7 +134,7 @@ pub(super) fn cuts_of_partitions(
 /// Finds all cuts.
 pub(super) fn cuts(
     sources_keys: &mut [SourceKeys],
-    rule: Rule,
+    rule: &Rule,
     cut_columns: usize,
     reading: Reading<'_>,
 ) -> Result<Cuts> {
@@ -126,47 +142,99 @@ pub(super) fn cuts(
     if reading.keys.leaves.is_empty() {
         return Ok(Cuts { cuts: cuts_anywhere(sources_keys, rule, rows), looks: 0 });
     }
-    if cut_columns == 0 || rows == 0 || rule == Rule::One {
+    if cut_columns == 0 || rows == 0 || *rule == Rule::One {
         return Ok(Cuts::default()); // all cut keys are one
     }
     let search = RowSearch::new(sources_keys, reading);
     let mut search = CutSearch { search, cut_columns, rows, stored: None };
     let cuts = match rule {
         Rule::One => Vec::new(),
-        Rule::Rows(target) => search.by_rows(0, target.max(1))?,
-        Rule::Outputs(outputs) => search.by_outputs(outputs)?,
+        Rule::Rows(_) | Rule::Bytes(_) => search.by_rows(0, rule)?,
+        Rule::Outputs(outputs) => search.by_outputs(*outputs)?,
     };
     Ok(Cuts { cuts, looks: search.search.looks })
 }
 
 /// All rows are equal: any of them may start an output.
-fn cuts_anywhere(sources_keys: &[SourceKeys], rule: Rule, rows: u64) -> Vec<OutputCut> {
-    let mut outputs_left = match rule {
-        Rule::One => 1,
-        Rule::Outputs(outputs) => outputs.min(rows),
-        Rule::Rows(target) => rows.div_ceil(target.max(1)),
-    };
-    let (mut cuts, mut done) = (Vec::new(), 0);
+fn cuts_anywhere(sources_keys: &[SourceKeys], rule: &Rule, rows: u64) -> Vec<OutputCut> {
+    let (mut done, mut left) = (0, if let Rule::Outputs(outputs) = rule { *outputs } else { 0 });
+    let ranks = std::iter::from_fn(|| {
+        let target = match rule {
+            Rule::Outputs(_) => Rule::Outputs(left).target(done, rows),
+            rule => rule.target(done, rows),
+        };
+        (done, left) = (target.saturating_add(done), left.saturating_sub(1));
+        (done < rows).then_some(done)
+    });
+    cuts_at(sources_keys, ranks)
+}
+
+/// Cuts behind so many rows of all sources, one after the other; `ranks` ascend.
+fn cuts_at(sources_keys: &[SourceKeys], ranks: impl Iterator<Item = u64>) -> Vec<OutputCut> {
     // The source that the cut lies in, and the rows before it.
     let (mut place, mut before) = (0, 0);
-    while outputs_left > 1 {
-        done += match rule {
-            Rule::Rows(target) => target.max(1),
-            _ => (rows - done).div_ceil(outputs_left),
-        };
-        outputs_left -= 1;
+    let cut = |rank| {
         let mut cut = OutputCut { key: None, rows: Vec::new(), before };
         while let Some(source_keys) = sources_keys.get(place) {
-            let taken = source_keys.rows().min(done - before);
+            let taken = source_keys.rows().min(rank - before);
             cut.rows.push((place, (taken, taken)));
             if taken < source_keys.rows() {
                 break;
             }
             (place, before) = (place + 1, before + taken);
         }
-        cuts.push(cut);
+        cut
+    };
+    ranks.map(cut).collect()
+}
+
+/// Cuts around the rows that are tried out.
+#[derive(Default)]
+pub(super) struct TrialCuts {
+    pub(super) cuts: Vec<OutputCut>,
+    /// Which of the tasks between them have these rows, and which of the stretches they are.
+    pub(super) tried: Vec<(usize, usize)>,
+}
+
+/// Finds cuts near the ends of `pieces`, stretches of rows that ascend and do not overlap.
+pub(super) fn trial_cuts(
+    sources_keys: &mut [SourceKeys],
+    pieces: &[Range<u64>],
+    cut_columns: usize,
+    reading: Reading<'_>,
+) -> Result<TrialCuts> {
+    let mut trial = TrialCuts::default();
+    let ends = || pieces.iter().enumerate().flat_map(|(i, of)| [(of.start, None), (of.end, Some(i))]);
+    if reading.keys.leaves.is_empty() {
+        let mut ranks: Vec<u64> = ends().map(|(rank, _)| rank).filter(|rank| *rank > 0).collect();
+        ranks.dedup();
+        trial.cuts = cuts_at(sources_keys, ranks.iter().copied());
+        for (i, piece) in pieces.iter().enumerate() {
+            trial.tried.extend(ranks.binary_search(&piece.end).ok().map(|task| (task, i)));
+        }
+        return Ok(trial);
     }
-    cuts
+    let rows = sources_keys.iter().map(|source_keys| source_keys.rows()).sum();
+    let search = RowSearch::new(sources_keys, reading);
+    let mut search = CutSearch { search, cut_columns, rows, stored: None };
+    let mut done = 0;
+    for (rank, piece) in ends() {
+        reading.context.check_cancelled()?;
+        // Rows of one key may lie on both sides of it.
+        let target = rank.saturating_sub(done);
+        if target == 0 {
+            continue;
+        }
+        let Some(cut) = search.after(done, target)? else { break };
+        let before = search.take(&cut);
+        if before <= done {
+            break;
+        }
+        done = before;
+        trial.tried.extend(piece.map(|piece| (trial.cuts.len(), piece)));
+        trial.cuts.push(cut);
+    }
+    Ok(trial)
 }
 
 struct CutSearch<'a> {
@@ -179,10 +247,14 @@ struct CutSearch<'a> {
 }
 
 impl CutSearch<'_> {
-    fn by_rows(&mut self, mut done: u64, target: u64) -> Result<Vec<OutputCut>> {
+    fn by_rows(&mut self, mut done: u64, rule: &Rule) -> Result<Vec<OutputCut>> {
         let mut cuts = Vec::new();
-        while done.saturating_add(target) < self.rows {
+        loop {
             self.search.reading.context.check_cancelled()?;
+            let target = rule.target(done, self.rows.max(done));
+            if done.saturating_add(target) >= self.rows {
+                break;
+            }
             let Some(cut) = self.after(done, target)? else { break };
             let before = self.take(&cut);
             // Only a source that is not sorted leads here. The merge reports its row.

@@ -1,48 +1,61 @@
-//! Makes a plan: opens sources, brings them to one schema, looks up keys, cuts.
+//! Makes a plan of a draft: cuts its rows into outputs, or into what is tried out first.
 //!
 //! ```text
-//! sources ─ merged ─▶ schema, order ─ bounds ─▶ keys ─ cuts ─▶ tasks ─ estimate ─▶ Plan
+//! Draft ─ trials ─▶ tasks of some rows ─ (merge::trial) ─▶ bytes of each ─ learn ─▶ Pace ─┐
+//!   └─────────────────────────── cuts ─▶ tasks ─ estimate ─▶ Plan ◀───────────────────────┘
 //! ```
 //!
 //! # Invariants
-//! Nothing is written. The plan depends on the sources, their order and the options alone.
+//! Nothing is written. The plan depends on the sources, their order and the options alone: what was
+//! tried out does, too.
 //!
 //! # Not here
-//! Where the cuts are (`cuts`); what lies between them (`tasks`).
+//! Where the cuts are (`cuts`); what lies between them (`tasks`); rows of an output (`pace`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
-use plait_core::key::SortOrder;
-use plait_core::region::{Bounds, sweep};
-use plait_core::workers::each;
-use plait_core::{Error, Kind, Result};
+use plait_core::Result;
 
-use super::bounds::{KeyTrust, cut_values, key_values, known_keys};
-use super::cuts::{Cuts, Rule, cuts, cuts_of_partitions};
+use super::bounds::cut_values;
+use super::cuts::{Cuts, OutputCut, Rule, TrialCuts, cuts, cuts_of_partitions, trial_cuts};
+use super::draft::Draft;
 use super::entries::{KeySamples, merge_level};
-use super::estimate::expect;
+use super::estimate::{Expected, expect};
 use super::memory::memory_need;
-use super::merged::MergedFiles;
 use super::name::name;
+use super::pace::{PLACES, Pace, Tried};
 use super::partitions::partitions;
 use super::schema::CarriedSchema;
-use super::source_keys::{Known, Reading, SourceKeys};
+use super::source_keys::Reading;
 use super::spread::{count, spread};
 use super::tasks::{name_partitions, stored, stored_bytes, tasks};
-use super::value::{KeyBase64, KeysFrom, Plan, PlanSource, VERSION};
+use super::value::{KeysFrom, Plan, PlanTask, VERSION};
 use super::warnings::{conflict_reports, warnings};
-use crate::files::{open_live, output_leaves, readers};
+use crate::files::readers;
 use crate::keys::KeyLeaves;
-use crate::leaf::LocationCache;
 use crate::options::MergeOptions;
-use crate::order::key_leaves;
 use crate::partition::{self, Folders};
-use crate::properties::encodings;
-use crate::report::Overlap;
-use crate::runtime::{Context, Level, MemoryStage};
+use crate::runtime::Level;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
-use crate::store::Stores;
+
+/// At most one of so many rows is tried at each place, and no less than so many.
+const TRIED_SHARE: u64 = 64;
+const TRIED_ROWS: u64 = 128 << 10;
+
+/// The short trial of a place has one of so many rows of both.
+const SHORT_SHARE: u64 = 4;
+
+/// Trials that would be so many times shorter than they may be, by what was learned from the first
+/// ones, are done again.
+const SHORT_BY: u64 = 4;
+
+/// Rows hardly take so many times the bytes that sources store, however they are written.
+const GROWTH_MAX: u64 = 16;
+
+/// More of the rows than this share are copied as they are: nothing is to be learned.
+const COPIED_SHARE: f64 = 0.9;
 
 /// A plan and the sources it was made of, still open.
 pub(crate) struct PlannedMerge {
@@ -54,255 +67,234 @@ pub(crate) struct PlannedMerge {
     pub total_bytes: u64,
 }
 
-/// Plans the merge that `options` ask for.
-///
-/// # Errors
-/// As `merge`, but for those of writing.
-pub(crate) fn make(
-    options: &MergeOptions,
-    stores: &Stores,
-    context: &Context,
-) -> Result<PlannedMerge> {
-    options.check()?;
-    let sources = Arc::new(open_live(&options.sources, options, stores, context)?);
-    make_from(options, sources, context)
+/// Rows that are tried out.
+pub(crate) struct Trials {
+    /// A task for each stretch of rows.
+    pub(crate) plan: Plan,
+    /// The place of each among all stretches.
+    pieces: Vec<usize>,
+    /// The rows of two stretches at each place.
+    place_rows: u64,
 }
 
-/// The same of sources that are open.
-///
-/// # Errors
-/// As [`make`].
-pub(crate) fn make_from(
-    options: &MergeOptions,
-    sources: Arc<Vec<Arc<Source>>>,
-    context: &Context,
-) -> Result<PlannedMerge> {
-    make_of(options, MergedFiles::describe(options, sources)?, None, context)
-}
-
-/// Plans the merge of `files`, or of the sorted runs that were made of them.
-///
-/// # Errors
-/// As [`make`].
-pub(crate) fn make_of(
-    options: &MergeOptions,
-    merged: MergedFiles,
-    runs: Option<Arc<Vec<Arc<Source>>>>,
-    context: &Context,
-) -> Result<PlannedMerge> {
-    let encodings = encodings(options, &merged.files, &output_leaves(&merged.reconciled))?;
-    let of_runs = runs.as_ref().map(|runs| merged.reconcile(runs, options)).transpose()?;
-    let MergedFiles { files, reconciled, order } = merged;
-    let is_of_runs = runs.is_some();
-    let sources = runs.unwrap_or_else(|| Arc::clone(&files));
-    let leaves = output_leaves(of_runs.as_ref().unwrap_or(&reconciled));
-    let mut keys = key_leaves(&order, of_runs.as_ref().unwrap_or(&reconciled), &leaves)?;
-    // Nothing else needs memory yet.
-    keys.keep_dictionaries(context.budget().bytes(MemoryStage::PlannedDictionaries));
-    let cache =
-        Arc::new(LocationCache::new(context, context.budget().bytes(MemoryStage::PageLocations)));
-    let reading = Reading { keys: &keys, cache: &cache, context };
-    let known = known_of_all(&sources, &order, options, reading)?;
-    let (mut planned, mut sources_keys) = describe(&sources, known, &keys)?;
-    for (planned, source) in planned.iter_mut().zip(sources.iter()) {
-        // Of sorted runs, several may be rows of one file.
-        if options.deletion_vectors.contains_key(source.path()) && !is_of_runs {
-            planned.deleted = source.rows() - planned.rows;
+impl Draft<'_> {
+    /// Rows to try out, so that files become as large as was asked for; none if nothing is to be
+    /// learned. `before` is what was learned by trials before.
+    ///
+    /// # Errors
+    /// As those of a plan.
+    pub(crate) fn trials(&mut self, before: Option<&Pace>) -> Result<Option<Trials>> {
+        let rows = self.rows();
+        let cut_columns = self.cut_columns();
+        let may_be_cut = self.keys.leaves.is_empty() || cut_columns > 0;
+        let Some(file_bytes) = self.options.target_file_size else { return Ok(None) };
+        let (stored_bytes, _) = stored(&self.files);
+        let is_one_file = stored_bytes.saturating_mul(GROWTH_MAX) < file_bytes;
+        if !may_be_cut || is_one_file || self.is_copied() {
+            return Ok(None);
         }
+        let of_sources = self.pace_of_sources();
+        let place_rows = |pace: &Pace| {
+            let most = (rows / TRIED_SHARE).max(TRIED_ROWS).min(rows / (2 * PLACES));
+            pace.rows_at_first().min(most)
+        };
+        let wanted = place_rows(before.unwrap_or(&of_sources));
+        if wanted < SHORT_SHARE || before.is_some() && wanted < place_rows(&of_sources) * SHORT_BY {
+            return Ok(None);
+        }
+        let samples = self.samples();
+        let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
+        let pieces = pieces(rows, wanted);
+        let TrialCuts { cuts, tried } =
+            trial_cuts(&mut self.sources_keys, &pieces, cut_columns, reading)?;
+        let all = tasks(&self.sources_keys, &cuts);
+        self.sources_keys.iter_mut().zip(samples).for_each(|(of, samples)| of.samples = samples);
+        let (mut chosen, mut chosen_pieces) = (Vec::new(), Vec::new());
+        for (task, piece) in tried {
+            // Many rows of one key stay together: that would be more than is to be tried.
+            if let Some(task) = all.get(task).filter(|task| task.rows <= 2 * wanted) {
+                chosen.push(task.clone());
+                chosen_pieces.push(piece);
+            }
+        }
+        let plan = self.plan_of(chosen)?;
+        self.forget_keys();
+        Ok(Some(Trials { plan, pieces: chosen_pieces, place_rows: wanted }))
     }
-    let regions = sweep(&bounds(&sources_keys));
-    let depth = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
-    let before: Vec<_> =
-        sources_keys.iter().map(|source_keys| source_keys.samples.clone()).collect();
-    let cut_columns = match options.cut_on {
-        Some(columns) => options.partition_by.len() + columns,
-        None => keys.shape.parts(),
-    };
-    context.events().record(Level::Debug, "plan", || {
-        let indexed = sources_keys.iter().filter(|source_keys| source_keys.known == Known::Footer).count();
-        format!(
-            "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth} deep",
-            sources.len(),
-            sources_keys.len() - indexed,
-            regions.len()
-        )
-    });
-    let rule = rule(options, &files);
-    let mut folders = Vec::new();
-    let workers = readers(&sources, options.threads, context);
-    let Cuts { cuts: found, looks } = if options.partition_by.is_empty() {
-        // So many rows are promised, a size is not.
-        let may_be_about = rule != Rule::One && options.target_rows.is_none();
-        let is_about = may_be_about && spread(&mut sources_keys, depth, &workers, reading)?;
-        let mut found = cuts(&mut sources_keys, rule, cut_columns, reading)?;
-        if is_about {
-            count(&sources_keys, &mut found.cuts, &workers, reading)?;
+
+    /// What trials told; none if nothing.
+    pub(crate) fn learn(&self, trials: &Trials, tried: &[Tried]) -> Option<Pace> {
+        let file_bytes = self.options.target_file_size?;
+        let rows = self.rows();
+        let mut places: Vec<(u64, [Tried; 2])> =
+            (1..=PLACES).map(|end| (rows * end / PLACES, Default::default())).collect();
+        for (piece, tried) in trials.pieces.iter().zip(tried) {
+            let place = places.get_mut(piece / 2)?;
+            place.1[piece % 2] = *tried;
         }
-        found
-    } else {
-        let columns = partition::leading(&keys, options)?;
+        self.context.events().record(Level::Debug, "plan", || {
+            let (rows, bytes) =
+                tried.iter().fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.bytes));
+            format!("{rows} rows were tried out, about {} at a place: {bytes} bytes", trials.place_rows)
+        });
+        Pace::learn(file_bytes, self.group_rows(), &places)
+    }
+
+    /// Cuts the rows into outputs. `pace` is what trials told.
+    ///
+    /// # Errors
+    /// As those of a plan.
+    pub(crate) fn plan(mut self, pace: Option<Pace>) -> Result<PlannedMerge> {
+        let rule = self.rule(pace);
+        let samples = self.samples();
+        let (Cuts { cuts, looks }, folders) = self.cut(&rule)?;
+        self.sources_keys.iter_mut().zip(samples).for_each(|(of, samples)| of.samples = samples);
+        let mut tasks = tasks(&self.sources_keys, &cuts);
+        name_partitions(&mut tasks, &folders);
+        self.context.events().record(Level::Debug, "plan", || {
+            format!("{} outputs, found by {looks} looks at sources", tasks.len())
+        });
+        let cut_columns = self.cut_columns();
+        let expected = self.expect(&cuts, &tasks);
+        for (task, expected) in tasks.iter_mut().zip(expected) {
+            (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
+            task.key_low = cut_values(&self.keys, cut_columns, task.low.as_ref());
+            task.key_high = cut_values(&self.keys, cut_columns, task.high.as_ref());
+        }
+        let plan = self.plan_of(tasks)?;
+        let total_bytes = total_bytes(&self.sources, &self.keys);
+        Ok(PlannedMerge { plan, sources: self.sources, total_bytes })
+    }
+
+    /// The plan of `tasks`.
+    fn plan_of(&self, mut tasks: Vec<PlanTask>) -> Result<Plan> {
+        for task in &mut tasks {
+            task.bytes = stored_bytes(task, &self.sources);
+        }
+        let (options, depth_max) = (self.options, self.overlap.depth_max);
+        let mut plan = Plan {
+            format: Plan::format(),
+            version: VERSION,
+            task: String::new(),
+            lease: options.naming.lease.clone(),
+            outputs: tasks.len() as u64,
+            rows: self.planned.iter().map(|source| source.rows).sum(),
+            sort_by: self.order.to_string(),
+            options: MergeOptions {
+                sources: Vec::new(),
+                out: String::new(),
+                sort_by: None,
+                storage_options: Default::default(),
+                ..options.clone()
+            },
+            schema: CarriedSchema::write(&self.reconciled)?,
+            renamed: self.reconciled.renamed.clone(),
+            encodings: self.encodings.clone(),
+            merge_level: 1 + self.files.iter().map(|file| merge_level(file)).max().unwrap_or(0),
+            trusts_footers: self.planned.iter().any(|of| of.keys_from == KeysFrom::Footer),
+            sources: self.planned.clone(),
+            tasks,
+            overlap: self.overlap,
+            metadata_conflicts: conflict_reports(&self.reconciled.metadata_conflicts),
+            memory: memory_need(
+                &self.sources,
+                &self.leaves,
+                &self.keys.leaves,
+                depth_max,
+                options.budget(),
+            ),
+            warnings: warnings(&self.files, &self.reconciled.metadata_conflicts),
+        };
+        plan.task = options.naming.task.clone().unwrap_or_else(|| name(&plan, &self.files));
+        Ok(plan)
+    }
+
+    /// Where outputs end, and the folders of partitions with what keys in them begin with.
+    fn cut(&mut self, rule: &Rule) -> Result<(Cuts, Vec<(Vec<u8>, String)>)> {
+        let (options, cut_columns) = (self.options, self.cut_columns());
+        let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
+        let workers = readers(&self.sources, options.threads, self.context);
+        let sources_keys = &mut self.sources_keys;
+        if options.partition_by.is_empty() {
+            // So many rows are promised, a size is not.
+            let may_be_about = *rule != Rule::One && options.target_rows.is_none();
+            let is_about = may_be_about
+                && spread(sources_keys, self.overlap.depth_max, &workers, reading)?;
+            let mut found = cuts(sources_keys, rule, cut_columns, reading)?;
+            if is_about {
+                count(sources_keys, &mut found.cuts, &workers, reading)?;
+            }
+            return Ok((found, Vec::new()));
+        }
+        let columns = partition::leading(&self.keys, options)?;
         let reading_columns = Reading { keys: &columns, ..reading };
-        let partitions = partitions(&sources_keys, &workers, reading_columns)
-            .map_err(|e| partition::explained(e, options, &order))?;
-        let names = partition::names(options, &reconciled)?;
-        let of = Folders::new(&names, &keys, &reconciled)?;
+        let partitions = partitions(sources_keys, &workers, reading_columns)
+            .map_err(|e| partition::explained(e, options, &self.order))?;
+        let names = partition::names(options, &self.reconciled)?;
+        let of = Folders::new(&names, &self.keys, &self.reconciled)?;
+        let mut folders = Vec::with_capacity(partitions.len());
         for partition in &partitions {
             folders.push((partition.prefix.clone(), of.of(&partition.prefix)?));
         }
-        cuts_of_partitions(&mut sources_keys, &partitions, rule, cut_columns, reading)?
-    };
-    sources_keys
-        .iter_mut()
-        .zip(before)
-        .for_each(|(source_keys, samples)| source_keys.samples = samples);
-    let mut tasks = tasks(&sources_keys, &found);
-    name_partitions(&mut tasks, &folders);
-    context.events().record(Level::Debug, "plan", || {
-        format!("{} outputs, found by {looks} looks at sources", tasks.len())
-    });
-    let bounds: Vec<Option<Vec<u8>>> = found.iter().map(|cut| cut.key.clone()).collect();
-    let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
-    let expected = expect(&sources_keys, &bounds, &rows, &leaves, options);
-    for (task, expected) in tasks.iter_mut().zip(expected) {
-        (task.tiers, task.depth_max) = (expected.tiers, expected.depth_max);
-        task.bytes = stored_bytes(task, &sources);
-        task.key_low = cut_values(&keys, cut_columns, task.low.as_ref());
-        task.key_high = cut_values(&keys, cut_columns, task.high.as_ref());
+        Ok((cuts_of_partitions(sources_keys, &partitions, rule, cut_columns, reading)?, folders))
     }
-    let mut plan = Plan {
-        format: Plan::format(),
-        version: VERSION,
-        task: String::new(),
-        lease: options.naming.lease.clone(),
-        outputs: tasks.len() as u64,
-        rows: planned.iter().map(|source| source.rows).sum(),
-        sort_by: order.to_string(),
-        options: MergeOptions {
-            sources: Vec::new(),
-            out: String::new(),
-            sort_by: None,
-            storage_options: Default::default(),
-            ..options.clone()
-        },
-        schema: CarriedSchema::write(&reconciled)?,
-        renamed: reconciled.renamed.clone(),
-        encodings,
-        merge_level: 1 + files.iter().map(|file| merge_level(file)).max().unwrap_or(0),
-        trusts_footers: planned.iter().any(|source| source.keys_from == KeysFrom::Footer),
-        sources: planned,
-        tasks,
-        overlap: Overlap { regions: regions.len(), depth_max: depth },
-        metadata_conflicts: conflict_reports(&reconciled.metadata_conflicts),
-        memory: memory_need(&sources, &leaves, &keys.leaves, depth, options.budget()),
-        warnings: warnings(&files, &reconciled.metadata_conflicts),
-    };
-    plan.task = options.naming.task.clone().unwrap_or_else(|| name(&plan, &files));
-    let total_bytes = total_bytes(&sources, &keys);
-    Ok(PlannedMerge { plan, sources, total_bytes })
-}
 
-/// What is known of the keys of each source with rows.
-///
-/// # Errors
-/// One that names all sources that are out of order, or whatever else is wrong with one.
-fn known_of_all(
-    sources: &[Arc<Source>],
-    order: &SortOrder,
-    options: &MergeOptions,
-    reading: Reading<'_>,
-) -> Result<Vec<Option<(KeySamples, KeysFrom)>>> {
-    let trust = KeyTrust { footers: options.trust_footers, order: options.assume_sorted };
-    let of = |i: usize| {
-        reading.context.check_cancelled()?;
-        let known = |source| known_keys(source, order, trust, reading);
-        let known = sources.get(i).filter(|source| source.live_rows() > 0).map(known).transpose();
-        match known {
-            Err(e) if e.kind() == Kind::UnsortedSource => Ok(Err(e)),
-            outcome => outcome.map(Ok),
+    fn expect(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {
+        let bounds: Vec<Option<Vec<u8>>> = cuts.iter().map(|cut| cut.key.clone()).collect();
+        let rows: Vec<u64> = tasks.iter().map(|task| task.rows).collect();
+        expect(&self.sources_keys, &bounds, &rows, &self.leaves, self.options)
+    }
+
+    /// Whether nearly all rows are in row groups that are copied.
+    fn is_copied(&self) -> bool {
+        if self.drops_rows {
+            return false;
         }
-    };
-    let workers = readers(sources, options.threads, reading.context);
-    let known = each(&workers, sources.len(), of)?;
-    all_sorted(known).map_err(|e| partition::explained(e, options, order))
-}
+        let rows = self.rows();
+        let expected = expect(&self.sources_keys, &[], &[rows], &self.leaves, self.options);
+        let copied = expected.first().and_then(|all| all.tiers.get("chunk"));
+        copied.is_some_and(|copied| *copied as f64 >= rows as f64 * COPIED_SHARE)
+    }
 
-/// What is known of sources, if none is out of order; else the error that names all that are.
-fn all_sorted<T>(known: Vec<Result<T>>) -> Result<Vec<T>> {
-    let (mut sorted, mut unsorted) = (Vec::with_capacity(known.len()), Vec::new());
-    for known in known {
-        match known {
-            Ok(known) => sorted.push(known),
-            Err(e) => unsorted.push(e),
+    fn rule(&self, pace: Option<Pace>) -> Rule {
+        let options = self.options;
+        match (options.outputs, options.target_rows, options.target_file_size) {
+            (Some(outputs), ..) => Rule::Outputs(outputs),
+            (_, Some(rows), _) => Rule::Rows(rows),
+            (.., Some(_)) => Rule::Bytes(pace.unwrap_or_else(|| self.pace_of_sources())),
+            _ => Rule::One,
         }
     }
-    let what = format!("{} sources are not sorted", unsorted.len());
-    Error::every(&what, unsorted).map_or(Ok(sorted), Err)
-}
 
-/// Sources as the plan has them, and the keys of those with rows.
-fn describe(
-    sources: &[Arc<Source>],
-    known: Vec<Option<(KeySamples, KeysFrom)>>,
-    keys: &KeyLeaves,
-) -> Result<(Vec<PlanSource>, Vec<SourceKeys>)> {
-    let (mut planned, mut sources_keys) = (Vec::with_capacity(sources.len()), Vec::new());
-    for (source, known) in sources.iter().zip(known) {
-        let mut of = plan_source(source);
-        if let Some((samples, from)) = known {
-            of.keys_from = from;
-            if let (Some((_, first)), Some((_, last))) = (samples.first(), samples.last()) {
-                (of.key_min, of.key_max) = (key_values(keys, first)?, key_values(keys, last)?);
-                (of.first, of.last) =
-                    (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
-            }
-            let known = match from {
-                KeysFrom::Footer => Known::Footer,
-                KeysFrom::Rows => Known::Ends,
-            };
-            sources_keys.push(SourceKeys { source: Arc::clone(source), known, samples });
-        }
-        planned.push(of);
+    fn pace_of_sources(&self) -> Pace {
+        let (bytes, rows) = stored(&self.files);
+        Pace::of_sources(self.options.target_file_size.unwrap_or(u64::MAX), bytes, rows)
     }
-    Ok((planned, sources_keys))
-}
 
-fn plan_source(source: &Source) -> PlanSource {
-    PlanSource {
-        path: source.path().to_owned(),
-        rows: source.live_rows(),
-        deleted: 0,
-        bytes: source.store.len(),
-        row_groups: source.num_row_groups() as u64,
-        footer: source.footer_text(),
-        stamp: source.store.version(),
-        merge_level: merge_level(source),
-        first: None,
-        last: None,
-        keys_from: KeysFrom::Rows,
-        key_min: Vec::new(),
-        key_max: Vec::new(),
+    /// Rows of a row group of an output, about.
+    fn group_rows(&self) -> u64 {
+        let groups = self.files.iter().flat_map(|file| file.meta.row_groups());
+        let encoded: u64 = groups.map(|group| group.total_byte_size().max(0).unsigned_abs()).sum();
+        let rows: u64 = self.files.iter().map(|file| file.rows()).sum();
+        let row_bytes = encoded as f64 / rows.max(1) as f64;
+        let by_bytes = self.options.row_group_size as f64 / row_bytes.max(0.01);
+        self.options.row_group_rows.min(by_bytes as u64).max(1)
+    }
+
+    fn samples(&self) -> Vec<KeySamples> {
+        self.sources_keys.iter().map(|of| of.samples.clone()).collect()
     }
 }
 
-fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds> {
-    let bound = |source_keys: &SourceKeys| {
-        let (first, last) = (source_keys.samples.first()?, source_keys.samples.last()?);
-        Some(Bounds { source: source_keys.source.id, first: first.1.clone(), last: last.1.clone() })
+/// Two stretches of rows at each place, a short one and a long one behind it.
+fn pieces(rows: u64, place_rows: u64) -> Vec<Range<u64>> {
+    let place = |place: u64| {
+        let middle = (2 * place + 1) * (rows / (2 * PLACES));
+        let start = middle - (place_rows / 2).min(middle);
+        let (short, end) = (start + place_rows / SHORT_SHARE, start + place_rows);
+        [start..short, short..end]
     };
-    sources_keys.iter().filter_map(bound).collect()
-}
-
-fn rule(options: &MergeOptions, sources: &[Arc<Source>]) -> Rule {
-    match (options.outputs, options.target_rows, options.target_file_size) {
-        (Some(outputs), ..) => Rule::Outputs(outputs),
-        (_, Some(rows), _) => Rule::Rows(rows),
-        (.., Some(bytes)) => {
-            let (stored, rows) = stored(sources);
-            let rows_each = bytes as f64 / (stored as f64 / rows.max(1) as f64).max(0.01);
-            Rule::Rows((rows_each as u64).max(1))
-        }
-        _ => Rule::One,
-    }
+    (0..PLACES).flat_map(place).collect()
 }
 
 /// Bytes that will be read: all columns, and the key columns a second time.

@@ -22,6 +22,7 @@
 
 mod bounds;
 mod cuts;
+mod draft;
 mod entries;
 mod estimate;
 mod find;
@@ -32,6 +33,7 @@ mod merged;
 mod name;
 mod nearby;
 mod open;
+mod pace;
 mod partitions;
 mod schema;
 mod search;
@@ -44,12 +46,14 @@ mod value;
 mod warnings;
 
 pub(crate) use bounds::{KeyLook, KeyRange, key_ranges, key_values};
+pub(crate) use draft::Draft;
 pub(crate) use entries::{entry, merge_level, tells_keys};
 pub(crate) use estimate::COPY_SHARE_MIN;
 pub(crate) use find::find_rows;
 pub use learn::learn_in;
 pub(crate) use learn::{list_in, tables_in};
-pub(crate) use make::{PlannedMerge, make, make_from, make_of};
+pub(crate) use make::{PlannedMerge, Trials};
+pub(crate) use pace::{Pace, Tried};
 pub(crate) use memory::{LEAVES_AT_ONCE, largest_cursor, sources_at_once};
 pub(crate) use merged::MergedFiles;
 pub(crate) use open::open_planned;

@@ -123,6 +123,16 @@ impl Counters {
         self.rows_written.fetch_add(rows, Ordering::Relaxed);
     }
 
+    /// Rows woven into outputs so far.
+    pub(crate) fn rows_written(&self) -> u64 {
+        self.rows_written.load(Ordering::Relaxed)
+    }
+
+    /// Sets them back: what was woven since is no output.
+    pub(crate) fn set_rows_written(&self, rows: u64) {
+        self.rows_written.store(rows, Ordering::Relaxed);
+    }
+
     /// Resets what was read and written: the call begins anew.
     pub(crate) fn start_over(&self) {
         self.consumed_bytes.store(0, Ordering::Relaxed);

@@ -1,0 +1,121 @@
+//! Merges some rows first, for how many bytes they take, and throws them away.
+//!
+//! ```text
+//! Draft ─ trials ─▶ tasks ─ prepare, run ─▶ bytes ─ learn ─▶ Pace ─ plan ─▶ outputs of the size asked for
+//!            ▲                                                │
+//!            └────── once more, if files have many more rows ─┘
+//! ```
+//!
+//! # Invariants
+//! Nothing is written but what waits for memory, in the temporary folder of the system. What is found
+//! depends on sources and options alone, as does the plan that is made of it.
+//!
+//! # Cost
+//! At most a half of few rows, and a sixteenth of many (`plan::make`).
+//!
+//! # Not here
+//! Which rows are tried (`plan::make`); rows of an output (`plan::pace`).
+
+use std::sync::Arc;
+
+use plait_core::{Kind, Result};
+
+use super::attempt::{Attempt, Stopped};
+use super::chosen::ChosenTasks;
+use super::frame::Frame;
+use super::prepare::{Prepared, prepare};
+use super::run;
+use crate::options::MergeOptions;
+use crate::output::Target;
+use crate::plan::{Draft, Pace, PlanTask, PlannedMerge, Trials, Tried, sources_at_once};
+use crate::ranks::KeyForm;
+use crate::report::Times;
+use crate::runtime::{Context, Level};
+use crate::source::Source;
+use crate::store::Stores;
+
+/// Trials of one plan: the first ones go by what sources store, which may be far from what is written.
+const ROUNDS: usize = 2;
+
+/// Plans the merge of `draft`, with files of the size that was asked for.
+///
+/// # Errors
+/// As those of [`merge`](crate::merge()), but for those of writing.
+pub(super) fn plan_with_trials(
+    mut draft: Draft<'_>,
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<PlannedMerge> {
+    let mut pace: Option<Pace> = None;
+    for _ in 0..ROUNDS {
+        let Some(trials) = draft.trials(pace.as_ref())? else { break };
+        let tried = try_out(&trials, draft.sources(), options, stores, context)?;
+        let Some(learned) = draft.learn(&trials, &tried) else { break };
+        pace = Some(learned);
+    }
+    draft.plan(pace)
+}
+
+/// What the rows of each trial become; nothing of those that are found not to be sorted.
+fn try_out(
+    trials: &Trials,
+    sources: &[Arc<Source>],
+    options: &MergeOptions,
+    stores: &Stores,
+    context: &Context,
+) -> Result<Vec<Tried>> {
+    let counters = context.counters();
+    let (rows_written, read_ahead) = (counters.rows_written(), context.read_ahead_bytes());
+    let mut times = Times::default();
+    let (form, times) = (KeyForm::Ranked, &mut times);
+    let mut attempt = Attempt { options, stores, context, form, times };
+    let tasks: Vec<&PlanTask> = trials.plan.tasks.iter().collect();
+    let what =
+        ChosenTasks { plan: &trials.plan, tasks: &tasks, sources: Some(sources), files: &[] };
+    let frame = Frame::of(&what, Target::nowhere(context), &attempt)?;
+    let tried = tasks.iter().map(|task| match try_task(&frame, task, &mut attempt) {
+        // The merge looks at all rows, and tells or mends what is wrong.
+        Err(Stopped { error, is_broken, is_stale })
+            if is_broken || is_stale || error.kind() == Kind::UnsortedSource =>
+        {
+            context.events().record(Level::Debug, "plan", || format!("rows not tried: {error}"));
+            Ok(Tried::default())
+        }
+        outcome => outcome.map_err(|stopped| stopped.error),
+    });
+    let tried = tried.collect();
+    counters.set_rows_written(rows_written);
+    context.set_read_ahead_bytes(read_ahead);
+    tried
+}
+
+fn try_task(
+    frame: &Frame<'_>,
+    task: &PlanTask,
+    attempt: &mut Attempt<'_>,
+) -> Result<Tried, Stopped> {
+    let mut prepared = prepare(frame, task, attempt)?;
+    if let Some(some) = some_of(task, &prepared, attempt.options) {
+        prepared = prepare(frame, &some, attempt)?;
+    }
+    let made = run::run(&prepared, None, attempt).map_err(|error| Stopped {
+        is_broken: prepared.has_broken_ranks(),
+        ..error.into()
+    })?;
+    let bytes = made.outputs.iter().map(|output| output.bytes).sum();
+    Ok(Tried { rows: prepared.all_rows(), bytes })
+}
+
+/// The rows of some sources, if those of all would not fit in memory: rows of the others are alike.
+fn some_of(task: &PlanTask, prepared: &Prepared<'_>, options: &MergeOptions) -> Option<PlanTask> {
+    let (sources, leaves) = (&prepared.sources, &prepared.leaves);
+    let at_once = sources_at_once(sources, leaves, &prepared.keys.leaves, options.budget());
+    let depth = prepared.regions.iter().map(|region| region.depth_max).max()?;
+    if depth <= at_once {
+        return None;
+    }
+    let every = task.slices.len().div_ceil(at_once).max(1);
+    let slices = task.slices.iter().step_by(every).cloned().collect();
+    Some(PlanTask { slices, ..task.clone() })
+}

@@ -1,0 +1,267 @@
+//! A merge before its outputs are cut: sources of one schema and order, and what is known of their keys.
+//!
+//! ```text
+//! sources ─ merged ─▶ schema, order ─ bounds ─▶ keys ─▶ Draft ─ cut (`make`) ─▶ trials, Plan
+//! ```
+//!
+//! # Invariants
+//! Nothing is written. What is known depends on the sources, their order and the options alone.
+//!
+//! # Not here
+//! Cutting it (`make`).
+
+use std::sync::Arc;
+
+use plait_core::key::SortOrder;
+use plait_core::region::{Bounds, sweep};
+use plait_core::workers::each;
+use plait_core::{Error, Kind, Result};
+
+use super::bounds::{KeyTrust, key_values, known_keys};
+use super::entries::{KeySamples, merge_level};
+use super::merged::MergedFiles;
+use super::source_keys::{Known, Reading, SourceKeys};
+use super::value::{KeyBase64, KeysFrom, PlanSource};
+use crate::drops;
+use crate::files::{open_live, output_leaves, readers};
+use crate::keys::KeyLeaves;
+use crate::leaf::{LocationCache, OutputLeaf};
+use crate::options::MergeOptions;
+use crate::order::key_leaves;
+use crate::partition;
+use crate::properties::{Encodings, encodings};
+use crate::report::Overlap;
+use crate::runtime::{Context, Level, MemoryStage};
+use crate::schema::Reconciled;
+use crate::source::Source;
+use crate::store::Stores;
+
+/// A merge before its outputs are cut.
+pub(crate) struct Draft<'a> {
+    pub(super) options: &'a MergeOptions,
+    pub(super) context: &'a Context,
+    /// What is merged, and what that is sorted runs of; the same without runs.
+    pub(super) sources: Arc<Vec<Arc<Source>>>,
+    pub(super) files: Arc<Vec<Arc<Source>>>,
+    pub(super) reconciled: Reconciled,
+    pub(super) order: SortOrder,
+    pub(super) encodings: Encodings,
+    pub(super) leaves: Vec<OutputLeaf>,
+    pub(super) keys: KeyLeaves,
+    pub(super) cache: Arc<LocationCache>,
+    pub(super) planned: Vec<PlanSource>,
+    pub(super) sources_keys: Vec<SourceKeys>,
+    pub(super) overlap: Overlap,
+    /// Whether rows are dropped.
+    pub(super) drops_rows: bool,
+}
+
+impl<'a> Draft<'a> {
+    /// Opens the sources that `options` name.
+    ///
+    /// # Errors
+    /// As those of a merge, but for those of writing.
+    pub(crate) fn open(
+        options: &'a MergeOptions,
+        stores: &Stores,
+        context: &'a Context,
+    ) -> Result<Self> {
+        options.check()?;
+        let sources = Arc::new(open_live(&options.sources, options, stores, context)?);
+        Self::of_sources(options, sources, context)
+    }
+
+    /// The merge of sources that are open.
+    ///
+    /// # Errors
+    /// As [`Draft::open`].
+    pub(crate) fn of_sources(
+        options: &'a MergeOptions,
+        sources: Arc<Vec<Arc<Source>>>,
+        context: &'a Context,
+    ) -> Result<Self> {
+        Self::new(options, MergedFiles::describe(options, sources)?, None, context)
+    }
+
+    /// The merge of `files`, or of the sorted runs that were made of them.
+    ///
+    /// # Errors
+    /// As [`Draft::open`].
+    pub(crate) fn new(
+        options: &'a MergeOptions,
+        merged: MergedFiles,
+        runs: Option<Arc<Vec<Arc<Source>>>>,
+        context: &'a Context,
+    ) -> Result<Self> {
+        let encodings = encodings(options, &merged.files, &output_leaves(&merged.reconciled))?;
+        let of_runs = runs.as_ref().map(|runs| merged.reconcile(runs, options)).transpose()?;
+        let MergedFiles { files, reconciled, order } = merged;
+        let is_of_runs = runs.is_some();
+        let sources = runs.unwrap_or_else(|| Arc::clone(&files));
+        let of_sources = of_runs.as_ref().unwrap_or(&reconciled);
+        let leaves = output_leaves(of_sources);
+        let mut keys = key_leaves(&order, of_sources, &leaves)?;
+        // Nothing else needs memory yet.
+        keys.keep_dictionaries(context.budget().bytes(MemoryStage::PlannedDictionaries));
+        let drops_rows = drops::find(options, &order, of_sources, &leaves)?.is_some();
+        let cache = location_cache(context);
+        let reading = Reading { keys: &keys, cache: &cache, context };
+        let known = known_of_all(&sources, &order, options, reading)?;
+        let (mut planned, sources_keys) = describe(&sources, known, &keys)?;
+        for (planned, source) in planned.iter_mut().zip(sources.iter()) {
+            // Of sorted runs, several may be rows of one file.
+            if options.deletion_vectors.contains_key(source.path()) && !is_of_runs {
+                planned.deleted = source.rows() - planned.rows;
+            }
+        }
+        let regions = sweep(&bounds(&sources_keys));
+        let depth_max = regions.iter().map(|region| region.depth_max).max().unwrap_or(0);
+        let overlap = Overlap { regions: regions.len(), depth_max };
+        context.events().record(Level::Debug, "plan", || {
+            let is_indexed = |of: &&SourceKeys| of.known == Known::Footer;
+            let indexed = sources_keys.iter().filter(is_indexed).count();
+            format!(
+                "{} sources, keys of {indexed} from footers and of {} from rows; {} regions, {depth_max} deep",
+                sources.len(),
+                sources_keys.len() - indexed,
+                regions.len()
+            )
+        });
+        Ok(Self {
+            options,
+            context,
+            sources,
+            files,
+            reconciled,
+            order,
+            encodings,
+            leaves,
+            keys,
+            cache,
+            planned,
+            sources_keys,
+            overlap,
+            drops_rows,
+        })
+    }
+
+    /// The sources.
+    pub(crate) fn sources(&self) -> &Arc<Vec<Arc<Source>>> {
+        &self.sources
+    }
+
+    /// How many leading key columns stay together in one output.
+    pub(super) fn cut_columns(&self) -> usize {
+        match self.options.cut_on {
+            Some(columns) => self.options.partition_by.len() + columns,
+            None => self.keys.shape.parts(),
+        }
+    }
+
+    /// Rows of all sources.
+    pub(super) fn rows(&self) -> u64 {
+        self.sources_keys.iter().map(SourceKeys::rows).sum()
+    }
+
+    /// Lets go of what was read of keys: it is read again if it is needed again.
+    pub(super) fn forget_keys(&mut self) {
+        self.keys.keep_dictionaries(self.context.budget().bytes(MemoryStage::PlannedDictionaries));
+        self.cache = location_cache(self.context);
+    }
+}
+
+fn location_cache(context: &Context) -> Arc<LocationCache> {
+    let bytes = context.budget().bytes(MemoryStage::PageLocations);
+    Arc::new(LocationCache::new(context, bytes))
+}
+
+/// What is known of the keys of each source with rows.
+///
+/// # Errors
+/// One that names all sources that are out of order, or whatever else is wrong with one.
+fn known_of_all(
+    sources: &[Arc<Source>],
+    order: &SortOrder,
+    options: &MergeOptions,
+    reading: Reading<'_>,
+) -> Result<Vec<Option<(KeySamples, KeysFrom)>>> {
+    let trust = KeyTrust { footers: options.trust_footers, order: options.assume_sorted };
+    let of = |i: usize| {
+        reading.context.check_cancelled()?;
+        let known = |source| known_keys(source, order, trust, reading);
+        let known = sources.get(i).filter(|source| source.live_rows() > 0).map(known).transpose();
+        match known {
+            Err(e) if e.kind() == Kind::UnsortedSource => Ok(Err(e)),
+            outcome => outcome.map(Ok),
+        }
+    };
+    let workers = readers(sources, options.threads, reading.context);
+    let known = each(&workers, sources.len(), of)?;
+    all_sorted(known).map_err(|e| partition::explained(e, options, order))
+}
+
+/// What is known of sources, if none is out of order; else the error that names all that are.
+fn all_sorted<T>(known: Vec<Result<T>>) -> Result<Vec<T>> {
+    let (mut sorted, mut unsorted) = (Vec::with_capacity(known.len()), Vec::new());
+    for known in known {
+        match known {
+            Ok(known) => sorted.push(known),
+            Err(e) => unsorted.push(e),
+        }
+    }
+    let what = format!("{} sources are not sorted", unsorted.len());
+    Error::every(&what, unsorted).map_or(Ok(sorted), Err)
+}
+
+/// Sources as the plan has them, and the keys of those with rows.
+fn describe(
+    sources: &[Arc<Source>],
+    known: Vec<Option<(KeySamples, KeysFrom)>>,
+    keys: &KeyLeaves,
+) -> Result<(Vec<PlanSource>, Vec<SourceKeys>)> {
+    let (mut planned, mut sources_keys) = (Vec::with_capacity(sources.len()), Vec::new());
+    for (source, known) in sources.iter().zip(known) {
+        let mut of = plan_source(source);
+        if let Some((samples, from)) = known {
+            of.keys_from = from;
+            if let (Some((_, first)), Some((_, last))) = (samples.first(), samples.last()) {
+                (of.key_min, of.key_max) = (key_values(keys, first)?, key_values(keys, last)?);
+                (of.first, of.last) =
+                    (Some(KeyBase64(first.clone())), Some(KeyBase64(last.clone())));
+            }
+            let known = match from {
+                KeysFrom::Footer => Known::Footer,
+                KeysFrom::Rows => Known::Ends,
+            };
+            sources_keys.push(SourceKeys { source: Arc::clone(source), known, samples });
+        }
+        planned.push(of);
+    }
+    Ok((planned, sources_keys))
+}
+
+fn plan_source(source: &Source) -> PlanSource {
+    PlanSource {
+        path: source.path().to_owned(),
+        rows: source.live_rows(),
+        deleted: 0,
+        bytes: source.store.len(),
+        row_groups: source.num_row_groups() as u64,
+        footer: source.footer_text(),
+        stamp: source.store.version(),
+        merge_level: merge_level(source),
+        first: None,
+        last: None,
+        keys_from: KeysFrom::Rows,
+        key_min: Vec::new(),
+        key_max: Vec::new(),
+    }
+}
+
+fn bounds(sources_keys: &[SourceKeys]) -> Vec<Bounds> {
+    let bound = |source_keys: &SourceKeys| {
+        let (first, last) = (source_keys.samples.first()?, source_keys.samples.last()?);
+        Some(Bounds { source: source_keys.source.id, first: first.1.clone(), last: last.1.clone() })
+    };
+    sources_keys.iter().filter_map(bound).collect()
+}

@@ -1,0 +1,244 @@
+//! How many rows make a file of so many bytes.
+//!
+//! ```text
+//! rows    0 ───────────┬───────────┬───────────┬─────────── all
+//! trials       ▓░░░         ▓░░░        ▓░░░        ▓░░░        a short and a long one at each place
+//!              1.9 B/row    2.0 B/row   7.1 B/row   1.9 B/row   and bytes that come once a row group
+//! ```
+//!
+//! Two trials at one place tell what each row takes, and what each row group takes once:
+//! dictionaries, and pages that are not full. Without trials sources tell the bytes of a row.
+//!
+//! # Invariants
+//! Files are as large as was asked for, and the last one has at least half of that, where rows are
+//! as they were at the nearest place that was tried. All rows are in one file rather than in two of
+//! which one is small.
+//!
+//! # Cost
+//! O(places) a file.
+//!
+//! # Not here
+//! Which rows are tried (`make`); trying them (`merge::trial`).
+
+use std::ops::Range;
+
+/// Places at which rows are tried.
+pub(super) const PLACES: u64 = 4;
+
+/// Files of one place differ by less than this share of their size.
+const OVER_MAX: f64 = 1.15;
+
+/// The last file is to have this share of the size at least.
+const LAST_MIN: f64 = 0.5;
+
+/// The others are to have this share.
+const SHARE_MIN: f64 = 0.77;
+
+/// A row takes this much at least: columns of one value take nothing.
+const ROW_BYTES_MIN: f64 = 0.01;
+
+/// What trying rows out told.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Tried {
+    /// Rows of sources.
+    pub(crate) rows: u64,
+    /// Bytes of the file that they became.
+    pub(crate) bytes: u64,
+}
+
+/// How many rows make a file.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pace {
+    file_bytes: f64,
+    /// Rows of a row group.
+    group_rows: f64,
+    /// In the order of rows; the last goes on for ever.
+    steps: Vec<PaceStep>,
+}
+
+/// The rows before `end`, from the step before on.
+#[derive(Clone, Debug, PartialEq)]
+struct PaceStep {
+    end: u64,
+    /// Bytes of a row group, whatever rows it has.
+    group_bytes: f64,
+    row_bytes: f64,
+}
+
+impl Pace {
+    /// Rows that become as many bytes as sources store.
+    pub(super) fn of_sources(file_bytes: u64, stored: u64, rows: u64) -> Self {
+        let row_bytes = stored as f64 / rows.max(1) as f64;
+        let step = PaceStep { end: u64::MAX, group_bytes: 0.0, row_bytes };
+        Self::new(file_bytes, u64::MAX, vec![step])
+    }
+
+    /// What a short and a long trial at each place told, with the row before which the place ends;
+    /// none if nothing was tried.
+    pub(super) fn learn(
+        file_bytes: u64,
+        group_rows: u64,
+        places: &[(u64, [Tried; 2])],
+    ) -> Option<Self> {
+        let tried = places.iter().filter(|(_, [a, b])| a.rows + b.rows > 0);
+        let mut steps: Vec<PaceStep> = tried.map(|(end, pair)| step(*end, pair)).collect();
+        steps.last_mut()?.end = u64::MAX;
+        Some(Self::new(file_bytes, group_rows, steps))
+    }
+
+    fn new(file_bytes: u64, group_rows: u64, mut steps: Vec<PaceStep>) -> Self {
+        steps.iter_mut().for_each(|step| step.row_bytes = step.row_bytes.max(ROW_BYTES_MIN));
+        Self { file_bytes: file_bytes.max(1) as f64, group_rows: group_rows.max(1) as f64, steps }
+    }
+
+    /// Rows of the file that begins with the first of `rows`, which end with all rows;
+    /// [`u64::MAX`] if these are one file.
+    pub(super) fn target_rows(&self, rows: Range<u64>) -> u64 {
+        let group_bytes = self.steps_of(&rows).map(|(step, _)| step.group_bytes).next();
+        let group_bytes = group_bytes.unwrap_or(0.0);
+        // Of one row group: it takes its bytes once. Of several: each row takes its share.
+        let rest = (self.file_bytes - group_bytes).max(self.file_bytes / 8.0);
+        let (is_grouped, file_bytes) =
+            match self.rows_for(&rows, rest, false).is_some_and(|n| n as f64 > self.group_rows) {
+                true => (true, self.file_bytes),
+                false => (false, rest),
+            };
+        let left: f64 = self.bytes(&rows, is_grouped).sum();
+        let Some(share) = share(left / file_bytes) else { return u64::MAX };
+        self.rows_for(&rows, share * file_bytes, is_grouped).map_or(u64::MAX, |rows| rows.max(1))
+    }
+
+    /// Rows of a file that is like the first one.
+    pub(super) fn rows_at_first(&self) -> u64 {
+        self.target_rows(0..u64::MAX)
+    }
+
+    /// The steps that `rows` are of, and how many each has.
+    fn steps_of(&self, rows: &Range<u64>) -> impl Iterator<Item = (&PaceStep, u64)> {
+        let starts = std::iter::once(0).chain(self.steps.iter().map(|step| step.end));
+        self.steps.iter().zip(starts).filter_map(|(step, start)| {
+            let of = rows.start.max(start)..rows.end.min(step.end);
+            (!of.is_empty()).then(|| (step, of.end - of.start))
+        })
+    }
+
+    fn bytes(&self, rows: &Range<u64>, is_grouped: bool) -> impl Iterator<Item = f64> {
+        self.steps_of(rows).map(move |(step, n)| n as f64 * self.row_bytes(step, is_grouped))
+    }
+
+    fn row_bytes(&self, step: &PaceStep, is_grouped: bool) -> f64 {
+        step.row_bytes + if is_grouped { step.group_bytes / self.group_rows } else { 0.0 }
+    }
+
+    /// How many of `rows` take `bytes`; none if all take less.
+    fn rows_for(&self, rows: &Range<u64>, mut bytes: f64, is_grouped: bool) -> Option<u64> {
+        let mut before = 0;
+        for (step, n) in self.steps_of(rows) {
+            let row_bytes = self.row_bytes(step, is_grouped);
+            if bytes <= n as f64 * row_bytes {
+                return Some(before + (bytes / row_bytes) as u64);
+            }
+            bytes -= n as f64 * row_bytes;
+            before += n;
+        }
+        None
+    }
+}
+
+/// What two trials at one place tell: the rows of the longer one cost what it has more than the
+/// shorter one.
+fn step(end: u64, [a, b]: &[Tried; 2]) -> PaceStep {
+    let all = (a.bytes + b.bytes) as f64 / (a.rows + b.rows) as f64;
+    let (short, long) = if a.rows <= b.rows { (a, b) } else { (b, a) };
+    let more = Tried {
+        rows: long.rows - short.rows,
+        bytes: long.bytes.saturating_sub(short.bytes),
+    };
+    let row_bytes = more.bytes as f64 / more.rows.max(1) as f64;
+    let group_bytes = short.bytes as f64 - short.rows as f64 * row_bytes;
+    let is_told = short.rows > 0 && long.rows >= 2 * short.rows && more.bytes > 0;
+    match is_told && group_bytes >= 0.0 {
+        true => PaceStep { end, group_bytes, row_bytes },
+        false => PaceStep { end, group_bytes: 0.0, row_bytes: all },
+    }
+}
+
+/// The size of the next file where so many files of the size that was asked for are left, as a share
+/// of that size; none if one file is left.
+fn share(left: f64) -> Option<f64> {
+    if left <= OVER_MAX {
+        return None;
+    }
+    let whole = left.floor();
+    if left - whole >= LAST_MIN {
+        return Some(1.0);
+    }
+    // Instead of a small rest: all a bit larger, or a bit smaller and one more.
+    let smaller = (left - LAST_MIN) / whole;
+    match left / whole > OVER_MAX && smaller >= SHARE_MIN {
+        true => Some(smaller),
+        false => Some(left / whole).filter(|_| whole > 1.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Sizes of the files of `rows` rows, as shares of what was asked for.
+    fn sizes(pace: &Pace, rows: u64) -> Vec<f64> {
+        let (mut sizes, mut done) = (Vec::new(), 0);
+        while done < rows {
+            let n = pace.target_rows(done..rows).min(rows - done);
+            let bytes: f64 = pace.bytes(&(done..done + n), false).sum();
+            sizes.push(bytes / pace.file_bytes);
+            done += n;
+        }
+        sizes
+    }
+
+    #[test]
+    fn files_are_as_large_as_asked_and_none_is_small() {
+        let pace = Pace::of_sources(1000, 10, 10);
+        assert_eq!(sizes(&pace, 3000), [1.0, 1.0, 1.0]);
+        assert_eq!(sizes(&pace, 3600), [1.0, 1.0, 1.0, 0.6]);
+        assert_eq!(sizes(&pace, 1100), [1.1]);
+        assert_eq!(sizes(&pace, 1300), [0.8, 0.5]);
+        assert_eq!(sizes(&pace, 2100), [1.05, 1.05]);
+        for rows in (1000..20_000).step_by(7) {
+            let sizes = sizes(&pace, rows);
+            let (last, others) = sizes.split_last().unwrap();
+            assert!((0.49..1.28).contains(last), "{rows}: {sizes:?}");
+            assert!(others.iter().all(|size| (0.76..1.28).contains(size)), "{rows}: {sizes:?}");
+        }
+    }
+
+    #[test]
+    fn rows_are_as_long_as_those_that_were_tried_nearby() {
+        let tried = |rows, bytes| Tried { rows, bytes };
+        let places = [
+            (1000, [tried(10, 10), tried(30, 30)]),
+            (2000, [tried(10, 100), tried(30, 300)]),
+        ];
+        let pace = Pace::learn(500, 1 << 20, &places).unwrap();
+        let target = |done| pace.target_rows(done..3000);
+        // 500 rows of 1 byte, then 50 of 10; between them 100 of 1 byte and 40 of 10.
+        assert_eq!([target(0), target(1500), target(900)], [500, 50, 140]);
+    }
+
+    #[test]
+    fn what_a_row_group_takes_once_counts_once() {
+        let tried = |rows, bytes| Tried { rows, bytes };
+        // 400 bytes, and 2 a row.
+        let places = [(1 << 40, [tried(100, 600), tried(300, 1000)])];
+        let pace = Pace::learn(2400, 1 << 20, &places).unwrap();
+        assert_eq!(pace.target_rows(0..10_000), 1000);
+        // In row groups of 200 rows each has 2 bytes more.
+        let pace = Pace::learn(2400, 200, &places).unwrap();
+        assert_eq!(pace.target_rows(0..6000), 600);
+        // One trial tells less.
+        let pace = Pace::learn(2400, 200, &[(1, [tried(100, 600), Tried::default()])]).unwrap();
+        assert_eq!(pace.target_rows(0..4000), 400);
+        assert_eq!(Pace::learn(2400, 200, &[(1, [Tried::default(); 2])]), None);
+    }
+}

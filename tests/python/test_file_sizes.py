@@ -1,0 +1,171 @@
+"""Files are as large as `target_file_size` says, whatever sources store.
+
+The shapes are those of `benches/python/file_sizes.py`, which measures larger files. Sizes are those
+of the files on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import plait
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "python"))
+import file_sizes
+
+MB = 1_000_000
+
+
+def shares(folder: Path, target: int) -> list[float]:
+    """Sizes of the files in the order of their keys, as shares of `target`."""
+    return [path.stat().st_size / target for path in sorted(folder.rglob("*.parquet"))]
+
+
+def check(sizes: list[float]) -> None:
+    """What is asked of all files, and of the last one."""
+    *others, last = sizes
+    assert others and all(0.7 <= size <= 1.3 for size in others), sizes
+    assert 0.3 <= last <= 1.3, sizes
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", file_sizes.SHAPES)
+def test_files_have_the_size_that_was_asked_for(tmp_path, shape):
+    sizes, report = file_sizes.run(tmp_path, shape, 2 * MB)
+    assert shares(tmp_path / "out", 2 * MB) == sizes
+    check(sizes)
+    assert not any(output.oversized for output in report.outputs)
+    assert plait.verify(tmp_path / "out", sort_by="k").ok
+
+
+def stored_badly(folder: Path, rows: int = 400_000, files: int = 4) -> list[str]:
+    """Overlapping files without compression and dictionaries: a tenth of them remains."""
+    draw = np.random.default_rng(1)
+    paths = []
+    for i in range(files):
+        keys = np.arange(i, rows, files)
+        words = np.array([f"{word:040d}" for word in range(50)])
+        table = pa.table(
+            {
+                "day": keys * 3 // rows,
+                "k": keys,
+                "word": draw.choice(words, len(keys)),
+                "value": draw.normal(size=len(keys)),
+            }
+        )
+        paths.append(str(folder / f"{i}.parquet"))
+        pq.write_table(table, paths[-1], compression="none", use_dictionary=False)
+    return paths
+
+
+def test_a_plan_has_the_files_of_the_merge_and_writes_nothing(tmp_path):
+    paths = stored_badly(tmp_path)
+    options = {"sort_by": "k", "target_file_size": MB, "compression": "zstd"}
+    before = sorted(tmp_path.iterdir())
+    planned = plait.plan(paths, **options)
+    assert sorted(tmp_path.iterdir()) == before
+    assert planned.to_json() == plait.plan(paths, **options).to_json()
+    report = plait.merge(paths, tmp_path / "merged", **options)
+    check(shares(tmp_path / "merged", MB))
+    restored = plait.Plan.from_json(planned.to_json())
+    for task in restored.tasks:
+        task.execute(tmp_path / "tasks")
+    assert [task.rows for task in planned.tasks] == [output.rows for output in report.outputs]
+
+    def bytes_in(folder: Path) -> dict[str, str]:
+        return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in folder.iterdir()}
+
+    assert bytes_in(tmp_path / "tasks") == bytes_in(tmp_path / "merged")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_change_no_cut(tmp_path, threads):
+    paths = stored_badly(tmp_path)
+    options = {"target_file_size": MB, "compression": "zstd"}
+    alone = plait.plan(paths, sort_by="k", threads=1, **options)
+    made = plait.plan(paths, sort_by="k", threads=threads, **options)
+    assert [task.rows for task in made.tasks] == [task.rows for task in alone.tasks]
+
+
+def test_files_without_an_order_have_the_size(tmp_path):
+    paths = stored_badly(tmp_path)
+    plait.merge(paths, tmp_path / "out", sort_by=[], target_file_size=MB, compression="zstd")
+    check(shares(tmp_path / "out", MB))
+
+
+def test_files_of_partitions_have_the_size(tmp_path):
+    paths = stored_badly(tmp_path, rows=1_200_000)
+    plait.merge(
+        paths,
+        tmp_path / "out",
+        sort_by="k",
+        partition_by=["day"],
+        target_file_size=MB,
+        compression="zstd",
+    )
+    for day in range(3):
+        check(shares(tmp_path / "out" / f"day={day}", MB))
+
+
+def test_more_files_than_memory_has_room_for_have_the_size(tmp_path):
+    paths = stored_badly(tmp_path, rows=900_000, files=300)
+    plan = plait.plan(
+        paths, sort_by="k", target_file_size=2 * MB, compression="zstd", memory_limit="64MB"
+    )
+    assert plan.memory.passes == 2
+    plan.execute(tmp_path / "out")
+    check(shares(tmp_path / "out", 2 * MB))
+
+
+def test_rows_of_one_key_stay_together_and_are_not_tried_as_a_whole(tmp_path):
+    table = pa.table(
+        {
+            "k": np.repeat([1, 2, 3], [10, 500_000, 10]),
+            "v": np.random.default_rng(2).normal(size=500_020),
+        }
+    )
+    paths = [str(tmp_path / f"{i}.parquet") for i in range(2)]
+    for path in paths:
+        pq.write_table(table, path, compression="none")
+    report = plait.merge(
+        paths, tmp_path / "out", sort_by="k", target_file_size=MB, compression="zstd"
+    )
+    assert [output.rows for output in report.outputs] == [1_000_020, 20]
+    assert report.outputs[0].oversized
+
+
+def test_what_is_wrong_with_rows_that_are_tried_is_told_as_ever(tmp_path):
+    paths = stored_badly(tmp_path)
+    swapped = pq.read_table(paths[0])
+    half = swapped.num_rows // 2
+    rows = [*range(half), half + 1, half, *range(half + 2, swapped.num_rows)]
+    pq.write_table(swapped.take(rows), paths[0], compression="none")
+    options = {"sort_by": "k", "target_file_size": MB, "compression": "zstd"}
+    with pytest.raises(plait.UnsortedSource, match="row"):
+        plait.merge(paths, tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+    plait.merge(paths, tmp_path / "out", unsorted="sort", **options)
+    check(shares(tmp_path / "out", MB))
+
+
+def test_progress_and_counts_leave_out_what_was_tried(tmp_path):
+    paths = stored_badly(tmp_path)
+    seen = []
+    report = plait.merge(
+        paths,
+        tmp_path / "out",
+        sort_by="k",
+        target_file_size=MB,
+        compression="zstd",
+        progress=seen.append,
+    )
+    assert sum(output.rows for output in report.outputs) == 400_000
+    assert seen and all(now.rows_written <= 400_000 for now in seen)
+    assert all(now.consumed_bytes <= now.total_bytes for now in seen if now.stage == "merge")
