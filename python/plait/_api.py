@@ -15,6 +15,7 @@ from plait._checks import (
     Paths,
     Statistics,
     StorageOptions,
+    ValueSets,
     _flag,
     _path,
     _paths,
@@ -52,7 +53,7 @@ def merge(
     data_page_version: Literal[1, 2] | None = None,
     encoding: Literal["sources", "compatible", "smallest"] = "sources",
     bloom_filters: BloomFilters = (),
-    value_sets: Iterable[str] = (),
+    value_sets: ValueSets = (),
     statistics: Statistics = "page",
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",
@@ -125,8 +126,10 @@ def merge(
             to `{"fpp": 0.01, "ndv": 50_000}`, the rate of false positives and the distinct values
             of a row group to make room for; as many as there are by default. Filters of sources
             stay where a row group is copied whole, asked for or not.
-        value_sets: Columns whose values are listed in the footer of each output. If they are more
-            than 64, prefixes of text and bytes are listed instead; `prune` reads them.
+        value_sets: Columns whose values are listed in the footer of each output. Names, or a
+            mapping from names to `True` or to `{"max": 1000}`, at most 65,536. If there are more
+            values than that, 64 by default, prefixes of text and bytes are listed instead. `prune`
+            reads them.
         statistics: Where smallest and greatest values are written: `"page"` (pages and chunks),
             `"chunk"` (no column index) or `"none"`. One for all columns, or a mapping from names.
         widen: Whether columns whose types differ are widened where nothing is lost, or refused.

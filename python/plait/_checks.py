@@ -24,6 +24,7 @@ StorageOptions = Mapping[str, str] | object
 
 # Columns that get bloom filters, and how they are made.
 BloomFilters = Iterable[str] | Mapping[str, bool | Mapping[str, float | None]]
+ValueSets = Iterable[str] | Mapping[str, bool | Mapping[str, int | None]]
 # Of what bounds are written, for all columns or by column.
 Statistics = Literal["none", "chunk", "page"] | Mapping[str, Literal["none", "chunk", "page"]]
 
@@ -133,25 +134,39 @@ def _names(value: object, name: str) -> list[str]:
     )
 
 
-def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
+def _by_column(
+    value: object, name: str, known: set[str], *, hint: str
+) -> dict[str, dict[str, Any]]:
+    """Settings of columns, of those that are known; names alone have none."""
     if not isinstance(value, Mapping):
-        return {name: {} for name in _names(value, "bloom_filters")}
-    filters: dict[str, dict[str, float]] = {}
+        return {column: {} for column in _names(value, name)}
+    columns: dict[str, dict[str, Any]] = {}
     for column, how in value.items():
         if how is False:
             continue
         settings = {} if how is True else how
         if not (
-            isinstance(column, str)
-            and isinstance(settings, Mapping)
-            and settings.keys() <= {"fpp", "ndv"}
+            isinstance(column, str) and isinstance(settings, Mapping) and settings.keys() <= known
         ):
             raise InvalidArgument.of(
-                "`bloom_filters` is invalid",
-                got=f"`{column!r}: {how!r}`",
-                hint='give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}',
+                f"`{name}` is invalid", got=f"`{column!r}: {how!r}`", hint=hint
             )
-        given = {name: setting for name, setting in settings.items() if setting is not None}
+        columns[column] = {of: setting for of, setting in settings.items() if setting is not None}
+    return columns
+
+
+def _value_sets(value: object) -> dict[str, int | None]:
+    hint = 'give {"column": True} or {"column": {"max": 1000}}'
+    columns = _by_column(value, "value_sets", {"max"}, hint=hint)
+    return {
+        column: _count(given["max"], "max") if given else None for column, given in columns.items()
+    }
+
+
+def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
+    hint = 'give {"column": True} or {"column": {"fpp": 0.01, "ndv": 50_000}}'
+    filters = _by_column(value, "bloom_filters", {"fpp", "ndv"}, hint=hint)
+    for given in filters.values():
         if "ndv" in given:
             given["ndv"] = _count(given["ndv"], "ndv")
         fpp = given.get("fpp", 0.0)
@@ -159,7 +174,6 @@ def _bloom_filters(value: object) -> dict[str, dict[str, float]]:
             raise InvalidArgument.of(
                 "`fpp` is not a rate", got=f"`{fpp!r}`", hint="give a number such as 0.01"
             )
-        filters[column] = given
     return filters
 
 
@@ -268,7 +282,7 @@ MERGE_CHECKS: dict[str, Callable[[Any, str], object]] = {
     "data_page_version": _choice,
     "encoding": _choice,
     "bloom_filters": lambda value, _: _bloom_filters(value),
-    "value_sets": _names,
+    "value_sets": lambda value, _: _value_sets(value),
     "statistics": lambda value, _: _statistics(value),
     "widen": _choice,
     "missing": _choice,

@@ -18,6 +18,7 @@ from plait._checks import (
     Paths,
     Statistics,
     StorageOptions,
+    ValueSets,
     merge_options,
 )
 from plait._logs.columns import LogColumns
@@ -80,7 +81,7 @@ def plan(
     data_page_version: Literal[1, 2] | None = None,
     encoding: Literal["sources", "compatible", "smallest"] = "sources",
     bloom_filters: BloomFilters = (),
-    value_sets: Iterable[str] = (),
+    value_sets: ValueSets = (),
     statistics: Statistics = "page",
     widen: Literal["lossless", "error"] = "lossless",
     missing: Literal["null", "error"] = "null",

@@ -142,3 +142,75 @@ def test_layers_of_several_files_do_not_pass_on_entries_of_one(tmp_path):
     files = [str(tmp_path / "0.parquet"), str(tmp_path / "1.parquet")]
     plait.overlay_files([plait.Layer(files)], out, index="i")
     assert entries(out) == {"same": "s"}
+
+
+def quickwit_file(path, order: str, **columns):
+    table = pa.table(columns).replace_schema_metadata({"qh.sort_fields": order})
+    pq.write_table(table, path)
+    return path
+
+
+@pytest.mark.behaviour("merge-06")
+def test_the_order_of_quickwit_is_the_order_of_the_merge(tmp_path):
+    order = "name|timestamp/V2"
+    paths = [
+        quickwit_file(tmp_path / "a.parquet", order, name=["x", "x"], timestamp=[9, 1]),
+        quickwit_file(tmp_path / "b.parquet", order, name=["x", "y"], timestamp=[5, 7]),
+    ]
+    report = plait.merge(paths, tmp_path / "out.parquet")
+    assert report.sort_by == "name, -timestamp"
+    assert pq.read_table(tmp_path / "out.parquet")["timestamp"].to_pylist() == [9, 5, 1, 7]
+    assert plait.inspect(paths[0]).sort_by == "name, -timestamp"
+
+
+def test_an_order_of_quickwit_may_name_columns_that_a_file_lacks(tmp_path):
+    order = "name|host|timestamp/V2"
+    paths = [
+        quickwit_file(tmp_path / "a.parquet", order, name=["x"], host=["h"], timestamp=[9]),
+        quickwit_file(tmp_path / "b.parquet", order, name=["x"], timestamp=[5]),
+    ]
+    with pytest.raises(plait.UnknownColumn, match="missing_keys"):
+        plait.merge(paths, tmp_path / "out.parquet")
+    plait.merge(paths, tmp_path / "out.parquet", missing_keys="null")
+    assert pq.read_table(tmp_path / "out.parquet")["host"].to_pylist() == ["h", None]
+
+
+@pytest.mark.parametrize("order", ["", "name", "a||b/V2", "name|timestamp/V9", "\x00"])
+def test_an_order_of_quickwit_that_is_none_counts_as_absent(tmp_path, order):
+    path = quickwit_file(tmp_path / "a.parquet", order, name=["x"], timestamp=[9])
+    with pytest.raises(plait.InvalidArgument, match="no sort order"):
+        plait.merge(path, tmp_path / "out.parquet")
+
+
+@pytest.mark.behaviour("merge-20")
+def test_footers_say_how_row_groups_are_aligned(tmp_path):
+    paths = []
+    for i in range(2):
+        paths.append(tmp_path / f"{i}.parquet")
+        table = pa.table({"a": [n // 50 for n in range(200)], "b": range(i, i + 200)})
+        pq.write_table(table, paths[-1], row_group_size=50)
+
+    def made(name, **options):
+        report = plait.merge(paths, tmp_path / name, sort_by="a, b", **options)
+        found = pq.read_metadata(tmp_path / name).metadata
+        return found.get(b"plait.row_group_columns"), report.warnings
+
+    assert made("plain.parquet") == (None, ())
+    assert made("aligned.parquet", align_row_groups=1) == (b"1", ())
+    columns, warnings = made("small.parquet", align_row_groups=1, row_group_rows=40)
+    assert columns == b"1" and len(warnings) == 1 and "agree in 1 key columns" in warnings[0]
+    # It describes the rows of one file.
+    paths[:] = [tmp_path / "aligned.parquet"]
+    assert made("again.parquet") == (None, ())
+
+
+def test_row_groups_that_memory_makes_small_are_told(tmp_path):
+    rows = 1_500_000
+    pq.write_table(pa.table({"k": pa.array(range(0, 2 * rows, 2))}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"k": pa.array(range(1, 2 * rows, 2))}), tmp_path / "b.parquet")
+    options = {"sort_by": "k", "row_group_rows": 2_000_000, "row_group_size": "1GB"}
+    paths = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    report = plait.merge(paths, tmp_path / "o.parquet", memory_limit="64MB", **options)
+    assert any("memory_limit allows row groups" in warning for warning in report.warnings)
+    report = plait.merge(paths, tmp_path / "p.parquet", memory_limit="1GB", **options)
+    assert report.warnings == ()

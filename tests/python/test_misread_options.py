@@ -59,7 +59,7 @@ def test_keys_of_joins_are_names_or_lists(value):
     with pytest.raises(plait.InvalidArgument, match="`columns` names no columns"):
         plait.ForeignKeyJoin(**KEYS, columns={"id"})
     with pytest.raises(plait.InvalidArgument, match="value_sets"):
-        plait.plan("a.parquet", value_sets={"k": True})
+        plait.plan("a.parquet", value_sets={"k": "all"})
 
 
 # ---- exit codes of the command line

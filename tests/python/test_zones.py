@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import plait
+from plait.cli import main
 
 TIERS = {
     "value": (),
@@ -99,6 +100,7 @@ def check_filters(path: str, columns: list[str]) -> None:
 
 
 @pytest.mark.behaviour("merge-26")
+@pytest.mark.behaviour("merge-27")
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("tier", TIERS)
 def test_filters_and_sets_hold_every_value_whichever_tier_moved_it(tier, seed, tmp_path):
@@ -268,6 +270,33 @@ def test_zone_maps_of_other_rows_are_not_believed(tmp_path):
     assert plait.inspect(tmp_path / "copy.parquet").zone_map is None
     again = plait.merge(tmp_path / "copy.parquet", tmp_path / "again", sort_by="k")
     assert plait.inspect(again.outputs[0].path).zone_map is None
+
+
+def test_a_column_lists_as_many_values_as_it_may(tmp_path):
+    names = [f"metric.{i:04}" for i in range(1000)]
+    source = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"k": range(1000), "name": names, "code": range(1000)}), source)
+
+    outputs = (str(tmp_path / f"{i}.parquet") for i in itertools.count())
+
+    def zone(sets, column="name"):
+        report = plait.merge(source, next(outputs), sort_by="k", value_sets=sets)
+        return plait.inspect(report.outputs[0].path).zone_map[column]
+
+    assert zone(["name"]).values is None
+    assert zone({"name": {"max": 1000}}).values == tuple(names)
+    assert zone({"name": {"max": 999}}).prefixes == tuple(sorted({name[:-1] for name in names}))
+    assert zone({"code": {"max": 1000}}, "code").values == tuple(range(1000))
+    assert zone({"name": True, "code": False}).prefix_length == len("metric.00")
+    # The second file lists all names, the third what they begin with.
+    assert plait.prune(tmp_path / "1.parquet", {"name": "metric.0a"}) == []
+    assert plait.prune(tmp_path / "2.parquet", {"name": "metric.1000"}) == []
+    for wrong in ({"name": {"max": 0}}, {"name": {"max": 65_537}}, {"name": {"most": 3}}):
+        with pytest.raises(plait.InvalidArgument, match=r"value_sets|max"):
+            zone(wrong)
+    command = ["merge", str(source), "-o", str(tmp_path / "p.parquet"), "--sort-by", "k"]
+    assert main([*command, "--value-sets", "name=1000,code"]) == 0
+    assert plait.inspect(tmp_path / "p.parquet").zone_map["name"].values == tuple(names)
 
 
 def test_an_output_without_rows_lists_no_values(tmp_path):

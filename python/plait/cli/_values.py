@@ -102,6 +102,15 @@ def _filters(text: str, name: str) -> dict[str, Any]:
     return filters
 
 
+def _limits(text: str, name: str) -> dict[str, Any]:
+    """Columns, each with the most values that are listed if it is not the default."""
+    columns: dict[str, Any] = {}
+    for part in _names(text):
+        column, equals, most = part.partition("=")
+        columns[column.strip()] = {"max": count(most, name)} if equals else True
+    return columns
+
+
 def _wrong(what: str, got: str, hint: str = "") -> InvalidArgument:
     return InvalidArgument.of(what, got=f"`{got}`", hint=hint)
 
@@ -129,6 +138,7 @@ _BY_TYPE: dict[str, tuple[Any, ...]] = {
     "Mapping[str, Constant | Sequence[Constant]]": _PAIRS,
     "Mapping[str, str] | Iterable[str]": (_renamed, "NAMES", "comma-separated NAME or NEW=OLD"),
     "BloomFilters": (_filters, "NAMES", "comma-separated NAME or NAME=RATE"),
+    "ValueSets": (_limits, "NAMES", "comma-separated NAME or NAME=MAX"),
     "Statistics": (_levels, "LEVEL", "or NAME=LEVEL,..."),
     "Mark": (_mark, "NAME", "or KEY=VALUE of its metadata"),
     "StorageOptions": (_pair, "NAME=VALUE", "repeatable"),

@@ -22,6 +22,9 @@ use crate::source::Source;
 /// Name of the footer entry with the sort order.
 pub(crate) const SORT_ORDER_ENTRY: &str = "plait.sort_order";
 
+/// Quickwit's: the text that `sort_by` takes as well.
+const QUICKWIT_ORDER_ENTRY: &str = "qh.sort_fields";
+
 /// The sort order all sources claim, each by its own names, in the names of the output.
 /// `reconciled` is of these sources, in this order.
 ///
@@ -67,8 +70,13 @@ fn by_output(
     let descr = source.meta.file_metadata().schema_descr();
     let mut columns = Vec::with_capacity(order.len());
     for column in order.columns() {
-        let own = key_leaf(descr, &column.path).map_err(|e| e.with_path(source.path()))?;
-        let output = adapters.iter().position(|adapter| is_leaf(adapter, own));
+        let own = match key_leaf(descr, &column.path) {
+            Ok(own) => Some(own),
+            // An order may name columns that this file lacks: see `check_present`.
+            Err(e) if e.kind() == Kind::UnknownColumn => None,
+            Err(e) => return Err(e.with_path(source.path())),
+        };
+        let output = own.and_then(|own| adapters.iter().position(|adapter| is_leaf(adapter, own)));
         let path = output.and_then(|leaf| reconciled.descr.columns().get(leaf));
         let path = path.map_or_else(|| column.path.clone(), |c| c.path().parts().to_vec());
         columns.push(SortColumn { path, ..column.clone() });
@@ -103,14 +111,16 @@ pub(crate) fn claims(source: &Source, order: &SortOrder, keys: &KeyLeaves) -> bo
         })
 }
 
-/// The order one source claims, from Plait's entry or from `sorting_columns`.
+/// The order one source claims: from Plait's entry, from Quickwit's, or from `sorting_columns`.
 pub(crate) fn claimed(source: &Source) -> Result<Option<SortOrder>> {
     let entries = source.meta.file_metadata().key_value_metadata();
-    let entry = entries.into_iter().flatten().find(|e| e.key == SORT_ORDER_ENTRY);
-    if let Some(text) = entry.and_then(|e| e.value.as_deref())
-        && let Ok(order) = SortOrder::try_parse(text)
-    {
-        return Ok(Some(order));
+    let entry = |name| entries.into_iter().flatten().find(|entry| entry.key == name);
+    let text = |name| entry(name).and_then(|entry| entry.value.as_deref());
+    let quickwit = text(QUICKWIT_ORDER_ENTRY).filter(|text| text.trim_end().ends_with("/V2"));
+    for text in text(SORT_ORDER_ENTRY).into_iter().chain(quickwit) {
+        if let Ok(order) = SortOrder::try_parse(text) {
+            return Ok(Some(order));
+        }
     }
     let mut found: Option<&Vec<SortingColumn>> = None;
     for group in source.meta.row_groups() {

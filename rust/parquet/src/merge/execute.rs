@@ -185,7 +185,7 @@ fn execute_in_frame(
                 what.tasks.len()
             )
         });
-        if let Some(warning) = &done.warning {
+        for warning in &done.warnings {
             context
                 .events()
                 .record(Level::Info, "merge", || format!("output {}: {warning}", task.index));
@@ -227,11 +227,12 @@ fn run_prepared(
     });
     let made = run::run(what, mapping.transpose()?, attempt)
         .map_err(|error| Stopped { is_broken: what.has_broken_ranks(), ..error.into() })?;
-    let warning = narrowed.as_ref().map(|cascade::Narrowed { sources, at_once, .. }| {
+    let mut warnings = made.warnings.clone();
+    warnings.extend(narrowed.as_ref().map(|cascade::Narrowed { sources, at_once, .. }| {
         format!(
             "{sources} overlapping sources were merged in two passes: memory_limit allows {at_once} at once"
         )
-    });
+    }));
     let passes = 1 + u64::from(narrowed.is_some());
     drop(narrowed);
     let rows_out: u64 = made.outputs.iter().map(|output| output.rows).sum();
@@ -276,7 +277,7 @@ fn run_prepared(
         rows: slices.zip(counts.map(|(source, rows)| source.count(rows))).collect(),
         leaves: prepared.leaves.len() as u64,
         content,
-        warning,
+        warnings,
         passes,
         made,
     })

@@ -85,6 +85,8 @@ pub(super) struct Ordering<'a> {
     /// Encoded bytes of windows that are woven together.
     batch_bytes: u64,
     sizes: Sizes,
+    /// Rows of a row group that the memory limit allows, where more were asked for.
+    pub(super) rows_by_memory: Option<u64>,
     /// Time spent here.
     pub(super) seconds: f64,
 }
@@ -158,6 +160,7 @@ impl<'a> Ordering<'a> {
             cursors: cursors.collect(),
             batch_bytes: batch_bytes(prepared),
             sizes: Sizes::new(&prepared.sources),
+            rows_by_memory: None,
             seconds: 0.0,
         };
         ordering.size_window();
@@ -383,11 +386,14 @@ impl<'a> Ordering<'a> {
     /// Tells the windows how many rows the next row group may have.
     fn size_window(&mut self) {
         let by_bytes = self.options.row_group_size as f64 / self.sizes.encoded_per_row;
-        let rows_max = (by_bytes.max(1.0) as u64)
-            .min(self.options.row_group_rows)
-            .min(self.prepared.sizes.window_rows);
-        // Equal row groups instead of full ones and a small rest.
+        let asked = (by_bytes.max(1.0) as u64).min(self.options.row_group_rows);
+        let allowed = self.prepared.sizes.window_rows;
+        let rows_max = asked.min(allowed);
         let left = self.windows.rows_left().max(1);
+        if allowed < asked.min(left) {
+            self.rows_by_memory = Some(allowed);
+        }
+        // Equal row groups instead of full ones and a small rest.
         let groups = left.div_ceil(rows_max);
         self.windows.set_rows_max(if groups == 1 { rows_max } else { left.div_ceil(groups) });
     }

@@ -36,6 +36,9 @@ use crate::schema::Reconciled;
 use crate::source::Source;
 use crate::zone::{FilterRequest, asks};
 
+/// Name of the footer entry with the number of sort columns by which row groups are aligned.
+const ROW_GROUP_COLUMNS_ENTRY: &str = "plait.row_group_columns";
+
 /// What a merge works on.
 pub(super) struct Prepared<'a> {
     pub(super) frame: &'a Frame<'a>,
@@ -115,6 +118,10 @@ impl Prepared<'_> {
         ];
         if self.declares_order {
             entries.push((SORT_ORDER_ENTRY, self.order_inside.to_string()));
+            if self.frame.plan.options.align_row_groups > 0 {
+                let columns = self.frame.plan.options.align_row_groups;
+                entries.push((ROW_GROUP_COLUMNS_ENTRY, columns.to_string()));
+            }
         }
         entries
     }

@@ -34,7 +34,7 @@ pub(super) struct FinishedTask {
     pub(super) rows: Vec<(usize, u64)>,
     pub(super) leaves: u64,
     pub(super) content: Option<u128>,
-    pub(super) warning: Option<String>,
+    pub(super) warnings: Vec<String>,
     pub(super) passes: u64,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn publish(
         leaves = done.leaves.max(1);
         passes = passes.max(done.passes);
         content = content.wrapping_add(done.content.unwrap_or(0));
-        warnings.extend(done.warning);
+        warnings.extend(done.warnings);
         let name = frame.output_name(task.index);
         let named = [("chunk", made.chunk), ("page", made.page), ("dict", made.dict)];
         let mut map = made.map.map(|map| map.temp);
@@ -100,7 +100,8 @@ pub(super) fn publish(
             outputs.push(Unnamed { name, output: None, map });
         }
     }
-    warnings.dedup();
+    let mut seen = BTreeSet::new();
+    warnings.retain(|warning| seen.insert(warning.clone()));
     if options.verify.is_some() && !what.files.is_empty() {
         verify_files(frame, what.files, content, attempt)?;
     }

@@ -17,6 +17,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
+use plait_core::key::prefix_len;
 use plait_core::packed_runs::PackedRuns;
 use plait_core::plan::{Dropped, Window};
 use plait_core::{Error, Kind, Result};
@@ -51,6 +52,8 @@ pub(super) struct RunOutputs {
     pub(super) page: Copied,
     pub(super) dict: Copied,
     pub(super) value: Copied,
+    /// What the caller should know.
+    pub(super) warnings: Vec<String>,
 }
 
 pub(super) fn run(
@@ -68,6 +71,8 @@ pub(super) fn run(
         output: None,
         mapping,
         made: RunOutputs::default(),
+        last_prefix: None,
+        splits_prefix: false,
         seconds: 0.0,
     };
     let weaver = Weaver {
@@ -90,6 +95,17 @@ pub(super) fn run(
     attempt.times.order_s += weaver.ordering().seconds;
     attempt.times.weave_s += writer.seconds;
     writer.made.dropped = weaver.ordering().dropped();
+    if let Some(rows) = weaver.ordering().rows_by_memory {
+        writer.made.warnings.push(format!(
+            "memory_limit allows row groups of {rows} rows, fewer than were asked for"
+        ));
+    }
+    if writer.splits_prefix {
+        let columns = options.align_row_groups;
+        writer.made.warnings.push(format!(
+            "align_row_groups: rows that agree in {columns} key columns fill more than one row group"
+        ));
+    }
     writer.finish()
 }
 
@@ -214,6 +230,10 @@ struct OutputsWriter<'a> {
     output: Option<Output>,
     mapping: Option<Mapping>,
     made: RunOutputs,
+    /// The key columns by which row groups are aligned, of the last row of the output so far.
+    last_prefix: Option<Vec<u8>>,
+    /// Whether a row group begins with those of the row before.
+    splits_prefix: bool,
     /// Time spent here.
     seconds: f64,
 }
@@ -258,13 +278,31 @@ impl OutputsWriter<'_> {
             self.copy(&mut output, window, &batch.waiting)?;
         }
         let after = amount(&output);
+        self.follow_prefixes(batch)?;
         if batch.ends_output {
+            self.last_prefix = None;
             self.close(output)?;
         } else {
             self.output = Some(output);
         }
         self.seconds += started.elapsed().as_secs_f64();
         Ok(Written { rows: after.rows - before.rows, encoded: after.encoded - before.encoded })
+    }
+
+    fn follow_prefixes(&mut self, batch: &Batch) -> Result<()> {
+        let columns = self.prepared.frame.align_columns(self.options);
+        if columns == 0 {
+            return Ok(());
+        }
+        let shape = &self.prepared.keys.shape;
+        for window in batch.windows.iter().chain(&batch.copy) {
+            let prefix = |key: &[u8]| -> Result<Vec<u8>> {
+                Ok(key.get(..prefix_len(shape, key, columns)?).unwrap_or(key).to_vec())
+            };
+            self.splits_prefix |= self.last_prefix == Some(prefix(&window.first_key)?);
+            self.last_prefix = Some(prefix(&window.last_key)?);
+        }
+        Ok(())
     }
 
     fn weave(

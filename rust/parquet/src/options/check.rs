@@ -11,6 +11,9 @@ use plait_core::{Error, Kind, Result};
 use super::choices::{UnsortedOption, VerifyOrder};
 use super::merge::{BloomFilter, MergeOptions};
 
+/// Values of a column that a footer lists at most.
+const VALUES_MAX: u64 = 1 << 16;
+
 impl MergeOptions {
     /// Checks what can be checked without files.
     ///
@@ -63,6 +66,14 @@ impl MergeOptions {
                     .with_column(column)
                     .with_got(format!("fpp {fpp}, ndv {ndv:?}"))
                     .with_hint("give an fpp from 0.000001 to 0.5, and an ndv of at least 1"));
+            }
+        }
+        for (column, most) in &self.value_sets {
+            if most.is_some_and(|most| !(1..=VALUES_MAX).contains(&most)) {
+                return Err(Error::new(Kind::InvalidArgument, "`value_sets` is invalid")
+                    .with_column(column)
+                    .with_got(format!("max {}", most.unwrap_or_default()))
+                    .with_hint(format!("give a max from 1 to {VALUES_MAX}")));
             }
         }
         if self.assume_sorted && self.unsorted != UnsortedOption::Error {

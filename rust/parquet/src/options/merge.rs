@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use plait_core::plan::DropOptions;
 use plait_core::stream::Unite;
 use plait_core::{Error, Kind, Result};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::choices::{
     EncodingOption, IfExists, MetadataConflictsOption, MissingOption, OnDuplicateOption,
@@ -68,9 +68,10 @@ pub struct MergeOptions {
     /// Columns that get bloom filters; those that are copied with their chunk stay in any case.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub bloom_filters: BTreeMap<String, BloomFilter>,
-    /// Columns whose values are listed in `plait.zone_map`, if they are few.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub value_sets: Vec<String>,
+    /// Columns whose values are listed in `plait.zone_map`, and how many values are few enough for
+    /// that; absent = 64. Plans of older versions have a list of the columns.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "value_sets")]
+    pub value_sets: BTreeMap<String, Option<u64>>,
     /// Smallest and greatest values by column, `*` being all others; absent = of every page.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub statistics: BTreeMap<String, StatisticsLevel>,
@@ -181,7 +182,7 @@ impl Default for MergeOptions {
             data_page_version: None,
             encoding: EncodingOption::Sources,
             bloom_filters: BTreeMap::new(),
-            value_sets: Vec::new(),
+            value_sets: BTreeMap::new(),
             statistics: BTreeMap::new(),
             widen: WidenOption::Lossless,
             missing: MissingOption::Null,
@@ -210,6 +211,21 @@ impl Default for MergeOptions {
             naming: Naming::default(),
         }
     }
+}
+
+fn value_sets<'de, D: Deserializer<'de>>(
+    from: D,
+) -> std::result::Result<BTreeMap<String, Option<u64>>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Columns {
+        List(Vec<String>),
+        Limits(BTreeMap<String, Option<u64>>),
+    }
+    Ok(match Columns::deserialize(from)? {
+        Columns::List(names) => names.into_iter().map(|name| (name, None)).collect(),
+        Columns::Limits(limits) => limits,
+    })
 }
 
 /// How a bloom filter is made.

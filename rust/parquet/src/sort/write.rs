@@ -72,7 +72,7 @@ pub(crate) fn temp_options(order: &str, cursors: usize, options: &MergeOptions) 
         drop_where: None,
         // What is read again by the merge alone needs none; nor has every group every column.
         bloom_filters: Default::default(),
-        value_sets: Vec::new(),
+        value_sets: Default::default(),
         statistics: Default::default(),
         verify: None,
         sha256: false,

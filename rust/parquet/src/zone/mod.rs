@@ -50,8 +50,8 @@ pub(crate) struct FilterRequest {
     pub physical: Physical,
     /// A bloom filter.
     pub bloom: Option<BloomFilter>,
-    /// A set of its values.
-    pub values: Option<ValueKind>,
+    /// A set for its values, empty.
+    pub values: Option<ValueSet>,
     /// About how many values a row has, at most.
     pub values_per_row: u64,
 }
@@ -99,9 +99,9 @@ fn ask(
     {
         return refuse("there are no bloom filters of this type", "leave the column out");
     }
-    let is_listed = options.value_sets.iter().any(|name| covers(name, &path));
-    let values = if is_listed { ValueKind::of(&leaf.descr) } else { None };
-    if is_listed && values.is_none() {
+    let listed = options.value_sets.iter().find(|(name, _)| covers(name, &path));
+    let values = listed.and_then(|(_, most)| Some((ValueKind::of(&leaf.descr)?, *most)));
+    if listed.is_some() && values.is_none() {
         return refuse(
             "there are no value sets of this type",
             "name columns of text, bytes, whole numbers, dates or booleans",
@@ -119,7 +119,7 @@ fn ask(
         path,
         physical,
         bloom: bloom.map(|(_, bloom)| *bloom),
-        values,
+        values: values.map(|(kind, most)| ValueSet::new(kind, most)),
         values_per_row,
     })
 }
@@ -127,7 +127,7 @@ fn ask(
 /// Every column that an option names must be there.
 fn check_names(options: &MergeOptions, leaves: &[OutputLeaf]) -> Result<()> {
     let blooms = options.bloom_filters.keys().map(|name| ("bloom_filters", name));
-    let sets = options.value_sets.iter().map(|name| ("value_sets", name));
+    let sets = options.value_sets.keys().map(|name| ("value_sets", name));
     let levels = options.statistics.keys().filter(|name| *name != "*");
     for (option, name) in blooms.chain(sets).chain(levels.map(|name| ("statistics", name))) {
         if !leaves.iter().any(|leaf| covers(name, &leaf.descr.path().string())) {
@@ -187,7 +187,7 @@ impl ZoneMap {
     #[must_use]
     pub(crate) fn new(asks: &[FilterRequest]) -> Self {
         let of = |(leaf, ask): (usize, &FilterRequest)| {
-            Some((leaf, (ask.path.clone(), ValueSet::new(ask.values?))))
+            Some((leaf, (ask.path.clone(), ask.values.clone()?)))
         };
         Self(asks.iter().enumerate().filter_map(of).collect())
     }

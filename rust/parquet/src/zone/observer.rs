@@ -80,7 +80,7 @@ impl Observer {
             has_two_zeros: matches!(ask.physical, Physical::FLOAT | Physical::DOUBLE),
             filter,
             fold_fpp,
-            values: ask.values.map(ValueSet::new),
+            values: ask.values.clone(),
             ids: Vec::new(),
             dictionary: None,
             _charge: context.charge(bytes),

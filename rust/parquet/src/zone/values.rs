@@ -21,7 +21,7 @@ use parquet::basic::{ConvertedType, LogicalType, Type as Physical};
 use parquet::schema::types::ColumnDescriptor;
 use serde_json::{Value, json};
 
-/// More values than this are not few.
+/// More values than this are not few, unless more were asked for.
 const VALUES_MAX: usize = 64;
 
 /// A longer value is not kept whole.
@@ -127,6 +127,8 @@ impl ValueKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ValueSet {
     kind: ValueKind,
+    /// More values than this are not few.
+    most: usize,
     values: BTreeSet<Vec<u8>>,
     /// How much of each value is kept; `None` = all.
     length: Option<usize>,
@@ -135,10 +137,12 @@ pub(crate) struct ValueSet {
 }
 
 impl ValueSet {
-    /// No values.
+    /// No values; at most `most` will be few.
     #[must_use]
-    pub(crate) fn new(kind: ValueKind) -> Self {
-        Self { kind, values: BTreeSet::new(), length: None, is_lost: false, has_nulls: false }
+    pub(crate) fn new(kind: ValueKind, most: Option<u64>) -> Self {
+        let most = most.map_or(VALUES_MAX, |most| usize::try_from(most).unwrap_or(usize::MAX));
+        let values = BTreeSet::new();
+        Self { kind, most, values, length: None, is_lost: false, has_nulls: false }
     }
 
     /// Adds a value, without length in front.
@@ -151,7 +155,7 @@ impl ValueSet {
             return;
         }
         self.values.insert(value.to_vec());
-        if self.values.len() > VALUES_MAX || value.len() > VALUE_BYTES_MAX {
+        if self.values.len() > self.most || value.len() > VALUE_BYTES_MAX {
             self.shorten(PREFIX_MAX);
         }
     }
@@ -185,7 +189,7 @@ impl ValueSet {
             for length in (1..=length).rev() {
                 let cut = |value: &Vec<u8>| self.kind.cut(value, length).to_vec();
                 let short: BTreeSet<Vec<u8>> = self.values.iter().map(cut).collect();
-                if short.len() <= VALUES_MAX {
+                if short.len() <= self.most {
                     (self.values, self.length) = (short, Some(length));
                     return;
                 }
@@ -230,7 +234,7 @@ mod tests {
     use super::*;
 
     fn of<'a>(kind: ValueKind, values: impl IntoIterator<Item = &'a [u8]>) -> ValueSet {
-        let mut set = ValueSet::new(kind);
+        let mut set = ValueSet::new(kind, None);
         values.into_iter().for_each(|value| set.add(value));
         set
     }
