@@ -84,18 +84,7 @@ impl<'a> Frame<'a> {
         ));
         let merges_runs = !files.is_empty();
         let target = Arc::new(target);
-        Ok(Self {
-            plan,
-            order,
-            schema,
-            sources,
-            pool,
-            threads,
-            target,
-            cache,
-            stores,
-            merges_runs,
-        })
+        Ok(Self { plan, order, schema, sources, pool, threads, target, cache, stores, merges_runs })
     }
 
     /// Refuses outputs that would mix with files of others.

@@ -99,10 +99,8 @@ fn try_task(
     if let Some(some) = some_of(task, &prepared, attempt.options) {
         prepared = prepare(frame, &some, attempt)?;
     }
-    let made = run::run(&prepared, None, attempt).map_err(|error| Stopped {
-        is_broken: prepared.has_broken_ranks(),
-        ..error.into()
-    })?;
+    let made = run::run(&prepared, None, attempt)
+        .map_err(|error| Stopped { is_broken: prepared.has_broken_ranks(), ..error.into() })?;
     let bytes = made.outputs.iter().map(|output| output.bytes).sum();
     Ok(Tried { rows: prepared.all_rows(), bytes })
 }

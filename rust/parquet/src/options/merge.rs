@@ -218,13 +218,13 @@ fn value_sets<'de, D: Deserializer<'de>>(
 ) -> std::result::Result<BTreeMap<String, Option<u64>>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
-    enum Columns {
+    enum ListOrLimits {
         List(Vec<String>),
         Limits(BTreeMap<String, Option<u64>>),
     }
-    Ok(match Columns::deserialize(from)? {
-        Columns::List(names) => names.into_iter().map(|name| (name, None)).collect(),
-        Columns::Limits(limits) => limits,
+    Ok(match ListOrLimits::deserialize(from)? {
+        ListOrLimits::List(names) => names.into_iter().map(|name| (name, None)).collect(),
+        ListOrLimits::Limits(limits) => limits,
     })
 }
 

@@ -38,6 +38,7 @@ use super::search::RowSearch;
 use super::source_keys::{Count, Known, Reading, SourceKeys};
 use super::stored::StoredKeys;
 use super::tail::largest_cut_keys;
+use super::unordered::{cuts_anywhere, cuts_at};
 use crate::sink::KEY_INDEX_ROWS;
 
 /// A cut out of footers may be off by this share of an output.
@@ -58,7 +59,7 @@ pub(super) enum Rule {
 
 impl Rule {
     /// Rows of the output that begins behind `done` rows, where all rows end at `end`.
-    fn target(&self, done: u64, end: u64) -> u64 {
+    pub(super) fn target(&self, done: u64, end: u64) -> u64 {
         match self {
             Self::One => u64::MAX,
             Self::Outputs(outputs) => (end - done).div_ceil((*outputs).max(1)),
@@ -93,6 +94,8 @@ impl OutputCut {
 pub(super) struct Cuts {
     pub(super) cuts: Vec<OutputCut>,
     pub(super) looks: u64,
+    /// Folders of partitions, by what keys in them begin with.
+    pub(super) folders: Vec<(Vec<u8>, String)>,
 }
 
 /// Finds all cuts where partitions begin, and those of `rule` inside of them.
@@ -128,7 +131,7 @@ pub(super) fn cuts_of_partitions(
         }
         before = Some(partition);
     }
-    Ok(Cuts { cuts, looks: search.search.looks })
+    Ok(Cuts { cuts, looks: search.search.looks, ..Cuts::default() })
 }
 
 /// Finds all cuts.
@@ -140,7 +143,8 @@ pub(super) fn cuts(
 ) -> Result<Cuts> {
     let rows = sources_keys.iter().map(|source_keys| source_keys.rows()).sum();
     if reading.keys.leaves.is_empty() {
-        return Ok(Cuts { cuts: cuts_anywhere(sources_keys, rule, rows), looks: 0 });
+        let cuts = cuts_anywhere(sources_keys, rule, rows);
+        return Ok(Cuts { cuts, ..Cuts::default() });
     }
     if cut_columns == 0 || rows == 0 || *rule == Rule::One {
         return Ok(Cuts::default()); // all cut keys are one
@@ -152,40 +156,7 @@ pub(super) fn cuts(
         Rule::Rows(_) | Rule::Bytes(_) => search.by_rows(0, rule)?,
         Rule::Outputs(outputs) => search.by_outputs(*outputs)?,
     };
-    Ok(Cuts { cuts, looks: search.search.looks })
-}
-
-/// All rows are equal: any of them may start an output.
-fn cuts_anywhere(sources_keys: &[SourceKeys], rule: &Rule, rows: u64) -> Vec<OutputCut> {
-    let (mut done, mut left) = (0, if let Rule::Outputs(outputs) = rule { *outputs } else { 0 });
-    let ranks = std::iter::from_fn(|| {
-        let target = match rule {
-            Rule::Outputs(_) => Rule::Outputs(left).target(done, rows),
-            rule => rule.target(done, rows),
-        };
-        (done, left) = (target.saturating_add(done), left.saturating_sub(1));
-        (done < rows).then_some(done)
-    });
-    cuts_at(sources_keys, ranks)
-}
-
-/// Cuts behind so many rows of all sources, one after the other; `ranks` ascend.
-fn cuts_at(sources_keys: &[SourceKeys], ranks: impl Iterator<Item = u64>) -> Vec<OutputCut> {
-    // The source that the cut lies in, and the rows before it.
-    let (mut place, mut before) = (0, 0);
-    let cut = |rank| {
-        let mut cut = OutputCut { key: None, rows: Vec::new(), before };
-        while let Some(source_keys) = sources_keys.get(place) {
-            let taken = source_keys.rows().min(rank - before);
-            cut.rows.push((place, (taken, taken)));
-            if taken < source_keys.rows() {
-                break;
-            }
-            (place, before) = (place + 1, before + taken);
-        }
-        cut
-    };
-    ranks.map(cut).collect()
+    Ok(Cuts { cuts, looks: search.search.looks, ..Cuts::default() })
 }
 
 /// Cuts around the rows that are tried out.
@@ -204,7 +175,8 @@ pub(super) fn trial_cuts(
     reading: Reading<'_>,
 ) -> Result<TrialCuts> {
     let mut trial = TrialCuts::default();
-    let ends = || pieces.iter().enumerate().flat_map(|(i, of)| [(of.start, None), (of.end, Some(i))]);
+    let ends =
+        || pieces.iter().enumerate().flat_map(|(i, of)| [(of.start, None), (of.end, Some(i))]);
     if reading.keys.leaves.is_empty() {
         let mut ranks: Vec<u64> = ends().map(|(rank, _)| rank).filter(|rank| *rank > 0).collect();
         ranks.dedup();

@@ -135,7 +135,10 @@ impl Draft<'_> {
         self.context.events().record(Level::Debug, "plan", || {
             let (rows, bytes) =
                 tried.iter().fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.bytes));
-            format!("{rows} rows were tried out, about {} at a place: {bytes} bytes", trials.place_rows)
+            format!(
+                "{rows} rows were tried out, about {} at a place: {bytes} bytes",
+                trials.place_rows
+            )
         });
         Pace::learn(file_bytes, self.group_rows(), &places)
     }
@@ -147,7 +150,7 @@ impl Draft<'_> {
     pub(crate) fn plan(mut self, pace: Option<Pace>) -> Result<PlannedMerge> {
         let rule = self.rule(pace);
         let samples = self.samples();
-        let (Cuts { cuts, looks }, folders) = self.cut(&rule)?;
+        let Cuts { cuts, looks, folders } = self.cut(&rule)?;
         self.sources_keys.iter_mut().zip(samples).for_each(|(of, samples)| of.samples = samples);
         let mut tasks = tasks(&self.sources_keys, &cuts);
         name_partitions(&mut tasks, &folders);
@@ -209,8 +212,8 @@ impl Draft<'_> {
         Ok(plan)
     }
 
-    /// Where outputs end, and the folders of partitions with what keys in them begin with.
-    fn cut(&mut self, rule: &Rule) -> Result<(Cuts, Vec<(Vec<u8>, String)>)> {
+    /// Where outputs end.
+    fn cut(&mut self, rule: &Rule) -> Result<Cuts> {
         let (options, cut_columns) = (self.options, self.cut_columns());
         let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
         let workers = readers(&self.sources, options.threads, self.context);
@@ -218,13 +221,13 @@ impl Draft<'_> {
         if options.partition_by.is_empty() {
             // So many rows are promised, a size is not.
             let may_be_about = *rule != Rule::One && options.target_rows.is_none();
-            let is_about = may_be_about
-                && spread(sources_keys, self.overlap.depth_max, &workers, reading)?;
+            let is_about =
+                may_be_about && spread(sources_keys, self.overlap.depth_max, &workers, reading)?;
             let mut found = cuts(sources_keys, rule, cut_columns, reading)?;
             if is_about {
                 count(sources_keys, &mut found.cuts, &workers, reading)?;
             }
-            return Ok((found, Vec::new()));
+            return Ok(found);
         }
         let columns = partition::leading(&self.keys, options)?;
         let reading_columns = Reading { keys: &columns, ..reading };
@@ -236,7 +239,8 @@ impl Draft<'_> {
         for partition in &partitions {
             folders.push((partition.prefix.clone(), of.of(&partition.prefix)?));
         }
-        Ok((cuts_of_partitions(sources_keys, &partitions, rule, cut_columns, reading)?, folders))
+        let found = cuts_of_partitions(sources_keys, &partitions, rule, cut_columns, reading)?;
+        Ok(Cuts { folders, ..found })
     }
 
     fn expect(&self, cuts: &[OutputCut], tasks: &[PlanTask]) -> Vec<Expected> {

@@ -150,10 +150,8 @@ impl Pace {
 fn step(end: u64, [a, b]: &[Tried; 2]) -> PaceStep {
     let all = (a.bytes + b.bytes) as f64 / (a.rows + b.rows) as f64;
     let (short, long) = if a.rows <= b.rows { (a, b) } else { (b, a) };
-    let more = Tried {
-        rows: long.rows - short.rows,
-        bytes: long.bytes.saturating_sub(short.bytes),
-    };
+    let more =
+        Tried { rows: long.rows - short.rows, bytes: long.bytes.saturating_sub(short.bytes) };
     let row_bytes = more.bytes as f64 / more.rows.max(1) as f64;
     let group_bytes = short.bytes as f64 - short.rows as f64 * row_bytes;
     let is_told = short.rows > 0 && long.rows >= 2 * short.rows && more.bytes > 0;
@@ -216,10 +214,8 @@ mod tests {
     #[test]
     fn rows_are_as_long_as_those_that_were_tried_nearby() {
         let tried = |rows, bytes| Tried { rows, bytes };
-        let places = [
-            (1000, [tried(10, 10), tried(30, 30)]),
-            (2000, [tried(10, 100), tried(30, 300)]),
-        ];
+        let places =
+            [(1000, [tried(10, 10), tried(30, 30)]), (2000, [tried(10, 100), tried(30, 300)])];
         let pace = Pace::learn(500, 1 << 20, &places).unwrap();
         let target = |done| pace.target_rows(done..3000);
         // 500 rows of 1 byte, then 50 of 10; between them 100 of 1 byte and 40 of 10.
