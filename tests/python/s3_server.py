@@ -1,9 +1,9 @@
 """An S3 server on loopback, and a proxy before it that makes some requests fail.
 
-The server is moto's, in a process of its own, or that of which `PLAIT_S3_SERVER` has the address: one
-on loopback with the access key `key`, the secret key `secret` and no buckets. The proxy forwards one request at a time per
-connection, and by the numbers of its generator answers 500 or 503 instead, cuts the answer short,
-or pauses in the middle of it.
+The server is moto's, in a process of its own. `PLAIT_S3_SERVER` may have the address of another one
+on loopback, with the access key `key`, the secret key `secret` and no buckets. The proxy forwards one
+request at a time per connection, and by the numbers of its generator answers 500 or 503 instead,
+cuts the answer short, or pauses in the middle of it.
 """
 
 from __future__ import annotations

@@ -17,6 +17,8 @@ import pytest
 
 import plait
 
+from .conftest import load
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "python"))
 import file_sizes
 
@@ -169,3 +171,67 @@ def test_progress_and_counts_leave_out_what_was_tried(tmp_path):
     assert sum(output.rows for output in report.outputs) == 400_000
     assert seen and all(now.rows_written <= 400_000 for now in seen)
     assert all(now.consumed_bytes <= now.total_bytes for now in seen if now.stage == "merge")
+
+
+def test_rows_that_are_deleted_take_no_part_of_a_file(tmp_path):
+    deltalake = pytest.importorskip("deltalake")
+    pytest.importorskip("pyroaring")
+    vectors = load("vectors")
+    uri = str(tmp_path / "table")
+    for path in stored_badly(tmp_path):
+        before = set(vectors.live(uri)) if Path(uri).exists() else set()
+        deltalake.write_deltalake(uri, pq.read_table(path), mode="append")
+        (name,) = set(vectors.live(uri)) - before
+        vectors.delete(uri, name, {row for row in range(100_000) if row % 5}, prefix="ab")
+    plait.merge(uri, tmp_path / "out", sort_by="k", target_file_size=MB // 4, compression="zstd(1)")
+    check(shares(tmp_path / "out", MB // 4))
+
+
+def test_groups_that_stay_together_are_tried_in_part(tmp_path):
+    draw = np.random.default_rng(4)
+    rows = 600_000
+    table = pa.table(
+        {
+            "tenant": np.arange(rows) // 60_000,
+            "ts": np.arange(rows),
+            "value": draw.integers(0, 1 << 16, rows),
+        }
+    )
+    paths = [str(tmp_path / f"{i}.parquet") for i in range(2)]
+    for i, path in enumerate(paths):
+        half = table.take(np.arange(i, rows, 2))
+        pq.write_table(half, path, compression="none", use_dictionary=False)
+    options = {"cut_on": 1, "target_file_size": MB // 2, "compression": "zstd(1)"}
+    plait.merge(paths, tmp_path / "out", sort_by="tenant, ts", **options)
+    # Three tenants of 150 kB each are nearer to it than one of them.
+    sizes = shares(tmp_path / "out", MB // 2)
+    assert all(size > 0.6 for size in sizes[:-1]), sizes
+
+
+def test_duplicates_of_more_files_than_memory_holds_count_once(tmp_path):
+    paths = []
+    for i in range(60):
+        path = tmp_path / f"{i}.parquet"
+        value = np.random.default_rng(i).normal(size=20_000)
+        pq.write_table(pa.table({"k": np.arange(20_000), "value": value}), path)
+        paths.append(str(path))
+    plait.merge(
+        paths,
+        tmp_path / "out",
+        sort_by="k",
+        on_duplicate="keep_last",
+        memory_limit="16MB",
+        target_file_size=60_000,
+    )
+    check(shares(tmp_path / "out", 60_000))
+
+
+def test_trials_read_little_of_many_small_files(tmp_path):
+    paths = stored_badly(tmp_path, rows=2_000_000, files=200)
+    options = {"sort_by": "k", "compression": "zstd(1)"}
+    by_size = plait.merge(paths, tmp_path / "sizes", target_file_size=2 * MB, **options)
+    check(shares(tmp_path / "sizes", 2 * MB))
+    rows = by_size.outputs[0].rows
+    by_rows = plait.merge(paths, tmp_path / "rows", target_rows=rows, **options)
+    assert len(by_rows.outputs) == len(by_size.outputs)
+    assert by_size.metrics.bytes_read < 1.5 * by_rows.metrics.bytes_read

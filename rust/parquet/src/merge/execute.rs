@@ -342,7 +342,7 @@ fn report(
         key_max,
         sha256: None,
         oversized: target_rows(prepared, options).is_some_and(|n| output.rows > n)
-            || options.target_file_size.is_some_and(|n| output.bytes > n + n / 4),
+            || options.target_file_size.is_some_and(|n| output.bytes > n + n / 10 * 3),
         span: None,
         tiers: BTreeMap::new(),
         row_map: None,

@@ -390,7 +390,10 @@ impl<'a> Ordering<'a> {
         let allowed = self.prepared.sizes.window_rows;
         let rows_max = asked.min(allowed);
         let left = self.windows.rows_left().max(1);
-        if allowed < asked.min(left) {
+        let default = MergeOptions::default();
+        let is_asked = (self.options.row_group_rows, self.options.row_group_size)
+            != (default.row_group_rows, default.row_group_size);
+        if is_asked && allowed < asked.min(left) {
             self.rows_by_memory = Some(allowed);
         }
         // Equal row groups instead of full ones and a small rest.

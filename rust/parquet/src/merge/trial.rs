@@ -7,11 +7,11 @@
 //! ```
 //!
 //! # Invariants
-//! Nothing is written but what waits for memory, in the temporary folder of the system. What is found
-//! depends on sources and options alone, as does the plan that is made of it.
+//! A trial writes only what does not fit in memory, to the temporary folder of the system. What is
+//! found depends on sources and options alone, as does the plan that is made of it.
 //!
 //! # Cost
-//! At most a half of few rows, and a sixteenth of many (`plan::make`).
+//! An eighth of the bytes of many sources, up to a half of few small ones (`plan::sample`).
 //!
 //! # Not here
 //! Which rows are tried (`plan::make`); rows of an output (`plan::pace`).
@@ -21,13 +21,14 @@ use std::sync::Arc;
 use plait_core::{Kind, Result};
 
 use super::attempt::{Attempt, Stopped};
+use super::cascade::narrow;
 use super::chosen::ChosenTasks;
 use super::frame::Frame;
-use super::prepare::{Prepared, prepare};
+use super::prepare::prepare;
 use super::run;
 use crate::options::MergeOptions;
 use crate::output::Target;
-use crate::plan::{Draft, Pace, PlanTask, PlannedMerge, Trials, Tried, sources_at_once};
+use crate::plan::{Draft, Pace, PlanTask, PlannedMerge, Trials, Tried};
 use crate::ranks::KeyForm;
 use crate::report::Times;
 use crate::runtime::{Context, Level};
@@ -67,6 +68,8 @@ fn try_out(
 ) -> Result<Vec<Tried>> {
     let counters = context.counters();
     let (rows_written, read_ahead) = (counters.rows_written(), context.read_ahead_bytes());
+    // What is empty takes no bytes.
+    let options = &MergeOptions { empty_output: false, row_map: false, ..options.clone() };
     let mut times = Times::default();
     let (form, times) = (KeyForm::Ranked, &mut times);
     let mut attempt = Attempt { options, stores, context, form, times };
@@ -75,7 +78,7 @@ fn try_out(
         ChosenTasks { plan: &trials.plan, tasks: &tasks, sources: Some(sources), files: &[] };
     let frame = Frame::of(&what, Target::nowhere(context), &attempt)?;
     let tried = tasks.iter().map(|task| match try_task(&frame, task, &mut attempt) {
-        // The merge looks at all rows, and tells or mends what is wrong.
+        // The merge checks all rows, and reports or repairs what is wrong.
         Err(Stopped { error, is_broken, is_stale })
             if is_broken || is_stale || error.kind() == Kind::UnsortedSource =>
         {
@@ -95,25 +98,14 @@ fn try_task(
     task: &PlanTask,
     attempt: &mut Attempt<'_>,
 ) -> Result<Tried, Stopped> {
-    let mut prepared = prepare(frame, task, attempt)?;
-    if let Some(some) = some_of(task, &prepared, attempt.options) {
-        prepared = prepare(frame, &some, attempt)?;
-    }
-    let made = run::run(&prepared, None, attempt)
-        .map_err(|error| Stopped { is_broken: prepared.has_broken_ranks(), ..error.into() })?;
-    let bytes = made.outputs.iter().map(|output| output.bytes).sum();
-    Ok(Tried { rows: prepared.all_rows(), bytes })
-}
-
-/// The rows of some sources, if those of all would not fit in memory: rows of the others are alike.
-fn some_of(task: &PlanTask, prepared: &Prepared<'_>, options: &MergeOptions) -> Option<PlanTask> {
-    let (sources, leaves) = (&prepared.sources, &prepared.leaves);
-    let at_once = sources_at_once(sources, leaves, &prepared.keys.leaves, options.budget());
-    let depth = prepared.regions.iter().map(|region| region.depth_max).max()?;
-    if depth <= at_once {
-        return None;
-    }
-    let every = task.slices.len().div_ceil(at_once).max(1);
-    let slices = task.slices.iter().step_by(every).cloned().collect();
-    Some(PlanTask { slices, ..task.clone() })
+    let prepared = prepare(frame, task, attempt)?;
+    let narrowed = narrow(&prepared, None, attempt)?;
+    let what = narrowed.as_ref().map_or(&prepared, |narrowed| &narrowed.prepared);
+    let made = run::run(what, None, attempt)
+        .map_err(|error| Stopped { is_broken: what.has_broken_ranks(), ..error.into() })?;
+    Ok(Tried {
+        // With rows that a source passes over: plans count these, too.
+        rows: prepared.rows.iter().map(|rows| rows.end - rows.start).sum(),
+        bytes: made.outputs.iter().map(|output| output.bytes).sum(),
+    })
 }

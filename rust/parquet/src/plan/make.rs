@@ -12,22 +12,23 @@
 //! # Not here
 //! Where the cuts are (`cuts`); what lies between them (`tasks`); rows of an output (`pace`).
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use plait_core::Result;
 
 use super::bounds::cut_values;
-use super::cuts::{Cuts, OutputCut, Rule, TrialCuts, cuts, cuts_of_partitions, trial_cuts};
+use super::cuts::{Cuts, TrialCuts, cuts, cuts_of_partitions, trial_cuts};
 use super::draft::Draft;
 use super::entries::{KeySamples, merge_level};
 use super::estimate::{Expected, expect};
 use super::memory::memory_need;
 use super::name::name;
-use super::pace::{PLACES, Pace, Tried};
+use super::pace::{Pace, Tried};
 use super::partitions::partitions;
+use super::rule::{OutputCut, Rule};
+use super::sample::Sample;
 use super::schema::CarriedSchema;
-use super::source_keys::Reading;
+use super::source_keys::{Reading, SourceKeys};
 use super::spread::{count, spread};
 use super::tasks::{name_partitions, stored, stored_bytes, tasks};
 use super::value::{KeysFrom, Plan, PlanTask, VERSION};
@@ -40,19 +41,16 @@ use crate::runtime::Level;
 use crate::schema::LeafAdapter;
 use crate::source::Source;
 
-/// At most one of so many rows is tried at each place, and no less than so many.
-const TRIED_SHARE: u64 = 64;
-const TRIED_ROWS: u64 = 128 << 10;
-
-/// The short trial of a place has one of so many rows of both.
-const SHORT_SHARE: u64 = 4;
+/// Fewer rows tell nothing.
+const TRIED_ROWS_MIN: u64 = 4;
 
 /// Trials that would be so many times shorter than they may be, by what was learned from the first
 /// ones, are done again.
 const SHORT_BY: u64 = 4;
 
-/// Rows hardly take so many times the bytes that sources store, however they are written.
-const GROWTH_MAX: u64 = 16;
+/// Rows that take so many times the bytes that sources store, and less, are one file without a look:
+/// dictionaries may hold many more values than bytes, but a small source costs little to try.
+const GROWTH_MAX: u64 = 256;
 
 /// More of the rows than this share are copied as they are: nothing is to be learned.
 const COPIED_SHARE: f64 = 0.9;
@@ -71,10 +69,9 @@ pub(crate) struct PlannedMerge {
 pub(crate) struct Trials {
     /// A task for each stretch of rows.
     pub(crate) plan: Plan,
-    /// The place of each among all stretches.
+    /// Which of the stretches each task has.
     pieces: Vec<usize>,
-    /// The rows of two stretches at each place.
-    place_rows: u64,
+    sample: Sample,
 }
 
 impl Draft<'_> {
@@ -84,34 +81,36 @@ impl Draft<'_> {
     /// # Errors
     /// As those of a plan.
     pub(crate) fn trials(&mut self, before: Option<&Pace>) -> Result<Option<Trials>> {
-        let rows = self.rows();
-        let cut_columns = self.cut_columns();
-        let may_be_cut = self.keys.leaves.is_empty() || cut_columns > 0;
+        let may_be_cut = self.keys.leaves.is_empty() || self.cut_columns() > 0;
         let Some(file_bytes) = self.options.target_file_size else { return Ok(None) };
         let (stored_bytes, _) = stored(&self.files);
         let is_one_file = stored_bytes.saturating_mul(GROWTH_MAX) < file_bytes;
         if !may_be_cut || is_one_file || self.is_copied() {
             return Ok(None);
         }
-        let of_sources = self.pace_of_sources();
-        let place_rows = |pace: &Pace| {
-            let most = (rows / TRIED_SHARE).max(TRIED_ROWS).min(rows / (2 * PLACES));
-            pace.rows_at_first().min(most)
+        let taken = self.sources_keys.iter().map(|of| &*of.source);
+        let sample = Sample::choose(taken, self.drops_rows);
+        let mut taken: Vec<SourceKeys> =
+            self.sources_keys.iter().step_by(sample.every).cloned().collect();
+        let rows = taken.iter().map(SourceKeys::rows).sum();
+        let trial_rows = |pace: &Pace| {
+            let of_taken = pace.rows_at_first() / sample.every as u64;
+            of_taken.min(sample.rows_max(rows))
         };
-        let wanted = place_rows(before.unwrap_or(&of_sources));
-        if wanted < SHORT_SHARE || before.is_some() && wanted < place_rows(&of_sources) * SHORT_BY {
+        let of_sources = trial_rows(&self.pace_of_sources());
+        let wanted = before.map_or(of_sources, trial_rows);
+        if wanted < TRIED_ROWS_MIN || before.is_some() && wanted < of_sources * SHORT_BY {
             return Ok(None);
         }
-        let samples = self.samples();
         let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
-        let pieces = pieces(rows, wanted);
+        let pieces = sample.pieces(rows, wanted);
+        // Rows of one cut key may be many, and need not stay together.
         let TrialCuts { cuts, tried } =
-            trial_cuts(&mut self.sources_keys, &pieces, cut_columns, reading)?;
-        let all = tasks(&self.sources_keys, &cuts);
-        self.sources_keys.iter_mut().zip(samples).for_each(|(of, samples)| of.samples = samples);
+            trial_cuts(&mut taken, &pieces, self.keys.shape.parts(), reading)?;
+        let all = tasks(&taken, &cuts);
         let (mut chosen, mut chosen_pieces) = (Vec::new(), Vec::new());
         for (task, piece) in tried {
-            // Many rows of one key stay together: that would be more than is to be tried.
+            // Rows of one key do: there may be more than are to be tried.
             if let Some(task) = all.get(task).filter(|task| task.rows <= 2 * wanted) {
                 chosen.push(task.clone());
                 chosen_pieces.push(piece);
@@ -119,28 +118,30 @@ impl Draft<'_> {
         }
         let plan = self.plan_of(chosen)?;
         self.forget_keys();
-        Ok(Some(Trials { plan, pieces: chosen_pieces, place_rows: wanted }))
+        Ok(Some(Trials { plan, pieces: chosen_pieces, sample }))
     }
 
     /// What trials told; none if nothing.
     pub(crate) fn learn(&self, trials: &Trials, tried: &[Tried]) -> Option<Pace> {
         let file_bytes = self.options.target_file_size?;
-        let rows = self.rows();
-        let mut places: Vec<(u64, [Tried; 2])> =
-            (1..=PLACES).map(|end| (rows * end / PLACES, Default::default())).collect();
+        let ends = trials.sample.ends(self.rows());
+        let mut places: Vec<(u64, Tried)> = ends.map(|end| (end, Tried::default())).collect();
+        let mut short = Tried::default();
         for (piece, tried) in trials.pieces.iter().zip(tried) {
-            let place = places.get_mut(piece / 2)?;
-            place.1[piece % 2] = *tried;
+            match piece.checked_sub(1) {
+                None => short = *tried,
+                Some(place) => places.get_mut(place)?.1 = *tried,
+            }
         }
         self.context.events().record(Level::Debug, "plan", || {
             let (rows, bytes) =
                 tried.iter().fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.bytes));
+            let Sample { every, places } = trials.sample;
             format!(
-                "{rows} rows were tried out, about {} at a place: {bytes} bytes",
-                trials.place_rows
+                "{rows} rows were tried out, at {places} places, of every {every}. source: {bytes} bytes"
             )
         });
-        Pace::learn(file_bytes, self.group_rows(), &places)
+        Pace::learn(file_bytes, self.group_rows(), short, &places)
     }
 
     /// Cuts the rows into outputs. `pace` is what trials told.
@@ -288,17 +289,6 @@ impl Draft<'_> {
     fn samples(&self) -> Vec<KeySamples> {
         self.sources_keys.iter().map(|of| of.samples.clone()).collect()
     }
-}
-
-/// Two stretches of rows at each place, a short one and a long one behind it.
-fn pieces(rows: u64, place_rows: u64) -> Vec<Range<u64>> {
-    let place = |place: u64| {
-        let middle = (2 * place + 1) * (rows / (2 * PLACES));
-        let start = middle - (place_rows / 2).min(middle);
-        let (short, end) = (start + place_rows / SHORT_SHARE, start + place_rows);
-        [start..short, short..end]
-    };
-    (0..PLACES).flat_map(place).collect()
 }
 
 /// Bytes that will be read: all columns, and the key columns a second time.

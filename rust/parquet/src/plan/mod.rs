@@ -35,6 +35,8 @@ mod nearby;
 mod open;
 mod pace;
 mod partitions;
+mod rule;
+mod sample;
 mod schema;
 mod search;
 mod source_keys;

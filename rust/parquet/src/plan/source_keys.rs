@@ -40,6 +40,7 @@ pub(crate) struct Reading<'a> {
 }
 
 /// A source and what is known of its keys.
+#[derive(Clone)]
 pub(super) struct SourceKeys {
     pub(super) source: Arc<Source>,
     /// Which samples there were at the start.

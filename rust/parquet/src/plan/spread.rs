@@ -18,8 +18,8 @@
 use plait_core::Result;
 use plait_core::workers::{Workers, each};
 
-use super::cuts::OutputCut;
 use super::entries::KeySamples;
+use super::rule::OutputCut;
 use super::source_keys::{Edge, Known, Reading, SourceKeys};
 
 /// Where fewer sources share a key, looking keys up is cheap enough.

@@ -14,7 +14,7 @@
 
 use std::sync::Arc;
 
-use super::cuts::OutputCut;
+use super::rule::OutputCut;
 use super::source_keys::{Count, SourceKeys};
 use super::value::{KeyBase64, PlanTask, Slice};
 use crate::source::Source;

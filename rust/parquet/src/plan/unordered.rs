@@ -11,7 +11,7 @@
 //! # Not here
 //! Rows with keys (`cuts`).
 
-use super::cuts::{OutputCut, Rule};
+use super::rule::{OutputCut, Rule};
 use super::source_keys::SourceKeys;
 
 /// Cuts by `rule`, of `rows` rows.
