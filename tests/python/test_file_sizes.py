@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -206,6 +207,21 @@ def test_groups_that_stay_together_are_tried_in_part(tmp_path):
     # Three tenants of 150 kB each are nearer to it than one of them.
     sizes = shares(tmp_path / "out", MB // 2)
     assert all(size > 0.6 for size in sizes[:-1]), sizes
+
+
+def test_rows_that_are_unlike_in_some_range_of_keys_are_found(tmp_path):
+    paths = stored_badly(tmp_path, rows=800_000)
+    options = {"target_file_size": MB // 2, "compression": "zstd(1)"}
+    plait.merge(paths, tmp_path / "dropped", sort_by="k", drop_where="k < 250000", **options)
+    check(shares(tmp_path / "dropped", MB // 2))
+    table = pq.read_table(paths[0])
+    is_absent = pc.less(table["k"], 150_000)
+    text = pa.array([f"{n:x}" * 3 for n in np.random.default_rng(5).integers(0, 1 << 60, 200_000)])
+    text = pc.if_else(is_absent, pa.scalar(None, pa.string()), text)
+    pq.write_table(table.append_column("text", text), tmp_path / "text.parquet")
+    report = plait.merge(tmp_path / "text.parquet", tmp_path / "texts", sort_by="k", **options)
+    sizes = [output.bytes / (MB // 2) for output in report.outputs]
+    assert len(sizes) > 5 and max(sizes) <= 1.3, sizes
 
 
 def test_duplicates_of_more_files_than_memory_holds_count_once(tmp_path):

@@ -1,9 +1,9 @@
 //! Merges some rows first, for how many bytes they take, and throws them away.
 //!
 //! ```text
-//! Draft ─ trials ─▶ tasks ─ prepare, run ─▶ bytes ─ learn ─▶ Pace ─ plan ─▶ outputs of the size asked for
-//!            ▲                                                │
-//!            └────── once more, if files have many more rows ─┘
+//! Draft ─ trials ─▶ tasks ─ prepare, run ─▶ bytes ─ learn ─▶ Learned ─ plan ─▶ outputs of the size
+//!            ▲                                                  │
+//!            └── longer ones, others between unlike places ─────┘
 //! ```
 //!
 //! # Invariants
@@ -28,15 +28,16 @@ use super::prepare::prepare;
 use super::run;
 use crate::options::MergeOptions;
 use crate::output::Target;
-use crate::plan::{Draft, Pace, PlanTask, PlannedMerge, Trials, Tried};
+use crate::plan::{Draft, Learned, PlanTask, PlannedMerge, Trials, Tried};
 use crate::ranks::KeyForm;
 use crate::report::Times;
 use crate::runtime::{Context, Level};
 use crate::source::Source;
 use crate::store::Stores;
 
-/// Trials of one plan: the first ones go by what sources store, which may be far from what is written.
-const ROUNDS: usize = 2;
+/// Rounds of trials: of longer ones, where files have many more rows than were tried, and of others
+/// between places whose rows are unlike.
+const ROUNDS: usize = 5;
 
 /// Plans the merge of `draft`, with files of the size that was asked for.
 ///
@@ -48,14 +49,16 @@ pub(super) fn plan_with_trials(
     stores: &Stores,
     context: &Context,
 ) -> Result<PlannedMerge> {
-    let mut pace: Option<Pace> = None;
+    let mut learned: Option<Learned> = None;
     for _ in 0..ROUNDS {
-        let Some(trials) = draft.trials(pace.as_ref())? else { break };
+        let Some(trials) = draft.trials(learned.as_ref())? else { break };
         let tried = try_out(&trials, draft.sources(), options, stores, context)?;
-        let Some(learned) = draft.learn(&trials, &tried) else { break };
-        pace = Some(learned);
+        learned = draft.learn(learned, &trials, &tried);
+        if learned.is_none() {
+            break;
+        }
     }
-    draft.plan(pace)
+    draft.plan(learned.as_ref())
 }
 
 /// What the rows of each trial become; nothing of those that are found not to be sorted.

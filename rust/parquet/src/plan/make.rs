@@ -1,7 +1,7 @@
 //! Makes a plan of a draft: cuts its rows into outputs, or into what is tried out first.
 //!
 //! ```text
-//! Draft ─ trials ─▶ tasks of some rows ─ (merge::trial) ─▶ bytes of each ─ learn ─▶ Pace ─┐
+//! Draft ─ trials ─▶ tasks of some rows ─ (merge::trial) ─▶ bytes of each ─ learn ─▶ Learned ─┐
 //!   └─────────────────────────── cuts ─▶ tasks ─ estimate ─▶ Plan ◀───────────────────────┘
 //! ```
 //!
@@ -12,6 +12,7 @@
 //! # Not here
 //! Where the cuts are (`cuts`); what lies between them (`tasks`); rows of an output (`pace`).
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use plait_core::Result;
@@ -21,12 +22,13 @@ use super::cuts::{Cuts, TrialCuts, cuts, cuts_of_partitions, trial_cuts};
 use super::draft::Draft;
 use super::entries::{KeySamples, merge_level};
 use super::estimate::{Expected, expect};
+use super::learned::{Learned, Tried};
 use super::memory::memory_need;
 use super::name::name;
-use super::pace::{Pace, Tried};
+use super::pace::Pace;
 use super::partitions::partitions;
 use super::rule::{OutputCut, Rule};
-use super::sample::Sample;
+use super::sample::{Sample, around, in_two};
 use super::schema::CarriedSchema;
 use super::source_keys::{Reading, SourceKeys};
 use super::spread::{count, spread};
@@ -48,9 +50,12 @@ const TRIED_ROWS_MIN: u64 = 4;
 /// ones, are done again.
 const SHORT_BY: u64 = 4;
 
-/// Rows that take so many times the bytes that sources store, and less, are one file without a look:
-/// dictionaries may hold many more values than bytes, but a small source costs little to try.
-const GROWTH_MAX: u64 = 256;
+/// Rows are written with at most so many times the bytes that they have in sources, if they are
+/// written in the same way.
+const GROWTH_MAX: u64 = 4;
+
+/// The same for another codec, and without dictionaries.
+const OTHER_GROWTH_MAX: u64 = 256;
 
 /// More of the rows than this share are copied as they are: nothing is to be learned.
 const COPIED_SHARE: f64 = 0.9;
@@ -69,87 +74,116 @@ pub(crate) struct PlannedMerge {
 pub(crate) struct Trials {
     /// A task for each stretch of rows.
     pub(crate) plan: Plan,
-    /// Which of the stretches each task has.
-    pieces: Vec<usize>,
-    sample: Sample,
+    /// The row in the middle of the place of each task; none for the short one.
+    middles: Vec<Option<u64>>,
+    /// Rows of each place, if these are the first trials.
+    first_rows: Option<u64>,
 }
 
 impl Draft<'_> {
     /// Rows to try out, so that files become as large as was asked for; none if nothing is to be
-    /// learned. `before` is what was learned by trials before.
+    /// learned. `before` is what was learned so far.
     ///
     /// # Errors
     /// As those of a plan.
-    pub(crate) fn trials(&mut self, before: Option<&Pace>) -> Result<Option<Trials>> {
+    pub(crate) fn trials(&mut self, before: Option<&Learned>) -> Result<Option<Trials>> {
         let may_be_cut = self.keys.leaves.is_empty() || self.cut_columns() > 0;
         let Some(file_bytes) = self.options.target_file_size else { return Ok(None) };
-        let (stored_bytes, _) = stored(&self.files);
-        let is_one_file = stored_bytes.saturating_mul(GROWTH_MAX) < file_bytes;
+        let is_one_file = stored(&self.files).0.saturating_mul(self.growth_max()) < file_bytes;
         if !may_be_cut || is_one_file || self.is_copied() {
             return Ok(None);
         }
-        let taken = self.sources_keys.iter().map(|of| &*of.source);
-        let sample = Sample::choose(taken, self.drops_rows);
+        let sources = self.sources_keys.iter().map(|of| &*of.source);
+        let sample = Sample::choose(sources, self.drops_rows);
         let mut taken: Vec<SourceKeys> =
             self.sources_keys.iter().step_by(sample.every).cloned().collect();
-        let rows = taken.iter().map(SourceKeys::rows).sum();
-        let trial_rows = |pace: &Pace| {
-            let of_taken = pace.rows_at_first() / sample.every as u64;
-            of_taken.min(sample.rows_max(rows))
+        let (all_rows, rows) = (self.rows(), taken.iter().map(SourceKeys::rows).sum::<u64>());
+        let pace = before.map_or_else(
+            || self.pace_of_sources(),
+            |learned| learned.pace(file_bytes, self.group_rows()),
+        );
+        let of_file = pace.rows_at_first() / sample.every as u64;
+        let wanted = of_file.min(sample.rows_max(rows));
+        let is_first = before.is_none_or(|before| wanted >= before.trial_rows * SHORT_BY);
+        // The rows in the middle of places, and the rows of each place.
+        let (middles, trial_rows) = match before {
+            Some(before) if !is_first => {
+                let gaps = before.between(all_rows, sample.places);
+                let least = gaps.iter().map(|(_, gap)| gap / 2).min().unwrap_or(0);
+                let of_taken = (least as f64 * (rows as f64 / all_rows as f64)) as u64;
+                (gaps.into_iter().map(|(row, _)| row).collect(), before.trial_rows.min(of_taken))
+            }
+            _ => (sample.middles(all_rows), wanted),
         };
-        let of_sources = trial_rows(&self.pace_of_sources());
-        let wanted = before.map_or(of_sources, trial_rows);
-        if wanted < TRIED_ROWS_MIN || before.is_some() && wanted < of_sources * SHORT_BY {
+        if middles.is_empty() || trial_rows < TRIED_ROWS_MIN {
             return Ok(None);
         }
+        let mut pieces: Vec<(Range<u64>, Option<u64>)> = Vec::new();
+        for middle in middles {
+            let of_taken = (middle as f64 * (rows as f64 / all_rows as f64)) as u64;
+            let place = around(of_taken, trial_rows);
+            if is_first && pieces.is_empty() {
+                let [short, long] = in_two(&place);
+                pieces.extend([(short, None), (long, Some(middle))]);
+            } else {
+                pieces.push((place, Some(middle)));
+            }
+        }
+        let stretches: Vec<Range<u64>> = pieces.iter().map(|(rows, _)| rows.clone()).collect();
         let reading = Reading { keys: &self.keys, cache: &self.cache, context: self.context };
-        let pieces = sample.pieces(rows, wanted);
         // Rows of one cut key may be many, and need not stay together.
         let TrialCuts { cuts, tried } =
-            trial_cuts(&mut taken, &pieces, self.keys.shape.parts(), reading)?;
+            trial_cuts(&mut taken, &stretches, self.keys.shape.parts(), reading)?;
         let all = tasks(&taken, &cuts);
-        let (mut chosen, mut chosen_pieces) = (Vec::new(), Vec::new());
+        let (mut chosen, mut middles) = (Vec::new(), Vec::new());
         for (task, piece) in tried {
             // Rows of one key do: there may be more than are to be tried.
-            if let Some(task) = all.get(task).filter(|task| task.rows <= 2 * wanted) {
+            let task = all.get(task).filter(|task| task.rows <= 2 * trial_rows);
+            if let (Some(task), Some((_, middle))) = (task, pieces.get(piece)) {
                 chosen.push(task.clone());
-                chosen_pieces.push(piece);
+                middles.push(*middle);
             }
         }
         let plan = self.plan_of(chosen)?;
         self.forget_keys();
-        Ok(Some(Trials { plan, pieces: chosen_pieces, sample }))
+        Ok(Some(Trials { plan, middles, first_rows: is_first.then_some(trial_rows) }))
     }
 
-    /// What trials told; none if nothing.
-    pub(crate) fn learn(&self, trials: &Trials, tried: &[Tried]) -> Option<Pace> {
-        let file_bytes = self.options.target_file_size?;
-        let ends = trials.sample.ends(self.rows());
-        let mut places: Vec<(u64, Tried)> = ends.map(|end| (end, Tried::default())).collect();
+    /// What trials told, with what was learned before; none if nothing.
+    pub(crate) fn learn(
+        &self,
+        before: Option<Learned>,
+        trials: &Trials,
+        tried: &[Tried],
+    ) -> Option<Learned> {
+        self.context.events().record(Level::Debug, "plan", || {
+            let sum = |of: fn(&Tried) -> u64| tried.iter().map(of).sum::<u64>();
+            let (rows, bytes) = (sum(|one| one.rows), sum(|one| one.bytes));
+            format!("{} trials: {rows} rows became {bytes} bytes", tried.len())
+        });
         let mut short = Tried::default();
-        for (piece, tried) in trials.pieces.iter().zip(tried) {
-            match piece.checked_sub(1) {
+        let mut places = Vec::with_capacity(tried.len());
+        for (middle, tried) in trials.middles.iter().zip(tried) {
+            match middle {
                 None => short = *tried,
-                Some(place) => places.get_mut(place)?.1 = *tried,
+                Some(middle) => places.push((*middle, *tried)),
             }
         }
-        self.context.events().record(Level::Debug, "plan", || {
-            let (rows, bytes) =
-                tried.iter().fold((0, 0), |sum, one| (sum.0 + one.rows, sum.1 + one.bytes));
-            let Sample { every, places } = trials.sample;
-            format!(
-                "{rows} rows were tried out, at {places} places, of every {every}. source: {bytes} bytes"
-            )
-        });
-        Pace::learn(file_bytes, self.group_rows(), short, &places)
+        match (trials.first_rows, before) {
+            (None, Some(mut learned)) => {
+                learned.add(places);
+                Some(learned)
+            }
+            (rows, _) => Learned::first(rows.unwrap_or(0), short, places),
+        }
     }
 
-    /// Cuts the rows into outputs. `pace` is what trials told.
+    /// Cuts the rows into outputs. `learned` is what trials told.
     ///
     /// # Errors
     /// As those of a plan.
-    pub(crate) fn plan(mut self, pace: Option<Pace>) -> Result<PlannedMerge> {
-        let rule = self.rule(pace);
+    pub(crate) fn plan(mut self, learned: Option<&Learned>) -> Result<PlannedMerge> {
+        let rule = self.rule(learned);
         let samples = self.samples();
         let Cuts { cuts, looks, folders } = self.cut(&rule)?;
         self.sources_keys.iter_mut().zip(samples).for_each(|(of, samples)| of.samples = samples);
@@ -261,13 +295,23 @@ impl Draft<'_> {
         copied.is_some_and(|copied| *copied as f64 >= rows as f64 * COPIED_SHARE)
     }
 
-    fn rule(&self, pace: Option<Pace>) -> Rule {
+    fn rule(&self, learned: Option<&Learned>) -> Rule {
         let options = self.options;
         match (options.outputs, options.target_rows, options.target_file_size) {
             (Some(outputs), ..) => Rule::Outputs(outputs),
             (_, Some(rows), _) => Rule::Rows(rows),
-            (.., Some(_)) => Rule::Bytes(pace.unwrap_or_else(|| self.pace_of_sources())),
+            (.., Some(bytes)) => Rule::Bytes(learned.map_or_else(
+                || self.pace_of_sources(),
+                |learned| learned.pace(bytes, self.group_rows()),
+            )),
             _ => Rule::One,
+        }
+    }
+
+    fn growth_max(&self) -> u64 {
+        match (&self.options.compression, self.options.dictionary) {
+            (None, None) => GROWTH_MAX,
+            _ => OTHER_GROWTH_MAX,
         }
     }
 

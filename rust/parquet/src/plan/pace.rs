@@ -2,22 +2,18 @@
 //!
 //! ```text
 //! rows    0 ───────────┬───────────┬───────────┬─────────── all
-//! trials       ▓░░░         ░░░         ░░░         ░░░         at the first place a short one, too
-//!              1.9 B/row    2.0 B/row   7.1 B/row   1.9 B/row   and bytes that come once a row group
+//!         1.9 B/row    2.0 B/row   7.1 B/row   1.9 B/row   and bytes that come once a row group
 //! ```
 //!
-//! Two trials at the first place tell what each row takes, and what each row group takes once:
-//! dictionaries, and pages that are not full. Without trials sources tell the bytes of a row.
-//!
 //! # Invariants
-//! Where rows are as they were at the nearest place that was tried, files have 0.77 to 1.27 of the
-//! size that was asked for, and of several files the last one has at least half of it.
+//! Where rows take as many bytes as their step says, files have 0.77 to 1.27 of the size that was
+//! asked for, and of several files the last one has at least half of it.
 //!
 //! # Cost
-//! O(places) a file.
+//! O(steps) a file.
 //!
 //! # Not here
-//! Which rows are tried (`make`); trying them (`merge::trial`).
+//! What rows take (`learned`).
 
 use std::ops::Range;
 
@@ -29,18 +25,6 @@ const LAST_MIN: f64 = 0.5;
 
 /// The others are to have this share.
 const SHARE_MIN: f64 = 0.77;
-
-/// A row takes this much at least: columns of one value take nothing.
-const ROW_BYTES_MIN: f64 = 0.01;
-
-/// What trying rows out told.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Tried {
-    /// Rows of sources, with those that they pass over.
-    pub(crate) rows: u64,
-    /// Bytes of the file that they became.
-    pub(crate) bytes: u64,
-}
 
 /// How many rows make a file.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,14 +38,17 @@ pub(crate) struct Pace {
 
 /// The rows before `end`, from the step before on.
 #[derive(Clone, Debug, PartialEq)]
-struct PaceStep {
-    end: u64,
+pub(super) struct PaceStep {
+    pub(super) end: u64,
     /// Bytes of a row group, whatever rows it has.
-    group_bytes: f64,
-    row_bytes: f64,
+    pub(super) group_bytes: f64,
+    pub(super) row_bytes: f64,
 }
 
 impl Pace {
+    /// A row takes this much at least: columns of one value take nothing.
+    pub(super) const ROW_BYTES_MIN: f64 = 0.01;
+
     /// Rows that become as many bytes as sources store.
     pub(super) fn of_sources(file_bytes: u64, stored: u64, rows: u64) -> Self {
         let row_bytes = stored as f64 / rows.max(1) as f64;
@@ -69,30 +56,8 @@ impl Pace {
         Self::new(file_bytes, u64::MAX, vec![step])
     }
 
-    /// What a short trial told, and one at each place, with the row before which the place ends; none if
-    /// no row was tried.
-    pub(super) fn learn(
-        file_bytes: u64,
-        group_rows: u64,
-        short: Tried,
-        places: &[(u64, Tried)],
-    ) -> Option<Self> {
-        let group_bytes = places.first().map_or(0.0, |(_, long)| once_a_group(short, *long));
-        let step = |(end, of): &(u64, Tried)| {
-            let bytes = (of.bytes as f64 - group_bytes).max(of.bytes as f64 / 4.0);
-            (of.rows > 0).then(|| PaceStep {
-                end: *end,
-                group_bytes: of.bytes as f64 - bytes,
-                row_bytes: bytes / of.rows as f64,
-            })
-        };
-        let mut steps: Vec<PaceStep> = places.iter().filter_map(step).collect();
-        steps.last_mut()?.end = u64::MAX;
-        Some(Self::new(file_bytes, group_rows, steps))
-    }
-
-    fn new(file_bytes: u64, group_rows: u64, mut steps: Vec<PaceStep>) -> Self {
-        steps.iter_mut().for_each(|step| step.row_bytes = step.row_bytes.max(ROW_BYTES_MIN));
+    pub(super) fn new(file_bytes: u64, group_rows: u64, mut steps: Vec<PaceStep>) -> Self {
+        steps.iter_mut().for_each(|step| step.row_bytes = step.row_bytes.max(Self::ROW_BYTES_MIN));
         Self { file_bytes: file_bytes.max(1) as f64, group_rows: group_rows.max(1) as f64, steps }
     }
 
@@ -150,17 +115,6 @@ impl Pace {
     }
 }
 
-/// Bytes that come once a row group, by two trials at one place: the rows of the longer one cost what
-/// it has more than the shorter one.
-fn once_a_group(short: Tried, long: Tried) -> f64 {
-    let (rows, bytes) =
-        (long.rows as f64 - short.rows as f64, long.bytes as f64 - short.bytes as f64);
-    if short.rows == 0 || rows < short.rows as f64 || bytes <= 0.0 {
-        return 0.0;
-    }
-    (short.bytes as f64 - short.rows as f64 * bytes / rows).max(0.0)
-}
-
 /// The size of the next file where so many files of the size that was asked for are left, as a share
 /// of that size; none if one file is left.
 fn share(left: f64) -> Option<f64> {
@@ -212,10 +166,9 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_as_long_as_those_that_were_tried_nearby() {
-        let tried = |rows, bytes| Tried { rows, bytes };
-        let places = [(1000, tried(30, 30)), (2000, tried(30, 300))];
-        let pace = Pace::learn(500, 1 << 20, tried(10, 10), &places).unwrap();
+    fn a_file_ends_where_its_bytes_are_reached() {
+        let step = |end, row_bytes| PaceStep { end, group_bytes: 0.0, row_bytes };
+        let pace = Pace::new(500, 1 << 20, vec![step(1000, 1.0), step(u64::MAX, 10.0)]);
         let target = |done| pace.target_rows(done..3000);
         // 500 rows of 1 byte, then 50 of 10; between them 100 of 1 byte and 40 of 10.
         assert_eq!([target(0), target(1500), target(900)], [500, 50, 140]);
@@ -223,15 +176,9 @@ mod tests {
 
     #[test]
     fn what_a_row_group_takes_once_counts_once() {
-        let tried = |rows, bytes| Tried { rows, bytes };
-        // 400 bytes, and 2 a row.
-        let (short, places) = (tried(100, 600), [(1 << 40, tried(300, 1000))]);
-        let learn = |group_rows, short| Pace::learn(2400, group_rows, short, &places).unwrap();
-        assert_eq!(learn(1 << 20, short).target_rows(0..10_000), 1000);
+        let step = || vec![PaceStep { end: u64::MAX, group_bytes: 400.0, row_bytes: 2.0 }];
+        assert_eq!(Pace::new(2400, 1 << 20, step()).target_rows(0..10_000), 1000);
         // In row groups of 200 rows each has 2 bytes more.
-        assert_eq!(learn(200, short).target_rows(0..6000), 600);
-        // One trial tells less: 3.33 bytes a row.
-        assert_eq!(learn(200, Tried::default()).target_rows(0..7200), 720);
-        assert_eq!(Pace::learn(2400, 200, short, &[(1, Tried::default())]), None);
+        assert_eq!(Pace::new(2400, 200, step()).target_rows(0..6000), 600);
     }
 }

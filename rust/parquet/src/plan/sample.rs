@@ -80,24 +80,22 @@ impl Sample {
         (rows / ROWS_SHARE).max(ROWS_MIN).min(rows / (2 * self.places))
     }
 
-    /// The stretches of `trial_rows` rows that are tried, in ascending order: two at the first place,
-    /// one behind the other, and one at each other place.
-    pub(super) fn pieces(self, rows: u64, trial_rows: u64) -> Vec<Range<u64>> {
-        let start = |place: u64| {
-            let middle = (2 * place + 1) * (rows / (2 * self.places));
-            middle - (trial_rows / 2).min(middle)
-        };
-        let first = start(0);
-        let short = first..first + trial_rows / SHORT_SHARE;
-        let longs = (1..self.places).map(|place| start(place)..start(place) + trial_rows);
-        let long = short.end..first + trial_rows;
-        [short, long].into_iter().chain(longs).collect()
+    /// The rows in the middle of each place, of all `rows`.
+    pub(super) fn middles(self, rows: u64) -> Vec<u64> {
+        (0..self.places).map(|place| (2 * place + 1) * (rows / (2 * self.places))).collect()
     }
+}
 
-    /// The row before which each place ends, of all `rows`.
-    pub(super) fn ends(self, rows: u64) -> impl Iterator<Item = u64> {
-        (1..=self.places).map(move |place| rows / self.places * place)
-    }
+/// `trial_rows` rows around `middle`.
+pub(super) fn around(middle: u64, trial_rows: u64) -> Range<u64> {
+    let start = middle - (trial_rows / 2).min(middle);
+    start..start + trial_rows
+}
+
+/// A short and a long stretch of `rows`, one behind the other.
+pub(super) fn in_two(rows: &Range<u64>) -> [Range<u64>; 2] {
+    let end = rows.start + (rows.end - rows.start) / SHORT_SHARE;
+    [rows.start..end, end..rows.end]
 }
 
 /// Bytes of a source, and those that a trial reads of it, about.
@@ -121,12 +119,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_ascend_and_lie_in_the_middle_of_their_places() {
+    fn stretches_lie_in_the_middle_of_their_places() {
         let sample = Sample { every: 1, places: 4 };
-        let pieces = sample.pieces(8000, 400);
-        assert_eq!(pieces, [800..900, 900..1200, 2800..3200, 4800..5200, 6800..7200]);
-        assert_eq!(sample.ends(8000).collect::<Vec<_>>(), [2000, 4000, 6000, 8000]);
-        assert_eq!(Sample { every: 1, places: 1 }.pieces(800, 400), [200..300, 300..600]);
+        assert_eq!(sample.middles(8000), [1000, 3000, 5000, 7000]);
+        assert_eq!((around(1000, 400), around(100, 400)), (800..1200, 0..400));
+        assert_eq!(in_two(&(800..1200)), [800..900, 900..1200]);
         assert_eq!((sample.rows_max(800), sample.rows_max(64 << 20)), (100, 1 << 20));
     }
 }
