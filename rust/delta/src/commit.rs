@@ -18,7 +18,7 @@
 //! # Not here
 //! Where files come from; their statistics.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plait_core::{Error, Kind, Result};
 use plait_parquet::{from_json, to_json};
@@ -269,14 +269,14 @@ fn actions(
         };
         made.push(Action { remove: Some(remove), ..Action::default() });
     }
+    let places = places(change, now);
     for (position, added) in (0..).zip(&change.add) {
-        let replaced =
-            added.instead_of.iter().filter_map(|name| now.files.get(name.as_str())?.place).max();
-        let place = match replaced {
+        let known = usize::try_from(position).ok().and_then(|at| places.get(at).copied().flatten());
+        let place = match known {
             Some(place) => Some(place),
-            None if added.instead_of.is_empty() => Some(Place { version, position }),
+            None if added.instead_of.is_empty() => Some(Place::new(version, position)),
             // As old as what it replaces, of which nobody knows how old it is.
-            None => Some(Place { version: 0, position: 0 }),
+            None => Some(Place::new(0, 0)),
         };
         let vector = usize::try_from(position).ok().and_then(|at| vectors.vectors.get(at));
         let deletion_vector = vector.cloned().flatten();
@@ -298,6 +298,32 @@ fn actions(
         made.push(Action { add: Some(add), ..Action::default() });
     }
     made
+}
+
+/// The places of files that replace others: they stand where the last of these stood.
+fn places(change: &ChangeOptions, now: &Snapshot) -> Vec<Option<Place>> {
+    let of = |name: &String| now.files.get(name.as_str())?.place;
+    let last = |added: &Added| added.instead_of.iter().filter_map(of).max();
+    let lasts: Vec<Option<Place>> = change.add.iter().map(last).collect();
+    let mut counts: BTreeMap<Place, (u64, u64)> = BTreeMap::new();
+    lasts.iter().flatten().for_each(|place| counts.entry(*place).or_default().1 += 1);
+    if counts.values().all(|(_, count)| *count <= 1) {
+        return lasts;
+    }
+    let gone: BTreeSet<&str> = change.remove.iter().map(String::as_str).collect();
+    let stays = now.files.iter().filter(|(name, _)| !gone.contains(&***name));
+    let stays: BTreeSet<Place> = stays.filter_map(|(_, live)| live.place).collect();
+    let part = |place: Option<Place>| {
+        let place = place?;
+        let (done, count) = counts.get_mut(&place)?;
+        let before = stays.range(..place).next_back();
+        let is_near =
+            |other: &&Place| (other.version, other.position) == (place.version, place.position);
+        let part = place.part(*done, *count, before.filter(is_near).map_or(0, |other| other.rank));
+        *done += 1;
+        Some(part)
+    };
+    lasts.into_iter().map(part).collect()
 }
 
 /// Statistics of a file of which rows are deleted: the least and the greatest value may be of these.
@@ -415,6 +441,6 @@ mod tests {
         now.apply(7, made);
         let order: Vec<_> = now.by_place().iter().map(|f| f.add.path.to_string()).collect();
         assert_eq!(order, ["x", "c", "y"]);
-        assert_eq!(now.files["x"].place, Some(Place { version: 5, position: 1 }));
+        assert_eq!(now.files["x"].place, Some(Place::new(5, 1)));
     }
 }

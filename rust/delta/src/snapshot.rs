@@ -9,7 +9,9 @@
 //! # Invariants
 //! The place of a file says how new its rows are: the version that added them, then the position in
 //! the commit. A file that replaces others without a change of rows has the last of their places,
-//! which a tag keeps for those who read a checkpoint. Places that nobody knows come first.
+//! which a tag keeps for those who read a checkpoint. Of several such files each has a rank of its own,
+//! so that one of them can be merged with older files and stays older than the others. Places that
+//! nobody knows come first.
 //!
 //! # Cost
 //! A lookup among the live files an action.
@@ -37,17 +39,37 @@ pub(crate) struct Place {
     pub(crate) version: u64,
     /// Among the files of the version.
     pub(crate) position: u64,
+    /// Among the files that have replaced that file; of the file itself the greatest.
+    pub(crate) rank: u64,
 }
 
 impl Place {
+    /// The place of a file that replaces none.
+    pub(crate) fn new(version: u64, position: u64) -> Self {
+        Self { version, position, rank: u64::MAX }
+    }
+
     /// As a tag has it.
     pub(crate) fn text(self) -> String {
-        format!("{}:{}", self.version, self.position)
+        let Self { version, position, rank } = self;
+        match rank {
+            u64::MAX => format!("{version}:{position}"),
+            _ => format!("{version}:{position}:{rank}"),
+        }
     }
 
     fn of(text: &str) -> Option<Self> {
-        let (version, position) = text.split_once(':')?;
-        Some(Self { version: version.parse().ok()?, position: position.parse().ok()? })
+        let mut numbers = text.split(':').map(|number| number.parse().ok());
+        let (version, position) = (numbers.next()??, numbers.next()??);
+        let rank = numbers.next().unwrap_or(Some(u64::MAX))?;
+        numbers.next().is_none().then_some(Self { version, position, rank })
+    }
+
+    /// The place of file `at` of `count` that replace the one that stands here; `before` is the rank of
+    /// the next older one of this position. Where there is no room left they share the place.
+    pub(crate) fn part(self, at: u64, count: u64, before: u64) -> Self {
+        let step = (self.rank - before.min(self.rank)) / count.max(1);
+        Self { rank: self.rank - step * (count - 1 - at.min(count - 1)), ..self }
     }
 
     /// The one that a tag of a file has. The tag is taken away: a map takes more than a place.
@@ -133,7 +155,7 @@ impl Snapshot {
                 // The same rows, of which some are deleted now: they are as new as before.
                 Some(place) => *place,
                 None if is_rewrite => replaced,
-                None => Some(Place { version, position }),
+                None => Some(Place::new(version, position)),
             };
             let place = Place::take(&mut add).or(otherwise);
             self.removed.remove(&key(&add));
@@ -244,6 +266,26 @@ mod tests {
     }
 
     #[test]
+    fn files_that_replace_one_have_places_of_their_own() {
+        let all = Place::new(3, 7);
+        let parts = [0, 1, 2].map(|at| all.part(at, 3, 0));
+        assert!(parts[0] < parts[1] && parts[1] < parts[2] && parts[2] == all);
+        assert!(Place::new(3, 6) < parts[0]);
+        // What is made of the second one and of older files stands before the third one.
+        let again = [0, 1].map(|at| parts[1].part(at, 2, parts[0].rank));
+        assert!(parts[0] < again[0] && again[0] < again[1] && again[1] == parts[1]);
+        for place in [all, parts[0], again[0]] {
+            assert_eq!(Place::of(&place.text()), Some(place));
+        }
+        assert_eq!(all.text(), "3:7", "older versions read it");
+        // There is room for two, and there is none.
+        let close = Place { rank: 5, ..all };
+        assert_eq!([0, 1, 2].map(|at| close.part(at, 3, 2).rank), [3, 4, 5]);
+        assert_eq!([0, 1].map(|at| close.part(at, 2, 4).rank), [5, 5]);
+        assert_eq!(Place::of("3:7:x"), None);
+    }
+
+    #[test]
     fn a_live_file_takes_few_bytes() {
         // With its name, its statistics and the map: half of a kilobyte.
         assert!(size_of::<Live>() <= 112, "{}", size_of::<Live>());
@@ -262,6 +304,6 @@ mod tests {
         assert_eq!(table.named("a").count(), 0);
         assert_eq!(table.files.len(), 1);
         let place = table.files.values().next().unwrap().place;
-        assert_eq!(place, Some(Place { version: 0, position: 0 }), "its rows are no newer");
+        assert_eq!(place, Some(Place::new(0, 0)), "its rows are no newer");
     }
 }

@@ -257,10 +257,25 @@ fn take_back(
         let counts = |name: &String| gone.contains(name) || to.contains(name);
         manifest.replaced.retain(|replaced| !counts(&replaced.path));
         manifest.files.extend(again().cloned());
+        stand_as(before, &mut manifest.files);
         if writer.put(&mut manifest)? {
             return Ok(removed(location));
         }
     }
+}
+
+/// Brings files to the order that they had `before`; others stay behind their neighbours.
+fn stand_as(before: &Manifest, files: &mut Vec<Made>) {
+    let stood = before.files.iter().enumerate().map(|(rank, made)| (made.path.as_str(), rank));
+    let stood: BTreeMap<&str, usize> = stood.collect();
+    let mut last = 0;
+    let mut ranked: Vec<(usize, Made)> = Vec::with_capacity(files.len());
+    for made in files.drain(..) {
+        last = stood.get(made.path.as_str()).copied().unwrap_or(last);
+        ranked.push((last, made));
+    }
+    ranked.sort_by_key(|(rank, _)| *rank);
+    files.extend(ranked.into_iter().map(|(_, made)| made));
 }
 
 /// Whether the file `name` counts.
@@ -295,6 +310,15 @@ fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64)
         made.to.as_ref().map(|to| gone(to, footer))
     });
     let moving: Vec<Replaced> = moving.collect();
+    // Files of one place stand in the order of the list: what is made, where the last of its sources
+    // stood. Rows of older sources must not become newer than those of the files behind.
+    let is_last =
+        |made: &Made| footers.contains_key(&made.path) && Some(made.position()) == last.as_deref();
+    let stood = manifest.files.iter().rposition(is_last);
+    let at = stood.map_or(manifest.files.len(), |stood| {
+        let before = manifest.files.iter().take(stood);
+        before.filter(|made| !footers.contains_key(&made.path)).count()
+    });
     manifest.files.retain(|made| !footers.contains_key(&made.path));
     let made = |name: &String| Made {
         path: name.clone(),
@@ -304,7 +328,8 @@ fn change(manifest: &mut Manifest, add: &[String], replace: &[Gone], since: f64)
     };
     // A file counts once, however often it is added.
     let fresh: Vec<Made> = add.iter().filter(|name| !manifest.holds(name)).map(made).collect();
-    manifest.files.extend(fresh);
+    let at = at.min(manifest.files.len());
+    manifest.files.splice(at..at, fresh);
     manifest.replaced.extend(replace.iter().map(|of| gone(&of.name, &of.footer)));
     manifest.replaced.extend(moving);
 }
@@ -334,5 +359,30 @@ mod tests {
         change(&mut manifest, &names(&["_plait/files/z"]), &gone(&["_plait/files/y"]), 3.0);
         assert!(manifest.replaced.iter().any(|r| r.path == "b.y"), "it may still get that name");
         assert_eq!(place_order("a/z", "a-b/c"), Ordering::Less, "folders come whole");
+    }
+
+    #[test]
+    fn what_is_made_of_one_of_several_files_of_a_place_stands_before_those_behind() {
+        let mut manifest = Manifest::none();
+        let names = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>();
+        let gone = |names: &[&str]| {
+            let gone = |name: &&str| Gone { name: (*name).to_owned(), footer: String::new() };
+            names.iter().map(gone).collect::<Vec<_>>()
+        };
+        let paths = |manifest: &Manifest| {
+            let path = |made: &Made| made.path.trim_start_matches("_plait/files/").to_owned();
+            manifest.files.iter().map(path).collect::<Vec<_>>()
+        };
+        let made = ["_plait/files/p", "_plait/files/q", "_plait/files/r"];
+        change(&mut manifest, &names(&made), &gone(&["c"]), 1.0);
+        let before = manifest.clone();
+        // The rows of `a` are older than those of `r`, also where they have the same keys.
+        let replace = gone(&["a", "_plait/files/q"]);
+        change(&mut manifest, &names(&["_plait/files/z"]), &replace, 2.0);
+        assert_eq!(paths(&manifest), ["p", "z", "r"]);
+        assert_eq!(manifest.place_of("_plait/files/z"), "c");
+        manifest.files = [&before.files[2], &before.files[0]].into_iter().cloned().collect();
+        stand_as(&before, &mut manifest.files);
+        assert_eq!(paths(&manifest), ["p", "r"]);
     }
 }

@@ -66,8 +66,9 @@ impl Pace {
     pub(super) fn target_rows(&self, rows: Range<u64>) -> u64 {
         let group_bytes = self.steps_of(&rows).map(|(step, _)| step.group_bytes).next();
         let group_bytes = group_bytes.unwrap_or(0.0);
-        // Of one row group: it takes its bytes once. Of several: each row takes its share.
-        let rest = (self.file_bytes - group_bytes).max(self.file_bytes / 8.0);
+        // Of one row group: it takes its bytes once. Of several: each row takes its share. A file of
+        // little more than a footer is no aim.
+        let rest = (self.file_bytes - group_bytes).max(self.file_bytes / 2.0);
         let (is_grouped, file_bytes) =
             match self.rows_for(&rows, rest, false).is_some_and(|n| n as f64 > self.group_rows) {
                 true => (true, self.file_bytes),

@@ -44,15 +44,17 @@ pub(super) fn visible(root: &Path, folder: &Path, found: Vec<PathBuf>) -> Result
         let parent = folders.entry(parent).or_insert_with_key(|parent| whole(parent));
         parent.join(path.file_name().unwrap_or_default())
     };
+    let ranks = ranks(&manifest);
+    let rank = |made: &Made| ranks.get(made.path.as_str()).copied().unwrap_or(usize::MAX);
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for path in found {
         let whole_path = whole_of(&path);
         if let Some(made) = made.get(&whole_path) {
             seen.insert(&made.path);
-            all.push((made.position().to_owned(), false, path));
+            all.push((made.position().to_owned(), rank(made), path));
         } else if !hidden.contains(&whole_path) {
             let name = part.join(path.strip_prefix(folder).unwrap_or(&path));
-            all.push((name.to_string_lossy().into_owned(), true, path));
+            all.push((name.to_string_lossy().into_owned(), usize::MAX, path));
         }
     }
     let mut is_missing = false;
@@ -66,7 +68,7 @@ pub(super) fn visible(root: &Path, folder: &Path, found: Vec<PathBuf>) -> Result
             is_missing = true;
             continue;
         }
-        all.push((made.position().to_owned(), false, path));
+        all.push((made.position().to_owned(), rank(made), path));
     }
     if is_missing {
         check_newest(&manifest, &Root::Local(root.to_owned()))?;
@@ -81,6 +83,11 @@ fn check_newest(manifest: &Manifest, root: &Root) -> Result<()> {
         return Ok(());
     }
     Err(Error::new(Kind::SourceChanged, STALE).with_path(root.location("")))
+}
+
+/// Which of the files of one place is read first, by name: one that came stands behind what was made.
+fn ranks(manifest: &Manifest) -> BTreeMap<&str, usize> {
+    manifest.files.iter().enumerate().map(|(rank, made)| (made.path.as_str(), rank)).collect()
 }
 
 /// Files that compactions made of files in the folder `part`.
@@ -161,13 +168,15 @@ fn in_order(
     let hidden: BTreeSet<&str> = manifest.hidden().collect();
     let made: BTreeMap<&str, &Made> =
         manifest.files.iter().map(|made| (made.path.as_str(), made)).collect();
+    let ranks = ranks(manifest);
+    let rank = |made: &Made| ranks.get(made.path.as_str()).copied().unwrap_or(usize::MAX);
     let (mut all, mut seen) = (Vec::new(), BTreeSet::new());
     for placed in names {
         if let Some(made) = made.get(placed.0.as_str()) {
             seen.insert(made.path.as_str());
-            all.push((false, (placed.0, made.position().to_owned())));
+            all.push((rank(made), (placed.0, made.position().to_owned())));
         } else if !hidden.contains(placed.0.as_str()) {
-            all.push((true, placed));
+            all.push((usize::MAX, placed));
         }
     }
     let mut is_missing = false;
@@ -176,13 +185,13 @@ fn in_order(
             is_missing = true;
             continue;
         }
-        all.push((false, (made.path.clone(), made.position().to_owned())));
+        all.push((rank(made), (made.path.clone(), made.position().to_owned())));
     }
     if is_missing {
         check_newest(manifest, root)?;
     }
-    all.sort_by(|(a_came, (a, a_place)), (b_came, (b, b_place))| {
-        place_order(a_place, b_place).then_with(|| (a_came, a).cmp(&(b_came, b)))
+    all.sort_by(|(a_rank, (a, a_place)), (b_rank, (b, b_place))| {
+        place_order(a_place, b_place).then_with(|| (a_rank, a).cmp(&(b_rank, b)))
     });
     Ok(all.into_iter().map(|(_, placed)| placed).collect())
 }
